@@ -1,0 +1,12 @@
+#include "bindings/register.h"
+
+PYBIND11_MODULE(_core, m) {
+  using namespace oxibonsai::bindings;
+  m.doc() = "The compiled core of oxibonsai: formats, kernels, programs, sampling.";
+  register_errors(m);
+  register_quant(m);
+  register_format(m);
+  register_cpu(m);
+  register_program(m);
+  register_sampling(m);
+}

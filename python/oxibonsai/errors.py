@@ -1,0 +1,23 @@
+"""The errors that oxibonsai raises on purpose; every one says what, where and what to do."""
+
+from __future__ import annotations
+
+
+class OxiBonsaiError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class FormatError(OxiBonsaiError):
+    """A file that breaks its format, is truncated or corrupt."""
+
+
+class UnsupportedError(OxiBonsaiError):
+    """A valid file or call that asks for what this version does not implement."""
+
+
+class RequestError(OxiBonsaiError, ValueError):
+    """A call whose arguments make no sense: ids, shapes, ranges, an over-long prompt."""
+
+
+class CapacityError(OxiBonsaiError):
+    """Not enough room: KV pages, memory, a full queue."""
