@@ -1,0 +1,93 @@
+#pragma once
+
+// Eight rows in the lanes of a ymm. vpmaddubsw sums two products in int16, as many of which are
+// added as can't overflow, then vpmaddwd by ones widens. Full bytes (Q8_0) are taken as signed:
+// their magnitude times the activation with their sign, 128 * 127 * 2 < 2^15.
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace {
+namespace dot {
+
+constexpr int kRows = 8;
+constexpr int kMaxTokens = 4;  // the 8 quads spill from 16 registers, and still pay for themselves
+constexpr bool kUnsignedBytes = false;
+
+using Codes = __m256i;
+using Sums = __m256i;
+using Floats = __m256;
+
+inline Codes load(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+inline Codes byte_splat(int v) { return _mm256_set1_epi8(static_cast<char>(v)); }
+inline Codes band(Codes a, Codes b) { return _mm256_and_si256(a, b); }
+inline Codes bor(Codes a, Codes b) { return _mm256_or_si256(a, b); }
+// Of 16-bit lanes: bits that cross a byte are masked away by the caller.
+template <int n>
+inline Codes shift_left(Codes a) {
+  return _mm256_slli_epi16(a, n);
+}
+template <int n>
+inline Codes shift_right(Codes a) {
+  return _mm256_srli_epi16(a, n);
+}
+
+// Four activation bytes in every lane.
+inline Codes quad_splat(const int8_t* x) {
+  int32_t four;
+  __builtin_memcpy(&four, x, sizeof four);
+  return _mm256_set1_epi32(four);
+}
+
+inline Sums sum_splat(int32_t v) { return _mm256_set1_epi32(v); }
+inline Sums sum_add(Sums a, Sums b) { return _mm256_add_epi32(a, b); }
+inline Sums sum_mul(Sums a, Sums b) { return _mm256_mullo_epi32(a, b); }
+inline __m128i load_eight(const uint8_t* p) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+}
+inline Sums load_signed(const uint8_t* p) { return _mm256_cvtepi8_epi32(load_eight(p)); }
+inline Sums load_unsigned(const uint8_t* p) { return _mm256_cvtepu8_epi32(load_eight(p)); }
+
+inline Floats to_float(Sums a) { return _mm256_cvtepi32_ps(a); }
+inline Floats splat(float v) { return _mm256_set1_ps(v); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+inline Floats load_halves(const uint16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Floats load_floats(const float* p) { return _mm256_loadu_ps(p); }
+inline void store_floats(float* p, Floats v) { _mm256_storeu_ps(p, v); }
+
+inline Sums widen(Codes words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
+
+inline Codes signed_products(Codes code, Codes x) {
+  const Codes w = _mm256_xor_si256(code, byte_splat(128));
+  return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+}
+
+template <int kMaxCode, int kQuads, bool kSplit>
+inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {
+  if constexpr (kMaxCode == 255) {
+#pragma GCC unroll 8
+    for (int q = 0; q < kQuads; ++q)
+      start = sum_add(start, widen(signed_products(w[q], quad_splat(x + 4 * q))));
+  } else {
+    constexpr int kFit = 32767 / (kMaxCode * 2 * 127);
+    constexpr int kRun = kFit < kQuads ? (kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1) : kQuads;
+#pragma GCC unroll 8
+    for (int q = 0; q < kQuads; q += kRun) {
+      Codes words = _mm256_maddubs_epi16(w[q], quad_splat(x + 4 * q));
+#pragma GCC unroll 8
+      for (int i = 1; i < kRun; ++i)
+        words = _mm256_add_epi16(words, _mm256_maddubs_epi16(w[q + i], quad_splat(x + 4 * (q + i))));
+      start = sum_add(start, widen(words));
+    }
+  }
+  return start;
+}
+
+}  // namespace dot
+}  // namespace

@@ -1,0 +1,105 @@
+#pragma once
+
+// Sixteen float lanes in one zmm register; the operations are defined by cpu/scalar/simd.h.
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace {
+namespace simd {
+
+constexpr int kLanes = 16;
+
+using Vec = __m512;
+using Int = __m512i;
+using Mask = __mmask16;
+
+inline Mask first_lanes(int n) { return static_cast<Mask>((1u << n) - 1u); }
+
+inline Vec splat(float a) { return _mm512_set1_ps(a); }
+inline Vec zero() { return _mm512_setzero_ps(); }
+inline Vec load(const float* p) { return _mm512_loadu_ps(p); }
+inline Vec load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
+inline void store(float* p, Vec a) { _mm512_storeu_ps(p, a); }
+inline void store_n(float* p, Vec a, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), a); }
+inline Vec load_half(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Vec load_half_n(const uint16_t* p, int n) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
+inline __m256i to_half(Vec a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT); }
+inline void store_half(uint16_t* p, Vec a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_half(a));
+}
+inline void store_half_n(uint16_t* p, Vec a, int n) {
+  _mm256_mask_storeu_epi16(p, first_lanes(n), to_half(a));
+}
+inline Vec widen_bf16(__m256i h) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+inline Vec load_bf16(const uint16_t* p) {
+  return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Vec load_bf16_n(const uint16_t* p, int n) {
+  return widen_bf16(_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
+
+inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+inline Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+inline Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+inline Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vec sqrt(Vec a) { return _mm512_sqrt_ps(a); }
+inline Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+inline Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+inline Vec abs(Vec a) { return _mm512_abs_ps(a); }
+inline Mask less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+inline Vec select(Mask m, Vec yes, Vec no) { return _mm512_mask_blend_ps(m, no, yes); }
+inline Vec round_even(Vec a) {
+  return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+inline Int to_int(Vec a) { return _mm512_cvttps_epi32(a); }
+inline Int isplat(int32_t a) { return _mm512_set1_epi32(a); }
+inline Int iadd(Int a, Int b) { return _mm512_add_epi32(a, b); }
+inline Int isub(Int a, Int b) { return _mm512_sub_epi32(a, b); }
+inline Int half_of(Int a) { return _mm512_srai_epi32(a, 1); }
+inline Vec pow2(Int a) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(a, _mm512_set1_epi32(127)), 23));
+}
+inline void store_int8(int8_t* p, Int a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+}
+inline int32_t fold_sum(Int a) { return _mm512_reduce_add_epi32(a); }
+
+inline float fold_sum(Vec a) {
+  const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+  const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
+}
+inline float fold_max(Vec a) {
+  const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+  const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
+}
+inline float first(Vec a) { return _mm512_cvtss_f32(a); }
+
+inline void load_pairs(const float* p, Vec& even, Vec& odd) {
+  const Vec a = load(p);
+  const Vec b = load(p + kLanes);
+  const Int evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  even = _mm512_permutex2var_ps(a, evens, b);
+  odd = _mm512_permutex2var_ps(a, iadd(evens, isplat(1)), b);
+}
+inline void store_pairs(float* p, Vec even, Vec odd) {
+  const Int low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  store(p, _mm512_permutex2var_ps(even, low, odd));
+  store(p + kLanes, _mm512_permutex2var_ps(even, iadd(low, isplat(8)), odd));
+}
+
+}  // namespace simd
+}  // namespace

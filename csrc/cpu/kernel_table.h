@@ -1,0 +1,116 @@
+#pragma once
+
+// What a CPU tier offers: a table of function pointers and the plain structs they take. This header
+// is all that a tier's files share with the rest of the package, so it holds no inline function.
+
+#include <cstdint>
+
+#include "quant/quant_type.h"
+
+namespace oxibonsai::cpu {
+
+// Rows of activations rounded to int8 in groups of 32 (docs/arithmetic.md, rule 4).
+struct QuantizedRows {
+  const int8_t* q;       // [rows, cols]
+  const float* scale;    // [rows, cols / 32]
+  const int32_t* sum16;  // [rows, cols / 16]: sums of 16 consecutive q
+  const int32_t* sum;    // [rows, cols / 32]: sums of 32 consecutive q
+  const float* offset;   // [rows, cols / 32]: scale * float(sum), for types with a minimum
+  int64_t cols;
+};
+
+// y[t, r] (+)= sum over k of x[t, k] * w[r, k], for t < tokens and rows first <= r < last.
+struct LinearArgs {
+  const uint8_t* weight;  // the file's rows, or tiles, as the kernel's tile_rows says
+  int64_t row_bytes;      // bytes of one row in the file's form
+  int64_t tile_bytes;     // bytes of one tile in the packed form
+  int64_t cols;
+  int64_t first, last;  // first is a multiple of tile_rows
+  QuantizedRows x;      // for quantized weights
+  const float* xf;      // [tokens, cols], for float weights
+  int64_t tokens;
+  const float* bias;  // [rows] or null: added before `add`
+  const float* add;   // [tokens, stride] or null: added last
+  float* y;           // [tokens, stride]
+  int64_t stride;
+};
+
+struct LinearKernel {
+  void (*run)(const LinearArgs&);
+  // Rows interleaved in one tile (cpu/tile_format.h); 0: the kernel reads the file's own rows.
+  int tile_rows;
+};
+
+// Keys and values of one layer and one key-value head in one page: 64 slots.
+constexpr int kPageSlots = 64;
+// A long context is cut at multiples of this many positions; the parts are folded in order.
+constexpr int kPartSlots = 512;
+// Query vectors that attend() takes at once.
+constexpr int kMaxQueries = 4;
+
+enum class KvType : uint8_t { kF32, kF16 };
+
+// One part of one bundle of query vectors that share position and key-value head.
+struct AttendArgs {
+  const float* q;  // [queries, head_dim], already multiplied by the attention scale
+  int queries;     // 1 .. kMaxQueries
+  int head_dim;
+  int value_stride;             // values of a slot, head_dim rounded up to 16
+  KvType type;                  // of keys and values
+  const uint8_t* const* keys;   // per page of the part: [head_dim, 64]
+  const uint8_t* const* values; // per page of the part: [64, value_stride]
+  int first, last;              // visible slots of the part: first <= slot < last
+  float softcap;                // 0: none
+  float* top;                   // [queries]: largest score
+  float* mass;                  // [queries]: sum of exp(score - top)
+  float* out;                   // [queries, value_stride]: sum of exp(score - top) * value
+};
+
+struct RopeArgs {
+  float* x;           // [heads, head_dim], rotated in place
+  const float* cos;   // [pairs]
+  const float* sin;   // [pairs]
+  int heads, head_dim;
+  int pairs;          // rotated pairs; the dims past 2 * pairs stay
+};
+
+struct QuantizeOut {
+  int8_t* q;
+  float* scale;
+  int32_t* sum16;
+  int32_t* sum;
+  float* offset;
+};
+
+struct KernelTable {
+  const char* name;
+
+  LinearKernel linear[static_cast<int>(quant::QuantType::kCount)];
+
+  // x[n] to groups of 32; n is a multiple of 32.
+  void (*quantize)(const float* x, int64_t n, QuantizeOut out);
+  // y = x / sqrt(mean(x^2) + eps) * w. y may be x.
+  void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, float* y);
+  // y = (x - mean) / sqrt(var + eps) * w + b; b may be null. y may be x.
+  void (*layer_norm)(const float* x, const float* w, const float* b, int64_t n, float eps,
+                     float* y);
+  void (*rope_halves)(const RopeArgs&);  // pairs (i, i + pairs): NEOX
+  void (*rope_pairs)(const RopeArgs&);   // pairs (2i, 2i + 1): interleaved
+  void (*attend)(const AttendArgs&);
+  // Folds part (top, mass, out) into the running one of a single query; n values.
+  void (*fold_parts)(float* top, float* mass, float* out, float part_top, float part_mass,
+                     const float* part_out, int n);
+  void (*swiglu)(const float* gate, const float* up, int64_t n, float* y);  // silu(gate) * up
+  void (*geglu)(const float* gate, const float* up, int64_t n, float* y);   // gelu_tanh(gate) * up
+  void (*add)(const float* a, const float* b, int64_t n, float* y);
+  void (*scale)(const float* x, float factor, int64_t n, float* y);
+  void (*softcap)(const float* x, float cap, int64_t n, float* y);  // cap * tanh(x / cap)
+  void (*to_half)(const float* x, int64_t n, uint16_t* y);
+  // The lowest index of the largest value; NaN counts as the smallest.
+  int64_t (*argmax)(const float* x, int64_t n);
+  // Elementwise functions of rule 3, for tests: y = f(x).
+  void (*exp)(const float* x, int64_t n, float* y);
+  void (*tanh)(const float* x, int64_t n, float* y);
+};
+
+}  // namespace oxibonsai::cpu

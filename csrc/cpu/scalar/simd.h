@@ -1,0 +1,179 @@
+#pragma once
+
+// Sixteen float lanes as a plain array: the definition that every other tier's simd.h must match,
+// operation by operation (docs/arithmetic.md). Written to be obviously right, never to be fast.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "base/f16.h"
+
+namespace {
+namespace simd {
+
+constexpr int kLanes = 16;
+
+struct Vec {
+  float v[kLanes];
+};
+struct Int {
+  int32_t v[kLanes];
+};
+struct Mask {
+  bool v[kLanes];
+};
+
+template <class F>
+Vec map(F f) {
+  Vec r;
+  for (int i = 0; i < kLanes; ++i) r.v[i] = f(i);
+  return r;
+}
+template <class F>
+Int imap(F f) {
+  Int r;
+  for (int i = 0; i < kLanes; ++i) r.v[i] = f(i);
+  return r;
+}
+template <class F>
+Mask mmap(F f) {
+  Mask r;
+  for (int i = 0; i < kLanes; ++i) r.v[i] = f(i);
+  return r;
+}
+
+Vec splat(float a) {
+  return map([=](int) { return a; });
+}
+Vec zero() { return splat(0.0f); }
+Vec load(const float* p) {
+  return map([=](int i) { return p[i]; });
+}
+// The first n lanes from p, +0 in the rest.
+Vec load_n(const float* p, int n) {
+  return map([=](int i) { return i < n ? p[i] : 0.0f; });
+}
+void store(float* p, Vec a) { std::memcpy(p, a.v, sizeof a.v); }
+void store_n(float* p, Vec a, int n) {
+  for (int i = 0; i < n; ++i) p[i] = a.v[i];
+}
+Vec load_half(const uint16_t* p) {
+  return map([=](int i) { return oxibonsai::half_to_float(p[i]); });
+}
+Vec load_half_n(const uint16_t* p, int n) {
+  return map([=](int i) { return i < n ? oxibonsai::half_to_float(p[i]) : 0.0f; });
+}
+void store_half(uint16_t* p, Vec a) {
+  for (int i = 0; i < kLanes; ++i) p[i] = oxibonsai::float_to_half(a.v[i]);
+}
+void store_half_n(uint16_t* p, Vec a, int n) {
+  for (int i = 0; i < n; ++i) p[i] = oxibonsai::float_to_half(a.v[i]);
+}
+Vec load_bf16_n(const uint16_t* p, int n) {
+  return map([=](int i) { return i < n ? oxibonsai::bf16_to_float(p[i]) : 0.0f; });
+}
+Vec load_bf16(const uint16_t* p) { return load_bf16_n(p, kLanes); }
+
+Vec add(Vec a, Vec b) {
+  return map([&](int i) { return a.v[i] + b.v[i]; });
+}
+Vec sub(Vec a, Vec b) {
+  return map([&](int i) { return a.v[i] - b.v[i]; });
+}
+Vec mul(Vec a, Vec b) {
+  return map([&](int i) { return a.v[i] * b.v[i]; });
+}
+Vec div(Vec a, Vec b) {
+  return map([&](int i) { return a.v[i] / b.v[i]; });
+}
+// a * b + c, rounded once.
+Vec fma(Vec a, Vec b, Vec c) {
+  return map([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
+}
+Vec sqrt(Vec a) {
+  return map([&](int i) { return std::sqrt(a.v[i]); });
+}
+// The second operand where the comparison is false, so also where one is NaN.
+Vec max(Vec a, Vec b) {
+  return map([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+Vec min(Vec a, Vec b) {
+  return map([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+Vec abs(Vec a) {
+  return map([&](int i) { return std::fabs(a.v[i]); });
+}
+Mask less(Vec a, Vec b) {
+  return mmap([&](int i) { return a.v[i] < b.v[i]; });
+}
+Vec select(Mask m, Vec yes, Vec no) {
+  return map([&](int i) { return m.v[i] ? yes.v[i] : no.v[i]; });
+}
+// The nearest integer, ties to even.
+Vec round_even(Vec a) {
+  return map([&](int i) { return std::nearbyint(a.v[i]); });
+}
+
+// Of integral values that fit.
+Int to_int(Vec a) {
+  return imap([&](int i) { return static_cast<int32_t>(a.v[i]); });
+}
+Int isplat(int32_t a) {
+  return imap([=](int) { return a; });
+}
+Int iadd(Int a, Int b) {
+  return imap([&](int i) { return a.v[i] + b.v[i]; });
+}
+Int isub(Int a, Int b) {
+  return imap([&](int i) { return a.v[i] - b.v[i]; });
+}
+Int half_of(Int a) {
+  return imap([&](int i) { return a.v[i] >> 1; });
+}
+// 2^a for a in [-126, 127].
+Vec pow2(Int a) {
+  return map([&](int i) {
+    const uint32_t bits = static_cast<uint32_t>(a.v[i] + 127) << 23;
+    float f;
+    std::memcpy(&f, &bits, sizeof f);
+    return f;
+  });
+}
+// Of values in [-128, 127].
+void store_int8(int8_t* p, Int a) {
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(a.v[i]);
+}
+int32_t fold_sum(Int a) {
+  int32_t s = 0;
+  for (int i = 0; i < kLanes; ++i) s += a.v[i];
+  return s;
+}
+
+// Lane i with lane i + half, 16 to 8 to 4 to 2 to 1.
+float fold_sum(Vec a) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) a.v[i] = a.v[i] + a.v[i + half];
+  return a.v[0];
+}
+float fold_max(Vec a) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) a.v[i] = a.v[i] > a.v[i + half] ? a.v[i] : a.v[i + half];
+  return a.v[0];
+}
+float first(Vec a) { return a.v[0]; }
+
+// 32 consecutive values at p as their even and their odd ones, and back.
+void load_pairs(const float* p, Vec& even, Vec& odd) {
+  even = map([=](int i) { return p[2 * i]; });
+  odd = map([=](int i) { return p[2 * i + 1]; });
+}
+void store_pairs(float* p, Vec even, Vec odd) {
+  for (int i = 0; i < kLanes; ++i) {
+    p[2 * i] = even.v[i];
+    p[2 * i + 1] = odd.v[i];
+  }
+}
+
+}  // namespace simd
+}  // namespace

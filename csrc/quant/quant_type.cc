@@ -1,0 +1,52 @@
+#include "quant/quant_type.h"
+
+#include <string>
+
+#include "base/check.h"
+#include "quant/codec.h"
+
+namespace oxibonsai::quant {
+namespace {
+
+constexpr QuantTraits kTraits[] = {
+    {QuantType::kF32, "F32", 0, 1, 4, decode_f32},
+    {QuantType::kF16, "F16", 1, 1, 2, decode_f16},
+    {QuantType::kBF16, "BF16", 30, 1, 2, decode_bf16},
+    {QuantType::kQ8_0, "Q8_0", 8, 32, 34, decode_blocks<QuantType::kQ8_0>},
+    {QuantType::kQ4_0, "Q4_0", 2, 32, 18, decode_blocks<QuantType::kQ4_0>},
+    {QuantType::kQ4_1, "Q4_1", 3, 32, 20, decode_blocks<QuantType::kQ4_1>},
+    {QuantType::kQ5_0, "Q5_0", 6, 32, 22, decode_blocks<QuantType::kQ5_0>},
+    {QuantType::kQ5_1, "Q5_1", 7, 32, 24, decode_blocks<QuantType::kQ5_1>},
+    {QuantType::kQ4_K, "Q4_K", 12, 256, 144, decode_blocks<QuantType::kQ4_K>},
+    {QuantType::kQ5_K, "Q5_K", 13, 256, 176, decode_blocks<QuantType::kQ5_K>},
+    {QuantType::kQ6_K, "Q6_K", 14, 256, 210, decode_blocks<QuantType::kQ6_K>},
+    {QuantType::kQ1_0, "Q1_0", 41, 128, 18, decode_blocks<QuantType::kQ1_0>},
+    {QuantType::kQ2_0_g64, "Q2_0_g64", 42, 64, 18, decode_blocks<QuantType::kQ2_0_g64>},
+    {QuantType::kQ2_0_g128, "Q2_0_g128", 142, 128, 34, decode_blocks<QuantType::kQ2_0_g128>},
+    {QuantType::kPTQ1_0, "PTQ1_0", 143, 128, 28, decode_blocks<QuantType::kPTQ1_0>},
+    {QuantType::kTQ2_0_g128, "TQ2_0_g128", 42, 128, 34, decode_blocks<QuantType::kTQ2_0_g128>},
+    {QuantType::kTQ1_0, "TQ1_0", 34, 256, 54, decode_blocks<QuantType::kTQ1_0>},
+    {QuantType::kTQ2_0, "TQ2_0", 35, 256, 66, decode_blocks<QuantType::kTQ2_0>},
+};
+static_assert(sizeof kTraits / sizeof kTraits[0] == static_cast<int>(QuantType::kCount));
+
+}  // namespace
+
+const QuantTraits& traits(QuantType type) { return kTraits[static_cast<int>(type)]; }
+
+const QuantTraits* find_by_name(std::string_view name) {
+  if (name == "PQ2_0") name = "Q2_0_g128";
+  for (const QuantTraits& t : kTraits)
+    if (name == t.name) return &t;
+  return nullptr;
+}
+
+int64_t row_bytes(QuantType type, int64_t cols) {
+  const QuantTraits& t = traits(type);
+  if (cols % t.group != 0)
+    throw RequestError(std::string("a row of ") + std::to_string(cols) + " weights is no multiple of " +
+                       t.name + "'s group of " + std::to_string(t.group));
+  return cols / t.group * t.bytes;
+}
+
+}  // namespace oxibonsai::quant
