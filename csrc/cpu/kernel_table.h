@@ -55,23 +55,23 @@ struct AttendArgs {
   const float* q;  // [queries, head_dim], already multiplied by the attention scale
   int queries;     // 1 .. kMaxQueries
   int head_dim;
-  int value_stride;             // values of a slot, head_dim rounded up to 16
-  KvType type;                  // of keys and values
-  const uint8_t* const* keys;   // per page of the part: [head_dim, 64]
-  const uint8_t* const* values; // per page of the part: [64, value_stride]
-  int first, last;              // visible slots of the part: first <= slot < last
-  float softcap;                // 0: none
-  float* top;                   // [queries]: largest score
-  float* mass;                  // [queries]: sum of exp(score - top)
-  float* out;                   // [queries, value_stride]: sum of exp(score - top) * value
+  int value_stride;              // values of a slot, head_dim rounded up to 16
+  KvType type;                   // of keys and values
+  const uint8_t* const* keys;    // per page of the part: [head_dim, 64]
+  const uint8_t* const* values;  // per page of the part: [64, value_stride]
+  int first, last;               // visible slots of the part: first <= slot < last
+  float softcap;                 // 0: none
+  float* top;                    // [queries]: largest score
+  float* mass;                   // [queries]: sum of exp(score - top)
+  float* out;                    // [queries, value_stride]: sum of exp(score - top) * value
 };
 
 struct RopeArgs {
-  float* x;           // [heads, head_dim], rotated in place
-  const float* cos;   // [pairs]
-  const float* sin;   // [pairs]
+  float* x;          // [heads, head_dim], rotated in place
+  const float* cos;  // [pairs]
+  const float* sin;  // [pairs]
   int heads, head_dim;
-  int pairs;          // rotated pairs; the dims past 2 * pairs stay
+  int pairs;  // rotated pairs; the dims past 2 * pairs stay
 };
 
 struct QuantizeOut {

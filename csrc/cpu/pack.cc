@@ -15,8 +15,9 @@ bool is_finite_half(uint16_t h) { return (h & 0x7C00) != 0x7C00; }
 
 void check_finite(quant::QuantType type, const quant::BlockParts& parts, int64_t row, int64_t col) {
   if (is_finite_half(parts.d) && is_finite_half(parts.m)) return;
-  throw FormatError(std::string("a ") + quant::traits(type).name + " block has a scale that is not finite (row " +
-                    std::to_string(row) + ", column " + std::to_string(col) +
+  throw FormatError(std::string("a ") + quant::traits(type).name +
+                    " block has a scale that is not finite (row " + std::to_string(row) +
+                    ", column " + std::to_string(col) +
                     "): the file is damaged or its type is wrong");
 }
 

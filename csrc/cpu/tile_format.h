@@ -2,10 +2,10 @@
 
 // The packed form of a quantized weight: tiles of R rows, R as the tier's kernel wants it.
 //
-// Weights are handled in quads: 4 consecutive weights of each of the R rows, one byte a weight, make
-// a vector of 4R bytes in which byte 4r + i is weight i of row r: the shape of a dot-product
-// instruction with four bytes a lane. Quads narrower than a byte share a vector: with b bits a code,
-// bits b*p .. b*p + b - 1 of the bytes of vector v hold quad (8 / b) * v + p.
+// Weights are handled in quads: 4 consecutive weights of each of the R rows, one byte a weight,
+// make a vector of 4R bytes in which byte 4r + i is weight i of row r: the shape of a dot-product
+// instruction with four bytes a lane. Quads narrower than a byte share a vector: with b bits a
+// code, bits b*p .. b*p + b - 1 of the bytes of vector v hold quad (8 / b) * v + p.
 //
 // A tile is a run of sections, each padded to 64 bytes:
 //   low    codes, low_bits each          [cols / 32][4 * low_bits / 4 vectors]
@@ -14,7 +14,8 @@
 //   m      binary16 minima, if any       [cols / group][R]; negated in the K types
 //   scale  group scales, one byte each   [cols / scale_group][R]
 //   min    group minima, one byte each   [cols / 32][R]
-// Every section is read once, front to back. A last tile of fewer rows is filled up with zero scales.
+// Every section is read once, front to back. A last tile of fewer rows is filled up with zero
+// scales.
 
 #include <cstdint>
 
@@ -23,13 +24,13 @@
 namespace oxibonsai::cpu {
 
 struct TileFormat {
-  int low_bits;   // 0: the type has no packed form
-  int high_bits;  // 0: none
-  int group;      // weights per d
-  bool minima;    // has m
-  int scale_group;  // weights per group scale; 0: none
+  int low_bits;       // 0: the type has no packed form
+  int high_bits;      // 0: none
+  int group;          // weights per d
+  bool minima;        // has m
+  int scale_group;    // weights per group scale; 0: none
   bool group_minima;  // has min
-  int offset;     // subtracted from a code; a code of Q1_0 counts twice
+  int offset;         // subtracted from a code; a code of Q1_0 counts twice
 };
 
 constexpr TileFormat kTernary64{2, 0, 64, false, 0, false, 1};
@@ -39,24 +40,24 @@ constexpr TileFormat kTernary256{2, 0, 256, false, 0, false, 1};
 // In the order of QuantType. The ternary types share three forms: base-3 digits are unpacked to
 // 2-bit codes at load.
 constexpr TileFormat kTileFormats[] = {
-    {0, 0, 0, false, 0, false, 0},       // F32
-    {0, 0, 0, false, 0, false, 0},       // F16
-    {0, 0, 0, false, 0, false, 0},       // BF16
-    {8, 0, 32, false, 0, false, 128},    // Q8_0
-    {4, 0, 32, false, 0, false, 8},      // Q4_0
-    {4, 0, 32, true, 0, false, 0},       // Q4_1
-    {4, 1, 32, false, 0, false, 16},     // Q5_0
-    {4, 1, 32, true, 0, false, 0},       // Q5_1
-    {4, 0, 256, true, 32, true, 0},      // Q4_K
-    {4, 1, 256, true, 32, true, 0},      // Q5_K
-    {4, 2, 256, false, 16, false, 32},   // Q6_K
-    {1, 0, 128, false, 0, false, 1},     // Q1_0
-    kTernary64,                          // Q2_0_g64
-    kTernary128,                         // Q2_0_g128
-    kTernary128,                         // PTQ1_0
-    kTernary128,                         // TQ2_0_g128
-    kTernary256,                         // TQ1_0
-    kTernary256,                         // TQ2_0
+    {0, 0, 0, false, 0, false, 0},      // F32
+    {0, 0, 0, false, 0, false, 0},      // F16
+    {0, 0, 0, false, 0, false, 0},      // BF16
+    {8, 0, 32, false, 0, false, 128},   // Q8_0
+    {4, 0, 32, false, 0, false, 8},     // Q4_0
+    {4, 0, 32, true, 0, false, 0},      // Q4_1
+    {4, 1, 32, false, 0, false, 16},    // Q5_0
+    {4, 1, 32, true, 0, false, 0},      // Q5_1
+    {4, 0, 256, true, 32, true, 0},     // Q4_K
+    {4, 1, 256, true, 32, true, 0},     // Q5_K
+    {4, 2, 256, false, 16, false, 32},  // Q6_K
+    {1, 0, 128, false, 0, false, 1},    // Q1_0
+    kTernary64,                         // Q2_0_g64
+    kTernary128,                        // Q2_0_g128
+    kTernary128,                        // PTQ1_0
+    kTernary128,                        // TQ2_0_g128
+    kTernary256,                        // TQ1_0
+    kTernary256,                        // TQ2_0
 };
 static_assert(sizeof kTileFormats / sizeof kTileFormats[0] ==
               static_cast<int>(quant::QuantType::kCount));

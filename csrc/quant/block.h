@@ -16,7 +16,8 @@ struct BlockQ8_0 {
 };
 static_assert(sizeof(BlockQ8_0) == 34);
 
-// 32 weights. The low nibble of nibbles[j] is weight j, the high one weight j + 16. w = d * (q - 8).
+// 32 weights. The low nibble of nibbles[j] is weight j, the high one weight j + 16. w = d * (q -
+// 8).
 struct BlockQ4_0 {
   uint16_t d;
   uint8_t nibbles[16];
@@ -109,8 +110,9 @@ struct BlockTQ2_0_g128 {
 };
 static_assert(sizeof(BlockTQ2_0_g128) == 34);
 
-// 128 ternary weights, five base-3 digits a byte (digits as in TQ1_0): digit n of trits[m] is weight
-// 16n + m for m < 16 and weight 80 + 8n + (m - 16) above; digit n < 4 of tail[m] is weight 120 + 2n + m.
+// 128 ternary weights, five base-3 digits a byte (digits as in TQ1_0): digit n of trits[m] is
+// weight 16n + m for m < 16 and weight 80 + 8n + (m - 16) above; digit n < 4 of tail[m] is weight
+// 120 + 2n + m.
 struct BlockPTQ1_0 {
   uint8_t trits[24];
   uint8_t tail[2];
@@ -118,10 +120,10 @@ struct BlockPTQ1_0 {
 };
 static_assert(sizeof(BlockPTQ1_0) == 28);
 
-// 256 ternary weights. A byte holds ceil(v * 256 / 243) of five digits v in base 3, most significant
-// first; digit n is (((byte * 3^n) mod 256) * 3) >> 8, and w = d * (digit - 1). Digit n of trits[m] is
-// weight 32n + m for m < 32 and weight 160 + 16n + (m - 32) above; digit n < 4 of tail[m] is weight
-// 240 + 4n + m.
+// 256 ternary weights. A byte holds ceil(v * 256 / 243) of five digits v in base 3, most
+// significant first; digit n is (((byte * 3^n) mod 256) * 3) >> 8, and w = d * (digit - 1). Digit n
+// of trits[m] is weight 32n + m for m < 32 and weight 160 + 16n + (m - 32) above; digit n < 4 of
+// tail[m] is weight 240 + 4n + m.
 struct BlockTQ1_0 {
   uint8_t trits[48];
   uint8_t tail[4];
@@ -129,7 +131,8 @@ struct BlockTQ1_0 {
 };
 static_assert(sizeof(BlockTQ1_0) == 54);
 
-// 256 weights in two halves. Bits 2l of codes[32h + m] are weight 128h + 32l + m. w = d * (code - 1).
+// 256 weights in two halves. Bits 2l of codes[32h + m] are weight 128h + 32l + m. w = d * (code -
+// 1).
 struct BlockTQ2_0 {
   uint8_t codes[64];
   uint16_t d;

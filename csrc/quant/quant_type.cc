@@ -44,8 +44,9 @@ const QuantTraits* find_by_name(std::string_view name) {
 int64_t row_bytes(QuantType type, int64_t cols) {
   const QuantTraits& t = traits(type);
   if (cols % t.group != 0)
-    throw RequestError(std::string("a row of ") + std::to_string(cols) + " weights is no multiple of " +
-                       t.name + "'s group of " + std::to_string(t.group));
+    throw RequestError(std::string("a row of ") + std::to_string(cols) +
+                       " weights is no multiple of " + t.name + "'s group of " +
+                       std::to_string(t.group));
   return cols / t.group * t.bytes;
 }
 

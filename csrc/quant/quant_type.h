@@ -32,10 +32,10 @@ enum class QuantType : uint8_t {
 // What the rest of the code needs to know of a type; one row a type in quant_type.cc.
 struct QuantTraits {
   QuantType type;
-  const char* name;   // as users write it: "Q1_0", "Q2_0_g64"
-  int32_t gguf_id;    // tensor type id that a writer stores
-  int32_t group;      // weights in a block
-  int32_t bytes;      // bytes in a block
+  const char* name;  // as users write it: "Q1_0", "Q2_0_g64"
+  int32_t gguf_id;   // tensor type id that a writer stores
+  int32_t group;     // weights in a block
+  int32_t bytes;     // bytes in a block
   // Decodes `count` weights (a multiple of `group`) to float32, exactly as the format defines them.
   void (*decode)(const uint8_t* blocks, float* out, int64_t count);
 };

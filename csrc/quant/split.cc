@@ -23,7 +23,8 @@ void split_nibbles(const uint8_t* nibbles, uint8_t* code) {
 }
 
 void add_fifth_bits(const uint8_t* fifth, uint8_t* code) {
-  for (int j = 0; j < 32; ++j) code[j] |= static_cast<uint8_t>(((fifth[j / 8] >> (j % 8)) & 1) << 4);
+  for (int j = 0; j < 32; ++j)
+    code[j] |= static_cast<uint8_t>(((fifth[j / 8] >> (j % 8)) & 1) << 4);
 }
 
 void split_q8_0(const uint8_t* bytes, BlockParts* p) {
@@ -120,7 +121,8 @@ uint8_t trit(uint8_t byte, int n) {
   return static_cast<uint8_t>((shifted * 3) >> 8);
 }
 
-// `bytes` bytes of `digits` digits each, digit-major: digit n of byte m goes to code[n * bytes + m].
+// `bytes` bytes of `digits` digits each, digit-major: digit n of byte m goes to code[n * bytes +
+// m].
 void split_trits(const uint8_t* from, int bytes, int digits, uint8_t* code) {
   for (int n = 0; n < digits; ++n)
     for (int m = 0; m < bytes; ++m) code[n * bytes + m] = trit(from[m], n);
@@ -150,44 +152,71 @@ bool is_integer(QuantType type) {
 
 CodeForm code_form(QuantType type) {
   switch (type) {
-    case QuantType::kQ8_0: return {1, 128, false, 0};
-    case QuantType::kQ4_0: return {1, 8, false, 0};
-    case QuantType::kQ4_1: return {1, 0, true, 0};
-    case QuantType::kQ5_0: return {1, 16, false, 0};
-    case QuantType::kQ5_1: return {1, 0, true, 0};
-    case QuantType::kQ4_K: return {1, 0, true, 32};
-    case QuantType::kQ5_K: return {1, 0, true, 32};
-    case QuantType::kQ6_K: return {1, 32, false, 16};
-    case QuantType::kQ1_0: return {2, 1, false, 0};
+    case QuantType::kQ8_0:
+      return {1, 128, false, 0};
+    case QuantType::kQ4_0:
+      return {1, 8, false, 0};
+    case QuantType::kQ4_1:
+      return {1, 0, true, 0};
+    case QuantType::kQ5_0:
+      return {1, 16, false, 0};
+    case QuantType::kQ5_1:
+      return {1, 0, true, 0};
+    case QuantType::kQ4_K:
+      return {1, 0, true, 32};
+    case QuantType::kQ5_K:
+      return {1, 0, true, 32};
+    case QuantType::kQ6_K:
+      return {1, 32, false, 16};
+    case QuantType::kQ1_0:
+      return {2, 1, false, 0};
     case QuantType::kQ2_0_g64:
     case QuantType::kQ2_0_g128:
     case QuantType::kPTQ1_0:
     case QuantType::kTQ2_0_g128:
     case QuantType::kTQ1_0:
-    case QuantType::kTQ2_0: return {1, 1, false, 0};
-    default: throw UnsupportedError(std::string(traits(type).name) + " has no integer form");
+    case QuantType::kTQ2_0:
+      return {1, 1, false, 0};
+    default:
+      throw UnsupportedError(std::string(traits(type).name) + " has no integer form");
   }
 }
 
 void split_block(QuantType type, const uint8_t* block, BlockParts* p) {
   p->m = 0;
   switch (type) {
-    case QuantType::kQ8_0: return split_q8_0(block, p);
-    case QuantType::kQ4_0: return split_q4<BlockQ4_0>(block, p);
-    case QuantType::kQ4_1: return split_q4<BlockQ4_1>(block, p);
-    case QuantType::kQ5_0: return split_q5<BlockQ5_0>(block, p);
-    case QuantType::kQ5_1: return split_q5<BlockQ5_1>(block, p);
-    case QuantType::kQ4_K: return split_k<BlockQ4_K>(block, p);
-    case QuantType::kQ5_K: return split_k<BlockQ5_K>(block, p);
-    case QuantType::kQ6_K: return split_q6_k(block, p);
-    case QuantType::kQ1_0: return split_q1_0(block, p);
-    case QuantType::kQ2_0_g64: return split_q2<BlockQ2_0_g64, 64>(block, p);
-    case QuantType::kQ2_0_g128: return split_q2<BlockQ2_0_g128, 128>(block, p);
-    case QuantType::kTQ2_0_g128: return split_q2<BlockTQ2_0_g128, 128>(block, p);
-    case QuantType::kPTQ1_0: return split_ptq1_0(block, p);
-    case QuantType::kTQ1_0: return split_tq1_0(block, p);
-    case QuantType::kTQ2_0: return split_tq2_0(block, p);
-    default: throw UnsupportedError(std::string(traits(type).name) + " has no integer form");
+    case QuantType::kQ8_0:
+      return split_q8_0(block, p);
+    case QuantType::kQ4_0:
+      return split_q4<BlockQ4_0>(block, p);
+    case QuantType::kQ4_1:
+      return split_q4<BlockQ4_1>(block, p);
+    case QuantType::kQ5_0:
+      return split_q5<BlockQ5_0>(block, p);
+    case QuantType::kQ5_1:
+      return split_q5<BlockQ5_1>(block, p);
+    case QuantType::kQ4_K:
+      return split_k<BlockQ4_K>(block, p);
+    case QuantType::kQ5_K:
+      return split_k<BlockQ5_K>(block, p);
+    case QuantType::kQ6_K:
+      return split_q6_k(block, p);
+    case QuantType::kQ1_0:
+      return split_q1_0(block, p);
+    case QuantType::kQ2_0_g64:
+      return split_q2<BlockQ2_0_g64, 64>(block, p);
+    case QuantType::kQ2_0_g128:
+      return split_q2<BlockQ2_0_g128, 128>(block, p);
+    case QuantType::kTQ2_0_g128:
+      return split_q2<BlockTQ2_0_g128, 128>(block, p);
+    case QuantType::kPTQ1_0:
+      return split_ptq1_0(block, p);
+    case QuantType::kTQ1_0:
+      return split_tq1_0(block, p);
+    case QuantType::kTQ2_0:
+      return split_tq2_0(block, p);
+    default:
+      throw UnsupportedError(std::string(traits(type).name) + " has no integer form");
   }
 }
 

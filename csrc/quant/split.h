@@ -7,8 +7,8 @@
 namespace oxibonsai::quant {
 
 // One block taken apart into integers: what an integer kernel needs of it. With v = step * code -
-// offset (below), a weight is d * v, d * code + m, d * scale * v or d * scale * code - m * min, as the
-// type has minima and group scales or not.
+// offset (below), a weight is d * v, d * code + m, d * scale * v or d * scale * code - m * min, as
+// the type has minima and group scales or not.
 struct BlockParts {
   uint16_t d;         // binary16 bits
   uint16_t m;         // binary16 bits of m or dmin; 0 where the type has none

@@ -82,7 +82,8 @@ inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {
       Codes words = _mm256_maddubs_epi16(w[q], quad_splat(x + 4 * q));
 #pragma GCC unroll 8
       for (int i = 1; i < kRun; ++i)
-        words = _mm256_add_epi16(words, _mm256_maddubs_epi16(w[q + i], quad_splat(x + 4 * (q + i))));
+        words =
+            _mm256_add_epi16(words, _mm256_maddubs_epi16(w[q + i], quad_splat(x + 4 * (q + i))));
       start = sum_add(start, widen(words));
     }
   }

@@ -1,8 +1,8 @@
 #pragma once
 
 // The dot product of four bytes a lane without VNNI: vpmaddubsw sums two products in int16, as many
-// of which are added as can't overflow, then vpmaddwd by ones widens. Full bytes (Q8_0) are taken as
-// signed: their magnitude times the activation with their sign, 128 * 127 * 2 < 2^15.
+// of which are added as can't overflow, then vpmaddwd by ones widens. Full bytes (Q8_0) are taken
+// as signed: their magnitude times the activation with their sign, 128 * 127 * 2 < 2^15.
 
 #include "cpu/avx512/lanes.h"
 
@@ -33,7 +33,8 @@ inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {
       Codes words = _mm512_maddubs_epi16(w[q], quad_splat(x + 4 * q));
 #pragma GCC unroll 8
       for (int i = 1; i < kRun; ++i)
-        words = _mm512_add_epi16(words, _mm512_maddubs_epi16(w[q + i], quad_splat(x + 4 * (q + i))));
+        words =
+            _mm512_add_epi16(words, _mm512_maddubs_epi16(w[q + i], quad_splat(x + 4 * (q + i))));
       start = sum_add(start, widen(words));
     }
   }

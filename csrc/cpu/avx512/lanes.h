@@ -1,6 +1,7 @@
 #pragma once
 
-// What linear_tiles.h needs of a 512-bit tier besides its dot product: 16 rows in the lanes of a zmm.
+// What linear_tiles.h needs of a 512-bit tier besides its dot product: 16 rows in the lanes of a
+// zmm.
 
 #include <immintrin.h>
 

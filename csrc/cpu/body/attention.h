@@ -1,12 +1,12 @@
 // Attention over one part (at most 512 positions) of a paged context (docs/arithmetic.md, rule 5).
 //
 // Layout: in a page, keys lie transposed, [head_dim, 64], so that 16 keys fill a vector and a score
-// is a chain of fmas over head_dim with no fold across lanes; values lie [64, value_stride], so that
-// a vector holds 16 dims of one value. The up to four query vectors of a call share one position and
-// one key-value head: each loaded key or value vector serves all of them.
-// Budget for a tile of 64 keys, Q queries: 4 * head_dim loads and 4 * Q * head_dim fmas for the
-// scores, the same again for the values, about 25 * Q vector operations for the softmax.
-// Include after a tier's simd.h and body/math.h.
+// is a chain of fmas over head_dim with no fold across lanes; values lie [64, value_stride], so
+// that a vector holds 16 dims of one value. The up to four query vectors of a call share one
+// position and one key-value head: each loaded key or value vector serves all of them. Budget for a
+// tile of 64 keys, Q queries: 4 * head_dim loads and 4 * Q * head_dim fmas for the scores, the same
+// again for the values, about 25 * Q vector operations for the softmax. Include after a tier's
+// simd.h and body/math.h.
 
 #include <cstdint>
 
@@ -60,7 +60,8 @@ inline void tile_scores(const AttendArgs& a, const uint8_t* keys, float (*scores
 
 // Softmax state of one query over the tile: scores become weights, returns the factor for what was
 // summed before. Slots outside first..last get the weight zero.
-inline float tile_weights(const AttendArgs& a, int q, int first_slot, int last_slot, float* scores) {
+inline float tile_weights(const AttendArgs& a, int q, int first_slot, int last_slot,
+                          float* scores) {
   using namespace simd;
   if (a.softcap > 0.0f) {
     const Vec cap = splat(a.softcap);
@@ -119,8 +120,7 @@ inline void attend_queries(const AttendArgs& a) {
     float scores[Q][kPageSlots];
     float factors[Q];
     tile_scores<Kv, Q>(a, a.keys[page], scores);
-    for (int q = 0; q < Q; ++q)
-      factors[q] = tile_weights(a, q, first_slot, last_slot, scores[q]);
+    for (int q = 0; q < Q; ++q) factors[q] = tile_weights(a, q, first_slot, last_slot, scores[q]);
     tile_values<Kv, Q>(a, a.values[page], first_slot, last_slot, scores, factors);
   }
 }
@@ -128,10 +128,14 @@ inline void attend_queries(const AttendArgs& a) {
 template <class Kv>
 inline void attend_typed(const AttendArgs& a) {
   switch (a.queries) {
-    case 1: return attend_queries<Kv, 1>(a);
-    case 2: return attend_queries<Kv, 2>(a);
-    case 3: return attend_queries<Kv, 3>(a);
-    default: return attend_queries<Kv, kMaxQueries>(a);
+    case 1:
+      return attend_queries<Kv, 1>(a);
+    case 2:
+      return attend_queries<Kv, 2>(a);
+    case 3:
+      return attend_queries<Kv, 3>(a);
+    default:
+      return attend_queries<Kv, kMaxQueries>(a);
   }
 }
 

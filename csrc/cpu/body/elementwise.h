@@ -10,7 +10,8 @@ namespace {
 using oxibonsai::cpu::QuantizeOut;
 using oxibonsai::cpu::RopeArgs;
 
-// A group whose largest magnitude lies below 2^-100 counts as zero: its inverse scale would overflow.
+// A group whose largest magnitude lies below 2^-100 counts as zero: its inverse scale would
+// overflow.
 constexpr float kSmallestAmax = 7.888609052210118e-31f;
 
 // Rule 4: scale = amax / 127, q = x * (1 / scale) rounded half to even.
@@ -110,7 +111,8 @@ void swiglu(const float* gate, const float* up, int64_t n, float* y) {
   for_each_lane(gate, up, n, y, [](Vec g, Vec u) { return mul(times_sigmoid(g, g), u); });
 }
 
-// The tanh form of GELU, 0.5 x (1 + tanh(u)) = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3).
+// The tanh form of GELU, 0.5 x (1 + tanh(u)) = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715
+// x^3).
 void geglu(const float* gate, const float* up, int64_t n, float* y) {
   using namespace simd;
   for_each_lane(gate, up, n, y, [](Vec g, Vec u) {

@@ -1,6 +1,6 @@
 // Linear layers over float weights (F32, F16, BF16), read from the file's own rows: for each row a
-// 16-lane fma reduction (docs/arithmetic.md, rule 2). A block of 4 rows by up to 4 tokens shares its
-// loads; the order of a row's sums doesn't depend on the block. Include after a tier's simd.h.
+// 16-lane fma reduction (docs/arithmetic.md, rule 2). A block of 4 rows by up to 4 tokens shares
+// its loads; the order of a row's sums doesn't depend on the block. Include after a tier's simd.h.
 
 #include <cstdint>
 
@@ -63,8 +63,7 @@ inline void dot_block(const LinearArgs& a, int64_t r, int64_t t) {
     const int rest = static_cast<int>(a.cols - k);
     for (int i = 0; i < R; ++i) {
       const Vec wi = Rows::load_n(w + i * a.row_bytes + k * Rows::kBytes, rest);
-      for (int j = 0; j < T; ++j)
-        acc[i][j] = fma(wi, load_n(x + j * a.cols + k, rest), acc[i][j]);
+      for (int j = 0; j < T; ++j) acc[i][j] = fma(wi, load_n(x + j * a.cols + k, rest), acc[i][j]);
     }
   }
   for (int i = 0; i < R; ++i)

@@ -1,16 +1,15 @@
 // Linear layers over packed tiles (cpu/tile_format.h), for every integer type.
 //
 // Design: rows lie in lanes. A group of 32 weights is eight quads; a quad vector is multiplied by
-// four activation bytes, broadcast, in one dot-product instruction (or its two- or three-instruction
-// stand-in), so there is no fold across lanes anywhere and the float work, one convert and one fma,
-// is paid once for 32 weights of all rows. Unpacked quads stay in registers for T tokens: a prompt
-// pays for unpacking once in T.
-// Budget for 32 weights x R rows, in vector instructions: unpack 15 (1 bit), 15 (2 bits), 12
-// (4 bits), 0 (8 bits); per token 8 dot products with their broadcasts folded into the operand, 1
-// convert, 1 fma, 1 correction by the sum of the activations where codes have an offset.
-// Against other layouts: dot products along a row need a fold for each row and scale, 7 instructions
-// for 32 weights; 16-entry tables (T-MAC) halve the 1-bit cost for one token but serve no prompt.
-// Include after a tier's dot.h.
+// four activation bytes, broadcast, in one dot-product instruction (or its two- or
+// three-instruction stand-in), so there is no fold across lanes anywhere and the float work, one
+// convert and one fma, is paid once for 32 weights of all rows. Unpacked quads stay in registers
+// for T tokens: a prompt pays for unpacking once in T. Budget for 32 weights x R rows, in vector
+// instructions: unpack 15 (1 bit), 15 (2 bits), 12 (4 bits), 0 (8 bits); per token 8 dot products
+// with their broadcasts folded into the operand, 1 convert, 1 fma, 1 correction by the sum of the
+// activations where codes have an offset. Against other layouts: dot products along a row need a
+// fold for each row and scale, 7 instructions for 32 weights; 16-entry tables (T-MAC) halve the
+// 1-bit cost for one token but serve no prompt. Include after a tier's dot.h.
 
 #include <cstdint>
 
@@ -140,7 +139,8 @@ constexpr int code_offset(TileFormat f) {
   return f.low_bits == 8 && !dot::kUnsignedBytes ? 0 : f.offset;
 }
 
-// The weighted sum of one group of 32 for one token: `inner` takes fma(scale_x, float(isum), inner).
+// The weighted sum of one group of 32 for one token: `inner` takes fma(scale_x, float(isum),
+// inner).
 template <QuantType kType, bool kSplit>
 inline dot::Floats add_group(const Tile& tile, const dot::Codes* w, const LinearArgs& a, int64_t t,
                              int64_t group, dot::Floats inner) {

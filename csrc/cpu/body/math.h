@@ -10,7 +10,7 @@ namespace {
 // Past the ends of the float32 range the result is +inf and +0; NaN gives +0.
 inline simd::Vec exp16(simd::Vec x) {
   using namespace simd;
-  x = min(x, splat(89.0f));  // e^89 overflows
+  x = min(x, splat(89.0f));    // e^89 overflows
   x = max(x, splat(-104.0f));  // e^-104 rounds to zero
   const Vec n = round_even(mul(x, splat(1.44269504088896341f)));
   Vec r = fma(n, splat(-0.693145751953125f), x);

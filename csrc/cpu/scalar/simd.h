@@ -25,114 +25,114 @@ struct Mask {
 };
 
 template <class F>
-Vec map(F f) {
+inline Vec map(F f) {
   Vec r;
   for (int i = 0; i < kLanes; ++i) r.v[i] = f(i);
   return r;
 }
 template <class F>
-Int imap(F f) {
+inline Int imap(F f) {
   Int r;
   for (int i = 0; i < kLanes; ++i) r.v[i] = f(i);
   return r;
 }
 template <class F>
-Mask mmap(F f) {
+inline Mask mmap(F f) {
   Mask r;
   for (int i = 0; i < kLanes; ++i) r.v[i] = f(i);
   return r;
 }
 
-Vec splat(float a) {
+inline Vec splat(float a) {
   return map([=](int) { return a; });
 }
-Vec zero() { return splat(0.0f); }
-Vec load(const float* p) {
+inline Vec zero() { return splat(0.0f); }
+inline Vec load(const float* p) {
   return map([=](int i) { return p[i]; });
 }
 // The first n lanes from p, +0 in the rest.
-Vec load_n(const float* p, int n) {
+inline Vec load_n(const float* p, int n) {
   return map([=](int i) { return i < n ? p[i] : 0.0f; });
 }
-void store(float* p, Vec a) { std::memcpy(p, a.v, sizeof a.v); }
-void store_n(float* p, Vec a, int n) {
+inline void store(float* p, Vec a) { std::memcpy(p, a.v, sizeof a.v); }
+inline void store_n(float* p, Vec a, int n) {
   for (int i = 0; i < n; ++i) p[i] = a.v[i];
 }
-Vec load_half(const uint16_t* p) {
+inline Vec load_half(const uint16_t* p) {
   return map([=](int i) { return oxibonsai::half_to_float(p[i]); });
 }
-Vec load_half_n(const uint16_t* p, int n) {
+inline Vec load_half_n(const uint16_t* p, int n) {
   return map([=](int i) { return i < n ? oxibonsai::half_to_float(p[i]) : 0.0f; });
 }
-void store_half(uint16_t* p, Vec a) {
+inline void store_half(uint16_t* p, Vec a) {
   for (int i = 0; i < kLanes; ++i) p[i] = oxibonsai::float_to_half(a.v[i]);
 }
-void store_half_n(uint16_t* p, Vec a, int n) {
+inline void store_half_n(uint16_t* p, Vec a, int n) {
   for (int i = 0; i < n; ++i) p[i] = oxibonsai::float_to_half(a.v[i]);
 }
-Vec load_bf16_n(const uint16_t* p, int n) {
+inline Vec load_bf16_n(const uint16_t* p, int n) {
   return map([=](int i) { return i < n ? oxibonsai::bf16_to_float(p[i]) : 0.0f; });
 }
-Vec load_bf16(const uint16_t* p) { return load_bf16_n(p, kLanes); }
+inline Vec load_bf16(const uint16_t* p) { return load_bf16_n(p, kLanes); }
 
-Vec add(Vec a, Vec b) {
+inline Vec add(Vec a, Vec b) {
   return map([&](int i) { return a.v[i] + b.v[i]; });
 }
-Vec sub(Vec a, Vec b) {
+inline Vec sub(Vec a, Vec b) {
   return map([&](int i) { return a.v[i] - b.v[i]; });
 }
-Vec mul(Vec a, Vec b) {
+inline Vec mul(Vec a, Vec b) {
   return map([&](int i) { return a.v[i] * b.v[i]; });
 }
-Vec div(Vec a, Vec b) {
+inline Vec div(Vec a, Vec b) {
   return map([&](int i) { return a.v[i] / b.v[i]; });
 }
 // a * b + c, rounded once.
-Vec fma(Vec a, Vec b, Vec c) {
+inline Vec fma(Vec a, Vec b, Vec c) {
   return map([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
 }
-Vec sqrt(Vec a) {
+inline Vec sqrt(Vec a) {
   return map([&](int i) { return std::sqrt(a.v[i]); });
 }
 // The second operand where the comparison is false, so also where one is NaN.
-Vec max(Vec a, Vec b) {
+inline Vec max(Vec a, Vec b) {
   return map([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
 }
-Vec min(Vec a, Vec b) {
+inline Vec min(Vec a, Vec b) {
   return map([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
 }
-Vec abs(Vec a) {
+inline Vec abs(Vec a) {
   return map([&](int i) { return std::fabs(a.v[i]); });
 }
-Mask less(Vec a, Vec b) {
+inline Mask less(Vec a, Vec b) {
   return mmap([&](int i) { return a.v[i] < b.v[i]; });
 }
-Vec select(Mask m, Vec yes, Vec no) {
+inline Vec select(Mask m, Vec yes, Vec no) {
   return map([&](int i) { return m.v[i] ? yes.v[i] : no.v[i]; });
 }
 // The nearest integer, ties to even.
-Vec round_even(Vec a) {
+inline Vec round_even(Vec a) {
   return map([&](int i) { return std::nearbyint(a.v[i]); });
 }
 
 // Of integral values that fit.
-Int to_int(Vec a) {
+inline Int to_int(Vec a) {
   return imap([&](int i) { return static_cast<int32_t>(a.v[i]); });
 }
-Int isplat(int32_t a) {
+inline Int isplat(int32_t a) {
   return imap([=](int) { return a; });
 }
-Int iadd(Int a, Int b) {
+inline Int iadd(Int a, Int b) {
   return imap([&](int i) { return a.v[i] + b.v[i]; });
 }
-Int isub(Int a, Int b) {
+inline Int isub(Int a, Int b) {
   return imap([&](int i) { return a.v[i] - b.v[i]; });
 }
-Int half_of(Int a) {
+inline Int half_of(Int a) {
   return imap([&](int i) { return a.v[i] >> 1; });
 }
 // 2^a for a in [-126, 127].
-Vec pow2(Int a) {
+inline Vec pow2(Int a) {
   return map([&](int i) {
     const uint32_t bits = static_cast<uint32_t>(a.v[i] + 127) << 23;
     float f;
@@ -141,34 +141,34 @@ Vec pow2(Int a) {
   });
 }
 // Of values in [-128, 127].
-void store_int8(int8_t* p, Int a) {
+inline void store_int8(int8_t* p, Int a) {
   for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(a.v[i]);
 }
-int32_t fold_sum(Int a) {
+inline int32_t fold_sum(Int a) {
   int32_t s = 0;
   for (int i = 0; i < kLanes; ++i) s += a.v[i];
   return s;
 }
 
 // Lane i with lane i + half, 16 to 8 to 4 to 2 to 1.
-float fold_sum(Vec a) {
+inline float fold_sum(Vec a) {
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) a.v[i] = a.v[i] + a.v[i + half];
   return a.v[0];
 }
-float fold_max(Vec a) {
+inline float fold_max(Vec a) {
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) a.v[i] = a.v[i] > a.v[i + half] ? a.v[i] : a.v[i + half];
   return a.v[0];
 }
-float first(Vec a) { return a.v[0]; }
+inline float first(Vec a) { return a.v[0]; }
 
 // 32 consecutive values at p as their even and their odd ones, and back.
-void load_pairs(const float* p, Vec& even, Vec& odd) {
+inline void load_pairs(const float* p, Vec& even, Vec& odd) {
   even = map([=](int i) { return p[2 * i]; });
   odd = map([=](int i) { return p[2 * i + 1]; });
 }
-void store_pairs(float* p, Vec even, Vec odd) {
+inline void store_pairs(float* p, Vec even, Vec odd) {
   for (int i = 0; i < kLanes; ++i) {
     p[2 * i] = even.v[i];
     p[2 * i + 1] = odd.v[i];

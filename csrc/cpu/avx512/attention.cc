@@ -1,0 +1,15 @@
+#include "cpu/avx512/simd.h"
+//
+#include "cpu/body/math.h"
+//
+#include "cpu/avx512/tier.h"
+#include "cpu/body/attention.h"
+
+namespace oxibonsai::cpu::avx512 {
+
+void fill_attention(KernelTable& table) {
+  table.attend = &attend;
+  table.fold_parts = &fold_parts;
+}
+
+}  // namespace oxibonsai::cpu::avx512

@@ -1,0 +1,16 @@
+#include "cpu/avx512/tier.h"
+
+namespace oxibonsai::cpu::avx512 {
+
+void fill(KernelTable& table) {
+  fill_norm(table);
+  fill_elementwise(table);
+  fill_attention(table);
+  fill_linear_float(table);
+  fill_linear_ternary(table);
+  fill_linear_1bit(table);
+  fill_linear_4to8bit(table);
+  fill_linear_k(table);
+}
+
+}  // namespace oxibonsai::cpu::avx512

@@ -1,0 +1,71 @@
+#include "cpu/features.h"
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace oxibonsai::cpu {
+namespace {
+
+#if defined(__x86_64__)
+struct Registers {
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+};
+
+Registers cpuid(uint32_t leaf) {
+  Registers r;
+  if (__get_cpuid_count(leaf, 0, &r.a, &r.b, &r.c, &r.d) == 0) return Registers{};
+  return r;
+}
+
+bool bit(uint32_t word, int index) { return ((word >> index) & 1u) != 0; }
+
+// Which register files the operating system saves (XCR0).
+uint64_t saved_state() {
+  uint32_t low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (static_cast<uint64_t>(high) << 32) | low;
+}
+
+Features detect() {
+  Features f;
+  const Registers basic = cpuid(1);
+  const Registers extended = cpuid(7);
+  if (!bit(basic.c, 27)) return f;  // OSXSAVE: without it xgetbv may not be executed
+  const uint64_t saved = saved_state();
+  const bool ymm = (saved & 0x6) == 0x6;
+  const bool zmm = ymm && (saved & 0xE0) == 0xE0;  // opmask, upper halves, upper sixteen registers
+  f.avx2 = ymm && bit(extended.b, 5) && bit(basic.c, 12) && bit(basic.c, 29);
+  f.avx512 = zmm && f.avx2 && bit(extended.b, 16) && bit(extended.b, 17) && bit(extended.b, 30) &&
+             bit(extended.b, 31);
+  f.avx512vnni = f.avx512 && bit(extended.c, 11);
+  return f;
+}
+#elif defined(__aarch64__)
+Features detect() {
+  Features f;
+  f.neon = true;
+#if defined(__linux__)
+  f.dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#elif defined(__APPLE__)
+  f.dotprod = true;  // every Apple 64-bit desktop processor
+#endif
+  return f;
+}
+#else
+Features detect() { return Features{}; }
+#endif
+
+}  // namespace
+
+const Features& features() {
+  static const Features detected = detect();
+  return detected;
+}
+
+}  // namespace oxibonsai::cpu

@@ -1,0 +1,17 @@
+#pragma once
+
+namespace oxibonsai::cpu {
+
+// Instruction sets that both the processor has and the operating system saves on a context switch.
+struct Features {
+  bool avx2 = false;        // AVX2, FMA, F16C
+  bool avx512 = false;      // AVX-512 F, BW, VL, DQ
+  bool avx512vnni = false;  // the above and VNNI
+  bool neon = false;
+  bool dotprod = false;  // the Arm dot product instructions
+};
+
+// Read once.
+const Features& features();
+
+}  // namespace oxibonsai::cpu

@@ -1,0 +1,15 @@
+#include "cpu/scalar/simd.h"
+//
+#include "cpu/body/math.h"
+//
+#include "cpu/body/attention.h"
+#include "cpu/scalar/tier.h"
+
+namespace oxibonsai::cpu::scalar {
+
+void fill_attention(KernelTable& table) {
+  table.attend = &attend;
+  table.fold_parts = &fold_parts;
+}
+
+}  // namespace oxibonsai::cpu::scalar

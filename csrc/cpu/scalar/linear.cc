@@ -1,0 +1,104 @@
+// The definition of a quantized linear layer (docs/arithmetic.md, rule 4), read from the file's own
+// blocks: obviously right, never fast. Every other tier must give these bytes.
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "base/f16.h"
+#include "cpu/scalar/tier.h"
+#include "quant/split.h"
+
+namespace oxibonsai::cpu::scalar {
+namespace {
+
+using quant::BlockParts;
+using quant::CodeForm;
+using quant::QuantType;
+
+// Exact: sum over weights first .. first + count of one block times int8 activations.
+int32_t integer_sum(const BlockParts& block, const CodeForm& form, int first, int count,
+                    const int8_t* x) {
+  int32_t sum = 0;
+  for (int i = 0; i < count; ++i) sum += (form.step * block.code[first + i] - form.offset) * x[i];
+  return sum;
+}
+
+// One block of one row against one token: row = fma(d, inner, row), then the minimum's part.
+float add_block(const BlockParts& block, const CodeForm& form, int group, const QuantizedRows& x,
+                int64_t token, int64_t col, float row) {
+  float inner = 0.0f;
+  float low = 0.0f;
+  for (int g = 0; g < group / 32; ++g) {
+    const int64_t x_group = token * (x.cols / 32) + col / 32 + g;
+    const int8_t* q = x.q + token * x.cols + col + 32 * g;
+    int32_t isum;
+    if (form.scale_group == 16) {
+      isum = block.scale[2 * g] * integer_sum(block, form, 32 * g, 16, q) +
+             block.scale[2 * g + 1] * integer_sum(block, form, 32 * g + 16, 16, q + 16);
+    } else {
+      isum = integer_sum(block, form, 32 * g, 32, q);
+      if (form.scale_group == 32) isum *= block.scale[g];
+    }
+    inner = std::fma(x.scale[x_group], static_cast<float>(isum), inner);
+    if (form.scale_group == 32) {
+      low = std::fma(static_cast<float>(block.min[g]), x.offset[x_group], low);
+    } else {
+      low = x.offset[x_group];  // types with a minimum for each group of 32
+    }
+  }
+  row = std::fma(half_to_float(block.d), inner, row);
+  if (!form.has_min) return row;
+  const float m = half_to_float(block.m);
+  return std::fma(form.scale_group == 32 ? -m : m, low, row);
+}
+
+template <QuantType kType>
+void linear_blocks(const LinearArgs& a) {
+  const quant::QuantTraits& t = quant::traits(kType);
+  const CodeForm form = quant::code_form(kType);
+  BlockParts block;
+  std::vector<float> row(static_cast<size_t>(a.tokens));
+  for (int64_t r = a.first; r < a.last; ++r) {
+    row.assign(row.size(), 0.0f);
+    const uint8_t* bytes = a.weight + r * a.row_bytes;
+    for (int64_t col = 0; col < a.cols; col += t.group, bytes += t.bytes) {
+      quant::split_block(kType, bytes, &block);
+      for (int64_t token = 0; token < a.tokens; ++token)
+        row[token] = add_block(block, form, t.group, a.x, token, col, row[token]);
+    }
+    for (int64_t token = 0; token < a.tokens; ++token) {
+      float value = row[token];
+      if (a.bias != nullptr) value = value + a.bias[r];
+      if (a.add != nullptr) value = value + a.add[token * a.stride + r];
+      a.y[token * a.stride + r] = value;
+    }
+  }
+}
+
+template <QuantType kType>
+void set(KernelTable& table) {
+  table.linear[static_cast<int>(kType)] = {&linear_blocks<kType>, 0};
+}
+
+}  // namespace
+
+void fill_linear(KernelTable& table) {
+  set<QuantType::kQ8_0>(table);
+  set<QuantType::kQ4_0>(table);
+  set<QuantType::kQ4_1>(table);
+  set<QuantType::kQ5_0>(table);
+  set<QuantType::kQ5_1>(table);
+  set<QuantType::kQ4_K>(table);
+  set<QuantType::kQ5_K>(table);
+  set<QuantType::kQ6_K>(table);
+  set<QuantType::kQ1_0>(table);
+  set<QuantType::kQ2_0_g64>(table);
+  set<QuantType::kQ2_0_g128>(table);
+  set<QuantType::kPTQ1_0>(table);
+  set<QuantType::kTQ2_0_g128>(table);
+  set<QuantType::kTQ1_0>(table);
+  set<QuantType::kTQ2_0>(table);
+}
+
+}  // namespace oxibonsai::cpu::scalar

@@ -1,0 +1,13 @@
+#include "cpu/scalar/tier.h"
+
+namespace oxibonsai::cpu::scalar {
+
+void fill(KernelTable& table) {
+  fill_norm(table);
+  fill_elementwise(table);
+  fill_attention(table);
+  fill_linear_float(table);
+  fill_linear(table);
+}
+
+}  // namespace oxibonsai::cpu::scalar
