@@ -1,0 +1,163 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "base/check.h"
+#include "bindings/register.h"
+#include "cpu/dispatch.h"
+#include "format/gguf.h"
+#include "program/program.h"
+#include "quant/split.h"
+
+namespace py = pybind11;
+
+namespace oxibonsai::bindings {
+namespace {
+
+using ops::Weight;
+using program::Batch;
+using program::KvPages;
+using program::Op;
+using program::OpKind;
+using program::Program;
+using program::Slot;
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+using Vector = std::vector<float>;
+
+std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file, const std::string& name) {
+  const format::TensorInfo* t = file->find_tensor(name);
+  if (t == nullptr) throw FormatError(file->path() + " has no tensor " + name);
+  if (!t->type.has_value())
+    throw UnsupportedError("tensor " + name + " of " + file->path() + " has type " + t->type_name +
+                           ", which this version cannot run");
+  int64_t rows = 1;
+  for (size_t i = 1; i < t->dims.size(); ++i) rows *= t->dims[i];
+  const uint8_t* data = file->data(*t);
+  return std::make_shared<Weight>(name, *t->type, rows, t->dims[0], data, std::move(file));
+}
+
+// Ops come from Python as keyword arguments; what an operation doesn't have keeps its default.
+Op make_op(OpKind kind, std::vector<int> in, std::vector<int> out,
+           std::vector<std::shared_ptr<Weight>> weights, const std::vector<py::object>& vectors,
+           const py::kwargs& rest) {
+  Op op{};
+  op.kind = kind;
+  op.in = std::move(in);
+  op.out = std::move(out);
+  op.weights = std::move(weights);
+  for (const py::object& v : vectors) {
+    if (v.is_none()) {
+      op.vectors.push_back(nullptr);
+      continue;
+    }
+    const auto values = v.cast<Floats>();
+    op.vectors.push_back(std::make_shared<const Vector>(values.data(), values.data() + values.size()));
+  }
+  for (const auto& [key, value] : rest) {
+    const auto name = key.cast<std::string>();
+    if (name == "quantized") op.quantized = value.cast<bool>();
+    else if (name == "groups") op.groups = value.cast<int>();
+    else if (name == "layer") op.layer = value.cast<int>();
+    else if (name == "heads") op.heads = value.cast<int>();
+    else if (name == "kv_heads") op.kv_heads = value.cast<int>();
+    else if (name == "head_dim") op.head_dim = value.cast<int>();
+    else if (name == "window") op.window = value.cast<int>();
+    else if (name == "interleaved") op.interleaved = value.cast<bool>();
+    else if (name == "eps") op.eps = value.cast<float>();
+    else if (name == "scale") op.scale = value.cast<float>();
+    else if (name == "softcap") op.softcap = value.cast<float>();
+    else throw RequestError("an operation has no field " + name);
+  }
+  return op;
+}
+
+py::array_t<float> run(Program& program, const Batch& batch, KvPages& pages) {
+  py::array_t<float> result({static_cast<py::ssize_t>(batch.outputs.size()),
+                             static_cast<py::ssize_t>(program.result_width())});
+  float* data = result.mutable_data();
+  const py::gil_scoped_release free;
+  program.run(batch, pages, data);
+  return result;
+}
+
+std::shared_ptr<KvPages> make_pages(int layers, int kv_heads, int head_dim, const std::string& type,
+                                    int64_t pages) {
+  if (type != "f32" && type != "f16")
+    throw RequestError("KV type " + type + " does not exist; there are f32 and f16");
+  return std::make_shared<KvPages>(layers, kv_heads, head_dim,
+                                   type == "f32" ? cpu::KvType::kF32 : cpu::KvType::kF16, pages);
+}
+
+void register_weight(py::module_& m) {
+  py::class_<Weight, std::shared_ptr<Weight>>(m, "Weight")
+      .def(py::init(&load_weight), py::arg("file"), py::arg("name"))
+      .def_property_readonly("name", &Weight::name)
+      .def_property_readonly("rows", &Weight::rows)
+      .def_property_readonly("cols", &Weight::cols)
+      .def_property_readonly("nbytes", &Weight::bytes, "Bytes in the file.")
+      .def_property_readonly("packed_nbytes", &Weight::packed_bytes,
+                             "Bytes of the packed form; 0 where the stored one is used.")
+      .def_property_readonly("integer", [](const Weight& w) { return quant::is_integer(w.type()); })
+      .def_property_readonly("quant_type",
+                             [](const Weight& w) { return std::string(quant::traits(w.type()).name); })
+      .def("pack",
+           [](Weight& w, ThreadPool& pool) {
+             const py::gil_scoped_release free;
+             w.pack(cpu::kernels(), pool);
+           },
+           py::arg("pool"));
+}
+
+void register_op(py::module_& m) {
+  py::enum_<OpKind>(m, "OpKind")
+      .value("embed", OpKind::kEmbed)
+      .value("select", OpKind::kSelect)
+      .value("rms_norm", OpKind::kRmsNorm)
+      .value("layer_norm", OpKind::kLayerNorm)
+      .value("quantize", OpKind::kQuantize)
+      .value("linear", OpKind::kLinear)
+      .value("rope_table", OpKind::kRopeTable)
+      .value("rope", OpKind::kRope)
+      .value("attention", OpKind::kAttention)
+      .value("swiglu", OpKind::kSwiglu)
+      .value("geglu", OpKind::kGeglu)
+      .value("add", OpKind::kAdd)
+      .value("scale", OpKind::kScale)
+      .value("softcap", OpKind::kSoftcap);
+  py::class_<Op>(m, "Op").def(py::init(&make_op), py::arg("kind"), py::arg("inputs"),
+                              py::arg("outputs"), py::arg("weights"), py::arg("vectors"));
+}
+
+}  // namespace
+
+void register_program(py::module_& m) {
+  register_weight(m);
+  register_op(m);
+  m.attr("PAGE_SLOTS") = cpu::kPageSlots;
+  py::class_<KvPages, std::shared_ptr<KvPages>>(m, "KvPages")
+      .def(py::init(&make_pages), py::arg("layers"), py::arg("kv_heads"), py::arg("head_dim"),
+           py::arg("type"), py::arg("pages"))
+      .def_property_readonly("pages", &KvPages::pages)
+      .def_property_readonly("page_bytes", &KvPages::page_bytes);
+  py::class_<Batch>(m, "Batch")
+      .def(py::init([](std::vector<int32_t> tokens, std::vector<int32_t> positions,
+                       std::vector<int32_t> sequence, std::vector<std::vector<int32_t>> pages,
+                       std::vector<int32_t> outputs) {
+             return Batch{std::move(tokens), std::move(positions), std::move(sequence),
+                          std::move(pages), std::move(outputs)};
+           }),
+           py::arg("tokens"), py::arg("positions"), py::arg("sequence"), py::arg("pages"),
+           py::arg("outputs"));
+  py::class_<Program, std::shared_ptr<Program>>(m, "Program")
+      .def(py::init([](std::vector<Op> ops, const std::vector<std::pair<int64_t, bool>>& slots,
+                       std::shared_ptr<ThreadPool> pool) {
+             std::vector<Slot> all;
+             for (const auto& [width, quantized] : slots) all.push_back({width, quantized});
+             return std::make_shared<Program>(std::move(ops), std::move(all), std::move(pool));
+           }),
+           py::arg("ops"), py::arg("slots"), py::arg("pool"))
+      .def_property_readonly("result_width", &Program::result_width)
+      .def("run", &run, py::arg("batch"), py::arg("pages"),
+           "float32 [outputs, result_width]; the GIL is free while it runs.");
+}
+
+}  // namespace oxibonsai::bindings

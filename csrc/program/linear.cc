@@ -1,0 +1,49 @@
+// Linear layers that share their input: items are runs of rows of all their weights, one after the
+// other. A weight's inner axis is never cut.
+
+#include <algorithm>
+
+#include "program/op_runners.h"
+#include "quant/split.h"
+
+namespace oxibonsai::program {
+namespace {
+
+// Rows of one item: a multiple of every tier's tile, small enough to balance threads.
+constexpr int64_t kItemRows = 64;
+
+int64_t items_of(const ops::Weight& w) { return (w.rows() + kItemRows - 1) / kItemRows; }
+
+int64_t linear_items(const Step&, const Op& op, int64_t, int) {
+  int64_t count = 0;
+  for (const auto& w : op.weights) count += items_of(*w);
+  return count;
+}
+
+void linear(const Step& s, const Op& op, int64_t rows, int, int64_t item) {
+  size_t i = 0;
+  for (; item >= items_of(*op.weights[i]); ++i) item -= items_of(*op.weights[i]);
+  const ops::Weight& w = *op.weights[i];
+  cpu::LinearArgs a{};
+  const cpu::LinearKernel& kernel = w.bind(&a);
+  a.first = item * kItemRows;
+  a.last = std::min(w.rows(), a.first + kItemRows);
+  if (quant::is_integer(w.type())) {
+    const cpu::QuantizeOut x = s.quantized(op.in[0]);
+    a.x = {x.q, x.scale, x.sum16, x.sum, x.offset, w.cols()};
+  } else {
+    a.xf = s.floats(op.in[0]);
+  }
+  a.tokens = rows;
+  a.bias = op.vectors.size() > i && op.vectors[i] != nullptr ? op.vectors[i]->data() : nullptr;
+  a.add = op.in.size() > 1 ? s.floats(op.in[1]) : nullptr;
+  a.y = s.floats(op.out[i]);
+  a.stride = w.rows();
+  kernel.run(a);
+}
+
+}  // namespace
+
+const OpRunner kLinearRunner{1, linear_items, linear};
+
+}  // namespace oxibonsai::program

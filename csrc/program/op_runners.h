@@ -1,0 +1,23 @@
+#pragma once
+
+#include "program/step.h"
+
+namespace oxibonsai::program {
+
+// One an operation, in the file of its family: rows.cc, linear.cc, rope.cc, attention.cc.
+extern const OpRunner kEmbedRunner;
+extern const OpRunner kSelectRunner;
+extern const OpRunner kRmsNormRunner;
+extern const OpRunner kLayerNormRunner;
+extern const OpRunner kQuantizeRunner;
+extern const OpRunner kLinearRunner;
+extern const OpRunner kRopeTableRunner;
+extern const OpRunner kRopeRunner;
+extern const OpRunner kAttentionRunner;
+extern const OpRunner kSwigluRunner;
+extern const OpRunner kGegluRunner;
+extern const OpRunner kAddRunner;
+extern const OpRunner kScaleRunner;
+extern const OpRunner kSoftcapRunner;
+
+}  // namespace oxibonsai::program

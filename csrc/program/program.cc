@@ -1,0 +1,91 @@
+#include "program/program.h"
+
+#include <atomic>
+#include <exception>
+#include <string>
+
+#include "base/check.h"
+#include "cpu/dispatch.h"
+#include "program/check_ops.h"
+#include "program/step.h"
+
+namespace oxibonsai::program {
+
+Program::Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<ThreadPool> pool)
+    : ops_(std::move(ops)), slots_(std::move(slots)), pool_(std::move(pool)) {
+  check_ops(ops_, slots_);
+  result_ = ops_.back().out[0];
+  vocabulary_ = ops_.front().weights[0]->rows();
+  memory_.resize(slots_.size());
+  for (const Op& op : ops_) {
+    if (op.kind != OpKind::kLinear) continue;
+    for (const auto& w : op.weights) w->pack(cpu::kernels(), *pool_);
+  }
+}
+
+void Program::check_batch(const Batch& b, const KvPages& pages) const {
+  const auto rows = static_cast<size_t>(b.rows());
+  if (b.positions.size() != rows || b.sequence.size() != rows)
+    throw RequestError("a batch needs one position and one sequence for each token");
+  for (size_t r = 0; r < rows; ++r) {
+    const std::string where = " (row " + std::to_string(r) + " of the batch)";
+    if (b.tokens[r] < 0 || b.tokens[r] >= vocabulary_)
+      throw RequestError("token id " + std::to_string(b.tokens[r]) + " is outside the vocabulary of " +
+                         std::to_string(vocabulary_) + where);
+    if (b.sequence[r] < 0 || static_cast<size_t>(b.sequence[r]) >= b.pages.size())
+      throw RequestError("no such sequence" + where);
+    const auto& table = b.pages[b.sequence[r]];
+    if (b.positions[r] < 0 ||
+        static_cast<size_t>(b.positions[r]) >= table.size() * cpu::kPageSlots)
+      throw RequestError("position " + std::to_string(b.positions[r]) + " has no page" + where);
+  }
+  for (const auto& table : b.pages)
+    for (const int32_t page : table)
+      if (page < 0 || page >= pages.pages()) throw RequestError("a page table names no such page");
+  for (const int32_t r : b.outputs)
+    if (r < 0 || static_cast<size_t>(r) >= rows) throw RequestError("an output row is not in the batch");
+}
+
+void Program::run(const Batch& batch, KvPages& pages, float* result) {
+  const std::lock_guard<std::mutex> one_at_a_time(mutex_);
+  check_batch(batch, pages);
+  check_cache(ops_, pages);
+  Step step{&cpu::kernels(), &batch, &pages, &slots_, {}, batch.rows(), pool_->size()};
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const auto bytes = static_cast<size_t>(slot_bytes(slots_[i], batch.rows()));
+    if (memory_[i].size() < bytes) memory_[i] = AlignedBuffer(bytes);
+    step.memory.push_back(memory_[i].data());
+  }
+  step.memory[result_] = reinterpret_cast<uint8_t*>(result);
+
+  // A counter for each phase of each operation, from which threads draw their items.
+  std::vector<std::atomic<int64_t>> next(2 * ops_.size());
+  for (auto& n : next) n = 0;
+  Barrier barrier(pool_->size());
+  std::mutex error_mutex;
+  std::exception_ptr error;  // a thread that fails still meets the others at every barrier
+  const auto work = [&](int) {
+    int64_t rows = batch.rows();
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      const Op& op = ops_[i];
+      if (op.kind == OpKind::kSelect) rows = static_cast<int64_t>(batch.outputs.size());
+      const OpRunner& r = runner(op.kind);
+      for (int phase = 0; phase < r.phases; ++phase) {
+        const int64_t count = r.items(step, op, rows, phase);
+        auto& counter = next[2 * i + phase];
+        try {
+          for (int64_t item; (item = counter.fetch_add(1, std::memory_order_relaxed)) < count;)
+            r.run(step, op, rows, phase, item);
+        } catch (...) {
+          const std::lock_guard<std::mutex> lock(error_mutex);
+          error = std::current_exception();
+        }
+        barrier.wait();
+      }
+    }
+  };
+  pool_->run(work);
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace oxibonsai::program

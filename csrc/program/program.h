@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/aligned.h"
+#include "base/thread_pool.h"
+#include "program/batch.h"
+#include "program/kv_pages.h"
+#include "program/op.h"
+
+namespace oxibonsai::program {
+
+// A forward pass as a flat list of operations over slots, checked once and executed for every step.
+// One step at a time; slots are kept and grow to the largest step.
+class Program {
+ public:
+  // The last operation's output is the result. RequestError where shapes don't fit.
+  Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<ThreadPool> pool);
+
+  int64_t result_width() const { return slots_[result_].width; }
+  int64_t vocabulary() const { return vocabulary_; }
+
+  // Runs the batch; result is [batch.outputs, result_width()].
+  void run(const Batch& batch, KvPages& pages, float* result);
+
+ private:
+  void check_batch(const Batch& batch, const KvPages& pages) const;
+
+  const std::vector<Op> ops_;
+  const std::vector<Slot> slots_;
+  const std::shared_ptr<ThreadPool> pool_;
+  int result_ = -1;
+  int64_t vocabulary_ = 0;
+  std::mutex mutex_;
+  std::vector<AlignedBuffer> memory_;  // per slot
+};
+
+}  // namespace oxibonsai::program
