@@ -21,3 +21,7 @@ class RequestError(OxiBonsaiError, ValueError):
 
 class CapacityError(OxiBonsaiError):
     """Not enough room: KV pages, memory, a full queue."""
+
+
+class SourceError(OxiBonsaiError):
+    """A model that can't be found or fetched."""

@@ -1,0 +1,283 @@
+"""Opens a model file: its configuration and its tensors. GGUF's key names stop here."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.config import ModelConfig, RopeConfig
+from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.sources import split_info
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
+
+# Keys of an architecture's own section that are read below, and those that don't change the
+# arithmetic of the architectures above. Anything else is refused by name.
+_READ_KEYS = frozenset(
+    {
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+        "attention.layer_norm_rms_epsilon",
+        "attention.scale",
+        "attention.sliding_window",
+        "attention.sliding_window_pattern",
+        "attention.value_length",
+        "attn_logit_softcapping",
+        "block_count",
+        "context_length",
+        "embedding_length",
+        "feed_forward_length",
+        "final_logit_softcapping",
+        "rope.dimension_count",
+        "rope.freq_base",
+        "rope.freq_base_swa",
+        "rope.scale_linear",
+        "rope.scaling.attn_factor",
+        "rope.scaling.factor",
+        "rope.scaling.original_context_length",
+        "rope.scaling.type",
+        "rope.scaling.yarn_attn_factor",
+        "rope.scaling.yarn_beta_fast",
+        "rope.scaling.yarn_beta_slow",
+        "vocab_size",
+    }
+)
+_IDLE_KEYS = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
+_IDLE_WHEN_ZERO = frozenset({"expert_count", "expert_used_count", "nextn_predict_layers"})
+
+_GEMMA3_LOCAL_THETA = 10000.0  # llama.cpp's default where the file doesn't say
+_GEMMA3_PATTERN = 6  # five local layers, then a global one
+
+
+class Checkpoint:
+    """A model file, opened and checked, not yet packed.
+
+    Args:
+        path: A GGUF file.
+        quant_type: Layout of the tensors of type id 42, where the file leaves it open.
+
+    Raises:
+        FormatError: The file is damaged or lacks something that its architecture needs.
+        UnsupportedError: It is valid, but asks for what this version does not implement.
+    """
+
+    def __init__(self, path: Path, quant_type: str = "") -> None:
+        self.path = path
+        shards = split_info(path)
+        if shards is not None and shards.count > 1:
+            raise UnsupportedError(
+                f"{path} is one of {shards.count} shards; split models are not supported yet: merge "
+                "the shards into one file first"
+            )
+        self.file = _core.GgufFile(str(path), quant_type)
+        self._tensors = {t.name: t for t in self.file.tensors}
+
+    @property
+    def architecture(self) -> str:
+        """``general.architecture``, checked to be one that can run."""
+        name = self.file.get("general.architecture")
+        if not isinstance(name, str):
+            raise FormatError(f"{self.path}: general.architecture is missing")
+        if name not in ARCHITECTURES:
+            raise UnsupportedError(
+                f"{self.path} is of architecture {name}; supported are {', '.join(ARCHITECTURES)}"
+            )
+        return name
+
+    @property
+    def has_weights(self) -> bool:
+        """False for a vocabulary-only file."""
+        return bool(self._tensors)
+
+    def config(self) -> ModelConfig:
+        """The model's dimensions and constants."""
+        return _ConfigReader(self).read()
+
+    def has(self, name: str) -> bool:
+        """Whether the file holds a tensor of that name."""
+        return name in self._tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, slowest dimension first."""
+        if name not in self._tensors:
+            raise FormatError(f"{self.path} lacks the tensor {name}")
+        return tuple(self._tensors[name].shape)
+
+    def weight(self, name: str) -> _core.Weight:
+        """A matrix in its stored form, shared with whoever asks again by the caller's care."""
+        if name not in self._tensors:
+            raise FormatError(f"{self.path} lacks the tensor {name}")
+        return _core.Weight(self.file, name)
+
+    def vector(self, name: str) -> npt.NDArray[np.float32]:
+        """A one-dimensional tensor as float32, checked to be finite."""
+        info = self._tensors.get(name)
+        if info is None:
+            raise FormatError(f"{self.path} lacks the tensor {name}")
+        if not info.decodable:
+            raise UnsupportedError(f"{self.path}: tensor {name} has type {info.quant_type}")
+        values = _core.decode(info.quant_type, self.file.tensor_bytes(name))
+        if not np.isfinite(values).all():
+            raise FormatError(f"{self.path}: tensor {name} holds values that are not finite")
+        return values
+
+
+class _ConfigReader:
+    """Reads and checks the keys of one architecture."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.file = checkpoint.file
+        self.arch = checkpoint.architecture
+
+    def fail(self, problem: str) -> FormatError:
+        return FormatError(f"{self.checkpoint.path}: {problem}")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.file.get(f"{self.arch}.{key}", default)
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """A count from 1 to 2**31; the same value for all layers where the file lists them."""
+        value = self.get(key, default)
+        if value is None:
+            raise self.fail(f"the key {self.arch}.{key} is missing")
+        if isinstance(value, np.ndarray):
+            if value.size == 0 or not (value == value[0]).all():
+                raise UnsupportedError(
+                    f"{self.checkpoint.path}: {self.arch}.{key} differs from layer to layer, which is "
+                    "not supported"
+                )
+            value = value[0].item()
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+            raise self.fail(f"{self.arch}.{key} is {value!r}, not a positive count")
+        return value
+
+    def real(self, key: str, default: float | None = None) -> float:
+        value = self.get(key, default)
+        if value is None:
+            raise self.fail(f"the key {self.arch}.{key} is missing")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self.fail(f"{self.arch}.{key} is {value!r}, not a finite number")
+        return float(value)
+
+    def read(self) -> ModelConfig:
+        self.refuse_unknown_keys()
+        hidden = self.integer("embedding_length")
+        heads = self.integer("attention.head_count")
+        head_dim = self.integer("attention.key_length", hidden // heads if heads <= hidden else None)
+        if self.integer("attention.value_length", head_dim) != head_dim:
+            raise UnsupportedError(
+                f"{self.checkpoint.path}: keys and values of different lengths are not supported"
+            )
+        kv_heads = self.integer("attention.head_count_kv", heads)
+        if heads % kv_heads != 0:
+            raise self.fail(f"{heads} attention heads are no multiple of {kv_heads} key-value heads")
+        rope = self.rope(head_dim)
+        gemma = self.arch == "gemma3"
+        return ModelConfig(
+            architecture=self.arch,
+            vocab_size=self.checkpoint.shape("token_embd.weight")[0],
+            hidden_size=hidden,
+            intermediate_size=self.integer("feed_forward_length"),
+            num_hidden_layers=self.integer("block_count"),
+            num_attention_heads=heads,
+            num_key_value_heads=kv_heads,
+            head_dim=head_dim,
+            max_position_embeddings=self.integer("context_length"),
+            rms_norm_eps=self.real("attention.layer_norm_rms_epsilon"),
+            rope=rope,
+            attention_scale=self.real("attention.scale", head_dim**-0.5),
+            rope_local=self.local_rope(rope.rotary_dim) if gemma else None,
+            sliding_window=self.window(),
+            sliding_window_pattern=self.integer("attention.sliding_window_pattern", _GEMMA3_PATTERN)
+            if gemma
+            else 0,
+            attn_logit_softcapping=self.real("attn_logit_softcapping", 0.0),
+            final_logit_softcapping=self.real("final_logit_softcapping", 0.0),
+            name=str(self.file.get("general.name", "")),
+        )
+
+    def refuse_unknown_keys(self) -> None:
+        for key in self.file.keys():  # noqa: SIM118 - not a dict
+            if key.startswith("prism.hadamard."):
+                raise UnsupportedError(
+                    f"{self.checkpoint.path} has Hadamard-folded weights ({key}): without the rotation "
+                    "of activations, which this version lacks, its text would be gibberish"
+                )
+            if not key.startswith(f"{self.arch}."):
+                continue
+            short = key.removeprefix(f"{self.arch}.")
+            if short in _READ_KEYS or short in _IDLE_KEYS:
+                continue
+            if short in _IDLE_WHEN_ZERO and self.file.get(key) == 0:
+                continue
+            raise UnsupportedError(
+                f"{self.checkpoint.path} has the key {key}, which this version does not know and which "
+                "may change the arithmetic of the model"
+            )
+
+    def window(self) -> int:
+        value = self.get("attention.sliding_window", 0)
+        return 0 if value == 0 else self.integer("attention.sliding_window")
+
+    def rope(self, head_dim: int) -> RopeConfig:
+        rotary = self.integer("rope.dimension_count", head_dim)
+        if rotary % 2 != 0 or rotary > head_dim:
+            raise self.fail(f"{self.arch}.rope.dimension_count is {rotary}, odd or above {head_dim}")
+        scaling = self.get("rope.scaling.type", "none")
+        if scaling not in ("none", "linear", "yarn"):
+            raise UnsupportedError(
+                f"{self.checkpoint.path}: rope scaling of type {scaling} is not supported"
+            )
+        factor = self.real("rope.scaling.factor", self.real("rope.scale_linear", 1.0))
+        if factor <= 0.0:
+            raise self.fail(f"{self.arch}.rope.scaling.factor is {factor}, not above zero")
+        if scaling == "none" and "rope.scale_linear" in self.short_keys() and factor != 1.0:
+            scaling = "linear"
+        attention = self.real("rope.scaling.yarn_attn_factor", 1.0)
+        return RopeConfig(
+            rotary_dim=rotary,
+            theta=self.theta("rope.freq_base"),
+            scaling=scaling,
+            factor=factor,
+            original_context=self.original_context() if scaling == "yarn" else 0,
+            beta_fast=self.real("rope.scaling.yarn_beta_fast", 32.0),
+            beta_slow=self.real("rope.scaling.yarn_beta_slow", 1.0),
+            attention_factor=self.real("rope.scaling.attn_factor", attention),
+            frequency_factors=self.frequency_factors(rotary),
+            interleaved=self.arch == "llama",
+        )
+
+    def short_keys(self) -> set[str]:
+        prefix = f"{self.arch}."
+        return {k.removeprefix(prefix) for k in self.file.keys() if k.startswith(prefix)}  # noqa: SIM118
+
+    def theta(self, key: str, default: float = 10000.0) -> float:
+        value = self.real(key, default)
+        if value <= 1.0:
+            raise self.fail(f"{self.arch}.{key} is {value}, not above 1")
+        return value
+
+    def original_context(self) -> int:
+        return self.integer(
+            "rope.scaling.original_context_length", self.integer("context_length")
+        )
+
+    def local_rope(self, rotary: int) -> RopeConfig:
+        return RopeConfig(rotary, self.theta("rope.freq_base_swa", _GEMMA3_LOCAL_THETA))
+
+    def frequency_factors(self, rotary: int) -> tuple[float, ...]:
+        if not self.checkpoint.has("rope_freqs.weight"):
+            return ()
+        values = self.checkpoint.vector("rope_freqs.weight")
+        if values.size != rotary // 2 or not (values > 0).all():
+            raise self.fail(
+                f"rope_freqs.weight needs {rotary // 2} positive values, one for each rotated pair"
+            )
+        return tuple(float(v) for v in values)

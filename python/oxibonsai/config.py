@@ -1,0 +1,127 @@
+"""What a model is, in Hugging Face's words: dimensions and constants read from a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """One rotary embedding.
+
+    Attributes:
+        rotary_dim: Rotated dimensions of a head; the others pass through.
+        theta: Base of the frequencies.
+        scaling: ``"none"``, ``"linear"`` or ``"yarn"``.
+        factor: How many times longer the context became by scaling.
+        original_context: Positions of the unscaled model (YaRN).
+        beta_fast, beta_slow: Turns over the original context at which YaRN starts and ends to
+            interpolate.
+        attention_factor: Magnitude of cos and sin; for YaRN it multiplies 1 + 0.1 ln(factor).
+        frequency_factors: Divisors of the frequencies, one a pair (Llama 3's ``rope_freqs``).
+        interleaved: Pairs are (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
+    """
+
+    rotary_dim: int
+    theta: float
+    scaling: str = "none"
+    factor: float = 1.0
+    original_context: int = 0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float = 1.0
+    frequency_factors: tuple[float, ...] = ()
+    interleaved: bool = False
+
+    def frequencies(self) -> list[float]:
+        """Angle per position of each pair, as exact decimals rounded once to a double.
+
+        ``theta ** (-2i / rotary_dim)``, scaled as the configuration says. YaRN (arXiv 2309.00071) as
+        llama.cpp runs it: between the pairs that turn ``beta_fast`` and ``beta_slow`` times over the
+        original context, a ramp mixes the plain and the interpolated frequency, at every position.
+        Decimal arithmetic, because libm's pow differs between machines and results must not.
+        """
+        pairs = self.rotary_dim // 2
+        with localcontext() as context:
+            context.prec = 40
+            theta = Decimal(self.theta)
+            plain = [theta ** (Decimal(-2 * i) / self.rotary_dim) for i in range(pairs)]
+            if self.frequency_factors:
+                plain = [
+                    f / Decimal(d) for f, d in zip(plain, self.frequency_factors, strict=True)
+                ]
+            if self.scaling == "none":
+                return [float(f) for f in plain]
+            factor = Decimal(self.factor)
+            if self.scaling == "linear":
+                return [float(f / factor) for f in plain]
+            low, high = self._ramp()
+            mixed = []
+            for i, f in enumerate(plain):
+                rise = (Decimal(i) - low) / max(high - low, Decimal("0.001"))
+                interpolated = min(max(rise, Decimal(0)), Decimal(1))
+                mixed.append(float(f / factor * interpolated + f * (1 - interpolated)))
+            return mixed
+
+    def _ramp(self) -> tuple[Decimal, Decimal]:
+        """First and last pair of YaRN's ramp."""
+        pi = Decimal("3.141592653589793238462643383279502884197")
+
+        def pair(turns: float) -> Decimal:
+            wavelength = Decimal(self.original_context) / (Decimal(turns) * 2 * pi)
+            return Decimal(self.rotary_dim) * wavelength.ln() / (2 * Decimal(self.theta).ln())
+
+        low = pair(self.beta_fast).to_integral_value(rounding="ROUND_FLOOR")
+        high = pair(self.beta_slow).to_integral_value(rounding="ROUND_CEILING")
+        return max(low, Decimal(0)), min(high, Decimal(self.rotary_dim - 1))
+
+    def magnitude(self) -> float:
+        """Factor of cos and sin."""
+        if self.scaling != "yarn":
+            return self.attention_factor
+        with localcontext() as context:
+            context.prec = 40
+            yarn = 1 + Decimal("0.1") * Decimal(self.factor).ln()
+            return float(Decimal(self.attention_factor) * yarn)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Dimensions and constants of one model; fields carry Hugging Face's names.
+
+    Attributes:
+        rope: Rotary embedding of the (global) attention layers.
+        rope_local: That of sliding-window layers, where it differs.
+        sliding_window: Keys that a query of a local layer sees, itself counted; 0: all.
+        sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
+        attention_scale: Factor of the scores.
+        attn_logit_softcapping, final_logit_softcapping: 0 where absent.
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    rms_norm_eps: float
+    rope: RopeConfig
+    attention_scale: float
+    rope_local: RopeConfig | None = None
+    sliding_window: int = 0
+    sliding_window_pattern: int = 0
+    attn_logit_softcapping: float = 0.0
+    final_logit_softcapping: float = 0.0
+    name: str = ""
+
+    def is_local(self, layer: int) -> bool:
+        """Whether the layer attends within the sliding window only."""
+        if self.sliding_window == 0:
+            return False
+        if self.sliding_window_pattern == 0:
+            return True
+        return (layer + 1) % self.sliding_window_pattern != 0

@@ -1,0 +1,104 @@
+"""What all architectures share: access to a checkpoint's tensors by layer, and a running model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.config import ModelConfig
+from oxibonsai.errors import FormatError
+from oxibonsai.models.builder import Builder, Value, Vector
+
+ModelPage = Callable[[Builder, ModelConfig, "Weights"], Value]
+
+
+class Weights:
+    """A checkpoint's tensors, each opened once, with their shapes checked against the caller's.
+
+    Shared, never copied, by everything that runs the model.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._matrices: dict[str, _core.Weight] = {}
+
+    def matrix(self, name: str, rows: int, cols: int) -> _core.Weight:
+        """The tensor ``name.weight``, [rows, cols], in its stored form."""
+        full = f"{name}.weight"
+        if full not in self._matrices:
+            if self.checkpoint.shape(full) != (rows, cols):
+                raise FormatError(
+                    f"{self.checkpoint.path}: tensor {full} has shape "
+                    f"{self.checkpoint.shape(full)}, but the model's dimensions need ({rows}, {cols})"
+                )
+            self._matrices[full] = self.checkpoint.weight(full)
+        return self._matrices[full]
+
+    def vector(self, name: str, size: int) -> Vector:
+        """A one-dimensional tensor as float32."""
+        if self.checkpoint.shape(name) != (size,):
+            raise FormatError(
+                f"{self.checkpoint.path}: tensor {name} has shape {self.checkpoint.shape(name)}, but "
+                f"the model's dimensions need ({size},)"
+            )
+        return self.checkpoint.vector(name)
+
+    def bias(self, name: str, size: int) -> Vector | None:
+        """``name.bias`` where the file has it."""
+        full = f"{name}.bias"
+        return self.vector(full, size) if self.checkpoint.has(full) else None
+
+    def embedding(self, config: ModelConfig) -> _core.Weight:
+        """The token embedding, [vocabulary, hidden]."""
+        return self.matrix("token_embd", config.vocab_size, config.hidden_size)
+
+    def head(self, config: ModelConfig) -> _core.Weight:
+        """The output matrix; the embedding where the model ties them."""
+        if not self.checkpoint.has("output.weight"):
+            return self.embedding(config)
+        return self.matrix("output", config.vocab_size, config.hidden_size)
+
+    @property
+    def matrices(self) -> list[_core.Weight]:
+        """Every matrix that has been asked for."""
+        return list(self._matrices.values())
+
+
+class Model:
+    """Configuration, weights and program: what an engine steps.
+
+    Args:
+        config: The model's dimensions.
+        weights: Its tensors.
+        page: The architecture's forward pass.
+        pool: Threads that run it.
+    """
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, page: ModelPage, pool: _core.ThreadPool
+    ) -> None:
+        self.config = config
+        self.weights = weights
+        builder = Builder()
+        h = page(builder, config, weights)
+        h = builder.select_outputs(h)
+        h = builder.rms_norm(
+            h, weights.vector("output_norm.weight", config.hidden_size), config.rms_norm_eps
+        )
+        (logits,) = builder.linear(h, weights.head(config))
+        if config.final_logit_softcapping > 0.0:
+            logits = builder.softcap(logits, config.final_logit_softcapping)
+        self.program = builder.finish(pool)
+
+    def new_pages(self, kv_type: str, pages: int) -> _core.KvPages:
+        """A paged KV cache that fits this model; memory is taken as pages are written."""
+        c = self.config
+        return _core.KvPages(c.num_hidden_layers, c.num_key_value_heads, c.head_dim, kv_type, pages)
+
+    def run(self, batch: _core.Batch, pages: _core.KvPages) -> npt.NDArray[np.float32]:
+        """Logits of the batch's output rows: float32 [outputs, vocabulary]."""
+        return self.program.run(batch, pages)

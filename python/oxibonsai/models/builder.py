@@ -1,0 +1,274 @@
+"""Records a forward pass, plans its buffers and hands it to the executor.
+
+A model page calls the builder's operations once; no Python runs between two operations of a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.config import RopeConfig
+from oxibonsai.errors import RequestError
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class Value:
+    """A row-wise result: ``width`` float32 values, or int8 groups of 32, for each row of a batch."""
+
+    width: int
+    quantized: bool = False
+
+
+@dataclass
+class _Recorded:
+    kind: _core.OpKind
+    inputs: list[Value]
+    outputs: list[Value]
+    weights: list[_core.Weight] = field(default_factory=list)
+    vectors: list[Vector | None] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Builder:
+    """The operations that a model page is made of; every method returns new values."""
+
+    def __init__(self) -> None:
+        self._ops: list[_Recorded] = []
+        self._rounded: dict[Value, Value] = {}
+        self._tables: dict[int, Value] = {}
+
+    def _record(
+        self,
+        kind: _core.OpKind,
+        inputs: list[Value],
+        outputs: list[Value],
+        weights: list[_core.Weight] | None = None,
+        vectors: list[Vector | None] | None = None,
+        **options: Any,
+    ) -> None:
+        self._ops.append(_Recorded(kind, inputs, outputs, weights or [], vectors or [], options))
+
+    def embed(self, weight: _core.Weight) -> Value:
+        """Rows of the table for the batch's tokens: [n, hidden]."""
+        out = Value(weight.cols)
+        self._record(_core.OpKind.embed, [], [out], [weight])
+        return out
+
+    def rms_norm(self, x: Value, weight: Vector, eps: float) -> Value:
+        """x / sqrt(mean(x^2) + eps) * weight over each row."""
+        out = Value(x.width)
+        self._record(_core.OpKind.rms_norm, [x], [out], vectors=[weight], eps=eps)
+        return out
+
+    def head_norm(self, x: Value, weight: Vector, eps: float) -> Value:
+        """RMSNorm over each head of ``len(weight)`` values."""
+        out = Value(x.width)
+        heads = x.width // len(weight)
+        self._record(_core.OpKind.rms_norm, [x], [out], vectors=[weight], eps=eps, groups=heads)
+        return out
+
+    def linear(
+        self,
+        x: Value,
+        *weights: _core.Weight,
+        bias: list[Vector | None] | None = None,
+        add: Value | None = None,
+    ) -> list[Value]:
+        """x times each weight's transpose; quantized weights share one rounding of x.
+
+        Args:
+            x: [n, cols of every weight].
+            weights: Matrices [rows, cols].
+            bias: One vector or None for each weight.
+            add: [n, rows], added to the result of a single weight.
+        """
+        outputs = []
+        kinds = {w.integer for w in weights}
+        for integer in sorted(kinds):
+            chosen = [i for i, w in enumerate(weights) if w.integer == integer]
+            source = self._round(x) if integer else x
+            results = [Value(weights[i].rows) for i in chosen]
+            self._record(
+                _core.OpKind.linear,
+                [source] if add is None else [source, add],
+                results,
+                [weights[i] for i in chosen],
+                [] if bias is None else [bias[i] for i in chosen],
+            )
+            outputs += list(zip(chosen, results, strict=True))
+        return [value for _, value in sorted(outputs, key=lambda pair: pair[0])]
+
+    def rope(self, x: Value, config: RopeConfig, head_dim: int) -> Value:
+        """Rotates every head by its position, in place."""
+        table = self._table(config)
+        self._record(
+            _core.OpKind.rope,
+            [x, table],
+            [],
+            groups=x.width // head_dim,
+            head_dim=head_dim,
+            interleaved=config.interleaved,
+        )
+        return x
+
+    def attention(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        *,
+        layer: int,
+        head_dim: int,
+        scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
+    ) -> Value:
+        """Causal attention over the cache of ``layer``, which takes k and v first."""
+        out = Value(q.width)
+        self._record(
+            _core.OpKind.attention,
+            [q, k, v],
+            [out],
+            layer=layer,
+            heads=q.width // head_dim,
+            kv_heads=k.width // head_dim,
+            head_dim=head_dim,
+            scale=scale,
+            window=window,
+            softcap=softcap,
+        )
+        return out
+
+    def swiglu(self, gate: Value, up: Value) -> Value:
+        """silu(gate) * up."""
+        return self._pair(_core.OpKind.swiglu, gate, up)
+
+    def geglu(self, gate: Value, up: Value) -> Value:
+        """gelu(gate) * up, GELU in its tanh form."""
+        return self._pair(_core.OpKind.geglu, gate, up)
+
+    def add(self, a: Value, b: Value) -> Value:
+        """a + b."""
+        return self._pair(_core.OpKind.add, a, b)
+
+    def scale(self, x: Value, factor: float) -> Value:
+        """x * factor."""
+        out = Value(x.width)
+        self._record(_core.OpKind.scale, [x], [out], scale=factor)
+        return out
+
+    def softcap(self, x: Value, cap: float) -> Value:
+        """cap * tanh(x / cap)."""
+        out = Value(x.width)
+        self._record(_core.OpKind.softcap, [x], [out], softcap=cap)
+        return out
+
+    def select_outputs(self, x: Value) -> Value:
+        """Keeps the rows of the batch that want an output; the rest of the pass runs on these."""
+        out = Value(x.width)
+        self._record(_core.OpKind.select, [x], [out])
+        return out
+
+    def _pair(self, kind: _core.OpKind, a: Value, b: Value) -> Value:
+        out = Value(a.width)
+        self._record(kind, [a, b], [out])
+        return out
+
+    def _table(self, config: RopeConfig) -> Value:
+        """cos and sin for every row, made once a step for all layers."""
+        if id(config) not in self._tables:
+            frequencies = np.array(config.frequencies(), dtype=np.float32)
+            table = Value(2 * len(frequencies))
+            self._record(
+                _core.OpKind.rope_table,
+                [],
+                [table],
+                vectors=[frequencies],
+                scale=config.magnitude(),
+            )
+            self._tables[id(config)] = table
+        return self._tables[id(config)]
+
+    def _round(self, x: Value) -> Value:
+        """x in int8 groups; fused into the operation that makes x, where nothing else reads it."""
+        if x not in self._rounded:
+            rounded = Value(x.width, quantized=True)
+            self._record(_core.OpKind.quantize, [x], [rounded], quantized=True)
+            self._rounded[x] = rounded
+        return self._rounded[x]
+
+    def finish(self, pool: _core.ThreadPool) -> _core.Program:
+        """Fuses, plans the buffers and checks every shape; the last operation is the result."""
+        ops = _fuse_rounding(self._ops)
+        slots, slot_of = _plan_slots(ops)
+        flat = [
+            _core.Op(
+                op.kind,
+                [slot_of[v] for v in op.inputs],
+                [slot_of[v] for v in op.outputs],
+                op.weights,
+                op.vectors,
+                **op.options,
+            )
+            for op in ops
+        ]
+        return _core.Program(flat, slots, pool)
+
+
+_FUSED_WITH_ROUNDING = (_core.OpKind.rms_norm, _core.OpKind.swiglu, _core.OpKind.geglu)
+
+
+def _fuse_rounding(ops: list[_Recorded]) -> list[_Recorded]:
+    """Lets a norm or gated unit write int8 directly where its float result has no other reader."""
+    readers: dict[Value, int] = {}
+    maker: dict[Value, _Recorded] = {}
+    for op in ops:
+        for v in op.inputs:
+            readers[v] = readers.get(v, 0) + 1
+        for v in op.outputs:
+            maker[v] = op
+    kept = []
+    for op in ops:
+        if op.kind == _core.OpKind.quantize:
+            source = maker[op.inputs[0]]
+            if source.kind in _FUSED_WITH_ROUNDING and readers[op.inputs[0]] == 1:
+                source.outputs = op.outputs
+                source.options["quantized"] = True
+                continue
+        kept.append(op)
+    return kept
+
+
+def _plan_slots(ops: list[_Recorded]) -> tuple[list[tuple[int, bool]], dict[Value, int]]:
+    """Gives every value a buffer; one is used again once its last reader is done."""
+    last_use: dict[Value, int] = {}
+    for i, op in enumerate(ops):
+        for v in (*op.inputs, *op.outputs):
+            last_use[v] = i
+    slots: list[tuple[int, bool]] = []
+    free: list[int] = []
+    slot_of: dict[Value, int] = {}
+    result = ops[-1].outputs[0]
+    for i, op in enumerate(ops):
+        for v in op.outputs:
+            kind = (v.width, v.quantized)
+            match = next((s for s in free if slots[s] == kind and v is not result), None)
+            if match is None:
+                slots.append(kind)
+                match = len(slots) - 1
+            else:
+                free.remove(match)
+            slot_of[v] = match
+        for v in {*op.inputs, *op.outputs}:
+            if v not in slot_of:
+                raise RequestError("an operation reads a value that no operation has made")
+            if last_use[v] == i:
+                free.append(slot_of[v])
+    return slots, slot_of

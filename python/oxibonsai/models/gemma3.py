@@ -1,0 +1,51 @@
+"""Gemma 3 (text): local and global layers with two rope bases, norms before and after each half."""
+
+from __future__ import annotations
+
+import math
+
+from oxibonsai.config import ModelConfig
+from oxibonsai.models.base import Weights
+from oxibonsai.models.builder import Builder, Value
+
+
+def gemma3(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Hidden states after the last layer: [n, hidden]. Norm weights in the file hold 1 + w."""
+    hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
+    q_width = c.num_attention_heads * c.head_dim
+    kv_width = c.num_key_value_heads * c.head_dim
+    h = g.scale(g.embed(w.embedding(c)), math.sqrt(hidden))
+    for i in range(c.num_hidden_layers):
+        b = f"blk.{i}"
+        local = c.is_local(i)
+        rope = c.rope_local if local and c.rope_local is not None else c.rope
+        x = g.rms_norm(h, w.vector(f"{b}.attn_norm.weight", hidden), eps)
+        q, k, v = g.linear(
+            x,
+            w.matrix(f"{b}.attn_q", q_width, hidden),
+            w.matrix(f"{b}.attn_k", kv_width, hidden),
+            w.matrix(f"{b}.attn_v", kv_width, hidden),
+        )
+        q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", c.head_dim), eps)
+        k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", c.head_dim), eps)
+        q = g.rope(q, rope, c.head_dim)
+        k = g.rope(k, rope, c.head_dim)
+        a = g.attention(
+            q,
+            k,
+            v,
+            layer=i,
+            head_dim=c.head_dim,
+            scale=c.attention_scale,
+            window=c.sliding_window if local else 0,
+            softcap=c.attn_logit_softcapping,
+        )
+        (a,) = g.linear(a, w.matrix(f"{b}.attn_output", hidden, q_width))
+        h = g.add(h, g.rms_norm(a, w.vector(f"{b}.post_attention_norm.weight", hidden), eps))
+        x = g.rms_norm(h, w.vector(f"{b}.ffn_norm.weight", hidden), eps)
+        gate, up = g.linear(
+            x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
+        )
+        (x,) = g.linear(g.geglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff))
+        h = g.add(h, g.rms_norm(x, w.vector(f"{b}.post_ffw_norm.weight", hidden), eps))
+    return h

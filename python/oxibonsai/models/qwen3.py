@@ -1,0 +1,36 @@
+"""Qwen3 (every dense Bonsai): q and k are normalised per head before rope."""
+
+from __future__ import annotations
+
+from oxibonsai.config import ModelConfig
+from oxibonsai.models.base import Weights
+from oxibonsai.models.builder import Builder, Value
+
+
+def qwen3(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Hidden states after the last layer: [n, hidden]."""
+    hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
+    q_width = c.num_attention_heads * c.head_dim
+    kv_width = c.num_key_value_heads * c.head_dim
+    h = g.embed(w.embedding(c))
+    for i in range(c.num_hidden_layers):
+        b = f"blk.{i}"
+        x = g.rms_norm(h, w.vector(f"{b}.attn_norm.weight", hidden), eps)
+        q, k, v = g.linear(
+            x,
+            w.matrix(f"{b}.attn_q", q_width, hidden),
+            w.matrix(f"{b}.attn_k", kv_width, hidden),
+            w.matrix(f"{b}.attn_v", kv_width, hidden),
+        )
+        q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", c.head_dim), eps)
+        k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", c.head_dim), eps)
+        q = g.rope(q, c.rope, c.head_dim)
+        k = g.rope(k, c.rope, c.head_dim)
+        a = g.attention(q, k, v, layer=i, head_dim=c.head_dim, scale=c.attention_scale)
+        (h,) = g.linear(a, w.matrix(f"{b}.attn_output", hidden, q_width), add=h)
+        x = g.rms_norm(h, w.vector(f"{b}.ffn_norm.weight", hidden), eps)
+        gate, up = g.linear(
+            x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
+        )
+        (h,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff), add=h)
+    return h

