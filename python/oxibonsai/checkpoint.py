@@ -162,7 +162,11 @@ class _ConfigReader:
         value = self.get(key, default)
         if value is None:
             raise self.fail(f"the key {self.arch}.{key} is missing")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             raise self.fail(f"{self.arch}.{key} is {value!r}, not a finite number")
         return float(value)
 
@@ -170,14 +174,18 @@ class _ConfigReader:
         self.refuse_unknown_keys()
         hidden = self.integer("embedding_length")
         heads = self.integer("attention.head_count")
-        head_dim = self.integer("attention.key_length", hidden // heads if heads <= hidden else None)
+        head_dim = self.integer(
+            "attention.key_length", hidden // heads if heads <= hidden else None
+        )
         if self.integer("attention.value_length", head_dim) != head_dim:
             raise UnsupportedError(
                 f"{self.checkpoint.path}: keys and values of different lengths are not supported"
             )
         kv_heads = self.integer("attention.head_count_kv", heads)
         if heads % kv_heads != 0:
-            raise self.fail(f"{heads} attention heads are no multiple of {kv_heads} key-value heads")
+            raise self.fail(
+                f"{heads} attention heads are no multiple of {kv_heads} key-value heads"
+            )
         rope = self.rope(head_dim)
         gemma = self.arch == "gemma3"
         return ModelConfig(
@@ -229,7 +237,9 @@ class _ConfigReader:
     def rope(self, head_dim: int) -> RopeConfig:
         rotary = self.integer("rope.dimension_count", head_dim)
         if rotary % 2 != 0 or rotary > head_dim:
-            raise self.fail(f"{self.arch}.rope.dimension_count is {rotary}, odd or above {head_dim}")
+            raise self.fail(
+                f"{self.arch}.rope.dimension_count is {rotary}, odd or above {head_dim}"
+            )
         scaling = self.get("rope.scaling.type", "none")
         if scaling not in ("none", "linear", "yarn"):
             raise UnsupportedError(
@@ -265,9 +275,7 @@ class _ConfigReader:
         return value
 
     def original_context(self) -> int:
-        return self.integer(
-            "rope.scaling.original_context_length", self.integer("context_length")
-        )
+        return self.integer("rope.scaling.original_context_length", self.integer("context_length"))
 
     def local_rope(self, rotary: int) -> RopeConfig:
         return RopeConfig(rotary, self.theta("rope.freq_base_swa", _GEMMA3_LOCAL_THETA))

@@ -48,9 +48,7 @@ class RopeConfig:
             theta = Decimal(self.theta)
             plain = [theta ** (Decimal(-2 * i) / self.rotary_dim) for i in range(pairs)]
             if self.frequency_factors:
-                plain = [
-                    f / Decimal(d) for f, d in zip(plain, self.frequency_factors, strict=True)
-                ]
+                plain = [f / Decimal(d) for f, d in zip(plain, self.frequency_factors, strict=True)]
             if self.scaling == "none":
                 return [float(f) for f in plain]
             factor = Decimal(self.factor)

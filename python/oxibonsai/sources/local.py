@@ -36,7 +36,9 @@ def first_shard(path: Path) -> Path:
     names = [f"{info.stem}-{i:05d}-of-{info.count:05d}.gguf" for i in range(1, info.count + 1)]
     missing = [n for n in names if not (path.parent / n).is_file()]
     if missing or not names:
-        raise SourceError(f"{path} belongs to a set of {info.count} files; missing: {', '.join(missing)}")
+        raise SourceError(
+            f"{path} belongs to a set of {info.count} files; missing: {', '.join(missing)}"
+        )
     return path.parent / names[0]
 
 
