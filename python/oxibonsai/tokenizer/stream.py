@@ -13,13 +13,20 @@ class StreamDecoder:
     """Turns ids into text as they come, never cutting a character.
 
     The pieces that ``feed`` and ``flush`` return, joined, are ``tokenizer.decode`` of all ids.
+
+    Args:
+        tokenizer: Of the ids.
+        skip_special: Leave control tokens out.
+        continues: The ids go on after a prompt, so a leading space is part of the text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, skip_special: bool = True, continues: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
         self._skip_special = skip_special
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._strip_space = tokenizer.strips_leading_space
+        self._strip_space = tokenizer.strips_leading_space and not continues
 
     def feed(self, token: int) -> str:
         """The text that is complete with this token; often empty in the middle of a character."""

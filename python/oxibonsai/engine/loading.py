@@ -1,0 +1,76 @@
+"""From a model's name to a running engine."""
+
+from __future__ import annotations
+
+import os
+
+from oxibonsai import _core
+from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.engine.engine import Engine
+from oxibonsai.engine.memory import default_ctx_size, default_kv_type
+from oxibonsai.engine.threads import default_threads
+from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.models import load_model
+from oxibonsai.sources import resolve
+from oxibonsai.tokenizer import Tokenizer
+
+
+def load(
+    source: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+    ctx_size: int | None = None,
+    kv_type: str | None = None,
+    quant_type: str = "",
+    parallel: int = 4,
+) -> Engine:
+    """Loads a model and makes an engine.
+
+    Args:
+        source: What :func:`oxibonsai.sources.resolve` takes: a file, a folder, ``hf:...``,
+            ``pip:...``; None for the default model.
+        threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.
+        ctx_size: Positions of a sequence; None: the model's own, cut to suit the machine's memory.
+        kv_type: ``"f32"`` or ``"f16"``; None: f32 for models with a small cache, else f16.
+        quant_type: Layout of tensors of type id 42, where the file leaves it open.
+        parallel: Sequences that fit in the cache at full length.
+
+    Raises:
+        SourceError: No such model.
+        FormatError: The file is damaged.
+        UnsupportedError: The file asks for what this version does not implement.
+        RequestError: An argument is out of range.
+    """
+    checkpoint = Checkpoint(resolve(source), quant_type)
+    if not checkpoint.has_weights:
+        raise FormatError(f"{checkpoint.path} holds a vocabulary but no weights")
+    model = load_model(checkpoint, _core.ThreadPool(threads or default_threads()))
+    limit = model.config.max_position_embeddings
+    size = default_ctx_size(model.config) if ctx_size is None else ctx_size
+    if not 1 <= size <= limit:
+        raise RequestError(f"ctx_size is {size}; this model takes 1 to {limit} positions")
+    tokenizer = Tokenizer.from_gguf(checkpoint.file)
+    return Engine(
+        model,
+        tokenizer,
+        load_chat_template(checkpoint, tokenizer),
+        ctx_size=size,
+        kv_type=kv_type or default_kv_type(model.config),
+        parallel=parallel,
+    )
+
+
+def load_chat_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """The file's own template, ChatML where only its tokens are known, else None."""
+    source = checkpoint.file.get("tokenizer.chat_template")
+    texts = tokenizer.vocabulary.texts
+
+    def text(token: int | None) -> str:
+        return "" if token is None else texts[token]
+
+    if isinstance(source, str) and source:
+        return ChatTemplate(
+            source, bos_token=text(tokenizer.bos_id), eos_token=text(tokenizer.eos_id)
+        )
+    return ChatTemplate.chatml() if "<|im_start|>" in texts else None
