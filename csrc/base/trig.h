@@ -1,8 +1,8 @@
 #pragma once
 
-// sin and cos for rope tables (docs/arithmetic.md, rule 3): double arithmetic of adds and multiplies
-// alone, rounded to float32 at the end, so no libm and the same bits everywhere. Within 0.501 ulp of
-// float32 for |x| < 2^20, past any position that a model knows.
+// sin and cos for rope tables (docs/arithmetic.md, rule 3): double arithmetic of adds and
+// multiplies alone, rounded to float32 at the end, so no libm and the same bits everywhere. Within
+// 0.501 ulp of float32 for |x| < 2^20, past any position that a model knows.
 
 #include <cmath>
 
@@ -39,10 +39,14 @@ inline SinCos sin_cos(float angle) {
   odd = odd * s - 0.5;
   const double cosine = 1.0 + s * odd;
   switch (static_cast<long long>(n) & 3) {
-    case 0: return {static_cast<float>(sine), static_cast<float>(cosine)};
-    case 1: return {static_cast<float>(cosine), static_cast<float>(-sine)};
-    case 2: return {static_cast<float>(-sine), static_cast<float>(-cosine)};
-    default: return {static_cast<float>(-cosine), static_cast<float>(sine)};
+    case 0:
+      return {static_cast<float>(sine), static_cast<float>(cosine)};
+    case 1:
+      return {static_cast<float>(cosine), static_cast<float>(-sine)};
+    case 2:
+      return {static_cast<float>(-sine), static_cast<float>(-cosine)};
+    default:
+      return {static_cast<float>(-cosine), static_cast<float>(sine)};
   }
 }
 

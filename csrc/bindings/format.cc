@@ -21,8 +21,8 @@ using format::ValueType;
 
 // Text that is not valid UTF-8 keeps its bytes as surrogates.
 py::object text(std::string_view bytes) {
-  PyObject* s = PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()),
-                                     "surrogateescape");
+  PyObject* s =
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape");
   if (s == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(s);
 }
@@ -41,17 +41,28 @@ py::object read_array(Cursor* c, const uint8_t* data) {
   const ValueType element = c->value_type("array");
   const auto count = c->number<uint64_t>("array");
   switch (element) {
-    case ValueType::kU8: return numbers<uint8_t>(c, count, data);
-    case ValueType::kI8: return numbers<int8_t>(c, count, data);
-    case ValueType::kU16: return numbers<uint16_t>(c, count, data);
-    case ValueType::kI16: return numbers<int16_t>(c, count, data);
-    case ValueType::kU32: return numbers<uint32_t>(c, count, data);
-    case ValueType::kI32: return numbers<int32_t>(c, count, data);
-    case ValueType::kF32: return numbers<float>(c, count, data);
-    case ValueType::kU64: return numbers<uint64_t>(c, count, data);
-    case ValueType::kI64: return numbers<int64_t>(c, count, data);
-    case ValueType::kF64: return numbers<double>(c, count, data);
-    default: break;
+    case ValueType::kU8:
+      return numbers<uint8_t>(c, count, data);
+    case ValueType::kI8:
+      return numbers<int8_t>(c, count, data);
+    case ValueType::kU16:
+      return numbers<uint16_t>(c, count, data);
+    case ValueType::kI16:
+      return numbers<int16_t>(c, count, data);
+    case ValueType::kU32:
+      return numbers<uint32_t>(c, count, data);
+    case ValueType::kI32:
+      return numbers<int32_t>(c, count, data);
+    case ValueType::kF32:
+      return numbers<float>(c, count, data);
+    case ValueType::kU64:
+      return numbers<uint64_t>(c, count, data);
+    case ValueType::kI64:
+      return numbers<int64_t>(c, count, data);
+    case ValueType::kF64:
+      return numbers<double>(c, count, data);
+    default:
+      break;
   }
   py::list out;
   for (uint64_t i = 0; i < count; ++i) out.append(read_value(c, element, data));
@@ -60,19 +71,32 @@ py::object read_array(Cursor* c, const uint8_t* data) {
 
 py::object read_value(Cursor* c, ValueType type, const uint8_t* data) {
   switch (type) {
-    case ValueType::kU8: return py::int_(c->number<uint8_t>(""));
-    case ValueType::kI8: return py::int_(c->number<int8_t>(""));
-    case ValueType::kU16: return py::int_(c->number<uint16_t>(""));
-    case ValueType::kI16: return py::int_(c->number<int16_t>(""));
-    case ValueType::kU32: return py::int_(c->number<uint32_t>(""));
-    case ValueType::kI32: return py::int_(c->number<int32_t>(""));
-    case ValueType::kF32: return py::float_(c->number<float>(""));
-    case ValueType::kBool: return py::bool_(c->number<uint8_t>("") != 0);
-    case ValueType::kString: return text(c->string(""));
-    case ValueType::kU64: return py::int_(c->number<uint64_t>(""));
-    case ValueType::kI64: return py::int_(c->number<int64_t>(""));
-    case ValueType::kF64: return py::float_(c->number<double>(""));
-    default: break;
+    case ValueType::kU8:
+      return py::int_(c->number<uint8_t>(""));
+    case ValueType::kI8:
+      return py::int_(c->number<int8_t>(""));
+    case ValueType::kU16:
+      return py::int_(c->number<uint16_t>(""));
+    case ValueType::kI16:
+      return py::int_(c->number<int16_t>(""));
+    case ValueType::kU32:
+      return py::int_(c->number<uint32_t>(""));
+    case ValueType::kI32:
+      return py::int_(c->number<int32_t>(""));
+    case ValueType::kF32:
+      return py::float_(c->number<float>(""));
+    case ValueType::kBool:
+      return py::bool_(c->number<uint8_t>("") != 0);
+    case ValueType::kString:
+      return text(c->string(""));
+    case ValueType::kU64:
+      return py::int_(c->number<uint64_t>(""));
+    case ValueType::kI64:
+      return py::int_(c->number<int64_t>(""));
+    case ValueType::kF64:
+      return py::float_(c->number<double>(""));
+    default:
+      break;
   }
   Cursor start = *c;
   c->skip_value(ValueType::kArray, "");
@@ -95,7 +119,8 @@ const TensorInfo& tensor(const GgufFile& file, const std::string& name) {
 py::array tensor_bytes(const std::shared_ptr<const GgufFile>& file, const std::string& name) {
   const TensorInfo& t = tensor(*file, name);
   auto* owner = new std::shared_ptr<const GgufFile>(file);
-  const py::capsule keep(owner, [](void* p) { delete static_cast<std::shared_ptr<const GgufFile>*>(p); });
+  const py::capsule keep(owner,
+                         [](void* p) { delete static_cast<std::shared_ptr<const GgufFile>*>(p); });
   py::array_t<uint8_t> view(static_cast<py::ssize_t>(t.bytes), file->data(t), keep);
   view.attr("setflags")(py::arg("write") = false);
   return std::move(view);
@@ -119,7 +144,8 @@ void register_format(py::module_& m) {
   py::class_<TensorInfo>(m, "TensorInfo")
       .def_readonly("name", &TensorInfo::name)
       .def_property_readonly("shape", &shape, "Slowest dimension first, as numpy has it.")
-      .def_property_readonly("quant_type", [](const TensorInfo& t) { return std::string(t.type_name); })
+      .def_property_readonly("quant_type",
+                             [](const TensorInfo& t) { return std::string(t.type_name); })
       .def_property_readonly("decodable", [](const TensorInfo& t) { return t.type.has_value(); })
       .def_readonly("gguf_id", &TensorInfo::gguf_id)
       .def_readonly("offset", &TensorInfo::offset, "Bytes from the start of the file.")

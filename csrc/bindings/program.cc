@@ -23,7 +23,8 @@ using program::Slot;
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 using Vector = std::vector<float>;
 
-std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file, const std::string& name) {
+std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file,
+                                    const std::string& name) {
   const format::TensorInfo* t = file->find_tensor(name);
   if (t == nullptr) throw FormatError(file->path() + " has no tensor " + name);
   if (!t->type.has_value())
@@ -33,6 +34,12 @@ std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file, cons
   for (size_t i = 1; i < t->dims.size(); ++i) rows *= t->dims[i];
   const uint8_t* data = file->data(*t);
   return std::make_shared<Weight>(name, *t->type, rows, t->dims[0], data, std::move(file));
+}
+
+py::dict inspect_weight(const Weight& w) {
+  const quant::BlockReport r = w.inspect();
+  return py::dict(py::arg("blocks") = r.blocks, py::arg("not_finite") = r.not_finite,
+                  py::arg("codes_of_three") = r.codes_of_three);
 }
 
 // Ops come from Python as keyword arguments; what an operation doesn't have keeps its default.
@@ -50,22 +57,35 @@ Op make_op(OpKind kind, std::vector<int> in, std::vector<int> out,
       continue;
     }
     const auto values = v.cast<Floats>();
-    op.vectors.push_back(std::make_shared<const Vector>(values.data(), values.data() + values.size()));
+    op.vectors.push_back(
+        std::make_shared<const Vector>(values.data(), values.data() + values.size()));
   }
   for (const auto& [key, value] : rest) {
     const auto name = key.cast<std::string>();
-    if (name == "quantized") op.quantized = value.cast<bool>();
-    else if (name == "groups") op.groups = value.cast<int>();
-    else if (name == "layer") op.layer = value.cast<int>();
-    else if (name == "heads") op.heads = value.cast<int>();
-    else if (name == "kv_heads") op.kv_heads = value.cast<int>();
-    else if (name == "head_dim") op.head_dim = value.cast<int>();
-    else if (name == "window") op.window = value.cast<int>();
-    else if (name == "interleaved") op.interleaved = value.cast<bool>();
-    else if (name == "eps") op.eps = value.cast<float>();
-    else if (name == "scale") op.scale = value.cast<float>();
-    else if (name == "softcap") op.softcap = value.cast<float>();
-    else throw RequestError("an operation has no field " + name);
+    if (name == "quantized")
+      op.quantized = value.cast<bool>();
+    else if (name == "groups")
+      op.groups = value.cast<int>();
+    else if (name == "layer")
+      op.layer = value.cast<int>();
+    else if (name == "heads")
+      op.heads = value.cast<int>();
+    else if (name == "kv_heads")
+      op.kv_heads = value.cast<int>();
+    else if (name == "head_dim")
+      op.head_dim = value.cast<int>();
+    else if (name == "window")
+      op.window = value.cast<int>();
+    else if (name == "interleaved")
+      op.interleaved = value.cast<bool>();
+    else if (name == "eps")
+      op.eps = value.cast<float>();
+    else if (name == "scale")
+      op.scale = value.cast<float>();
+    else if (name == "softcap")
+      op.softcap = value.cast<float>();
+    else
+      throw RequestError("an operation has no field " + name);
   }
   return op;
 }
@@ -96,15 +116,19 @@ void register_weight(py::module_& m) {
       .def_property_readonly("nbytes", &Weight::bytes, "Bytes in the file.")
       .def_property_readonly("packed_nbytes", &Weight::packed_bytes,
                              "Bytes of the packed form; 0 where the stored one is used.")
+      .def_property_readonly("packed", &Weight::packed, "Whether a linear layer runs on it.")
       .def_property_readonly("integer", [](const Weight& w) { return quant::is_integer(w.type()); })
-      .def_property_readonly("quant_type",
-                             [](const Weight& w) { return std::string(quant::traits(w.type()).name); })
-      .def("pack",
-           [](Weight& w, ThreadPool& pool) {
-             const py::gil_scoped_release free;
-             w.pack(cpu::kernels(), pool);
-           },
-           py::arg("pool"));
+      .def_property_readonly(
+          "quant_type", [](const Weight& w) { return std::string(quant::traits(w.type()).name); })
+      .def("inspect", &inspect_weight,
+           "What a look at every block finds: blocks, not_finite, codes_of_three.")
+      .def(
+          "pack",
+          [](Weight& w, ThreadPool& pool) {
+            const py::gil_scoped_release free;
+            w.pack(cpu::kernels(), pool);
+          },
+          py::arg("pool"));
 }
 
 void register_op(py::module_& m) {

@@ -1,25 +1,13 @@
 #include "cpu/pack.h"
 
 #include <cstring>
-#include <string>
 
-#include "base/check.h"
 #include "quant/split.h"
 
 namespace oxibonsai::cpu {
 namespace {
 
 int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-bool is_finite_half(uint16_t h) { return (h & 0x7C00) != 0x7C00; }
-
-void check_finite(quant::QuantType type, const quant::BlockParts& parts, int64_t row, int64_t col) {
-  if (is_finite_half(parts.d) && is_finite_half(parts.m)) return;
-  throw FormatError(std::string("a ") + quant::traits(type).name +
-                    " block has a scale that is not finite (row " + std::to_string(row) +
-                    ", column " + std::to_string(col) +
-                    "): the file is damaged or its type is wrong");
-}
 
 // Puts `bits` bits of the codes of one row into the quads of a section (cpu/tile_format.h).
 void put_codes(uint8_t* section, const uint8_t* code, int64_t first_col, int count, int shift,
@@ -83,7 +71,7 @@ TileSections tile_sections(const TileFormat& f, int tile_rows, int64_t cols) {
 }
 
 void pack_tile(quant::QuantType type, const uint8_t* file_rows, int64_t row_bytes, int rows,
-               int64_t cols, int tile_rows, int64_t first_row, uint8_t* tile) {
+               int64_t cols, int tile_rows, uint8_t* tile) {
   const TileFormat& f = kTileFormats[static_cast<int>(type)];
   const TileSections s = tile_sections(f, tile_rows, cols);
   std::memset(tile, 0, static_cast<size_t>(s.bytes));
@@ -93,7 +81,6 @@ void pack_tile(quant::QuantType type, const uint8_t* file_rows, int64_t row_byte
     const uint8_t* block = file_rows + r * row_bytes;
     for (int64_t col = 0; col < cols; col += t.group, block += t.bytes) {
       quant::split_block(type, block, &parts);
-      check_finite(type, parts, first_row + r, col);
       put_block(f, s, parts, col, tile_rows, r, tile);
     }
   }

@@ -35,7 +35,8 @@ class Cursor {
   // A view into the file.
   std::string_view string(const std::string& field) {
     const auto length = number<uint64_t>(field);
-    if (length > left()) fail(field, "claims " + std::to_string(length) + " bytes, more than the file has left");
+    if (length > left())
+      fail(field, "claims " + std::to_string(length) + " bytes, more than the file has left");
     const std::string_view text(reinterpret_cast<const char*>(data_ + at_), length);
     at_ += length;
     return text;

@@ -18,8 +18,9 @@ uint32_t read_version(Cursor* c) {
     throw FormatError("the magic at byte 0 is not \"GGUF\": this is no GGUF file");
   const auto version = c->number<uint32_t>("the version");
   if ((version & 0xFFFF) == 0)
-    throw FormatError("the version at byte 4 has its bytes swapped: a big-endian GGUF file, which is "
-                      "not supported; convert it to little-endian");
+    throw FormatError(
+        "the version at byte 4 has its bytes swapped: a big-endian GGUF file, which is "
+        "not supported; convert it to little-endian");
   if (version != 2 && version != 3)
     throw FormatError("the version at byte 4 is " + std::to_string(version) +
                       "; versions 2 and 3 are supported" +
@@ -61,7 +62,8 @@ TensorInfo read_tensor(Cursor* c, uint64_t index) {
   t.gguf_id = c->number<int32_t>("the type " + what);
   const TensorType* type = find_tensor_type(t.gguf_id);
   if (type == nullptr)
-    c->fail("the type " + what, "is id " + std::to_string(t.gguf_id) + ", which no known format has");
+    c->fail("the type " + what,
+            "is id " + std::to_string(t.gguf_id) + ", which no known format has");
   if (type->group == 0)
     c->fail("the type " + what, "is id " + std::to_string(t.gguf_id) + " (" + type->name +
                                     "), which has been retired: convert the model again");
@@ -70,8 +72,9 @@ TensorInfo read_tensor(Cursor* c, uint64_t index) {
   t.offset = c->number<uint64_t>("the offset " + what);
   if (t.gguf_id == kIdAmbiguous2Bit) return t;  // sized once its layout is known
   if (t.dims[0] % type->group != 0)
-    c->fail("the shape " + what, "has rows of " + std::to_string(t.dims[0]) + " weights, no multiple of " +
-                                     type->name + "'s block of " + std::to_string(type->group));
+    c->fail("the shape " + what, "has rows of " + std::to_string(t.dims[0]) +
+                                     " weights, no multiple of " + type->name + "'s block of " +
+                                     std::to_string(type->group));
   t.bytes = elements / static_cast<uint64_t>(type->group) * static_cast<uint64_t>(type->bytes);
   return t;
 }
@@ -83,7 +86,8 @@ void GgufFile::read_header() {
   version_ = read_version(&c);
   const auto tensor_count = c.number<uint64_t>("the number of tensors");
   // A tensor's entry takes at least 33 bytes, a metadata entry at least 13.
-  if (tensor_count > c.left() / 33) c.fail("the number of tensors", "is larger than the file has room for");
+  if (tensor_count > c.left() / 33)
+    c.fail("the number of tensors", "is larger than the file has room for");
   const auto key_count = c.number<uint64_t>("the number of metadata entries");
   if (key_count > c.left() / 13)
     c.fail("the number of metadata entries", "is larger than the file has room for");
@@ -94,7 +98,8 @@ void GgufFile::read_header() {
     e.offset = c.at();
     c.skip_value(e.type, "the value of " + e.key);
     if (!keys_.emplace(e.key, metadata_.size()).second)
-      throw FormatError("the key " + e.key + " appears twice, again before byte " + std::to_string(c.at()));
+      throw FormatError("the key " + e.key + " appears twice, again before byte " +
+                        std::to_string(c.at()));
     metadata_.push_back(std::move(e));
   }
   if (const MetadataEntry* e = find_key("general.alignment"); e != nullptr) {
@@ -125,13 +130,13 @@ void GgufFile::place_tensors(uint64_t data_start, const std::string& id42) {
   uint64_t expected = 0;
   for (TensorInfo& t : tensors_) {
     if (t.offset != expected)
-      throw FormatError("tensor " + t.name + " has offset " + std::to_string(t.offset) + ", expected " +
-                        std::to_string(expected) +
+      throw FormatError("tensor " + t.name + " has offset " + std::to_string(t.offset) +
+                        ", expected " + std::to_string(expected) +
                         ": the file is damaged, or a type has another layout than its id says");
     if (t.bytes > room || t.offset > room - t.bytes)
-      throw FormatError("tensor " + t.name + " ends at byte " +
-                        std::to_string(data_start + t.offset + t.bytes) + ", past the end of the file at " +
-                        std::to_string(file_.size()) + ": it is truncated");
+      throw FormatError(
+          "tensor " + t.name + " ends at byte " + std::to_string(data_start + t.offset + t.bytes) +
+          ", past the end of the file at " + std::to_string(file_.size()) + ": it is truncated");
     expected = padded(t.offset + t.bytes, alignment_);
     t.offset += data_start;
   }

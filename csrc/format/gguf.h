@@ -30,14 +30,15 @@ struct TensorInfo {
   uint64_t bytes;
 };
 
-// A GGUF file (version 2 or 3, little-endian), checked whole when it is opened: every count, length,
-// product, offset and enumeration is in range before it is used. FormatError names the field and its
-// byte offset.
+// A GGUF file (version 2 or 3, little-endian), checked whole when it is opened: every count,
+// length, product, offset and enumeration is in range before it is used. FormatError names the
+// field and its byte offset.
 class GgufFile {
  public:
   // `id42` forces the layout of id-42 tensors: "Q2_0_g64", "Q2_0_g128" or "TQ2_0_g128"; empty: the
   // layout is found from sizes and contents (gguf_layout.h).
-  static std::shared_ptr<const GgufFile> open(const std::string& path, const std::string& id42 = "");
+  static std::shared_ptr<const GgufFile> open(const std::string& path,
+                                              const std::string& id42 = "");
 
   const std::string& path() const { return path_; }
   uint32_t version() const { return version_; }

@@ -13,8 +13,7 @@ namespace {
 
 using quant::QuantType;
 
-constexpr char kAdvice[] =
-    "; say which it is with --quant-type Q2_0_g64, Q2_0_g128 or TQ2_0_g128";
+constexpr char kAdvice[] = "; say which it is with --quant-type Q2_0_g64, Q2_0_g128 or TQ2_0_g128";
 
 uint64_t padded(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
@@ -29,7 +28,8 @@ uint64_t bytes_as(const TensorInfo& t, int64_t group) {
 }
 
 // Which groups each tensor's size allows: the next tensor, or the end of the file, must lie at the
-// padded end of the data. The end of a file may have padding or not, or be followed by nothing else.
+// padded end of the data. The end of a file may have padding or not, or be followed by nothing
+// else.
 struct Fits {
   bool g64 = true, g128 = true;
 };
@@ -65,7 +65,8 @@ void score_block(const uint8_t* codes, const uint8_t* scale, Score* score) {
   // A block of zeros has the scale zero.
   if (!(d >= 0.0f) || !(d < 100.0f) || (d > 0.0f && d < 1e-6f)) ++score->bad_scales;
   for (int i = 0; i < 32; ++i)
-    for (int shift = 0; shift < 8; shift += 2) score->codes_of_three += ((codes[i] >> shift) & 3) == 3;
+    for (int shift = 0; shift < 8; shift += 2)
+      score->codes_of_three += ((codes[i] >> shift) & 3) == 3;
   ++score->blocks;
 }
 
@@ -85,16 +86,19 @@ QuantType scale_place(const std::vector<TensorInfo>& tensors, const uint8_t* dat
   if (first.plausible() && !last.plausible()) return QuantType::kQ2_0_g128;
   if (last.plausible() && !first.plausible()) return QuantType::kTQ2_0_g128;
   throw UnsupportedError(
-      std::string("its type-42 tensors have groups of 128, but the contents do not tell whether the "
-                  "scale comes first (PrismML) or last (OxiBonsai)") + kAdvice);
+      std::string(
+          "its type-42 tensors have groups of 128, but the contents do not tell whether the "
+          "scale comes first (PrismML) or last (OxiBonsai)") +
+      kAdvice);
 }
 
 QuantType forced_type(const std::string& name) {
   const quant::QuantTraits* t = quant::find_by_name(name);
   if (t == nullptr || (t->type != QuantType::kQ2_0_g64 && t->type != QuantType::kQ2_0_g128 &&
                        t->type != QuantType::kTQ2_0_g128))
-    throw RequestError("--quant-type " + name +
-                       " is no layout of type 42; there are Q2_0_g64, Q2_0_g128 (PQ2_0) and TQ2_0_g128");
+    throw RequestError(
+        "--quant-type " + name +
+        " is no layout of type 42; there are Q2_0_g64, Q2_0_g128 (PQ2_0) and TQ2_0_g128");
   return t->type;
 }
 
@@ -102,18 +106,21 @@ QuantType find_type(const std::vector<TensorInfo>& tensors, uint64_t alignment, 
                     const uint8_t* data, const std::string& forced) {
   const Fits fits = possible_groups(tensors, alignment, room);
   if (!fits.g64 && !fits.g128)
-    throw FormatError("its type-42 tensors have sizes that neither groups of 64 nor of 128 explain: the "
-                      "file is truncated or damaged");
+    throw FormatError(
+        "its type-42 tensors have sizes that neither groups of 64 nor of 128 explain: the "
+        "file is truncated or damaged");
   if (!forced.empty()) {
     const QuantType type = forced_type(forced);
     if (type == QuantType::kQ2_0_g64 ? !fits.g64 : !fits.g128)
-      throw FormatError("--quant-type " + forced + " does not fit the sizes of its type-42 tensors, which have groups of " +
+      throw FormatError("--quant-type " + forced +
+                        " does not fit the sizes of its type-42 tensors, which have groups of " +
                         (fits.g64 ? "64" : "128"));
     return type;
   }
   if (fits.g64 && fits.g128)
-    throw UnsupportedError(std::string("its type-42 tensors are too small to tell groups of 64 from groups of 128") +
-                           kAdvice);
+    throw UnsupportedError(
+        std::string("its type-42 tensors are too small to tell groups of 64 from groups of 128") +
+        kAdvice);
   return fits.g64 ? QuantType::kQ2_0_g64 : scale_place(tensors, data);
 }
 

@@ -9,7 +9,20 @@ namespace oxibonsai::format {
 
 // Types of metadata values, with GGUF's numbers.
 enum class ValueType : uint32_t {
-  kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64, kCount,
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64,
+  kCount,
 };
 
 const char* value_type_name(ValueType type);

@@ -7,6 +7,7 @@
 #include "base/aligned.h"
 #include "base/thread_pool.h"
 #include "cpu/kernel_table.h"
+#include "quant/inspect.h"
 #include "quant/quant_type.h"
 
 namespace oxibonsai::ops {
@@ -25,11 +26,14 @@ class Weight {
   int64_t cols() const { return cols_; }
   int64_t bytes() const { return rows_ * row_bytes_; }
 
-  // Takes the layout that the tier's kernel wants; does nothing where that is the stored one or where
-  // it was done before.
+  // Takes the layout that the tier's kernel wants; does nothing where that is the stored one or
+  // where it was done before. FormatError where a scale is not finite.
   void pack(const cpu::KernelTable& table, ThreadPool& pool);
   bool packed() const { return kernel_.run != nullptr; }
   int64_t packed_bytes() const { return static_cast<int64_t>(tiles_.size()); }
+
+  // A look at every block.
+  quant::BlockReport inspect() const { return quant::inspect(type_, data_, rows_ * cols_); }
 
   // Row r as float32: cols values.
   void decode_row(int64_t r, float* out) const;
@@ -38,6 +42,8 @@ class Weight {
   const cpu::LinearKernel& bind(cpu::LinearArgs* args) const;
 
  private:
+  void check_finite(int64_t first, int64_t last) const;
+
   const std::string name_;
   const quant::QuantType type_;
   const int64_t rows_, cols_, row_bytes_;

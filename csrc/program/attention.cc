@@ -35,7 +35,8 @@ int64_t attention_items(const Step& s, const Op& op, int64_t rows, int phase) {
 template <class T>
 void put_key(uint8_t* keys, int slot, const T* key, int head_dim) {
   for (int d = 0; d < head_dim; ++d)
-    std::memcpy(keys + (static_cast<int64_t>(d) * kPageSlots + slot) * sizeof(T), key + d, sizeof(T));
+    std::memcpy(keys + (static_cast<int64_t>(d) * kPageSlots + slot) * sizeof(T), key + d,
+                sizeof(T));
 }
 
 template <class T>

@@ -15,7 +15,8 @@ class OpCheck {
       : op_(op), index_(index), slots_(slots) {}
 
   void require(bool holds, const char* what) const {
-    if (!holds) throw RequestError("operation " + std::to_string(index_) + " of the program: " + what);
+    if (!holds)
+      throw RequestError("operation " + std::to_string(index_) + " of the program: " + what);
   }
 
   void counts(size_t in, size_t out, size_t weights, size_t vectors) const {
@@ -59,7 +60,8 @@ class OpCheck {
 
 void check_linear(const Op& op, const OpCheck& c) {
   c.slots();
-  c.require(!op.weights.empty() && op.out.size() == op.weights.size(), "one output for each weight");
+  c.require(!op.weights.empty() && op.out.size() == op.weights.size(),
+            "one output for each weight");
   c.require(op.in.size() == 1 || (op.in.size() == 2 && op.weights.size() == 1),
             "a sum is added to a single weight only");
   c.require(op.vectors.size() <= op.weights.size(), "more biases than weights");
@@ -72,7 +74,8 @@ void check_linear(const Op& op, const OpCheck& c) {
     if (i < op.vectors.size() && op.vectors[i] != nullptr) c.vector(i, w.rows());
   }
   if (op.in.size() == 2)
-    c.require(c.in(1).width == op.weights[0]->rows() && !c.in(1).quantized, "the sum has another width");
+    c.require(c.in(1).width == op.weights[0]->rows() && !c.in(1).quantized,
+              "the sum has another width");
 }
 
 void check_attention(const Op& op, const OpCheck& c) {
@@ -120,14 +123,19 @@ void check_op(const Op& op, const OpCheck& c) {
       c.counts(0, 1, 0, 1);
       c.require(op.vectors[0] != nullptr, "a vector is missing");
       return c.out_like(2 * static_cast<int64_t>(op.vectors[0]->size()));
-    case OpKind::kLinear: return check_linear(op, c);
-    case OpKind::kAttention: return check_attention(op, c);
-    case OpKind::kRope: return check_rope(op, c);
+    case OpKind::kLinear:
+      return check_linear(op, c);
+    case OpKind::kAttention:
+      return check_attention(op, c);
+    case OpKind::kRope:
+      return check_rope(op, c);
     case OpKind::kRmsNorm:
-    case OpKind::kLayerNorm: return check_norm(op, c);
+    case OpKind::kLayerNorm:
+      return check_norm(op, c);
     case OpKind::kSwiglu:
     case OpKind::kGeglu:
-    case OpKind::kAdd: return check_pair(c);
+    case OpKind::kAdd:
+      return check_pair(c);
     default:
       c.counts(1, 1, 0, 0);
       c.floats_in();

@@ -7,10 +7,10 @@
 
 namespace oxibonsai::program {
 
-// Memory of the paged KV cache. A page holds 64 slots (positions) of every layer and key-value head;
-// for each, keys [head_dim, 64] and values [64, head_dim rounded up to 16]. Address space is reserved
-// for all pages at once, memory is taken as pages are first written. Which sequence owns which page
-// is the engine's business.
+// Memory of the paged KV cache. A page holds 64 slots (positions) of every layer and key-value
+// head; for each, keys [head_dim, 64] and values [64, head_dim rounded up to 16]. Address space is
+// reserved for all pages at once, memory is taken as pages are first written. Which sequence owns
+// which page is the engine's business.
 class KvPages {
  public:
   KvPages(int layers, int kv_heads, int head_dim, cpu::KvType type, int64_t pages);
@@ -27,7 +27,8 @@ class KvPages {
   int64_t page_bytes() const { return page_bytes_; }
 
   uint8_t* keys(int64_t page, int layer, int head) const {
-    return base_ + page * page_bytes_ + (static_cast<int64_t>(layer) * kv_heads_ + head) * head_bytes_;
+    return base_ + page * page_bytes_ +
+           (static_cast<int64_t>(layer) * kv_heads_ + head) * head_bytes_;
   }
   uint8_t* values(int64_t page, int layer, int head) const {
     return keys(page, layer, head) + key_bytes_;

@@ -17,7 +17,8 @@ enum class OpKind {
   kLinear,     // out[i] = in[0] * weights[i] (+ vectors[i]) (+ in[1] for a single weight)
   kRopeTable,  // out[0] = cos and sin of position * vectors[0], times `scale`
   kRope,       // in[0] rotated in place by the table in[1]
-  kAttention,  // out[0] = attention of in[0] (q) over the cache, which takes in[1] (k) and in[2] (v)
+  kAttention,  // out[0] = attention of in[0] (q) over the cache, which takes in[1] (k) and in[2]
+               // (v)
   kSwiglu,     // out[0] = silu(in[0]) * in[1]
   kGeglu,      // out[0] = gelu(in[0]) * in[1]
   kAdd,        // out[0] = in[0] + in[1]
@@ -34,10 +35,10 @@ struct Op {
   std::vector<std::shared_ptr<ops::Weight>> weights;
   std::vector<std::shared_ptr<const std::vector<float>>> vectors;  // null: absent
   bool quantized = false;
-  int groups = 1;       // kRmsNorm: heads of a per-head norm, kRope: heads
-  int layer = 0;        // kAttention: of the cache
+  int groups = 1;                             // kRmsNorm: heads of a per-head norm, kRope: heads
+  int layer = 0;                              // kAttention: of the cache
   int heads = 0, kv_heads = 0, head_dim = 0;  // kAttention, kRope (head_dim)
-  int window = 0;       // kAttention: keys a query may look back on, itself counted; 0: all
+  int window = 0;            // kAttention: keys a query may look back on, itself counted; 0: all
   bool interleaved = false;  // kRope: pairs (2i, 2i + 1) instead of (i, i + pairs)
   float eps = 0.0f;
   float scale = 1.0f;

@@ -30,20 +30,20 @@ void Program::check_batch(const Batch& b, const KvPages& pages) const {
   for (size_t r = 0; r < rows; ++r) {
     const std::string where = " (row " + std::to_string(r) + " of the batch)";
     if (b.tokens[r] < 0 || b.tokens[r] >= vocabulary_)
-      throw RequestError("token id " + std::to_string(b.tokens[r]) + " is outside the vocabulary of " +
-                         std::to_string(vocabulary_) + where);
+      throw RequestError("token id " + std::to_string(b.tokens[r]) +
+                         " is outside the vocabulary of " + std::to_string(vocabulary_) + where);
     if (b.sequence[r] < 0 || static_cast<size_t>(b.sequence[r]) >= b.pages.size())
       throw RequestError("no such sequence" + where);
     const auto& table = b.pages[b.sequence[r]];
-    if (b.positions[r] < 0 ||
-        static_cast<size_t>(b.positions[r]) >= table.size() * cpu::kPageSlots)
+    if (b.positions[r] < 0 || static_cast<size_t>(b.positions[r]) >= table.size() * cpu::kPageSlots)
       throw RequestError("position " + std::to_string(b.positions[r]) + " has no page" + where);
   }
   for (const auto& table : b.pages)
     for (const int32_t page : table)
       if (page < 0 || page >= pages.pages()) throw RequestError("a page table names no such page");
   for (const int32_t r : b.outputs)
-    if (r < 0 || static_cast<size_t>(r) >= rows) throw RequestError("an output row is not in the batch");
+    if (r < 0 || static_cast<size_t>(r) >= rows)
+      throw RequestError("an output row is not in the batch");
 }
 
 void Program::run(const Batch& batch, KvPages& pages, float* result) {

@@ -34,20 +34,34 @@ cpu::QuantizeOut Step::quantized(int slot) const {
 
 const OpRunner& runner(OpKind kind) {
   switch (kind) {
-    case OpKind::kEmbed: return kEmbedRunner;
-    case OpKind::kSelect: return kSelectRunner;
-    case OpKind::kRmsNorm: return kRmsNormRunner;
-    case OpKind::kLayerNorm: return kLayerNormRunner;
-    case OpKind::kQuantize: return kQuantizeRunner;
-    case OpKind::kLinear: return kLinearRunner;
-    case OpKind::kRopeTable: return kRopeTableRunner;
-    case OpKind::kRope: return kRopeRunner;
-    case OpKind::kAttention: return kAttentionRunner;
-    case OpKind::kSwiglu: return kSwigluRunner;
-    case OpKind::kGeglu: return kGegluRunner;
-    case OpKind::kAdd: return kAddRunner;
-    case OpKind::kScale: return kScaleRunner;
-    default: return kSoftcapRunner;
+    case OpKind::kEmbed:
+      return kEmbedRunner;
+    case OpKind::kSelect:
+      return kSelectRunner;
+    case OpKind::kRmsNorm:
+      return kRmsNormRunner;
+    case OpKind::kLayerNorm:
+      return kLayerNormRunner;
+    case OpKind::kQuantize:
+      return kQuantizeRunner;
+    case OpKind::kLinear:
+      return kLinearRunner;
+    case OpKind::kRopeTable:
+      return kRopeTableRunner;
+    case OpKind::kRope:
+      return kRopeRunner;
+    case OpKind::kAttention:
+      return kAttentionRunner;
+    case OpKind::kSwiglu:
+      return kSwigluRunner;
+    case OpKind::kGeglu:
+      return kGegluRunner;
+    case OpKind::kAdd:
+      return kAddRunner;
+    case OpKind::kScale:
+      return kScaleRunner;
+    default:
+      return kSoftcapRunner;
   }
 }
 

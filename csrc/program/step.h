@@ -29,8 +29,8 @@ struct Step {
 // Bytes that a slot takes for `rows` rows.
 int64_t slot_bytes(const Slot& slot, int64_t rows);
 
-// An operation is cut into independent work items; those of one phase run in any order on any thread,
-// and a phase starts when the one before it is done.
+// An operation is cut into independent work items; those of one phase run in any order on any
+// thread, and a phase starts when the one before it is done.
 struct OpRunner {
   int phases;
   int64_t (*items)(const Step&, const Op&, int64_t rows, int phase);

@@ -83,6 +83,7 @@ class Model:
     ) -> None:
         self.config = config
         self.weights = weights
+        self.pool = pool
         builder = Builder()
         h = page(builder, config, weights)
         h = builder.select_outputs(h)
@@ -93,6 +94,12 @@ class Model:
         if config.final_logit_softcapping > 0.0:
             logits = builder.softcap(logits, config.final_logit_softcapping)
         self.program = builder.finish(pool)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of weights that decoding one token reads: all packed matrices and one table row."""
+        matrices = self.weights.matrices
+        return sum(w.packed_nbytes or w.nbytes for w in matrices if w.packed)
 
     def new_pages(self, kv_type: str, pages: int) -> _core.KvPages:
         """A paged KV cache that fits this model; memory is taken as pages are written."""

@@ -1,0 +1,124 @@
+"""``oxibonsai bench``: prompt and generation speed, and their share of the machine's bandwidth."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai import _core
+from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
+from oxibonsai.engine import Engine
+from oxibonsai.errors import RequestError
+from oxibonsai.sampling import GREEDY, SamplingParams
+
+_BANDWIDTH_BYTES = 1 << 30
+
+
+@click.command()
+@model_options
+@click.option("-p", "--n-prompt", type=click.IntRange(0), default=512, show_default=True)
+@click.option("-n", "--n-gen", type=click.IntRange(0), default=128, show_default=True)
+@click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
+@engine_options
+@json_option
+def bench(
+    model: str | None,
+    quant_type: str,
+    n_prompt: int,
+    n_gen: int,
+    repetitions: int,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure like llama-bench: ppN reads a prompt of N tokens, tgN generates N tokens."""
+    engine = load_engine(model, quant_type, **options)
+    pool = engine.model.pool
+    if max(n_prompt, n_gen + 1) > engine.ctx_size:
+        raise RequestError(f"-p and -n must fit in the context of {engine.ctx_size}")
+    bandwidth = pool.read_bandwidth(_BANDWIDTH_BYTES, 5)
+    per_token = engine.model.bytes_per_token
+    rows = []
+    if n_prompt:
+        rates = _repeat(lambda: _prompt_rate(engine, n_prompt), repetitions)
+        rows.append(_row(f"pp{n_prompt}", rates))
+    if n_gen:
+        rates = _repeat(lambda: _generation_rate(engine, n_gen), repetitions)
+        row = _row(f"tg{n_gen}", rates)
+        row["weight_bytes_per_token"] = per_token
+        row["share_of_bandwidth"] = round(row["tok_s"] * per_token / bandwidth, 4)
+        rows.append(row)
+    report = {
+        "machine": _machine(pool.size),
+        "model": str(engine.model.weights.checkpoint.path),
+        "kv_type": engine.kv_type,
+        "read_gb_s": round(bandwidth / 1e9, 3),
+        "rows": rows,
+    }
+    click.echo(json.dumps(report) if as_json else _table(report))
+
+
+def _repeat(measure: Any, repetitions: int) -> list[float]:
+    measure()  # warm-up
+    return [measure() for _ in range(repetitions)]
+
+
+def _prompt_rate(engine: Engine, tokens: int) -> float:
+    """Tokens per second of reading a prompt, up to its first new token."""
+    prompt = _prompt(engine, tokens)
+    started = time.perf_counter()
+    for _ in engine.generate_tokens(prompt, SamplingParams(temperature=0.0, max_tokens=1)):
+        pass
+    return tokens / (time.perf_counter() - started)
+
+
+def _generation_rate(engine: Engine, tokens: int) -> float:
+    """Tokens per second after the first."""
+    params = SamplingParams(temperature=GREEDY.temperature, max_tokens=tokens + 1, ignore_eos=True)
+    stream = engine.generate_tokens(_prompt(engine, 1), params)
+    next(stream)
+    started = time.perf_counter()
+    count = sum(1 for _ in stream)
+    return count / (time.perf_counter() - started)
+
+
+def _prompt(engine: Engine, tokens: int) -> list[int]:
+    """Ordinary ids, spread over the vocabulary."""
+    return [(i * 7919 + 1) % engine.tokenizer.vocab_size for i in range(tokens)]
+
+
+def _row(test: str, rates: list[float]) -> dict[str, Any]:
+    return {
+        "test": test,
+        "tok_s": round(statistics.mean(rates), 3),
+        "stdev": round(statistics.stdev(rates), 3) if len(rates) > 1 else 0.0,
+        "median": round(statistics.median(rates), 3),
+    }
+
+
+def _machine(threads: int) -> dict[str, Any]:
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        name = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), name)
+    return {"cpu": name, "system": platform.system(), "threads": threads, "tier": _core.cpu.name()}
+
+
+def _table(report: dict[str, Any]) -> str:
+    machine = report["machine"]
+    lines = [
+        f"{machine['cpu']}, {machine['threads']} threads, {machine['tier']}, reads "
+        f"{report['read_gb_s']:.1f} GB/s"
+    ]
+    for row in report["rows"]:
+        line = f"{row['test']:>8}  {row['tok_s']:10.2f} ± {row['stdev']:.2f} tok/s"
+        if "share_of_bandwidth" in row:
+            line += f"  {row['share_of_bandwidth']:.1%} of bandwidth"
+        lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,125 @@
+"""``oxibonsai info``: what a model file holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.cli.options import json_option, model_options
+from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
+from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.sources import resolve
+from oxibonsai.tokenizer import Tokenizer
+
+_CONTEXTS = (2048, 8192, 32768)
+_AMBIGUOUS_ID = 42
+
+
+@click.command()
+@model_options
+@json_option
+def info(model: str | None, quant_type: str, as_json: bool) -> None:
+    """Show architecture, dimensions, quant types, tokenizer and memory of a model file."""
+    facts = describe(Checkpoint(resolve(model), quant_type))
+    if as_json:
+        click.echo(json.dumps(facts, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(show_header=False, box=None)
+    for key, value in facts.items():
+        if key != "quant_types":
+            table.add_row(key.replace("_", " "), _text(value))
+    console.print(table)
+    types = Table("type", "tensors", "bytes")
+    for row in facts["quant_types"]:
+        types.add_row(row["type"], str(row["tensors"]), f"{row['bytes']:,}")
+    console.print(types)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_text(v)}" for k, v in value.items())
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def describe(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Everything that the file says of itself, as plain values."""
+    file = checkpoint.file
+    tensors = file.tensors
+    ambiguous = {t.quant_type for t in tensors if t.gguf_id == _AMBIGUOUS_ID}
+    facts: dict[str, Any] = {
+        "file": str(checkpoint.path),
+        "file_bytes": file.size,
+        "gguf_version": file.version,
+        "architecture": file.get("general.architecture"),
+        "name": file.get("general.name"),
+        "license": file.get("general.license"),
+        "tensors": len(tensors),
+        "type_42_layout": min(ambiguous) if ambiguous else None,
+        "quant_types": _quant_types(tensors),
+        "tokenizer": _tokenizer(checkpoint),
+        "chat_template": bool(file.get("tokenizer.chat_template")),
+    }
+    if checkpoint.has_weights:
+        facts |= _model(checkpoint)
+    return facts
+
+
+def _quant_types(tensors: list[Any]) -> list[dict[str, Any]]:
+    counts = Counter(t.quant_type for t in tensors)
+    return [
+        {
+            "type": name,
+            "tensors": count,
+            "bytes": sum(t.nbytes for t in tensors if t.quant_type == name),
+        }
+        for name, count in counts.most_common()
+    ]
+
+
+def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | str:
+    try:
+        tokenizer = Tokenizer.from_gguf(checkpoint.file)
+    except (FormatError, UnsupportedError) as e:
+        return f"cannot be used: {e}"
+    return {
+        "model": checkpoint.file.get("tokenizer.ggml.model"),
+        "pre": checkpoint.file.get("tokenizer.ggml.pre"),
+        "tokens": tokenizer.vocab_size,
+        "bos": tokenizer.bos_id,
+        "eos": sorted(tokenizer.eos_ids),
+        "add_bos": tokenizer.add_bos,
+    }
+
+
+def _model(checkpoint: Checkpoint) -> dict[str, Any]:
+    try:
+        config = checkpoint.config()
+    except (FormatError, UnsupportedError) as e:
+        return {"runs": f"no: {e}"}
+    plain = dataclasses.asdict(config)
+    for key in ("architecture", "name"):
+        plain.pop(key)
+    for rope in (plain["rope"], plain["rope_local"]):
+        if rope is not None:
+            rope["frequency_factors"] = bool(rope["frequency_factors"])
+    kv_type = default_kv_type(config)
+    per_token = kv_bytes_per_token(config, kv_type)
+    weights = sum(t.nbytes for t in checkpoint.file.tensors)
+    contexts = [c for c in _CONTEXTS if c <= config.max_position_embeddings]
+    return {
+        "runs": "yes",
+        "config": plain,
+        "yarn": config.rope.scaling == "yarn",
+        "kv_type": kv_type,
+        "default_ctx_size": default_ctx_size(config),
+        "memory_bytes_at_context": {str(c): weights + c * per_token for c in contexts},
+    }

@@ -1,0 +1,103 @@
+"""Entry point of ``oxibonsai``: picks the command, turns errors into one line and an exit code.
+
+Exit codes: 0 done, 1 failed while running, 2 wrong usage, 3 a file that can't be used, 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from oxibonsai import __version__
+from oxibonsai.errors import (
+    FormatError,
+    OxiBonsaiError,
+    RequestError,
+    SourceError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    import rich_click as click
+
+# Each command lives in the module of its name and is imported when it is called.
+COMMANDS = {
+    "run": "Continue a prompt and stream the text.",
+    "chat": "Talk with a model in the terminal.",
+    "info": "Show what a model file holds.",
+    "tokenize": "Turn text into token ids.",
+    "detokenize": "Turn token ids into text.",
+    "verify": "Check a model file's structure, sizes and scales.",
+    "bench": "Measure prompt and generation speed.",
+}
+
+
+def main() -> None:
+    """Runs the command line and exits."""
+    if sys.argv[1:] in (["--version"], ["-V"]):
+        print(f"oxibonsai {__version__}")
+        return
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int:
+    import rich_click as click
+
+    try:
+        _group().main(args=arguments, prog_name="oxibonsai", standalone_mode=False)
+    except click.exceptions.Exit as e:
+        return e.exit_code
+    except click.ClickException as e:
+        return _fail(e.format_message(), 2)
+    except (click.Abort, KeyboardInterrupt):
+        print(file=sys.stderr)
+        return 130
+    except RequestError as e:
+        return _fail(str(e), 2)
+    except (FormatError, UnsupportedError, SourceError) as e:
+        return _fail(str(e), 3)
+    except OxiBonsaiError as e:
+        return _fail(str(e), 1)
+    except BrokenPipeError:
+        # The reader of our output went away; keep the interpreter from failing on its last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as e:
+        return _fail(str(e), 1)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    print("oxibonsai: " + " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _group() -> click.Group:
+    import rich_click as click
+
+    class LazyGroup(click.RichGroup):
+        def list_commands(self, ctx: click.Context) -> list[str]:
+            return list(COMMANDS)
+
+        def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+            if name not in COMMANDS:
+                return None
+            module = "tokenize" if name == "detokenize" else name
+            command: click.Command = getattr(import_module(f"oxibonsai.cli.{module}"), name)
+            command.short_help = COMMANDS[name]
+            return command
+
+    return LazyGroup(
+        name="oxibonsai",
+        help="Run 1-bit, ternary and other GGUF language models on this machine.",
+        params=[
+            click.Option(
+                ["--version", "-V"], is_flag=True, expose_value=False, help="Show the version."
+            )
+        ],
+        context_settings={"help_option_names": ["-h", "--help"]},
+        no_args_is_help=True,
+    )

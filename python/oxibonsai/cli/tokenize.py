@@ -1,0 +1,65 @@
+"""``oxibonsai tokenize`` and ``detokenize``; vocabulary-only files are enough."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import rich_click as click
+
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.cli.options import json_option, model_options
+from oxibonsai.cli.run import read_prompt
+from oxibonsai.errors import RequestError
+from oxibonsai.sources import resolve
+from oxibonsai.tokenizer import Tokenizer
+
+
+def _tokenizer(model: str | None, quant_type: str) -> Tokenizer:
+    return Tokenizer.from_gguf(Checkpoint(resolve(model), quant_type).file)
+
+
+@click.command()
+@model_options
+@click.argument("text", required=False)
+@click.option("--prompt", "-p", help="The text; also as an argument, a file or on stdin.")
+@click.option("--file", "-f", type=click.Path(path_type=Path), help="Read the text from a file.")
+@click.option("--no-special", is_flag=True, help="Add no bos or eos.")
+@click.option("--parse-special", is_flag=True, help="Turn the text of special tokens into them.")
+@json_option
+def tokenize(
+    model: str | None,
+    quant_type: str,
+    text: str | None,
+    prompt: str | None,
+    file: Path | None,
+    no_special: bool,
+    parse_special: bool,
+    as_json: bool,
+) -> None:
+    """Turn text into token ids: one line an id with its text."""
+    tokenizer = _tokenizer(model, quant_type)
+    ids = tokenizer.encode(
+        read_prompt(text, prompt, file), add_special=not no_special, parse_special=parse_special
+    )
+    pieces = [tokenizer.token_bytes(i).decode("utf-8", "replace") for i in ids]
+    if as_json:
+        click.echo(json.dumps({"tokens": ids, "pieces": pieces}, ensure_ascii=False))
+        return
+    for token, piece in zip(ids, pieces, strict=True):
+        click.echo(f"{token}\t{piece!r}")
+
+
+@click.command()
+@model_options
+@click.argument("ids", nargs=-1, type=int)
+@click.option("--keep-special", is_flag=True, help="Write control tokens as their text.")
+@json_option
+def detokenize(
+    model: str | None, quant_type: str, ids: tuple[int, ...], keep_special: bool, as_json: bool
+) -> None:
+    """Turn token ids into text."""
+    if not ids:
+        raise RequestError("no token ids: give them as arguments")
+    text = _tokenizer(model, quant_type).decode(ids, skip_special=not keep_special)
+    click.echo(json.dumps({"text": text}, ensure_ascii=False) if as_json else text)
