@@ -1,0 +1,25 @@
+#include "cpu/neon/simd.h"
+//
+#include "cpu/body/math.h"
+//
+#include "cpu/body/elementwise.h"
+#include "cpu/neon/tier.h"
+
+namespace oxibonsai::cpu::neon {
+
+void fill_elementwise(KernelTable& table) {
+  table.quantize = &quantize;
+  table.rope_halves = &rope_halves;
+  table.rope_pairs = &rope_pairs;
+  table.swiglu = &swiglu;
+  table.geglu = &geglu;
+  table.add = &add_rows;
+  table.scale = &scale_row;
+  table.softcap = &softcap_row;
+  table.to_half = &to_half_row;
+  table.argmax = &argmax;
+  table.exp = &exp_row;
+  table.tanh = &tanh_row;
+}
+
+}  // namespace oxibonsai::cpu::neon

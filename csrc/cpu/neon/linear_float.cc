@@ -1,0 +1,14 @@
+#include "cpu/neon/simd.h"
+//
+#include "cpu/body/linear_float.h"
+#include "cpu/neon/tier.h"
+
+namespace oxibonsai::cpu::neon {
+
+void fill_linear_float(KernelTable& table) {
+  table.linear[static_cast<int>(quant::QuantType::kF32)] = {&linear_float<RowsF32>, 0};
+  table.linear[static_cast<int>(quant::QuantType::kF16)] = {&linear_float<RowsF16>, 0};
+  table.linear[static_cast<int>(quant::QuantType::kBF16)] = {&linear_float<RowsBF16>, 0};
+}
+
+}  // namespace oxibonsai::cpu::neon

@@ -1,0 +1,21 @@
+#include "cpu/neon/tier.h"
+
+#include "cpu/features.h"
+#include "cpu/neon_dotprod/tier.h"
+
+namespace oxibonsai::cpu::neon {
+
+// The dot product instructions, where the processor has them, give the same bytes: one tier.
+void fill(KernelTable& table) {
+  fill_norm(table);
+  fill_elementwise(table);
+  fill_attention(table);
+  fill_linear_float(table);
+  fill_linear_1bit(table);
+  fill_linear_4to8bit(table);
+  fill_linear_k(table);
+  fill_linear_ternary(table);
+  if (features().dotprod) neon_dotprod::fill(table);
+}
+
+}  // namespace oxibonsai::cpu::neon

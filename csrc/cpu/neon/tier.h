@@ -1,0 +1,20 @@
+#pragma once
+
+#include "cpu/kernel_table.h"
+
+namespace oxibonsai::cpu::neon {
+
+// Each sets the slots that the file of its name implements.
+void fill_norm(KernelTable& table);
+void fill_elementwise(KernelTable& table);
+void fill_attention(KernelTable& table);
+void fill_linear_float(KernelTable& table);
+void fill_linear_ternary(KernelTable& table);
+void fill_linear_1bit(KernelTable& table);
+void fill_linear_4to8bit(KernelTable& table);
+void fill_linear_k(KernelTable& table);
+
+// All of them.
+void fill(KernelTable& table);
+
+}  // namespace oxibonsai::cpu::neon

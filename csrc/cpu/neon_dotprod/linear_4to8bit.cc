@@ -1,0 +1,17 @@
+#include "cpu/neon_dotprod/dot.h"
+//
+#include "cpu/body/linear_tiles.h"
+#include "cpu/neon_dotprod/tier.h"
+
+namespace oxibonsai::cpu::neon_dotprod {
+
+void fill_linear_4to8bit(KernelTable& table) {
+  using quant::QuantType;
+  table.linear[static_cast<int>(QuantType::kQ8_0)] = {&linear_tiles<QuantType::kQ8_0>, dot::kRows};
+  table.linear[static_cast<int>(QuantType::kQ4_0)] = {&linear_tiles<QuantType::kQ4_0>, dot::kRows};
+  table.linear[static_cast<int>(QuantType::kQ4_1)] = {&linear_tiles<QuantType::kQ4_1>, dot::kRows};
+  table.linear[static_cast<int>(QuantType::kQ5_0)] = {&linear_tiles<QuantType::kQ5_0>, dot::kRows};
+  table.linear[static_cast<int>(QuantType::kQ5_1)] = {&linear_tiles<QuantType::kQ5_1>, dot::kRows};
+}
+
+}  // namespace oxibonsai::cpu::neon_dotprod

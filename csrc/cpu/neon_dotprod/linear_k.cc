@@ -1,0 +1,15 @@
+#include "cpu/neon_dotprod/dot.h"
+//
+#include "cpu/body/linear_tiles.h"
+#include "cpu/neon_dotprod/tier.h"
+
+namespace oxibonsai::cpu::neon_dotprod {
+
+void fill_linear_k(KernelTable& table) {
+  using quant::QuantType;
+  table.linear[static_cast<int>(QuantType::kQ4_K)] = {&linear_tiles<QuantType::kQ4_K>, dot::kRows};
+  table.linear[static_cast<int>(QuantType::kQ5_K)] = {&linear_tiles<QuantType::kQ5_K>, dot::kRows};
+  table.linear[static_cast<int>(QuantType::kQ6_K)] = {&linear_tiles<QuantType::kQ6_K>, dot::kRows};
+}
+
+}  // namespace oxibonsai::cpu::neon_dotprod

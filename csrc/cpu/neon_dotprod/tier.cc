@@ -1,0 +1,12 @@
+#include "cpu/neon_dotprod/tier.h"
+
+namespace oxibonsai::cpu::neon_dotprod {
+
+void fill(KernelTable& table) {
+  fill_linear_ternary(table);
+  fill_linear_1bit(table);
+  fill_linear_4to8bit(table);
+  fill_linear_k(table);
+}
+
+}  // namespace oxibonsai::cpu::neon_dotprod

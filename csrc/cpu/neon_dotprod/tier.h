@@ -1,0 +1,16 @@
+#pragma once
+
+#include "cpu/kernel_table.h"
+
+namespace oxibonsai::cpu::neon_dotprod {
+
+// Each sets the slots that the file of its name implements.
+void fill_linear_ternary(KernelTable& table);
+void fill_linear_1bit(KernelTable& table);
+void fill_linear_4to8bit(KernelTable& table);
+void fill_linear_k(KernelTable& table);
+
+// All of them.
+void fill(KernelTable& table);
+
+}  // namespace oxibonsai::cpu::neon_dotprod
