@@ -1,0 +1,117 @@
+// Every tier's linear layers against the scalar definition, byte for byte: all types, tails in
+// rows, columns and tokens, parts of the rows, bias and sum. And the definition against double
+// arithmetic.
+
+#include <cmath>
+
+#include "blocks.h"
+#include "check.h"
+#include "cpu/dispatch.h"
+#include "ops/weight.h"
+
+using namespace oxibonsai;
+using quant::QuantType;
+
+namespace {
+
+struct Case {
+  QuantType type;
+  int64_t rows, cols, tokens;
+  bool extras;  // bias and sum
+};
+
+struct Inputs {
+  std::vector<uint8_t> weight;
+  std::vector<float> x, bias, add;
+};
+
+std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Inputs& in) {
+  ThreadPool pool(1);
+  ops::Weight weight("w", c.type, c.rows, c.cols, in.weight.data(), nullptr);
+  weight.pack(table, pool);
+  cpu::LinearArgs a{};
+  const cpu::LinearKernel& kernel = weight.bind(&a);
+  const auto values = static_cast<size_t>(c.tokens * c.cols);
+  std::vector<int8_t> q(values);
+  std::vector<float> scale(values / 32), offset(values / 32);
+  std::vector<int32_t> sum16(values / 16), sum(values / 32);
+  if (quant::is_integer(c.type)) {
+    table.quantize(in.x.data(), static_cast<int64_t>(values),
+                   {q.data(), scale.data(), sum16.data(), sum.data(), offset.data()});
+    a.x = {q.data(), scale.data(), sum16.data(), sum.data(), offset.data(), c.cols};
+  }
+  a.xf = in.x.data();
+  a.tokens = c.tokens;
+  a.bias = c.extras ? in.bias.data() : nullptr;
+  a.add = c.extras ? in.add.data() : nullptr;
+  std::vector<float> y(static_cast<size_t>(c.tokens * c.rows), NAN);
+  a.y = y.data();
+  a.stride = c.rows;
+  // In two parts, as threads would: the second starts at a multiple of every tier's tile.
+  a.first = 0;
+  a.last = std::min<int64_t>(c.rows, 32);
+  kernel.run(a);
+  if (c.rows > 32) {
+    a.first = 32;
+    a.last = c.rows;
+    kernel.run(a);
+  }
+  return y;
+}
+
+std::string name(const Case& c, const char* tier) {
+  return std::string(tier) + " " + quant::traits(c.type).name + " rows " + std::to_string(c.rows) +
+         " cols " + std::to_string(c.cols) + " tokens " + std::to_string(c.tokens);
+}
+
+// |error| of one output: activations are off by half a step, sums by a few roundings.
+void check_definition(const Case& c, const Inputs& in, const std::vector<float>& y) {
+  std::vector<float> w(static_cast<size_t>(c.rows * c.cols));
+  quant::traits(c.type).decode(in.weight.data(), w.data(), c.rows * c.cols);
+  const bool rounded = quant::is_integer(c.type);
+  for (int64_t t = 0; t < c.tokens; ++t)
+    for (int64_t r = 0; r < c.rows; ++r) {
+      double exact = 0.0, bound = 1e-30;
+      for (int64_t g = 0; g < c.cols; g += 32) {
+        double largest = 0.0, weights = 0.0;
+        for (int64_t k = g; k < std::min(g + 32, c.cols); ++k) {
+          const double x = in.x[t * c.cols + k];
+          const double v = w[r * c.cols + k];
+          exact += x * v;
+          largest = std::max(largest, std::fabs(x));
+          weights += std::fabs(v);
+          bound += 1e-5 * std::fabs(x * v);
+        }
+        if (rounded) bound += weights * largest / 127.0 * 0.51;
+      }
+      CHECK(std::fabs(y[t * c.rows + r] - exact) <= bound, name(c, "definition"));
+    }
+}
+
+void compare(std::mt19937& random, const Case& c) {
+  Inputs in{test::random_rows(random, c.type, c.rows, c.cols),
+            test::normal(random, static_cast<size_t>(c.tokens * c.cols)),
+            test::normal(random, static_cast<size_t>(c.rows)),
+            test::normal(random, static_cast<size_t>(c.tokens * c.rows))};
+  const std::vector<float> truth = run(cpu::table("scalar"), c, in);
+  if (!c.extras) check_definition(c, in, truth);
+  for (const std::string& tier : cpu::available_tiers())
+    CHECK(test::same_bytes(truth, run(cpu::table(tier), c, in)), name(c, tier.c_str()));
+}
+
+}  // namespace
+
+int main() {
+  std::mt19937 random(1);
+  for (int i = 0; i < static_cast<int>(QuantType::kCount); ++i) {
+    const auto type = static_cast<QuantType>(i);
+    const int64_t group = quant::traits(type).group;
+    const int64_t unit = group == 1 ? 24 : group;  // floats: a tail past the 16 lanes
+    for (const int64_t rows : {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 50})
+      compare(random, {type, rows, unit, 1, false});
+    for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 130})
+      compare(random, {type, 19, 3 * unit, tokens, tokens % 2 == 0});
+    compare(random, {type, 70, 5 * unit, 6, true});
+  }
+  return test::finish("linear");
+}

@@ -1,0 +1,70 @@
+// exp, tanh and the rope table's sin and cos: largest error over a dense sweep of float32 against
+// double, and the values at the ends.
+
+#include <cmath>
+#include <limits>
+
+#include "base/f16.h"
+#include "base/trig.h"
+#include "check.h"
+#include "cpu/dispatch.h"
+
+using namespace oxibonsai;
+
+namespace {
+
+// Distance of a float from the exact value, in units of the float32 grid at that value.
+double ulps(float got, double exact) {
+  const auto nearest = static_cast<float>(exact);
+  if (got == nearest) return 0.0;
+  int exponent;
+  std::frexp(exact, &exponent);
+  const double unit = std::ldexp(1.0, std::max(exponent - 24, -149));
+  return std::fabs(got - exact) / unit;
+}
+
+template <class F>
+double worst(void (*kernel)(const float*, int64_t, float*), F exact, float low, float high) {
+  double largest = 0.0;
+  std::vector<float> x, y;
+  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 977) {
+    const float v = bits_to_float(static_cast<uint32_t>(bits));
+    if (v >= low && v <= high) x.push_back(v);
+  }
+  y.resize(x.size());
+  kernel(x.data(), static_cast<int64_t>(x.size()), y.data());
+  for (size_t i = 0; i < x.size(); ++i) largest = std::max(largest, ulps(y[i], exact(x[i])));
+  return largest;
+}
+
+}  // namespace
+
+int main() {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const cpu::KernelTable& t = cpu::kernels();
+  const double exp_error = worst(
+      t.exp, [](double x) { return std::exp(x); }, -103.0f, 88.7f);
+  const double tanh_error = worst(
+      t.tanh, [](double x) { return std::tanh(x); }, -20.0f, 20.0f);
+  std::printf("exp: %.3f ulp, tanh: %.3f ulp\n", exp_error, tanh_error);
+  CHECK(exp_error <= 0.9, std::to_string(exp_error));
+  CHECK(tanh_error <= 1.5, std::to_string(tanh_error));
+  const float x[] = {-kInf, -200.0f, 0.0f, 90.0f, kInf};
+  float y[5];
+  t.exp(x, 5, y);
+  CHECK(y[0] == 0.0f && y[1] == 0.0f && y[2] == 1.0f && y[3] == kInf && y[4] == kInf,
+        "ends of exp");
+  t.tanh(x, 5, y);
+  CHECK(y[0] == -1.0f && y[2] == 0.0f && y[4] == 1.0f, "ends of tanh");
+  double trig_error = 0.0;
+  for (int position = 0; position < 1 << 20; position += 37)
+    for (const float frequency : {1.0f, 0.7498942f, 0.0131f, 1e-5f}) {
+      const float angle = static_cast<float>(position) * frequency;
+      const SinCos v = sin_cos(angle);
+      trig_error = std::max(trig_error, ulps(v.sin, std::sin(static_cast<double>(angle))));
+      trig_error = std::max(trig_error, ulps(v.cos, std::cos(static_cast<double>(angle))));
+    }
+  std::printf("sin, cos: %.4f ulp\n", trig_error);
+  CHECK(trig_error <= 0.501, std::to_string(trig_error));
+  return test::finish("math");
+}

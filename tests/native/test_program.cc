@@ -1,0 +1,241 @@
+// A small transformer with random weights of each type: its logits have the bytes recorded here, on
+// every tier of every processor, for any number of threads and any cut of the prompt. The random
+// weights come from integers alone, so that they are the same everywhere.
+
+#include <cstdlib>
+
+#include "base/f16.h"
+#include "base/threefry.h"
+#include "blocks.h"
+#include "check.h"
+#include "cpu/dispatch.h"
+#include "program/program.h"
+
+using namespace oxibonsai;
+using namespace oxibonsai::program;
+using quant::QuantType;
+
+namespace {
+
+constexpr int kHidden = 256, kHeads = 4, kKvHeads = 2, kHeadDim = 64, kFf = 512, kVocabulary = 509;
+constexpr int kLayers = 2, kPrompt = 150;
+
+class Source {
+ public:
+  explicit Source(uint64_t seed) : key_(threefry_key(seed)) {}
+  uint32_t next() { return threefry2x32(key_, {0, counter_++}).a; }
+  // A multiple of 2^-16 in [low, high).
+  float uniform(float low, float high) {
+    return low + (high - low) * static_cast<float>(next() >> 16) * 0x1p-16f;
+  }
+  std::vector<float> floats(size_t n, float low, float high) {
+    std::vector<float> v(n);
+    for (float& f : v) f = uniform(low, high);
+    return v;
+  }
+
+ private:
+  Words2 key_;
+  uint32_t counter_ = 0;
+};
+
+std::shared_ptr<ops::Weight> make_weight(Source& source, QuantType type, int64_t rows,
+                                         int64_t cols) {
+  const auto& t = quant::traits(type);
+  auto bytes = std::make_shared<std::vector<uint8_t>>(rows * quant::row_bytes(type, cols));
+  if (!quant::is_integer(type)) {
+    for (size_t i = 0; i < bytes->size(); i += static_cast<size_t>(t.bytes)) {
+      const float v = source.uniform(-0.1f, 0.1f);
+      if (type == QuantType::kF16)
+        test::put_half(&(*bytes)[i], v);
+      else
+        std::memcpy(&(*bytes)[i], reinterpret_cast<const uint8_t*>(&v) + 4 - t.bytes, t.bytes);
+    }
+  } else {
+    for (auto& b : *bytes) b = static_cast<uint8_t>(source.next());
+    const float size = 1.0f / static_cast<float>(t.group == 256 ? 4096 : 256);
+    for (size_t block = 0; block < bytes->size(); block += static_cast<size_t>(t.bytes))
+      for (const int field : test::half_fields(type))
+        test::put_half(&(*bytes)[block + static_cast<size_t>(field)], source.uniform(-8, 8) * size);
+  }
+  const uint8_t* data = bytes->data();
+  return std::make_shared<ops::Weight>("w", type, rows, cols, data, bytes);
+}
+
+std::shared_ptr<const std::vector<float>> make_vector(Source& source, size_t n) {
+  return std::make_shared<const std::vector<float>>(source.floats(n, 0.5f, 1.5f));
+}
+
+enum SlotName { kH, kX, kXq, kQ, kK, kV, kA, kAq, kH2, kTable, kGate, kUp, kUq, kOut, kLogits };
+
+std::vector<Slot> slots() {
+  std::vector<Slot> s(kLogits + 1, Slot{kHidden, false});
+  s[kXq] = {kHidden, true};
+  s[kQ] = s[kA] = {kHeads * kHeadDim, false};
+  s[kAq] = {kHeads * kHeadDim, true};
+  s[kK] = s[kV] = {kKvHeads * kHeadDim, false};
+  s[kTable] = {kHeadDim, false};
+  s[kGate] = s[kUp] = {kFf, false};
+  s[kUq] = {kFf, true};
+  s[kLogits] = {kVocabulary, false};
+  return s;
+}
+
+Op make(OpKind kind, std::vector<int> in, std::vector<int> out) {
+  Op op{};
+  op.kind = kind;
+  op.in = std::move(in);
+  op.out = std::move(out);
+  return op;
+}
+
+std::unique_ptr<Program> make_program(QuantType type, int threads) {
+  Source source(7);
+  std::vector<Op> ops;
+  const bool rounded = quant::is_integer(type);
+  const auto add = [&ops](Op op) { ops.push_back(std::move(op)); };
+  const auto weight = [&](int rows, int cols) { return make_weight(source, type, rows, cols); };
+  const auto norm = [&](int in) {
+    Op op = make(OpKind::kRmsNorm, {in}, {rounded ? kXq : kX});
+    op.vectors = {make_vector(source, kHidden)};
+    op.quantized = rounded;
+    op.eps = 1e-6f;
+    add(op);
+  };
+  const auto linear = [&](std::vector<int> in, std::vector<int> out,
+                          std::vector<std::shared_ptr<ops::Weight>> weights) {
+    Op op = make(OpKind::kLinear, std::move(in), std::move(out));
+    op.weights = std::move(weights);
+    add(op);
+  };
+  Op embed = make(OpKind::kEmbed, {}, {kH});
+  embed.weights = {weight(kVocabulary, kHidden)};
+  add(embed);
+  Op table = make(OpKind::kRopeTable, {}, {kTable});
+  std::vector<float> frequencies;
+  for (int i = 0; i < kHeadDim / 2; ++i)
+    frequencies.push_back(1.0f / static_cast<float>(1 + i * i));
+  table.vectors = {std::make_shared<const std::vector<float>>(frequencies)};
+  add(table);
+  const int x = rounded ? kXq : kX;
+  int h = kH, other = kH2;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    norm(h);
+    linear({x}, {kQ, kK, kV},
+           {weight(kHeads * kHeadDim, kHidden), weight(kKvHeads * kHeadDim, kHidden),
+            weight(kKvHeads * kHeadDim, kHidden)});
+    for (const int slot : {kQ, kK}) {
+      Op rope = make(OpKind::kRope, {slot, kTable}, {});
+      rope.groups = slot == kQ ? kHeads : kKvHeads;
+      rope.head_dim = kHeadDim;
+      rope.interleaved = layer == 1;
+      add(rope);
+    }
+    Op attention = make(OpKind::kAttention, {kQ, kK, kV}, {kA});
+    attention.layer = layer;
+    attention.heads = kHeads;
+    attention.kv_heads = kKvHeads;
+    attention.head_dim = kHeadDim;
+    attention.scale = 0.125f;
+    attention.window = layer == 1 ? 40 : 0;
+    add(attention);
+    if (rounded) {
+      Op quantize = make(OpKind::kQuantize, {kA}, {kAq});
+      quantize.quantized = true;
+      add(quantize);
+    }
+    linear({rounded ? kAq : kA, h}, {other}, {weight(kHidden, kHeads * kHeadDim)});
+    std::swap(h, other);
+    norm(h);
+    linear({x}, {kGate, kUp}, {weight(kFf, kHidden), weight(kFf, kHidden)});
+    Op unit =
+        make(layer == 0 ? OpKind::kSwiglu : OpKind::kGeglu, {kGate, kUp}, {rounded ? kUq : kUp});
+    unit.quantized = rounded;
+    if (!rounded) unit.out = {kGate};
+    add(unit);
+    linear({rounded ? kUq : kGate, h}, {other}, {weight(kHidden, kFf)});
+    std::swap(h, other);
+  }
+  add(make(OpKind::kSelect, {h}, {kOut}));
+  norm(kOut);
+  linear({x}, {kLogits}, {weight(kVocabulary, kHidden)});
+  return std::make_unique<Program>(std::move(ops), slots(), std::make_shared<ThreadPool>(threads));
+}
+
+// Logits of all rows, the prompt run in pieces of `chunk`, beside a second sequence if asked.
+std::vector<float> run(Program& program, cpu::KvType type, int chunk, bool company) {
+  KvPages pages(kLayers, kKvHeads, kHeadDim, type, 16);
+  std::vector<float> all;
+  for (int first = 0; first < kPrompt; first += chunk) {
+    Batch batch;
+    batch.pages = {{3, 0, 5}, {1, 2, 4}};
+    const int last = std::min(kPrompt, first + chunk);
+    for (int sequence = company ? 1 : 0; sequence >= 0; --sequence)
+      for (int i = first; i < last; ++i) {
+        batch.tokens.push_back((i * 31 + sequence * 17) % kVocabulary);
+        batch.positions.push_back(i);
+        batch.sequence.push_back(sequence);
+        if (sequence == 0) batch.outputs.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
+      }
+    std::vector<float> part(batch.outputs.size() * kVocabulary);
+    program.run(batch, pages, part.data());
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+// FNV-1a over the bytes.
+uint64_t hash(const std::vector<float>& values) {
+  uint64_t h = 14695981039346656037u;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+  for (size_t i = 0; i < values.size() * sizeof(float); ++i) h = (h ^ bytes[i]) * 1099511628211u;
+  return h;
+}
+
+// Of the scalar tier, f16 cache. A change of the arithmetic changes them, in all tiers at once.
+constexpr uint64_t kRecorded[] = {
+    2509310669591617771u,
+    621851806920157009u,
+    5663014250990058074u,
+    3220026054378198857u,
+    4525913678770479717u,
+    4721672907034765899u,
+    16396882719070563812u,
+    2548938617885959748u,
+    14669296208645305930u,
+    4997139651264611839u,
+    1258919226911272494u,
+    12469608026408858123u,
+    5248250245984790635u,
+    1589450889586703101u,
+    12334700068884631974u,
+    18379305980124078215u,
+    3336640426332625483u,
+    3437046077094552828u,
+};
+static_assert(sizeof kRecorded / sizeof kRecorded[0] == static_cast<int>(QuantType::kCount));
+
+}  // namespace
+
+int main() {
+  for (int i = 0; i < static_cast<int>(QuantType::kCount); ++i) {
+    const auto type = static_cast<QuantType>(i);
+    const std::string name = std::string(cpu::kernels().name) + " " + quant::traits(type).name;
+    const auto one = make_program(type, 1);
+    const auto two = make_program(type, 2);
+    const auto truth = run(*one, cpu::KvType::kF16, kPrompt, false);
+    CHECK(hash(truth) == kRecorded[i], name + " has hash " + std::to_string(hash(truth)) + "u");
+    CHECK(test::same_bytes(truth, run(*two, cpu::KvType::kF16, kPrompt, false)),
+          name + " 2 threads");
+    CHECK(test::same_bytes(truth, run(*two, cpu::KvType::kF16, 64, true)),
+          name + " chunks of 64, in a batch");
+    CHECK(test::same_bytes(truth, run(*two, cpu::KvType::kF16, 7, false)), name + " chunks of 7");
+    if (type == QuantType::kQ1_0) {
+      CHECK(test::same_bytes(truth, run(*two, cpu::KvType::kF16, 1, true)), name + " one by one");
+      const auto exact = run(*one, cpu::KvType::kF32, kPrompt, false);
+      CHECK(test::same_bytes(exact, run(*two, cpu::KvType::kF32, 33, true)), name + " f32 cache");
+      CHECK(!test::same_bytes(exact, truth), name + " the caches differ");
+    }
+  }
+  return test::finish("program");
+}
