@@ -95,6 +95,11 @@ class Checkpoint:
         """False for a vocabulary-only file."""
         return bool(self._tensors)
 
+    @property
+    def has_tokenizer(self) -> bool:
+        """False for a file of weights alone."""
+        return self.file.get("tokenizer.ggml.model") is not None
+
     def config(self) -> ModelConfig:
         """The model's dimensions and constants."""
         return _ConfigReader(self).read()

@@ -148,7 +148,7 @@ class CausalLM:
 
     def _ends(self, eos_token_id: int | Sequence[int] | None) -> frozenset[int]:
         if eos_token_id is None:
-            return self.engine.tokenizer.eos_ids
+            return self.engine.eos_ids
         if isinstance(eos_token_id, int):
             return frozenset({eos_token_id})
         return frozenset(eos_token_id)

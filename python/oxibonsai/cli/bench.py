@@ -89,7 +89,7 @@ def _generation_rate(engine: Engine, tokens: int) -> float:
 
 def _prompt(engine: Engine, tokens: int) -> list[int]:
     """Ordinary ids, spread over the vocabulary."""
-    return [(i * 7919 + 1) % engine.tokenizer.vocab_size for i in range(tokens)]
+    return [(i * 7919 + 1) % engine.model.config.vocab_size for i in range(tokens)]
 
 
 def _row(test: str, rates: list[float]) -> dict[str, Any]:

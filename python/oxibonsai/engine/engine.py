@@ -28,7 +28,7 @@ class Engine:
 
     Args:
         model: Program and weights.
-        tokenizer: The model's own.
+        tokenizer: The model's own; None where the file has none: then only ids go in and out.
         chat_template: Its chat format; None where it has none.
         ctx_size: Positions a sequence may take.
         kv_type: ``"f32"`` or ``"f16"`` keys and values.
@@ -41,20 +41,20 @@ class Engine:
     def __init__(
         self,
         model: Model,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None,
         chat_template: ChatTemplate | None,
         *,
         ctx_size: int,
         kv_type: str,
         parallel: int = 4,
     ) -> None:
-        if tokenizer.vocab_size > model.config.vocab_size:
+        if tokenizer is not None and tokenizer.vocab_size > model.config.vocab_size:
             raise FormatError(
                 f"the tokenizer has {tokenizer.vocab_size} tokens, the model only "
                 f"{model.config.vocab_size} rows"
             )
         self.model = model
-        self.tokenizer = tokenizer
+        self._tokenizer = tokenizer
         self.chat_template = chat_template
         self.ctx_size = ctx_size
         self.kv_type = kv_type
@@ -64,6 +64,20 @@ class Engine:
         self._running: list[Sequence] = []
         self._lock = threading.RLock()
         self.last: Sequence | None = None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer; FormatError where its file has none."""
+        if self._tokenizer is None:
+            raise FormatError(
+                f"{self.model.weights.checkpoint.path} has no tokenizer: give token ids, not text"
+            )
+        return self._tokenizer
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Ids that end a text; none without a tokenizer."""
+        return frozenset() if self._tokenizer is None else self._tokenizer.eos_ids
 
     def submit(self, prompt: Items[int], params: SamplingParams) -> Sequence:
         """Takes in a prompt; :meth:`step` runs it beside the others.
@@ -216,7 +230,7 @@ class Engine:
         token = sequence.sampler.choose(logits, sequence.tokens, sequence.num_generated)
         sequence.tokens.append(token)
         params = sequence.params
-        if token in self.tokenizer.eos_ids and not params.ignore_eos:
+        if token in self.eos_ids and not params.ignore_eos:
             sequence.finish_reason = "stop"
         elif (
             sequence.num_generated == params.max_tokens or len(sequence.tokens) >= self.ctx_size

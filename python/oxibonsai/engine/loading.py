@@ -50,11 +50,14 @@ def load(
     size = default_ctx_size(model.config) if ctx_size is None else ctx_size
     if not 1 <= size <= limit:
         raise RequestError(f"ctx_size is {size}; this model takes 1 to {limit} positions")
-    tokenizer = Tokenizer.from_gguf(checkpoint.file)
+    tokenizer = template = None
+    if checkpoint.has_tokenizer:
+        tokenizer = Tokenizer.from_gguf(checkpoint.file)
+        template = load_chat_template(checkpoint, tokenizer)
     return Engine(
         model,
         tokenizer,
-        load_chat_template(checkpoint, tokenizer),
+        template,
         ctx_size=size,
         kv_type=kv_type or default_kv_type(model.config),
         parallel=parallel,

