@@ -77,3 +77,13 @@ def _fetch_gemma(target: Path) -> None:
             [sys.executable, "-c", code], check=True, cwd=temporary, stdout=subprocess.DEVNULL
         )
         joined.replace(target)
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Qwen3 with random Q1_0 weights and a byte-level ChatML tokenizer."""
+    import tiny_model
+
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    tiny_model.write(path)
+    return path

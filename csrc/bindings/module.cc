@@ -6,6 +6,7 @@ PYBIND11_MODULE(_core, m) {
   register_errors(m);
   register_quant(m);
   register_format(m);
+  register_format_writer(m);
   register_cpu(m);
   register_program(m);
   register_sampling(m);

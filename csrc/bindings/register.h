@@ -8,6 +8,7 @@ namespace oxibonsai::bindings {
 void register_errors(pybind11::module_& m);
 void register_quant(pybind11::module_& m);
 void register_format(pybind11::module_& m);
+void register_format_writer(pybind11::module_& m);
 void register_cpu(pybind11::module_& m);
 void register_program(pybind11::module_& m);
 void register_sampling(pybind11::module_& m);

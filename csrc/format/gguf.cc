@@ -28,13 +28,39 @@ uint32_t read_version(Cursor* c) {
   return version;
 }
 
+// Well-formed UTF-8: no stray or missing continuation, no overlong form, no surrogate.
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<uint8_t>(text[i]);
+    const size_t length = lead < 0x80   ? 1
+                          : lead < 0xC2 ? 0
+                          : lead < 0xE0 ? 2
+                          : lead < 0xF0 ? 3
+                          : lead < 0xF5 ? 4
+                                        : 0;
+    if (length == 0 || length > text.size() - i) return false;
+    uint32_t value = length == 1 ? lead : lead & (0x7Fu >> length);
+    for (size_t k = 1; k < length; ++k) {
+      const auto next = static_cast<uint8_t>(text[i + k]);
+      if ((next & 0xC0) != 0x80) return false;
+      value = (value << 6) | (next & 0x3Fu);
+    }
+    constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (value < kSmallest[length] || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
+      return false;
+    i += length;
+  }
+  return true;
+}
+
 // A key or a tensor name, copied: part of error messages, so it must be short and printable.
 std::string read_name(Cursor* c, const std::string& field) {
   const uint64_t start = c->at();
   const std::string_view name = c->string(field);
-  if (name.empty() || name.size() > kMaxNameBytes || name.find('\0') != std::string_view::npos)
+  if (name.empty() || name.size() > kMaxNameBytes || name.find('\0') != std::string_view::npos ||
+      !is_utf8(name))
     throw FormatError(field + " at byte " + std::to_string(start) +
-                      " is empty, longer than 65535 bytes or holds a zero byte");
+                      " is empty, longer than 65535 bytes, holds a zero byte or is no UTF-8");
   return std::string(name);
 }
 

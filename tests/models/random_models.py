@@ -1,6 +1,7 @@
 """Small random models: the same weights as a GGUF file and as a transformers model in float32.
 
-The files are written with the public `gguf` package, so that nothing of ours is on both sides.
+The files are written with the public `gguf` package, and decoded by it or by `random_blocks`, so that
+nothing of ours is on both sides.
 """
 
 from __future__ import annotations
@@ -13,22 +14,11 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
-
-from oxibonsai import _core
+from random_blocks import FORMATS, random_rows
 
 VOCABULARY = 997  # odd: tails in every tile
 HIDDEN, FF, LAYERS = 256, 512, 4
 Floats = npt.NDArray[np.float32]
-
-# Offsets of the binary16 fields of a block, and their sizes relative to the first.
-_HALF_FIELDS: dict[str, list[tuple[int, float]]] = {
-    "Q4_1": [(0, 1.0), (2, -7.5)],
-    "Q5_1": [(0, 1.0), (2, -15.5)],
-    "Q4_K": [(0, 1.0), (2, 7.5)],
-    "Q5_K": [(0, 1.0), (2, 15.5)],
-}
-_SCALE_LAST = {"Q6_K", "PTQ1_0", "TQ2_0_g128", "TQ1_0", "TQ2_0"}
-_TERNARY = {"Q2_0_g64", "Q2_0_g128", "PTQ1_0", "TQ2_0_g128", "TQ1_0", "TQ2_0"}
 
 
 @dataclass
@@ -41,51 +31,6 @@ class RandomModel:
     keys: dict[str, Any] = field(default_factory=dict)
     interleaved: bool = False  # q and k rows are permuted by the converter
     gemma: bool = False
-
-
-def random_rows(
-    random: np.random.Generator, quant_type: str, rows: int, cols: int, deviation: float
-) -> tuple[npt.NDArray[np.uint8], Floats]:
-    """Random blocks of a type with about the deviation asked for, and what they decode to."""
-    types = {t["name"]: t for t in _core.quant_types()}
-    t = types[quant_type]
-    if t["group"] == 1:
-        values = random.normal(0, deviation, (rows, cols)).astype(np.float32)
-        raw = {
-            "F32": lambda: values.view(np.uint8),
-            "F16": lambda: values.astype(np.float16).view(np.uint8),
-            "BF16": lambda: np.ascontiguousarray(values.view(np.uint16)[:, 1::2]).view(np.uint8),
-        }[quant_type]().reshape(rows, -1)
-    else:
-        blocks = rows * cols // t["group"]
-        raw = random.integers(0, 256, (blocks, t["bytes"]), dtype=np.uint8)
-        if quant_type in _TERNARY:
-            raw = _ternary_codes(random, quant_type, blocks, t["bytes"])
-        fields = _HALF_FIELDS.get(quant_type, [(0, 1.0)])
-        if quant_type in _SCALE_LAST:
-            fields = [(t["bytes"] - 2, 1.0)]
-        scales = random.uniform(0.5, 1.5, blocks)
-        for size in (1e-3, None):  # measured once at a known size, then scaled to the deviation
-            if size is None:
-                decoded = _core.decode(quant_type, raw.ravel())
-                size = 1e-3 * deviation / float(decoded.std())
-            for offset, factor in fields:
-                half = (scales * size * factor).astype(np.float16)
-                raw[:, offset : offset + 2] = half.view(np.uint8).reshape(-1, 2)
-        raw = raw.reshape(rows, -1)
-    decoded = _core.decode(quant_type, raw.ravel()).reshape(rows, cols)
-    return raw, decoded
-
-
-def _ternary_codes(
-    random: np.random.Generator, quant_type: str, blocks: int, size: int
-) -> npt.NDArray[np.uint8]:
-    """Codes 0..2 only: base-3 bytes are valid as they are made, 2-bit ones must avoid code 3."""
-    if quant_type in ("TQ1_0", "PTQ1_0"):
-        digits = random.integers(0, 243, (blocks, size))
-        return ((digits * 256 + 242) // 243).astype(np.uint8)
-    codes = random.integers(0, 3, (blocks, size, 4))
-    return (codes << np.arange(0, 8, 2)).sum(-1).astype(np.uint8)
 
 
 def _tensor_name(name: str, gemma: bool) -> str:
@@ -124,8 +69,18 @@ def _unpermute(values: Floats, heads: int) -> Floats:
     return np.ascontiguousarray(paired.swapaxes(1, 2).reshape(values.shape))
 
 
-def build(recipe: RandomModel, path: Path, quant_type: str, seed: int = 0) -> Any:
-    """Writes the file and returns the transformers model with the same (dequantized) weights."""
+def build(
+    recipe: RandomModel, path: Path, quant_type: str, seed: int = 0, gguf_id: int | None = None
+) -> Any:
+    """Writes the file and returns the transformers model with the same (dequantized) weights.
+
+    Args:
+        recipe: Which structure.
+        path: Where to write.
+        quant_type: Type of all matrices; vectors stay F32.
+        seed: Of the weights.
+        gguf_id: Tensor type id to store, where it is not the type's own.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -137,13 +92,14 @@ def build(recipe: RandomModel, path: Path, quant_type: str, seed: int = 0) -> An
     _write_keys(writer, recipe, config, model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            raw, values, kind = _random_parameter(random, recipe, name, tuple(parameter.shape), quant_type)
+            shape = tuple(parameter.shape)
+            raw, values, kind = _random_parameter(random, name, shape, quant_type)
             heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
             part = next((p for p in heads if p in name), None)
             hf = _unpermute(values, heads[part]) if recipe.interleaved and part else values
             gemma_norm = recipe.gemma and "norm" in name
             parameter.copy_(torch.from_numpy(hf - 1.0 if gemma_norm else hf))
-            _add_tensor(writer, _tensor_name(name, recipe.gemma), raw, tuple(parameter.shape), kind)
+            _add_tensor(writer, _tensor_name(name, recipe.gemma), raw, shape, kind, gguf_id)
     if getattr(config, "rope_parameters", {}).get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", _llama3_factors(config, model))
     writer.write_header_to_file()
@@ -154,7 +110,7 @@ def build(recipe: RandomModel, path: Path, quant_type: str, seed: int = 0) -> An
 
 
 def _random_parameter(
-    random: np.random.Generator, recipe: RandomModel, name: str, shape: tuple[int, ...], quant_type: str
+    random: np.random.Generator, name: str, shape: tuple[int, ...], quant_type: str
 ) -> tuple[npt.NDArray[Any], Floats, str]:
     if len(shape) == 2:
         deviation = 0.15 if "embed" in name else 1.6 / np.sqrt(shape[1])
@@ -165,27 +121,26 @@ def _random_parameter(
     return values, values, "F32"
 
 
-_IDS = {"Q2_0_g64": 42, "TQ2_0_g128": 42, "Q2_0_g128": 142, "PTQ1_0": 143, "Q1_0": 41}
-
-
-class _ForeignType(int):
-    """A tensor type that the `gguf` package does not know; it only writes the number."""
-
-
 def _add_tensor(
-    writer: gguf.GGUFWriter, name: str, raw: npt.NDArray[Any], shape: tuple[int, ...], kind: str
+    writer: gguf.GGUFWriter,
+    name: str,
+    raw: npt.NDArray[Any],
+    shape: tuple[int, ...],
+    kind: str,
+    gguf_id: int | None,
 ) -> None:
     if kind in ("F32", "F16"):
         dtype = np.float32 if kind == "F32" else np.float16
         writer.add_tensor(name, np.ascontiguousarray(raw).view(dtype).reshape(shape))
         return
-    if kind in _IDS:
-        info = gguf.gguf_writer.TensorInfo(
-            shape=shape, dtype=_ForeignType(_IDS[kind]), nbytes=raw.nbytes, tensor=raw
-        )
-        writer.tensors[-1][name] = info
+    if kind == "BF16":
+        writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
         return
-    writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType[kind])
+    # The package does not know all types, but of an id it only writes the number.
+    number = FORMATS[kind].gguf_id if gguf_id is None else gguf_id
+    writer.tensors[-1][name] = gguf.gguf_writer.TensorInfo(
+        shape=shape, dtype=number, nbytes=raw.nbytes, tensor=raw
+    )
 
 
 def _llama3_factors(config: Any, model: Any) -> Floats:
@@ -254,8 +209,8 @@ def _qwen3(tied: bool, rope: dict[str, Any]) -> Callable[[], Any]:
         from transformers import Qwen3Config
 
         return Qwen3Config(
-            vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF, num_hidden_layers=LAYERS,
-            num_attention_heads=8, num_key_value_heads=2, head_dim=64, rms_norm_eps=1e-6,
+            vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF,
+            num_hidden_layers=LAYERS, num_attention_heads=8, num_key_value_heads=2, head_dim=64, rms_norm_eps=1e-6,
             max_position_embeddings=4096, tie_word_embeddings=tied, rope_parameters=rope,
         )  # fmt: skip
 
@@ -266,8 +221,9 @@ def _qwen2() -> Any:
     from transformers import Qwen2Config
 
     config = Qwen2Config(
-        vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF, num_hidden_layers=LAYERS,
-        num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-6, max_position_embeddings=4096,
+        vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF,
+        num_hidden_layers=LAYERS, num_attention_heads=4, num_key_value_heads=2,
+        rms_norm_eps=1e-6, max_position_embeddings=4096,
         tie_word_embeddings=False, rope_parameters={"rope_type": "default", "rope_theta": 1e6},
     )  # fmt: skip
     config.head_dim = 64
@@ -279,8 +235,8 @@ def _llama(rope: dict[str, Any]) -> Callable[[], Any]:
         from transformers import LlamaConfig
 
         return LlamaConfig(
-            vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF, num_hidden_layers=LAYERS,
-            num_attention_heads=8, num_key_value_heads=4, head_dim=32, rms_norm_eps=1e-5,
+            vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF,
+            num_hidden_layers=LAYERS, num_attention_heads=8, num_key_value_heads=4, head_dim=32, rms_norm_eps=1e-5,
             max_position_embeddings=4096, tie_word_embeddings=False, rope_parameters=rope,
         )  # fmt: skip
 

@@ -7,11 +7,13 @@ the `tokenizers` library wants it, can't say this exactly: a symbol need not be 
 from __future__ import annotations
 
 import heapq
+import re
 
 from oxibonsai.errors import FormatError
 from oxibonsai.tokenizer.vocabulary import BYTE, Metadata, Vocabulary
 
 _SPACE = "\u2581"
+_BYTE_TOKEN = re.compile(r"^<0x([0-9A-Fa-f]{2})>$")
 
 
 class SpmBpe:
@@ -93,12 +95,8 @@ class SpmBpe:
 
 def byte_of(text: str) -> int | None:
     """The value of a byte token ``<0xNN>``."""
-    if len(text) != 6 or not text.startswith("<0x") or not text.endswith(">"):
-        return None
-    try:
-        return int(text[3:5], 16)
-    except ValueError:
-        return None
+    match = _BYTE_TOKEN.match(text)
+    return None if match is None else int(match[1], 16)
 
 
 def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:

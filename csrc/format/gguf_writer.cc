@@ -1,0 +1,99 @@
+#include "format/gguf_writer.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/check.h"
+
+namespace oxibonsai::format {
+namespace {
+
+constexpr uint64_t kAlignment = 32;
+
+template <class T>
+std::string raw(T value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+}  // namespace
+
+GgufWriter::GgufWriter(const std::string& path)
+    : path_(path),
+      part_(path + ".part-" + std::to_string(getpid())),
+      out_(part_, std::ios::binary) {
+  if (!out_) throw FormatError("cannot write " + part_);
+}
+
+GgufWriter::~GgufWriter() {
+  if (closed_) return;
+  out_.close();
+  std::remove(part_.c_str());
+}
+
+void GgufWriter::require(bool holds, const char* what) const {
+  if (!holds) throw RequestError(path_ + ": " + what);
+}
+
+std::string GgufWriter::encode_string(std::string_view text) {
+  return raw<uint64_t>(text.size()) + std::string(text);
+}
+
+std::string GgufWriter::encode_array(ValueType element, uint64_t count, std::string_view elements) {
+  return raw(static_cast<uint32_t>(element)) + raw(count) + std::string(elements);
+}
+
+void GgufWriter::add_metadata(std::string_view key, ValueType type, std::string_view value) {
+  require(!header_done_, "metadata come before the header is written");
+  metadata_ += encode_string(key) + raw(static_cast<uint32_t>(type)) + std::string(value);
+  ++keys_;
+}
+
+void GgufWriter::add_tensor(std::string_view name, const std::vector<uint64_t>& dims,
+                            int32_t gguf_id, uint64_t bytes) {
+  require(!header_done_, "tensors are declared before the header is written");
+  require(!dims.empty() && dims.size() <= 4, "a tensor has 1 to 4 dimensions");
+  infos_ += encode_string(name) + raw(static_cast<uint32_t>(dims.size()));
+  for (const uint64_t d : dims) infos_ += raw(d);
+  infos_ += raw(gguf_id) + raw(offset_);
+  offset_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  sizes_.push_back(bytes);
+}
+
+void GgufWriter::write(std::string_view bytes) {
+  out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!out_) throw FormatError("cannot write " + part_ + ": is the disk full?");
+  written_ += bytes.size();
+}
+
+void GgufWriter::pad(uint64_t alignment) {
+  write(std::string((alignment - written_ % alignment) % alignment, '\0'));
+}
+
+void GgufWriter::write_header() {
+  require(!header_done_, "the header is written once");
+  write("GGUF" + raw<uint32_t>(3) + raw<uint64_t>(sizes_.size()) + raw(keys_));
+  write(metadata_);
+  write(infos_);
+  if (!sizes_.empty()) pad(kAlignment);
+  header_done_ = true;
+}
+
+void GgufWriter::write_tensor(const uint8_t* data, uint64_t bytes) {
+  require(header_done_, "the header comes before the tensors");
+  require(next_ < sizes_.size() && sizes_[next_] == bytes,
+          "tensors are written in the order and sizes of their declaration");
+  write({reinterpret_cast<const char*>(data), bytes});
+  pad(kAlignment);
+  ++next_;
+}
+
+void GgufWriter::close() {
+  require(!closed_ && header_done_ && next_ == sizes_.size(), "not every tensor has been written");
+  out_.close();
+  if (!out_ || std::rename(part_.c_str(), path_.c_str()) != 0)
+    throw FormatError("cannot write " + path_ + ": is the disk full?");
+  closed_ = true;
+}
+
+}  // namespace oxibonsai::format

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/gguf_types.h"
+
+namespace oxibonsai::format {
+
+// Writes a GGUF file (version 3) front to back: metadata and tensors are declared, then the header
+// is written, then the bytes of every tensor in the order of their declaration. The file appears
+// under its name when it is complete; an unfinished one is removed.
+class GgufWriter {
+ public:
+  explicit GgufWriter(const std::string& path);
+  ~GgufWriter();
+  GgufWriter(const GgufWriter&) = delete;
+  GgufWriter& operator=(const GgufWriter&) = delete;
+
+  // `value` is the encoded value: the bytes of a number, see also encode_string and encode_array.
+  void add_metadata(std::string_view key, ValueType type, std::string_view value);
+  // `dims` fastest first.
+  void add_tensor(std::string_view name, const std::vector<uint64_t>& dims, int32_t gguf_id,
+                  uint64_t bytes);
+  void write_header();
+  void write_tensor(const uint8_t* data, uint64_t bytes);
+  // RequestError where a tensor has not been written.
+  void close();
+
+  static std::string encode_string(std::string_view text);
+  static std::string encode_array(ValueType element, uint64_t count, std::string_view elements);
+
+ private:
+  void require(bool holds, const char* what) const;
+  void write(std::string_view bytes);
+  void pad(uint64_t alignment);
+
+  const std::string path_, part_;
+  std::ofstream out_;
+  std::string metadata_, infos_;
+  uint64_t keys_ = 0, offset_ = 0, written_ = 0;
+  std::vector<uint64_t> sizes_;
+  size_t next_ = 0;
+  bool header_done_ = false, closed_ = false;
+};
+
+}  // namespace oxibonsai::format

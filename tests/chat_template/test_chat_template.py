@@ -1,0 +1,122 @@
+"""Chat templates: the text that Hugging Face renders, and what hostile ones may not do."""
+
+from __future__ import annotations
+
+import pytest
+
+from oxibonsai.chat_template import MAX_SOURCE, ChatTemplate
+from oxibonsai.errors import FormatError, RequestError
+
+MESSAGES = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Why is the sky blue? <b>&</b>"},
+    {"role": "assistant", "content": "Scattering.", "tool_calls": [{"name": "f", "arguments": {"x": 1}}]},
+    {"role": "user", "content": "Sure?"},
+]
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+
+TEMPLATES = [
+    # ChatML with tools as JSON lines
+    "{%- if tools %}{{- '<tools>' }}{%- for tool in tools %}{{- '\n' }}{{- tool | tojson }}{%- endfor %}"
+    "{{- '</tools>\n' }}{%- endif %}{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content"
+    " + '<|im_end|>\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
+    "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\n\n</think>\n\n' }}"
+    "{%- endif %}{%- endif %}",
+    # roles in headers, loop variables, namespace, trimming
+    "{{ bos_token }}{% set ns = namespace(turns=0) %}{% for m in messages %}\n"
+    "    {% if loop.first and m['role'] == 'system' %}\n[{{ m['content'] | trim }}]\n"
+    "    {% else %}\n{% set ns.turns = ns.turns + 1 %}<{{ m['role'] }} {{ ns.turns }}/{{ loop.length }}>"
+    "{{ m['content'] }}{{ eos_token if loop.last else '' }}\n    {% endif %}\n{% endfor %}",
+    # macros, slices, filters, string methods, generation tags, loop controls
+    "{% macro turn(m) %}{{ m.role | upper }}: {{ m.content.split('?')[0] | replace('sky', 'sea') }}"
+    "{% endmacro %}{% for m in messages[1:] %}{% if m.role == 'tool' %}{% continue %}{% endif %}"
+    "{% generation %}{{ turn(m) ~ '\n' }}{% endgeneration %}{% endfor %}"
+    "{{ messages | map(attribute='role') | join(', ') }} {{ range(3) | list }} {{ 7 // 2 * 3 }}",
+]  # fmt: skip
+
+
+@pytest.mark.hf
+@pytest.mark.parametrize("source", TEMPLATES)
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_the_text_is_that_of_transformers(source: str, tools: list[dict[str, object]] | None) -> None:
+    chat = pytest.importorskip("transformers.utils.chat_template_utils")
+    expected = chat.render_jinja_template(
+        conversations=[MESSAGES], tools=tools, chat_template=source, add_generation_prompt=True,
+        bos_token="<s>", eos_token="</s>", enable_thinking=False,
+    )[0][0]  # fmt: skip
+    template = ChatTemplate(source, bos_token="<s>", eos_token="</s>")
+    assert template.render(MESSAGES, tools=tools, enable_thinking=False) == expected
+
+
+def test_chatml_is_there_for_models_without_a_template() -> None:
+    text = ChatTemplate.chatml().render([{"role": "user", "content": "Hi"}])
+    assert text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_template_can_refuse_messages() -> None:
+    with pytest.raises(RequestError, match="system message must be first"):
+        ChatTemplate("{{ raise_exception('system message must be first') }}").render(MESSAGES)
+
+
+def test_the_date_is_available() -> None:
+    assert len(ChatTemplate("{{ strftime_now('%Y-%m-%d') }}").render(MESSAGES)) == 10
+
+
+HOSTILE = [
+    "{% for i in range(10**9) %}{% endfor %}",
+    "{% for a in 'x' * 9999 %}{% for b in 'x' * 9999 %}{% endfor %}{% endfor %}",
+    "{% macro f(n) %}{{ f(n-1) ~ f(n-1) if n > 0 else 'x' }}{% endmacro %}{{ f(40) }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{% for i in [1] recursive %}{{ loop([1]) }}{{ loop([1]) }}{% endfor %}",
+    "{% set ns = namespace(s='xx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+    "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+    "{% for i in range(100000) %}{{ 'x' * 1000 }}{% endfor %}",
+    "{{ 'x' * 10**9 }}",
+    "{{ 10**9 * 'x' }}",
+    "{{ (1,) * 10**9 }}",
+    "{{ 2 ** (10**9) }}",
+    "{{ 'x' | center(10**9) }}",
+    "{{ 'x' | indent(10**9) }}",
+    "{{ 'x'.ljust(10**9) }}",
+    "{{ 'x'.zfill(10**9) }}",
+    "{{ '%1000000000d' % 3 }}",
+    "{{ '%1000000000d' | format(3) }}",
+    "{{ ('x' * 9999).replace('x', 'y' * 9999) }}",
+    "{{ ('x' * 9999) | replace('x', 'y' * 9999) }}",
+    "{{ ('y' * 9999).join('x' * 9999) }}",
+    "{{ range(99999) | map('string') | map('replace', '0', 'x' * 99999) | list | length }}",
+    "{{ ('x' * 4000000) | list | sort | length }}",
+    "{{ messages | tojson(indent=10**9) }}",
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ cycler.__init__.__globals__ }}",
+    "{{ messages.append(1) }}",
+    "{{ messages[0].update({'role': 'x'}) }}",
+    "{{ lipsum(1000) }}",
+    "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}",
+    "{{ undefined.attribute.chain }}",
+]
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("source", HOSTILE)
+def test_hostile_templates_are_refused(source: str) -> None:
+    with pytest.raises((RequestError, FormatError)):
+        ChatTemplate(source).render(MESSAGES)
+
+
+def test_format_strings_reach_no_internals() -> None:
+    assert "class" not in ChatTemplate("{{ '{0.__class__}'.format('') }}").render(MESSAGES)
+
+
+@pytest.mark.parametrize("name", ["bos_token", "raise_exception", "range", "_tick"])
+def test_variables_of_the_template_cannot_be_overridden(name: str) -> None:
+    with pytest.raises(RequestError, match=f"may not be called {name}"):
+        ChatTemplate("{{ messages }}").render(MESSAGES, **{name: ""})
+
+
+def test_sources_are_bounded_and_checked() -> None:
+    with pytest.raises(FormatError, match="characters, more than"):
+        ChatTemplate("x" * (MAX_SOURCE + 1))
+    with pytest.raises(FormatError, match="no valid Jinja"):
+        ChatTemplate("{% for %}").render(MESSAGES)

@@ -1,0 +1,167 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny_model
+
+COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
+
+
+def oxibonsai(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], input=stdin, capture_output=True, text=True)
+
+
+def test_version_and_help() -> None:
+    assert oxibonsai("--version").stdout == "oxibonsai 0.1.0\n"
+    done = oxibonsai("--help")
+    assert done.returncode == 0
+    for command in ("run", "chat", "info", "tokenize", "detokenize", "verify", "bench"):
+        assert command in done.stdout
+        assert oxibonsai(command, "--help").returncode == 0
+
+
+def test_version_imports_neither_numpy_nor_the_core() -> None:
+    code = (
+        "import sys; sys.argv = ['oxibonsai', '--version']\n"
+        "from oxibonsai.cli.main import main; main()\n"
+        "heavy = {'numpy', 'torch', 'transformers', 'tokenizers', 'jinja2', 'oxibonsai._core'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1] == "[]"
+
+
+def test_run_streams_text_to_stdout_and_timings_to_stderr(tiny_path: Path) -> None:
+    done = oxibonsai("run", "-m", str(tiny_path), "-p", "ab", "-n", "4", "--temp", "0", "--raw")
+    assert done.returncode == 0
+    assert "tok/s" in done.stderr
+    assert "tok/s" not in done.stdout
+
+
+def test_run_json_is_one_object_and_repeats(tiny_path: Path) -> None:
+    arguments = ["run", "--model", str(tiny_path), "--json", "-n", "6", "-s", "7", "ab"]
+    first, second = oxibonsai(*arguments), oxibonsai(*arguments)
+    result = json.loads(first.stdout)
+    assert set(result) == {"prompt_tokens", "tokens", "text", "finish_reason", "seed", "timings"}
+    assert result["finish_reason"] in ("length", "stop")
+    assert result["tokens"] == json.loads(second.stdout)["tokens"]
+    assert result["prompt_tokens"][0] == 256  # <|im_start|>: the chat template is the default
+    raw = json.loads(oxibonsai(*arguments, "--raw").stdout)
+    assert raw["prompt_tokens"] == [299]
+
+
+def test_the_prompt_comes_from_a_file_or_stdin(tiny_path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_text("ab ab")
+    base = ["run", "-m", str(tiny_path), "--json", "--raw", "-n", "1"]
+    from_file = json.loads(oxibonsai(*base, "-f", str(file)).stdout)
+    from_stdin = json.loads(oxibonsai(*base, stdin="ab ab").stdout)
+    assert from_file["prompt_tokens"] == from_stdin["prompt_tokens"]
+
+
+def test_tokenize_and_detokenize(tiny_path: Path) -> None:
+    ids = json.loads(oxibonsai("tokenize", "-m", str(tiny_path), "--json", "abc é").stdout)["tokens"]
+    done = oxibonsai("detokenize", "-m", str(tiny_path), "--json", *map(str, ids))
+    assert json.loads(done.stdout) == {"text": "abc é"}
+
+
+def test_info_names_what_the_file_holds(tiny_path: Path) -> None:
+    facts = json.loads(oxibonsai("info", "-m", str(tiny_path), "--json").stdout)
+    assert facts["architecture"] == "qwen3"
+    assert facts["config"]["hidden_size"] == tiny_model.HIDDEN
+    assert facts["quant_types"][0]["type"] in ("Q1_0", "F32")
+    assert facts["runs"] == "yes"
+    assert facts["yarn"] is False
+    assert "qwen3" in oxibonsai("info", "-m", str(tiny_path)).stdout
+
+
+def test_verify_accepts_a_whole_file_and_names_what_is_wrong(tiny_path: Path, tmp_path: Path) -> None:
+    report = json.loads(oxibonsai("verify", "-m", str(tiny_path), "--json").stdout)
+    assert report["shapes_checked"] is True
+    done = oxibonsai("verify", "-m", str(tiny_path), "--sha256", "0" * 64)
+    assert done.returncode == 3
+    assert report["sha256"] in done.stderr
+    bad = tmp_path / "bad.gguf"
+    scale = ((256, 128), 41, (b"\x00\x7c" + bytes(16)) * 256)
+    tiny_model.write(bad, tensors={"blk.0.attn_q.weight": scale})
+    done = oxibonsai("verify", "-m", str(bad))
+    assert done.returncode == 3
+    assert "blk.0.attn_q.weight has 256 blocks" in done.stderr
+
+
+def test_bench_reports_rows(tiny_path: Path) -> None:
+    done = oxibonsai("bench", "-m", str(tiny_path), "-p", "16", "-n", "8", "-r", "2", "--json")
+    report = json.loads(done.stdout)
+    assert [r["test"] for r in report["rows"]] == ["pp16", "tg8"]
+    generation = report["rows"][1]
+    assert generation["weight_bytes_per_token"] > 0
+    assert generation["share_of_bandwidth"] > 0
+    assert report["read_gb_s"] > 0
+
+
+def test_chat_commands(tiny_path: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "talk.json"
+    script = f"/system Be brief.\nab\n/save {saved}\n/reset\n/load {saved}\n/nonsense\n/load /nonexistent\n/exit\n"
+    done = oxibonsai("chat", "-m", str(tiny_path), "-n", "4", "--seed", "1", stdin=script)
+    assert done.returncode == 0
+    messages = json.loads(saved.read_text())
+    assert [m["role"] for m in messages] == ["system", "user", "assistant"]
+    assert messages[1]["content"] == "ab"
+    assert "no command /nonsense" in done.stderr
+    assert "No such file" in done.stderr
+
+
+def test_chat_says_when_the_context_is_full(tiny_path: Path) -> None:
+    script = "".join(f"{'ab ' * 60}{i}\n" for i in range(6)) + "ab " * 600 + "\n/exit\n"
+    done = oxibonsai("chat", "-m", str(tiny_path), "-n", "8", "--seed", "1", stdin=script)
+    assert done.returncode == 0
+    assert "oldest messages are left out" in done.stderr
+    assert "too many for the context" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "-m", "TINY", ""], 2, "the prompt is empty"),
+        (["run", "-m", "TINY", "-p", "a", "-f", "b"], 2, "give the prompt once"),
+        (["run", "-m", "TINY", "-f", "/nonexistent"], 2, "cannot read the prompt"),
+        (["run", "-m", "TINY", "ab", "--top-p", "2"], 2, "top_p is 2.0"),
+        (["run", "-m", "TINY", "ab " * 600], 2, "more than the context of 512"),
+        (["run", "-m", "TINY", "ab", "-c", "9999"], 2, "takes 1 to 512 positions"),
+        (["run", "-m", "TINY", "ab", "--nonsense"], 2, "No such option"),
+        (["nonsense"], 2, "No such command"),
+        (["run", "-m", "/nonexistent", "ab"], 3, "does not exist"),
+        (["run", "-m", "EMPTY", "ab"], 3, "holds no GGUF model"),
+        (["info", "-m", "TEXT"], 3, "no GGUF file"),
+        (["detokenize", "-m", "TINY", "999"], 2, "outside the vocabulary"),
+        (["detokenize", "-m", "TINY"], 2, "no token ids"),
+        (["run", "-m", "pip:", "ab"], 3, "no package"),
+        (["run", "-m", "hf:x", "ab"], 3, "no repository"),
+    ],
+)
+def test_errors_are_one_line_with_the_right_code(
+    arguments: list[str], code: int, message: str, tiny_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.gguf").write_text("hello " * 100)
+    places = {"TINY": tiny_path, "EMPTY": tmp_path / "empty", "TEXT": tmp_path / "text.gguf"}
+    done = oxibonsai(*[str(places.get(a, a)) for a in arguments])
+    assert done.returncode == code
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_tier_that_does_not_exist_is_an_error_that_lists_those_that_do(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OXIBONSAI_ISA", "mmx")
+    done = oxibonsai("run", "-m", str(tiny_path), "ab")
+    assert done.returncode == 3
+    assert "available: scalar" in done.stderr

@@ -1,0 +1,108 @@
+"""The Hugging Face style front: its meanings, defaults and kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oxibonsai import AutoModelForCausalLM, AutoTokenizer, RequestError
+from oxibonsai.hf import CausalLM
+
+IDS = [[65, 66, 67, 68]]
+
+
+@pytest.fixture(scope="module")
+def model(tiny_path: Path) -> CausalLM:
+    return AutoModelForCausalLM.from_pretrained(tiny_path)
+
+
+def test_greedy_generation_returns_prompt_and_new_tokens(model: CausalLM) -> None:
+    out = model.generate(np.array(IDS))
+    assert out.dtype == np.int64
+    assert out.shape[1] <= 4 + 20
+    assert out[:, :4].tolist() == IDS
+    logits = model.logits(out[0])
+    assert out[0, 4:].tolist() == np.argmax(logits[3:-1], axis=1).tolist()
+
+
+def test_max_length_counts_the_prompt(model: CausalLM) -> None:
+    assert model.generate(IDS, max_length=9, eos_token_id=()).shape == (1, 9)
+    assert model.generate(IDS, max_new_tokens=3, eos_token_id=()).shape == (1, 7)
+
+
+def test_an_eos_token_ends_and_is_kept(model: CausalLM) -> None:
+    plain = model.generate(IDS, max_new_tokens=10, eos_token_id=())[0]
+    ended = model.generate(IDS, max_new_tokens=10, eos_token_id=int(plain[6]))[0]
+    first = plain[4:].tolist().index(plain[6])
+    assert ended.tolist() == plain[: 4 + first + 1].tolist()
+
+
+def test_padding_is_left_out_and_rows_are_padded(model: CausalLM) -> None:
+    batch = np.array([[0, 0, 65, 66], [65, 66, 67, 68]])
+    mask = np.array([[0, 0, 1, 1], [1, 1, 1, 1]])
+    out = model.generate(batch, attention_mask=mask, max_new_tokens=5, eos_token_id=())
+    alone = model.generate([[65, 66]], max_new_tokens=5, eos_token_id=())
+    assert out[0, 4:].tolist() == alone[0, 2:].tolist()
+
+
+def test_sampling_repeats_with_its_seed(model: CausalLM) -> None:
+    options = {"do_sample": True, "temperature": 1.5, "max_new_tokens": 30, "eos_token_id": ()}
+    first = model.generate(IDS, seed=1, **options)
+    assert np.array_equal(first, model.generate(IDS, seed=1, **options))
+    assert not np.array_equal(first, model.generate(IDS, seed=2, **options))
+
+
+@pytest.mark.parametrize(
+    ("ids", "options", "message"),
+    [
+        ([[]], {}, "input_ids is empty"),
+        ([[0.5]], {}, "must be integers"),
+        ([[[1]]], {}, "shape"),
+        (IDS, {"max_new_tokens": 0}, "max_tokens is 0"),
+        (IDS, {"do_sample": True, "temperature": 0.0}, "temperature is 0"),
+        (IDS, {"top_p": 2.0}, "top_p is 2"),
+        ([[999]], {}, "token id 999"),
+    ],
+)
+def test_bad_arguments_are_refused(model: CausalLM, ids: list, options: dict, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        model.generate(ids, **options)
+
+
+@pytest.mark.hf
+def test_torch_goes_in_and_comes_out(model: CausalLM, tiny_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_path)
+    inputs = tokenizer("abc", return_tensors="pt")
+    out = model.generate(**inputs, max_new_tokens=4, eos_token_id=())
+    assert isinstance(out, torch.Tensor)
+    expected = model.generate(inputs["input_ids"].numpy(), max_new_tokens=4, eos_token_id=())
+    assert out.tolist() == expected.tolist()
+
+
+@pytest.mark.hf
+def test_streamers_of_transformers_work(model: CausalLM, tiny_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_path)
+    streamer = transformers.TextIteratorStreamer(tokenizer, skip_prompt=True)
+    out = model.generate(IDS, max_new_tokens=6, eos_token_id=(), streamer=streamer)
+    assert "".join(streamer) == tokenizer.decode(out[0, 4:])
+
+
+def test_tokenizer_names(tiny_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_path)
+    batch = tokenizer(["a", "abc"], return_tensors="np", padding=True)
+    assert batch["input_ids"].shape == (2, 2)  # "ab" is one token
+    assert batch["attention_mask"].tolist() == [[0, 1], [1, 1]]
+    assert tokenizer.batch_decode(batch["input_ids"][1:]) == ["abc"]
+    assert tokenizer.eos_token_id == 257
+    messages = [{"role": "user", "content": "Hi"}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert text.startswith("<|im_start|>user\nHi<|im_end|>")
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+    assert ids[0] == 256
+    assert tokenizer.decode(ids) == text
+    with pytest.raises(RequestError, match="different lengths"):
+        tokenizer(["a", "abc"], return_tensors="np")

@@ -1,0 +1,34 @@
+"""Writes llama.cpp's logits of some models; run by the interpreter that has llama-cpp-python.
+
+Usage: llama_cpp_logits.py IDS.json MODEL.gguf ... (writes MODEL.npy beside each model)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import llama_cpp
+import numpy as np
+
+_F32 = 0  # ggml's type id
+
+
+def main(ids_file: str, *models: str) -> None:
+    ids = json.loads(Path(ids_file).read_text())
+    for path in models:
+        # A float32 cache and plain attention: the distance is then that of the weights' arithmetic.
+        model = llama_cpp.Llama(
+            path, n_ctx=len(ids), n_batch=len(ids), n_ubatch=len(ids), logits_all=True, verbose=False,
+            type_k=_F32, type_v=_F32, flash_attn=False,
+        )  # fmt: skip
+        model.eval(ids)
+        np.save(Path(path).with_suffix(".npy"), np.array(model.scores[: len(ids)], np.float32))
+        model.close()
+    info = llama_cpp.llama_print_system_info().decode()
+    print(json.dumps({"version": llama_cpp.__version__, "system_info": info}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
