@@ -17,17 +17,18 @@ _F32 = 0  # ggml's type id
 
 def main(ids_file: str, *models: str) -> None:
     ids = json.loads(Path(ids_file).read_text())
+    n = len(ids)
     for path in models:
-        # A float32 cache and plain attention: the distance is then that of the weights' arithmetic.
+        # A float32 cache and plain attention leave the weights' arithmetic alone to be measured.
         model = llama_cpp.Llama(
-            path, n_ctx=len(ids), n_batch=len(ids), n_ubatch=len(ids), logits_all=True, verbose=False,
+            path, n_ctx=n, n_batch=n, n_ubatch=n, logits_all=True, verbose=False,
             type_k=_F32, type_v=_F32, flash_attn=False,
         )  # fmt: skip
         model.eval(ids)
-        np.save(Path(path).with_suffix(".npy"), np.array(model.scores[: len(ids)], np.float32))
+        np.save(Path(path).with_suffix(".npy"), np.array(model.scores[:n], np.float32))
         model.close()
     info = llama_cpp.llama_print_system_info().decode()
-    print(json.dumps({"version": llama_cpp.__version__, "system_info": info}))
+    print(json.dumps({"version": llama_cpp.__version__, "instructions": info.strip(" |")}))
 
 
 if __name__ == "__main__":

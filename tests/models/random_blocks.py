@@ -21,7 +21,7 @@ _TWO_BIT = {"Q2_0_g64", "Q2_0_g128", "TQ2_0_g128", "TQ2_0"}
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """Sizes of a block, and where its binary16 fields lie with their sizes relative to the scale."""
+    """Sizes of a block, and offset and size (relative to the scale) of its binary16 fields."""
 
     gguf_id: int
     group: int
@@ -102,7 +102,7 @@ def _set_scales(raw: Bytes, f: BlockFormat, scales: npt.NDArray[np.float64]) -> 
 
 
 def decode(quant_type: str, raw: Bytes) -> Floats:
-    """Weights in their order, by the `gguf` package or, for types it lacks, by the format's text."""
+    """Weights in their order: by the `gguf` package, or by docs/formats.md for types it lacks."""
     if quant_type in _DECODERS:
         f = FORMATS[quant_type]
         blocks = raw.reshape(-1, f.bytes)

@@ -1,7 +1,7 @@
 """Small random models: the same weights as a GGUF file and as a transformers model in float32.
 
-The files are written with the public `gguf` package, and decoded by it or by `random_blocks`, so that
-nothing of ours is on both sides.
+The files are written with the public `gguf` package, and decoded by it or by `random_blocks`, so
+that nothing of ours is on both sides.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from random_blocks import FORMATS, random_rows
 
 VOCABULARY = 997  # odd: tails in every tile
 HIDDEN, FF, LAYERS = 256, 512, 4
+# A prompt longer than the sliding window, a tile of attention and the original context of YaRN.
+IDS: list[int] = np.random.default_rng(5).integers(0, VOCABULARY, 100).tolist()
 Floats = npt.NDArray[np.float32]
 
 
@@ -204,13 +206,19 @@ def reference_logits(model: Any, ids: list[int]) -> Floats:
     return logits
 
 
+def relative_distance(logits: Floats, truth: Floats) -> float:
+    """Norm of the difference as a share of the truth's norm."""
+    return float(np.linalg.norm(logits - truth) / np.linalg.norm(truth))
+
+
 def _qwen3(tied: bool, rope: dict[str, Any]) -> Callable[[], Any]:
     def make() -> Any:
         from transformers import Qwen3Config
 
         return Qwen3Config(
             vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF,
-            num_hidden_layers=LAYERS, num_attention_heads=8, num_key_value_heads=2, head_dim=64, rms_norm_eps=1e-6,
+            num_hidden_layers=LAYERS, num_attention_heads=8, num_key_value_heads=2,
+            head_dim=64, rms_norm_eps=1e-6,
             max_position_embeddings=4096, tie_word_embeddings=tied, rope_parameters=rope,
         )  # fmt: skip
 
@@ -236,7 +244,8 @@ def _llama(rope: dict[str, Any]) -> Callable[[], Any]:
 
         return LlamaConfig(
             vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=FF,
-            num_hidden_layers=LAYERS, num_attention_heads=8, num_key_value_heads=4, head_dim=32, rms_norm_eps=1e-5,
+            num_hidden_layers=LAYERS, num_attention_heads=8, num_key_value_heads=4,
+            head_dim=32, rms_norm_eps=1e-5,
             max_position_embeddings=4096, tie_word_embeddings=False, rope_parameters=rope,
         )  # fmt: skip
 
