@@ -1,0 +1,211 @@
+"""Writes a GGUF file with the shapes of a Bonsai model and random weights, to time engines with.
+
+    python bench/make_random_bonsai.py --size 1.7B --type Q1_0 --vocab ggml-vocab-qwen2.gguf OUT.gguf
+
+Speed depends on shapes and types, not on values; the text of such a model is noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+ROWS = 151_669  # of the vocabulary, as published: odd, so that every tiled kernel has a tail
+CONTEXT, ORIGINAL_CONTEXT, YARN_FACTOR = 65_536, 16_384, 4.0
+HEAD_DIM = 128
+# Deviation of a matrix times the root of its columns: logits then spread over a few units.
+GAIN = 1.5
+
+
+@dataclass(frozen=True)
+class Size:
+    layers: int
+    hidden: int
+    ff: int
+    heads: int
+    kv_heads: int
+    tied: bool
+
+
+SIZES = {
+    "0.6B": Size(28, 1024, 3072, 16, 8, True),
+    "1.7B": Size(28, 2048, 6144, 16, 8, True),
+    "4B": Size(36, 2560, 9728, 32, 8, True),
+    "8B": Size(36, 4096, 12288, 32, 8, False),
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """A block: where the binary16 scale lies, and which bytes the codes may be."""
+
+    gguf_id: int
+    group: int
+    bytes: int
+    scale_at: int
+    valid: Bytes
+    file_type: int | None = None  # general.file_type, where llama.cpp has one
+    four_digits_at: int | None = None  # first byte that holds four base-3 digits, not five
+
+
+_ANY = np.arange(256, dtype=np.uint8)
+# Ternary weights only: no field of two bits is 3.
+_TWO_BIT = np.array([b for b in range(256) if not b & b >> 1 & 0x55], dtype=np.uint8)
+_BASE_3 = np.array([(n * 256 + 242) // 243 for n in range(243)], dtype=np.uint8)
+FORMATS = {
+    "Q1_0": Format(41, 128, 18, 0, _ANY, 40),
+    "Q2_0_g64": Format(42, 64, 18, 0, _TWO_BIT, 41),
+    "PQ2_0": Format(142, 128, 34, 0, _TWO_BIT),
+    "PTQ1_0": Format(143, 128, 28, 26, _BASE_3, four_digits_at=24),
+    "TQ2_0_g128": Format(42, 128, 34, 32, _TWO_BIT),
+    "TQ2_0": Format(35, 256, 66, 64, _TWO_BIT, 37),
+    "TQ1_0": Format(34, 256, 54, 52, _BASE_3, 36, four_digits_at=48),
+}
+
+
+def tensors(size: Size, layers: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes in the order of the file; one dimension means F32."""
+    attention = size.heads * HEAD_DIM
+    kv = size.kv_heads * HEAD_DIM
+    yield "token_embd.weight", (ROWS, size.hidden)
+    for i in range(layers):
+        for name, shape in {
+            "attn_norm": (size.hidden,),
+            "attn_q": (attention, size.hidden),
+            "attn_k": (kv, size.hidden),
+            "attn_v": (kv, size.hidden),
+            "attn_q_norm": (HEAD_DIM,),
+            "attn_k_norm": (HEAD_DIM,),
+            "attn_output": (size.hidden, attention),
+            "ffn_norm": (size.hidden,),
+            "ffn_gate": (size.ff, size.hidden),
+            "ffn_up": (size.ff, size.hidden),
+            "ffn_down": (size.hidden, size.ff),
+        }.items():
+            yield f"blk.{i}.{name}.weight", shape
+    yield "output_norm.weight", (size.hidden,)
+    if not size.tied:
+        yield "output.weight", (ROWS, size.hidden)
+
+
+def info(f: Format, shape: tuple[int, ...]) -> gguf.gguf_writer.TensorInfo:
+    """What the file says of a tensor. The package only writes the number of a type."""
+    count = math.prod(shape)
+    if len(shape) == 1:
+        return gguf.gguf_writer.TensorInfo(
+            shape=shape, dtype=gguf.GGMLQuantizationType.F32, nbytes=4 * count
+        )
+    nbytes = count // f.group * f.bytes
+    return gguf.gguf_writer.TensorInfo(shape=shape, dtype=f.gguf_id, nbytes=nbytes)
+
+
+def random_tensor(
+    random: np.random.Generator, f: Format, shape: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    """Norms near 1; blocks of random codes under scales within a fifth of one another."""
+    if len(shape) == 1:
+        return random.normal(1.0, 0.05, shape).astype(np.float32)
+    blocks = math.prod(shape) // f.group
+    raw = f.valid[random.integers(0, len(f.valid), (blocks, f.bytes), dtype=np.uint8)]
+    if f.four_digits_at is not None:
+        last = f.valid[::3]  # a fifth digit of 0
+        where = raw[:, f.four_digits_at : f.scale_at]
+        where[...] = last[random.integers(0, len(last), where.shape, dtype=np.uint8)]
+    codes = 1.0 if f.valid is _ANY else math.sqrt(2 / 3)  # deviation of -1, 1 or of -1, 0, 1
+    scales = random.uniform(0.9, 1.1, blocks) * (GAIN / math.sqrt(shape[1]) / codes)
+    half = scales.astype(np.float16).view(np.uint8).reshape(-1, 2)
+    raw[:, f.scale_at : f.scale_at + 2] = half
+    return raw
+
+
+def add_vocabulary(writer: gguf.GGUFWriter, path: Path) -> None:
+    """Copies the tokenizer of another file, cut or filled up to ROWS tokens."""
+    fields = gguf.GGUFReader(path).fields
+    lists = {key: fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "token_type")}
+    if gguf.TokenType.NORMAL in lists["token_type"][ROWS:]:
+        raise ValueError(f"{path} has ordinary tokens after the {ROWS}th: give a Qwen2 vocabulary")
+    missing = range(len(lists["tokens"]), ROWS)
+    lists["tokens"] = lists["tokens"][:ROWS] + [f"<unused{i}>" for i in missing]
+    lists["token_type"] = lists["token_type"][:ROWS] + [int(gguf.TokenType.UNUSED) for _ in missing]
+    for key, field in fields.items():
+        if not key.startswith("tokenizer."):
+            continue
+        value = lists.get(key.removeprefix("tokenizer.ggml."))
+        value = field.contents() if value is None else value
+        sub_type = field.types[1] if len(field.types) > 1 else None
+        writer.add_key_value(key, value, field.types[0], sub_type)
+
+
+def add_keys(writer: gguf.GGUFWriter, name: str, size: Size, layers: int, f: Format) -> None:
+    writer.add_name(name)
+    if f.file_type is not None:
+        writer.add_file_type(f.file_type)
+    writer.add_context_length(CONTEXT)
+    writer.add_block_count(layers)
+    writer.add_embedding_length(size.hidden)
+    writer.add_feed_forward_length(size.ff)
+    writer.add_head_count(size.heads)
+    writer.add_head_count_kv(size.kv_heads)
+    writer.add_key_length(HEAD_DIM)
+    writer.add_value_length(HEAD_DIM)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(1e6)
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(YARN_FACTOR)
+    writer.add_rope_scaling_orig_ctx_len(ORIGINAL_CONTEXT)
+
+
+def write(out: Path, size_name: str, type_name: str, layers: int, vocab: Path, seed: int) -> None:
+    """Writes tensor by tensor: memory holds one at a time, and `out` appears when all are there."""
+    size, f = SIZES[size_name], FORMATS[type_name]
+    random = np.random.default_rng(seed)
+    part = out.with_name(out.name + ".part")
+    writer = gguf.GGUFWriter(part, "qwen3")
+    add_keys(writer, f"random Qwen3 {size_name} {type_name}", size, layers, f)
+    add_vocabulary(writer, vocab)
+    shapes = dict(tensors(size, layers))
+    writer.tensors[-1].update({name: info(f, shape) for name, shape in shapes.items()})
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for i, (name, shape) in enumerate(shapes.items(), 1):
+            writer.write_tensor_data(random_tensor(random, f, shape))
+            print(f"\r{i}/{len(shapes)} {name:32}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        writer.close()
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write a random model of the shapes of a Bonsai.")
+    parser.add_argument("--size", choices=SIZES, required=True)
+    parser.add_argument("--type", choices=FORMATS, required=True)
+    parser.add_argument("--layers", type=int, help="cut to this many layers")
+    parser.add_argument("--vocab", type=Path, required=True, help="GGUF with a Qwen2 vocabulary")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("out", type=Path)
+    a = parser.parse_args()
+    most = SIZES[a.size].layers
+    layers = most if a.layers is None else a.layers
+    if not 1 <= layers <= most:
+        parser.error(f"--layers is {layers}; {a.size} has 1 to {most}")
+    if not a.vocab.is_file():
+        parser.error(f"--vocab {a.vocab} is no file")
+    write(a.out, a.size, a.type, layers, a.vocab, a.seed)
+
+
+if __name__ == "__main__":
+    main()
