@@ -63,7 +63,7 @@ def gemma_path() -> Iterator[Path]:
         if not target.exists():
             _fetch_gemma(target)
     assert _sha256(target) == _GEMMA_SHA256
-    yield target
+    return target
 
 
 def _fetch_gemma(target: Path) -> None:

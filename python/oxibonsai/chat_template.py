@@ -214,19 +214,19 @@ def _environment() -> ImmutableSandboxedEnvironment:
     class Bounds(NodeTransformer):
         """Counts turns of loops and calls of macros; makes ``~`` an operator that can be checked."""
 
-        def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja2's naming
+        def visit_For(self, node: nodes.For) -> nodes.Node:
             self.generic_visit(node)
             if not node.recursive:
                 node.iter = nodes.Call(nodes.Name("_steps", "load"), [node.iter], [], None, None)
             node.body.insert(0, _tick_node())
             return node
 
-        def visit_Macro(self, node: nodes.Macro) -> nodes.Node:  # noqa: N802
+        def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
             self.generic_visit(node)
             node.body.insert(0, _tick_node())
             return node
 
-        def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
             self.generic_visit(node)
             joined: nodes.Expr = nodes.Filter(node.nodes[0], "string", [], [], None, None)
             for part in node.nodes[1:]:
@@ -278,7 +278,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
                 return False
             return super().is_safe_attribute(obj, attr, value)
 
-        def call(self, context: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        def call(self, context: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
             owner = getattr(obj, "__self__", None)
             if isinstance(owner, str) and obj.__name__ == "replace" and len(args) > 1:
                 _check_replace(owner, *args[:2])

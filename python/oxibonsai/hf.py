@@ -193,9 +193,7 @@ class AutoModelForCausalLM:
     """Loads models."""
 
     @staticmethod
-    def from_pretrained(
-        source: str | os.PathLike[str] | None = None, **options: Any
-    ) -> CausalLM:
+    def from_pretrained(source: str | os.PathLike[str] | None = None, **options: Any) -> CausalLM:
         """A model by file, folder, ``hf:org/repo[:file or quant]`` or ``pip:package``.
 
         Args:

@@ -10,7 +10,11 @@ from oxibonsai.errors import FormatError, RequestError
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Why is the sky blue? <b>&</b>"},
-    {"role": "assistant", "content": "Scattering.", "tool_calls": [{"name": "f", "arguments": {"x": 1}}]},
+    {
+        "role": "assistant",
+        "content": "Scattering.",
+        "tool_calls": [{"name": "f", "arguments": {"x": 1}}],
+    },
     {"role": "user", "content": "Sure?"},
 ]
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
@@ -38,7 +42,9 @@ TEMPLATES = [
 @pytest.mark.hf
 @pytest.mark.parametrize("source", TEMPLATES)
 @pytest.mark.parametrize("tools", [None, TOOLS])
-def test_the_text_is_that_of_transformers(source: str, tools: list[dict[str, object]] | None) -> None:
+def test_the_text_is_that_of_transformers(
+    source: str, tools: list[dict[str, object]] | None
+) -> None:
     chat = pytest.importorskip("transformers.utils.chat_template_utils")
     expected = chat.render_jinja_template(
         conversations=[MESSAGES], tools=tools, chat_template=source, add_generation_prompt=True,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import tiny_model
 
 COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
@@ -66,7 +67,9 @@ def test_the_prompt_comes_from_a_file_or_stdin(tiny_path: Path, tmp_path: Path) 
 
 
 def test_tokenize_and_detokenize(tiny_path: Path) -> None:
-    ids = json.loads(oxibonsai("tokenize", "-m", str(tiny_path), "--json", "abc é").stdout)["tokens"]
+    ids = json.loads(oxibonsai("tokenize", "-m", str(tiny_path), "--json", "abc é").stdout)[
+        "tokens"
+    ]
     done = oxibonsai("detokenize", "-m", str(tiny_path), "--json", *map(str, ids))
     assert json.loads(done.stdout) == {"text": "abc é"}
 
@@ -81,7 +84,9 @@ def test_info_names_what_the_file_holds(tiny_path: Path) -> None:
     assert "qwen3" in oxibonsai("info", "-m", str(tiny_path)).stdout
 
 
-def test_verify_accepts_a_whole_file_and_names_what_is_wrong(tiny_path: Path, tmp_path: Path) -> None:
+def test_verify_accepts_a_whole_file_and_names_what_is_wrong(
+    tiny_path: Path, tmp_path: Path
+) -> None:
     report = json.loads(oxibonsai("verify", "-m", str(tiny_path), "--json").stdout)
     assert report["shapes_checked"] is True
     done = oxibonsai("verify", "-m", str(tiny_path), "--sha256", "0" * 64)
@@ -107,7 +112,8 @@ def test_bench_reports_rows(tiny_path: Path) -> None:
 
 def test_chat_commands(tiny_path: Path, tmp_path: Path) -> None:
     saved = tmp_path / "talk.json"
-    script = f"/system Be brief.\nab\n/save {saved}\n/reset\n/load {saved}\n/nonsense\n/load /nonexistent\n/exit\n"
+    talk = ["/system Be brief.", "ab", f"/save {saved}", "/reset", f"/load {saved}"]
+    script = "\n".join([*talk, "/nonsense", "/load /nonexistent", "/exit", ""])
     done = oxibonsai("chat", "-m", str(tiny_path), "-n", "4", "--seed", "1", stdin=script)
     assert done.returncode == 0
     messages = json.loads(saved.read_text())

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_model
 
 import oxibonsai
+import tiny_model
 from oxibonsai import FormatError, RequestError, SamplingParams, UnsupportedError
 from oxibonsai.engine import Engine
 

@@ -55,7 +55,11 @@ ENTRIES = {
 }
 
 
-def write(path: Path, entries: dict[str, tuple[Any, str]], tensors: list[tuple[str, tuple[int, ...], int, bytes]]) -> None:
+def write(
+    path: Path,
+    entries: dict[str, tuple[Any, str]],
+    tensors: list[tuple[str, tuple[int, ...], int, bytes]],
+) -> None:
     writer = _core.GgufWriter(str(path))
     for key, (value, kind) in entries.items():
         writer.add_metadata(key, value, kind)
@@ -70,7 +74,11 @@ def write(path: Path, entries: dict[str, tuple[Any, str]], tensors: list[tuple[s
 def test_our_files_are_read_by_the_gguf_package(tmp_path: Path) -> None:
     path = tmp_path / "ours.gguf"
     values = np.arange(64, dtype=np.float32).reshape(2, 32)
-    write(path, {"general.architecture": ("llama", "str"), **ENTRIES}, [("t", (2, 32), 0, values.tobytes())])
+    write(
+        path,
+        {"general.architecture": ("llama", "str"), **ENTRIES},
+        [("t", (2, 32), 0, values.tobytes())],
+    )
     reader = gguf.GGUFReader(str(path))
     assert reader.fields["n.u64"].contents() == 2**63
     assert reader.fields["n.texts"].contents() == ["a", "b c"]
@@ -101,11 +109,17 @@ def test_an_unfinished_file_never_appears(tmp_path: Path) -> None:
 @given(
     st.dictionaries(
         st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20),
-        st.one_of(st.text(max_size=20), st.integers(-(2**63), 2**63 - 1), st.lists(st.text(max_size=5), max_size=4)),
+        st.one_of(
+            st.text(max_size=20),
+            st.integers(-(2**63), 2**63 - 1),
+            st.lists(st.text(max_size=5), max_size=4),
+        ),
         max_size=6,
     )
 )
-def test_any_metadata_survive(tmp_path_factory: pytest.TempPathFactory, entries: dict[str, Any]) -> None:
+def test_any_metadata_survive(
+    tmp_path_factory: pytest.TempPathFactory, entries: dict[str, Any]
+) -> None:
     kinds = {str: "str", int: "i64", list: "arr[str]"}
     entries.pop("general.alignment", None)
     path = tmp_path_factory.mktemp("gguf") / "x.gguf"
@@ -162,7 +176,7 @@ def test_types_without_a_decoder_are_listed_and_refused_as_weights(tmp_path: Pat
     file = _core.GgufFile(str(path))
     assert file.tensor("a").quant_type == "Q2_K"
     assert not file.tensor("a").decodable
-    with pytest.raises(UnsupportedError, match="tensor a .* has type Q2_K"):
+    with pytest.raises(UnsupportedError, match=r"tensor a .* has type Q2_K"):
         _core.Weight(file, "a")
 
 
@@ -173,7 +187,7 @@ def test_text_that_is_no_utf8_keeps_its_bytes(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="cannot open .*absent"):
+    with pytest.raises(FormatError, match=r"cannot open .*absent"):
         _core.GgufFile(str(tmp_path / "absent"))
     with pytest.raises(FormatError, match="not a regular file"):
         _core.GgufFile(str(tmp_path))

@@ -100,7 +100,14 @@ def _tensors() -> Iterator[tuple[str, bytes]]:
     yield "2**32 - 1 dimensions", gguf(tensors=(string("t") + u32(2**32 - 1) + u64(1) * 8,))
     yield "dimension 0", gguf(tensors=(tensor(dims=(0,)),))
     yield "second dimension 0", gguf(tensors=(tensor(dims=(64, 0)),))
-    for dims in ((2**63,), (U64_MAX,), (2**32, 2**32), (2**62, 4), (2**42 + 1, 2**22), (2**21,) * 4):
+    for dims in (
+        (2**63,),
+        (U64_MAX,),
+        (2**32, 2**32),
+        (2**62, 4),
+        (2**42 + 1, 2**22),
+        (2**21,) * 4,
+    ):
         yield f"dimensions {dims}", gguf(tensors=(tensor(dims=dims),))
     for kind in (4, 5, 31, 32, 33, 36, 37, 38):
         yield f"retired type {kind}", gguf(tensors=(tensor(kind=kind),))
@@ -116,11 +123,17 @@ def _tensors() -> Iterator[tuple[str, bytes]]:
     yield "same name twice", gguf(tensors=(tensor("a", (8,)), tensor("a", (8,), offset=32)))
     yield "empty name", gguf(tensors=(tensor(""),))
     yield "name with a zero byte", gguf(tensors=(tensor(b"a\0"),))
-    yield "name of 2**60 bytes", gguf(tensors=(u64(2**60) + b"t" + u32(1) + u64(64) + u32(0) + u64(0),))
+    yield (
+        "name of 2**60 bytes",
+        gguf(tensors=(u64(2**60) + b"t" + u32(1) + u64(64) + u32(0) + u64(0),)),
+    )
     yield "data cut by a byte", gguf(data=bytes(255))
     yield "no data", gguf(data=b"")
     yield "header without padding", gguf(data=b"")[:-20]
-    yield "type 42 with rows of 60", gguf(tensors=(tensor(dims=(60, 64), kind=42),), data=bytes(4000))
+    yield (
+        "type 42 with rows of 60",
+        gguf(tensors=(tensor(dims=(60, 64), kind=42),), data=bytes(4000)),
+    )
     yield "type 42 cut short", gguf(tensors=(tensor(dims=(256, 64), kind=42),), data=bytes(4000))
     yield "type 42 too long", gguf(tensors=(tensor(dims=(256, 64), kind=42),), data=bytes(9000))
     yield "type 42 at offset 2**63", gguf(tensors=(tensor(dims=(256, 64), kind=42, offset=2**63),))

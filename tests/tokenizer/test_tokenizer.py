@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,16 @@ from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.tokenizer import StreamDecoder, Tokenizer
 from oxibonsai.tokenizer.byte_level import BYTE_OF
 
-_PIECES = {"▁": -9.0, "a": -5.0, "b": -5.0, "c": -5.0, "é": -6.0, "ab": -1.0, "bc": -2.0, "abc": -3.0}
+_PIECES = {
+    "▁": -9.0,
+    "a": -5.0,
+    "b": -5.0,
+    "c": -5.0,
+    "é": -6.0,
+    "ab": -1.0,
+    "bc": -2.0,
+    "abc": -3.0,
+}
 _PIECES |= {"▁a": -1.5, "▁▁": -1.2, "aa": -0.5}
 
 
@@ -48,7 +58,11 @@ def _naive_spm(text: str) -> list[str]:
     """The published algorithm, one merge at a time: the best score, the leftmost of equals."""
     symbols = list(text.replace(" ", "▁"))
     while True:
-        pairs = [(-_PIECES[a + b], i) for i, (a, b) in enumerate(zip(symbols, symbols[1:])) if a + b in _PIECES]  # noqa: B905
+        pairs = [
+            (-_PIECES[a + b], i)
+            for i, (a, b) in enumerate(itertools.pairwise(symbols))
+            if a + b in _PIECES
+        ]
         if not pairs:
             return symbols
         _, i = min(pairs)

@@ -15,7 +15,9 @@ SEPARATOR = "\n__ggml_vocab_test__\n"
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def recorded(request: pytest.FixtureRequest, shared_data: Path) -> tuple[Tokenizer, list[tuple[str, list[int]]]]:
+def recorded(
+    request: pytest.FixtureRequest, shared_data: Path
+) -> tuple[Tokenizer, list[tuple[str, list[int]]]]:
     path = shared_data / "vocab" / f"ggml-vocab-{request.param}.gguf"
     with open(f"{path}.inp", newline="") as file:
         texts = file.read().split(SEPARATOR)

@@ -1,14 +1,15 @@
 // exp and tanh over 16 lanes (docs/arithmetic.md, rule 3): adds, multiplies, fmas and integer
 // operations alone, so that every tier gives the same bits. Include after a tier's simd.h.
 //
-// Largest errors, over a dense sweep of float32 (tests/native/test_math.cc): exp 0.85 ulp, tanh 1.4 ulp.
+// Largest errors, over a dense sweep of float32 (tests/native/test_math.cc): exp 0.85 ulp, tanh 1.4
+// ulp.
 
 namespace {
 
 // e^x = 2^n * e^r with n = round(x / ln 2) and |r| <= ln(2) / 2; ln 2 is split in two so that r is
 // exact to about 2^-33. The polynomial is the minimax one of degree 6 for e^r on that range.
-// Past the ends of the float32 range the result is +inf and +0; NaN gives +inf, since the bounds are
-// taken by comparison.
+// Past the ends of the float32 range the result is +inf and +0; NaN gives +inf, since the bounds
+// are taken by comparison.
 inline simd::Vec exp16(simd::Vec x) {
   using namespace simd;
   x = min(x, splat(89.0f));    // e^89 overflows

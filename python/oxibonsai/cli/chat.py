@@ -89,7 +89,10 @@ class Conversation:
             self.messages.pop()
             raise
         if dropped:
-            print(f"[the context is full: the {dropped} oldest messages are left out]", file=sys.stderr)
+            print(
+                f"[the context is full: the {dropped} oldest messages are left out]",
+                file=sys.stderr,
+            )
         pieces: list[str] = []
         stream = self.engine.generate(ids, self.params)
         try:
@@ -103,7 +106,9 @@ class Conversation:
             stream.close()  # type: ignore[attr-defined]
         print()
         if self.engine.last is not None and self.engine.last.finish_reason == "length":
-            print("[the answer was cut: its token limit or the context is reached]", file=sys.stderr)
+            print(
+                "[the answer was cut: its token limit or the context is reached]", file=sys.stderr
+            )
         self.messages.append({"role": "assistant", "content": "".join(pieces)})
 
     def _fit(self) -> tuple[list[int], int]:
@@ -126,7 +131,9 @@ class Conversation:
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(value.get(k), str) for k in ("role", "content"))
+    return isinstance(value, dict) and all(
+        isinstance(value.get(k), str) for k in ("role", "content")
+    )
 
 
 def _reader() -> Callable[[], str]:

@@ -44,12 +44,12 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    import rich_click as click
+    import click
 
     try:
         _group().main(args=arguments, prog_name="oxibonsai", standalone_mode=False)
     except click.exceptions.Exit as e:
-        return e.exit_code
+        return int(e.exit_code)
     except click.ClickException as e:
         return _fail(e.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):

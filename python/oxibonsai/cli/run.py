@@ -79,7 +79,9 @@ def read_prompt(argument: str | None, option: str | None, file: Path | None) -> 
         elif option is not None or argument is not None:
             text = option if option is not None else argument or ""
         elif sys.stdin.isatty():
-            raise RequestError("no prompt: give it as an argument, with --prompt, --file or on stdin")
+            raise RequestError(
+                "no prompt: give it as an argument, with --prompt, --file or on stdin"
+            )
         else:
             text = sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as e:

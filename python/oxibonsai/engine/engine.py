@@ -219,9 +219,7 @@ class Engine:
             elif c.reaches_end:
                 outputs.append(len(tokens) - 1)
         pages = [c.sequence.pages for c in chunks]
-        logits = self.model.run(
-            _core.Batch(tokens, positions, owner, pages, outputs), self._pages
-        )
+        logits = self.model.run(_core.Batch(tokens, positions, owner, pages, outputs), self._pages)
         for c in chunks:
             c.sequence.num_computed = c.first + c.count
         return logits
@@ -232,9 +230,7 @@ class Engine:
         params = sequence.params
         if token in self.eos_ids and not params.ignore_eos:
             sequence.finish_reason = "stop"
-        elif (
-            sequence.num_generated == params.max_tokens or len(sequence.tokens) >= self.ctx_size
-        ):
+        elif sequence.num_generated == params.max_tokens or len(sequence.tokens) >= self.ctx_size:
             sequence.finish_reason = "length"
         if sequence.finished:
             self._retire(sequence)

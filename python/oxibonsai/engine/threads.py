@@ -13,7 +13,9 @@ def default_threads() -> int:
     forced = os.environ.get("OXIBONSAI_THREADS")
     if forced:
         if not forced.isdecimal() or not 1 <= int(forced) <= 1024:
-            raise RequestError(f"OXIBONSAI_THREADS is {forced!r}; it must be a number from 1 to 1024")
+            raise RequestError(
+                f"OXIBONSAI_THREADS is {forced!r}; it must be a number from 1 to 1024"
+            )
         return int(forced)
     try:
         cores = len(os.sched_getaffinity(0))

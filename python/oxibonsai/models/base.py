@@ -11,7 +11,8 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.config import ModelConfig
 from oxibonsai.errors import FormatError
-from oxibonsai.models.builder import Builder, Value, Vector
+from oxibonsai.models.builder import Builder
+from oxibonsai.models.plan import Value, Vector
 
 ModelPage = Callable[[Builder, ModelConfig, "Weights"], Value]
 

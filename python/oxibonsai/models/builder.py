@@ -5,42 +5,20 @@ A model page calls the builder's operations once; no Python runs between two ope
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.config import RopeConfig
-from oxibonsai.errors import RequestError
-
-Vector = npt.NDArray[np.float32]
-
-
-@dataclass(eq=False)
-class Value:
-    """A row-wise result: ``width`` float32 values, or int8 groups of 32, for each row of a batch."""
-
-    width: int
-    quantized: bool = False
-
-
-@dataclass
-class _Recorded:
-    kind: _core.OpKind
-    inputs: list[Value]
-    outputs: list[Value]
-    weights: list[_core.Weight] = field(default_factory=list)
-    vectors: list[Vector | None] = field(default_factory=list)
-    options: dict[str, Any] = field(default_factory=dict)
+from oxibonsai.models.plan import Recorded, Value, Vector, fuse_rounding, plan_slots
 
 
 class Builder:
     """The operations that a model page is made of; every method returns new values."""
 
     def __init__(self) -> None:
-        self._ops: list[_Recorded] = []
+        self._ops: list[Recorded] = []
         self._rounded: dict[Value, Value] = {}
         self._tables: dict[int, Value] = {}
 
@@ -53,7 +31,7 @@ class Builder:
         vectors: list[Vector | None] | None = None,
         **options: Any,
     ) -> None:
-        self._ops.append(_Recorded(kind, inputs, outputs, weights or [], vectors or [], options))
+        self._ops.append(Recorded(kind, inputs, outputs, weights or [], vectors or [], options))
 
     def embed(self, weight: _core.Weight) -> Value:
         """Rows of the table for the batch's tokens: [n, hidden]."""
@@ -206,8 +184,8 @@ class Builder:
 
     def finish(self, pool: _core.ThreadPool) -> _core.Program:
         """Fuses, plans the buffers and checks every shape; the last operation is the result."""
-        ops = _fuse_rounding(self._ops)
-        slots, slot_of = _plan_slots(ops)
+        ops = fuse_rounding(self._ops)
+        slots, slot_of = plan_slots(ops)
         flat = [
             _core.Op(
                 op.kind,
@@ -220,55 +198,3 @@ class Builder:
             for op in ops
         ]
         return _core.Program(flat, slots, pool)
-
-
-_FUSED_WITH_ROUNDING = (_core.OpKind.rms_norm, _core.OpKind.swiglu, _core.OpKind.geglu)
-
-
-def _fuse_rounding(ops: list[_Recorded]) -> list[_Recorded]:
-    """Lets a norm or gated unit write int8 directly where its float result has no other reader."""
-    readers: dict[Value, int] = {}
-    maker: dict[Value, _Recorded] = {}
-    for op in ops:
-        for v in op.inputs:
-            readers[v] = readers.get(v, 0) + 1
-        for v in op.outputs:
-            maker[v] = op
-    kept = []
-    for op in ops:
-        if op.kind == _core.OpKind.quantize:
-            source = maker[op.inputs[0]]
-            if source.kind in _FUSED_WITH_ROUNDING and readers[op.inputs[0]] == 1:
-                source.outputs = op.outputs
-                source.options["quantized"] = True
-                continue
-        kept.append(op)
-    return kept
-
-
-def _plan_slots(ops: list[_Recorded]) -> tuple[list[tuple[int, bool]], dict[Value, int]]:
-    """Gives every value a buffer; one is used again once its last reader is done."""
-    last_use: dict[Value, int] = {}
-    for i, op in enumerate(ops):
-        for v in (*op.inputs, *op.outputs):
-            last_use[v] = i
-    slots: list[tuple[int, bool]] = []
-    free: list[int] = []
-    slot_of: dict[Value, int] = {}
-    result = ops[-1].outputs[0]
-    for i, op in enumerate(ops):
-        for v in op.outputs:
-            kind = (v.width, v.quantized)
-            match = next((s for s in free if slots[s] == kind and v is not result), None)
-            if match is None:
-                slots.append(kind)
-                match = len(slots) - 1
-            else:
-                free.remove(match)
-            slot_of[v] = match
-        for v in {*op.inputs, *op.outputs}:
-            if v not in slot_of:
-                raise RequestError("an operation reads a value that no operation has made")
-            if last_use[v] == i:
-                free.append(slot_of[v])
-    return slots, slot_of

@@ -6,7 +6,8 @@ import math
 
 from oxibonsai.config import ModelConfig
 from oxibonsai.models.base import Weights
-from oxibonsai.models.builder import Builder, Value
+from oxibonsai.models.builder import Builder
+from oxibonsai.models.plan import Value
 
 
 def gemma3(g: Builder, c: ModelConfig, w: Weights) -> Value:

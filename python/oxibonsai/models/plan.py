@@ -1,0 +1,86 @@
+"""What a builder records, and the plan made of it: fused operations, buffers used again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.errors import RequestError
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class Value:
+    """A row-wise result: ``width`` float32 values, or int8 groups of 32, for each row of a batch."""
+
+    width: int
+    quantized: bool = False
+
+
+@dataclass
+class Recorded:
+    """One operation as the builder was asked for it."""
+
+    kind: _core.OpKind
+    inputs: list[Value]
+    outputs: list[Value]
+    weights: list[_core.Weight] = field(default_factory=list)
+    vectors: list[Vector | None] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_FUSED_WITH_ROUNDING = (_core.OpKind.rms_norm, _core.OpKind.swiglu, _core.OpKind.geglu)
+
+
+def fuse_rounding(ops: list[Recorded]) -> list[Recorded]:
+    """Lets a norm or gated unit write int8 directly where its float result has no other reader."""
+    readers: dict[Value, int] = {}
+    maker: dict[Value, Recorded] = {}
+    for op in ops:
+        for v in op.inputs:
+            readers[v] = readers.get(v, 0) + 1
+        for v in op.outputs:
+            maker[v] = op
+    kept = []
+    for op in ops:
+        if op.kind == _core.OpKind.quantize:
+            source = maker[op.inputs[0]]
+            if source.kind in _FUSED_WITH_ROUNDING and readers[op.inputs[0]] == 1:
+                source.outputs = op.outputs
+                source.options["quantized"] = True
+                continue
+        kept.append(op)
+    return kept
+
+
+def plan_slots(ops: list[Recorded]) -> tuple[list[tuple[int, bool]], dict[Value, int]]:
+    """Gives every value a buffer; one is used again once its last reader is done."""
+    last_use: dict[Value, int] = {}
+    for i, op in enumerate(ops):
+        for v in (*op.inputs, *op.outputs):
+            last_use[v] = i
+    slots: list[tuple[int, bool]] = []
+    free: list[int] = []
+    slot_of: dict[Value, int] = {}
+    result = ops[-1].outputs[0]
+    for i, op in enumerate(ops):
+        for v in op.outputs:
+            kind = (v.width, v.quantized)
+            match = next((s for s in free if slots[s] == kind and v is not result), None)
+            if match is None:
+                slots.append(kind)
+                match = len(slots) - 1
+            else:
+                free.remove(match)
+            slot_of[v] = match
+        for v in {*op.inputs, *op.outputs}:
+            if v not in slot_of:
+                raise RequestError("an operation reads a value that no operation has made")
+            if last_use[v] == i:
+                free.append(slot_of[v])
+    return slots, slot_of

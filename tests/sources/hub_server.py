@@ -1,0 +1,105 @@
+"""A loopback server that speaks the two endpoints of the hub that are needed, and can misbehave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub:
+    """Repositories by name, files by name; what has been asked for."""
+
+    def __init__(self) -> None:
+        self.repositories: dict[str, dict[str, bytes]] = {}
+        self.refuse: dict[str, tuple[int, str]] = {}  # repository: status, x-error-code
+        self.cut_next_download = 0  # bytes after which the connection is dropped, once
+        self.requests: list[str] = []
+        self.ranges: list[str] = []
+        self.url = ""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: ClassVar[Hub]
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def _answer(self, *, body: bool) -> None:
+        self.hub.requests.append(f"{self.command} {self.path}")
+        parts = self.path.strip("/").split("/")
+        api = parts[:2] == ["api", "models"]
+        repo = "/".join(parts[2:4] if api else parts[:2])
+        status, code = self.hub.refuse.get(repo, (0, ""))
+        if repo not in self.hub.repositories and not status:
+            status, code = 404, "RepoNotFound"
+        if status:
+            self._send(status, b"{}" if body else b"", {"X-Error-Code": code})
+        elif api:
+            files = [{"rfilename": f} for f in self.hub.repositories[repo]]
+            answer = {"id": repo, "sha": COMMIT, "siblings": files}
+            self._send(200, json.dumps(answer).encode() if body else b"", {})
+        else:
+            self._file(repo, "/".join(parts[4:]), body=body)
+
+    def _file(self, repo: str, name: str, *, body: bool) -> None:
+        data = self.hub.repositories[repo].get(name)
+        if data is None:
+            self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
+            return
+        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": COMMIT}
+        first = 0
+        if asked := self.headers.get("Range"):
+            self.hub.ranges.append(asked)
+            first = int(asked.removeprefix("bytes=").split("-")[0])
+            headers["Content-Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
+        self._send(206 if first else 200, data[first:], headers, body=body)
+
+    def _send(
+        self, status: int, data: bytes, headers: dict[str, str], *, body: bool = True
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Type", "application/json")
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if not body:
+            return
+        cut = self.hub.cut_next_download
+        if cut and len(data) > cut:
+            self.hub.cut_next_download = 0
+            self.wfile.write(data[:cut])
+            self.close_connection = True
+            return
+        self.wfile.write(data)
+
+
+@contextmanager
+def running() -> Iterator[Hub]:
+    """A hub on a free loopback port."""
+    hub = Hub()
+    handler = type("Handler", (_Handler,), {"hub": hub})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

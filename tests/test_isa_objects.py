@@ -1,0 +1,64 @@
+"""Only a tier's own files may hold its instructions, so they share no inline function with anyone.
+
+Reads the symbol tables of the builds under build/.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from oxibonsai import _core
+
+ROOT = Path(__file__).resolve().parents[1]
+TIERS = ("avx2", "avx512", "avx512vnni")
+
+
+def objects(tier: str) -> list[Path]:
+    return sorted(ROOT.glob(f"build/**/oxi_tier_{tier}.dir/**/*.o"))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_tier_objects_define_nothing_that_others_could_link(tier: str) -> None:
+    if shutil.which("nm") is None or not objects(tier):
+        pytest.skip("no nm, or no build of this tier under build/")
+    for path in objects(tier):
+        listing = subprocess.run(
+            ["nm", "--defined-only", "--demangle", str(path)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for line in listing.splitlines():
+            _, kind, name = line.split(maxsplit=2)
+            assert kind not in "WVuwv", f"{path.name}: {name} is weak"
+            if kind == "T":
+                assert name.startswith(f"oxibonsai::cpu::{tier}::fill"), name
+
+
+def test_the_highest_tier_that_the_processor_has_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists() or "flags" not in cpuinfo.read_text():
+        pytest.skip("no x86 processor flags to compare with")
+    flags = set(cpuinfo.read_text().split("flags", 1)[1].split("\n", 1)[0].split())
+    expected = ["scalar"]
+    if {"avx2", "fma", "f16c"} <= flags:
+        expected.append("avx2")
+        if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= flags:
+            expected.append("avx512")
+            if "avx512_vnni" in flags:
+                expected.append("avx512vnni")
+    assert _core.cpu.tiers() == expected
+
+
+@pytest.mark.parametrize("tier", _core.cpu.tiers())
+def test_a_forced_tier_is_the_one_that_runs(tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setenv("OXIBONSAI_ISA", tier)
+    code = "from oxibonsai import _core; print(_core.cpu.name())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == tier

@@ -1,0 +1,85 @@
+"""The layer table of the design: a lower layer never imports an upper one. And the house limits."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+NATIVE = {
+    "base": set(),
+    "quant": {"base"},
+    "format": {"base", "quant"},
+    "cpu": {"base", "quant"},
+    "ops": {"base", "quant", "cpu"},
+    "program": {"base", "quant", "cpu", "ops"},
+    "sampling": {"base", "cpu"},
+    "bindings": {"base", "quant", "format", "cpu", "ops", "program", "sampling"},
+}
+
+_BELOW_ENGINE = {"errors", "config", "sources", "checkpoint", "tokenizer", "chat_template", "_core"}
+PYTHON = {
+    "errors": set(),
+    "config": {"errors"},
+    "sources": {"errors"},
+    "checkpoint": {"errors", "config", "sources", "_core"},
+    "tokenizer": {"errors", "_core"},
+    "chat_template": {"errors"},
+    "models": {"errors", "config", "checkpoint", "_core"},
+    "sampling": {"errors", "_core"},
+    "engine": _BELOW_ENGINE | {"models", "sampling"},
+    "hf": _BELOW_ENGINE | {"models", "sampling", "engine"},
+    "cli": _BELOW_ENGINE | {"models", "sampling", "engine", "hf"},
+}
+
+
+def native_files() -> list[Path]:
+    return [p for p in sorted((ROOT / "csrc").rglob("*")) if p.suffix in (".cc", ".h")]
+
+
+def python_files() -> list[Path]:
+    return sorted((ROOT / "python" / "oxibonsai").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", native_files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_includes_point_downwards(path: Path) -> None:
+    layer = path.relative_to(ROOT / "csrc").parts[0]
+    included = re.findall(r'^#include "([^"/]+)/', path.read_text(), re.MULTILINE)
+    assert set(included) - {layer} <= NATIVE[layer]
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_downwards(path: Path) -> None:
+    layer = path.relative_to(ROOT / "python" / "oxibonsai").parts[0].removesuffix(".py")
+    if layer == "__init__":
+        return
+    used = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "oxibonsai":
+            used |= {a.name for a in node.names if a.name != "__version__"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("oxibonsai."):
+            used.add(str(node.module).split(".")[1])
+        elif isinstance(node, ast.Import):
+            used |= {a.name.split(".")[1] for a in node.names if a.name.startswith("oxibonsai.")}
+    assert used - {layer} <= PYTHON[layer]
+
+
+@pytest.mark.parametrize(
+    "path", [*native_files(), *python_files()], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_files_stay_small(path: Path) -> None:
+    limit = 600 if "cpu" in path.parts else 250 if path.parent.name == "models" else 400
+    assert len(path.read_text().splitlines()) <= limit
+
+
+def test_tier_files_share_only_plain_headers() -> None:
+    allowed = {"cpu/kernel_table.h", "cpu/tile_format.h", "quant/quant_type.h", "cpu/features.h"}
+    for tier in ("avx2", "avx512", "avx512vnni", "neon", "neon_dotprod"):
+        for path in (ROOT / "csrc" / "cpu" / tier).iterdir():
+            for header in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE):
+                inside = header.startswith(("cpu/body/", "cpu/avx", "cpu/neon"))
+                assert inside or header in allowed, f"{path.name} includes {header}"
