@@ -1,6 +1,5 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,8 +13,8 @@
 namespace oxibonsai {
 namespace {
 
-// About 20 microseconds of spinning: longer than the gap between two operations of a step.
-constexpr int kSpins = 4000;
+// About ten microseconds, longer than the usual gap between two threads at a barrier.
+constexpr int kSpins = 300;
 
 void relax() {
 #if defined(__x86_64__)
@@ -31,15 +30,23 @@ void Barrier::wait() {
   const unsigned round = round_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
     arrived_.store(0, std::memory_order_relaxed);
-    round_.store(round + 1, std::memory_order_release);
+    round_.store(round + 1);
+    // A thread counts itself as asleep before it looks at the round for the last time, and both are
+    // sequentially consistent, so either it sees the new round or it is seen here.
+    if (sleepers_.load() > 0) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      next_round_.notify_all();
+    }
     return;
   }
-  for (int i = 0; round_.load(std::memory_order_acquire) == round; ++i) {
-    if (i < kSpins)
-      relax();
-    else
-      sched_yield();
+  for (int i = 0; i < kSpins; ++i) {
+    if (round_.load(std::memory_order_acquire) != round) return;
+    relax();
   }
+  std::unique_lock<std::mutex> lock(mutex_);
+  ++sleepers_;
+  next_round_.wait(lock, [&] { return round_.load() != round; });
+  --sleepers_;
 }
 
 ThreadPool::ThreadPool(int threads) : size_(threads) {

@@ -9,8 +9,8 @@
 
 namespace oxibonsai {
 
-// Threads of one step meet here between two operations. Spins briefly, then yields, so that a
-// machine shared with others is not held up.
+// Threads of one step meet here between two operations. Spins briefly, then sleeps: on a machine
+// shared with others the thread that is waited for may have lost its core, and needs this one.
 class Barrier {
  public:
   explicit Barrier(int threads) : threads_(threads) {}
@@ -20,6 +20,9 @@ class Barrier {
   const int threads_;
   std::atomic<int> arrived_{0};
   std::atomic<unsigned> round_{0};
+  std::atomic<int> sleepers_{0};
+  std::mutex mutex_;
+  std::condition_variable next_round_;
 };
 
 // A fixed set of threads that sleep between two calls of run().

@@ -104,6 +104,11 @@ class Checkpoint:
         """The model's dimensions and constants."""
         return _ConfigReader(self).read()
 
+    @property
+    def tensor_names(self) -> set[str]:
+        """Names of all tensors."""
+        return set(self._tensors)
+
     def has(self, name: str) -> bool:
         """Whether the file holds a tensor of that name."""
         return name in self._tensors

@@ -135,6 +135,12 @@ NAN_SCALE = b"\x00\x7e" + bytes(16)
         ({"prism.hadamard.version": (1, "u32")}, {}, UnsupportedError, "Hadamard"),
         ({"qwen3.rope.freq_base": (float("nan"), "f32")}, {}, FormatError, "freq_base is nan"),
         ({}, {"blk.1.ffn_up.weight": None}, FormatError, "lacks the tensor blk.1.ffn_up.weight"),
+        (
+            {},
+            {"blk.0.attn_q.bias": ((256,), 0, bytes(1024))},
+            UnsupportedError,
+            "tensor blk.0.attn_q.bias, which architecture qwen3 does not use",
+        ),
         ({}, {"token_embd.weight": None}, FormatError, "lacks the tensor token_embd.weight"),
         (
             {},

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.config import ModelConfig
-from oxibonsai.errors import FormatError
+from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.models.builder import Builder
 from oxibonsai.models.plan import Value, Vector
 
@@ -26,10 +26,12 @@ class Weights:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
         self._matrices: dict[str, _core.Weight] = {}
+        self._used = {"rope_freqs.weight"}  # part of the configuration
 
     def matrix(self, name: str, rows: int, cols: int) -> _core.Weight:
         """The tensor ``name.weight``, [rows, cols], in its stored form."""
         full = f"{name}.weight"
+        self._used.add(full)
         if full not in self._matrices:
             if self.checkpoint.shape(full) != (rows, cols):
                 raise FormatError(
@@ -41,6 +43,7 @@ class Weights:
 
     def vector(self, name: str, size: int) -> Vector:
         """A one-dimensional tensor as float32."""
+        self._used.add(name)
         if self.checkpoint.shape(name) != (size,):
             raise FormatError(
                 f"{self.checkpoint.path}: tensor {name} has shape {self.checkpoint.shape(name)}, but "
@@ -62,6 +65,15 @@ class Weights:
         if not self.checkpoint.has("output.weight"):
             return self.embedding(config)
         return self.matrix("output", config.vocab_size, config.hidden_size)
+
+    def refuse_unused(self) -> None:
+        """UnsupportedError for a tensor that nobody asked for: without it the result would be wrong."""
+        unused = sorted(self.checkpoint.tensor_names - self._used)
+        if unused:
+            raise UnsupportedError(
+                f"{self.checkpoint.path} has the tensor {unused[0]}, which architecture "
+                f"{self.checkpoint.architecture} does not use in this version"
+            )
 
     @property
     def matrices(self) -> list[_core.Weight]:
@@ -94,6 +106,7 @@ class Model:
         (logits,) = builder.linear(h, weights.head(config))
         if config.final_logit_softcapping > 0.0:
             logits = builder.softcap(logits, config.final_logit_softcapping)
+        weights.refuse_unused()
         self.program = builder.finish(pool)
 
     @property
