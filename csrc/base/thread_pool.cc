@@ -30,13 +30,10 @@ void Barrier::wait() {
   const unsigned round = round_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
     arrived_.store(0, std::memory_order_relaxed);
-    round_.store(round + 1);
-    // A thread counts itself as asleep before it looks at the round for the last time, and both are
-    // sequentially consistent, so either it sees the new round or it is seen here.
-    if (sleepers_.load() > 0) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      next_round_.notify_all();
-    }
+    // Under the lock, so that a thread that goes to sleep has seen the new round or is seen here.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    round_.store(round + 1, std::memory_order_release);
+    if (sleepers_ > 0) next_round_.notify_all();
     return;
   }
   for (int i = 0; i < kSpins; ++i) {
@@ -45,7 +42,7 @@ void Barrier::wait() {
   }
   std::unique_lock<std::mutex> lock(mutex_);
   ++sleepers_;
-  next_round_.wait(lock, [&] { return round_.load() != round; });
+  next_round_.wait(lock, [&] { return round_.load(std::memory_order_acquire) != round; });
   --sleepers_;
 }
 

@@ -20,8 +20,8 @@ class Barrier {
   const int threads_;
   std::atomic<int> arrived_{0};
   std::atomic<unsigned> round_{0};
-  std::atomic<int> sleepers_{0};
   std::mutex mutex_;
+  int sleepers_ = 0;  // guarded by mutex_
   std::condition_variable next_round_;
 };
 
