@@ -79,5 +79,8 @@ def _shapes(checkpoint: Checkpoint) -> bool:
 
 
 def _hash(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
