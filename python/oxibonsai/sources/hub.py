@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from oxibonsai.errors import SourceError
-from oxibonsai.sources.local import is_model, split_info
+from oxibonsai.sources.local import is_model
+from oxibonsai.sources.shards import split_info
 
 T = TypeVar("T")
 
