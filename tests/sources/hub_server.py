@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
 
 class Hub:
     """Repositories by name, files by name; what has been asked for."""
 
     def __init__(self) -> None:
-        self.repositories: dict[str, dict[str, bytes]] = {}
+        # Of a file without bytes, the hub lists the name, but does not have it.
+        self.repositories: dict[str, dict[str, bytes | None]] = {}
+        self.commit = "0123456789abcdef0123456789abcdef01234567"
         self.refuse: dict[str, tuple[int, str]] = {}  # repository: status, x-error-code
         self.cut_next_download = 0  # bytes after which the connection is dropped, once
         self.requests: list[str] = []
@@ -47,10 +47,10 @@ class _Handler(BaseHTTPRequestHandler):
         if repo not in self.hub.repositories and not status:
             status, code = 404, "RepoNotFound"
         if status:
-            self._send(status, b"{}" if body else b"", {"X-Error-Code": code})
+            self._send(status, b"<html>" if body else b"", {"X-Error-Code": code})
         elif api:
             files = [{"rfilename": f} for f in self.hub.repositories[repo]]
-            answer = {"id": repo, "sha": COMMIT, "siblings": files}
+            answer = {"id": repo, "sha": self.hub.commit, "siblings": files}
             self._send(200, json.dumps(answer).encode() if body else b"", {})
         else:
             self._file(repo, "/".join(parts[4:]), body=body)
@@ -60,7 +60,10 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
             return
-        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": COMMIT}
+        headers = {
+            "ETag": f'"{hashlib.sha256(data).hexdigest()}"',
+            "X-Repo-Commit": self.hub.commit,
+        }
         first = 0
         if asked := self.headers.get("Range"):
             self.hub.ranges.append(asked)

@@ -1,4 +1,4 @@
-"""Models from the hub, against a local server: choice, resume, refusals, offline mode."""
+"""Models from the hub, against a local server: choice, resume, refusals, the cache."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ RESOLVE = (
     "try: print(resolve(sys.argv[1]))\n"
     "except SourceError as e: print('refused:', e)"
 )
+SHARDS = [f"q/m-Q1_0-{i:05d}-of-00003.gguf" for i in (1, 2, 3)]
+NOBODY = "http://127.0.0.1:9"  # the port to discard to, on which nobody listens
 DATA = bytes(range(256)) * 100_000  # two and a half of the pieces that huggingface_hub writes
 
 
@@ -29,6 +31,8 @@ def hub() -> Iterator[hub_server.Hub]:
             "sub/model-F16.gguf": b"half",
             "mmproj-model.gguf": b"eyes",
         }
+        hub.repositories["org/twins"] = {"m.gguf": b"top", "sub/m.gguf": b"below"}
+        hub.repositories["org/split"] = {name: name[4:9].encode() for name in SHARDS}
         hub.repositories["org/one"] = {"only.gguf": b"one", "config.json": b"{}"}
         yield hub
 
@@ -54,6 +58,8 @@ def resolve(hub: hub_server.Hub, source: str, home: Path, **environment: str) ->
         ("hf:org/model:model-Q2_0.gguf", b"two"),
         ("hf:org/model:sub/model-F16.gguf", b"half"),
         ("hf:org/model:F16", b"half"),
+        ("hf:org/twins:m.gguf", b"top"),
+        ("hf:org/twins:sub/m.gguf", b"below"),
     ],
 )
 def test_a_model_is_found_and_fetched(
@@ -70,18 +76,37 @@ def test_a_model_is_found_and_fetched(
     ("source", "message"),
     [
         ("hf:org/model", "several models; choose with hf:org/model:FILE from: model-Q1_0.gguf"),
-        ("hf:org/model:Q4_0", "no model that match Q4_0"),
+        ("hf:org/model:Q4_0", "no model for Q4_0; choose with hf:org/model:FILE from: model-Q1_0.gguf"),
+        ("hf:org/model:mmproj-model.gguf", "no model for "),
         ("hf:org/absent", "no repository org/absent"),
         ("hf:org", "no repository; write hf:ORG/REPO"),
+        ("hf:org/one:", "no repository; write hf:ORG/REPO"),
+        ("hf:org/-one-", "no valid repository name"),
+        ("hf:org/text", "the repository org/text holds no GGUF model"),
+        ("hf:org/part", "lacks 1 of the 2 files of a split model: m-00001-of-00002.gguf"),
+        ("hf:org/ghost", "lists a file of org/ghost that it does not have"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_there_or_ambiguous_is_said(
     hub: hub_server.Hub, source: str, message: str, tmp_path: Path
 ) -> None:
+    hub.repositories["org/text"] = {"README.md": b"x"}
+    hub.repositories["org/part"] = {"m-00002-of-00002.gguf": b"x"}
+    hub.repositories["org/ghost"] = {"m.gguf": None}
     answer = resolve(hub, source, tmp_path)
     assert answer.startswith("refused:")
     assert message in answer
-    assert "mmproj" not in answer
+    assert "\n" not in answer
+    assert "mmproj" not in answer.partition("from:")[2]
+
+
+@pytest.mark.parametrize("choice", ["", ":Q1_0", f":{SHARDS[1]}", f":{SHARDS[2][2:]}"])
+def test_all_files_of_a_split_model_are_fetched(
+    hub: hub_server.Hub, choice: str, tmp_path: Path
+) -> None:
+    first = Path(resolve(hub, f"hf:org/split{choice}", tmp_path))
+    assert first.name == SHARDS[0][2:]
+    assert {p.name for p in first.parent.iterdir()} == {s[2:] for s in SHARDS}
 
 
 @pytest.mark.parametrize(
@@ -90,6 +115,7 @@ def test_what_is_not_there_or_ambiguous_is_said(
         (401, "RepoNotFound", "or it is private"),
         (403, "GatedRepo", "accept its terms"),
         (500, "", "the hub refuses"),
+        (200, "", "something else answers in its place"),
     ],
 )
 def test_refusals_of_the_hub_are_one_sentence(
@@ -113,11 +139,68 @@ def test_offline_mode_takes_what_the_cache_has(hub: hub_server.Hub, tmp_path: Pa
     count = len(hub.requests)
     assert resolve(hub, "hf:org/model", tmp_path, HF_HUB_OFFLINE="1") == path
     answer = resolve(hub, "hf:org/one", tmp_path, HF_HUB_OFFLINE="1")
-    assert "HF_HUB_OFFLINE is set and the cache holds nothing of org/one" in answer
+    assert answer == "refused: HF_HUB_OFFLINE is set, and the cache holds nothing of org/one"
+    answer = resolve(hub, "hf:org/model:Q1_0", tmp_path, HF_HUB_OFFLINE="1")
+    assert "HF_HUB_OFFLINE is set, and the cached copy of org/model holds no model for" in answer
     assert len(hub.requests) == count
 
 
+def test_offline_mode_names_the_shards_that_the_cache_lacks(
+    hub: hub_server.Hub, tmp_path: Path
+) -> None:
+    Path(resolve(hub, "hf:org/split", tmp_path)).with_name(SHARDS[1][2:]).unlink()
+    answer = resolve(hub, "hf:org/split", tmp_path, HF_HUB_OFFLINE="1")
+    assert "the cached copy of org/split lacks 1 of the 3 files" in answer
+    assert answer.endswith(SHARDS[1][2:])
+
+
+def test_the_cache_answers_by_the_newest_revision_that_has_the_model(
+    hub: hub_server.Hub, tmp_path: Path
+) -> None:
+    old = resolve(hub, "hf:org/model:Q1_0", tmp_path)
+    hub.commit = hub.commit[::-1]
+    new = resolve(hub, "hf:org/model:Q2_0", tmp_path)
+    assert resolve(hub, "hf:org/model:Q1_0", tmp_path, HF_HUB_OFFLINE="1") == old
+    assert resolve(hub, "hf:org/model", tmp_path, HF_HUB_OFFLINE="1") == new
+
+
 def test_a_hub_out_of_reach_is_one_sentence(hub: hub_server.Hub, tmp_path: Path) -> None:
-    hub.url = "http://127.0.0.1:9"
+    hub.url = NOBODY
     answer = resolve(hub, "hf:org/one", tmp_path)
     assert "cannot reach the hub for org/one" in answer
+    assert answer.endswith("and the cache holds nothing of org/one")
+    assert "\n" not in answer
+
+
+def test_a_hub_out_of_reach_does_not_matter_for_what_the_cache_has(
+    hub: hub_server.Hub, tmp_path: Path
+) -> None:
+    path = resolve(hub, "hf:org/one", tmp_path)
+    hub.url = NOBODY
+    assert resolve(hub, "hf:org/one:only.gguf", tmp_path) == path
+
+
+@pytest.mark.parametrize("status", [200, 429, 503], ids=["another's page", "busy", "broken"])
+def test_a_hub_that_cannot_answer_does_not_matter_for_what_the_cache_has(
+    hub: hub_server.Hub, status: int, tmp_path: Path
+) -> None:
+    path = resolve(hub, "hf:org/one", tmp_path)
+    hub.refuse["org/one"] = (status, "")
+    assert resolve(hub, "hf:org/one", tmp_path) == path
+
+
+def test_a_hub_that_says_no_is_not_overruled_by_the_cache(
+    hub: hub_server.Hub, tmp_path: Path
+) -> None:
+    resolve(hub, "hf:org/one", tmp_path)
+    hub.refuse["org/one"] = (403, "GatedRepo")
+    assert "accept its terms" in resolve(hub, "hf:org/one", tmp_path)
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(
+    hub: hub_server.Hub, tmp_path: Path
+) -> None:
+    (tmp_path / "hub").write_text("a file where the cache should be")
+    answer = resolve(hub, "hf:org/one", tmp_path)
+    assert "cannot fetch org/one from the hub" in answer
+    assert "\n" not in answer

@@ -3,106 +3,111 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from typing import TypeVar
 
 from oxibonsai.errors import SourceError
-from oxibonsai.sources.local import is_model
-from oxibonsai.sources.shards import split_info
+from oxibonsai.sources.choice import choose, matching
+from oxibonsai.sources.shards import shards
 
 T = TypeVar("T")
 
-_REPOSITORY = re.compile(r"^(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<choice>.+))?$")
+_REPOSITORY = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<choice>.+))?")
+_BUSY = 429  # HTTP status: too many requests
+
+
+class _Unreachable(SourceError):
+    """The hub can't be asked now, so what the cache holds has to do."""
 
 
 def resolve_hub(text: str, *, progress: bool | None = None) -> Path:
     """The GGUF of ``org/repo[:FILE.gguf or quant]``.
 
-    ``HF_HOME``, ``HF_HUB_CACHE``, ``HF_HUB_OFFLINE``, ``HF_ENDPOINT`` and ``HF_TOKEN`` are honoured;
-    an interrupted download resumes.
+    ``HF_HOME``, ``HF_HUB_CACHE``, ``HF_HUB_OFFLINE``, ``HF_ENDPOINT`` and ``HF_TOKEN`` are honoured.
+    A download whose connection drops is resumed. What the cache holds is used where the hub is
+    switched off or out of reach.
 
     Raises:
         SourceError: There is no such repository or file, the choice is ambiguous (the files are
             listed), or the hub can't be reached and the cache lacks the file.
     """
-    match = _REPOSITORY.match(text)
+    match = _REPOSITORY.fullmatch(text)
     if match is None:
         raise SourceError(
             f"hf:{text} is no repository; write hf:ORG/REPO, with :FILE or :QUANT to choose"
         )
     repo, choice = match["repo"], match["choice"]
-    from huggingface_hub.utils.tqdm import disable_progress_bars
+    with _progress_bars(progress):
+        try:
+            return _from_hub(repo, choice)
+        except _Unreachable as e:
+            return _from_cache(repo, choice, e)
 
-    if progress is False:
-        disable_progress_bars()
-    name = _choose(_list(repo), choice, repo)
-    info = split_info(Path(name))
-    count = 1 if info is None else info.count
-    paths = [_fetch(repo, _shard(name, i, count)) for i in range(1, count + 1)]
+
+@contextmanager
+def _progress_bars(shown: bool | None) -> Iterator[None]:
+    """Switches the hub's progress bars off for a while; they show on a terminal only."""
+    from huggingface_hub.utils.tqdm import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    if shown is not False or are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()
+
+
+def _from_hub(repo: str, choice: str | None) -> Path:
+    from huggingface_hub import HfApi, constants, hf_hub_download
+
+    limit = constants.HF_HUB_ETAG_TIMEOUT
+    siblings = _ask(repo, lambda: HfApi().model_info(repo, timeout=limit).siblings)
+    names = {f.rfilename for f in siblings or []}
+    files = choose(names, choice, f"the repository {repo}", f"hf:{repo}:FILE")
+    paths = _ask(repo, lambda: [Path(hf_hub_download(repo, f)) for f in files])
     return paths[0]
 
 
-def _shard(name: str, index: int, count: int) -> str:
-    return (
-        name
-        if count == 1
-        else name.replace(f"-00001-of-{count:05d}", f"-{index:05d}-of-{count:05d}")
-    )
+def _from_cache(repo: str, choice: str | None, reason: _Unreachable) -> Path:
+    """The model in the first revision that has all of it."""
+    revisions = _cached_revisions(repo)
+    if not revisions:
+        raise SourceError(f"{reason}, and the cache holds nothing of {repo}") from reason
+
+    def has_it(files: dict[str, Path]) -> bool:
+        return any(all(s in files for s in shards(m)) for m in matching(files, choice))
+
+    files = next((r for r in revisions if has_it(r)), revisions[0])
+    holder = f"{reason}, and the cached copy of {repo}"
+    return files[choose(files, choice, holder, f"hf:{repo}:FILE")[0]]
 
 
-def _choose(names: list[str], choice: str | None, repo: str) -> str:
-    """The one model that is meant."""
-    models = sorted(n for n in names if is_model(n))
-    if not models:
-        raise SourceError(f"the repository {repo} holds no GGUF model")
-    chosen = models
-    if choice is not None:
-        if choice.endswith(".gguf"):
-            chosen = [m for m in models if choice in (m, Path(m).name)]
-        else:
-            wanted = re.compile(
-                rf"(?<![A-Za-z0-9]){re.escape(choice)}(?![A-Za-z0-9_])", re.IGNORECASE
-            )
-            chosen = [m for m in models if wanted.search(Path(m).name)]
-    if len(chosen) == 1:
-        return chosen[0]
-    problem = "no model" if not chosen else "several models"
-    about = f" that match {choice}" if choice is not None else ""
-    raise SourceError(
-        f"the repository {repo} holds {problem}{about}; choose with hf:{repo}:FILE from: "
-        + ", ".join(models)
-    )
-
-
-def _list(repo: str) -> list[str]:
-    """Names of the repository's files; those in the cache where the hub is switched off."""
-    from huggingface_hub import HfApi, constants, scan_cache_dir
+def _cached_revisions(repo: str) -> list[dict[str, Path]]:
+    """The repository's files in the cache: those of the branch main, then from the newest on."""
+    from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
-    if not constants.HF_HUB_OFFLINE:
-        siblings = _ask(repo, lambda: HfApi().model_info(repo).siblings)
-        return [f.rfilename for f in siblings or []]
     try:
-        repos = scan_cache_dir().repos
-    except CacheNotFound:
-        repos = frozenset()
-    names = {
-        str(f.file_path.relative_to(r.snapshot_path))
-        for c in repos
-        if c.repo_id == repo
-        for r in c.revisions
-        for f in r.files
-    }
-    if not names:
-        raise SourceError(f"HF_HUB_OFFLINE is set and the cache holds nothing of {repo}")
-    return sorted(names)
-
-
-def _fetch(repo: str, name: str) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    return Path(_ask(repo, lambda: hf_hub_download(repo, name)))
+        cached = scan_cache_dir().repos
+    except (CacheNotFound, ValueError, OSError):
+        return []
+    revisions = [
+        r for c in cached if c.repo_id == repo and c.repo_type == "model" for r in c.revisions
+    ]
+    revisions.sort(key=lambda r: ("main" in r.refs, r.last_modified), reverse=True)
+    return [
+        {f.file_path.relative_to(r.snapshot_path).as_posix(): f.file_path for f in r.files}
+        for r in revisions
+    ]
 
 
 def _ask(repo: str, call: Callable[[], T]) -> T:
@@ -127,21 +132,36 @@ def _ask(repo: str, call: Callable[[], T]) -> T:
         raise SourceError(
             f"the hub has no repository {repo}, or it is private: check the name, or set HF_TOKEN"
         ) from e
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as e:
-        raise SourceError(
-            f"cannot reach the hub for {repo}, and the file is not in the cache"
-        ) from e
+    except OfflineModeIsEnabled as e:
+        raise _Unreachable("HF_HUB_OFFLINE is set") from e
+    except LocalEntryNotFoundError as e:
+        raise _Unreachable(f"cannot reach the hub for {repo}: {_line(e.__cause__ or e)}") from e
     except EntryNotFoundError as e:
-        raise SourceError(f"the repository {repo} has no such file") from e
+        raise SourceError(f"the hub lists a file of {repo} that it does not have") from e
     except HFValidationError as e:
-        raise SourceError(f"{repo} is no valid repository name: {e}") from e
+        raise SourceError(f"{repo} is no valid repository name: {_line(e)}") from e
     except HfHubHTTPError as e:
-        raise SourceError(f"the hub refuses {repo}: {str(e).splitlines()[0]}") from e
-    except OSError as e:
-        raise SourceError(f"cannot reach the hub for {repo}: {e}") from e
+        status = e.response.status_code
+        kind = _Unreachable if status >= 500 or status == _BUSY else SourceError
+        raise kind(f"the hub refuses {repo}: {_line(e)}") from e
+    except JSONDecodeError as e:
+        raise _Unreachable(
+            f"cannot reach the hub for {repo}: something else answers in its place"
+        ) from e
     except Exception as e:
-        if type(e).__module__.startswith(
-            ("httpx", "httpcore", "requests")
-        ):  # its HTTP library's own
-            raise SourceError(f"cannot reach the hub for {repo}: {e}") from e
-        raise
+        if _is_of_the_network(e):
+            raise _Unreachable(f"cannot reach the hub for {repo}: {_line(e)}") from e
+        raise SourceError(f"cannot fetch {repo} from the hub: {_line(e)}") from e
+
+
+def _is_of_the_network(error: Exception) -> bool:
+    """Whether the connection failed; the hub's HTTP library, and so its errors, vary by version."""
+    return isinstance(error, (ConnectionError, TimeoutError)) or type(error).__module__.startswith(
+        ("httpx", "httpcore", "requests")
+    )
+
+
+def _line(error: BaseException) -> str:
+    """The first line of a message, without what ends it."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".: ") if lines else type(error).__name__
