@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from oxibonsai.errors import SourceError
-from oxibonsai.sources.choice import choose, matching
+from oxibonsai.sources.choice import choose
 from oxibonsai.sources.shards import require_shards
 
 
@@ -31,8 +31,3 @@ def resolve_path(path: Path) -> Path:
     raise SourceError(
         f"{path} does not exist; name a GGUF file, a folder with one, hf:org/repo or pip:package"
     )
-
-
-def is_model(name: str) -> bool:
-    """A GGUF that holds a language model: not a vision projector, not a later shard."""
-    return matching([name], None) == [name]
