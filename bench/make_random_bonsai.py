@@ -99,14 +99,15 @@ def tensors(size: Size, layers: int) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def info(f: Format, shape: tuple[int, ...]) -> gguf.gguf_writer.TensorInfo:
-    """What the file says of a tensor. The package only writes the number of a type."""
+    """What the file says of a tensor."""
+    number: Any = f.gguf_id  # one that the package has no name for; it writes any number
     count = math.prod(shape)
     if len(shape) == 1:
         return gguf.gguf_writer.TensorInfo(
             shape=shape, dtype=gguf.GGMLQuantizationType.F32, nbytes=4 * count
         )
     nbytes = count // f.group * f.bytes
-    return gguf.gguf_writer.TensorInfo(shape=shape, dtype=f.gguf_id, nbytes=nbytes)
+    return gguf.gguf_writer.TensorInfo(shape=shape, dtype=number, nbytes=nbytes)
 
 
 def random_tensor(

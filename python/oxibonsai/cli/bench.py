@@ -6,6 +6,7 @@ import json
 import platform
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +42,20 @@ def bench(
     pool = engine.model.pool
     if max(n_prompt, n_gen + 1) > engine.ctx_size:
         raise RequestError(f"-p and -n must fit in the context of {engine.ctx_size}")
-    bandwidth = pool.read_bandwidth(_BANDWIDTH_BYTES, 5)
+    bandwidth = read_bandwidth(pool)
     per_token = engine.model.bytes_per_token
     rows = []
     if n_prompt:
-        rates = _repeat(lambda: _prompt_rate(engine, n_prompt), repetitions)
+        rates = _repeat(lambda: measure_prompt(engine, n_prompt), repetitions)
         rows.append(_row(f"pp{n_prompt}", rates))
     if n_gen:
-        rates = _repeat(lambda: _generation_rate(engine, n_gen), repetitions)
+        rates = _repeat(lambda: measure_generation(engine, n_gen), repetitions)
         row = _row(f"tg{n_gen}", rates)
         row["weight_bytes_per_token"] = per_token
         row["share_of_bandwidth"] = round(row["tok_s"] * per_token / bandwidth, 4)
         rows.append(row)
     report = {
-        "machine": _machine(pool.size),
+        "machine": machine(pool.size),
         "model": str(engine.model.weights.checkpoint.path),
         "kv_type": engine.kv_type,
         "read_gb_s": round(bandwidth / 1e9, 3),
@@ -63,33 +64,38 @@ def bench(
     click.echo(json.dumps(report) if as_json else _table(report))
 
 
-def _repeat(measure: Any, repetitions: int) -> list[float]:
+def _repeat(measure: Callable[[], float], repetitions: int) -> list[float]:
     measure()  # warm-up
     return [measure() for _ in range(repetitions)]
 
 
-def _prompt_rate(engine: Engine, tokens: int) -> float:
+def measure_prompt(engine: Engine, tokens: int) -> float:
     """Tokens per second of reading a prompt, up to its first new token."""
-    prompt = _prompt(engine, tokens)
+    prompt = prompt_ids(engine, tokens)
     started = time.perf_counter()
     for _ in engine.generate_tokens(prompt, SamplingParams(temperature=0.0, max_tokens=1)):
         pass
     return tokens / (time.perf_counter() - started)
 
 
-def _generation_rate(engine: Engine, tokens: int) -> float:
+def measure_generation(engine: Engine, tokens: int) -> float:
     """Tokens per second after the first."""
     params = SamplingParams(temperature=GREEDY.temperature, max_tokens=tokens + 1, ignore_eos=True)
-    stream = engine.generate_tokens(_prompt(engine, 1), params)
+    stream = engine.generate_tokens(prompt_ids(engine, 1), params)
     next(stream)
     started = time.perf_counter()
     count = sum(1 for _ in stream)
     return count / (time.perf_counter() - started)
 
 
-def _prompt(engine: Engine, tokens: int) -> list[int]:
+def prompt_ids(engine: Engine, tokens: int) -> list[int]:
     """Ordinary ids, spread over the vocabulary."""
     return [(i * 7919 + 1) % engine.model.config.vocab_size for i in range(tokens)]
+
+
+def read_bandwidth(pool: _core.ThreadPool) -> float:
+    """Bytes per second that the pool's threads read from memory: what bounds generation."""
+    return pool.read_bandwidth(_BANDWIDTH_BYTES, 5)
 
 
 def _row(test: str, rates: list[float]) -> dict[str, Any]:
@@ -101,7 +107,8 @@ def _row(test: str, rates: list[float]) -> dict[str, Any]:
     }
 
 
-def _machine(threads: int) -> dict[str, Any]:
+def machine(threads: int) -> dict[str, Any]:
+    """What a result must say of where it was measured."""
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
