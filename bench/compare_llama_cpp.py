@@ -1,0 +1,178 @@
+"""Runs oxibonsai and llama.cpp in turn on the same file and threads, and writes both speeds.
+
+    python bench/compare_llama_cpp.py MODEL.gguf [-p 512 -n 128 -r 5 -t N]
+
+Each engine is a process that holds its model; they take turns, A B A B, so that whatever else the
+machine does meets both. The memory's read bandwidth is measured in the same rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from comparison_report import write_report
+from oxibonsai import _core
+from oxibonsai.cli.bench import machine, read_bandwidth
+from oxibonsai.engine.threads import default_threads
+from oxibonsai.errors import OxiBonsaiError
+from oxibonsai.sources import resolve
+from worker import Worker, WorkerError
+
+HERE = Path(__file__).parent
+BUSY_WAIT_MS = 50.0  # of processor time: above this, the waiting engine disturbs the other
+_BANDWIDTH = "bandwidth"
+
+
+def in_turn(
+    measures: Mapping[str, Callable[[], float]], repetitions: int
+) -> dict[str, list[float]]:
+    """Calls the measures in turn: once to warm up, then ``repetitions`` times for the result."""
+    rounds = [{name: f() for name, f in measures.items()} for _ in range(repetitions + 1)]
+    return {name: [r[name] for r in rounds[1:]] for name in measures}
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and most."""
+    found = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return {key: round(value, 3) for key, value in found.items()}
+
+
+def compare_rates(test: str, ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+    """One row of the report, in tokens per second; least and most of the ratio are of rounds."""
+    rounds = [a / b for a, b in zip(ours, theirs, strict=True)]
+    ratio = statistics.median(ours) / statistics.median(theirs)
+    return {
+        "test": test,
+        "oxibonsai": spread(ours),
+        "llama_cpp": spread(theirs),
+        "ratio": {
+            "of_medians": round(ratio, 3),
+            "min": round(min(rounds), 3),
+            "max": round(max(rounds), 3),
+        },
+    }
+
+
+def measure(
+    ours: Worker, theirs: Worker, options: argparse.Namespace
+) -> tuple[list[dict[str, Any]], float]:
+    """Rows of the prompt and the generation test, and bytes per second of the memory."""
+    rows = []
+    bandwidths = []
+    pool = _core.ThreadPool(options.threads)
+    for method, short, tokens in (("prompt", "pp", options.p), ("generation", "tg", options.n)):
+        if tokens == 0:
+            continue
+        print(f"{short}{tokens}: 1 + {options.r} rounds", file=sys.stderr)
+        # The bandwidth comes last: llama.cpp's threads still poll for some 10 ms after their work,
+        # which the best of several sweeps over the memory does not mind.
+        measures: dict[str, Callable[[], float]] = {
+            ours.name: partial(ours.ask, method, tokens=tokens),
+            theirs.name: partial(theirs.ask, method, tokens=tokens),
+            _BANDWIDTH: partial(read_bandwidth, pool),
+        }
+        rates = in_turn(measures, options.r)
+        rows.append(compare_rates(f"{short}{tokens}", rates[ours.name], rates[theirs.name]))
+        bandwidths += rates[_BANDWIDTH]
+    return rows, statistics.median(bandwidths)
+
+
+def add_share_of_bandwidth(rows: list[dict[str, Any]], bytes_per_token: int, read: float) -> None:
+    """Generation reads the weights once per token; a prompt does not, and gets no share."""
+    for row in rows:
+        if row["test"].startswith("tg"):
+            row["weight_bytes_per_token"] = bytes_per_token
+            row["share_of_bandwidth"] = round(
+                row["oxibonsai"]["median"] * bytes_per_token / read, 4
+            )
+
+
+def command_line(options: argparse.Namespace) -> str:
+    """What to type to measure the same; files by name only, since paths are one machine's own."""
+    parts = ["python bench/compare_llama_cpp.py", options.model.name]
+    parts += [f"-{key} {getattr(options, key)}" for key in ("p", "n", "r")]
+    parts.append(f"-t {options.threads}")
+    if options.peer_model != options.model:
+        parts.append(f"--peer-model {options.peer_model.name}")
+    if options.quant_type:
+        parts.append(f"--quant-type {options.quant_type}")
+    return " ".join(parts)
+
+
+def engine_facts(worker: Worker) -> dict[str, Any]:
+    """What the engine says of itself, and how quietly it waited."""
+    busy = 1000 * worker.idle_cpu_seconds / worker.waits
+    if busy > BUSY_WAIT_MS:
+        print(f"{worker.name} burned {busy:.0f} ms in each of its waits", file=sys.stderr)
+    facts: dict[str, Any] = worker.ask("facts")
+    return {**facts, "idle_cpu_ms_per_wait": round(busy, 2)}
+
+
+def compare(ours: Worker, theirs: Worker, options: argparse.Namespace) -> dict[str, Any]:
+    """Loads both models, measures, and returns the report."""
+    # The prompt and its answer; or a prompt of one token, the first token and n more.
+    positions = max(options.p + 1, options.n + 2)
+    common = {"threads": options.threads, "ctx_size": positions}
+    ours.ask("make", model=str(options.model), quant_type=options.quant_type, **common)
+    ids = ours.ask("prompt_ids", tokens=max(options.p, 1))
+    theirs.ask("make", model=str(options.peer_model), ids=ids, **common)
+    rows, read = measure(ours, theirs, options)
+    facts = engine_facts(ours)
+    add_share_of_bandwidth(rows, facts.pop("weight_bytes_per_token"), read)
+    return {
+        "command": command_line(options),
+        "model": options.model.name,
+        "peer_model": options.peer_model.name,
+        "machine": machine(options.threads),
+        "read_gb_s": round(read / 1e9, 3),
+        "repetitions": options.r,
+        "oxibonsai": facts,
+        "llama_cpp": engine_facts(theirs),
+        "rows": rows,
+    }
+
+
+def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options, with the model's file found and the threads decided."""
+    parser = argparse.ArgumentParser(description="Time oxibonsai and llama.cpp in turn.")
+    parser.add_argument("model", help="a GGUF file, or what else oxibonsai takes for one")
+    parser.add_argument("-p", type=int, default=512, help="tokens of the prompt; 0: no such test")
+    parser.add_argument("-n", type=int, default=128, help="tokens to generate; 0: no such test")
+    parser.add_argument("-r", type=int, default=5, help="rounds that count, after one that doesn't")
+    parser.add_argument("-t", "--threads", type=int, default=default_threads(), help="of both")
+    parser.add_argument("--quant-type", default="", help="as in oxibonsai bench")
+    parser.add_argument(
+        "--peer-python", default=sys.executable, help="interpreter that has llama-cpp-python"
+    )
+    parser.add_argument("--peer-model", help="the same weights in a type that llama.cpp knows")
+    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder of the report")
+    options = parser.parse_args(arguments)
+    if min(options.p, options.n) < 0 or options.p + options.n == 0:
+        parser.error("-p and -n must be 0 or more, and not both 0")
+    if min(options.r, options.threads) < 1:
+        parser.error("-r and -t must be at least 1")
+    options.model = resolve(options.model)
+    options.peer_model = resolve(options.peer_model) if options.peer_model else options.model
+    return options
+
+
+def main() -> None:
+    try:
+        options = parse_options()
+        our_command = [sys.executable, str(HERE / "worker_oxibonsai.py")]
+        their_command = [options.peer_python, str(HERE / "worker_llama_cpp.py")]
+        with Worker("oxibonsai", our_command) as ours, Worker("llama.cpp", their_command) as theirs:
+            report = compare(ours, theirs, options)
+    except (WorkerError, OxiBonsaiError) as error:
+        sys.exit(f"compare_llama_cpp.py: {error}")
+    print(write_report(report, options.out))
+
+
+if __name__ == "__main__":
+    main()
