@@ -8,10 +8,13 @@
 
 #include "base/aligned.h"
 #include "base/check.h"
+#include "base/huge_buffer.h"
 #include "base/thread_pool.h"
+#include "base/work_shares.h"
 #include "bindings/register.h"
 #include "cpu/dispatch.h"
-#include "ops/weight.h"
+#include "cpu/quantized_rows.h"
+#include "ops/pack_weights.h"
 #include "quant/split.h"
 
 namespace py = pybind11;
@@ -22,65 +25,97 @@ namespace {
 using Bytes = py::array_t<uint8_t, py::array::c_style | py::array::forcecast>;
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
-// Activations of one or more rows, rounded.
+// Activations of one or more rows, rounded, with everything that any kernel wants to know of them.
 struct Rounded {
-  explicit Rounded(const cpu::KernelTable& table, const float* x, int64_t rows, int64_t cols)
-      : q(rows * cols),
-        scale(rows * cols / 32),
-        sum16(rows * cols / 16),
-        sum(scale.size()),
-        offset(scale.size()) {
+  Rounded(const cpu::KernelTable& table, const float* x, int64_t rows, int64_t cols) {
     if (cols % 32 != 0) throw RequestError("activations are rounded in whole groups of 32");
-    table.quantize(x, rows * cols,
-                   {q.data(), scale.data(), sum16.data(), sum.data(), offset.data()});
+    const bool tables = table.make_tables != nullptr;
+    memory = AlignedBuffer(static_cast<size_t>(cpu::quantized_bytes(rows, cols, tables)));
+    values = cpu::quantized_rows(memory.data(), rows, cols, tables);
+    table.quantize(x, rows * cols, values);
+    if (tables) table.make_tables(values.q, rows * cols, values.tables, values.table_bias);
   }
-  std::vector<int8_t> q;
-  std::vector<float> scale;
-  std::vector<int32_t> sum16, sum;
-  std::vector<float> offset;
+  AlignedBuffer memory;
+  cpu::QuantizedRows values{};
 };
 
 py::tuple quantize(const std::string& tier, const Floats& x) {
   const Rounded r(cpu::table(tier), x.data(), 1, x.size());
-  return py::make_tuple(
-      py::array_t<int8_t>(static_cast<py::ssize_t>(r.q.size()), r.q.data()),
-      py::array_t<float>(static_cast<py::ssize_t>(r.scale.size()), r.scale.data()));
+  return py::make_tuple(py::array_t<int8_t>(x.size(), r.values.q),
+                        py::array_t<float>(x.size() / 32, r.values.scale));
 }
 
-// y = x * w^T by the kernel of one tier, for tests and benchmarks.
-py::array_t<float> linear(const std::string& tier, const std::string& type_name, const Bytes& rows,
-                          int64_t cols, const Floats& x) {
-  const quant::QuantTraits* type = quant::find_by_name(type_name);
-  if (type == nullptr) throw RequestError("no quant type is called " + type_name);
-  if (x.ndim() != 2 || x.shape(1) != cols || rows.ndim() != 2 ||
-      rows.shape(1) != quant::row_bytes(type->type, cols))
-    throw RequestError("linear() takes rows [n, row bytes] and x [tokens, cols]");
-  const cpu::KernelTable& table = cpu::table(tier);
-  ThreadPool pool(1);
-  ops::Weight weight("w", type->type, rows.shape(0), cols, rows.data(), nullptr);
-  weight.pack(table, pool);
-  cpu::LinearArgs a{};
-  const cpu::LinearKernel& kernel = weight.bind(&a);
-  a.last = weight.rows();
-  a.tokens = x.shape(0);
-  a.xf = x.data();
-  py::array_t<float> y({x.shape(0), rows.shape(0)});
-  a.y = y.mutable_data();
-  a.stride = weight.rows();
-  if (quant::is_integer(type->type)) {
-    const Rounded r(table, x.data(), a.tokens, cols);
-    a.x = {r.q.data(), r.scale.data(), r.sum16.data(), r.sum.data(), r.offset.data(), cols};
-    kernel.run(a);
-  } else {
-    kernel.run(a);
+// A linear layer on its own, for tests and benchmarks: y = x * w^T by the kernel of one tier.
+class Linear {
+ public:
+  Linear(const std::string& tier, const std::string& type_name, const Bytes& rows, int64_t cols,
+         std::shared_ptr<ThreadPool> pool)
+      : table_(cpu::table(tier)), pool_(std::move(pool)), rows_(rows), shares_(pool_->size()) {
+    const quant::QuantTraits* type = quant::find_by_name(type_name);
+    if (type == nullptr) throw RequestError("no quant type is called " + type_name);
+    if (rows.ndim() != 2 || rows.shape(1) != quant::row_bytes(type->type, cols))
+      throw RequestError("Linear() takes rows [n, row bytes]");
+    weight_ =
+        std::make_shared<ops::Weight>("w", type->type, rows.shape(0), cols, rows_.data(), nullptr);
+    ops::pack_weights({weight_}, table_, *pool_, [](int64_t) {});
   }
-  return y;
-}
+
+  int64_t nbytes() const { return std::max(weight_->packed_bytes(), weight_->bytes()); }
+
+  void set_input(const Floats& x) {
+    if (x.ndim() != 2 || x.shape(1) != weight_->cols())
+      throw RequestError("the input has the shape [tokens, cols]");
+    x_ = x;
+    if (quant::is_integer(weight_->type()))
+      rounded_ = std::make_unique<Rounded>(table_, x.data(), x.shape(0), x.shape(1));
+    y_.resize(static_cast<size_t>(x.shape(0) * weight_->rows()));
+  }
+
+  // As a step of a program does it: pieces of rows, a run of them for each thread.
+  void run() {
+    cpu::LinearArgs all{};
+    const cpu::LinearKernel& kernel = weight_->bind(&all);
+    all.tokens = x_.shape(0);
+    all.xf = x_.data();
+    if (rounded_) all.x = rounded_->values;
+    all.y = y_.data();
+    all.stride = weight_->rows();
+    const int64_t count = (weight_->rows() + kPieceRows - 1) / kPieceRows;
+    const py::gil_scoped_release free;
+    pool_->run([&](int thread) {
+      for (int64_t i; (i = shares_.next(phase_, thread, count)) >= 0;) {
+        cpu::LinearArgs a = all;
+        a.first = i * kPieceRows;
+        a.last = std::min(weight_->rows(), a.first + kPieceRows);
+        kernel.run(a);
+      }
+      shares_.prepare_next(phase_, thread);
+    });
+    ++phase_;
+  }
+
+  py::array_t<float> output() const {
+    return py::array_t<float>({x_.shape(0), static_cast<py::ssize_t>(weight_->rows())}, y_.data());
+  }
+
+ private:
+  static constexpr int64_t kPieceRows = 64;
+
+  const cpu::KernelTable& table_;
+  const std::shared_ptr<ThreadPool> pool_;
+  const Bytes rows_;
+  std::shared_ptr<ops::Weight> weight_;
+  Floats x_;
+  std::unique_ptr<Rounded> rounded_;
+  std::vector<float> y_;
+  WorkShares shares_;
+  unsigned phase_ = 0;
+};
 
 // Reads a buffer much larger than any cache, 64 bytes at a time, on all threads.
 double read_bandwidth(ThreadPool& pool, int64_t bytes, int repeats) {
   const py::gil_scoped_release free;
-  AlignedBuffer buffer(static_cast<size_t>(bytes));
+  HugeBuffer buffer(static_cast<size_t>(bytes));
   constexpr int64_t kPiece = 1 << 20;
   const int64_t pieces = bytes / kPiece;
   pool.for_each(pieces, 1, [&](int64_t begin, int64_t end) {
@@ -111,8 +146,15 @@ void register_cpu(py::module_& m) {
   cpu.def(
       "name", [] { return std::string(cpu::kernels().name); }, "The tier in use.");
   cpu.def("quantize", &quantize, py::arg("tier"), py::arg("x"));
-  cpu.def("linear", &linear, py::arg("tier"), py::arg("quant_type"), py::arg("rows"),
-          py::arg("cols"), py::arg("x"));
+  py::class_<Linear>(cpu, "Linear")
+      .def(py::init<const std::string&, const std::string&, const Bytes&, int64_t,
+                    std::shared_ptr<ThreadPool>>(),
+           py::arg("tier"), py::arg("quant_type"), py::arg("rows"), py::arg("cols"),
+           py::arg("pool"))
+      .def_property_readonly("nbytes", &Linear::nbytes, "Bytes that a run reads.")
+      .def("set_input", &Linear::set_input, py::arg("x"))
+      .def("run", &Linear::run)
+      .def("output", &Linear::output, "float32 [tokens, rows] of the last run.");
   py::class_<ThreadPool, std::shared_ptr<ThreadPool>>(m, "ThreadPool")
       .def(py::init<int>(), py::arg("threads"))
       .def_property_readonly("size", &ThreadPool::size)

@@ -1,3 +1,4 @@
+#include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -5,6 +6,7 @@
 #include "bindings/register.h"
 #include "cpu/dispatch.h"
 #include "format/gguf.h"
+#include "ops/pack_weights.h"
 #include "program/program.h"
 #include "quant/split.h"
 
@@ -34,6 +36,16 @@ std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file,
   for (size_t i = 1; i < t->dims.size(); ++i) rows *= t->dims[i];
   const uint8_t* data = file->data(*t);
   return std::make_shared<Weight>(name, *t->type, rows, t->dims[0], data, std::move(file));
+}
+
+void pack(const ops::Weights& weights, ThreadPool& pool,
+          const std::function<void(int64_t)>& progress) {
+  const py::gil_scoped_release free;
+  ops::pack_weights(weights, cpu::kernels(), pool, [&](int64_t bytes) {
+    if (!progress) return;
+    const py::gil_scoped_acquire gil;
+    progress(bytes);
+  });
 }
 
 py::dict inspect_weight(const Weight& w) {
@@ -121,14 +133,9 @@ void register_weight(py::module_& m) {
       .def_property_readonly(
           "quant_type", [](const Weight& w) { return std::string(quant::traits(w.type()).name); })
       .def("inspect", &inspect_weight,
-           "What a look at every block finds: blocks, not_finite, codes_of_three.")
-      .def(
-          "pack",
-          [](Weight& w, ThreadPool& pool) {
-            const py::gil_scoped_release free;
-            w.pack(cpu::kernels(), pool);
-          },
-          py::arg("pool"));
+           "What a look at every block finds: blocks, not_finite, codes_of_three.");
+  m.def("pack_weights", &pack, py::arg("weights"), py::arg("pool"), py::arg("progress") = nullptr,
+        "Packs what is not packed yet; progress(bytes) after each weight, an exception stops.");
 }
 
 void register_op(py::module_& m) {

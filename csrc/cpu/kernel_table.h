@@ -9,15 +9,22 @@
 
 namespace oxibonsai::cpu {
 
-// Rows of activations rounded to int8 in groups of 32 (docs/arithmetic.md, rule 4).
+// Rows of activations rounded to int8 in groups of 32 (docs/arithmetic.md, rule 4), and what
+// kernels want to know of them besides. cpu/quantized_rows.h lays them out.
 struct QuantizedRows {
-  const int8_t* q;       // [rows, cols]
-  const float* scale;    // [rows, cols / 32]
-  const int32_t* sum16;  // [rows, cols / 16]: sums of 16 consecutive q
-  const int32_t* sum;    // [rows, cols / 32]: sums of 32 consecutive q
-  const float* offset;   // [rows, cols / 32]: scale * float(sum), for types with a minimum
+  int8_t* q;             // [rows, cols]
+  float* scale;          // [rows, cols / 32]
+  int32_t* minus_sum16;  // [rows, cols / 16]: minus the sums of 16 consecutive q
+  int32_t* minus_sum;    // [rows, cols / 32]: minus the sums of 32 consecutive q
+  float* offset;         // [rows, cols / 32]: scale * float(sum), for types with a minimum
+  // For kernels that look sums up (cpu/body/linear_1bit.h), else null.
+  uint8_t* tables;    // [rows, cols / 32, kTableBytes]
+  float* table_bias;  // [rows, cols / 32]
   int64_t cols;
 };
+
+// Bytes of QuantizedRows::tables for 32 activations.
+constexpr int kTableBytes = 256;
 
 // y[t, r] (+)= sum over k of x[t, k] * w[r, k], for t < tokens and rows first <= r < last.
 struct LinearArgs {
@@ -39,6 +46,8 @@ struct LinearKernel {
   void (*run)(const LinearArgs&);
   // Rows interleaved in one tile (cpu/tile_format.h); 0: the kernel reads the file's own rows.
   int tile_rows;
+  // Reads QuantizedRows::tables.
+  bool tables = false;
 };
 
 // Keys and values of one layer and one key-value head in one page: 64 slots.
@@ -74,21 +83,15 @@ struct RopeArgs {
   int pairs;  // rotated pairs; the dims past 2 * pairs stay
 };
 
-struct QuantizeOut {
-  int8_t* q;
-  float* scale;
-  int32_t* sum16;
-  int32_t* sum;
-  float* offset;
-};
-
 struct KernelTable {
   const char* name;
 
   LinearKernel linear[static_cast<int>(quant::QuantType::kCount)];
 
-  // x[n] to groups of 32; n is a multiple of 32.
-  void (*quantize)(const float* x, int64_t n, QuantizeOut out);
+  // x[n] to groups of 32, from the first of out; n is a multiple of 32. Leaves the tables alone.
+  void (*quantize)(const float* x, int64_t n, const QuantizedRows& out);
+  // The tables of q[n]; null where no kernel of the tier reads them.
+  void (*make_tables)(const int8_t* q, int64_t n, uint8_t* tables, float* bias);
   // y = x / sqrt(mean(x^2) + eps) * w. y may be x.
   void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, float* y);
   // y = (x - mean) / sqrt(var + eps) * w + b; b may be null. y may be x.

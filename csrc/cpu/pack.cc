@@ -7,81 +7,107 @@
 namespace oxibonsai::cpu {
 namespace {
 
-int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-// Puts `bits` bits of the codes of one row into the quads of a section (cpu/tile_format.h).
-void put_codes(uint8_t* section, const uint8_t* code, int64_t first_col, int count, int shift,
-               int bits, int tile_rows, int row) {
+// Puts `bits` bits of the codes of one row's block into the quads of a section
+// (cpu/tile_format.h), four weights at a time: byte i of a word belongs to weight i of a quad.
+void put_codes(uint8_t* section, const uint8_t* code, int count, int shift, int bits, int tile_rows,
+               int row) {
   const int per_byte = 8 / bits;
-  const auto mask = static_cast<uint8_t>((1 << bits) - 1);
-  for (int j = 0; j < count; j += 4) {
-    const int64_t quad = (first_col + j) / 4;
-    uint8_t* bytes = section + quad / per_byte * (4 * tile_rows) + 4 * row;
-    const int position = static_cast<int>(quad % per_byte) * bits;
-    for (int i = 0; i < 4; ++i) {
-      const auto value = static_cast<uint8_t>((code[j + i] >> shift) & mask);
-      bytes[i] = static_cast<uint8_t>(bytes[i] | (value << position));
+  const uint32_t mask = 0x01010101u * ((1u << bits) - 1u);
+  for (int first = 0; first < count; first += 4 * per_byte) {
+    uint32_t word = 0;
+    for (int p = 0; p < per_byte; ++p) {
+      uint32_t quad;
+      std::memcpy(&quad, code + first + 4 * p, sizeof quad);
+      word |= ((quad >> shift) & mask) << (bits * p);
     }
+    std::memcpy(section + first / per_byte * tile_rows + 4 * row, &word, sizeof word);
   }
 }
 
-void put_half(uint8_t* section, uint16_t value, int64_t index, int tile_rows, int row) {
-  std::memcpy(section + 2 * (index * tile_rows + row), &value, 2);
+void put_half(uint8_t* section, uint16_t value, int row) {
+  std::memcpy(section + 2 * row, &value, sizeof value);
 }
 
-void put_block(const TileFormat& f, const TileSections& s, const quant::BlockParts& parts,
-               int64_t col, int tile_rows, int row, uint8_t* tile) {
-  put_codes(tile + s.low, parts.code, col, f.group, 0, f.low_bits, tile_rows, row);
+void put_block(const TileFormat& f, const TileBlock& at, const quant::BlockParts& parts,
+               int tile_rows, int row, uint8_t* block) {
+  put_codes(block + at.low, parts.code, f.group, 0, f.low_bits, tile_rows, row);
   if (f.high_bits != 0)
-    put_codes(tile + s.high, parts.code, col, f.group, f.low_bits, f.high_bits, tile_rows, row);
-  put_half(tile + s.d, parts.d, col / f.group, tile_rows, row);
+    put_codes(block + at.high, parts.code, f.group, f.low_bits, f.high_bits, tile_rows, row);
+  put_half(block + at.d, parts.d, row);
   if (f.minima) {
     const uint16_t sign = f.group_minima ? 0x8000 : 0;
-    put_half(tile + s.m, parts.m ^ sign, col / f.group, tile_rows, row);
+    put_half(block + at.m, parts.m ^ sign, row);
   }
   if (f.scale_group != 0) {
     for (int g = 0; g < f.group / f.scale_group; ++g)
-      tile[s.scale + (col / f.scale_group + g) * tile_rows + row] =
-          static_cast<uint8_t>(parts.scale[g]);
+      block[at.scale + g * tile_rows + row] = static_cast<uint8_t>(parts.scale[g]);
   }
   if (f.group_minima) {
-    for (int g = 0; g < f.group / 32; ++g)
-      tile[s.min + (col / 32 + g) * tile_rows + row] = parts.min[g];
+    for (int g = 0; g < f.group / 32; ++g) block[at.min + g * tile_rows + row] = parts.min[g];
+  }
+}
+
+// Where a row's byte lies in a vector of 1-bit codes: lookups leave their sums in 16-byte lanes,
+// widening them interleaves lanes, and this undoes it.
+int byte_of_row(int row, int tile_rows) {
+  const int lanes = tile_rows / 16;
+  return 16 * (row / 4 % lanes) + 4 * (row / (4 * lanes)) + row % 4;
+}
+
+// One-bit blocks keep the file's bytes: a binary16 scale, then 16 bytes of codes.
+void pack_1bit(const uint8_t* file_rows, int64_t row_bytes, int rows, int64_t blocks, int tile_rows,
+               uint8_t* tile) {
+  constexpr int kCodes = 16;
+  const int64_t block_bytes = (kCodes + 2) * tile_rows;
+  for (int r = 0; r < rows; ++r) {
+    const uint8_t* from = file_rows + r * row_bytes;
+    uint8_t* to = tile + byte_of_row(r, tile_rows);
+    uint8_t* scale = tile + kCodes * tile_rows + 2 * r;
+    for (int64_t b = 0; b < blocks; ++b, from += 2 + kCodes) {
+      std::memcpy(scale + b * block_bytes, from, 2);
+      for (int i = 0; i < kCodes; ++i) to[b * block_bytes + i * tile_rows] = from[2 + i];
+    }
   }
 }
 
 }  // namespace
 
-TileSections tile_sections(const TileFormat& f, int tile_rows, int64_t cols) {
-  TileSections s{};
+TileBlock tile_block(const TileFormat& f, int tile_rows) {
+  TileBlock b{};
   int64_t at = 0;
-  const auto place = [&](int64_t bytes) {
+  const auto place = [&at](int64_t bytes) {
     const int64_t offset = at;
-    at += padded(bytes);
+    at += bytes;
     return offset;
   };
-  s.low = place(cols * tile_rows * f.low_bits / 8);
-  s.high = place(cols * tile_rows * f.high_bits / 8);
-  s.d = place(cols / f.group * tile_rows * 2);
-  s.m = place(f.minima ? cols / f.group * tile_rows * 2 : 0);
-  s.scale = place(f.scale_group != 0 ? cols / f.scale_group * tile_rows : 0);
-  s.min = place(f.group_minima ? cols / 32 * tile_rows : 0);
-  s.bytes = at;
-  return s;
+  b.low = place(f.group * tile_rows * f.low_bits / 8);
+  b.high = place(f.group * tile_rows * f.high_bits / 8);
+  b.d = place(2 * tile_rows);
+  b.m = place(f.minima ? 2 * tile_rows : 0);
+  b.scale = place(f.scale_group != 0 ? f.group / f.scale_group * tile_rows : 0);
+  b.min = place(f.group_minima ? f.group / 32 * tile_rows : 0);
+  b.bytes = at;
+  return b;
+}
+
+int64_t tile_bytes(const TileFormat& format, int tile_rows, int64_t cols) {
+  return cols / format.group * tile_block(format, tile_rows).bytes;
 }
 
 void pack_tile(quant::QuantType type, const uint8_t* file_rows, int64_t row_bytes, int rows,
                int64_t cols, int tile_rows, uint8_t* tile) {
   const TileFormat& f = kTileFormats[static_cast<int>(type)];
-  const TileSections s = tile_sections(f, tile_rows, cols);
-  std::memset(tile, 0, static_cast<size_t>(s.bytes));
+  if (rows < tile_rows) std::memset(tile, 0, static_cast<size_t>(tile_bytes(f, tile_rows, cols)));
+  if (type == quant::QuantType::kQ1_0)
+    return pack_1bit(file_rows, row_bytes, rows, cols / f.group, tile_rows, tile);
+  const TileBlock at = tile_block(f, tile_rows);
   const quant::QuantTraits& t = quant::traits(type);
   quant::BlockParts parts;
   for (int r = 0; r < rows; ++r) {
-    const uint8_t* block = file_rows + r * row_bytes;
-    for (int64_t col = 0; col < cols; col += t.group, block += t.bytes) {
-      quant::split_block(type, block, &parts);
-      put_block(f, s, parts, col, tile_rows, r, tile);
+    const uint8_t* from = file_rows + r * row_bytes;
+    for (int64_t b = 0; b < cols / t.group; ++b, from += t.bytes) {
+      quant::split_block(type, from, &parts);
+      put_block(f, at, parts, tile_rows, r, tile + b * at.bytes);
     }
   }
 }

@@ -6,10 +6,12 @@
 
 namespace oxibonsai::cpu {
 
-TileSections tile_sections(const TileFormat& format, int tile_rows, int64_t cols);
+TileBlock tile_block(const TileFormat& format, int tile_rows);
 
-// Packs `rows` <= tile_rows rows of a file, row_bytes apart, into one tile of
-// tile_sections(...).bytes bytes.
+// Bytes of one tile of cols columns.
+int64_t tile_bytes(const TileFormat& format, int tile_rows, int64_t cols);
+
+// Packs `rows` <= tile_rows rows of a file, row_bytes apart, into one tile.
 void pack_tile(quant::QuantType type, const uint8_t* file_rows, int64_t row_bytes, int rows,
                int64_t cols, int tile_rows, uint8_t* tile);
 

@@ -7,15 +7,19 @@
 // instruction with four bytes a lane. Quads narrower than a byte share a vector: with b bits a
 // code, bits b*p .. b*p + b - 1 of the bytes of vector v hold quad (8 / b) * v + p.
 //
-// A tile is a run of sections, each padded to 64 bytes:
-//   low    codes, low_bits each          [cols / 32][4 * low_bits / 4 vectors]
-//   high   their upper bits, if any      [cols / 32][high_bits vectors]
-//   d      binary16 scales               [cols / group][R]
-//   m      binary16 minima, if any       [cols / group][R]; negated in the K types
-//   scale  group scales, one byte each   [cols / scale_group][R]
-//   min    group minima, one byte each   [cols / 32][R]
-// Every section is read once, front to back. A last tile of fewer rows is filled up with zero
-// scales.
+// A tile is a run of blocks, each the R rows' part of one or two dozen cache lines, so that a
+// kernel reads one stream, front to back, and the next tile is its continuation. A block covers
+// `group` columns and holds, without padding:
+//   low    codes, low_bits each          [group / 32][4 * low_bits / 4 vectors]
+//   high   their upper bits, if any      [group / 32][high_bits vectors]
+//   d      binary16 scales               [R]
+//   m      binary16 minima, if any       [R]; negated in the K types
+//   scale  group scales, one byte each   [group / scale_group][R]
+//   min    group minima, one byte each   [group / 32][R]
+// A last tile of fewer rows is filled up with zero scales.
+//
+// One-bit codes are an exception: kernels that look sums up want eight columns of one row in a
+// byte, as the file has them: low is [group / 8][R bytes], the byte of row r at byte_of_row().
 
 #include <cstdint>
 
@@ -62,8 +66,8 @@ constexpr TileFormat kTileFormats[] = {
 static_assert(sizeof kTileFormats / sizeof kTileFormats[0] ==
               static_cast<int>(quant::QuantType::kCount));
 
-// Byte offsets of the sections of a tile.
-struct TileSections {
+// Byte offsets of the parts of a block, and its size.
+struct TileBlock {
   int64_t low, high, d, m, scale, min, bytes;
 };
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/data_owner.h"
 #include "format/gguf_types.h"
 #include "format/mapped_file.h"
 #include "quant/quant_type.h"
@@ -33,7 +34,7 @@ struct TensorInfo {
 // A GGUF file (version 2 or 3, little-endian), checked whole when it is opened: every count,
 // length, product, offset and enumeration is in range before it is used. FormatError names the
 // field and its byte offset.
-class GgufFile {
+class GgufFile : public DataOwner {
  public:
   // `id42` forces the layout of id-42 tensors: "Q2_0_g64", "Q2_0_g128" or "TQ2_0_g128"; empty: the
   // layout is found from sizes and contents (gguf_layout.h).
@@ -50,6 +51,7 @@ class GgufFile {
   const TensorInfo* find_tensor(const std::string& name) const;
   const uint8_t* data(const TensorInfo& tensor) const { return file_.data() + tensor.offset; }
   const uint8_t* bytes() const { return file_.data(); }
+  void release(const uint8_t* data, int64_t bytes) const override { file_.release(data, bytes); }
 
  private:
   explicit GgufFile(const std::string& path) : path_(path), file_(path) {}

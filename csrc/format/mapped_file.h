@@ -16,6 +16,9 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   uint64_t size() const { return size_; }
 
+  // Takes the whole pages within these bytes out of memory; the next read brings them back.
+  void release(const uint8_t* data, int64_t bytes) const;
+
  private:
   const uint8_t* data_ = nullptr;
   uint64_t size_ = 0;

@@ -8,9 +8,15 @@
 #include "cpu/pack.h"
 
 namespace oxibonsai::ops {
+namespace {
+
+// Rows that one thread checks at a time where nothing is packed.
+constexpr int64_t kStoredRows = 16;
+
+}  // namespace
 
 Weight::Weight(std::string name, quant::QuantType type, int64_t rows, int64_t cols,
-               const uint8_t* data, std::shared_ptr<const void> owner)
+               const uint8_t* data, std::shared_ptr<const DataOwner> owner)
     : name_(std::move(name)),
       type_(type),
       rows_(rows),
@@ -32,29 +38,45 @@ void Weight::check_finite(int64_t first, int64_t last) const {
                     "): the file is damaged, or its type has another layout");
 }
 
-void Weight::pack(const cpu::KernelTable& table, ThreadPool& pool) {
-  if (packed()) return;
-  const cpu::LinearKernel kernel = table.linear[static_cast<int>(type_)];
-  // The pieces in which threads take the rows: tiles, or rows where the file's form is used.
-  const int64_t piece = kernel.tile_rows != 0 ? kernel.tile_rows : 16;
-  const int64_t pieces = (rows_ + piece - 1) / piece;
-  if (kernel.tile_rows != 0) {
-    const auto& format = cpu::kTileFormats[static_cast<int>(type_)];
-    tile_bytes_ = cpu::tile_sections(format, kernel.tile_rows, cols_).bytes;
-    tiles_ = AlignedBuffer(static_cast<size_t>(pieces * tile_bytes_));
+int64_t Weight::rows_in_piece(const cpu::LinearKernel& kernel) {
+  return kernel.tile_rows != 0 ? kernel.tile_rows : kStoredRows;
+}
+
+int64_t Weight::tiles_bytes(const cpu::KernelTable& table) const {
+  const int tile_rows = table.linear[static_cast<int>(type_)].tile_rows;
+  if (tile_rows == 0) return 0;
+  const int64_t tiles = (rows_ + tile_rows - 1) / tile_rows;
+  return tiles * cpu::tile_bytes(cpu::kTileFormats[static_cast<int>(type_)], tile_rows, cols_);
+}
+
+void Weight::write_tiles(const cpu::KernelTable& table, int64_t first, int64_t last,
+                         uint8_t* tiles) const {
+  const cpu::LinearKernel& kernel = table.linear[static_cast<int>(type_)];
+  const int64_t piece = rows_in_piece(kernel);
+  const int64_t end = std::min(rows_, last * piece);
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t row = i * piece;
+    const int64_t count = std::min(rows_ - row, piece);
+    check_finite(row, row + count);
+    if (kernel.tile_rows == 0) continue;
+    const int64_t bytes =
+        cpu::tile_bytes(cpu::kTileFormats[static_cast<int>(type_)], kernel.tile_rows, cols_);
+    cpu::pack_tile(type_, data_ + row * row_bytes_, row_bytes_, static_cast<int>(count), cols_,
+                   kernel.tile_rows, tiles + i * bytes);
   }
-  pool.for_each(pieces, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i * piece;
-      const int64_t last = std::min(rows_, first + piece);
-      check_finite(first, last);
-      if (kernel.tile_rows != 0)
-        cpu::pack_tile(type_, data_ + first * row_bytes_, row_bytes_,
-                       static_cast<int>(last - first), cols_, kernel.tile_rows,
-                       tiles_.data() + i * tile_bytes_);
-    }
-  });
-  kernel_ = kernel;
+  if (kernel.tile_rows != 0 && owner_ != nullptr)
+    owner_->release(data_ + first * piece * row_bytes_, (end - first * piece) * row_bytes_);
+}
+
+void Weight::use_tiles(const cpu::KernelTable& table, const uint8_t* tiles,
+                       std::shared_ptr<const void> keeper) {
+  kernel_ = table.linear[static_cast<int>(type_)];
+  tiles_ = tiles;
+  keeper_ = std::move(keeper);
+  packed_bytes_ = tiles_bytes(table);
+  if (kernel_.tile_rows != 0)
+    tile_bytes_ =
+        cpu::tile_bytes(cpu::kTileFormats[static_cast<int>(type_)], kernel_.tile_rows, cols_);
 }
 
 void Weight::decode_row(int64_t r, float* out) const {
@@ -62,7 +84,7 @@ void Weight::decode_row(int64_t r, float* out) const {
 }
 
 const cpu::LinearKernel& Weight::bind(cpu::LinearArgs* args) const {
-  args->weight = kernel_.tile_rows == 0 ? data_ : tiles_.data();
+  args->weight = kernel_.tile_rows == 0 ? data_ : tiles_;
   args->row_bytes = row_bytes_;
   args->tile_bytes = tile_bytes_;
   args->cols = cols_;

@@ -4,21 +4,20 @@
 #include <memory>
 #include <string>
 
-#include "base/aligned.h"
-#include "base/thread_pool.h"
+#include "base/data_owner.h"
 #include "cpu/kernel_table.h"
 #include "quant/inspect.h"
 #include "quant/quant_type.h"
 
 namespace oxibonsai::ops {
 
-// A matrix of a checkpoint, [rows, cols], in its stored form, and packed for the kernel in use once
-// pack() has been called. Shared, never copied.
+// A matrix of a checkpoint, [rows, cols], in its stored form, and in the form that the kernel in
+// use wants once it has been packed (ops/pack_weights.h). Shared, never copied.
 class Weight {
  public:
-  // `owner` keeps `data` alive: rows * row_bytes bytes.
+  // `owner`, which may be null, keeps `data` alive: rows * row_bytes bytes.
   Weight(std::string name, quant::QuantType type, int64_t rows, int64_t cols, const uint8_t* data,
-         std::shared_ptr<const void> owner);
+         std::shared_ptr<const DataOwner> owner);
 
   const std::string& name() const { return name_; }
   quant::QuantType type() const { return type_; }
@@ -26,11 +25,21 @@ class Weight {
   int64_t cols() const { return cols_; }
   int64_t bytes() const { return rows_ * row_bytes_; }
 
-  // Takes the layout that the tier's kernel wants; does nothing where that is the stored one or
-  // where it was done before. FormatError where a scale is not finite.
-  void pack(const cpu::KernelTable& table, ThreadPool& pool);
+  // Bytes of the form that the tier's kernel wants; 0 where that is the stored one.
+  int64_t tiles_bytes(const cpu::KernelTable& table) const;
+  // Has tiles [first, last) of the packed form written to `tiles`, the start of all of them, and
+  // the file's copy of them released. FormatError where a scale is not finite.
+  void write_tiles(const cpu::KernelTable& table, int64_t first, int64_t last,
+                   uint8_t* tiles) const;
+  // The rows in one tile, or in one piece of work where the stored form is used.
+  static int64_t rows_in_piece(const cpu::LinearKernel& kernel);
+  // From now on linear layers run on these tiles (null: on the stored form), which `keeper` owns.
+  void use_tiles(const cpu::KernelTable& table, const uint8_t* tiles,
+                 std::shared_ptr<const void> keeper);
+
   bool packed() const { return kernel_.run != nullptr; }
-  int64_t packed_bytes() const { return static_cast<int64_t>(tiles_.size()); }
+  int64_t packed_bytes() const { return packed_bytes_; }
+  bool wants_tables() const { return kernel_.tables; }
 
   // A look at every block.
   quant::BlockReport inspect() const { return quant::inspect(type_, data_, rows_ * cols_); }
@@ -48,10 +57,12 @@ class Weight {
   const quant::QuantType type_;
   const int64_t rows_, cols_, row_bytes_;
   const uint8_t* const data_;
-  const std::shared_ptr<const void> owner_;
+  const std::shared_ptr<const DataOwner> owner_;
   cpu::LinearKernel kernel_{};
-  AlignedBuffer tiles_;
+  const uint8_t* tiles_ = nullptr;
+  std::shared_ptr<const void> keeper_;
   int64_t tile_bytes_ = 0;
+  int64_t packed_bytes_ = 0;
 };
 
 }  // namespace oxibonsai::ops

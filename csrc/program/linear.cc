@@ -29,8 +29,7 @@ void linear(const Step& s, const Op& op, int64_t rows, int, int64_t item) {
   a.first = item * kItemRows;
   a.last = std::min(w.rows(), a.first + kItemRows);
   if (quant::is_integer(w.type())) {
-    const cpu::QuantizeOut x = s.quantized(op.in[0]);
-    a.x = {x.q, x.scale, x.sum16, x.sum, x.offset, w.cols()};
+    a.x = s.quantized(op.in[0]);
   } else {
     a.xf = s.floats(op.in[0]);
   }

@@ -49,6 +49,7 @@ struct Op {
 struct Slot {
   int64_t width;
   bool quantized;
+  bool tables = false;  // with the lookup tables that a reader of an int8 slot wants
 };
 
 }  // namespace oxibonsai::program

@@ -1,11 +1,12 @@
 #include "program/program.h"
 
-#include <atomic>
 #include <exception>
 #include <string>
 
 #include "base/check.h"
+#include "base/work_shares.h"
 #include "cpu/dispatch.h"
+#include "ops/pack_weights.h"
 #include "program/check_ops.h"
 #include "program/step.h"
 
@@ -17,10 +18,14 @@ Program::Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<T
   result_ = ops_.back().out[0];
   vocabulary_ = ops_.front().weights[0]->rows();
   memory_.resize(slots_.size());
-  for (const Op& op : ops_) {
-    if (op.kind != OpKind::kLinear) continue;
-    for (const auto& w : op.weights) w->pack(cpu::kernels(), *pool_);
-  }
+  std::vector<std::shared_ptr<ops::Weight>> matrices;
+  for (const Op& op : ops_)
+    if (op.kind == OpKind::kLinear)
+      matrices.insert(matrices.end(), op.weights.begin(), op.weights.end());
+  ops::pack_weights(matrices, cpu::kernels(), *pool_, [](int64_t) {});
+  for (const Op& op : ops_)
+    if (op.kind == OpKind::kLinear)
+      for (const auto& w : op.weights) slots_[op.in[0]].tables |= w->wants_tables();
 }
 
 void Program::check_batch(const Batch& b, const KvPages& pages) const {
@@ -58,28 +63,26 @@ void Program::run(const Batch& batch, KvPages& pages, float* result) {
   }
   step.memory[result_] = reinterpret_cast<uint8_t*>(result);
 
-  // A counter for each phase of each operation, from which threads draw their items.
-  std::vector<std::atomic<int64_t>> next(2 * ops_.size());
-  for (auto& n : next) n = 0;
+  WorkShares shares(pool_->size());
   Barrier barrier(pool_->size());
   std::mutex error_mutex;
   std::exception_ptr error;  // a thread that fails still meets the others at every barrier
-  const auto work = [&](int) {
+  const auto work = [&](int thread) {
     int64_t rows = batch.rows();
-    for (size_t i = 0; i < ops_.size(); ++i) {
-      const Op& op = ops_[i];
+    unsigned phases = 0;
+    for (const Op& op : ops_) {
       if (op.kind == OpKind::kSelect) rows = static_cast<int64_t>(batch.outputs.size());
       const OpRunner& r = runner(op.kind);
-      for (int phase = 0; phase < r.phases; ++phase) {
+      for (int phase = 0; phase < r.phases; ++phase, ++phases) {
         const int64_t count = r.items(step, op, rows, phase);
-        auto& counter = next[2 * i + phase];
         try {
-          for (int64_t item; (item = counter.fetch_add(1, std::memory_order_relaxed)) < count;)
+          for (int64_t item; (item = shares.next(phases, thread, count)) >= 0;)
             r.run(step, op, rows, phase, item);
         } catch (...) {
           const std::lock_guard<std::mutex> lock(error_mutex);
           error = std::current_exception();
         }
+        shares.prepare_next(phases, thread);
         barrier.wait();
       }
     }

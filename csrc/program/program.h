@@ -30,7 +30,7 @@ class Program {
   void check_batch(const Batch& batch, const KvPages& pages) const;
 
   const std::vector<Op> ops_;
-  const std::vector<Slot> slots_;
+  std::vector<Slot> slots_;
   const std::shared_ptr<ThreadPool> pool_;
   int result_ = -1;
   int64_t vocabulary_ = 0;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/quantized_rows.h"
 #include "program/op_runners.h"
 
 namespace oxibonsai::program {
@@ -19,13 +20,9 @@ float* scratch_row(int64_t width) {
 
 void round_row(const Step& s, int slot, int64_t r, const float* row) {
   const int64_t width = (*s.slots)[slot].width;
-  cpu::QuantizeOut out = s.quantized(slot);
-  out.q += r * width;
-  out.scale += r * width / 32;
-  out.sum += r * width / 32;
-  out.offset += r * width / 32;
-  out.sum16 += r * width / 16;
+  const cpu::QuantizedRows out = cpu::from(s.quantized(slot), r, 0);
   s.kernels->quantize(row, width, out);
+  if (out.tables != nullptr) s.kernels->make_tables(out.q, width, out.tables, out.table_bias);
 }
 
 // Calls write(row) on the output row r, rounding it afterwards where the operation says so.

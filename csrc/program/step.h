@@ -22,8 +22,8 @@ struct Step {
 
   float* floats(int slot) const { return reinterpret_cast<float*>(memory[slot]); }
   float* row(int slot, int64_t r) const { return floats(slot) + r * (*slots)[slot].width; }
-  // The five arrays of an int8 slot, for `rows` rows.
-  cpu::QuantizeOut quantized(int slot) const;
+  // The arrays of an int8 slot.
+  cpu::QuantizedRows quantized(int slot) const;
 };
 
 // Bytes that a slot takes for `rows` rows.

@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "cpu/dispatch.h"
+#include "cpu/quantized_rows.h"
 
 using namespace oxibonsai;
 
@@ -92,19 +93,12 @@ void check_quantize(const cpu::KernelTable& t, std::mt19937& random) {
   x[128] = 127.0f;
   for (int i = 1; i < 32; ++i) x[128 + i] = static_cast<float>(i) + 0.5f;  // ties
   const auto rounded = [&](const cpu::KernelTable& k) {
-    std::vector<int8_t> q(x.size());
-    std::vector<float> floats(x.size() / 16);
-    std::vector<int32_t> sums(x.size() / 16 + x.size() / 32);
-    k.quantize(x.data(), static_cast<int64_t>(x.size()),
-               {q.data(), floats.data(), sums.data(), sums.data() + x.size() / 16,
-                floats.data() + x.size() / 32});
-    for (const float f : floats)
-      q.insert(q.end(), reinterpret_cast<const int8_t*>(&f),
-               reinterpret_cast<const int8_t*>(&f) + 4);
-    for (const int32_t s : sums)
-      q.insert(q.end(), reinterpret_cast<const int8_t*>(&s),
-               reinterpret_cast<const int8_t*>(&s) + 4);
-    return q;
+    const auto n = static_cast<int64_t>(x.size());
+    std::vector<int8_t> memory(static_cast<size_t>(cpu::quantized_bytes(1, n, false)) + 64);
+    const auto start = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
+    const auto values = cpu::quantized_rows(reinterpret_cast<uint8_t*>(start), 1, n, false);
+    k.quantize(x.data(), n, values);
+    return std::vector<int8_t>(values.q, values.q + cpu::quantized_bytes(1, n, false));
   };
   const auto q = rounded(t);
   CHECK(test::same_bytes(q, rounded(scalar())), where(t, "quantize", 256));

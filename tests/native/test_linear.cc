@@ -4,10 +4,12 @@
 
 #include <cmath>
 
+#include "base/aligned.h"
 #include "blocks.h"
 #include "check.h"
 #include "cpu/dispatch.h"
-#include "ops/weight.h"
+#include "cpu/quantized_rows.h"
+#include "ops/pack_weights.h"
 
 using namespace oxibonsai;
 using quant::QuantType;
@@ -27,18 +29,17 @@ struct Inputs {
 
 std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Inputs& in) {
   ThreadPool pool(1);
-  ops::Weight weight("w", c.type, c.rows, c.cols, in.weight.data(), nullptr);
-  weight.pack(table, pool);
+  const auto weight =
+      std::make_shared<ops::Weight>("w", c.type, c.rows, c.cols, in.weight.data(), nullptr);
+  ops::pack_weights({weight}, table, pool, [](int64_t) {});
   cpu::LinearArgs a{};
-  const cpu::LinearKernel& kernel = weight.bind(&a);
-  const auto values = static_cast<size_t>(c.tokens * c.cols);
-  std::vector<int8_t> q(values);
-  std::vector<float> scale(values / 32), offset(values / 32);
-  std::vector<int32_t> sum16(values / 16), sum(values / 32);
+  const cpu::LinearKernel& kernel = weight->bind(&a);
+  AlignedBuffer rounded;
   if (quant::is_integer(c.type)) {
-    table.quantize(in.x.data(), static_cast<int64_t>(values),
-                   {q.data(), scale.data(), sum16.data(), sum.data(), offset.data()});
-    a.x = {q.data(), scale.data(), sum16.data(), sum.data(), offset.data(), c.cols};
+    rounded = AlignedBuffer(cpu::quantized_bytes(c.tokens, c.cols, kernel.tables));
+    a.x = cpu::quantized_rows(rounded.data(), c.tokens, c.cols, kernel.tables);
+    table.quantize(in.x.data(), c.tokens * c.cols, a.x);
+    if (kernel.tables) table.make_tables(a.x.q, c.tokens * c.cols, a.x.tables, a.x.table_bias);
   }
   a.xf = in.x.data();
   a.tokens = c.tokens;
@@ -49,10 +50,10 @@ std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Input
   a.stride = c.rows;
   // In two parts, as threads would: the second starts at a multiple of every tier's tile.
   a.first = 0;
-  a.last = std::min<int64_t>(c.rows, 32);
+  a.last = std::min<int64_t>(c.rows, 64);
   kernel.run(a);
-  if (c.rows > 32) {
-    a.first = 32;
+  if (c.rows > 64) {
+    a.first = 64;
     a.last = c.rows;
     kernel.run(a);
   }
@@ -107,7 +108,7 @@ int main() {
     const auto type = static_cast<QuantType>(i);
     const int64_t group = quant::traits(type).group;
     const int64_t unit = group == 1 ? 24 : group;  // floats: a tail past the 16 lanes
-    for (const int64_t rows : {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 50})
+    for (const int64_t rows : {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 50, 63, 65, 130})
       compare(random, {type, rows, unit, 1, false});
     for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 130})
       compare(random, {type, 19, 3 * unit, tokens, tokens % 2 == 0});

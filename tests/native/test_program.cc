@@ -39,27 +39,33 @@ class Source {
   uint32_t counter_ = 0;
 };
 
+struct Owned : DataOwner {
+  explicit Owned(int64_t bytes) : data(static_cast<size_t>(bytes)) {}
+  void release(const uint8_t*, int64_t) const override {}
+  std::vector<uint8_t> data;
+};
+
 std::shared_ptr<ops::Weight> make_weight(Source& source, QuantType type, int64_t rows,
                                          int64_t cols) {
   const auto& t = quant::traits(type);
-  auto bytes = std::make_shared<std::vector<uint8_t>>(rows * quant::row_bytes(type, cols));
+  const auto owner = std::make_shared<Owned>(rows * quant::row_bytes(type, cols));
+  std::vector<uint8_t>& bytes = owner->data;
   if (!quant::is_integer(type)) {
-    for (size_t i = 0; i < bytes->size(); i += static_cast<size_t>(t.bytes)) {
+    for (size_t i = 0; i < bytes.size(); i += static_cast<size_t>(t.bytes)) {
       const float v = source.uniform(-0.1f, 0.1f);
       if (type == QuantType::kF16)
-        test::put_half(&(*bytes)[i], v);
+        test::put_half(&bytes[i], v);
       else
-        std::memcpy(&(*bytes)[i], reinterpret_cast<const uint8_t*>(&v) + 4 - t.bytes, t.bytes);
+        std::memcpy(&bytes[i], reinterpret_cast<const uint8_t*>(&v) + 4 - t.bytes, t.bytes);
     }
   } else {
-    for (auto& b : *bytes) b = static_cast<uint8_t>(source.next());
+    for (auto& b : bytes) b = static_cast<uint8_t>(source.next());
     const float size = 1.0f / static_cast<float>(t.group == 256 ? 4096 : 256);
-    for (size_t block = 0; block < bytes->size(); block += static_cast<size_t>(t.bytes))
+    for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(t.bytes))
       for (const int field : test::half_fields(type))
-        test::put_half(&(*bytes)[block + static_cast<size_t>(field)], source.uniform(-8, 8) * size);
+        test::put_half(&bytes[block + static_cast<size_t>(field)], source.uniform(-8, 8) * size);
   }
-  const uint8_t* data = bytes->data();
-  return std::make_shared<ops::Weight>("w", type, rows, cols, data, bytes);
+  return std::make_shared<ops::Weight>("w", type, rows, cols, bytes.data(), owner);
 }
 
 std::shared_ptr<const std::vector<float>> make_vector(Source& source, size_t n) {

@@ -30,7 +30,10 @@ def test_linear_layers_give_the_dot_products_of_rounded_activations(
     if not file.exists():
         pytest.skip(f"no dot products of {quant_type} among the truth")
     truth = np.load(file)
-    y = _core.cpu.linear(tier, quant_type, truth["raw"], 1024, truth["x"][None, :])[0]
+    linear = _core.cpu.Linear(tier, quant_type, truth["raw"], 1024, _core.ThreadPool(1))
+    linear.set_input(truth["x"][None, :])
+    linear.run()
+    y = linear.output()[0]
     size = np.abs(truth["dot_x8"]).max()
     assert np.abs(y - truth["dot_x8"]).max() <= 1e-5 * size
 

@@ -39,6 +39,10 @@ inline Codes quad_splat(const int8_t* x) {
 }
 
 inline Sums sum_splat(int32_t v) { return _mm512_set1_epi32(v); }
+template <int n>
+inline Sums sum_shift_left(Sums a) {
+  return _mm512_slli_epi32(a, n);
+}
 inline Sums sum_add(Sums a, Sums b) { return _mm512_add_epi32(a, b); }
 inline Sums sum_mul(Sums a, Sums b) { return _mm512_mullo_epi32(a, b); }
 inline Sums load_signed(const uint8_t* p) {
@@ -52,6 +56,7 @@ inline Floats to_float(Sums a) { return _mm512_cvtepi32_ps(a); }
 inline Floats splat(float v) { return _mm512_set1_ps(v); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
 inline Floats load_halves(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }

@@ -6,7 +6,6 @@ namespace oxibonsai::cpu::avx512vnni {
 
 // Each sets the slots that the file of its name implements.
 void fill_linear_ternary(KernelTable& table);
-void fill_linear_1bit(KernelTable& table);
 void fill_linear_4to8bit(KernelTable& table);
 void fill_linear_k(KernelTable& table);
 

@@ -7,7 +7,7 @@
 
 namespace {
 
-using oxibonsai::cpu::QuantizeOut;
+using oxibonsai::cpu::QuantizedRows;
 using oxibonsai::cpu::RopeArgs;
 
 // A group whose largest magnitude lies below 2^-100 counts as zero: its inverse scale would
@@ -15,7 +15,7 @@ using oxibonsai::cpu::RopeArgs;
 constexpr float kSmallestAmax = 7.888609052210118e-31f;
 
 // Rule 4: scale = amax / 127, q = x * (1 / scale) rounded half to even.
-void quantize(const float* x, int64_t n, QuantizeOut out) {
+void quantize(const float* x, int64_t n, const QuantizedRows& out) {
   using namespace simd;
   for (int64_t g = 0; g < n / 32; ++g) {
     const Vec a = load(x + 32 * g);
@@ -33,9 +33,9 @@ void quantize(const float* x, int64_t n, QuantizeOut out) {
     const int32_t sum_a = fold_sum(qa);
     const int32_t sum_b = fold_sum(qb);
     out.scale[g] = scale;
-    out.sum16[2 * g] = sum_a;
-    out.sum16[2 * g + 1] = sum_b;
-    out.sum[g] = sum_a + sum_b;
+    out.minus_sum16[2 * g] = -sum_a;
+    out.minus_sum16[2 * g + 1] = -sum_b;
+    out.minus_sum[g] = -(sum_a + sum_b);
     out.offset[g] = first(mul(splat(scale), splat(static_cast<float>(sum_a + sum_b))));
   }
 }

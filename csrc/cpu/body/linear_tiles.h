@@ -1,18 +1,20 @@
-// Linear layers over packed tiles (cpu/tile_format.h), for every integer type.
+// Linear layers over packed tiles (cpu/tile_format.h), for every integer type of two bits or more.
 //
 // Design: rows lie in lanes. A group of 32 weights is eight quads; a quad vector is multiplied by
 // four activation bytes, broadcast, in one dot-product instruction (or its two- or
 // three-instruction stand-in), so there is no fold across lanes anywhere and the float work, one
 // convert and one fma, is paid once for 32 weights of all rows. Unpacked quads stay in registers
 // for T tokens: a prompt pays for unpacking once in T. Budget for 32 weights x R rows, in vector
-// instructions: unpack 15 (1 bit), 15 (2 bits), 12 (4 bits), 0 (8 bits); per token 8 dot products
-// with their broadcasts folded into the operand, 1 convert, 1 fma, 1 correction by the sum of the
-// activations where codes have an offset. Against other layouts: dot products along a row need a
-// fold for each row and scale, 7 instructions for 32 weights; 16-entry tables (T-MAC) halve the
-// 1-bit cost for one token but serve no prompt. Include after a tier's dot.h.
+// instructions: unpack 14 (2 bits), 12 (4 bits), 0 (8 bits); per token 8 dot products with their
+// broadcasts folded into the operand, 1 load of the starting sum, 1 convert, 1 fma. Against other
+// layouts: dot products along a row need a fold for each row and scale, 7 instructions for 32
+// weights. A block is one stream of a few hundred bytes, fetched kAhead bytes before its use: with
+// scales in a section of their own, decode stalled on them for two fifths of its time. Include
+// after a tier's dot.h.
 
 #include <cstdint>
 
+#include "cpu/body/store_rows.h"
 #include "cpu/kernel_table.h"
 #include "cpu/tile_format.h"
 
@@ -20,60 +22,34 @@ namespace {
 
 using oxibonsai::cpu::kTileFormats;
 using oxibonsai::cpu::LinearArgs;
+using oxibonsai::cpu::QuantizedRows;
 using oxibonsai::cpu::TileFormat;
-using oxibonsai::cpu::TileSections;
 using oxibonsai::quant::QuantType;
 
 constexpr TileFormat format_of(QuantType type) { return kTileFormats[static_cast<int>(type)]; }
 
-constexpr int64_t padded_section(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-// Pointers into the sections of one tile.
-struct Tile {
-  const uint8_t* low;
-  const uint8_t* high;
-  const uint16_t* d;
-  const uint16_t* m;
-  const uint8_t* scale;
-  const uint8_t* min;
+// Where the parts of a block lie, in bytes (cpu/tile_format.h).
+template <QuantType kType>
+struct Block {
+  static constexpr TileFormat f = format_of(kType);
+  static constexpr int R = dot::kRows;
+  static constexpr int kLow = 0;
+  static constexpr int kHigh = kLow + f.group * R * f.low_bits / 8;
+  static constexpr int kD = kHigh + f.group * R * f.high_bits / 8;
+  static constexpr int kM = kD + 2 * R;
+  static constexpr int kScale = kM + (f.minima ? 2 * R : 0);
+  static constexpr int kMin = kScale + (f.scale_group != 0 ? f.group / f.scale_group * R : 0);
+  static constexpr int kBytes = kMin + (f.group_minima ? f.group / 32 * R : 0);
 };
 
-template <QuantType kType>
-inline Tile tile_at(const uint8_t* base, int64_t cols) {
-  constexpr TileFormat f = format_of(kType);
-  constexpr int R = dot::kRows;
-  Tile t;
-  t.low = base;
-  t.high = t.low + padded_section(cols * R * f.low_bits / 8);
-  const uint8_t* d = t.high + padded_section(cols * R * f.high_bits / 8);
-  const int64_t halves = padded_section(cols / f.group * R * 2);
-  const uint8_t* m = d + halves;
-  t.d = reinterpret_cast<const uint16_t*>(d);
-  t.m = reinterpret_cast<const uint16_t*>(m);
-  t.scale = m + (f.minima ? halves : 0);
-  t.min = t.scale;
-  if constexpr (f.scale_group != 0) t.min += padded_section(cols / f.scale_group * R);
-  return t;
-}
-
-// The eight quads of 32 weights, as unsigned codes (times two for 1-bit weights).
+// The eight quads of 32 weights, as unsigned codes.
 template <int kLowBits>
 inline void unpack_low(const uint8_t* p, dot::Codes* w) {
   using namespace dot;
   constexpr int kBytes = 4 * kRows;
-  if constexpr (kLowBits == 1) {
-    const Codes v = load(p);
-    const Codes two = byte_splat(2);
-    w[0] = band(shift_left<1>(v), two);
-    w[1] = band(v, two);
-    w[2] = band(shift_right<1>(v), two);
-    w[3] = band(shift_right<2>(v), two);
-    w[4] = band(shift_right<3>(v), two);
-    w[5] = band(shift_right<4>(v), two);
-    w[6] = band(shift_right<5>(v), two);
-    w[7] = band(shift_right<6>(v), two);
-  } else if constexpr (kLowBits == 2) {
+  if constexpr (kLowBits == 2) {
     const Codes three = byte_splat(3);
+#pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const Codes v = load(p + half * kBytes);
       w[4 * half] = band(v, three);
@@ -83,12 +59,14 @@ inline void unpack_low(const uint8_t* p, dot::Codes* w) {
     }
   } else if constexpr (kLowBits == 4) {
     const Codes fifteen = byte_splat(15);
+#pragma GCC unroll 4
     for (int pair = 0; pair < 4; ++pair) {
       const Codes v = load(p + pair * kBytes);
       w[2 * pair] = band(v, fifteen);
       w[2 * pair + 1] = band(shift_right<4>(v), fifteen);
     }
   } else {
+#pragma GCC unroll 8
     for (int q = 0; q < 8; ++q) w[q] = load(p + q * kBytes);
   }
 }
@@ -122,101 +100,102 @@ inline void unpack_high(const uint8_t* p, dot::Codes* w) {
 }
 
 template <QuantType kType>
-inline void unpack(const Tile& tile, int64_t group, dot::Codes* w) {
+inline void unpack(const uint8_t* block, int g, dot::Codes* w) {
   constexpr TileFormat f = format_of(kType);
   constexpr int kBytes = 4 * dot::kRows;
-  unpack_low<f.low_bits>(tile.low + group * f.low_bits * kBytes, w);
+  unpack_low<f.low_bits>(block + Block<kType>::kLow + g * f.low_bits * kBytes, w);
   if constexpr (f.high_bits != 0)
-    unpack_high<f.high_bits>(tile.high + group * f.high_bits * kBytes, w);
+    unpack_high<f.high_bits>(block + Block<kType>::kHigh + g * f.high_bits * kBytes, w);
 }
 
-constexpr int largest_code(TileFormat f) {
-  return f.low_bits == 1 ? 2 : (1 << (f.low_bits + f.high_bits)) - 1;
+// Fetches group g of the block that lies kAhead bytes on, in this tile or the next.
+constexpr int kAhead = 2048;
+template <QuantType kType>
+inline void fetch_ahead(const uint8_t* block, int g) {
+  constexpr int kGroups = format_of(kType).group / 32;
+  constexpr int kPart = Block<kType>::kBytes / kGroups;
+#pragma GCC unroll 16
+  for (int at = 0; at < kPart; at += 64) __builtin_prefetch(block + kAhead + g * kPart + at);
 }
+
+constexpr int largest_code(TileFormat f) { return (1 << (f.low_bits + f.high_bits)) - 1; }
 
 // Signed 8-bit dot products take the codes of Q8_0 without their offset.
 constexpr int code_offset(TileFormat f) {
   return f.low_bits == 8 && !dot::kUnsignedBytes ? 0 : f.offset;
 }
 
-// The weighted sum of one group of 32 for one token: `inner` takes fma(scale_x, float(isum),
-// inner).
+// offset * minus_sum, the start of a sum of codes; offsets are powers of two.
+template <int kOffset>
+inline dot::Sums start_sum(const int32_t* minus_sum) {
+  using namespace dot;
+  if constexpr (kOffset == 0) return sum_splat(0);
+  if constexpr (kOffset == 1) return sum_splat(*minus_sum);
+  return sum_shift_left<__builtin_ctz(kOffset)>(sum_splat(*minus_sum));
+}
+
+// The weighted sum of group g of a block for one token, whose groups of activations begin at x:
+// `inner` takes fma(scale_x, float(isum), inner).
 template <QuantType kType, bool kSplit>
-inline dot::Floats add_group(const Tile& tile, const dot::Codes* w, const LinearArgs& a, int64_t t,
-                             int64_t group, dot::Floats inner) {
+inline dot::Floats add_group(const uint8_t* block, int g, const dot::Codes* w,
+                             const QuantizedRows& x, int64_t group, dot::Floats inner) {
   using namespace dot;
   constexpr TileFormat f = format_of(kType);
   constexpr int kMax = largest_code(f);
   constexpr int kOffset = code_offset(f);
-  const int64_t groups = a.cols / 32;
-  const int8_t* x = a.x.q + t * a.cols + 32 * group;
+  const int8_t* q = x.q + 32 * group;
   Sums isum;
   if constexpr (f.scale_group == 16) {
-    const int32_t* sum16 = a.x.sum16 + 2 * (t * groups + group);
-    const Sums one = dot_quads<kMax, 4, kSplit>(w, x, sum_splat(-kOffset * sum16[0]));
-    const Sums two = dot_quads<kMax, 4, kSplit>(w + 4, x + 16, sum_splat(-kOffset * sum16[1]));
-    const uint8_t* scale = tile.scale + 2 * group * kRows;
+    const int32_t* sum16 = x.minus_sum16 + 2 * group;
+    const Sums one = dot_quads<kMax, 4, kSplit>(w, q, start_sum<kOffset>(sum16));
+    const Sums two = dot_quads<kMax, 4, kSplit>(w + 4, q + 16, start_sum<kOffset>(sum16 + 1));
+    const uint8_t* scale = block + Block<kType>::kScale + 2 * g * kRows;
     isum = sum_add(sum_mul(load_signed(scale), one), sum_mul(load_signed(scale + kRows), two));
   } else {
-    const int32_t start = kOffset == 0 ? 0 : -kOffset * a.x.sum[t * groups + group];
-    isum = dot_quads<kMax, 8, kSplit>(w, x, sum_splat(start));
+    isum = dot_quads<kMax, 8, kSplit>(w, q, start_sum<kOffset>(x.minus_sum + group));
     if constexpr (f.scale_group == 32)
-      isum = sum_mul(load_unsigned(tile.scale + group * kRows), isum);
+      isum = sum_mul(load_unsigned(block + Block<kType>::kScale + g * kRows), isum);
   }
-  return fma(splat(a.x.scale[t * groups + group]), to_float(isum), inner);
+  return fma(splat(x.scale[group]), to_float(isum), inner);
 }
 
-inline void store_rows(const LinearArgs& a, int64_t t, int64_t r, dot::Floats value) {
-  using namespace dot;
-  float* y = a.y + t * a.stride + r;
-  if (r + kRows <= a.last) {
-    if (a.bias != nullptr) value = add(value, load_floats(a.bias + r));
-    if (a.add != nullptr) value = add(value, load_floats(a.add + t * a.stride + r));
-    store_floats(y, value);
-    return;
-  }
-  float rows[kRows];
-  store_floats(rows, value);
-  for (int i = 0; r + i < a.last; ++i) {
-    float v = rows[i];
-    if (a.bias != nullptr) v = v + a.bias[r + i];
-    if (a.add != nullptr) v = v + a.add[t * a.stride + r + i];
-    y[i] = v;
-  }
-}
+inline const uint16_t* halves(const uint8_t* p) { return reinterpret_cast<const uint16_t*>(p); }
 
 // One tile against T tokens from t.
 template <QuantType kType, int T>
-inline void tile_tokens(const LinearArgs& a, const Tile& tile, int64_t r, int64_t t) {
+inline void tile_tokens(const LinearArgs& a, const uint8_t* tile, int64_t r, int64_t t) {
   using namespace dot;
   constexpr TileFormat f = format_of(kType);
   constexpr int kGroups = f.group / 32;
   const int64_t groups = a.cols / 32;
+  const int64_t first = t * groups;
   Floats row[T];
   for (int j = 0; j < T; ++j) row[j] = splat(0.0f);
-  for (int64_t block = 0; block < groups / kGroups; ++block) {
+  const uint8_t* block = tile;
+  for (int64_t at = 0; at < groups; at += kGroups, block += Block<kType>::kBytes) {
     Floats inner[T], low[T];
     for (int j = 0; j < T; ++j) inner[j] = low[j] = splat(0.0f);
     for (int g = 0; g < kGroups; ++g) {
-      const int64_t group = block * kGroups + g;
+      fetch_ahead<kType>(block, g);
       Codes w[8];
-      unpack<kType>(tile, group, w);
+      unpack<kType>(block, g, w);
 #pragma GCC unroll 8
       for (int j = 0; j < T; ++j)
-        inner[j] = add_group<kType, T == 1>(tile, w, a, t + j, group, inner[j]);
+        inner[j] =
+            add_group<kType, T == 1>(block, g, w, a.x, first + j * groups + at + g, inner[j]);
       if constexpr (f.group_minima) {
-        const Floats min = to_float(load_unsigned(tile.min + group * kRows));
+        const Floats min = to_float(load_unsigned(block + Block<kType>::kMin + g * kRows));
 #pragma GCC unroll 8
         for (int j = 0; j < T; ++j)
-          low[j] = fma(min, splat(a.x.offset[(t + j) * groups + group]), low[j]);
+          low[j] = fma(min, splat(a.x.offset[first + j * groups + at + g]), low[j]);
       }
     }
-    const Floats d = load_halves(tile.d + block * kRows);
+    const Floats d = load_halves(halves(block + Block<kType>::kD));
     for (int j = 0; j < T; ++j) row[j] = fma(d, inner[j], row[j]);
     if constexpr (f.minima) {
-      const Floats m = load_halves(tile.m + block * kRows);
+      const Floats m = load_halves(halves(block + Block<kType>::kM));
       for (int j = 0; j < T; ++j) {
-        const Floats by = f.group_minima ? low[j] : splat(a.x.offset[(t + j) * groups + block]);
+        const Floats by = f.group_minima ? low[j] : splat(a.x.offset[first + j * groups + at]);
         row[j] = fma(m, by, row[j]);
       }
     }
@@ -233,7 +212,7 @@ void linear_tiles(const LinearArgs& a) {
   for (int64_t panel = 0; panel < a.tokens; panel += kPanelTokens) {
     const int64_t end = panel + kPanelTokens < a.tokens ? panel + kPanelTokens : a.tokens;
     for (int64_t r = a.first; r < a.last; r += dot::kRows) {
-      const Tile tile = tile_at<kType>(a.weight + r / dot::kRows * a.tile_bytes, a.cols);
+      const uint8_t* tile = a.weight + r / dot::kRows * a.tile_bytes;
       int64_t t = panel;
       for (; t + kMany <= end; t += kMany) tile_tokens<kType, kMany>(a, tile, r, t);
       if constexpr (kMany > 4)

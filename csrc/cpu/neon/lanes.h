@@ -46,6 +46,10 @@ inline int8x16_t signed_codes(Codes w) {
 }
 
 inline Sums sum_splat(int32_t v) { return vdupq_n_s32(v); }
+template <int n>
+inline Sums sum_shift_left(Sums a) {
+  return vshlq_n_s32(a, n);
+}
 inline Sums sum_add(Sums a, Sums b) { return vaddq_s32(a, b); }
 inline Sums sum_mul(Sums a, Sums b) { return vmulq_s32(a, b); }
 inline uint8x8_t load_four(const uint8_t* p) {
@@ -64,6 +68,7 @@ inline Floats to_float(Sums a) { return vcvtq_f32_s32(a); }
 inline Floats splat(float v) { return vdupq_n_f32(v); }
 inline Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
 inline Floats add(Floats a, Floats b) { return vaddq_f32(a, b); }
+inline Floats sub(Floats a, Floats b) { return vsubq_f32(a, b); }
 inline Floats load_halves(const uint16_t* p) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }

@@ -11,6 +11,7 @@ void fill_attention(KernelTable& table);
 void fill_linear_float(KernelTable& table);
 void fill_linear_ternary(KernelTable& table);
 void fill_linear_1bit(KernelTable& table);
+void fill_lookup_tables(KernelTable& table);
 void fill_linear_4to8bit(KernelTable& table);
 void fill_linear_k(KernelTable& table);
 

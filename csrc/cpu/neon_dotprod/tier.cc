@@ -4,7 +4,6 @@ namespace oxibonsai::cpu::neon_dotprod {
 
 void fill(KernelTable& table) {
   fill_linear_ternary(table);
-  fill_linear_1bit(table);
   fill_linear_4to8bit(table);
   fill_linear_k(table);
 }

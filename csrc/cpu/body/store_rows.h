@@ -1,0 +1,31 @@
+// The end of a linear kernel: one vector of finished rows of one token. Include after a tier's
+// lanes.h or dot.h.
+
+#include <cstdint>
+
+#include "cpu/kernel_table.h"
+
+namespace {
+
+// Rows r .. r + lanes - 1 of token t, plus bias and sum; rows past the last are dropped.
+inline void store_rows(const oxibonsai::cpu::LinearArgs& a, int64_t t, int64_t r,
+                       dot::Floats value) {
+  using namespace dot;
+  float* y = a.y + t * a.stride + r;
+  if (r + kRows <= a.last) {
+    if (a.bias != nullptr) value = add(value, load_floats(a.bias + r));
+    if (a.add != nullptr) value = add(value, load_floats(a.add + t * a.stride + r));
+    store_floats(y, value);
+    return;
+  }
+  float rows[kRows];
+  store_floats(rows, value);
+  for (int i = 0; r + i < a.last; ++i) {
+    float v = rows[i];
+    if (a.bias != nullptr) v = v + a.bias[r + i];
+    if (a.add != nullptr) v = v + a.add[t * a.stride + r + i];
+    y[i] = v;
+  }
+}
+
+}  // namespace
