@@ -32,8 +32,7 @@ struct Rounded {
     const bool tables = table.make_tables != nullptr;
     memory = AlignedBuffer(static_cast<size_t>(cpu::quantized_bytes(rows, cols, tables)));
     values = cpu::quantized_rows(memory.data(), rows, cols, tables);
-    table.quantize(x, rows * cols, values);
-    if (tables) table.make_tables(values.q, rows * cols, values.tables, values.table_bias);
+    for (int64_t r = 0; r < rows; ++r) cpu::quantize_row(table, x + r * cols, values, r);
   }
   AlignedBuffer memory;
   cpu::QuantizedRows values{};
@@ -75,18 +74,20 @@ class Linear {
   void run() {
     cpu::LinearArgs all{};
     const cpu::LinearKernel& kernel = weight_->bind(&all);
-    all.tokens = x_.shape(0);
     all.xf = x_.data();
     if (rounded_) all.x = rounded_->values;
     all.y = y_.data();
     all.stride = weight_->rows();
-    const int64_t count = (weight_->rows() + kPieceRows - 1) / kPieceRows;
+    const int64_t pieces = (weight_->rows() + kPieceRows - 1) / kPieceRows;
+    const int64_t panels = (x_.shape(0) + cpu::kPanelTokens - 1) / cpu::kPanelTokens;
     const py::gil_scoped_release free;
     pool_->run([&](int thread) {
-      for (int64_t i; (i = shares_.next(phase_, thread, count)) >= 0;) {
+      for (int64_t i; (i = shares_.next(phase_, thread, panels * pieces)) >= 0;) {
         cpu::LinearArgs a = all;
-        a.first = i * kPieceRows;
+        a.first = i % pieces * kPieceRows;
         a.last = std::min(weight_->rows(), a.first + kPieceRows);
+        a.first_token = i / pieces * cpu::kPanelTokens;
+        a.last_token = std::min<int64_t>(x_.shape(0), a.first_token + cpu::kPanelTokens);
         kernel.run(a);
       }
       shares_.prepare_next(phase_, thread);

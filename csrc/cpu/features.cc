@@ -44,6 +44,7 @@ Features detect() {
   f.avx512 = zmm && f.avx2 && bit(extended.b, 16) && bit(extended.b, 17) && bit(extended.b, 30) &&
              bit(extended.b, 31);
   f.avx512vnni = f.avx512 && bit(extended.c, 11);
+  f.avx512vbmi = f.avx512vnni && bit(extended.c, 1);
   return f;
 }
 #elif defined(__aarch64__)

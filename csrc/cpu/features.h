@@ -7,6 +7,7 @@ struct Features {
   bool avx2 = false;        // AVX2, FMA, F16C
   bool avx512 = false;      // AVX-512 F, BW, VL, DQ
   bool avx512vnni = false;  // the above and VNNI
+  bool avx512vbmi = false;  // the above and VBMI
   bool neon = false;
   bool dotprod = false;  // the Arm dot product instructions
 };

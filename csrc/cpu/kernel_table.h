@@ -18,15 +18,21 @@ struct QuantizedRows {
   int32_t* minus_sum;    // [rows, cols / 32]: minus the sums of 32 consecutive q
   float* offset;         // [rows, cols / 32]: scale * float(sum), for types with a minimum
   // For kernels that look sums up (cpu/body/linear_1bit.h), else null.
-  uint8_t* tables;    // [rows, cols / 32, kTableBytes]
-  float* table_bias;  // [rows, cols / 32]
+  uint8_t* tables;     // [rows, cols / 32, kTableBytes]
+  int32_t* minus_abs;  // [rows, cols / 32]: minus the sums of 32 consecutive |q|
   int64_t cols;
 };
 
-// Bytes of QuantizedRows::tables for 32 activations.
+// Bytes of QuantizedRows::tables for 32 activations: 16 entries for each of 8 quads, in the order
+// 0, 2, 4, 6, 1, 3, 5, 7, their low parts, then their high parts.
 constexpr int kTableBytes = 256;
 
-// y[t, r] (+)= sum over k of x[t, k] * w[r, k], for t < tokens and rows first <= r < last.
+// Prompts are worked on in panels of so many tokens, whose activations or tables stay in the
+// second-level cache while all rows pass over them.
+constexpr int64_t kPanelTokens = 32;
+
+// y[t, r] (+)= sum over k of x[t, k] * w[r, k], for first_token <= t < last_token and first <= r <
+// last.
 struct LinearArgs {
   const uint8_t* weight;  // the file's rows, or tiles, as the kernel's tile_rows says
   int64_t row_bytes;      // bytes of one row in the file's form
@@ -35,19 +41,22 @@ struct LinearArgs {
   int64_t first, last;  // first is a multiple of tile_rows
   QuantizedRows x;      // for quantized weights
   const float* xf;      // [tokens, cols], for float weights
-  int64_t tokens;
+  int64_t first_token;  // a multiple of kPanelTokens
+  int64_t last_token;
   const float* bias;  // [rows] or null: added before `add`
   const float* add;   // [tokens, stride] or null: added last
   float* y;           // [tokens, stride]
   int64_t stride;
 };
 
+// How a tile holds its codes (cpu/tile_format.h). The forms of one-bit codes belong to kernels that
+// read QuantizedRows::tables.
+enum class TileForm : uint8_t { kQuads, kByteRows, kWordRows };
+
 struct LinearKernel {
   void (*run)(const LinearArgs&);
-  // Rows interleaved in one tile (cpu/tile_format.h); 0: the kernel reads the file's own rows.
-  int tile_rows;
-  // Reads QuantizedRows::tables.
-  bool tables = false;
+  int tile_rows;  // interleaved in one tile; 0: the kernel reads the file's own rows
+  TileForm form = TileForm::kQuads;
 };
 
 // Keys and values of one layer and one key-value head in one page: 64 slots.
@@ -90,8 +99,9 @@ struct KernelTable {
 
   // x[n] to groups of 32, from the first of out; n is a multiple of 32. Leaves the tables alone.
   void (*quantize)(const float* x, int64_t n, const QuantizedRows& out);
-  // The tables of q[n]; null where no kernel of the tier reads them.
-  void (*make_tables)(const int8_t* q, int64_t n, uint8_t* tables, float* bias);
+  // Tables and minus_abs of q[n], from the first of out; null where no kernel of the tier reads
+  // them.
+  void (*make_tables)(const int8_t* q, int64_t n, const QuantizedRows& out);
   // y = x / sqrt(mean(x^2) + eps) * w. y may be x.
   void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, float* y);
   // y = (x - mean) / sqrt(var + eps) * w + b; b may be null. y may be x.

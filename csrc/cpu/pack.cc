@@ -47,25 +47,30 @@ void put_block(const TileFormat& f, const TileBlock& at, const quant::BlockParts
   }
 }
 
-// Where a row's byte lies in a vector of 1-bit codes: lookups leave their sums in 16-byte lanes,
-// widening them interleaves lanes, and this undoes it.
-int byte_of_row(int row, int tile_rows) {
+// Where the first byte of a row's codes lies in a one-bit block, and how far apart its bytes are.
+int64_t byte_of_row(TileForm form, int row, int tile_rows) {
+  if (form == TileForm::kWordRows) return 64 * (row / 16) + 4 * (row % 16);
   const int lanes = tile_rows / 16;
   return 16 * (row / 4 % lanes) + 4 * (row / (4 * lanes)) + row % 4;
 }
 
 // One-bit blocks keep the file's bytes: a binary16 scale, then 16 bytes of codes.
-void pack_1bit(const uint8_t* file_rows, int64_t row_bytes, int rows, int64_t blocks, int tile_rows,
-               uint8_t* tile) {
+void pack_1bit(TileForm form, const uint8_t* file_rows, int64_t row_bytes, int rows, int64_t blocks,
+               int tile_rows, uint8_t* tile) {
   constexpr int kCodes = 16;
   const int64_t block_bytes = (kCodes + 2) * tile_rows;
   for (int r = 0; r < rows; ++r) {
     const uint8_t* from = file_rows + r * row_bytes;
-    uint8_t* to = tile + byte_of_row(r, tile_rows);
+    uint8_t* to = tile + byte_of_row(form, r, tile_rows);
     uint8_t* scale = tile + kCodes * tile_rows + 2 * r;
     for (int64_t b = 0; b < blocks; ++b, from += 2 + kCodes) {
       std::memcpy(scale + b * block_bytes, from, 2);
-      for (int i = 0; i < kCodes; ++i) to[b * block_bytes + i * tile_rows] = from[2 + i];
+      uint8_t* codes = to + b * block_bytes;
+      if (form == TileForm::kWordRows) {
+        for (int i = 0; i < kCodes; i += 4) std::memcpy(codes + i * tile_rows, from + 2 + i, 4);
+      } else {
+        for (int i = 0; i < kCodes; ++i) codes[i * tile_rows] = from[2 + i];
+      }
     }
   }
 }
@@ -95,11 +100,11 @@ int64_t tile_bytes(const TileFormat& format, int tile_rows, int64_t cols) {
 }
 
 void pack_tile(quant::QuantType type, const uint8_t* file_rows, int64_t row_bytes, int rows,
-               int64_t cols, int tile_rows, uint8_t* tile) {
+               int64_t cols, int tile_rows, TileForm form, uint8_t* tile) {
   const TileFormat& f = kTileFormats[static_cast<int>(type)];
   if (rows < tile_rows) std::memset(tile, 0, static_cast<size_t>(tile_bytes(f, tile_rows, cols)));
-  if (type == quant::QuantType::kQ1_0)
-    return pack_1bit(file_rows, row_bytes, rows, cols / f.group, tile_rows, tile);
+  if (form != TileForm::kQuads)
+    return pack_1bit(form, file_rows, row_bytes, rows, cols / f.group, tile_rows, tile);
   const TileBlock at = tile_block(f, tile_rows);
   const quant::QuantTraits& t = quant::traits(type);
   quant::BlockParts parts;

@@ -33,7 +33,7 @@ QuantizedRows place(Arrays& arrays, int64_t rows, int64_t cols, bool tables) {
   r.offset = arrays.take<float>(values / 32);
   if (tables) {
     r.tables = arrays.take<uint8_t>(values / 32 * kTableBytes);
-    r.table_bias = arrays.take<float>(values / 32);
+    r.minus_abs = arrays.take<int32_t>(values / 32);
   }
   r.cols = cols;
   return r;
@@ -52,19 +52,19 @@ QuantizedRows quantized_rows(uint8_t* memory, int64_t rows, int64_t cols, bool t
   return place(arrays, rows, cols, tables);
 }
 
-QuantizedRows from(const QuantizedRows& rows, int64_t row, int64_t col) {
-  const int64_t at = row * rows.cols + col;
-  QuantizedRows r = rows;
-  r.q += at;
-  r.scale += at / 32;
-  r.minus_sum16 += at / 16;
-  r.minus_sum += at / 32;
-  r.offset += at / 32;
-  if (r.tables != nullptr) {
-    r.tables += at / 32 * kTableBytes;
-    r.table_bias += at / 32;
-  }
-  return r;
+void quantize_row(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row) {
+  const int64_t groups = out.cols / 32;
+  QuantizedRows one = out;
+  one.q += row * out.cols;
+  one.scale += row * groups;
+  one.minus_sum16 += 2 * row * groups;
+  one.minus_sum += row * groups;
+  one.offset += row * groups;
+  table.quantize(x, out.cols, one);
+  if (out.tables == nullptr) return;
+  one.tables += row * groups * kTableBytes;
+  one.minus_abs += row * groups;
+  table.make_tables(one.q, out.cols, one);
 }
 
 }  // namespace oxibonsai::cpu

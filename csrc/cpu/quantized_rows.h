@@ -10,7 +10,7 @@ int64_t quantized_bytes(int64_t rows, int64_t cols, bool tables);
 // The arrays in that memory, which begins on a 64-byte boundary.
 QuantizedRows quantized_rows(uint8_t* memory, int64_t rows, int64_t cols, bool tables);
 
-// The same arrays from column `col` of row `row` on; col is a multiple of 32.
-QuantizedRows from(const QuantizedRows& rows, int64_t row, int64_t col);
+// Rounds x[cols] to row `row`, and makes its tables where there is room for them.
+void quantize_row(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row);
 
 }  // namespace oxibonsai::cpu

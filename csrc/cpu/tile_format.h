@@ -18,8 +18,10 @@
 //   min    group minima, one byte each   [group / 32][R]
 // A last tile of fewer rows is filled up with zero scales.
 //
-// One-bit codes are an exception: kernels that look sums up want eight columns of one row in a
-// byte, as the file has them: low is [group / 8][R bytes], the byte of row r at byte_of_row().
+// One-bit codes are an exception (TileForm): kernels that look sums up want eight columns of one
+// row in a byte, as the file has them. kByteRows: low is [group / 8][R bytes], rows in the order
+// that widening sums of bytes leaves (byte_of_row in cpu/pack.cc). kWordRows: low is [group / 32][R
+// words of 4 bytes].
 
 #include <cstdint>
 

@@ -62,7 +62,7 @@ void Weight::write_tiles(const cpu::KernelTable& table, int64_t first, int64_t l
     const int64_t bytes =
         cpu::tile_bytes(cpu::kTileFormats[static_cast<int>(type_)], kernel.tile_rows, cols_);
     cpu::pack_tile(type_, data_ + row * row_bytes_, row_bytes_, static_cast<int>(count), cols_,
-                   kernel.tile_rows, tiles + i * bytes);
+                   kernel.tile_rows, kernel.form, tiles + i * bytes);
   }
   if (kernel.tile_rows != 0 && owner_ != nullptr)
     owner_->release(data_ + first * piece * row_bytes_, (end - first * piece) * row_bytes_);

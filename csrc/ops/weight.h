@@ -39,7 +39,7 @@ class Weight {
 
   bool packed() const { return kernel_.run != nullptr; }
   int64_t packed_bytes() const { return packed_bytes_; }
-  bool wants_tables() const { return kernel_.tables; }
+  bool wants_tables() const { return kernel_.form != cpu::TileForm::kQuads; }
 
   // A look at every block.
   quant::BlockReport inspect() const { return quant::inspect(type_, data_, rows_ * cols_); }

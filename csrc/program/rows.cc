@@ -19,10 +19,7 @@ float* scratch_row(int64_t width) {
 }
 
 void round_row(const Step& s, int slot, int64_t r, const float* row) {
-  const int64_t width = (*s.slots)[slot].width;
-  const cpu::QuantizedRows out = cpu::from(s.quantized(slot), r, 0);
-  s.kernels->quantize(row, width, out);
-  if (out.tables != nullptr) s.kernels->make_tables(out.q, width, out.tables, out.table_bias);
+  cpu::quantize_row(*s.kernels, row, s.quantized(slot), r);
 }
 
 // Calls write(row) on the output row r, rounding it afterwards where the operation says so.

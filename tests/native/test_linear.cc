@@ -36,26 +36,27 @@ std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Input
   const cpu::LinearKernel& kernel = weight->bind(&a);
   AlignedBuffer rounded;
   if (quant::is_integer(c.type)) {
-    rounded = AlignedBuffer(cpu::quantized_bytes(c.tokens, c.cols, kernel.tables));
-    a.x = cpu::quantized_rows(rounded.data(), c.tokens, c.cols, kernel.tables);
-    table.quantize(in.x.data(), c.tokens * c.cols, a.x);
-    if (kernel.tables) table.make_tables(a.x.q, c.tokens * c.cols, a.x.tables, a.x.table_bias);
+    const bool tables = kernel.form != cpu::TileForm::kQuads;
+    rounded = AlignedBuffer(cpu::quantized_bytes(c.tokens, c.cols, tables));
+    a.x = cpu::quantized_rows(rounded.data(), c.tokens, c.cols, tables);
+    for (int64_t t = 0; t < c.tokens; ++t)
+      cpu::quantize_row(table, in.x.data() + t * c.cols, a.x, t);
   }
   a.xf = in.x.data();
-  a.tokens = c.tokens;
   a.bias = c.extras ? in.bias.data() : nullptr;
   a.add = c.extras ? in.add.data() : nullptr;
   std::vector<float> y(static_cast<size_t>(c.tokens * c.rows), NAN);
   a.y = y.data();
   a.stride = c.rows;
   // In two parts, as threads would: the second starts at a multiple of every tier's tile.
-  a.first = 0;
-  a.last = std::min<int64_t>(c.rows, 64);
-  kernel.run(a);
-  if (c.rows > 64) {
-    a.first = 64;
-    a.last = c.rows;
-    kernel.run(a);
+  for (int64_t t = 0; t < c.tokens; t += cpu::kPanelTokens) {
+    a.first_token = t;
+    a.last_token = std::min(c.tokens, t + cpu::kPanelTokens);
+    for (const int64_t first : {0, 64}) {
+      a.first = first;
+      a.last = first == 0 ? std::min<int64_t>(c.rows, 64) : c.rows;
+      if (a.first < a.last) kernel.run(a);
+    }
   }
   return y;
 }

@@ -55,6 +55,7 @@ inline __m128i load_eight(const uint8_t* p) {
 inline Sums load_signed(const uint8_t* p) { return _mm256_cvtepi8_epi32(load_eight(p)); }
 inline Sums load_unsigned(const uint8_t* p) { return _mm256_cvtepu8_epi32(load_eight(p)); }
 
+inline Floats as_floats(Sums a) { return _mm256_castsi256_ps(a); }  // the same bits
 inline Floats to_float(Sums a) { return _mm256_cvtepi32_ps(a); }
 inline Floats splat(float v) { return _mm256_set1_ps(v); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }

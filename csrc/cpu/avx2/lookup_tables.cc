@@ -34,13 +34,14 @@ void put_tables(__m256i parts, int quad_in_lane, uint8_t* group, int quad) {
   const __m256i b = _mm256_add_epi8(pick(parts, 2, quad_in_lane), pick(parts, 3, quad_in_lane));
   const __m256i low = _mm256_add_epi8(low_nibbles(a), low_nibbles(b));
   const __m256i high = _mm256_add_epi8(high_nibbles(a), high_nibbles(b));
-  const auto put = [group](int at, __m128i table) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(group + at), table);
+  const auto put = [group](int table, __m128i entries) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(group + 16 * table), entries);
   };
-  put(16 * quad, _mm256_castsi256_si128(low));
-  put(16 * (quad + 4), _mm256_extracti128_si256(low, 1));
-  put(kTableBytes / 2 + 16 * quad, _mm256_castsi256_si128(high));
-  put(kTableBytes / 2 + 16 * (quad + 4), _mm256_extracti128_si256(high, 1));
+  const int table = quad % 2 * 4 + quad / 2;  // of quad + 4: two on
+  put(table, _mm256_castsi256_si128(low));
+  put(table + 2, _mm256_extracti128_si256(low, 1));
+  put(table + 8, _mm256_castsi256_si128(high));
+  put(table + 10, _mm256_extracti128_si256(high, 1));
 }
 
 int sum_of_bytes(__m256i a) {
@@ -50,7 +51,7 @@ int sum_of_bytes(__m256i a) {
   return _mm_cvtsi128_si32(_mm_add_epi64(two, _mm_unpackhi_epi64(two, two)));
 }
 
-void make_tables(const int8_t* q, int64_t n, uint8_t* tables, float* bias) {
+void make_tables(const int8_t* q, int64_t n, const QuantizedRows& out) {
   const __m256i zero = _mm256_setzero_si256();
   for (int64_t g = 0; g < n / 32; ++g) {
     const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q + 32 * g));
@@ -58,12 +59,12 @@ void make_tables(const int8_t* q, int64_t n, uint8_t* tables, float* bias) {
     const __m256i negative = _mm256_max_epi8(_mm256_sub_epi8(zero, x), zero);
     const __m256i first = _mm256_unpacklo_epi32(positive, negative);   // quads 0 1 | 4 5
     const __m256i second = _mm256_unpackhi_epi32(positive, negative);  // quads 2 3 | 6 7
-    uint8_t* group = tables + g * kTableBytes;
+    uint8_t* group = out.tables + g * kTableBytes;
     put_tables(first, 0, group, 0);
     put_tables(first, 1, group, 1);
     put_tables(second, 0, group, 2);
     put_tables(second, 1, group, 3);
-    bias[g] = 8388608.0f + static_cast<float>(sum_of_bytes(_mm256_abs_epi8(x)));
+    out.minus_abs[g] = -sum_of_bytes(_mm256_abs_epi8(x));
   }
 }
 

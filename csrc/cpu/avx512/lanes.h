@@ -52,6 +52,7 @@ inline Sums load_unsigned(const uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
+inline Floats as_floats(Sums a) { return _mm512_castsi512_ps(a); }  // the same bits
 inline Floats to_float(Sums a) { return _mm512_cvtepi32_ps(a); }
 inline Floats splat(float v) { return _mm512_set1_ps(v); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }

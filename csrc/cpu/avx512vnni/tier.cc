@@ -1,11 +1,16 @@
 #include "cpu/avx512vnni/tier.h"
 
+#include "cpu/avx512vbmi/tier.h"
+#include "cpu/features.h"
+
 namespace oxibonsai::cpu::avx512vnni {
 
+// Permutes of bytes, where the processor has them, give the same bytes: one tier.
 void fill(KernelTable& table) {
   fill_linear_ternary(table);
   fill_linear_4to8bit(table);
   fill_linear_k(table);
+  if (features().avx512vbmi) avx512vbmi::fill(table);
 }
 
 }  // namespace oxibonsai::cpu::avx512vnni

@@ -26,7 +26,7 @@ constexpr int kBlockBytes = 18 * bytes::kRows;
 constexpr int kAhead = 2048;
 
 // 32 weights of every row, times one token: F vectors of dot::kRows floats.
-inline void lookup_group(const bytes::Vec* index, const uint8_t* table, float bias,
+inline void lookup_group(const bytes::Vec* index, const uint8_t* table, int32_t minus_abs,
                          dot::Floats* isum) {
   using namespace bytes;
   Vec low = lookup(load_table(table), index[0]);
@@ -37,7 +37,10 @@ inline void lookup_group(const bytes::Vec* index, const uint8_t* table, float bi
     high = add(high, lookup(load_table(table + kTableBytes / 2 + 16 * q), index[q]));
   }
   weigh(low, high, isum);
-  for (int i = 0; i < 4; ++i) isum[i] = dot::sub(isum[i], dot::splat(bias));
+  // 2^23 + sum |x|: an integer below 2^23 added to the bits of 2^23.
+  const dot::Floats bias = dot::as_floats(dot::sum_splat(0x4B000000 - minus_abs));
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) isum[i] = dot::sub(isum[i], bias);
 }
 
 // One tile against T tokens from t.
@@ -63,14 +66,14 @@ inline void tile_tokens(const LinearArgs& a, const uint8_t* tile, int64_t r, int
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) {
         const bytes::Vec c = bytes::load(codes + v * bytes::kRows);
-        index[2 * v] = bytes::low_nibbles(c);
-        index[2 * v + 1] = bytes::high_nibbles(c);
+        index[v] = bytes::low_nibbles(c);
+        index[v + 4] = bytes::high_nibbles(c);
       }
 #pragma GCC unroll 4
       for (int j = 0; j < T; ++j) {
         const int64_t group = (t + j) * groups + at + g;
         Floats isum[4];
-        lookup_group(index, a.x.tables + group * kTableBytes, a.x.table_bias[group], isum);
+        lookup_group(index, a.x.tables + group * kTableBytes, a.x.minus_abs[group], isum);
         const Floats scale = splat(a.x.scale[group]);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) inner[j][i] = fma(scale, isum[i], inner[j][i]);
@@ -89,20 +92,14 @@ inline void tile_tokens(const LinearArgs& a, const uint8_t* tile, int64_t r, int
       store_rows(a, t + j, r + i * kRows, row[j][i]);
 }
 
-// Tables of a panel of tokens, 8 bytes an activation, stay in the second-level cache while every
-// tile passes over them.
-constexpr int64_t kPanelTokens = 32;
-
 void linear_1bit(const LinearArgs& a) {
-  for (int64_t panel = 0; panel < a.tokens; panel += kPanelTokens) {
-    const int64_t end = panel + kPanelTokens < a.tokens ? panel + kPanelTokens : a.tokens;
-    for (int64_t r = a.first; r < a.last; r += bytes::kRows) {
-      const uint8_t* tile = a.weight + r / bytes::kRows * a.tile_bytes;
-      int64_t t = panel;
-      for (; t + 4 <= end; t += 4) tile_tokens<4>(a, tile, r, t);
-      for (; t + 2 <= end; t += 2) tile_tokens<2>(a, tile, r, t);
-      if (t < end) tile_tokens<1>(a, tile, r, t);
-    }
+  const int64_t end = a.last_token;
+  for (int64_t r = a.first; r < a.last; r += bytes::kRows) {
+    const uint8_t* tile = a.weight + r / bytes::kRows * a.tile_bytes;
+    int64_t t = a.first_token;
+    for (; t + 4 <= end; t += 4) tile_tokens<4>(a, tile, r, t);
+    for (; t + 2 <= end; t += 2) tile_tokens<2>(a, tile, r, t);
+    if (t < end) tile_tokens<1>(a, tile, r, t);
   }
 }
 

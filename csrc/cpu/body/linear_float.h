@@ -72,9 +72,9 @@ inline void dot_block(const LinearArgs& a, int64_t r, int64_t t) {
 
 template <class Rows, int R>
 inline void dot_rows(const LinearArgs& a, int64_t r) {
-  int64_t t = 0;
-  for (; t + 4 <= a.tokens; t += 4) dot_block<Rows, R, 4>(a, r, t);
-  for (; t < a.tokens; ++t) dot_block<Rows, R, 1>(a, r, t);
+  int64_t t = a.first_token;
+  for (; t + 4 <= a.last_token; t += 4) dot_block<Rows, R, 4>(a, r, t);
+  for (; t < a.last_token; ++t) dot_block<Rows, R, 1>(a, r, t);
 }
 
 template <class Rows>

@@ -203,24 +203,19 @@ inline void tile_tokens(const LinearArgs& a, const uint8_t* tile, int64_t r, int
   for (int j = 0; j < T; ++j) store_rows(a, t + j, r, row[j]);
 }
 
-// Tokens of a panel stay in the second-level cache while every tile passes over them.
-constexpr int64_t kPanelTokens = 128;
-
 template <QuantType kType>
 void linear_tiles(const LinearArgs& a) {
   constexpr int kMany = format_of(kType).group_minima ? dot::kMaxTokens / 2 : dot::kMaxTokens;
-  for (int64_t panel = 0; panel < a.tokens; panel += kPanelTokens) {
-    const int64_t end = panel + kPanelTokens < a.tokens ? panel + kPanelTokens : a.tokens;
-    for (int64_t r = a.first; r < a.last; r += dot::kRows) {
-      const uint8_t* tile = a.weight + r / dot::kRows * a.tile_bytes;
-      int64_t t = panel;
-      for (; t + kMany <= end; t += kMany) tile_tokens<kType, kMany>(a, tile, r, t);
-      if constexpr (kMany > 4)
-        for (; t + 4 <= end; t += 4) tile_tokens<kType, 4>(a, tile, r, t);
-      if constexpr (kMany > 2)
-        for (; t + 2 <= end; t += 2) tile_tokens<kType, 2>(a, tile, r, t);
-      for (; t < end; ++t) tile_tokens<kType, 1>(a, tile, r, t);
-    }
+  const int64_t end = a.last_token;
+  for (int64_t r = a.first; r < a.last; r += dot::kRows) {
+    const uint8_t* tile = a.weight + r / dot::kRows * a.tile_bytes;
+    int64_t t = a.first_token;
+    for (; t + kMany <= end; t += kMany) tile_tokens<kType, kMany>(a, tile, r, t);
+    if constexpr (kMany > 4)
+      for (; t + 4 <= end; t += 4) tile_tokens<kType, 4>(a, tile, r, t);
+    if constexpr (kMany > 2)
+      for (; t + 2 <= end; t += 2) tile_tokens<kType, 2>(a, tile, r, t);
+    for (; t < end; ++t) tile_tokens<kType, 1>(a, tile, r, t);
   }
 }
 

@@ -64,6 +64,7 @@ inline Sums load_unsigned(const uint8_t* p) {
   return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(load_four(p)))));
 }
 
+inline Floats as_floats(Sums a) { return vreinterpretq_f32_s32(a); }  // the same bits
 inline Floats to_float(Sums a) { return vcvtq_f32_s32(a); }
 inline Floats splat(float v) { return vdupq_n_f32(v); }
 inline Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }

@@ -9,7 +9,8 @@ namespace oxibonsai::cpu::neon {
 
 void fill_linear_1bit(KernelTable& table) {
   using quant::QuantType;
-  table.linear[static_cast<int>(QuantType::kQ1_0)] = {&linear_1bit, bytes::kRows, true};
+  table.linear[static_cast<int>(QuantType::kQ1_0)] = {&linear_1bit, bytes::kRows,
+                                                      TileForm::kByteRows};
 }
 
 }  // namespace oxibonsai::cpu::neon

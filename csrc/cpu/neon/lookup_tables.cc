@@ -24,13 +24,14 @@ void put_tables(uint8x16_t parts, uint8_t* group, int quad) {
   const uint8x16_t fifteen = vdupq_n_u8(15);
   const uint8x16_t a = vaddq_u8(pick(parts, 0), pick(parts, 1));
   const uint8x16_t b = vaddq_u8(pick(parts, 2), pick(parts, 3));
-  vst1q_u8(group + 16 * quad, vaddq_u8(vandq_u8(a, fifteen), vandq_u8(b, fifteen)));
-  vst1q_u8(group + kTableBytes / 2 + 16 * quad, vaddq_u8(vshrq_n_u8(a, 4), vshrq_n_u8(b, 4)));
+  uint8_t* table = group + 16 * (quad % 2 * 4 + quad / 2);
+  vst1q_u8(table, vaddq_u8(vandq_u8(a, fifteen), vandq_u8(b, fifteen)));
+  vst1q_u8(table + kTableBytes / 2, vaddq_u8(vshrq_n_u8(a, 4), vshrq_n_u8(b, 4)));
 }
 
-void make_tables(const int8_t* q, int64_t n, uint8_t* tables, float* bias) {
+void make_tables(const int8_t* q, int64_t n, const QuantizedRows& out) {
   for (int64_t g = 0; g < n / 32; ++g) {
-    uint8_t* group = tables + g * kTableBytes;
+    uint8_t* group = out.tables + g * kTableBytes;
     int sum = 0;
     for (int half = 0; half < 2; ++half) {
       const int8x16_t x = vld1q_s8(q + 32 * g + 16 * half);
@@ -45,7 +46,7 @@ void make_tables(const int8_t* q, int64_t n, uint8_t* tables, float* bias) {
       put_tables(vreinterpretq_u8_u32(vextq_u32(second, second, 2)), group, 4 * half + 3);
       sum += vaddlvq_s8(vabsq_s8(x));
     }
-    bias[g] = 8388608.0f + static_cast<float>(sum);
+    out.minus_abs[g] = -sum;
   }
 }
 

@@ -58,16 +58,16 @@ void linear_blocks(const LinearArgs& a) {
   const quant::QuantTraits& t = quant::traits(kType);
   const CodeForm form = quant::code_form(kType);
   BlockParts block;
-  std::vector<float> row(static_cast<size_t>(a.tokens));
+  std::vector<float> row(static_cast<size_t>(a.last_token));
   for (int64_t r = a.first; r < a.last; ++r) {
     row.assign(row.size(), 0.0f);
     const uint8_t* bytes = a.weight + r * a.row_bytes;
     for (int64_t col = 0; col < a.cols; col += t.group, bytes += t.bytes) {
       quant::split_block(kType, bytes, &block);
-      for (int64_t token = 0; token < a.tokens; ++token)
+      for (int64_t token = a.first_token; token < a.last_token; ++token)
         row[token] = add_block(block, form, t.group, a.x, token, col, row[token]);
     }
-    for (int64_t token = 0; token < a.tokens; ++token) {
+    for (int64_t token = a.first_token; token < a.last_token; ++token) {
       float value = row[token];
       if (a.bias != nullptr) value = value + a.bias[r];
       if (a.add != nullptr) value = value + a.add[token * a.stride + r];
