@@ -32,7 +32,7 @@ struct Rounded {
     const bool tables = table.make_tables != nullptr;
     memory = AlignedBuffer(static_cast<size_t>(cpu::quantized_bytes(rows, cols, tables)));
     values = cpu::quantized_rows(memory.data(), rows, cols, tables);
-    for (int64_t r = 0; r < rows; ++r) cpu::quantize_row(table, x + r * cols, values, r);
+    for (int64_t r = 0; r < rows; ++r) cpu::quantize_cols(table, x + r * cols, values, r, 0, cols);
   }
   AlignedBuffer memory;
   cpu::QuantizedRows values{};

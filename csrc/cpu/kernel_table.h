@@ -64,23 +64,25 @@ constexpr int kPageSlots = 64;
 // A long context is cut at multiples of this many positions; the parts are folded in order.
 constexpr int kPartSlots = 512;
 // Query vectors that attend() takes at once.
-constexpr int kMaxQueries = 4;
+constexpr int kMaxQueries = 8;
 
 enum class KvType : uint8_t { kF32, kF16 };
 
-// One part of one bundle of query vectors that share position and key-value head.
+// One part of the context for a bundle of query vectors that share a key-value head. Each sees a
+// range of the part's slots of its own: neighbouring positions share all pages but the last.
 struct AttendArgs {
-  const float* q;  // [queries, head_dim], already multiplied by the attention scale
-  int queries;     // 1 .. kMaxQueries
+  const float* q[kMaxQueries];  // [head_dim] each, already multiplied by the attention scale
+  int first[kMaxQueries];       // visible slots of the part: first <= slot < last; none if empty
+  int last[kMaxQueries];
+  int queries;  // 1 .. kMaxQueries
   int head_dim;
   int value_stride;              // values of a slot, head_dim rounded up to 16
   KvType type;                   // of keys and values
   const uint8_t* const* keys;    // per page of the part: [head_dim, 64]
   const uint8_t* const* values;  // per page of the part: [64, value_stride]
-  int first, last;               // visible slots of the part: first <= slot < last
   float softcap;                 // 0: none
   float* top;                    // [queries]: largest score
-  float* mass;                   // [queries]: sum of exp(score - top)
+  float* mass;                   // [queries]: sum of exp(score - top); 0 for an empty range
   float* out;                    // [queries, value_stride]: sum of exp(score - top) * value
 };
 
@@ -102,8 +104,10 @@ struct KernelTable {
   // Tables and minus_abs of q[n], from the first of out; null where no kernel of the tier reads
   // them.
   void (*make_tables)(const int8_t* q, int64_t n, const QuantizedRows& out);
-  // y = x / sqrt(mean(x^2) + eps) * w. y may be x.
-  void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, float* y);
+  // y = x / sqrt(mean(x^2) + eps) * w over n values, of which first .. last - 1 are written. y may
+  // be x where all are.
+  void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, int64_t first,
+                   int64_t last, float* y);
   // y = (x - mean) / sqrt(var + eps) * w + b; b may be null. y may be x.
   void (*layer_norm)(const float* x, const float* w, const float* b, int64_t n, float eps,
                      float* y);

@@ -52,19 +52,20 @@ QuantizedRows quantized_rows(uint8_t* memory, int64_t rows, int64_t cols, bool t
   return place(arrays, rows, cols, tables);
 }
 
-void quantize_row(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row) {
-  const int64_t groups = out.cols / 32;
-  QuantizedRows one = out;
-  one.q += row * out.cols;
-  one.scale += row * groups;
-  one.minus_sum16 += 2 * row * groups;
-  one.minus_sum += row * groups;
-  one.offset += row * groups;
-  table.quantize(x, out.cols, one);
+void quantize_cols(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row,
+                   int64_t first, int64_t count) {
+  const int64_t at = row * out.cols + first;
+  QuantizedRows part = out;
+  part.q += at;
+  part.scale += at / 32;
+  part.minus_sum16 += at / 16;
+  part.minus_sum += at / 32;
+  part.offset += at / 32;
+  table.quantize(x, count, part);
   if (out.tables == nullptr) return;
-  one.tables += row * groups * kTableBytes;
-  one.minus_abs += row * groups;
-  table.make_tables(one.q, out.cols, one);
+  part.tables += at / 32 * kTableBytes;
+  part.minus_abs += at / 32;
+  table.make_tables(part.q, count, part);
 }
 
 }  // namespace oxibonsai::cpu

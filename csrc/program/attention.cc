@@ -1,6 +1,6 @@
 // Attention over the paged cache. Phase 0 writes the new keys and values and scales the queries;
-// phase 1 attends. An item of phase 1 is one row and up to four of its heads that share a
-// key-value head; its result doesn't depend on how heads are bundled.
+// phase 1 attends. An item of phase 1 is a few neighbouring rows and some of their heads that share
+// a key-value head; a result doesn't depend on what it is bundled with.
 
 #include <algorithm>
 #include <cstring>
@@ -17,19 +17,25 @@ using cpu::KvType;
 
 constexpr int kPagesInPart = kPartSlots / kPageSlots;
 
-int heads_in_bundle(const Step& s, const Op& op, int64_t rows) {
+// Rows and heads of one item of phase 1.
+struct Bundle {
+  int rows, heads;
+  int in_group;  // bundles of heads in the group of a key-value head
+};
+
+Bundle bundle_of(const Step& s, const Op& op, int64_t rows) {
   const int group = op.heads / op.kv_heads;
-  const int64_t bundles = rows * op.kv_heads;
   int heads = std::min(group, cpu::kMaxQueries);
-  while (heads > 1 && bundles * ((group + heads - 1) / heads) < s.threads) --heads;
-  return heads;
+  while (heads > 1 && rows * op.kv_heads * ((group + heads - 1) / heads) < s.threads) --heads;
+  const int bundles = (group + heads - 1) / heads;
+  const int many = rows * op.kv_heads * bundles >= 16 * s.threads ? cpu::kMaxQueries / heads : 1;
+  return {many, heads, bundles};
 }
 
 int64_t attention_items(const Step& s, const Op& op, int64_t rows, int phase) {
-  if (phase == 0) return rows;
-  const int group = op.heads / op.kv_heads;
-  const int bundle = heads_in_bundle(s, op, rows);
-  return rows * op.kv_heads * ((group + bundle - 1) / bundle);
+  if (phase == 0) return rows * op.kv_heads;
+  const Bundle b = bundle_of(s, op, rows);
+  return (rows + b.rows - 1) / b.rows * op.kv_heads * b.in_group;
 }
 
 template <class T>
@@ -46,94 +52,140 @@ void put_value(uint8_t* values, int slot, const T* value, int head_dim, int stri
   std::memset(row + head_dim * sizeof(T), 0, static_cast<size_t>(stride - head_dim) * sizeof(T));
 }
 
-void write_cache(const Step& s, const Op& op, int64_t r) {
+// The keys and values of one key-value head of one row, and the scaling of its queries.
+void write_cache(const Step& s, const Op& op, int64_t item) {
+  const int64_t r = item / op.kv_heads;
+  const auto head = static_cast<int>(item % op.kv_heads);
   const KvPages& pages = *s.pages;
   const int32_t position = s.batch->positions[r];
   const int32_t page = s.batch->pages[s.batch->sequence[r]][position / kPageSlots];
   const int slot = position % kPageSlots;
   const int dim = op.head_dim;
-  std::vector<uint16_t> half(static_cast<size_t>(dim));
-  for (int h = 0; h < op.kv_heads; ++h) {
-    const float* key = s.row(op.in[1], r) + h * dim;
-    const float* value = s.row(op.in[2], r) + h * dim;
-    uint8_t* keys = pages.keys(page, op.layer, h);
-    uint8_t* values = pages.values(page, op.layer, h);
-    if (pages.type() == KvType::kF32) {
-      put_key(keys, slot, key, dim);
-      put_value(values, slot, value, dim, pages.value_stride());
-    } else {
-      s.kernels->to_half(key, dim, half.data());
-      put_key(keys, slot, half.data(), dim);
-      s.kernels->to_half(value, dim, half.data());
-      put_value(values, slot, half.data(), dim, pages.value_stride());
-    }
+  const float* key = s.row(op.in[1], r) + head * dim;
+  const float* value = s.row(op.in[2], r) + head * dim;
+  uint8_t* keys = pages.keys(page, op.layer, head);
+  uint8_t* values = pages.values(page, op.layer, head);
+  if (pages.type() == KvType::kF32) {
+    put_key(keys, slot, key, dim);
+    put_value(values, slot, value, dim, pages.value_stride());
+  } else {
+    thread_local std::vector<uint16_t> half;
+    half.resize(static_cast<size_t>(dim));
+    s.kernels->to_half(key, dim, half.data());
+    put_key(keys, slot, half.data(), dim);
+    s.kernels->to_half(value, dim, half.data());
+    put_value(values, slot, half.data(), dim, pages.value_stride());
   }
-  float* q = s.row(op.in[0], r);
-  s.kernels->scale(q, op.scale, (*s.slots)[op.in[0]].width, q);
+  const int queries = op.heads / op.kv_heads * dim;
+  float* q = s.row(op.in[0], r) + static_cast<int64_t>(head) * queries;
+  s.kernels->scale(q, op.scale, queries, q);
 }
 
 // The running softmax of a bundle of queries.
 struct Running {
   float top[cpu::kMaxQueries], mass[cpu::kMaxQueries];
   std::vector<float> out;
-  explicit Running(int stride) : out(static_cast<size_t>(cpu::kMaxQueries) * stride) {}
 };
 
-void attend_part(const Step& s, const Op& op, int64_t r, int kv_head, int part, int first, int last,
-                 cpu::AttendArgs a, Running* part_state) {
-  const std::vector<int32_t>& table = s.batch->pages[s.batch->sequence[r]];
+// The queries of an item that see the same pages: heads first .. first + heads - 1 of a group, of
+// consecutive positions of one sequence.
+struct Queries {
+  int64_t row;
+  int rows;
+  int kv_head, first_head, heads;
+};
+
+// What queries see of one part. AttendArgs::q is set.
+cpu::AttendArgs part_args(const Step& s, const Op& op, const Queries& b, int part) {
+  cpu::AttendArgs a{};
+  const int base = part * kPartSlots;
+  for (int i = 0; i < b.rows; ++i) {
+    const int last = s.batch->positions[b.row + i] + 1;
+    const int first = op.window > 0 ? std::max(0, last - op.window) : 0;
+    for (int h = 0; h < b.heads; ++h, ++a.queries) {
+      a.q[a.queries] = s.row(op.in[0], b.row + i) + (b.first_head + h) * op.head_dim;
+      a.first[a.queries] = std::max(first - base, 0);
+      a.last[a.queries] = std::min(last - base, kPartSlots);
+    }
+  }
+  a.head_dim = op.head_dim;
+  a.value_stride = s.pages->value_stride();
+  a.type = s.pages->type();
+  a.softcap = op.softcap;
+  return a;
+}
+
+void attend_part(const Step& s, const Op& op, const Queries& b, int part, cpu::AttendArgs a,
+                 Running* state) {
+  const std::vector<int32_t>& table = s.batch->pages[s.batch->sequence[b.row]];
   const uint8_t* keys[kPagesInPart];
   const uint8_t* values[kPagesInPart];
-  const int base = part * kPartSlots;
-  a.first = std::max(first - base, 0);
-  a.last = std::min(last - base, kPartSlots);
-  for (int i = a.first / kPageSlots; i * kPageSlots < a.last; ++i) {
+  const int first = *std::min_element(a.first, a.first + a.queries);
+  const int last = *std::max_element(a.last, a.last + a.queries);
+  for (int i = first / kPageSlots; i * kPageSlots < last; ++i) {
     const int32_t page = table[part * kPagesInPart + i];
-    keys[i] = s.pages->keys(page, op.layer, kv_head);
-    values[i] = s.pages->values(page, op.layer, kv_head);
+    keys[i] = s.pages->keys(page, op.layer, b.kv_head);
+    values[i] = s.pages->values(page, op.layer, b.kv_head);
   }
   a.keys = keys;
   a.values = values;
-  a.top = part_state->top;
-  a.mass = part_state->mass;
-  a.out = part_state->out.data();
+  state->out.resize(static_cast<size_t>(cpu::kMaxQueries) * a.value_stride);
+  a.top = state->top;
+  a.mass = state->mass;
+  a.out = state->out.data();
   s.kernels->attend(a);
 }
 
-void attend(const Step& s, const Op& op, int64_t rows, int64_t item) {
-  const int group = op.heads / op.kv_heads;
-  const int bundle = heads_in_bundle(s, op, rows);
-  const int bundles = (group + bundle - 1) / bundle;
-  const int64_t r = item / (op.kv_heads * bundles);
-  const auto kv_head = static_cast<int>(item / bundles % op.kv_heads);
-  const auto first_query = static_cast<int>(item % bundles) * bundle;
+void attend_queries(const Step& s, const Op& op, const Queries& b) {
+  thread_local Running sum, next;
   const int stride = s.pages->value_stride();
-  cpu::AttendArgs a{};
-  const int head = kv_head * group + first_query;
-  a.q = s.row(op.in[0], r) + head * op.head_dim;
-  a.queries = std::min(bundle, group - first_query);
-  a.head_dim = op.head_dim;
-  a.value_stride = stride;
-  a.type = s.pages->type();
-  a.softcap = op.softcap;
-  const int last = s.batch->positions[r] + 1;
-  const int first = op.window > 0 ? std::max(0, last - op.window) : 0;
+  const int last = s.batch->positions[b.row + b.rows - 1] + 1;
+  const int first = op.window > 0 ? std::max(0, s.batch->positions[b.row] + 1 - op.window) : 0;
   const int first_part = first / kPartSlots;
-  thread_local std::vector<Running> states;
-  states.assign(2, Running(stride));
-  Running& sum = states[0];
-  attend_part(s, op, r, kv_head, first_part, first, last, a, &sum);
-  for (int part = first_part + 1; part * kPartSlots < last; ++part) {
-    Running& next = states[1];
-    attend_part(s, op, r, kv_head, part, first, last, a, &next);
-    for (int q = 0; q < a.queries; ++q)
-      s.kernels->fold_parts(&sum.top[q], &sum.mass[q], sum.out.data() + q * stride, next.top[q],
-                            next.mass[q], next.out.data() + q * stride, stride);
+  bool begun[cpu::kMaxQueries] = {};
+  for (int part = first_part; part * kPartSlots < last; ++part) {
+    const cpu::AttendArgs a = part_args(s, op, b, part);
+    attend_part(s, op, b, part, a, part == first_part ? &sum : &next);
+    for (int q = 0; q < a.queries; ++q) {
+      if (a.first[q] >= a.last[q]) continue;
+      float* out = sum.out.data() + q * stride;
+      const float* more = next.out.data() + q * stride;
+      if (begun[q]) {
+        s.kernels->fold_parts(&sum.top[q], &sum.mass[q], out, next.top[q], next.mass[q], more,
+                              stride);
+      } else if (part != first_part) {
+        sum.top[q] = next.top[q];
+        sum.mass[q] = next.mass[q];
+        std::copy(more, more + stride, out);
+      }
+      begun[q] = true;
+    }
   }
-  float* y = s.row(op.out[0], r) + head * op.head_dim;
-  for (int q = 0; q < a.queries; ++q)
-    s.kernels->scale(sum.out.data() + q * stride, 1.0f / sum.mass[q], op.head_dim,
-                     y + q * op.head_dim);
+  for (int q = 0; q < b.rows * b.heads; ++q)
+    s.kernels->scale(
+        sum.out.data() + q * stride, 1.0f / sum.mass[q], op.head_dim,
+        s.row(op.out[0], b.row + q / b.heads) + (b.first_head + q % b.heads) * op.head_dim);
+}
+
+void attend(const Step& s, const Op& op, int64_t rows, int64_t item) {
+  const Bundle bundle = bundle_of(s, op, rows);
+  const int group = op.heads / op.kv_heads;
+  const auto in_group = static_cast<int>(item % bundle.in_group) * bundle.heads;
+  Queries b{};
+  b.kv_head = static_cast<int>(item / bundle.in_group % op.kv_heads);
+  b.first_head = b.kv_head * group + in_group;
+  b.heads = std::min(bundle.heads, group - in_group);
+  const int64_t begin = item / bundle.in_group / op.kv_heads * bundle.rows;
+  const int64_t end = std::min(rows, begin + bundle.rows);
+  const std::vector<int32_t>& sequence = s.batch->sequence;
+  const std::vector<int32_t>& position = s.batch->positions;
+  for (b.row = begin; b.row < end; b.row += b.rows) {
+    b.rows = 1;
+    while (b.row + b.rows < end && sequence[b.row + b.rows] == sequence[b.row] &&
+           position[b.row + b.rows] == position[b.row] + b.rows)
+      ++b.rows;
+    attend_queries(s, op, b);
+  }
 }
 
 void attention(const Step& s, const Op& op, int64_t rows, int phase, int64_t item) {

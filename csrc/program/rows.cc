@@ -1,5 +1,7 @@
-// Operations in which a row of the output depends on the same row of the inputs: one item a row.
+// Operations in which a row of the output depends on the same row of the inputs. An item is a part
+// of a row where parts don't depend on each other, so that all threads work on a single token too.
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -9,7 +11,44 @@
 namespace oxibonsai::program {
 namespace {
 
-int64_t one_item_a_row(const Step&, const Op&, int64_t rows, int) { return rows; }
+// Columns of a part: a multiple of the 32 that share an activation scale.
+constexpr int64_t kPartCols = 1024;
+
+struct Part {
+  int64_t row, first, last;  // columns first .. last - 1
+};
+
+// Whether parts of this many columns, or whole rows, are the items of an operation.
+int64_t part_cols(const Step& s, const Op& op) {
+  const int64_t width = (*s.slots)[op.out[0]].width;
+  switch (op.kind) {
+    case OpKind::kRmsNorm: {
+      if (op.groups == 1) return op.quantized ? kPartCols : width;
+      const int64_t group = width / op.groups;
+      return op.quantized ? width : std::max<int64_t>(1, kPartCols / group) * group;
+    }
+    case OpKind::kQuantize:
+    case OpKind::kSwiglu:
+    case OpKind::kGeglu:
+      return kPartCols;
+    default:
+      return width;
+  }
+}
+
+int64_t parts_in_row(const Step& s, const Op& op) {
+  const int64_t cols = part_cols(s, op);
+  return ((*s.slots)[op.out[0]].width + cols - 1) / cols;
+}
+
+int64_t items(const Step& s, const Op& op, int64_t rows, int) { return rows * parts_in_row(s, op); }
+
+Part part_of(const Step& s, const Op& op, int64_t item) {
+  const int64_t count = parts_in_row(s, op);
+  const int64_t cols = part_cols(s, op);
+  const int64_t first = item % count * cols;
+  return {item / count, first, std::min(first + cols, (*s.slots)[op.out[0]].width)};
+}
 
 // Where a fused operation leaves its float row before it is rounded.
 float* scratch_row(int64_t width) {
@@ -18,21 +57,17 @@ float* scratch_row(int64_t width) {
   return scratch.data();
 }
 
-void round_row(const Step& s, int slot, int64_t r, const float* row) {
-  cpu::quantize_row(*s.kernels, row, s.quantized(slot), r);
-}
-
-// Calls write(row) on the output row r, rounding it afterwards where the operation says so.
+// Calls write(part, y) to fill columns part.first .. part.last - 1 of the row y, rounding them
+// afterwards where the operation says so.
 template <class F>
-void write_row(const Step& s, const Op& op, int64_t r, F write) {
+void write_part(const Step& s, const Op& op, int64_t item, F write) {
   const int slot = op.out[0];
-  if (!op.quantized) {
-    write(s.row(slot, r));
-    return;
-  }
+  const Part part = part_of(s, op, item);
+  if (!op.quantized) return write(part, s.row(slot, part.row));
   float* row = scratch_row((*s.slots)[slot].width);
-  write(row);
-  round_row(s, slot, r, row);
+  write(part, row);
+  cpu::quantize_cols(*s.kernels, row + part.first, s.quantized(slot), part.row, part.first,
+                     part.last - part.first);
 }
 
 void embed(const Step& s, const Op& op, int64_t, int, int64_t r) {
@@ -44,42 +79,46 @@ void select(const Step& s, const Op& op, int64_t, int, int64_t r) {
   std::memcpy(s.row(op.out[0], r), s.row(op.in[0], s.batch->outputs[r]), bytes);
 }
 
-void rms_norm(const Step& s, const Op& op, int64_t, int, int64_t r) {
+void rms_norm(const Step& s, const Op& op, int64_t, int, int64_t item) {
   const int64_t width = (*s.slots)[op.in[0]].width / op.groups;
-  write_row(s, op, r, [&](float* y) {
-    const float* x = s.row(op.in[0], r);
-    for (int g = 0; g < op.groups; ++g)
-      s.kernels->rms_norm(x + g * width, op.vectors[0]->data(), width, op.eps, y + g * width);
+  const float* w = op.vectors[0]->data();
+  write_part(s, op, item, [&](const Part& part, float* y) {
+    const float* x = s.row(op.in[0], part.row);
+    if (op.groups == 1) return s.kernels->rms_norm(x, w, width, op.eps, part.first, part.last, y);
+    for (int64_t at = part.first; at < part.last; at += width)
+      s.kernels->rms_norm(x + at, w, width, op.eps, 0, width, y + at);
   });
 }
 
-void layer_norm(const Step& s, const Op& op, int64_t, int, int64_t r) {
+void layer_norm(const Step& s, const Op& op, int64_t, int, int64_t item) {
   const auto* shift = op.vectors[1].get();
-  write_row(s, op, r, [&](float* y) {
-    s.kernels->layer_norm(s.row(op.in[0], r), op.vectors[0]->data(),
-                          shift != nullptr ? shift->data() : nullptr, (*s.slots)[op.in[0]].width,
-                          op.eps, y);
+  write_part(s, op, item, [&](const Part& part, float* y) {
+    s.kernels->layer_norm(s.row(op.in[0], part.row), op.vectors[0]->data(),
+                          shift != nullptr ? shift->data() : nullptr, part.last, op.eps, y);
   });
 }
 
-void quantize(const Step& s, const Op& op, int64_t, int, int64_t r) {
-  round_row(s, op.out[0], r, s.row(op.in[0], r));
+void quantize(const Step& s, const Op& op, int64_t, int, int64_t item) {
+  const Part part = part_of(s, op, item);
+  cpu::quantize_cols(*s.kernels, s.row(op.in[0], part.row) + part.first, s.quantized(op.out[0]),
+                     part.row, part.first, part.last - part.first);
 }
 
 using GatedUnit = void (*)(const float* gate, const float* up, int64_t n, float* y);
 
-void gated(const Step& s, const Op& op, int64_t r, GatedUnit unit) {
-  write_row(s, op, r, [&](float* y) {
-    unit(s.row(op.in[0], r), s.row(op.in[1], r), (*s.slots)[op.in[0]].width, y);
+void gated(const Step& s, const Op& op, int64_t item, GatedUnit unit) {
+  write_part(s, op, item, [&](const Part& part, float* y) {
+    unit(s.row(op.in[0], part.row) + part.first, s.row(op.in[1], part.row) + part.first,
+         part.last - part.first, y + part.first);
   });
 }
 
-void swiglu(const Step& s, const Op& op, int64_t, int, int64_t r) {
-  gated(s, op, r, s.kernels->swiglu);
+void swiglu(const Step& s, const Op& op, int64_t, int, int64_t item) {
+  gated(s, op, item, s.kernels->swiglu);
 }
 
-void geglu(const Step& s, const Op& op, int64_t, int, int64_t r) {
-  gated(s, op, r, s.kernels->geglu);
+void geglu(const Step& s, const Op& op, int64_t, int, int64_t item) {
+  gated(s, op, item, s.kernels->geglu);
 }
 
 void add(const Step& s, const Op& op, int64_t, int, int64_t r) {
@@ -98,15 +137,15 @@ void softcap(const Step& s, const Op& op, int64_t, int, int64_t r) {
 
 }  // namespace
 
-const OpRunner kEmbedRunner{1, one_item_a_row, embed};
-const OpRunner kSelectRunner{1, one_item_a_row, select};
-const OpRunner kRmsNormRunner{1, one_item_a_row, rms_norm};
-const OpRunner kLayerNormRunner{1, one_item_a_row, layer_norm};
-const OpRunner kQuantizeRunner{1, one_item_a_row, quantize};
-const OpRunner kSwigluRunner{1, one_item_a_row, swiglu};
-const OpRunner kGegluRunner{1, one_item_a_row, geglu};
-const OpRunner kAddRunner{1, one_item_a_row, add};
-const OpRunner kScaleRunner{1, one_item_a_row, scale};
-const OpRunner kSoftcapRunner{1, one_item_a_row, softcap};
+const OpRunner kEmbedRunner{1, items, embed};
+const OpRunner kSelectRunner{1, items, select};
+const OpRunner kRmsNormRunner{1, items, rms_norm};
+const OpRunner kLayerNormRunner{1, items, layer_norm};
+const OpRunner kQuantizeRunner{1, items, quantize};
+const OpRunner kSwigluRunner{1, items, swiglu};
+const OpRunner kGegluRunner{1, items, geglu};
+const OpRunner kAddRunner{1, items, add};
+const OpRunner kScaleRunner{1, items, scale};
+const OpRunner kSoftcapRunner{1, items, softcap};
 
 }  // namespace oxibonsai::program

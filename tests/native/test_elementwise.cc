@@ -24,8 +24,9 @@ void check_norms(const cpu::KernelTable& t, std::mt19937& random, int n) {
   const auto w = test::normal(random, size);
   const auto b = test::normal(random, size);
   std::vector<float> y(size), truth(size);
-  scalar().rms_norm(x.data(), w.data(), n, 1e-6f, truth.data());
-  t.rms_norm(x.data(), w.data(), n, 1e-6f, y.data());
+  scalar().rms_norm(x.data(), w.data(), n, 1e-6f, 0, n, truth.data());
+  t.rms_norm(x.data(), w.data(), n, 1e-6f, 0, n / 2, y.data());
+  t.rms_norm(x.data(), w.data(), n, 1e-6f, n / 2, n, y.data());
   CHECK(test::same_bytes(y, truth), where(t, "rms_norm", n));
   double squares = 0.0;
   for (const float v : x) squares += static_cast<double>(v) * v;

@@ -40,7 +40,7 @@ std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Input
     rounded = AlignedBuffer(cpu::quantized_bytes(c.tokens, c.cols, tables));
     a.x = cpu::quantized_rows(rounded.data(), c.tokens, c.cols, tables);
     for (int64_t t = 0; t < c.tokens; ++t)
-      cpu::quantize_row(table, in.x.data() + t * c.cols, a.x, t);
+      cpu::quantize_cols(table, in.x.data() + t * c.cols, a.x, t, 0, c.cols);
   }
   a.xf = in.x.data();
   a.bias = c.extras ? in.bias.data() : nullptr;

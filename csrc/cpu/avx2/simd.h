@@ -11,6 +11,7 @@ namespace {
 namespace simd {
 
 constexpr int kLanes = 16;
+constexpr int kQueries = 4;  // that attention takes at once: chains that the registers hold
 
 struct Vec {
   __m256 lo, hi;

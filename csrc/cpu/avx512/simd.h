@@ -10,6 +10,7 @@ namespace {
 namespace simd {
 
 constexpr int kLanes = 16;
+constexpr int kQueries = 8;  // that attention takes at once: chains that the registers hold
 
 using Vec = __m512;
 using Int = __m512i;

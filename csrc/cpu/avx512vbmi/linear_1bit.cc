@@ -14,6 +14,7 @@
 #include "cpu/avx512/lanes.h"
 //
 #include "cpu/avx512vbmi/tier.h"
+#include "cpu/body/fetch.h"
 #include "cpu/body/store_rows.h"
 
 namespace oxibonsai::cpu::avx512vbmi {
@@ -23,7 +24,6 @@ constexpr int kTileRows = 64;
 constexpr int kWords = kTileRows / dot::kRows;  // vectors of 16 rows
 constexpr int kCodes = 64 * kWords;             // bytes of codes in a group
 constexpr int kBlockBytes = 4 * kCodes + 2 * kTileRows;
-constexpr int kAhead = 2048;
 
 // Where in a table of 64 to look: the nibbles of each byte, and 16 times its place in the word.
 struct Index {
@@ -83,9 +83,7 @@ inline void tile_tokens(const LinearArgs& a, const uint8_t* tile, int64_t r, int
 #pragma GCC unroll 4
       for (int w = 0; w < kWords; ++w) inner[j][w] = dot::splat(0.0f);
     for (int g = 0; g < 4; ++g) {
-#pragma GCC unroll 8
-      for (int i = 0; i < kBlockBytes / 4; i += 64)
-        __builtin_prefetch(block + kAhead + g * (kBlockBytes / 4) + i);
+      fetch_ahead<kBlockBytes / 4>(block + g * (kBlockBytes / 4));
       const Index index = load_index(block + g * kCodes);
 #pragma GCC unroll 4
       for (int j = 0; j < T; ++j) add_group(index, a.x, (t + j) * groups + at + g, inner[j]);

@@ -2,11 +2,12 @@
 //
 // Layout: in a page, keys lie transposed, [head_dim, 64], so that 16 keys fill a vector and a score
 // is a chain of fmas over head_dim with no fold across lanes; values lie [64, value_stride], so
-// that a vector holds 16 dims of one value. The up to four query vectors of a call share one
-// position and one key-value head: each loaded key or value vector serves all of them. Budget for a
-// tile of 64 keys, Q queries: 4 * head_dim loads and 4 * Q * head_dim fmas for the scores, the same
-// again for the values, about 25 * Q vector operations for the softmax. Include after a tier's
-// simd.h and body/math.h.
+// that a vector holds 16 dims of one value. The query vectors of a call share a key-value head:
+// heads of one group, and in a prompt neighbouring positions; each loaded key or value vector
+// serves simd::kQueries of them. Slots that only some see, on the diagonal, are added for each
+// query alone, in the order of the slots. Budget for a tile of 64 keys, Q queries: 4 * head_dim
+// loads and 4 * Q * head_dim fmas for the scores, the same again for the values, about 25 * Q
+// vector operations for the softmax. Include after a tier's simd.h and body/math.h.
 
 #include <cstdint>
 
@@ -15,11 +16,9 @@
 namespace {
 
 using oxibonsai::cpu::AttendArgs;
-using oxibonsai::cpu::kMaxQueries;
 using oxibonsai::cpu::kPageSlots;
 using oxibonsai::cpu::KvType;
 
-constexpr int kTileVecs = kPageSlots / simd::kLanes;
 constexpr float kNoScore = -__builtin_inff();
 
 struct KvF32 {
@@ -34,42 +33,46 @@ struct KvF16 {
   }
 };
 
+// Slots of one page: begin <= slot < end.
+struct Range {
+  int begin, end;
+  bool empty() const { return begin >= end; }
+};
+
 // scores[q][slot] = chain over d of fma(q[d], key[d][slot], .), from +0.
 template <class Kv, int Q>
-inline void tile_scores(const AttendArgs& a, const uint8_t* keys, float (*scores)[kPageSlots]) {
+inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys,
+                        float (*scores)[kPageSlots]) {
   using namespace simd;
-  for (int v = 0; v < kTileVecs; v += 2) {
-    Vec acc[Q][2];
-    for (int q = 0; q < Q; ++q) acc[q][0] = acc[q][1] = zero();
-    const uint8_t* column = keys + v * kLanes * Kv::kBytes;
+  // Key vectors at once: as many chains as the registers hold.
+  constexpr int V = Q > kQueries / 2 ? 1 : 2;
+  for (int v = 0; v < kPageSlots; v += V * kLanes) {
+    Vec acc[Q][V];
+    for (int q = 0; q < Q; ++q)
+      for (int i = 0; i < V; ++i) acc[q][i] = zero();
+    const uint8_t* column = keys + v * Kv::kBytes;
     for (int d = 0; d < a.head_dim; ++d, column += kPageSlots * Kv::kBytes) {
-      const Vec k0 = Kv::load(column);
-      const Vec k1 = Kv::load(column + kLanes * Kv::kBytes);
-      for (int q = 0; q < Q; ++q) {
-        const Vec x = splat(a.q[q * a.head_dim + d]);
-        acc[q][0] = fma(x, k0, acc[q][0]);
-        acc[q][1] = fma(x, k1, acc[q][1]);
+      for (int i = 0; i < V; ++i) {
+        const Vec k = Kv::load(column + i * kLanes * Kv::kBytes);
+        for (int q = 0; q < Q; ++q) acc[q][i] = fma(splat(a.q[query + q][d]), k, acc[q][i]);
       }
     }
-    for (int q = 0; q < Q; ++q) {
-      store(scores[q] + v * kLanes, acc[q][0]);
-      store(scores[q] + (v + 1) * kLanes, acc[q][1]);
-    }
+    for (int q = 0; q < Q; ++q)
+      for (int i = 0; i < V; ++i) store(scores[q] + v + i * kLanes, acc[q][i]);
   }
 }
 
 // Softmax state of one query over the tile: scores become weights, returns the factor for what was
-// summed before. Slots outside first..last get the weight zero.
-inline float tile_weights(const AttendArgs& a, int q, int first_slot, int last_slot,
-                          float* scores) {
+// summed before. Slots that it does not see get the weight zero.
+inline float tile_weights(const AttendArgs& a, int q, Range seen, float* scores) {
   using namespace simd;
   if (a.softcap > 0.0f) {
     const Vec cap = splat(a.softcap);
     for (int v = 0; v < kPageSlots; v += kLanes)
       store(scores + v, mul(cap, tanh16(div(load(scores + v), cap))));
   }
-  for (int i = 0; i < first_slot; ++i) scores[i] = kNoScore;
-  for (int i = last_slot; i < kPageSlots; ++i) scores[i] = kNoScore;
+  for (int i = 0; i < seen.begin; ++i) scores[i] = kNoScore;
+  for (int i = seen.end; i < kPageSlots; ++i) scores[i] = kNoScore;
   Vec best = load(scores);
   for (int v = kLanes; v < kPageSlots; v += kLanes) best = max(best, load(scores + v));
   const float tile_top = fold_max(best);
@@ -86,56 +89,96 @@ inline float tile_weights(const AttendArgs& a, int q, int first_slot, int last_s
   return factor;
 }
 
-// out[q] = out[q] * factor[q], then for each slot in order fma(weight, value, out[q]).
 template <class Kv, int Q>
-inline void tile_values(const AttendArgs& a, const uint8_t* values, int first_slot, int last_slot,
-                        const float (*weights)[kPageSlots], const float* factors) {
+inline void add_values(const uint8_t* values, int64_t slot_bytes, Range slots,
+                       const float (*weights)[kPageSlots], simd::Vec* acc) {
   using namespace simd;
-  const int64_t slot_bytes = static_cast<int64_t>(a.value_stride) * Kv::kBytes;
-  for (int d = 0; d < a.value_stride; d += kLanes) {
-    Vec acc[Q];
-    for (int q = 0; q < Q; ++q)
-      acc[q] = mul(load(a.out + q * a.value_stride + d), splat(factors[q]));
-    const uint8_t* value = values + first_slot * slot_bytes + d * Kv::kBytes;
-    for (int i = first_slot; i < last_slot; ++i, value += slot_bytes) {
-      const Vec v = Kv::load(value);
-      for (int q = 0; q < Q; ++q) acc[q] = fma(splat(weights[q][i]), v, acc[q]);
-    }
-    for (int q = 0; q < Q; ++q) store(a.out + q * a.value_stride + d, acc[q]);
+  const uint8_t* value = values + slots.begin * slot_bytes;
+  for (int i = slots.begin; i < slots.end; ++i, value += slot_bytes) {
+    const Vec v = Kv::load(value);
+    for (int q = 0; q < Q; ++q) acc[q] = fma(splat(weights[q][i]), v, acc[q]);
   }
 }
 
+// out[q] = out[q] * factor[q], then for each slot that q sees, in order, fma(weight, value,
+// out[q]). `shared`, which is not empty, is seen by all.
 template <class Kv, int Q>
-inline void attend_queries(const AttendArgs& a) {
+inline void tile_values(const AttendArgs& a, int query, const uint8_t* values, const Range* seen,
+                        Range shared, const float (*weights)[kPageSlots], const float* factors) {
   using namespace simd;
+  const int64_t slot_bytes = static_cast<int64_t>(a.value_stride) * Kv::kBytes;
+  for (int d = 0; d < a.value_stride; d += kLanes) {
+    float* out = a.out + query * a.value_stride + d;
+    const uint8_t* column = values + d * Kv::kBytes;
+    Vec acc[Q];
+    for (int q = 0; q < Q; ++q) {
+      acc[q] = mul(load(out + q * a.value_stride), splat(factors[q]));
+      add_values<Kv, 1>(column, slot_bytes, {seen[q].begin, shared.begin}, weights + q, acc + q);
+    }
+    add_values<Kv, Q>(column, slot_bytes, shared, weights, acc);
+    for (int q = 0; q < Q; ++q) {
+      add_values<Kv, 1>(column, slot_bytes, {shared.end, seen[q].end}, weights + q, acc + q);
+      store(out + q * a.value_stride, acc[q]);
+    }
+  }
+}
+
+inline int larger(int a, int b) { return a > b ? a : b; }
+inline int smaller(int a, int b) { return a < b ? a : b; }
+
+// Page `page` of the part for the queries query .. query + Q - 1.
+template <class Kv, int Q>
+inline void attend_page(const AttendArgs& a, int query, int page) {
+  const int begin = page * kPageSlots;
+  Range seen[Q];
+  Range shared{0, kPageSlots};
   for (int q = 0; q < Q; ++q) {
+    seen[q] = {larger(a.first[query + q] - begin, 0),
+               smaller(a.last[query + q] - begin, kPageSlots)};
+    shared = {larger(shared.begin, seen[q].begin), smaller(shared.end, seen[q].end)};
+  }
+  float scores[Q][kPageSlots];
+  float factors[Q];
+  if (Q > 1 && shared.empty()) {
+    for (int q = 0; q < Q; ++q) attend_page<Kv, 1>(a, query + q, page);
+    return;
+  }
+  if (shared.empty()) return;
+  tile_scores<Kv, Q>(a, query, a.keys[page], scores);
+  for (int q = 0; q < Q; ++q) factors[q] = tile_weights(a, query + q, seen[q], scores[q]);
+  tile_values<Kv, Q>(a, query, a.values[page], seen, shared, scores, factors);
+}
+
+template <class Kv, int Q>
+inline void attend_queries(const AttendArgs& a, int query) {
+  using namespace simd;
+  int first = a.first[query];
+  int last = a.last[query];
+  for (int q = query; q < query + Q; ++q) {
+    first = smaller(first, a.first[q]);
+    last = larger(last, a.last[q]);
     a.top[q] = kNoScore;
     a.mass[q] = 0.0f;
     for (int d = 0; d < a.value_stride; d += kLanes) store(a.out + q * a.value_stride + d, zero());
   }
-  for (int page = a.first / kPageSlots; page * kPageSlots < a.last; ++page) {
-    const int begin = page * kPageSlots;
-    const int first_slot = a.first > begin ? a.first - begin : 0;
-    const int last_slot = a.last - begin < kPageSlots ? a.last - begin : kPageSlots;
-    float scores[Q][kPageSlots];
-    float factors[Q];
-    tile_scores<Kv, Q>(a, a.keys[page], scores);
-    for (int q = 0; q < Q; ++q) factors[q] = tile_weights(a, q, first_slot, last_slot, scores[q]);
-    tile_values<Kv, Q>(a, a.values[page], first_slot, last_slot, scores, factors);
-  }
+  for (int page = first / kPageSlots; page * kPageSlots < last; ++page)
+    attend_page<Kv, Q>(a, query, page);
 }
 
 template <class Kv>
 inline void attend_typed(const AttendArgs& a) {
-  switch (a.queries) {
-    case 1:
-      return attend_queries<Kv, 1>(a);
-    case 2:
-      return attend_queries<Kv, 2>(a);
+  constexpr int kMany = simd::kQueries;
+  int query = 0;
+  for (; query + kMany <= a.queries; query += kMany) attend_queries<Kv, kMany>(a, query);
+  if constexpr (kMany > 4)
+    for (; query + 4 <= a.queries; query += 4) attend_queries<Kv, 4>(a, query);
+  switch (a.queries - query) {
     case 3:
-      return attend_queries<Kv, 3>(a);
-    default:
-      return attend_queries<Kv, kMaxQueries>(a);
+      return attend_queries<Kv, 3>(a, query);
+    case 2:
+      return attend_queries<Kv, 2>(a, query);
+    case 1:
+      return attend_queries<Kv, 1>(a, query);
   }
 }
 

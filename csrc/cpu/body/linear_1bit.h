@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "cpu/body/fetch.h"
 #include "cpu/body/store_rows.h"
 #include "cpu/kernel_table.h"
 
@@ -23,7 +24,6 @@ using oxibonsai::cpu::LinearArgs;
 
 constexpr int kBlockCodes = 16 * bytes::kRows;
 constexpr int kBlockBytes = 18 * bytes::kRows;
-constexpr int kAhead = 2048;
 
 // 32 weights of every row, times one token: F vectors of dot::kRows floats.
 inline void lookup_group(const bytes::Vec* index, const uint8_t* table, int32_t minus_abs,
@@ -60,8 +60,7 @@ inline void tile_tokens(const LinearArgs& a, const uint8_t* tile, int64_t r, int
       for (int i = 0; i < 4; ++i) inner[j][i] = splat(0.0f);
     for (int g = 0; g < 4; ++g) {
       const uint8_t* codes = block + g * (kBlockCodes / 4);
-#pragma GCC unroll 8
-      for (int i = 0; i < kBlockBytes / 4; i += 64) __builtin_prefetch(codes + kAhead + i);
+      fetch_ahead<kBlockBytes / 4>(codes);
       bytes::Vec index[8];
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) {

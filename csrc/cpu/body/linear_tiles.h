@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "cpu/body/fetch.h"
 #include "cpu/body/store_rows.h"
 #include "cpu/kernel_table.h"
 #include "cpu/tile_format.h"
@@ -108,16 +109,6 @@ inline void unpack(const uint8_t* block, int g, dot::Codes* w) {
     unpack_high<f.high_bits>(block + Block<kType>::kHigh + g * f.high_bits * kBytes, w);
 }
 
-// Fetches group g of the block that lies kAhead bytes on, in this tile or the next.
-constexpr int kAhead = 2048;
-template <QuantType kType>
-inline void fetch_ahead(const uint8_t* block, int g) {
-  constexpr int kGroups = format_of(kType).group / 32;
-  constexpr int kPart = Block<kType>::kBytes / kGroups;
-#pragma GCC unroll 16
-  for (int at = 0; at < kPart; at += 64) __builtin_prefetch(block + kAhead + g * kPart + at);
-}
-
 constexpr int largest_code(TileFormat f) { return (1 << (f.low_bits + f.high_bits)) - 1; }
 
 // Signed 8-bit dot products take the codes of Q8_0 without their offset.
@@ -167,6 +158,7 @@ inline void tile_tokens(const LinearArgs& a, const uint8_t* tile, int64_t r, int
   using namespace dot;
   constexpr TileFormat f = format_of(kType);
   constexpr int kGroups = f.group / 32;
+  constexpr int kPart = Block<kType>::kBytes / kGroups;
   const int64_t groups = a.cols / 32;
   const int64_t first = t * groups;
   Floats row[T];
@@ -176,7 +168,7 @@ inline void tile_tokens(const LinearArgs& a, const uint8_t* tile, int64_t r, int
     Floats inner[T], low[T];
     for (int j = 0; j < T; ++j) inner[j] = low[j] = splat(0.0f);
     for (int g = 0; g < kGroups; ++g) {
-      fetch_ahead<kType>(block, g);
+      fetch_ahead<kPart>(block + g * kPart);
       Codes w[8];
       unpack<kType>(block, g, w);
 #pragma GCC unroll 8

@@ -41,13 +41,14 @@ inline float inverse_root(float sum, int64_t n, float eps) {
   return first(div(splat(1.0f), sqrt(add(mean, splat(eps)))));
 }
 
-void rms_norm(const float* x, const float* w, int64_t n, float eps, float* y) {
+void rms_norm(const float* x, const float* w, int64_t n, float eps, int64_t first, int64_t last,
+              float* y) {
   using namespace simd;
   const Vec s = splat(inverse_root(sum_squares(x, n, 0.0f), n, eps));
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(y + i, mul(mul(load(x + i), s), load(w + i)));
-  if (i < n) {
-    const int rest = static_cast<int>(n - i);
+  int64_t i = first;
+  for (; i + kLanes <= last; i += kLanes) store(y + i, mul(mul(load(x + i), s), load(w + i)));
+  if (i < last) {
+    const int rest = static_cast<int>(last - i);
     store_n(y + i, mul(mul(load_n(x + i, rest), s), load_n(w + i, rest)), rest);
   }
 }

@@ -10,6 +10,7 @@ namespace {
 namespace simd {
 
 constexpr int kLanes = 16;
+constexpr int kQueries = 4;  // that attention takes at once: chains that the registers hold
 
 struct Vec {
   float32x4_t q[4];
