@@ -24,12 +24,13 @@ NATIVE = {
 _BELOW_ENGINE = {"errors", "config", "sources", "checkpoint", "tokenizer", "chat_template", "_core"}
 PYTHON = {
     "errors": set(),
+    "cache_folder": {"errors"},
     "config": {"errors"},
-    "sources": {"errors"},
+    "sources": {"errors", "cache_folder"},
     "checkpoint": {"errors", "config", "sources", "_core"},
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
-    "models": {"errors", "config", "checkpoint", "_core"},
+    "models": {"errors", "config", "checkpoint", "cache_folder", "_core"},
     "sampling": {"errors", "_core"},
     "engine": _BELOW_ENGINE | {"models", "sampling"},
     "hf": _BELOW_ENGINE | {"models", "sampling", "engine"},

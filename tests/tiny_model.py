@@ -82,9 +82,10 @@ def write(
     *,
     changes: dict[str, tuple[Any, str] | None] | None = None,
     tensors: dict[str, tuple[tuple[int, ...], int, bytes] | None] | None = None,
+    seed: int = 1,
 ) -> None:
     """Writes the model, with keys and tensors replaced, added or (None) left out."""
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(seed)
     keys = {**KEYS, **tokenizer_keys(), **(changes or {})}
     contents: dict[str, tuple[tuple[int, ...], int, bytes] | None] = {}
     for name, shape in _shapes().items():

@@ -44,6 +44,13 @@ py::tuple quantize(const std::string& tier, const Floats& x) {
                         py::array_t<float>(x.size() / 32, r.values.scale));
 }
 
+std::vector<std::pair<int, int>> tile_forms() {
+  std::vector<std::pair<int, int>> forms;
+  for (const cpu::LinearKernel& k : cpu::kernels().linear)
+    forms.emplace_back(k.tile_rows, static_cast<int>(k.form));
+  return forms;
+}
+
 // A linear layer on its own, for tests and benchmarks: y = x * w^T by the kernel of one tier.
 class Linear {
  public:
@@ -73,7 +80,7 @@ class Linear {
   // As a step of a program does it: pieces of rows, a run of them for each thread.
   void run() {
     cpu::LinearArgs all{};
-    const cpu::LinearKernel& kernel = weight_->bind(&all);
+    const cpu::LinearKernel& kernel = weight_->bind(table_, &all);
     all.xf = x_.data();
     if (rounded_) all.x = rounded_->values;
     all.y = y_.data();
@@ -146,6 +153,8 @@ void register_cpu(py::module_& m) {
   cpu.def("tiers", &cpu::available_tiers, "Tiers that this machine can run, lowest first.");
   cpu.def(
       "name", [] { return std::string(cpu::kernels().name); }, "The tier in use.");
+  cpu.def("tile_forms", &tile_forms,
+          "For each quant type, rows and form of the tiles of the tier in use.");
   cpu.def("quantize", &quantize, py::arg("tier"), py::arg("x"));
   py::class_<Linear>(cpu, "Linear")
       .def(py::init<const std::string&, const std::string&, const Bytes&, int64_t,

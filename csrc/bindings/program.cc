@@ -38,14 +38,23 @@ std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file,
   return std::make_shared<Weight>(name, *t->type, rows, t->dims[0], data, std::move(file));
 }
 
-void pack(const ops::Weights& weights, ThreadPool& pool,
-          const std::function<void(int64_t)>& progress) {
+ops::Packed pack(const ops::Weights& weights, ThreadPool& pool,
+                 const std::function<void(int64_t)>& progress) {
   const py::gil_scoped_release free;
-  ops::pack_weights(weights, cpu::kernels(), pool, [&](int64_t bytes) {
+  return ops::pack_weights(weights, cpu::kernels(), pool, [&](int64_t bytes) {
     if (!progress) return;
     const py::gil_scoped_acquire gil;
     progress(bytes);
   });
+}
+
+// Weights that an earlier run packed, in a file from byte `offset` on.
+void attach(const ops::Weights& weights, const std::string& path, int64_t offset) {
+  const auto file = std::make_shared<const format::MappedFile>(path);
+  const auto size = static_cast<int64_t>(file->size());
+  if (offset < 0 || offset > size || offset % 64 != 0)
+    throw RequestError(path + " is no file of packed weights");
+  ops::attach_weights(weights, cpu::kernels(), {file->data() + offset, size - offset, file});
 }
 
 py::dict inspect_weight(const Weight& w) {
@@ -134,6 +143,16 @@ void register_weight(py::module_& m) {
           "quant_type", [](const Weight& w) { return std::string(quant::traits(w.type()).name); })
       .def("inspect", &inspect_weight,
            "What a look at every block finds: blocks, not_finite, codes_of_three.");
+  py::class_<ops::Packed>(m, "Packed", py::buffer_protocol())
+      .def_property_readonly("nbytes", [](const ops::Packed& p) { return p.bytes; })
+      .def_buffer([](ops::Packed& p) {
+        return py::buffer_info(p.data, static_cast<py::ssize_t>(p.bytes));
+      });
+  m.def(
+      "packed_size",
+      [](const ops::Weights& weights) { return ops::packed_size(weights, cpu::kernels()); },
+      py::arg("weights"), "Bytes that pack_weights() will take.");
+  m.def("attach_weights", &attach, py::arg("weights"), py::arg("path"), py::arg("offset"));
   m.def("pack_weights", &pack, py::arg("weights"), py::arg("pool"), py::arg("progress") = nullptr,
         "Packs what is not packed yet; progress(bytes) after each weight, an exception stops.");
 }
@@ -180,13 +199,21 @@ void register_program(py::module_& m) {
            py::arg("outputs"));
   py::class_<Program, std::shared_ptr<Program>>(m, "Program")
       .def(py::init([](std::vector<Op> ops, const std::vector<std::pair<int64_t, bool>>& slots,
-                       std::shared_ptr<ThreadPool> pool) {
+                       std::shared_ptr<ThreadPool> pool, const std::string& tier) {
              std::vector<Slot> all;
              for (const auto& [width, quantized] : slots) all.push_back({width, quantized});
-             return std::make_shared<Program>(std::move(ops), std::move(all), std::move(pool));
+             return std::make_shared<Program>(std::move(ops), std::move(all), std::move(pool),
+                                              tier.empty() ? cpu::kernels() : cpu::table(tier));
            }),
-           py::arg("ops"), py::arg("slots"), py::arg("pool"))
+           py::arg("ops"), py::arg("slots"), py::arg("pool"), py::arg("tier") = "")
       .def_property_readonly("result_width", &Program::result_width)
+      .def(
+          "compare_kernels",
+          [](const Program& p, const std::string& tier) {
+            const py::gil_scoped_release free;
+            return p.compare_kernels_with(cpu::table(tier));
+          },
+          py::arg("tier"), "What kernels give other bytes than those of a tier; [] if none do.")
       .def("run", &run, py::arg("batch"), py::arg("pages"),
            "float32 [outputs, result_width]; the GIL is free while it runs.");
 }

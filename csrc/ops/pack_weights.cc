@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 
+#include "base/check.h"
 #include "base/huge_buffer.h"
 
 namespace oxibonsai::ops {
@@ -13,12 +15,15 @@ constexpr int64_t kPieceBytes = 1 << 20;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Weights that want packing, each once.
-Weights unpacked(const Weights& weights) {
+// Weights that no tier uses yet, each once. Those whose stored form serves are only checked.
+Weights unpacked(const Weights& weights, const cpu::KernelTable& table) {
   Weights result;
   std::set<const Weight*> seen;
-  for (const auto& w : weights)
+  for (const auto& w : weights) {
+    if (w->packed() && !w->ready_for(table))
+      throw RequestError(w->name() + " is packed for another tier than " + table.name);
     if (!w->packed() && seen.insert(w.get()).second) result.push_back(w);
+  }
   return result;
 }
 
@@ -31,13 +36,26 @@ void pack_one(const Weight& w, const cpu::KernelTable& table, ThreadPool& pool, 
                 [&](int64_t first, int64_t last) { w.write_tiles(table, first, last, tiles); });
 }
 
+void use_tiles(const Weights& todo, const cpu::KernelTable& table, const Packed& packed) {
+  int64_t at = 0;
+  for (const auto& w : todo) {
+    w->use_tiles(table, packed.data + at, packed.keeper);
+    at += aligned(w->tiles_bytes(table));
+  }
+}
+
 }  // namespace
 
-void pack_weights(const Weights& weights, const cpu::KernelTable& table, ThreadPool& pool,
-                  const std::function<void(int64_t)>& progress) {
-  const Weights todo = unpacked(weights);
+int64_t packed_size(const Weights& weights, const cpu::KernelTable& table) {
   int64_t total = 0;
-  for (const auto& w : todo) total += aligned(w->tiles_bytes(table));
+  for (const auto& w : unpacked(weights, table)) total += aligned(w->tiles_bytes(table));
+  return total;
+}
+
+Packed pack_weights(const Weights& weights, const cpu::KernelTable& table, ThreadPool& pool,
+                    const std::function<void(int64_t)>& progress) {
+  const Weights todo = unpacked(weights, table);
+  const int64_t total = packed_size(weights, table);
   const auto memory = std::make_shared<HugeBuffer>(static_cast<size_t>(total));
   int64_t at = 0;
   for (const auto& w : todo) {
@@ -45,11 +63,17 @@ void pack_weights(const Weights& weights, const cpu::KernelTable& table, ThreadP
     at += aligned(w->tiles_bytes(table));
     progress(at);
   }
-  at = 0;
-  for (const auto& w : todo) {
-    w->use_tiles(table, memory->data() + at, memory);
-    at += aligned(w->tiles_bytes(table));
-  }
+  const Packed packed{memory->data(), total, memory};
+  use_tiles(todo, table, packed);
+  return packed;
+}
+
+void attach_weights(const Weights& weights, const cpu::KernelTable& table, const Packed& packed) {
+  const int64_t wanted = packed_size(weights, table);
+  if (packed.bytes != wanted)
+    throw RequestError("packed weights have " + std::to_string(packed.bytes) + " bytes, not " +
+                       std::to_string(wanted));
+  use_tiles(unpacked(weights, table), table, packed);
 }
 
 }  // namespace oxibonsai::ops

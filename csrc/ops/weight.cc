@@ -28,10 +28,10 @@ Weight::Weight(std::string name, quant::QuantType type, int64_t rows, int64_t co
 }
 
 void Weight::check_finite(int64_t first, int64_t last) const {
-  const quant::BlockReport report =
-      quant::inspect(type_, data_ + first * row_bytes_, (last - first) * cols_);
-  if (report.not_finite == 0) return;
-  const int64_t weight = report.first_bad_block * quant::traits(type_).group;
+  const int64_t block =
+      quant::find_not_finite(type_, data_ + first * row_bytes_, (last - first) * cols_);
+  if (block < 0) return;
+  const int64_t weight = block * quant::traits(type_).group;
   throw FormatError("tensor " + name_ + " has a scale or value that is not finite (row " +
                     std::to_string(first + weight / cols_) + ", column " +
                     std::to_string(weight % cols_) +
@@ -70,25 +70,33 @@ void Weight::write_tiles(const cpu::KernelTable& table, int64_t first, int64_t l
 
 void Weight::use_tiles(const cpu::KernelTable& table, const uint8_t* tiles,
                        std::shared_ptr<const void> keeper) {
-  kernel_ = table.linear[static_cast<int>(type_)];
+  packed_for_ = &table;
   tiles_ = tiles;
   keeper_ = std::move(keeper);
-  packed_bytes_ = tiles_bytes(table);
-  if (kernel_.tile_rows != 0)
-    tile_bytes_ =
-        cpu::tile_bytes(cpu::kTileFormats[static_cast<int>(type_)], kernel_.tile_rows, cols_);
+}
+
+bool Weight::ready_for(const cpu::KernelTable& table) const {
+  return packed_for_ == &table || table.linear[static_cast<int>(type_)].tile_rows == 0;
+}
+
+int64_t Weight::packed_bytes() const {
+  return packed_for_ == nullptr ? 0 : tiles_bytes(*packed_for_);
 }
 
 void Weight::decode_row(int64_t r, float* out) const {
   quant::traits(type_).decode(data_ + r * row_bytes_, out, cols_);
 }
 
-const cpu::LinearKernel& Weight::bind(cpu::LinearArgs* args) const {
-  args->weight = kernel_.tile_rows == 0 ? data_ : tiles_;
+const cpu::LinearKernel& Weight::bind(const cpu::KernelTable& table, cpu::LinearArgs* args) const {
+  const cpu::LinearKernel& kernel = table.linear[static_cast<int>(type_)];
+  args->weight = kernel.tile_rows == 0 ? data_ : tiles_;
   args->row_bytes = row_bytes_;
-  args->tile_bytes = tile_bytes_;
+  args->tile_bytes =
+      kernel.tile_rows == 0
+          ? 0
+          : cpu::tile_bytes(cpu::kTileFormats[static_cast<int>(type_)], kernel.tile_rows, cols_);
   args->cols = cols_;
-  return kernel_;
+  return kernel;
 }
 
 }  // namespace oxibonsai::ops

@@ -33,13 +33,15 @@ class Weight {
                    uint8_t* tiles) const;
   // The rows in one tile, or in one piece of work where the stored form is used.
   static int64_t rows_in_piece(const cpu::LinearKernel& kernel);
-  // From now on linear layers run on these tiles (null: on the stored form), which `keeper` owns.
+  // From now on linear layers of this tier run on these tiles (null: on the stored form), which
+  // `keeper` owns.
   void use_tiles(const cpu::KernelTable& table, const uint8_t* tiles,
                  std::shared_ptr<const void> keeper);
+  // Whether a tier's kernel can run: it reads the stored form, or it was packed for.
+  bool ready_for(const cpu::KernelTable& table) const;
 
-  bool packed() const { return kernel_.run != nullptr; }
-  int64_t packed_bytes() const { return packed_bytes_; }
-  bool wants_tables() const { return kernel_.form != cpu::TileForm::kQuads; }
+  bool packed() const { return packed_for_ != nullptr; }
+  int64_t packed_bytes() const;
 
   // A look at every block.
   quant::BlockReport inspect() const { return quant::inspect(type_, data_, rows_ * cols_); }
@@ -47,8 +49,8 @@ class Weight {
   // Row r as float32: cols values.
   void decode_row(int64_t r, float* out) const;
 
-  // Fills in what a kernel needs to know of the weight and returns the kernel.
-  const cpu::LinearKernel& bind(cpu::LinearArgs* args) const;
+  // Fills in what a tier's kernel needs to know of the weight and returns the kernel.
+  const cpu::LinearKernel& bind(const cpu::KernelTable& table, cpu::LinearArgs* args) const;
 
  private:
   void check_finite(int64_t first, int64_t last) const;
@@ -58,11 +60,9 @@ class Weight {
   const int64_t rows_, cols_, row_bytes_;
   const uint8_t* const data_;
   const std::shared_ptr<const DataOwner> owner_;
-  cpu::LinearKernel kernel_{};
+  const cpu::KernelTable* packed_for_ = nullptr;
   const uint8_t* tiles_ = nullptr;
   std::shared_ptr<const void> keeper_;
-  int64_t tile_bytes_ = 0;
-  int64_t packed_bytes_ = 0;
 };
 
 }  // namespace oxibonsai::ops

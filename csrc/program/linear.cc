@@ -32,7 +32,7 @@ void linear(const Step& s, const Op& op, int64_t rows, int, int64_t item) {
   for (; piece >= pieces_of(*op.weights[i]); ++i) piece -= pieces_of(*op.weights[i]);
   const ops::Weight& w = *op.weights[i];
   cpu::LinearArgs a{};
-  const cpu::LinearKernel& kernel = w.bind(&a);
+  const cpu::LinearKernel& kernel = w.bind(*s.kernels, &a);
   a.first = piece * kItemRows;
   a.last = std::min(w.rows(), a.first + kItemRows);
   if (quant::is_integer(w.type())) {

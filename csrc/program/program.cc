@@ -5,27 +5,33 @@
 
 #include "base/check.h"
 #include "base/work_shares.h"
-#include "cpu/dispatch.h"
 #include "ops/pack_weights.h"
 #include "program/check_ops.h"
+#include "program/parity.h"
 #include "program/step.h"
 
 namespace oxibonsai::program {
 
-Program::Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<ThreadPool> pool)
-    : ops_(std::move(ops)), slots_(std::move(slots)), pool_(std::move(pool)) {
+Program::Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<ThreadPool> pool,
+                 const cpu::KernelTable& table)
+    : table_(table), ops_(std::move(ops)), slots_(std::move(slots)), pool_(std::move(pool)) {
   check_ops(ops_, slots_);
   result_ = ops_.back().out[0];
   vocabulary_ = ops_.front().weights[0]->rows();
   memory_.resize(slots_.size());
-  std::vector<std::shared_ptr<ops::Weight>> matrices;
-  for (const Op& op : ops_)
-    if (op.kind == OpKind::kLinear)
-      matrices.insert(matrices.end(), op.weights.begin(), op.weights.end());
-  ops::pack_weights(matrices, cpu::kernels(), *pool_, [](int64_t) {});
-  for (const Op& op : ops_)
-    if (op.kind == OpKind::kLinear)
-      for (const auto& w : op.weights) slots_[op.in[0]].tables |= w->wants_tables();
+  ops::Weights matrices;
+  for (const Op& op : ops_) {
+    if (op.kind != OpKind::kLinear) continue;
+    matrices.insert(matrices.end(), op.weights.begin(), op.weights.end());
+    for (const auto& w : op.weights)
+      slots_[op.in[0]].tables |=
+          table_.linear[static_cast<int>(w->type())].form != cpu::TileForm::kQuads;
+  }
+  ops::pack_weights(matrices, table_, *pool_, [](int64_t) {});
+}
+
+std::vector<std::string> Program::compare_kernels_with(const cpu::KernelTable& definition) const {
+  return compare_kernels(ops_, slots_, table_, definition);
 }
 
 void Program::check_batch(const Batch& b, const KvPages& pages) const {
@@ -55,7 +61,7 @@ void Program::run(const Batch& batch, KvPages& pages, float* result) {
   const std::lock_guard<std::mutex> one_at_a_time(mutex_);
   check_batch(batch, pages);
   check_cache(ops_, pages);
-  Step step{&cpu::kernels(), &batch, &pages, &slots_, {}, batch.rows(), pool_->size()};
+  Step step{&table_, &batch, &pages, &slots_, {}, batch.rows(), pool_->size()};
   for (size_t i = 0; i < slots_.size(); ++i) {
     const auto bytes = static_cast<size_t>(slot_bytes(slots_[i], batch.rows()));
     if (memory_[i].size() < bytes) memory_[i] = AlignedBuffer(bytes);

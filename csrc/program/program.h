@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/aligned.h"
@@ -17,11 +18,16 @@ namespace oxibonsai::program {
 // One step at a time; slots are kept and grow to the largest step.
 class Program {
  public:
-  // The last operation's output is the result. RequestError where shapes don't fit.
-  Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<ThreadPool> pool);
+  // The last operation's output is the result. Weights that the tier can't read are packed.
+  // RequestError where shapes don't fit.
+  Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<ThreadPool> pool,
+          const cpu::KernelTable& table);
 
   int64_t result_width() const { return slots_[result_].width; }
   int64_t vocabulary() const { return vocabulary_; }
+
+  // What compare_kernels() (program/parity.h) finds between this program's tier and another.
+  std::vector<std::string> compare_kernels_with(const cpu::KernelTable& definition) const;
 
   // Runs the batch; result is [batch.outputs, result_width()].
   void run(const Batch& batch, KvPages& pages, float* result);
@@ -29,6 +35,7 @@ class Program {
  private:
   void check_batch(const Batch& batch, const KvPages& pages) const;
 
+  const cpu::KernelTable& table_;
   const std::vector<Op> ops_;
   std::vector<Slot> slots_;
   const std::shared_ptr<ThreadPool> pool_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "quant/split.h"
 
@@ -15,36 +16,43 @@ bool has_two_bit_codes(QuantType type) {
          type == QuantType::kTQ2_0_g128 || type == QuantType::kTQ2_0;
 }
 
-void count_block(bool finite, BlockReport* report) {
-  if (!finite) {
-    ++report->not_finite;
-    if (report->first_bad_block < 0) report->first_bad_block = report->blocks;
+bool is_finite_block(const QuantTraits& t, const uint8_t* block) {
+  if (t.half_at[0] < 0) {
+    float v;
+    t.decode(block, &v, 1);
+    return std::isfinite(v);
   }
-  ++report->blocks;
-}
-
-BlockReport inspect_floats(const QuantTraits& t, const uint8_t* values, int64_t weights) {
-  BlockReport report;
-  float v;
-  for (int64_t i = 0; i < weights; ++i) {
-    t.decode(values + i * t.bytes, &v, 1);
-    count_block(std::isfinite(v), &report);
+  for (const int16_t at : t.half_at) {
+    uint16_t half;
+    if (at < 0) continue;
+    std::memcpy(&half, block + at, sizeof half);
+    if (!is_finite_half(half)) return false;
   }
-  return report;
+  return true;
 }
 
 }  // namespace
 
+int64_t find_not_finite(QuantType type, const uint8_t* blocks, int64_t weights) {
+  const QuantTraits& t = traits(type);
+  for (int64_t i = 0; i < weights / t.group; ++i)
+    if (!is_finite_block(t, blocks + i * t.bytes)) return i;
+  return -1;
+}
+
 BlockReport inspect(QuantType type, const uint8_t* blocks, int64_t weights) {
   const QuantTraits& t = traits(type);
-  if (!is_integer(type)) return inspect_floats(t, blocks, weights);
+  const bool two_bits = has_two_bit_codes(type);
   BlockReport report;
   BlockParts parts;
-  const bool two_bits = has_two_bit_codes(type);
-  for (int64_t i = 0; i < weights; i += t.group, blocks += t.bytes) {
+  for (int64_t i = 0; i < weights; i += t.group, blocks += t.bytes, ++report.blocks) {
+    if (!is_finite_block(t, blocks)) {
+      if (report.first_bad_block < 0) report.first_bad_block = report.blocks;
+      ++report.not_finite;
+    }
+    if (!two_bits) continue;
     split_block(type, blocks, &parts);
-    count_block(is_finite_half(parts.d) && is_finite_half(parts.m), &report);
-    if (two_bits) report.codes_of_three += std::count(parts.code, parts.code + t.group, 3);
+    report.codes_of_three += std::count(parts.code, parts.code + t.group, 3);
   }
   return report;
 }

@@ -14,6 +14,10 @@ struct BlockReport {
   int64_t codes_of_three = 0;  // of 2-bit and ternary types: 0 in a ternary model
 };
 
+// The first block with a scale, minimum or value that is inf or NaN, or -1: inspect() without the
+// codes.
+int64_t find_not_finite(QuantType type, const uint8_t* blocks, int64_t weights);
+
 BlockReport inspect(QuantType type, const uint8_t* blocks, int64_t weights);
 
 }  // namespace oxibonsai::quant

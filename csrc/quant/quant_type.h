@@ -36,6 +36,9 @@ struct QuantTraits {
   int32_t gguf_id;   // tensor type id that a writer stores
   int32_t group;     // weights in a block
   int32_t bytes;     // bytes in a block
+  // Offsets in a block of its binary16 fields (scale, minimum); -1: none, or floats of another
+  // kind.
+  int16_t half_at[2];
   // Decodes `count` weights (a multiple of `group`) to float32, exactly as the format defines them.
   void (*decode)(const uint8_t* blocks, float* out, int64_t count);
 };

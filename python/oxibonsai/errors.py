@@ -23,5 +23,9 @@ class CapacityError(OxiBonsaiError):
     """Not enough room: KV pages, memory, a full queue."""
 
 
+class ParityError(OxiBonsaiError):
+    """This machine's kernels give other bytes than the definition."""
+
+
 class SourceError(OxiBonsaiError):
     """A model that can't be found or fetched."""

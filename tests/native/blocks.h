@@ -20,23 +20,10 @@ inline void put_half(uint8_t* at, float value) {
 
 // Byte offsets of the binary16 fields of a block.
 inline std::vector<int> half_fields(oxibonsai::quant::QuantType type) {
-  using oxibonsai::quant::QuantType;
-  const int last = oxibonsai::quant::traits(type).bytes - 2;
-  switch (type) {
-    case QuantType::kQ4_1:
-    case QuantType::kQ5_1:
-    case QuantType::kQ4_K:
-    case QuantType::kQ5_K:
-      return {0, 2};
-    case QuantType::kQ6_K:
-    case QuantType::kPTQ1_0:
-    case QuantType::kTQ2_0_g128:
-    case QuantType::kTQ1_0:
-    case QuantType::kTQ2_0:
-      return {last};
-    default:
-      return {0};
-  }
+  std::vector<int> fields;
+  for (const int at : oxibonsai::quant::traits(type).half_at)
+    if (at >= 0) fields.push_back(at);
+  return fields;
 }
 
 inline std::vector<uint8_t> random_rows(std::mt19937& random, oxibonsai::quant::QuantType type,

@@ -33,7 +33,7 @@ std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Input
       std::make_shared<ops::Weight>("w", c.type, c.rows, c.cols, in.weight.data(), nullptr);
   ops::pack_weights({weight}, table, pool, [](int64_t) {});
   cpu::LinearArgs a{};
-  const cpu::LinearKernel& kernel = weight->bind(&a);
+  const cpu::LinearKernel& kernel = weight->bind(table, &a);
   AlignedBuffer rounded;
   if (quant::is_integer(c.type)) {
     const bool tables = kernel.form != cpu::TileForm::kQuads;

@@ -165,7 +165,8 @@ std::unique_ptr<Program> make_program(QuantType type, int threads) {
   add(make(OpKind::kSelect, {h}, {kOut}));
   norm(kOut);
   linear({x}, {kLogits}, {weight(kVocabulary, kHidden)});
-  return std::make_unique<Program>(std::move(ops), slots(), std::make_shared<ThreadPool>(threads));
+  return std::make_unique<Program>(std::move(ops), slots(), std::make_shared<ThreadPool>(threads),
+                                   cpu::kernels());
 }
 
 // Logits of all rows, the prompt run in pieces of `chunk`, beside a second sequence if asked.

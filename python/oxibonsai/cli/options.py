@@ -63,6 +63,19 @@ def engine_options(command: Command) -> Command:
                 type=click.Choice(["f32", "f16"]),
                 help="Type of cached keys and values. Default: f32 where they are small.",
             ),
+            click.option(
+                "--parity",
+                type=click.Choice(["quick", "full", "off"]),
+                default="quick",
+                show_default=True,
+                help="What to compare with the definition first: every kind of kernel on slices of "
+                "the weights, a greedy decode too (slow), or nothing.",
+            ),
+            click.option(
+                "--packed-cache/--no-packed-cache",
+                default=False,
+                help="Keep packed weights on disk, so that the next start is nearly instant.",
+            ),
         ],
         command,
     )
@@ -113,10 +126,20 @@ def split_sampling(options: dict[str, Any]) -> SamplingParams:
 
 
 def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
-    """Loads with a note on stderr while it takes, where that is a terminal."""
+    """Loads with a progress bar on stderr, where that is a terminal."""
     from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     from oxibonsai.engine import load
 
-    with Console(stderr=True).status(f"Loading {model or 'the default model'}"):
-        return load(model, quant_type=quant_type, **options)
+    console = Console(stderr=True)
+    columns = (TextColumn("Packing the weights"), BarColumn(), DownloadColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None, visible=False)
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
+
+        return load(model, quant_type=quant_type, progress=progress, **options)

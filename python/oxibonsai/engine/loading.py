@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import get_args
 
 from oxibonsai import _core
 from oxibonsai.chat_template import ChatTemplate
@@ -11,7 +12,7 @@ from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type
 from oxibonsai.engine.threads import default_threads
 from oxibonsai.errors import FormatError, RequestError
-from oxibonsai.models import load_model
+from oxibonsai.models import PackedCache, Parity, Progress, check_parity, load_model
 from oxibonsai.sources import resolve
 from oxibonsai.tokenizer import Tokenizer
 
@@ -24,6 +25,9 @@ def load(
     kv_type: str | None = None,
     quant_type: str = "",
     parallel: int = 4,
+    parity: Parity = "quick",
+    packed_cache: bool = False,
+    progress: Progress | None = None,
 ) -> Engine:
     """Loads a model and makes an engine.
 
@@ -35,8 +39,13 @@ def load(
         kv_type: ``"f32"`` or ``"f16"``; None: f32 for models with a small cache, else f16.
         quant_type: Layout of tensors of type id 42, where the file leaves it open.
         parallel: Sequences that fit in the cache at full length.
+        parity: What to compare with the definition first: ``"quick"`` every kind of kernel on
+            slices of the weights, ``"full"`` a greedy decode too, ``"off"`` nothing.
+        packed_cache: Keep the packed weights on disk, and use them at the next start.
+        progress: Told the bytes of weights that are packed, and how many there are.
 
     Raises:
+        ParityError: The machine's kernels give other bytes than the definition.
         SourceError: No such model.
         FormatError: The file is damaged.
         UnsupportedError: The file asks for what this version does not implement.
@@ -45,7 +54,14 @@ def load(
     checkpoint = Checkpoint(resolve(source), quant_type)
     if not checkpoint.has_weights:
         raise FormatError(f"{checkpoint.path} holds a vocabulary but no weights")
-    model = load_model(checkpoint, _core.ThreadPool(threads or default_threads()))
+    if parity not in get_args(Parity):
+        raise RequestError(f"parity is {parity!r}; it is one of {', '.join(get_args(Parity))}")
+    model = load_model(
+        checkpoint,
+        _core.ThreadPool(threads or default_threads()),
+        progress,
+        PackedCache() if packed_cache else None,
+    )
     limit = model.config.max_position_embeddings
     size = default_ctx_size(model.config) if ctx_size is None else ctx_size
     if not 1 <= size <= limit:
@@ -54,12 +70,14 @@ def load(
     if checkpoint.has_tokenizer:
         tokenizer = Tokenizer.from_gguf(checkpoint.file)
         template = load_chat_template(checkpoint, tokenizer)
+    kv_type = kv_type or default_kv_type(model.config)
+    check_parity(model, parity, kv_type)
     return Engine(
         model,
         tokenizer,
         template,
         ctx_size=size,
-        kv_type=kv_type or default_kv_type(model.config),
+        kv_type=kv_type,
         parallel=parallel,
     )
 

@@ -7,14 +7,32 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.models.base import Model, ModelPage, Weights
 from oxibonsai.models.gemma3 import gemma3
 from oxibonsai.models.llama import llama
+from oxibonsai.models.packed_cache import PackedCache
+from oxibonsai.models.packing import Progress
+from oxibonsai.models.parity import Parity, check_parity
 from oxibonsai.models.qwen3 import qwen3
 
 PAGES: dict[str, ModelPage] = {"llama": llama, "qwen2": llama, "qwen3": qwen3, "gemma3": gemma3}
 
-__all__ = ["PAGES", "Model", "Weights", "load_model"]
+__all__ = [
+    "PAGES",
+    "Model",
+    "PackedCache",
+    "Parity",
+    "Progress",
+    "Weights",
+    "check_parity",
+    "load_model",
+]
 
 
-def load_model(checkpoint: Checkpoint, pool: _core.ThreadPool) -> Model:
+def load_model(
+    checkpoint: Checkpoint,
+    pool: _core.ThreadPool,
+    progress: Progress | None = None,
+    cache: PackedCache | None = None,
+) -> Model:
     """Builds the program of a checkpoint's architecture and packs its weights."""
     config = checkpoint.config()
-    return Model(config, Weights(checkpoint), PAGES[config.architecture], pool)
+    page = PAGES[config.architecture]
+    return Model(config, Weights(checkpoint), page, pool, progress, cache)

@@ -12,6 +12,8 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.config import ModelConfig
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.models.builder import Builder
+from oxibonsai.models.packed_cache import PackedCache
+from oxibonsai.models.packing import Progress, pack
 from oxibonsai.models.plan import Value, Vector
 
 ModelPage = Callable[[Builder, ModelConfig, "Weights"], Value]
@@ -89,10 +91,18 @@ class Model:
         weights: Its tensors.
         page: The architecture's forward pass.
         pool: Threads that run it.
+        progress: Told how far packing the weights has come.
+        cache: Where packed weights are kept on disk; None: nowhere.
     """
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, page: ModelPage, pool: _core.ThreadPool
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        page: ModelPage,
+        pool: _core.ThreadPool,
+        progress: Progress | None = None,
+        cache: PackedCache | None = None,
     ) -> None:
         self.config = config
         self.weights = weights
@@ -107,13 +117,14 @@ class Model:
         if config.final_logit_softcapping > 0.0:
             logits = builder.softcap(logits, config.final_logit_softcapping)
         weights.refuse_unused()
-        self.program = builder.finish(pool)
+        self.recording = builder.finish()
+        pack(self.recording.matrices, weights.checkpoint.path, pool, progress, cache)
+        self.program = self.recording.program(pool)
 
     @property
     def bytes_per_token(self) -> int:
         """Bytes of weights that decoding one token reads: all packed matrices and one table row."""
-        matrices = self.weights.matrices
-        return sum(w.packed_nbytes or w.nbytes for w in matrices if w.packed)
+        return sum(w.packed_nbytes or w.nbytes for w in self.recording.matrices)
 
     def new_pages(self, kv_type: str, pages: int) -> _core.KvPages:
         """A paged KV cache that fits this model; memory is taken as pages are written."""

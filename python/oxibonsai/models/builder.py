@@ -5,6 +5,7 @@ A model page calls the builder's operations once; no Python runs between two ope
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,19 @@ import numpy as np
 from oxibonsai import _core
 from oxibonsai.config import RopeConfig
 from oxibonsai.models.plan import Recorded, Value, Vector, fuse_rounding, plan_slots
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A forward pass, ready to run."""
+
+    ops: list[_core.Op]
+    slots: list[tuple[int, bool]]
+    matrices: list[_core.Weight]  # of all linear layers, each once
+
+    def program(self, pool: _core.ThreadPool, tier: str = "") -> _core.Program:
+        """Checks every shape and hands the pass to the executor, for the best tier or a named one."""
+        return _core.Program(self.ops, self.slots, pool, tier)
 
 
 class Builder:
@@ -182,8 +196,8 @@ class Builder:
             self._rounded[x] = rounded
         return self._rounded[x]
 
-    def finish(self, pool: _core.ThreadPool) -> _core.Program:
-        """Fuses, plans the buffers and checks every shape; the last operation is the result."""
+    def finish(self) -> Recording:
+        """Fuses and plans the buffers; the last operation is the result."""
         ops = fuse_rounding(self._ops)
         slots, slot_of = plan_slots(ops)
         flat = [
@@ -197,4 +211,5 @@ class Builder:
             )
             for op in ops
         ]
-        return _core.Program(flat, slots, pool)
+        linear = [op for op in ops if op.kind == _core.OpKind.linear]
+        return Recording(flat, slots, list(dict.fromkeys(w for op in linear for w in op.weights)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 
+from oxibonsai.cache_folder import cache_folder
 from oxibonsai.errors import SourceError
 from oxibonsai.sources.choice import choose
 from oxibonsai.sources.wheel import Chooser, extract, kept
@@ -21,18 +21,6 @@ _PACKAGE = re.compile(
     r"(?::(?P<choice>.+))?"
 )
 _STDERR = 2
-
-
-def cache_folder() -> Path:
-    """``OXIBONSAI_CACHE``, else ``oxibonsai`` in the user's cache folder."""
-    if chosen := os.environ.get("OXIBONSAI_CACHE"):
-        return Path(chosen)
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "oxibonsai"
-    try:
-        return Path.home() / ".cache" / "oxibonsai"
-    except RuntimeError as e:
-        raise SourceError("there is no home folder to keep models in; set OXIBONSAI_CACHE") from e
 
 
 def resolve_package(text: str, *, progress: bool | None = None) -> Path:

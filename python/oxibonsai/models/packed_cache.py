@@ -1,0 +1,149 @@
+"""Packed weights kept on disk, so that a second start maps them instead of packing again.
+
+A file is one page of JSON, which says what it holds, then the packed weights as they lie in memory.
+Its name is the hash of everything that they depend on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from oxibonsai import _core
+from oxibonsai.cache_folder import cache_folder
+from oxibonsai.errors import RequestError
+
+_HEADER_BYTES = 4096
+_MAGIC = "oxibonsai packed weights 1"
+_SUFFIX = ".packed"
+_SAMPLES, _SAMPLE_BYTES = 256, 4096
+_DEFAULT_GB = 20.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model's packed weights."""
+
+    path: Path
+    model: str  # name of the file that they were packed from
+    tier: str
+    bytes: int
+    last_used: float  # seconds since the epoch
+
+
+class PackedCache:
+    """A folder of packed weights, bounded in size: the least recently used go first.
+
+    Args:
+        folder: None: ``packed`` in :func:`oxibonsai.cache_folder.cache_folder`.
+        limit_bytes: None: ``OXIBONSAI_PACKED_CACHE_GB`` (20) in bytes.
+    """
+
+    def __init__(self, folder: Path | None = None, limit_bytes: int | None = None) -> None:
+        self.folder = cache_folder() / "packed" if folder is None else folder
+        self.limit_bytes = _limit_from_environment() if limit_bytes is None else limit_bytes
+
+    def key(self, model: Path, matrices: list[_core.Weight]) -> str:
+        """What the packed form depends on: the model's bytes, its matrices, the kernels' layouts.
+
+        Of the model's bytes, size, time of change and samples from end to end are hashed.
+        """
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(json.dumps([_MAGIC, _core.cpu.name(), _core.cpu.tile_forms()]).encode())
+        for w in matrices:
+            digest.update(f"{w.name} {w.quant_type} {w.rows} {w.cols};".encode())
+        with model.open("rb") as file:
+            status = os.fstat(file.fileno())
+            digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+            for i in range(_SAMPLES):
+                file.seek(status.st_size * i // _SAMPLES)
+                digest.update(file.read(_SAMPLE_BYTES))
+        return digest.hexdigest()
+
+    def attach(self, key: str, matrices: list[_core.Weight]) -> bool:
+        """Lets the matrices use what is kept under a key; False where there is nothing whole."""
+        path = self._path(key)
+        header = _read_header(path)
+        size = _core.packed_size(matrices)
+        if header is None or path.stat().st_size != _HEADER_BYTES + size:
+            return False
+        _core.attach_weights(matrices, str(path), _HEADER_BYTES)
+        os.utime(path)
+        return True
+
+    def store(self, key: str, model: Path, packed: _core.Packed) -> None:
+        """Keeps packed weights under a key: all of them, or nothing.
+
+        Raises:
+            OSError: The folder can't be written, or the disk is full.
+        """
+        if _HEADER_BYTES + packed.nbytes > self.limit_bytes:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        header = {"magic": _MAGIC, "model": model.name, "tier": _core.cpu.name()}
+        with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".part", delete=False) as out:
+            part = Path(out.name)
+            try:
+                out.write(json.dumps(header).encode().ljust(_HEADER_BYTES))
+                out.write(memoryview(packed))
+                out.close()
+                part.replace(self._path(key))
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+        self._evict()
+
+    def entries(self) -> list[Entry]:
+        """What is kept, the most recently used first."""
+        found = []
+        for path in self.folder.glob(f"*{_SUFFIX}"):
+            header = _read_header(path)
+            if header is not None:
+                status = path.stat()
+                found.append(
+                    Entry(path, header["model"], header["tier"], status.st_size, status.st_mtime)
+                )
+        return sorted(found, key=lambda e: e.last_used, reverse=True)
+
+    def clear(self) -> int:
+        """Removes everything, what a killed process left behind too; returns the bytes freed."""
+        freed = 0
+        for path in [*self.folder.glob(f"*{_SUFFIX}"), *self.folder.glob("*.part")]:
+            freed += path.stat().st_size
+            path.unlink()
+        return freed
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def _evict(self) -> None:
+        kept = 0
+        for entry in self.entries():
+            kept += entry.bytes
+            if kept > self.limit_bytes:
+                entry.path.unlink(missing_ok=True)
+
+
+def _limit_from_environment() -> int:
+    text = os.environ.get("OXIBONSAI_PACKED_CACHE_GB", "")
+    try:
+        size = float(text or _DEFAULT_GB)
+    except ValueError:
+        size = -1.0
+    if not 0.0 <= size < 1e6:
+        raise RequestError(f"OXIBONSAI_PACKED_CACHE_GB is {text!r}; it must be a number of GB")
+    return int(size * 1e9)
+
+
+def _read_header(path: Path) -> dict[str, str] | None:
+    """The header of a file of packed weights; None where it is none."""
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.read(_HEADER_BYTES))
+    except (OSError, ValueError):
+        return None
+    return header if isinstance(header, dict) and header.get("magic") == _MAGIC else None

@@ -1,0 +1,46 @@
+"""Brings a model's matrices into the layout that the tier's kernels want."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from oxibonsai import _core
+from oxibonsai.models.packed_cache import PackedCache
+
+# Called with the bytes that are done and the bytes in all.
+Progress = Callable[[int, int], None]
+
+
+def pack(
+    matrices: list[_core.Weight],
+    model: Path,
+    pool: _core.ThreadPool,
+    progress: Progress | None = None,
+    cache: PackedCache | None = None,
+) -> None:
+    """Packs matrices on all threads, or maps what an earlier run kept.
+
+    Args:
+        matrices: All that linear layers use.
+        model: The file that holds them.
+        pool: Threads that pack.
+        progress: Told after each matrix.
+        cache: Where packed weights are kept; None: nowhere.
+
+    Raises:
+        FormatError: A scale is not finite.
+    """
+    key = cache.key(model, matrices) if cache is not None else ""
+    if cache is not None and cache.attach(key, matrices):
+        return
+    total = _core.packed_size(matrices)
+    report = None if progress is None else lambda done: progress(done, total)
+    packed = _core.pack_weights(matrices, pool, report)
+    if cache is None:
+        return
+    try:
+        cache.store(key, model, packed)
+    except OSError as e:
+        warnings.warn(f"cannot keep packed weights in {cache.folder}: {e}", stacklevel=2)
