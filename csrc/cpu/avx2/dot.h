@@ -13,6 +13,7 @@ namespace dot {
 
 constexpr int kRows = 8;
 constexpr int kMaxTokens = 4;  // the 8 quads spill from 16 registers, and still pay for themselves
+constexpr int kQuadsAtOnce = 8;  // that share a widening
 constexpr bool kUnsignedBytes = false;
 
 using Codes = __m256i;

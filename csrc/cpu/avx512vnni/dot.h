@@ -8,6 +8,7 @@
 namespace {
 namespace dot {
 
+constexpr int kQuadsAtOnce = 1;  // that share an instruction that widens
 constexpr bool kUnsignedBytes = true;
 
 // start + sum over kQuads quads of codes times activations. kSplit breaks the chain of dependent

@@ -8,6 +8,8 @@
 namespace {
 namespace dot {
 
+constexpr int kQuadsAtOnce = 1;  // that share a widening
+
 template <int kMaxCode, int kQuads, bool kSplit>
 inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {
   int32x4_t low = vdupq_n_s32(0);   // rows 0 and 1, two sums each

@@ -7,6 +7,8 @@
 namespace {
 namespace dot {
 
+constexpr int kQuadsAtOnce = 1;  // that share an instruction that widens
+
 // start + sum over kQuads quads of codes times activations. kSplit breaks the chain of dependent
 // instructions in two where one token alone can't hide its latency.
 template <int kMaxCode, int kQuads, bool kSplit>

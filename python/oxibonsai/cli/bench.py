@@ -43,11 +43,17 @@ def bench(
     if max(n_prompt, n_gen + 1) > engine.ctx_size:
         raise RequestError(f"-p and -n must fit in the context of {engine.ctx_size}")
     bandwidth = read_bandwidth(pool)
+    peak = int8_peak(pool)
     per_token = engine.model.bytes_per_token
     rows = []
     if n_prompt:
         rates = _repeat(lambda: measure_prompt(engine, n_prompt), repetitions)
-        rows.append(_row(f"pp{n_prompt}", rates))
+        row = _row(f"pp{n_prompt}", rates)
+        if peak is not None:
+            products = engine.model.products_per_token
+            row["int8_products_per_token"] = products
+            row["share_of_int8_peak"] = round(row["tok_s"] * products / peak, 4)
+        rows.append(row)
     if n_gen:
         rates = _repeat(lambda: measure_generation(engine, n_gen), repetitions)
         row = _row(f"tg{n_gen}", rates)
@@ -59,6 +65,7 @@ def bench(
         "model": str(engine.model.weights.checkpoint.path),
         "kv_type": engine.kv_type,
         "read_gb_s": round(bandwidth / 1e9, 3),
+        "int8_gmac_s": None if peak is None else round(peak / 1e9, 1),
         "rows": rows,
     }
     click.echo(json.dumps(report) if as_json else _table(report))
@@ -98,6 +105,15 @@ def read_bandwidth(pool: _core.ThreadPool) -> float:
     return pool.read_bandwidth(_BANDWIDTH_BYTES, 5)
 
 
+def int8_peak(pool: _core.ThreadPool) -> float | None:
+    """Multiply-adds of bytes per second on the pool's threads: what bounds a prompt.
+
+    None in the scalar tier, which has no such instruction.
+    """
+    tier = _core.cpu.name()
+    return None if tier == "scalar" else pool.int8_peak(tier, 5)
+
+
 def _row(test: str, rates: list[float]) -> dict[str, Any]:
     return {
         "test": test,
@@ -123,9 +139,13 @@ def _table(report: dict[str, Any]) -> str:
         f"{machine['cpu']}, {machine['threads']} threads, {machine['tier']}, reads "
         f"{report['read_gb_s']:.1f} GB/s"
     ]
+    if report["int8_gmac_s"] is not None:
+        lines[0] += f", multiplies {report['int8_gmac_s']:.0f} G int8/s"
     for row in report["rows"]:
         line = f"{row['test']:>8}  {row['tok_s']:10.2f} ± {row['stdev']:.2f} tok/s"
         if "share_of_bandwidth" in row:
             line += f"  {row['share_of_bandwidth']:.1%} of bandwidth"
+        if "share_of_int8_peak" in row:
+            line += f"  {row['share_of_int8_peak']:.1%} of the int8 peak"
         lines.append(line)
     return "\n".join(lines)

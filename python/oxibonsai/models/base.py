@@ -126,6 +126,12 @@ class Model:
         """Bytes of weights that decoding one token reads: all packed matrices and one table row."""
         return sum(w.packed_nbytes or w.nbytes for w in self.recording.matrices)
 
+    @property
+    def products_per_token(self) -> int:
+        """Multiply-adds in linear layers for one token of a prompt, which needs no head."""
+        head = self.weights.head(self.config)
+        return sum(w.rows * w.cols for w in self.recording.matrices if w is not head)
+
     def new_pages(self, kv_type: str, pages: int) -> _core.KvPages:
         """A paged KV cache that fits this model; memory is taken as pages are written."""
         c = self.config

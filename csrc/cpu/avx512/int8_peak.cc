@@ -1,0 +1,10 @@
+#include "cpu/avx512/dot.h"
+//
+#include "cpu/avx512/tier.h"
+#include "cpu/body/int8_peak.h"
+
+namespace oxibonsai::cpu::avx512 {
+
+void fill_int8_peak(KernelTable& table) { table.int8_peak = &int8_peak; }
+
+}  // namespace oxibonsai::cpu::avx512
