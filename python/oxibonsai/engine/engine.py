@@ -20,7 +20,7 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.tokenizer import StreamDecoder, Tokenizer
 
 # Rows of one step: a prompt is read in chunks of this many tokens. Results don't depend on it.
-DEFAULT_CHUNK = 512
+DEFAULT_CHUNK = 256
 
 
 class Engine:
