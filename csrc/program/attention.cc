@@ -1,6 +1,8 @@
 // Attention over the paged cache. Phase 0 writes the new keys and values and scales the queries;
 // phase 1 attends. An item of phase 1 is a few neighbouring rows and some of their heads that share
-// a key-value head; a result doesn't depend on what it is bundled with.
+// a key-value head; a result doesn't depend on what it is bundled with. Where few items would leave
+// threads idle over a long context, an item is one part of the context, and phase 2 folds the parts
+// in order, as one thread would.
 
 #include <algorithm>
 #include <cstring>
@@ -32,9 +34,18 @@ Bundle bundle_of(const Step& s, const Op& op, int64_t rows) {
   return {many, heads, bundles};
 }
 
-int64_t attention_items(const Step& s, const Op& op, int64_t rows, int phase) {
-  if (phase == 0) return rows * op.kv_heads;
+// Whether phase 1 cuts the context.
+bool cuts_context(const Step& s, const Op& op, int64_t rows) {
   const Bundle b = bundle_of(s, op, rows);
+  return s.parts > 1 && s.threads > 1 && rows * op.kv_heads * b.in_group < 8 * s.threads;
+}
+
+int64_t attention_items(const Step& s, const Op& op, int64_t rows, int phase) {
+  const Bundle b = bundle_of(s, op, rows);
+  const bool cut = cuts_context(s, op, rows);
+  if (phase == 0) return rows * op.kv_heads;
+  if (phase == 2) return cut ? rows * op.heads : 0;
+  if (cut) return rows * op.kv_heads * b.in_group * s.parts;
   return (rows + b.rows - 1) / b.rows * op.kv_heads * b.in_group;
 }
 
@@ -167,19 +178,28 @@ void attend_queries(const Step& s, const Op& op, const Queries& b) {
         s.row(op.out[0], b.row + q / b.heads) + (b.first_head + q % b.heads) * op.head_dim);
 }
 
-void attend(const Step& s, const Op& op, int64_t rows, int64_t item) {
-  const Bundle bundle = bundle_of(s, op, rows);
+// Bundle `index` of the heads of all key-value heads, for rows from `row` on.
+Queries queries_of(const Op& op, const Bundle& bundle, int64_t row, int64_t index) {
   const int group = op.heads / op.kv_heads;
-  const auto in_group = static_cast<int>(item % bundle.in_group) * bundle.heads;
+  const auto in_group = static_cast<int>(index % bundle.in_group) * bundle.heads;
   Queries b{};
-  b.kv_head = static_cast<int>(item / bundle.in_group % op.kv_heads);
+  b.row = row;
+  b.rows = 1;
+  b.kv_head = static_cast<int>(index / bundle.in_group);
   b.first_head = b.kv_head * group + in_group;
   b.heads = std::min(bundle.heads, group - in_group);
-  const int64_t begin = item / bundle.in_group / op.kv_heads * bundle.rows;
+  return b;
+}
+
+void attend(const Step& s, const Op& op, int64_t rows, int64_t item) {
+  const Bundle bundle = bundle_of(s, op, rows);
+  const int64_t bundles = op.kv_heads * bundle.in_group;
+  const int64_t begin = item / bundles * bundle.rows;
   const int64_t end = std::min(rows, begin + bundle.rows);
+  Queries b = queries_of(op, bundle, begin, item % bundles);
   const std::vector<int32_t>& sequence = s.batch->sequence;
   const std::vector<int32_t>& position = s.batch->positions;
-  for (b.row = begin; b.row < end; b.row += b.rows) {
+  for (; b.row < end; b.row += b.rows) {
     b.rows = 1;
     while (b.row + b.rows < end && sequence[b.row + b.rows] == sequence[b.row] &&
            position[b.row + b.rows] == position[b.row] + b.rows)
@@ -188,15 +208,59 @@ void attend(const Step& s, const Op& op, int64_t rows, int64_t item) {
   }
 }
 
+// Where a part of one head of one row is kept for phase 2: top, mass, then the sums of values.
+float* kept_part(const Step& s, const Op& op, int64_t row, int head, int part) {
+  const int64_t size = s.pages->value_stride() + 2;
+  return s.kept_parts + ((row * op.heads + head) * s.parts + part) * size;
+}
+
+// An item of phase 1 where the context is cut.
+void attend_cut(const Step& s, const Op& op, int64_t rows, int64_t item) {
+  const Bundle bundle = bundle_of(s, op, rows);
+  const auto part = static_cast<int>(item % s.parts);
+  const int64_t bundles = op.kv_heads * bundle.in_group;
+  const Queries b = queries_of(op, bundle, item / s.parts / bundles, item / s.parts % bundles);
+  const cpu::AttendArgs a = part_args(s, op, b, part);
+  if (a.first[0] >= a.last[0]) return;
+  thread_local Running state;
+  attend_part(s, op, b, part, a, &state);
+  for (int h = 0; h < b.heads; ++h) {
+    float* kept = kept_part(s, op, b.row, b.first_head + h, part);
+    kept[0] = state.top[h];
+    kept[1] = state.mass[h];
+    std::copy_n(state.out.data() + h * a.value_stride, a.value_stride, kept + 2);
+  }
+}
+
+// An item of phase 2: one head of one row.
+void fold(const Step& s, const Op& op, int64_t item) {
+  const int64_t row = item / op.heads;
+  const auto head = static_cast<int>(item % op.heads);
+  const int last = s.batch->positions[row] + 1;
+  const int first = op.window > 0 ? std::max(0, last - op.window) : 0;
+  float* sum = kept_part(s, op, row, head, first / kPartSlots);
+  for (int part = first / kPartSlots + 1; part * kPartSlots < last; ++part) {
+    const float* next = kept_part(s, op, row, head, part);
+    s.kernels->fold_parts(&sum[0], &sum[1], sum + 2, next[0], next[1], next + 2,
+                          s.pages->value_stride());
+  }
+  s.kernels->scale(sum + 2, 1.0f / sum[1], op.head_dim,
+                   s.row(op.out[0], row) + static_cast<int64_t>(head) * op.head_dim);
+}
+
 void attention(const Step& s, const Op& op, int64_t rows, int phase, int64_t item) {
-  if (phase == 0)
-    write_cache(s, op, item);
-  else
-    attend(s, op, rows, item);
+  if (phase == 0) return write_cache(s, op, item);
+  if (phase == 2) return fold(s, op, item);
+  cuts_context(s, op, rows) ? attend_cut(s, op, rows, item) : attend(s, op, rows, item);
 }
 
 }  // namespace
 
-const OpRunner kAttentionRunner{2, attention_items, attention};
+int64_t kept_floats(const Step& s, const Op& op) {
+  if (!cuts_context(s, op, s.rows)) return 0;
+  return s.rows * op.heads * s.parts * (s.pages->value_stride() + 2);
+}
+
+const OpRunner kAttentionRunner{3, attention_items, attention};
 
 }  // namespace oxibonsai::program

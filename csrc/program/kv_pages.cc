@@ -30,6 +30,9 @@ KvPages::KvPages(int layers, int kv_heads, int head_dim, cpu::KvType type, int64
     throw CapacityError("the system refused " + std::to_string(pages * page_bytes_) +
                         " bytes for the KV cache: choose a smaller context");
   base_ = static_cast<uint8_t*>(memory);
+#if defined(MADV_HUGEPAGE)
+  madvise(memory, static_cast<size_t>(pages * page_bytes_), MADV_HUGEPAGE);  // advice only
+#endif
 }
 
 KvPages::~KvPages() { munmap(base_, static_cast<size_t>(pages_ * page_bytes_)); }

@@ -20,4 +20,7 @@ extern const OpRunner kAddRunner;
 extern const OpRunner kScaleRunner;
 extern const OpRunner kSoftcapRunner;
 
+// Floats of Step::kept_parts that an attention operation needs for this step.
+int64_t kept_floats(const Step& step, const Op& op);
+
 }  // namespace oxibonsai::program

@@ -1,5 +1,6 @@
 #include "program/program.h"
 
+#include <algorithm>
 #include <exception>
 #include <string>
 
@@ -7,6 +8,7 @@
 #include "base/work_shares.h"
 #include "ops/pack_weights.h"
 #include "program/check_ops.h"
+#include "program/op_runners.h"
 #include "program/parity.h"
 #include "program/step.h"
 
@@ -57,17 +59,29 @@ void Program::check_batch(const Batch& b, const KvPages& pages) const {
       throw RequestError("an output row is not in the batch");
 }
 
+void Program::reserve_parts(Step* step) {
+  const std::vector<int32_t>& positions = step->batch->positions;
+  const int longest = *std::max_element(positions.begin(), positions.end()) + 1;
+  step->parts = (longest + cpu::kPartSlots - 1) / cpu::kPartSlots;
+  int64_t floats = 0;
+  for (const Op& op : ops_)
+    if (op.kind == OpKind::kAttention) floats = std::max(floats, kept_floats(*step, op));
+  if (kept_parts_.size() < static_cast<size_t>(floats)) kept_parts_.resize(floats);
+  step->kept_parts = kept_parts_.data();
+}
+
 void Program::run(const Batch& batch, KvPages& pages, float* result) {
   const std::lock_guard<std::mutex> one_at_a_time(mutex_);
   check_batch(batch, pages);
   check_cache(ops_, pages);
-  Step step{&table_, &batch, &pages, &slots_, {}, batch.rows(), pool_->size()};
+  Step step{&table_, &batch, &pages, &slots_, {}, batch.rows(), pool_->size(), 1, nullptr};
   for (size_t i = 0; i < slots_.size(); ++i) {
     const auto bytes = static_cast<size_t>(slot_bytes(slots_[i], batch.rows()));
     if (memory_[i].size() < bytes) memory_[i] = AlignedBuffer(bytes);
     step.memory.push_back(memory_[i].data());
   }
   step.memory[result_] = reinterpret_cast<uint8_t*>(result);
+  reserve_parts(&step);
 
   WorkShares shares(pool_->size());
   Barrier barrier(pool_->size());
@@ -79,8 +93,9 @@ void Program::run(const Batch& batch, KvPages& pages, float* result) {
     for (const Op& op : ops_) {
       if (op.kind == OpKind::kSelect) rows = static_cast<int64_t>(batch.outputs.size());
       const OpRunner& r = runner(op.kind);
-      for (int phase = 0; phase < r.phases; ++phase, ++phases) {
+      for (int phase = 0; phase < r.phases; ++phase) {
         const int64_t count = r.items(step, op, rows, phase);
+        if (count == 0) continue;  // for all threads alike
         try {
           for (int64_t item; (item = shares.next(phases, thread, count)) >= 0;)
             r.run(step, op, rows, phase, item);
@@ -89,6 +104,7 @@ void Program::run(const Batch& batch, KvPages& pages, float* result) {
           error = std::current_exception();
         }
         shares.prepare_next(phases, thread);
+        ++phases;
         barrier.wait();
       }
     }

@@ -14,6 +14,8 @@
 
 namespace oxibonsai::program {
 
+struct Step;
+
 // A forward pass as a flat list of operations over slots, checked once and executed for every step.
 // One step at a time; slots are kept and grow to the largest step.
 class Program {
@@ -34,6 +36,7 @@ class Program {
 
  private:
   void check_batch(const Batch& batch, const KvPages& pages) const;
+  void reserve_parts(Step* step);
 
   const cpu::KernelTable& table_;
   const std::vector<Op> ops_;
@@ -43,6 +46,7 @@ class Program {
   int64_t vocabulary_ = 0;
   std::mutex mutex_;
   std::vector<AlignedBuffer> memory_;  // per slot
+  std::vector<float> kept_parts_;      // of attention over long contexts
 };
 
 }  // namespace oxibonsai::program

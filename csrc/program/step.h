@@ -19,6 +19,8 @@ struct Step {
   std::vector<uint8_t*> memory;  // per slot
   int64_t rows;                  // of the batch
   int threads;
+  int parts = 1;                // of the longest context (cpu::kPartSlots)
+  float* kept_parts = nullptr;  // what attention keeps of them between its phases
 
   float* floats(int slot) const { return reinterpret_cast<float*>(memory[slot]); }
   float* row(int slot, int64_t r) const { return floats(slot) + r * (*slots)[slot].width; }
@@ -30,7 +32,7 @@ struct Step {
 int64_t slot_bytes(const Slot& slot, int64_t rows);
 
 // An operation is cut into independent work items; those of one phase run in any order on any
-// thread, and a phase starts when the one before it is done.
+// thread, and a phase starts when the one before it is done. A phase without items costs nothing.
 struct OpRunner {
   int phases;
   int64_t (*items)(const Step&, const Op&, int64_t rows, int phase);

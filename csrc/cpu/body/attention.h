@@ -39,19 +39,27 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
+// Pages of one head lie megabytes apart, so the hardware doesn't know which comes next.
+template <int kBytes>
+inline void fetch_row(const uint8_t* p) {
+  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
 // scores[q][slot] = chain over d of fma(q[d], key[d][slot], .), from +0.
 template <class Kv, int Q>
-inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys,
+inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, const uint8_t* next,
                         float (*scores)[kPageSlots]) {
   using namespace simd;
-  // Key vectors at once: as many chains as the registers hold.
-  constexpr int V = Q > kQueries / 2 ? 1 : 2;
+  constexpr int kRowBytes = kPageSlots * Kv::kBytes;
+  // Key vectors at once.
+  constexpr int V = kChains >= 4 * Q ? 4 : kChains >= 2 * Q ? 2 : 1;
   for (int v = 0; v < kPageSlots; v += V * kLanes) {
     Vec acc[Q][V];
     for (int q = 0; q < Q; ++q)
       for (int i = 0; i < V; ++i) acc[q][i] = zero();
     const uint8_t* column = keys + v * Kv::kBytes;
-    for (int d = 0; d < a.head_dim; ++d, column += kPageSlots * Kv::kBytes) {
+    for (int d = 0; d < a.head_dim; ++d, column += kRowBytes) {
+      if (v == 0) fetch_row<kRowBytes>(next + d * kRowBytes);
       for (int i = 0; i < V; ++i) {
         const Vec k = Kv::load(column + i * kLanes * Kv::kBytes);
         for (int q = 0; q < Q; ++q) acc[q][i] = fma(splat(a.q[query + q][d]), k, acc[q][i]);
@@ -129,6 +137,7 @@ inline int smaller(int a, int b) { return a < b ? a : b; }
 // Page `page` of the part for the queries query .. query + Q - 1.
 template <class Kv, int Q>
 inline void attend_page(const AttendArgs& a, int query, int page) {
+  constexpr int kRowBytes = kPageSlots * Kv::kBytes;
   const int begin = page * kPageSlots;
   Range seen[Q];
   Range shared{0, kPageSlots};
@@ -144,8 +153,11 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
     return;
   }
   if (shared.empty()) return;
-  tile_scores<Kv, Q>(a, query, a.keys[page], scores);
+  // Meanwhile the values are fetched, and while those are added the next page's keys.
+  tile_scores<Kv, Q>(a, query, a.keys[page], a.values[page], scores);
   for (int q = 0; q < Q; ++q) factors[q] = tile_weights(a, query + q, seen[q], scores[q]);
+  if (begin + kPageSlots < a.last[query])
+    for (int i = 0; i < a.head_dim; ++i) fetch_row<kRowBytes>(a.keys[page + 1] + i * kRowBytes);
   tile_values<Kv, Q>(a, query, a.values[page], seen, shared, scores, factors);
 }
 

@@ -10,7 +10,8 @@ namespace {
 namespace simd {
 
 constexpr int kLanes = 16;
-constexpr int kQueries = 4;  // that attention takes at once: chains that the registers hold
+constexpr int kQueries = 4;  // that attention takes at once
+constexpr int kChains = 4;   // of fmas that the registers hold
 
 struct Vec {
   float32x4_t q[4];
