@@ -22,7 +22,7 @@ def test_version_and_help() -> None:
     assert oxibonsai("--version").stdout == "oxibonsai 0.1.0\n"
     done = oxibonsai("--help")
     assert done.returncode == 0
-    for command in ("run", "chat", "info", "tokenize", "detokenize", "verify", "bench"):
+    for command in ("run", "chat", "info", "tokenize", "detokenize", "verify", "bench", "cache"):
         assert command in done.stdout
         assert oxibonsai(command, "--help").returncode == 0
 
