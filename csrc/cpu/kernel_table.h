@@ -123,8 +123,8 @@ struct KernelTable {
   void (*scale)(const float* x, float factor, int64_t n, float* y);
   void (*softcap)(const float* x, float cap, int64_t n, float* y);  // cap * tanh(x / cap)
   void (*to_half)(const float* x, int64_t n, uint16_t* y);
-  // Does as many int8 multiply-adds as it can in `rounds` rounds and returns their number; null in the
-  // scalar tier. For benchmarks.
+  // Does as many int8 multiply-adds as it can in `rounds` rounds and returns their number; null in
+  // the scalar tier. For benchmarks.
   int64_t (*int8_peak)(int64_t rounds);
   // The lowest index of the largest value; NaN counts as the smallest.
   int64_t (*argmax)(const float* x, int64_t n);

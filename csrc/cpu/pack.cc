@@ -75,6 +75,39 @@ void pack_1bit(TileForm form, const uint8_t* file_rows, int64_t row_bytes, int r
   }
 }
 
+// Four bytes of four 2-bit fields: field f of byte b goes to field b of byte f.
+uint32_t transpose_fields(uint32_t word) {
+  const uint32_t near = ((word >> 6) ^ word) & 0x00CC00CCu;
+  word ^= near ^ (near << 6);
+  const uint32_t far = ((word >> 12) ^ word) & 0x0000F0F0u;
+  return word ^ far ^ (far << 12);
+}
+
+// Types whose bytes hold four neighbouring 2-bit codes, lowest first, before or after the scale.
+bool has_neighbours_in_bytes(quant::QuantType type) {
+  return type == quant::QuantType::kQ2_0_g64 || type == quant::QuantType::kQ2_0_g128 ||
+         type == quant::QuantType::kTQ2_0_g128;
+}
+
+// The fast way for them: a byte of the file is a quad, four of them a word of the tile.
+void pack_2bit(const quant::QuantTraits& t, const TileBlock& at, const uint8_t* file_rows,
+               int64_t row_bytes, int rows, int64_t blocks, int tile_rows, uint8_t* tile) {
+  const int codes = t.half_at[0] == 0 ? 2 : 0;
+  for (int r = 0; r < rows; ++r) {
+    const uint8_t* from = file_rows + r * row_bytes;
+    uint8_t* to = tile;
+    for (int64_t b = 0; b < blocks; ++b, from += t.bytes, to += at.bytes) {
+      std::memcpy(to + at.d + 2 * r, from + t.half_at[0], 2);
+      for (int v = 0; v < t.group / 16; ++v) {
+        uint32_t word;
+        std::memcpy(&word, from + codes + 4 * v, sizeof word);
+        word = transpose_fields(word);
+        std::memcpy(to + at.low + 4 * (v * tile_rows + r), &word, sizeof word);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 TileBlock tile_block(const TileFormat& f, int tile_rows) {
@@ -107,6 +140,8 @@ void pack_tile(quant::QuantType type, const uint8_t* file_rows, int64_t row_byte
     return pack_1bit(form, file_rows, row_bytes, rows, cols / f.group, tile_rows, tile);
   const TileBlock at = tile_block(f, tile_rows);
   const quant::QuantTraits& t = quant::traits(type);
+  if (has_neighbours_in_bytes(type))
+    return pack_2bit(t, at, file_rows, row_bytes, rows, cols / t.group, tile_rows, tile);
   quant::BlockParts parts;
   for (int r = 0; r < rows; ++r) {
     const uint8_t* from = file_rows + r * row_bytes;

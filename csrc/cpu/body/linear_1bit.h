@@ -38,7 +38,8 @@ inline void lookup_group(const bytes::Vec* index, const uint8_t* table, int32_t 
   }
   weigh(low, high, isum);
   // 2^23 + sum |x|: an integer below 2^23 added to the bits of 2^23.
-  const dot::Floats bias = dot::as_floats(dot::sum_splat(0x4B000000 - minus_abs));
+  const dot::Floats bias =
+      dot::as_floats(dot::sum_sub(dot::sum_splat(0x4B000000), dot::sum_splat(minus_abs)));
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) isum[i] = dot::sub(isum[i], bias);
 }
