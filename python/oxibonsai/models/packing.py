@@ -32,10 +32,12 @@ def pack(
     Raises:
         FormatError: A scale is not finite.
     """
+    total = _core.packed_size(matrices)
+    if total == 0:  # the tier reads the file's own rows: there is nothing to keep
+        cache = None
     key = cache.key(model, matrices) if cache is not None else ""
     if cache is not None and cache.attach(key, matrices):
         return
-    total = _core.packed_size(matrices)
     report = None if progress is None else lambda done: progress(done, total)
     packed = _core.pack_weights(matrices, pool, report)
     if cache is None:

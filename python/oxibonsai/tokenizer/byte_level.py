@@ -93,7 +93,8 @@ def _build(vocabulary: Vocabulary, metadata: Metadata) -> FastTokenizer:
     merges = metadata.get("tokenizer.ggml.merges")
     if not isinstance(merges, list):
         raise FormatError("tokenizer.ggml.merges is missing: byte-level BPE needs it")
-    ids = {t: i for i, t in enumerate(vocabulary.texts)}
+    texts = vocabulary.texts
+    ids = {t: i for i, t in enumerate(texts)}
     pairs = []
     for index, merge in enumerate(merges):
         # The separator is the first space after the first character: a piece never starts with one.
@@ -103,7 +104,9 @@ def _build(vocabulary: Vocabulary, metadata: Metadata) -> FastTokenizer:
             raise FormatError(
                 f"tokenizer.ggml.merges[{index}] is {merge!r}, which names no two tokens of the vocabulary"
             )
-        pairs.append((left, right))
+        # The vocabulary's own strings: copies of 150,000 pairs would take tens of megabytes.
+        pairs.append((texts[ids[left]], texts[ids[right]]))
+    del merges
     model = BPE(vocab=ids, merges=pairs, ignore_merges=pre == "llama-bpe")
     fast = FastTokenizer(model)
     fast.pre_tokenizer = Sequence(
