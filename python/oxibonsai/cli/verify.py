@@ -42,7 +42,7 @@ def verify(model: str | None, quant_type: str, sha256: str | None, as_json: bool
 def check_file(path: Path, quant_type: str, sha256: str | None) -> dict[str, Any]:
     """Facts of a whole file; FormatError names what is wrong with another."""
     checkpoint = Checkpoint(path, quant_type)
-    actual = _hash(path)
+    actual = hash_file(path)
     if sha256 is not None and actual != sha256.lower():
         raise FormatError(f"{path} has sha256 {actual}, not {sha256}: download it again")
     blocks = two_bit_weights = codes_of_three = 0
@@ -78,7 +78,8 @@ def _shapes(checkpoint: Checkpoint) -> bool:
     return True
 
 
-def _hash(path: Path) -> str:
+def hash_file(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(1 << 20):
