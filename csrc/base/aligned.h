@@ -8,13 +8,16 @@
 
 namespace oxibonsai {
 
+// Bytes rounded up to whole cache lines, so that what follows begins on one too.
+constexpr int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 // Uninitialised memory on a 64-byte boundary, the width of the widest vector and of a cache line.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t bytes) : size_(bytes) {
     if (bytes == 0) return;
-    data_ = static_cast<uint8_t*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+    data_ = static_cast<uint8_t*>(std::aligned_alloc(64, aligned(bytes)));
     if (data_ == nullptr) throw std::bad_alloc();
   }
   ~AlignedBuffer() { std::free(data_); }

@@ -13,7 +13,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 }  // namespace
 
-HugeBuffer::HugeBuffer(size_t bytes) : size_(bytes) {
+HugeBuffer::HugeBuffer(size_t bytes) {
   if (bytes == 0) return;
   // One page more than needed, to begin on a boundary of huge pages.
   mapped_size_ = bytes + kHugePage;

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "base/aligned.h"
 #include "base/check.h"
 #include "base/huge_buffer.h"
 #include "base/thread_pool.h"
@@ -25,23 +24,17 @@ namespace {
 using Bytes = py::array_t<uint8_t, py::array::c_style | py::array::forcecast>;
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
-// Activations of one or more rows, rounded, with everything that any kernel wants to know of them.
-struct Rounded {
-  Rounded(const cpu::KernelTable& table, const float* x, int64_t rows, int64_t cols) {
-    if (cols % 32 != 0) throw RequestError("activations are rounded in whole groups of 32");
-    const bool tables = table.make_tables != nullptr;
-    memory = AlignedBuffer(static_cast<size_t>(cpu::quantized_bytes(rows, cols, tables)));
-    values = cpu::quantized_rows(memory.data(), rows, cols, tables);
-    for (int64_t r = 0; r < rows; ++r) cpu::quantize_cols(table, x + r * cols, values, r, 0, cols);
-  }
-  AlignedBuffer memory;
-  cpu::QuantizedRows values{};
-};
+// Rounded, with everything that any kernel of the tier wants to know of them.
+std::unique_ptr<cpu::RoundedRows> round_rows(const cpu::KernelTable& table, const float* x,
+                                             int64_t rows, int64_t cols) {
+  if (cols % 32 != 0) throw RequestError("activations are rounded in whole groups of 32");
+  return std::make_unique<cpu::RoundedRows>(table, x, rows, cols, table.make_tables != nullptr);
+}
 
 py::tuple quantize(const std::string& tier, const Floats& x) {
-  const Rounded r(cpu::table(tier), x.data(), 1, x.size());
-  return py::make_tuple(py::array_t<int8_t>(x.size(), r.values.q),
-                        py::array_t<float>(x.size() / 32, r.values.scale));
+  const auto rounded = round_rows(cpu::table(tier), x.data(), 1, x.size());
+  return py::make_tuple(py::array_t<int8_t>(x.size(), rounded->values().q),
+                        py::array_t<float>(x.size() / 32, rounded->values().scale));
 }
 
 std::vector<std::pair<int, int>> tile_forms() {
@@ -73,7 +66,7 @@ class Linear {
       throw RequestError("the input has the shape [tokens, cols]");
     x_ = x;
     if (quant::is_integer(weight_->type()))
-      rounded_ = std::make_unique<Rounded>(table_, x.data(), x.shape(0), x.shape(1));
+      rounded_ = round_rows(table_, x.data(), x.shape(0), x.shape(1));
     y_.resize(static_cast<size_t>(x.shape(0) * weight_->rows()));
   }
 
@@ -82,17 +75,17 @@ class Linear {
     cpu::LinearArgs all{};
     const cpu::LinearKernel& kernel = weight_->bind(table_, &all);
     all.xf = x_.data();
-    if (rounded_) all.x = rounded_->values;
+    if (rounded_) all.x = rounded_->values();
     all.y = y_.data();
     all.stride = weight_->rows();
-    const int64_t pieces = (weight_->rows() + kPieceRows - 1) / kPieceRows;
+    const int64_t pieces = (weight_->rows() + cpu::kItemRows - 1) / cpu::kItemRows;
     const int64_t panels = (x_.shape(0) + cpu::kPanelTokens - 1) / cpu::kPanelTokens;
     const py::gil_scoped_release free;
     pool_->run([&](int thread) {
       for (int64_t i; (i = shares_.next(phase_, thread, panels * pieces)) >= 0;) {
         cpu::LinearArgs a = all;
-        a.first = i % pieces * kPieceRows;
-        a.last = std::min(weight_->rows(), a.first + kPieceRows);
+        a.first = i % pieces * cpu::kItemRows;
+        a.last = std::min(weight_->rows(), a.first + cpu::kItemRows);
         a.first_token = i / pieces * cpu::kPanelTokens;
         a.last_token = std::min<int64_t>(x_.shape(0), a.first_token + cpu::kPanelTokens);
         kernel.run(a);
@@ -107,14 +100,12 @@ class Linear {
   }
 
  private:
-  static constexpr int64_t kPieceRows = 64;
-
   const cpu::KernelTable& table_;
   const std::shared_ptr<ThreadPool> pool_;
   const Bytes rows_;
   std::shared_ptr<ops::Weight> weight_;
   Floats x_;
-  std::unique_ptr<Rounded> rounded_;
+  std::unique_ptr<cpu::RoundedRows> rounded_;
   std::vector<float> y_;
   WorkShares shares_;
   unsigned phase_ = 0;

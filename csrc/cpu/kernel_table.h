@@ -30,6 +30,8 @@ constexpr int kTableBytes = 256;
 // Prompts are worked on in panels of so many tokens, whose activations or tables stay in the
 // second-level cache while all rows pass over them.
 constexpr int64_t kPanelTokens = 32;
+// Rows that a thread takes at once: a multiple of every tier's tile, few enough to balance threads.
+constexpr int64_t kItemRows = 64;
 
 // y[t, r] (+)= sum over k of x[t, k] * w[r, k], for first_token <= t < last_token and first <= r <
 // last.

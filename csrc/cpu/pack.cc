@@ -47,7 +47,7 @@ void put_block(const TileFormat& f, const TileBlock& at, const quant::BlockParts
   }
 }
 
-// Where the first byte of a row's codes lies in a one-bit block, and how far apart its bytes are.
+// Where the first byte of a row's codes lies in a one-bit block.
 int64_t byte_of_row(TileForm form, int row, int tile_rows) {
   if (form == TileForm::kWordRows) return 64 * (row / 16) + 4 * (row % 16);
   const int lanes = tile_rows / 16;

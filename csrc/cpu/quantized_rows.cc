@@ -3,8 +3,6 @@
 namespace oxibonsai::cpu {
 namespace {
 
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 // Hands out the arrays one after the other; from null, it only counts.
 class Arrays {
  public:
@@ -41,6 +39,8 @@ QuantizedRows place(Arrays& arrays, int64_t rows, int64_t cols, bool tables) {
 
 }  // namespace
 
+bool reads_tables(const LinearKernel& kernel) { return kernel.form != TileForm::kQuads; }
+
 int64_t quantized_bytes(int64_t rows, int64_t cols, bool tables) {
   Arrays arrays(nullptr);
   place(arrays, rows, cols, tables);
@@ -66,6 +66,13 @@ void quantize_cols(const KernelTable& table, const float* x, const QuantizedRows
   part.tables += at / 32 * kTableBytes;
   part.minus_abs += at / 32;
   table.make_tables(part.q, count, part);
+}
+
+RoundedRows::RoundedRows(const KernelTable& table, const float* x, int64_t rows, int64_t cols,
+                         bool tables)
+    : memory_(static_cast<size_t>(quantized_bytes(rows, cols, tables))),
+      values_(quantized_rows(memory_.data(), rows, cols, tables)) {
+  for (int64_t r = 0; r < rows; ++r) quantize_cols(table, x + r * cols, values_, r, 0, cols);
 }
 
 }  // namespace oxibonsai::cpu

@@ -1,8 +1,12 @@
 #pragma once
 
+#include "base/aligned.h"
 #include "cpu/kernel_table.h"
 
 namespace oxibonsai::cpu {
+
+// Whether a kernel looks sums up in QuantizedRows::tables.
+bool reads_tables(const LinearKernel& kernel);
 
 // Bytes of memory that rounded rows take, with or without the tables of cpu/body/linear_1bit.h.
 int64_t quantized_bytes(int64_t rows, int64_t cols, bool tables);
@@ -14,5 +18,18 @@ QuantizedRows quantized_rows(uint8_t* memory, int64_t rows, int64_t cols, bool t
 // is room for them. first and count are multiples of 32.
 void quantize_cols(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row,
                    int64_t first, int64_t count);
+
+// Activations x[rows, cols] rounded by a tier, in memory of their own, for what runs outside of a
+// program.
+class RoundedRows {
+ public:
+  RoundedRows(const KernelTable& table, const float* x, int64_t rows, int64_t cols, bool tables);
+
+  const QuantizedRows& values() const { return values_; }
+
+ private:
+  AlignedBuffer memory_;
+  QuantizedRows values_;
+};
 
 }  // namespace oxibonsai::cpu

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "base/aligned.h"
 #include "base/check.h"
 #include "base/huge_buffer.h"
 
@@ -12,8 +13,6 @@ namespace {
 
 // Bytes of a file that a thread packs before it gives them back.
 constexpr int64_t kPieceBytes = 1 << 20;
-
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Weights that no tier uses yet, each once. Those whose stored form serves are only checked.
 Weights unpacked(const Weights& weights, const cpu::KernelTable& table) {
@@ -25,6 +24,12 @@ Weights unpacked(const Weights& weights, const cpu::KernelTable& table) {
     if (!w->packed() && seen.insert(w.get()).second) result.push_back(w);
   }
   return result;
+}
+
+int64_t total_size(const Weights& todo, const cpu::KernelTable& table) {
+  int64_t total = 0;
+  for (const auto& w : todo) total += aligned(w->tiles_bytes(table));
+  return total;
 }
 
 void pack_one(const Weight& w, const cpu::KernelTable& table, ThreadPool& pool, uint8_t* tiles) {
@@ -47,15 +52,13 @@ void use_tiles(const Weights& todo, const cpu::KernelTable& table, const Packed&
 }  // namespace
 
 int64_t packed_size(const Weights& weights, const cpu::KernelTable& table) {
-  int64_t total = 0;
-  for (const auto& w : unpacked(weights, table)) total += aligned(w->tiles_bytes(table));
-  return total;
+  return total_size(unpacked(weights, table), table);
 }
 
 Packed pack_weights(const Weights& weights, const cpu::KernelTable& table, ThreadPool& pool,
                     const std::function<void(int64_t)>& progress) {
   const Weights todo = unpacked(weights, table);
-  const int64_t total = packed_size(weights, table);
+  const int64_t total = total_size(todo, table);
   const auto memory = std::make_shared<HugeBuffer>(static_cast<size_t>(total));
   int64_t at = 0;
   for (const auto& w : todo) {
@@ -69,11 +72,12 @@ Packed pack_weights(const Weights& weights, const cpu::KernelTable& table, Threa
 }
 
 void attach_weights(const Weights& weights, const cpu::KernelTable& table, const Packed& packed) {
-  const int64_t wanted = packed_size(weights, table);
+  const Weights todo = unpacked(weights, table);
+  const int64_t wanted = total_size(todo, table);
   if (packed.bytes != wanted)
     throw RequestError("packed weights have " + std::to_string(packed.bytes) + " bytes, not " +
                        std::to_string(wanted));
-  use_tiles(unpacked(weights, table), table, packed);
+  use_tiles(todo, table, packed);
 }
 
 }  // namespace oxibonsai::ops

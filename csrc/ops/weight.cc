@@ -42,11 +42,14 @@ int64_t Weight::rows_in_piece(const cpu::LinearKernel& kernel) {
   return kernel.tile_rows != 0 ? kernel.tile_rows : kStoredRows;
 }
 
+int64_t Weight::tile_bytes(const cpu::LinearKernel& kernel) const {
+  return cpu::tile_bytes(cpu::kTileFormats[static_cast<int>(type_)], kernel.tile_rows, cols_);
+}
+
 int64_t Weight::tiles_bytes(const cpu::KernelTable& table) const {
-  const int tile_rows = table.linear[static_cast<int>(type_)].tile_rows;
-  if (tile_rows == 0) return 0;
-  const int64_t tiles = (rows_ + tile_rows - 1) / tile_rows;
-  return tiles * cpu::tile_bytes(cpu::kTileFormats[static_cast<int>(type_)], tile_rows, cols_);
+  const cpu::LinearKernel& kernel = table.linear[static_cast<int>(type_)];
+  if (kernel.tile_rows == 0) return 0;
+  return (rows_ + kernel.tile_rows - 1) / kernel.tile_rows * tile_bytes(kernel);
 }
 
 void Weight::write_tiles(const cpu::KernelTable& table, int64_t first, int64_t last,
@@ -59,10 +62,8 @@ void Weight::write_tiles(const cpu::KernelTable& table, int64_t first, int64_t l
     const int64_t count = std::min(rows_ - row, piece);
     check_finite(row, row + count);
     if (kernel.tile_rows == 0) continue;
-    const int64_t bytes =
-        cpu::tile_bytes(cpu::kTileFormats[static_cast<int>(type_)], kernel.tile_rows, cols_);
     cpu::pack_tile(type_, data_ + row * row_bytes_, row_bytes_, static_cast<int>(count), cols_,
-                   kernel.tile_rows, kernel.form, tiles + i * bytes);
+                   kernel.tile_rows, kernel.form, tiles + i * tile_bytes(kernel));
   }
   if (kernel.tile_rows != 0 && owner_ != nullptr)
     owner_->release(data_ + first * piece * row_bytes_, (end - first * piece) * row_bytes_);
@@ -71,6 +72,8 @@ void Weight::write_tiles(const cpu::KernelTable& table, int64_t first, int64_t l
 void Weight::use_tiles(const cpu::KernelTable& table, const uint8_t* tiles,
                        std::shared_ptr<const void> keeper) {
   packed_for_ = &table;
+  const cpu::LinearKernel& kernel = table.linear[static_cast<int>(type_)];
+  tile_bytes_ = kernel.tile_rows == 0 ? 0 : tile_bytes(kernel);
   tiles_ = tiles;
   keeper_ = std::move(keeper);
 }
@@ -91,10 +94,7 @@ const cpu::LinearKernel& Weight::bind(const cpu::KernelTable& table, cpu::Linear
   const cpu::LinearKernel& kernel = table.linear[static_cast<int>(type_)];
   args->weight = kernel.tile_rows == 0 ? data_ : tiles_;
   args->row_bytes = row_bytes_;
-  args->tile_bytes =
-      kernel.tile_rows == 0
-          ? 0
-          : cpu::tile_bytes(cpu::kTileFormats[static_cast<int>(type_)], kernel.tile_rows, cols_);
+  args->tile_bytes = tile_bytes_;
   args->cols = cols_;
   return kernel;
 }

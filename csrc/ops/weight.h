@@ -54,6 +54,7 @@ class Weight {
 
  private:
   void check_finite(int64_t first, int64_t last) const;
+  int64_t tile_bytes(const cpu::LinearKernel& kernel) const;
 
   const std::string name_;
   const quant::QuantType type_;
@@ -62,6 +63,7 @@ class Weight {
   const std::shared_ptr<const DataOwner> owner_;
   const cpu::KernelTable* packed_for_ = nullptr;
   const uint8_t* tiles_ = nullptr;
+  int64_t tile_bytes_ = 0;
   std::shared_ptr<const void> keeper_;
 };
 

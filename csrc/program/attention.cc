@@ -92,6 +92,9 @@ void write_cache(const Step& s, const Op& op, int64_t item) {
   s.kernels->scale(q, op.scale, queries, q);
 }
 
+// The first position that a query sees whose own is the one before `last`.
+int first_seen(const Op& op, int last) { return op.window > 0 ? std::max(0, last - op.window) : 0; }
+
 // The running softmax of a bundle of queries.
 struct Running {
   float top[cpu::kMaxQueries], mass[cpu::kMaxQueries];
@@ -112,7 +115,7 @@ cpu::AttendArgs part_args(const Step& s, const Op& op, const Queries& b, int par
   const int base = part * kPartSlots;
   for (int i = 0; i < b.rows; ++i) {
     const int last = s.batch->positions[b.row + i] + 1;
-    const int first = op.window > 0 ? std::max(0, last - op.window) : 0;
+    const int first = first_seen(op, last);
     for (int h = 0; h < b.heads; ++h, ++a.queries) {
       a.q[a.queries] = s.row(op.in[0], b.row + i) + (b.first_head + h) * op.head_dim;
       a.first[a.queries] = std::max(first - base, 0);
@@ -151,8 +154,7 @@ void attend_queries(const Step& s, const Op& op, const Queries& b) {
   thread_local Running sum, next;
   const int stride = s.pages->value_stride();
   const int last = s.batch->positions[b.row + b.rows - 1] + 1;
-  const int first = op.window > 0 ? std::max(0, s.batch->positions[b.row] + 1 - op.window) : 0;
-  const int first_part = first / kPartSlots;
+  const int first_part = first_seen(op, s.batch->positions[b.row] + 1) / kPartSlots;
   bool begun[cpu::kMaxQueries] = {};
   for (int part = first_part; part * kPartSlots < last; ++part) {
     const cpu::AttendArgs a = part_args(s, op, b, part);
@@ -237,9 +239,9 @@ void fold(const Step& s, const Op& op, int64_t item) {
   const int64_t row = item / op.heads;
   const auto head = static_cast<int>(item % op.heads);
   const int last = s.batch->positions[row] + 1;
-  const int first = op.window > 0 ? std::max(0, last - op.window) : 0;
-  float* sum = kept_part(s, op, row, head, first / kPartSlots);
-  for (int part = first / kPartSlots + 1; part * kPartSlots < last; ++part) {
+  const int first_part = first_seen(op, last) / kPartSlots;
+  float* sum = kept_part(s, op, row, head, first_part);
+  for (int part = first_part + 1; part * kPartSlots < last; ++part) {
     const float* next = kept_part(s, op, row, head, part);
     s.kernels->fold_parts(&sum[0], &sum[1], sum + 2, next[0], next[1], next + 2,
                           s.pages->value_stride());

@@ -9,8 +9,7 @@
 namespace oxibonsai::program {
 namespace {
 
-// Rows of one item: a multiple of every tier's tile, small enough to balance threads.
-constexpr int64_t kItemRows = 64;
+using cpu::kItemRows;
 
 int64_t pieces_of(const ops::Weight& w) { return (w.rows() + kItemRows - 1) / kItemRows; }
 
@@ -26,8 +25,9 @@ int64_t linear_items(const Step&, const Op& op, int64_t rows, int) {
 }
 
 void linear(const Step& s, const Op& op, int64_t rows, int, int64_t item) {
-  const int64_t panel = item / pieces_of(op);
-  int64_t piece = item % pieces_of(op);
+  const int64_t pieces = pieces_of(op);
+  const int64_t panel = item / pieces;
+  int64_t piece = item % pieces;
   size_t i = 0;
   for (; piece >= pieces_of(*op.weights[i]); ++i) piece -= pieces_of(*op.weights[i]);
   const ops::Weight& w = *op.weights[i];

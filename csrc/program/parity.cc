@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <set>
 #include <tuple>
 
-#include "base/aligned.h"
 #include "base/threefry.h"
 #include "cpu/quantized_rows.h"
 #include "quant/split.h"
@@ -62,14 +62,9 @@ void run_linear(const KernelTable& table, const ops::Weight& w, const Floats& x,
                 int64_t first, int64_t last, float* y) {
   cpu::LinearArgs a{};
   const cpu::LinearKernel& kernel = w.bind(table, &a);
-  AlignedBuffer rounded;
-  if (quant::is_integer(w.type())) {
-    const bool tables = kernel.form != cpu::TileForm::kQuads;
-    rounded = AlignedBuffer(static_cast<size_t>(cpu::quantized_bytes(tokens, w.cols(), tables)));
-    a.x = cpu::quantized_rows(rounded.data(), tokens, w.cols(), tables);
-    for (int64_t t = 0; t < tokens; ++t)
-      cpu::quantize_cols(table, x.data() + t * w.cols(), a.x, t, 0, w.cols());
-  }
+  std::optional<cpu::RoundedRows> rounded;
+  if (quant::is_integer(w.type()))
+    a.x = rounded.emplace(table, x.data(), tokens, w.cols(), cpu::reads_tables(kernel)).values();
   a.xf = x.data();
   a.first = first;
   a.last = last;
@@ -154,15 +149,22 @@ void compare_attention(const Op& op, cpu::KvType type, Comparison& c) {
 void compare_elementwise(const Op& op, int64_t width, Comparison& c) {
   const Floats a = activations(width, 7);
   const Floats b = activations(width, 8);
-  const auto run = [&](const KernelTable& table, float* y) {
-    if (op.kind == OpKind::kSwiglu) table.swiglu(a.data(), b.data(), width, y);
-    if (op.kind == OpKind::kGeglu) table.geglu(a.data(), b.data(), width, y);
-    if (op.kind == OpKind::kAdd) table.add(a.data(), b.data(), width, y);
-    if (op.kind == OpKind::kScale) table.scale(a.data(), op.scale, width, y);
-    if (op.kind == OpKind::kSoftcap) table.softcap(a.data(), op.softcap, width, y);
+  const auto same = [&](const char* what, const auto& run) {
+    c.same(what, Floats(a.size()), [&](const KernelTable& table, float* y) { run(table, y); });
   };
-  c.same("elementwise operation " + std::to_string(static_cast<int>(op.kind)), Floats(a.size()),
-         run);
+  switch (op.kind) {
+    case OpKind::kSwiglu:
+      return same("SwiGLU", [&](auto& t, float* y) { t.swiglu(a.data(), b.data(), width, y); });
+    case OpKind::kGeglu:
+      return same("GeGLU", [&](auto& t, float* y) { t.geglu(a.data(), b.data(), width, y); });
+    case OpKind::kAdd:
+      return same("addition", [&](auto& t, float* y) { t.add(a.data(), b.data(), width, y); });
+    case OpKind::kScale:
+      return same("scaling", [&](auto& t, float* y) { t.scale(a.data(), op.scale, width, y); });
+    default:
+      return same("soft-cap",
+                  [&](auto& t, float* y) { t.softcap(a.data(), op.softcap, width, y); });
+  }
 }
 
 }  // namespace

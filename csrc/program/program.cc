@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/work_shares.h"
+#include "cpu/quantized_rows.h"
 #include "ops/pack_weights.h"
 #include "program/check_ops.h"
 #include "program/op_runners.h"
@@ -26,8 +27,7 @@ Program::Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<T
     if (op.kind != OpKind::kLinear) continue;
     matrices.insert(matrices.end(), op.weights.begin(), op.weights.end());
     for (const auto& w : op.weights)
-      slots_[op.in[0]].tables |=
-          table_.linear[static_cast<int>(w->type())].form != cpu::TileForm::kQuads;
+      slots_[op.in[0]].tables |= cpu::reads_tables(table_.linear[static_cast<int>(w->type())]);
   }
   ops::pack_weights(matrices, table_, *pool_, [](int64_t) {});
 }

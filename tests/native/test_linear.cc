@@ -3,8 +3,8 @@
 // arithmetic.
 
 #include <cmath>
+#include <optional>
 
-#include "base/aligned.h"
 #include "blocks.h"
 #include "check.h"
 #include "cpu/dispatch.h"
@@ -34,14 +34,9 @@ std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Input
   ops::pack_weights({weight}, table, pool, [](int64_t) {});
   cpu::LinearArgs a{};
   const cpu::LinearKernel& kernel = weight->bind(table, &a);
-  AlignedBuffer rounded;
-  if (quant::is_integer(c.type)) {
-    const bool tables = kernel.form != cpu::TileForm::kQuads;
-    rounded = AlignedBuffer(cpu::quantized_bytes(c.tokens, c.cols, tables));
-    a.x = cpu::quantized_rows(rounded.data(), c.tokens, c.cols, tables);
-    for (int64_t t = 0; t < c.tokens; ++t)
-      cpu::quantize_cols(table, in.x.data() + t * c.cols, a.x, t, 0, c.cols);
-  }
+  std::optional<cpu::RoundedRows> rounded;
+  if (quant::is_integer(c.type))
+    a.x = rounded.emplace(table, in.x.data(), c.tokens, c.cols, cpu::reads_tables(kernel)).values();
   a.xf = in.x.data();
   a.bias = c.extras ? in.bias.data() : nullptr;
   a.add = c.extras ? in.add.data() : nullptr;
