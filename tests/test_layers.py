@@ -25,8 +25,9 @@ _BELOW_ENGINE = {"errors", "config", "sources", "checkpoint", "tokenizer", "chat
 PYTHON = {
     "errors": set(),
     "cache_folder": {"errors"},
+    "whole_file": set(),
     "config": {"errors"},
-    "sources": {"errors", "cache_folder"},
+    "sources": {"errors", "cache_folder", "whole_file"},
     "checkpoint": {"errors", "config", "sources", "_core"},
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
@@ -34,7 +35,8 @@ PYTHON = {
     "sampling": {"errors", "_core"},
     "engine": _BELOW_ENGINE | {"models", "sampling"},
     "hf": _BELOW_ENGINE | {"models", "sampling", "engine"},
-    "cli": _BELOW_ENGINE | {"models", "sampling", "engine", "hf"},
+    "evaluate": {"errors", "engine", "tokenizer"},
+    "cli": _BELOW_ENGINE | {"models", "sampling", "engine", "hf", "evaluate", "whole_file"},
 }
 
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "detokenize": "Turn token ids into text.",
     "verify": "Check a model file's structure, sizes and scales.",
     "bench": "Measure prompt and generation speed.",
+    "perplexity": "Measure how well a model predicts a text, or how far it is from another.",
     "cache": "List or clear the packed weights kept on disk.",
 }
 

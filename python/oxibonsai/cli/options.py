@@ -49,15 +49,20 @@ def json_option(command: Command) -> Command:
 
 def engine_options(command: Command) -> Command:
     """How the model is run."""
+    ctx_size = click.option(
+        "--ctx-size",
+        "-c",
+        type=click.IntRange(1),
+        help="Positions of the context. Default: the model's, cut to suit the memory.",
+    )
+    return ctx_size(machine_options(command))
+
+
+def machine_options(command: Command) -> Command:
+    """How the model is run, where the command sets the context's size itself."""
     return _apply(
         [
             click.option("--threads", "-t", type=click.IntRange(1, 1024), help="Worker threads."),
-            click.option(
-                "--ctx-size",
-                "-c",
-                type=click.IntRange(1),
-                help="Positions of the context. Default: the model's, cut to suit the memory.",
-            ),
             click.option(
                 "--kv-type",
                 type=click.Choice(["f32", "f16"]),

@@ -188,6 +188,44 @@ class Engine:
                     self._allocator.release(s.pages)
         return results
 
+    def iter_logits(
+        self, ids: Items[int], chunk_size: int = 64, first: int = 0
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """:meth:`logits` in blocks of rows, in order, so that memory holds one block at a time.
+
+        Args:
+            ids: Token ids of one text.
+            chunk_size: Rows of a block at most; the values don't depend on it.
+            first: The position to start from: rows before it are computed without logits.
+
+        Yields:
+            float32 [rows, vocabulary] of positions ``first`` and on.
+        """
+        if chunk_size < 1:
+            raise RequestError(f"chunk_size is {chunk_size}; it must be at least 1")
+        self._check_prompt(ids)
+        if not 0 <= first < len(ids):
+            raise RequestError(f"first is {first}; it must be 0 to {len(ids) - 1}")
+        return self._logits_blocks(Sequence(list(ids), SamplingParams()), chunk_size, first)
+
+    def _logits_blocks(
+        self, sequence: Sequence, chunk_size: int, first: int
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        length = len(sequence.tokens)
+        try:
+            for start in range(0, first, DEFAULT_CHUNK):
+                with self._lock:
+                    chunk = Chunk(sequence, start, min(DEFAULT_CHUNK, first - start))
+                    self._run([chunk], all_rows=False)
+            for start in range(first, length, chunk_size):
+                with self._lock:
+                    chunk = Chunk(sequence, start, min(chunk_size, length - start))
+                    rows = self._run([chunk], all_rows=True)
+                yield rows
+        finally:
+            with self._lock:
+                self._allocator.release(sequence.pages)
+
     def _check_prompt(self, ids: Items[int]) -> None:
         if len(ids) == 0:
             raise RequestError("the prompt is empty: there is nothing to continue")

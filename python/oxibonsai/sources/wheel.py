@@ -12,16 +12,14 @@ import csv
 import hashlib
 import lzma
 import shutil
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from oxibonsai.errors import SourceError
+from oxibonsai.whole_file import written_whole
 
 _COPY_BYTES = 1 << 20
 _RECORD_BYTES = 16 << 20  # no wheel lists more than some hundred thousand files
@@ -77,7 +75,7 @@ def extract(wheel: Path, folder: Path, choose: Chooser) -> Path:
                 _copy(archive, file, entries[file], place)
     except _DAMAGE as e:
         raise SourceError(f"the wheel {wheel.name} is damaged: {e}") from e
-    with _written_whole(folder / "RECORD") as out:
+    with written_whole(folder / "RECORD") as out:
         out.write(record.encode())
     return places[0]
 
@@ -139,24 +137,9 @@ def _check_room(folder: Path, size: int) -> None:
 def _copy(archive: zipfile.ZipFile, name: str, entry: _Entry, place: Path) -> None:
     """Copies a member if its hash is right; `zipfile` reads as many bytes as its header says."""
     digest = hashlib.sha256()
-    with _written_whole(place) as out, archive.open(name) as source:
+    with written_whole(place) as out, archive.open(name) as source:
         while piece := source.read(_COPY_BYTES):
             digest.update(piece)
             out.write(piece)
         if digest.digest() != entry.sha256:
             raise SourceError(f"{name} in the wheel does not have the hash that the wheel records")
-
-
-@contextmanager
-def _written_whole(place: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name when it is complete, and leaves nothing behind otherwise."""
-    with tempfile.NamedTemporaryFile(dir=place.parent, suffix=".part", delete=False) as out:
-        part = Path(out.name)
-        try:
-            yield out
-            out.close()
-            part.chmod(0o644)
-            part.replace(place)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise

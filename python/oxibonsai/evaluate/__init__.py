@@ -1,0 +1,21 @@
+"""How well a model predicts a text, and how far it is from another model's predictions."""
+
+from oxibonsai.evaluate.divergence import Divergence, measure_divergence
+from oxibonsai.evaluate.kl_base import KlBase, KlBaseWriter, base_bytes
+from oxibonsai.evaluate.perplexity import Perplexity, measure_perplexity
+from oxibonsai.evaluate.statistics import Estimate
+from oxibonsai.evaluate.windows import Window, cut_windows, text_tokens
+
+__all__ = [
+    "Divergence",
+    "Estimate",
+    "KlBase",
+    "KlBaseWriter",
+    "Perplexity",
+    "Window",
+    "base_bytes",
+    "cut_windows",
+    "measure_divergence",
+    "measure_perplexity",
+    "text_tokens",
+]
