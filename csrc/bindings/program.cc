@@ -97,6 +97,8 @@ Op make_op(OpKind kind, std::vector<int> in, std::vector<int> out,
       op.head_dim = value.cast<int>();
     else if (name == "window")
       op.window = value.cast<int>();
+    else if (name == "causal")
+      op.causal = value.cast<bool>();
     else if (name == "interleaved")
       op.interleaved = value.cast<bool>();
     else if (name == "eps")

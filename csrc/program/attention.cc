@@ -92,7 +92,12 @@ void write_cache(const Step& s, const Op& op, int64_t item) {
   s.kernels->scale(q, op.scale, queries, q);
 }
 
-// The first position that a query sees whose own is the one before `last`.
+// One past the last position that the query of row `r` sees.
+int end_seen(const Step& s, const Op& op, int64_t r) {
+  return op.causal ? s.batch->positions[r] + 1 : s.ends[s.batch->sequence[r]];
+}
+
+// The first position that a query sees that sees none from `last` on.
 int first_seen(const Op& op, int last) { return op.window > 0 ? std::max(0, last - op.window) : 0; }
 
 // The running softmax of a bundle of queries.
@@ -114,7 +119,7 @@ cpu::AttendArgs part_args(const Step& s, const Op& op, const Queries& b, int par
   cpu::AttendArgs a{};
   const int base = part * kPartSlots;
   for (int i = 0; i < b.rows; ++i) {
-    const int last = s.batch->positions[b.row + i] + 1;
+    const int last = end_seen(s, op, b.row + i);
     const int first = first_seen(op, last);
     for (int h = 0; h < b.heads; ++h, ++a.queries) {
       a.q[a.queries] = s.row(op.in[0], b.row + i) + (b.first_head + h) * op.head_dim;
@@ -153,8 +158,8 @@ void attend_part(const Step& s, const Op& op, const Queries& b, int part, cpu::A
 void attend_queries(const Step& s, const Op& op, const Queries& b) {
   thread_local Running sum, next;
   const int stride = s.pages->value_stride();
-  const int last = s.batch->positions[b.row + b.rows - 1] + 1;
-  const int first_part = first_seen(op, s.batch->positions[b.row] + 1) / kPartSlots;
+  const int last = end_seen(s, op, b.row + b.rows - 1);
+  const int first_part = first_seen(op, end_seen(s, op, b.row)) / kPartSlots;
   bool begun[cpu::kMaxQueries] = {};
   for (int part = first_part; part * kPartSlots < last; ++part) {
     const cpu::AttendArgs a = part_args(s, op, b, part);
@@ -238,7 +243,7 @@ void attend_cut(const Step& s, const Op& op, int64_t rows, int64_t item) {
 void fold(const Step& s, const Op& op, int64_t item) {
   const int64_t row = item / op.heads;
   const auto head = static_cast<int>(item % op.heads);
-  const int last = s.batch->positions[row] + 1;
+  const int last = end_seen(s, op, row);
   const int first_part = first_seen(op, last) / kPartSlots;
   float* sum = kept_part(s, op, row, head, first_part);
   for (int part = first_part + 1; part * kPartSlots < last; ++part) {

@@ -84,6 +84,7 @@ void check_attention(const Op& op, const OpCheck& c) {
   c.require(op.heads > 0 && op.kv_heads > 0 && op.heads % op.kv_heads == 0 && op.head_dim > 0,
             "heads are no multiple of key-value heads");
   c.require(op.layer >= 0 && op.window >= 0, "negative layer or window");
+  c.require(op.causal || op.window == 0, "a window looks back, so it needs causal attention");
   const int64_t kv_width = static_cast<int64_t>(op.kv_heads) * op.head_dim;
   c.require(c.in(0).width == static_cast<int64_t>(op.heads) * op.head_dim, "q has another width");
   c.require(c.in(1).width == kv_width && c.in(2).width == kv_width, "k or v has another width");

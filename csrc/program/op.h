@@ -39,6 +39,8 @@ struct Op {
   int layer = 0;                              // kAttention: of the cache
   int heads = 0, kv_heads = 0, head_dim = 0;  // kAttention, kRope (head_dim)
   int window = 0;            // kAttention: keys a query may look back on, itself counted; 0: all
+  bool causal = true;        // kAttention: else a query sees all positions up to the last of its
+                             // sequence in the batch
   bool interleaved = false;  // kRope: pairs (2i, 2i + 1) instead of (i, i + pairs)
   float eps = 0.0f;
   float scale = 1.0f;

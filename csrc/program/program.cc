@@ -14,6 +14,17 @@
 #include "program/step.h"
 
 namespace oxibonsai::program {
+namespace {
+
+// Step::ends.
+std::vector<int> sequence_ends(const Batch& b) {
+  std::vector<int> ends(b.pages.size());
+  for (size_t r = 0; r < b.tokens.size(); ++r)
+    ends[b.sequence[r]] = std::max(ends[b.sequence[r]], b.positions[r] + 1);
+  return ends;
+}
+
+}  // namespace
 
 Program::Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<ThreadPool> pool,
                  const cpu::KernelTable& table)
@@ -74,7 +85,14 @@ void Program::run(const Batch& batch, KvPages& pages, float* result) {
   const std::lock_guard<std::mutex> one_at_a_time(mutex_);
   check_batch(batch, pages);
   check_cache(ops_, pages);
-  Step step{&table_, &batch, &pages, &slots_, {}, batch.rows(), pool_->size(), 1, nullptr};
+  Step step{};
+  step.kernels = &table_;
+  step.batch = &batch;
+  step.pages = &pages;
+  step.slots = &slots_;
+  step.rows = batch.rows();
+  step.threads = pool_->size();
+  step.ends = sequence_ends(batch);
   for (size_t i = 0; i < slots_.size(); ++i) {
     const auto bytes = static_cast<size_t>(slot_bytes(slots_[i], batch.rows()));
     if (memory_[i].size() < bytes) memory_[i] = AlignedBuffer(bytes);

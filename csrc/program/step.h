@@ -19,6 +19,7 @@ struct Step {
   std::vector<uint8_t*> memory;  // per slot
   int64_t rows;                  // of the batch
   int threads;
+  std::vector<int> ends;        // per sequence: one past its last position in the batch
   int parts = 1;                // of the longest context (cpu::kPartSlots)
   float* kept_parts = nullptr;  // what attention keeps of them between its phases
 

@@ -121,8 +121,13 @@ class Builder:
         scale: float,
         window: int = 0,
         softcap: float = 0.0,
+        causal: bool = True,
     ) -> Value:
-        """Causal attention over the cache of ``layer``, which takes k and v first."""
+        """Attention over the cache of ``layer``, which takes k and v first.
+
+        A query that is not causal sees every position up to the last of its sequence in the batch,
+        so its text must come in one step.
+        """
         out = Value(q.width)
         self._record(
             _core.OpKind.attention,
@@ -135,6 +140,7 @@ class Builder:
             scale=scale,
             window=window,
             softcap=softcap,
+            causal=causal,
         )
         return out
 
