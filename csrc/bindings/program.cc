@@ -2,9 +2,13 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "base/check.h"
 #include "bindings/register.h"
 #include "cpu/dispatch.h"
+#include "cpu/kv_layout.h"
 #include "format/gguf.h"
 #include "ops/pack_weights.h"
 #include "program/program.h"
@@ -18,6 +22,7 @@ namespace {
 using ops::Weight;
 using program::Batch;
 using program::KvPages;
+using program::KvShape;
 using program::Op;
 using program::OpKind;
 using program::Program;
@@ -113,21 +118,68 @@ Op make_op(OpKind kind, std::vector<int> in, std::vector<int> out,
   return op;
 }
 
-py::array_t<float> run(Program& program, const Batch& batch, KvPages& pages) {
+py::array_t<float> run(Program& program, const Batch& batch,
+                       const std::vector<std::shared_ptr<KvPages>>& pools) {
+  std::vector<KvPages*> plain;
+  for (const auto& pool : pools) {
+    if (pool == nullptr) throw RequestError("a pool of KV pages is None");
+    plain.push_back(pool.get());
+  }
   py::array_t<float> result({static_cast<py::ssize_t>(batch.outputs.size()),
                              static_cast<py::ssize_t>(program.result_width())});
   float* data = result.mutable_data();
   const py::gil_scoped_release free;
-  program.run(batch, pages, data);
+  program.run(batch, plain, data);
   return result;
 }
 
-std::shared_ptr<KvPages> make_pages(int layers, int kv_heads, int head_dim, const std::string& type,
-                                    int64_t pages) {
-  if (type != "f32" && type != "f16")
-    throw RequestError("KV type " + type + " does not exist; there are f32 and f16");
-  return std::make_shared<KvPages>(layers, kv_heads, head_dim,
-                                   type == "f32" ? cpu::KvType::kF32 : cpu::KvType::kF16, pages);
+KvShape kv_shape(int layers, int kv_heads, int head_dim, const std::string& type) {
+  const auto& names = cpu::kKvTypeNames;
+  const auto found = std::find(names.begin(), names.end(), type);
+  if (found == names.end())
+    throw RequestError("KV type " + type + " does not exist; there are f32, f16, q8_0 and q4_0");
+  return {layers, kv_heads, head_dim, static_cast<cpu::KvType>(found - names.begin())};
+}
+
+py::bytes read_page(const KvPages& pages, int64_t page) {
+  return {reinterpret_cast<const char*>(pages.read(page)), static_cast<size_t>(pages.page_bytes())};
+}
+
+void write_page(KvPages& pages, int64_t page, const py::bytes& data) {
+  const std::string_view bytes = data;
+  pages.write(page, reinterpret_cast<const uint8_t*>(bytes.data()),
+              static_cast<int64_t>(bytes.size()));
+}
+
+void register_kv_pages(py::module_& m) {
+  m.attr("PAGE_SLOTS") = cpu::kPageSlots;
+  py::tuple types(cpu::kKvTypeNames.size());
+  for (size_t i = 0; i < types.size(); ++i) types[i] = cpu::kKvTypeNames[i];
+  m.attr("KV_TYPES") = types;
+  m.def(
+      "kv_page_bytes",
+      [](int layers, int kv_heads, int head_dim, const std::string& type) {
+        return program::kv_page_bytes(kv_shape(layers, kv_heads, head_dim, type));
+      },
+      py::arg("layers"), py::arg("kv_heads"), py::arg("head_dim"), py::arg("type"));
+  py::class_<KvPages, std::shared_ptr<KvPages>>(m, "KvPages")
+      .def(py::init([](int layers, int kv_heads, int head_dim, const std::string& type,
+                       int64_t pages) {
+             return std::make_shared<KvPages>(kv_shape(layers, kv_heads, head_dim, type), pages);
+           }),
+           py::arg("layers"), py::arg("kv_heads"), py::arg("head_dim"), py::arg("type"),
+           py::arg("pages"))
+      .def_property_readonly(
+          "type",
+          [](const KvPages& p) { return cpu::kKvTypeNames[static_cast<size_t>(p.shape().type)]; })
+      .def_property_readonly("pages", &KvPages::pages)
+      .def_property_readonly("page_bytes", &KvPages::page_bytes)
+      .def("copy", &KvPages::copy, py::arg("source"), py::arg("target"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("read", &read_page, py::arg("page"))
+      .def("write", &write_page, py::arg("page"), py::arg("data"))
+      .def("release", &KvPages::release, py::arg("page"),
+           "Gives the page's memory back to the system; what it held is lost.");
 }
 
 void register_weight(py::module_& m) {
@@ -184,21 +236,16 @@ void register_op(py::module_& m) {
 void register_program(py::module_& m) {
   register_weight(m);
   register_op(m);
-  m.attr("PAGE_SLOTS") = cpu::kPageSlots;
-  py::class_<KvPages, std::shared_ptr<KvPages>>(m, "KvPages")
-      .def(py::init(&make_pages), py::arg("layers"), py::arg("kv_heads"), py::arg("head_dim"),
-           py::arg("type"), py::arg("pages"))
-      .def_property_readonly("pages", &KvPages::pages)
-      .def_property_readonly("page_bytes", &KvPages::page_bytes);
+  register_kv_pages(m);
   py::class_<Batch>(m, "Batch")
       .def(py::init([](std::vector<int32_t> tokens, std::vector<int32_t> positions,
                        std::vector<int32_t> sequence, std::vector<std::vector<int32_t>> pages,
-                       std::vector<int32_t> outputs) {
+                       std::vector<int32_t> outputs, std::vector<int32_t> pools) {
              return Batch{std::move(tokens), std::move(positions), std::move(sequence),
-                          std::move(pages), std::move(outputs)};
+                          std::move(pages),  std::move(outputs),   std::move(pools)};
            }),
            py::arg("tokens"), py::arg("positions"), py::arg("sequence"), py::arg("pages"),
-           py::arg("outputs"));
+           py::arg("outputs"), py::arg("pools") = std::vector<int32_t>{});
   py::class_<Program, std::shared_ptr<Program>>(m, "Program")
       .def(py::init([](std::vector<Op> ops, const std::vector<std::pair<int64_t, bool>>& slots,
                        std::shared_ptr<ThreadPool> pool, const std::string& tier) {
@@ -216,7 +263,7 @@ void register_program(py::module_& m) {
             return p.compare_kernels_with(cpu::table(tier));
           },
           py::arg("tier"), "What kernels give other bytes than those of a tier; [] if none do.")
-      .def("run", &run, py::arg("batch"), py::arg("pages"),
+      .def("run", &run, py::arg("batch"), py::arg("pools"),
            "float32 [outputs, result_width]; the GIL is free while it runs.");
 }
 

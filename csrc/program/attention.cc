@@ -5,9 +5,9 @@
 // in order, as one thread would.
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
+#include "cpu/kv_layout.h"
 #include "program/op_runners.h"
 
 namespace oxibonsai::program {
@@ -15,9 +15,11 @@ namespace {
 
 using cpu::kPageSlots;
 using cpu::kPartSlots;
-using cpu::KvType;
 
 constexpr int kPagesInPart = kPartSlots / kPageSlots;
+
+// The same in all pools of a step.
+int value_stride(const Step& s) { return s.pools->front()->layout().value_stride; }
 
 // Rows and heads of one item of phase 1.
 struct Bundle {
@@ -49,44 +51,17 @@ int64_t attention_items(const Step& s, const Op& op, int64_t rows, int phase) {
   return (rows + b.rows - 1) / b.rows * op.kv_heads * b.in_group;
 }
 
-template <class T>
-void put_key(uint8_t* keys, int slot, const T* key, int head_dim) {
-  for (int d = 0; d < head_dim; ++d)
-    std::memcpy(keys + (static_cast<int64_t>(d) * kPageSlots + slot) * sizeof(T), key + d,
-                sizeof(T));
-}
-
-template <class T>
-void put_value(uint8_t* values, int slot, const T* value, int head_dim, int stride) {
-  uint8_t* row = values + static_cast<int64_t>(slot) * stride * sizeof(T);
-  std::memcpy(row, value, static_cast<size_t>(head_dim) * sizeof(T));
-  std::memset(row + head_dim * sizeof(T), 0, static_cast<size_t>(stride - head_dim) * sizeof(T));
-}
-
 // The keys and values of one key-value head of one row, and the scaling of its queries.
 void write_cache(const Step& s, const Op& op, int64_t item) {
   const int64_t r = item / op.kv_heads;
   const auto head = static_cast<int>(item % op.kv_heads);
-  const KvPages& pages = *s.pages;
+  const KvPages& pages = s.pages_of(r);
   const int32_t position = s.batch->positions[r];
   const int32_t page = s.batch->pages[s.batch->sequence[r]][position / kPageSlots];
-  const int slot = position % kPageSlots;
   const int dim = op.head_dim;
-  const float* key = s.row(op.in[1], r) + head * dim;
-  const float* value = s.row(op.in[2], r) + head * dim;
-  uint8_t* keys = pages.keys(page, op.layer, head);
-  uint8_t* values = pages.values(page, op.layer, head);
-  if (pages.type() == KvType::kF32) {
-    put_key(keys, slot, key, dim);
-    put_value(values, slot, value, dim, pages.value_stride());
-  } else {
-    thread_local std::vector<uint16_t> half;
-    half.resize(static_cast<size_t>(dim));
-    s.kernels->to_half(key, dim, half.data());
-    put_key(keys, slot, half.data(), dim);
-    s.kernels->to_half(value, dim, half.data());
-    put_value(values, slot, half.data(), dim, pages.value_stride());
-  }
+  cpu::write_kv_slot(*s.kernels, pages.layout(), position % kPageSlots,
+                     s.row(op.in[1], r) + head * dim, s.row(op.in[2], r) + head * dim,
+                     pages.keys(page, op.layer, head), pages.values(page, op.layer, head));
   const int queries = op.heads / op.kv_heads * dim;
   float* q = s.row(op.in[0], r) + static_cast<int64_t>(head) * queries;
   s.kernels->scale(q, op.scale, queries, q);
@@ -127,9 +102,7 @@ cpu::AttendArgs part_args(const Step& s, const Op& op, const Queries& b, int par
       a.last[a.queries] = std::min(last - base, kPartSlots);
     }
   }
-  a.head_dim = op.head_dim;
-  a.value_stride = s.pages->value_stride();
-  a.type = s.pages->type();
+  a.kv = s.pages_of(b.row).layout();
   a.softcap = op.softcap;
   return a;
 }
@@ -137,18 +110,19 @@ cpu::AttendArgs part_args(const Step& s, const Op& op, const Queries& b, int par
 void attend_part(const Step& s, const Op& op, const Queries& b, int part, cpu::AttendArgs a,
                  Running* state) {
   const std::vector<int32_t>& table = s.batch->pages[s.batch->sequence[b.row]];
+  const KvPages& pages = s.pages_of(b.row);
   const uint8_t* keys[kPagesInPart];
   const uint8_t* values[kPagesInPart];
   const int first = *std::min_element(a.first, a.first + a.queries);
   const int last = *std::max_element(a.last, a.last + a.queries);
   for (int i = first / kPageSlots; i * kPageSlots < last; ++i) {
     const int32_t page = table[part * kPagesInPart + i];
-    keys[i] = s.pages->keys(page, op.layer, b.kv_head);
-    values[i] = s.pages->values(page, op.layer, b.kv_head);
+    keys[i] = pages.keys(page, op.layer, b.kv_head);
+    values[i] = pages.values(page, op.layer, b.kv_head);
   }
   a.keys = keys;
   a.values = values;
-  state->out.resize(static_cast<size_t>(cpu::kMaxQueries) * a.value_stride);
+  state->out.resize(static_cast<size_t>(cpu::kMaxQueries) * a.kv.value_stride);
   a.top = state->top;
   a.mass = state->mass;
   a.out = state->out.data();
@@ -157,7 +131,7 @@ void attend_part(const Step& s, const Op& op, const Queries& b, int part, cpu::A
 
 void attend_queries(const Step& s, const Op& op, const Queries& b) {
   thread_local Running sum, next;
-  const int stride = s.pages->value_stride();
+  const int stride = value_stride(s);
   const int last = end_seen(s, op, b.row + b.rows - 1);
   const int first_part = first_seen(op, end_seen(s, op, b.row)) / kPartSlots;
   bool begun[cpu::kMaxQueries] = {};
@@ -217,7 +191,7 @@ void attend(const Step& s, const Op& op, int64_t rows, int64_t item) {
 
 // Where a part of one head of one row is kept for phase 2: top, mass, then the sums of values.
 float* kept_part(const Step& s, const Op& op, int64_t row, int head, int part) {
-  const int64_t size = s.pages->value_stride() + 2;
+  const int64_t size = value_stride(s) + 2;
   return s.kept_parts + ((row * op.heads + head) * s.parts + part) * size;
 }
 
@@ -235,7 +209,7 @@ void attend_cut(const Step& s, const Op& op, int64_t rows, int64_t item) {
     float* kept = kept_part(s, op, b.row, b.first_head + h, part);
     kept[0] = state.top[h];
     kept[1] = state.mass[h];
-    std::copy_n(state.out.data() + h * a.value_stride, a.value_stride, kept + 2);
+    std::copy_n(state.out.data() + h * a.kv.value_stride, a.kv.value_stride, kept + 2);
   }
 }
 
@@ -248,8 +222,7 @@ void fold(const Step& s, const Op& op, int64_t item) {
   float* sum = kept_part(s, op, row, head, first_part);
   for (int part = first_part + 1; part * kPartSlots < last; ++part) {
     const float* next = kept_part(s, op, row, head, part);
-    s.kernels->fold_parts(&sum[0], &sum[1], sum + 2, next[0], next[1], next + 2,
-                          s.pages->value_stride());
+    s.kernels->fold_parts(&sum[0], &sum[1], sum + 2, next[0], next[1], next + 2, value_stride(s));
   }
   s.kernels->scale(sum + 2, 1.0f / sum[1], op.head_dim,
                    s.row(op.out[0], row) + static_cast<int64_t>(head) * op.head_dim);
@@ -265,7 +238,7 @@ void attention(const Step& s, const Op& op, int64_t rows, int phase, int64_t ite
 
 int64_t kept_floats(const Step& s, const Op& op) {
   if (!cuts_context(s, op, s.rows)) return 0;
-  return s.rows * op.heads * s.parts * (s.pages->value_stride() + 2);
+  return s.rows * op.heads * s.parts * (value_stride(s) + 2);
 }
 
 const OpRunner kAttentionRunner{3, attention_items, attention};

@@ -161,8 +161,8 @@ void check_ops(const std::vector<Op>& ops, const std::vector<Slot>& slots) {
 void check_cache(const std::vector<Op>& ops, const KvPages& pages) {
   for (const Op& op : ops) {
     if (op.kind != OpKind::kAttention) continue;
-    if (op.layer >= pages.layers() || op.kv_heads != pages.kv_heads() ||
-        op.head_dim != pages.head_dim())
+    const KvShape& shape = pages.shape();
+    if (op.layer >= shape.layers || op.kv_heads != shape.kv_heads || op.head_dim != shape.head_dim)
       throw RequestError("the KV cache has another shape than the program");
   }
 }

@@ -7,38 +7,55 @@
 
 namespace oxibonsai::program {
 
-// Memory of the paged KV cache. A page holds 64 slots (positions) of every layer and key-value
-// head; for each, keys [head_dim, 64] and values [64, head_dim rounded up to 16]. Address space is
-// reserved for all pages at once, memory is taken as pages are first written. Which sequence owns
-// which page is the engine's business.
+// Shape of a paged KV cache. A page holds 64 slots (positions) of every layer and key-value head;
+// for each, the two blocks of cpu::KvLayout.
+struct KvShape {
+  int layers, kv_heads, head_dim;
+  cpu::KvType type;
+};
+
+// RequestError where a shape is out of range.
+int64_t kv_page_bytes(const KvShape& shape);
+
+// Memory of a paged KV cache: a pool of pages. Address space is reserved for all pages at once,
+// memory is taken as pages are first written. Which sequence owns which page is the engine's
+// business, and so is that no step runs while a page is copied, written or released.
 class KvPages {
  public:
-  KvPages(int layers, int kv_heads, int head_dim, cpu::KvType type, int64_t pages);
+  KvPages(const KvShape& shape, int64_t pages);
   ~KvPages();
   KvPages(const KvPages&) = delete;
   KvPages& operator=(const KvPages&) = delete;
 
-  int layers() const { return layers_; }
-  int kv_heads() const { return kv_heads_; }
-  int head_dim() const { return head_dim_; }
-  int value_stride() const { return value_stride_; }
-  cpu::KvType type() const { return type_; }
+  const KvShape& shape() const { return shape_; }
+  const cpu::KvLayout& layout() const { return layout_; }
   int64_t pages() const { return pages_; }
   int64_t page_bytes() const { return page_bytes_; }
 
   uint8_t* keys(int64_t page, int layer, int head) const {
     return base_ + page * page_bytes_ +
-           (static_cast<int64_t>(layer) * kv_heads_ + head) * head_bytes_;
+           (static_cast<int64_t>(layer) * shape_.kv_heads + head) *
+               (layout_.key_bytes + layout_.value_bytes);
   }
   uint8_t* values(int64_t page, int layer, int head) const {
-    return keys(page, layer, head) + key_bytes_;
+    return keys(page, layer, head) + layout_.key_bytes;
   }
 
+  // These throw RequestError for a page that does not exist.
+  void copy(int64_t source, int64_t target);
+  const uint8_t* read(int64_t page) const;                       // page_bytes() bytes
+  void write(int64_t page, const uint8_t* data, int64_t bytes);  // RequestError: another size
+  // Gives the memory of a page back to the system, as far as whole pages of the system go. What the
+  // page held is lost.
+  void release(int64_t page);
+
  private:
-  const int layers_, kv_heads_, head_dim_, value_stride_;
-  const cpu::KvType type_;
+  uint8_t* page(int64_t index) const;
+
+  const KvShape shape_;
+  const cpu::KvLayout layout_;
+  const int64_t page_bytes_;
   const int64_t pages_;
-  int64_t key_bytes_, head_bytes_, page_bytes_;
   uint8_t* base_;
 };
 

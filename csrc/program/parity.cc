@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/threefry.h"
+#include "cpu/kv_layout.h"
 #include "cpu/quantized_rows.h"
 #include "quant/split.h"
 
@@ -110,40 +111,57 @@ void compare_rope(const Op& op, int pairs, Comparison& c) {
   });
 }
 
+constexpr int kParityPages = 2;
+
+// Pages of keys and values, as a tier writes them.
+std::vector<std::vector<uint8_t>> written_pages(const KernelTable& table,
+                                                const cpu::KvLayout& layout) {
+  constexpr int kSlots = kParityPages * cpu::kPageSlots;
+  const int dim = layout.head_dim;
+  const Floats keys = activations(static_cast<int64_t>(kSlots) * dim, 6);
+  const Floats values = activations(static_cast<int64_t>(kSlots) * dim, 9);
+  std::vector<std::vector<uint8_t>> blocks;  // keys, values, keys ...
+  for (int slot = 0; slot < kSlots; ++slot) {
+    if (slot % cpu::kPageSlots == 0) {
+      blocks.emplace_back(static_cast<size_t>(layout.key_bytes));
+      blocks.emplace_back(static_cast<size_t>(layout.value_bytes));
+    }
+    cpu::write_kv_slot(table, layout, slot % cpu::kPageSlots, &keys[slot * dim],
+                       &values[slot * dim], blocks[blocks.size() - 2].data(), blocks.back().data());
+  }
+  return blocks;
+}
+
 void compare_attention(const Op& op, cpu::KvType type, Comparison& c) {
-  constexpr int kPages = 2;
-  const int stride = (op.head_dim + 15) / 16 * 16;
+  const cpu::KvLayout layout = cpu::kv_layout(type, op.head_dim);
   const Floats q = activations(static_cast<int64_t>(cpu::kMaxQueries) * op.head_dim, 5);
-  const Floats kv = activations(static_cast<int64_t>(kPages) * cpu::kPageSlots * stride, 6);
-  std::vector<uint16_t> half(kv.size());
-  for (size_t i = 0; i < kv.size(); ++i)  // binary16 of 0.5 to 1 and -0.5 to -1
-    half[i] = static_cast<uint16_t>(0x3800 | (static_cast<int>(kv[i] * 1024.0f) & 0x83FF));
   const size_t queries = cpu::kMaxQueries;
-  const Floats before(queries * (static_cast<size_t>(stride) + 2));
-  c.same("attention", before, [&](const KernelTable& table, float* y) {
-    const uint8_t* pages[kPages];
-    const bool f32 = type == cpu::KvType::kF32;
-    for (int i = 0; i < kPages; ++i) {
-      const size_t at = static_cast<size_t>(i) * cpu::kPageSlots * stride;
-      pages[i] = f32 ? reinterpret_cast<const uint8_t*>(kv.data() + at)
-                     : reinterpret_cast<const uint8_t*>(half.data() + at);
-    }
-    cpu::AttendArgs a{};
-    for (a.queries = 0; a.queries < cpu::kMaxQueries; ++a.queries) {
-      a.q[a.queries] = q.data() + a.queries * op.head_dim;
-      a.first[a.queries] = op.window > 0 ? a.queries : 0;
-      a.last[a.queries] = 90 + a.queries;
-    }
-    a.head_dim = op.head_dim;
-    a.value_stride = stride;
-    a.type = type;
-    a.keys = a.values = pages;
-    a.softcap = op.softcap;
-    a.out = y;
-    a.top = y + queries * stride;
-    a.mass = a.top + queries;
-    table.attend(a);
-  });
+  const size_t stride = static_cast<size_t>(layout.value_stride);
+  const std::string name = cpu::kKvTypeNames[static_cast<size_t>(type)];
+  c.same("attention, " + name + " cache", Floats(queries * (stride + 2)),
+         [&](const KernelTable& table, float* y) {
+           const auto blocks = written_pages(table, layout);
+           const uint8_t* keys[kParityPages];
+           const uint8_t* values[kParityPages];
+           for (size_t i = 0; i < kParityPages; ++i) {
+             keys[i] = blocks[2 * i].data();
+             values[i] = blocks[2 * i + 1].data();
+           }
+           cpu::AttendArgs a{};
+           for (a.queries = 0; a.queries < cpu::kMaxQueries; ++a.queries) {
+             a.q[a.queries] = q.data() + a.queries * op.head_dim;
+             a.first[a.queries] = op.window > 0 ? a.queries : 0;
+             a.last[a.queries] = 90 + a.queries;
+           }
+           a.kv = layout;
+           a.keys = keys;
+           a.values = values;
+           a.softcap = op.softcap;
+           a.out = y;
+           a.top = y + queries * stride;
+           a.mass = a.top + queries;
+           table.attend(a);
+         });
 }
 
 void compare_elementwise(const Op& op, int64_t width, Comparison& c) {
@@ -194,8 +212,8 @@ std::vector<std::string> compare_kernels(const std::vector<Op>& ops, const std::
         compare_rope(op, static_cast<int>(slots[op.in[1]].width / 2), c);
         break;
       case OpKind::kAttention:
-        compare_attention(op, cpu::KvType::kF32, c);
-        compare_attention(op, cpu::KvType::kF16, c);
+        for (size_t type = 0; type < cpu::kKvTypeNames.size(); ++type)
+          compare_attention(op, static_cast<cpu::KvType>(type), c);
         break;
       case OpKind::kSwiglu:
       case OpKind::kGeglu:

@@ -24,6 +24,23 @@ std::vector<int> sequence_ends(const Batch& b) {
   return ends;
 }
 
+// RequestError where a page table names a page or a pool that does not exist.
+void check_tables(const Batch& b, const std::vector<KvPages*>& pools) {
+  if (!b.pools.empty() && b.pools.size() != b.pages.size())
+    throw RequestError("a batch needs one pool for each page table, or none at all");
+  for (size_t i = 0; i < b.pages.size(); ++i) {
+    const std::string where = " (page table " + std::to_string(i) + " of the batch)";
+    const int32_t pool = b.pools.empty() ? 0 : b.pools[i];
+    if (pool < 0 || static_cast<size_t>(pool) >= pools.size())
+      throw RequestError("no such pool of KV pages: " + std::to_string(pool) + " of " +
+                         std::to_string(pools.size()) + where);
+    for (const int32_t page : b.pages[i])
+      if (page < 0 || page >= pools[pool]->pages())
+        throw RequestError("no such page: " + std::to_string(page) + " of " +
+                           std::to_string(pools[pool]->pages()) + where);
+  }
+}
+
 }  // namespace
 
 Program::Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<ThreadPool> pool,
@@ -47,8 +64,9 @@ std::vector<std::string> Program::compare_kernels_with(const cpu::KernelTable& d
   return compare_kernels(ops_, slots_, table_, definition);
 }
 
-void Program::check_batch(const Batch& b, const KvPages& pages) const {
+void Program::check_batch(const Batch& b, const std::vector<KvPages*>& pools) const {
   const auto rows = static_cast<size_t>(b.rows());
+  if (rows == 0) throw RequestError("a batch needs at least one row");
   if (b.positions.size() != rows || b.sequence.size() != rows)
     throw RequestError("a batch needs one position and one sequence for each token");
   for (size_t r = 0; r < rows; ++r) {
@@ -62,9 +80,7 @@ void Program::check_batch(const Batch& b, const KvPages& pages) const {
     if (b.positions[r] < 0 || static_cast<size_t>(b.positions[r]) >= table.size() * cpu::kPageSlots)
       throw RequestError("position " + std::to_string(b.positions[r]) + " has no page" + where);
   }
-  for (const auto& table : b.pages)
-    for (const int32_t page : table)
-      if (page < 0 || page >= pages.pages()) throw RequestError("a page table names no such page");
+  check_tables(b, pools);
   for (const int32_t r : b.outputs)
     if (r < 0 || static_cast<size_t>(r) >= rows)
       throw RequestError("an output row is not in the batch");
@@ -81,14 +97,14 @@ void Program::reserve_parts(Step* step) {
   step->kept_parts = kept_parts_.data();
 }
 
-void Program::run(const Batch& batch, KvPages& pages, float* result) {
+void Program::run(const Batch& batch, const std::vector<KvPages*>& pools, float* result) {
   const std::lock_guard<std::mutex> one_at_a_time(mutex_);
-  check_batch(batch, pages);
-  check_cache(ops_, pages);
+  for (const KvPages* pool : pools) check_cache(ops_, *pool);
+  check_batch(batch, pools);
   Step step{};
   step.kernels = &table_;
   step.batch = &batch;
-  step.pages = &pages;
+  step.pools = &pools;
   step.slots = &slots_;
   step.rows = batch.rows();
   step.threads = pool_->size();

@@ -31,11 +31,12 @@ class Program {
   // What compare_kernels() (program/parity.h) finds between this program's tier and another.
   std::vector<std::string> compare_kernels_with(const cpu::KernelTable& definition) const;
 
-  // Runs the batch; result is [batch.outputs, result_width()].
-  void run(const Batch& batch, KvPages& pages, float* result);
+  // Runs the batch, whose sequences have their pages in these pools; result is [batch.outputs,
+  // result_width()].
+  void run(const Batch& batch, const std::vector<KvPages*>& pools, float* result);
 
  private:
-  void check_batch(const Batch& batch, const KvPages& pages) const;
+  void check_batch(const Batch& batch, const std::vector<KvPages*>& pools) const;
   void reserve_parts(Step* step);
 
   const cpu::KernelTable& table_;

@@ -14,7 +14,7 @@ namespace oxibonsai::program {
 struct Step {
   const cpu::KernelTable* kernels;
   const Batch* batch;
-  KvPages* pages;
+  const std::vector<KvPages*>* pools;
   const std::vector<Slot>* slots;
   std::vector<uint8_t*> memory;  // per slot
   int64_t rows;                  // of the batch
@@ -23,6 +23,10 @@ struct Step {
   int parts = 1;                // of the longest context (cpu::kPartSlots)
   float* kept_parts = nullptr;  // what attention keeps of them between its phases
 
+  // The pool that holds the pages of a row's sequence.
+  const KvPages& pages_of(int64_t row) const {
+    return *(*pools)[batch->pools.empty() ? 0 : batch->pools[batch->sequence[row]]];
+  }
   float* floats(int slot) const { return reinterpret_cast<float*>(memory[slot]); }
   float* row(int slot, int64_t r) const { return floats(slot) + r * (*slots)[slot].width; }
   // The arrays of an int8 slot.

@@ -1,6 +1,7 @@
 // Attention over a part: every tier against scalar, byte for byte, and against a plain softmax in
 // double. Slots that nobody wrote hold NaN: they must not matter.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -8,6 +9,7 @@
 #include "base/f16.h"
 #include "check.h"
 #include "cpu/dispatch.h"
+#include "cpu/kv_layout.h"
 
 using namespace oxibonsai;
 using cpu::kPageSlots;
@@ -24,44 +26,68 @@ struct Case {
 };
 
 struct Cache {
+  cpu::KvLayout layout;
   std::vector<std::vector<uint8_t>> keys, values;  // per page
   std::vector<float> key_floats, value_floats;     // [slot, head_dim], as the cache holds them
 };
 
-int stride_of(int head_dim) { return (head_dim + 15) / 16 * 16; }
+// A code of a page times its scale, or the float that stands there. `row` and `at` of the codes:
+// [d, slot] for keys, [slot, d] for values.
+float key_in(const cpu::KvLayout& l, const std::vector<uint8_t>& keys, int slot, int d) {
+  const auto at = static_cast<size_t>(d * kPageSlots + slot);
+  float f;
+  uint16_t half;
+  if (l.type == KvType::kF32) return std::memcpy(&f, &keys[4 * at], 4), f;
+  if (l.type == KvType::kF16) return std::memcpy(&half, &keys[2 * at], 2), half_to_float(half);
+  std::memcpy(&half, &keys[l.key_scales + 2 * (d / 32 * kPageSlots + slot)], 2);
+  if (l.type == KvType::kQ8_0) return half_to_float(half) * static_cast<int8_t>(keys[at]);
+  const uint8_t pair = keys[d / 2 * kPageSlots + slot];
+  return half_to_float(half) * static_cast<float>((d % 2 == 0 ? pair & 15 : pair >> 4) - 8);
+}
 
-void put(std::vector<uint8_t>& to, size_t index, KvType type, float value) {
-  if (type == KvType::kF32) {
-    std::memcpy(&to[4 * index], &value, 4);
-  } else {
-    const uint16_t half = float_to_half(value);
-    std::memcpy(&to[2 * index], &half, 2);
+float value_in(const cpu::KvLayout& l, const std::vector<uint8_t>& values, int slot, int d) {
+  const auto row = static_cast<size_t>(slot * l.value_row);
+  float f;
+  uint16_t half;
+  if (l.type == KvType::kF32) return std::memcpy(&f, &values[row + 4 * d], 4), f;
+  if (l.type == KvType::kF16)
+    return std::memcpy(&half, &values[row + 2 * d], 2), half_to_float(half);
+  std::memcpy(&half, &values[l.value_scales + 2 * (d / 32 * kPageSlots + slot)], 2);
+  if (l.type == KvType::kQ8_0) return half_to_float(half) * static_cast<int8_t>(values[row + d]);
+  const uint8_t pair = values[row + d / 32 * 16 + d % 16];
+  return half_to_float(half) * static_cast<float>((d % 32 < 16 ? pair & 15 : pair >> 4) - 8);
+}
+
+// Writes slots first .. last - 1 of keys and values [slot, head_dim].
+Cache write_cache(const Case& c, KvType type, const std::vector<float>& keys,
+                  const std::vector<float>& values) {
+  Cache cache;
+  cache.layout = cpu::kv_layout(type, c.head_dim);
+  cache.key_floats.assign(keys.size(), 0.0f);
+  cache.value_floats.assign(keys.size(), 0.0f);
+  for (int page = 0; page < kPages; ++page) {
+    std::vector<uint8_t> k(static_cast<size_t>(cache.layout.key_bytes), 0xFF);
+    std::vector<uint8_t> v(static_cast<size_t>(cache.layout.value_bytes), 0xFF);  // all NaN
+    for (int slot = 0; slot < kPageSlots; ++slot) {
+      const int position = page * kPageSlots + slot;
+      if (position < c.first || position >= c.last) continue;
+      const auto at = static_cast<size_t>(position * c.head_dim);
+      cpu::write_kv_slot(cpu::table("scalar"), cache.layout, slot, &keys[at], &values[at], k.data(),
+                         v.data());
+      for (int d = 0; d < c.head_dim; ++d) {
+        cache.key_floats[at + static_cast<size_t>(d)] = key_in(cache.layout, k, slot, d);
+        cache.value_floats[at + static_cast<size_t>(d)] = value_in(cache.layout, v, slot, d);
+      }
+    }
+    cache.keys.push_back(std::move(k));
+    cache.values.push_back(std::move(v));
   }
+  return cache;
 }
 
 Cache make_cache(std::mt19937& random, const Case& c) {
-  const size_t element = c.type == KvType::kF32 ? 4 : 2;
-  const auto stride = static_cast<size_t>(stride_of(c.head_dim));
-  const auto dim = static_cast<size_t>(c.head_dim);
-  Cache cache;
-  cache.key_floats = test::normal(random, dim * kPages * kPageSlots);
-  cache.value_floats = test::normal(random, dim * kPages * kPageSlots);
-  for (size_t page = 0; page < kPages; ++page) {
-    std::vector<uint8_t> keys(element * dim * kPageSlots, 0xFF);
-    std::vector<uint8_t> values(element * stride * kPageSlots, 0xFF);  // all NaN
-    for (size_t slot = 0; slot < kPageSlots; ++slot) {
-      const auto position = static_cast<int>(page * kPageSlots + slot);
-      if (position < c.first || position >= c.last) continue;
-      for (size_t d = 0; d < stride; ++d) {
-        const size_t at = (page * kPageSlots + slot) * dim + d;
-        if (d < dim) put(keys, d * kPageSlots + slot, c.type, cache.key_floats[at]);
-        put(values, slot * stride + d, c.type, d < dim ? cache.value_floats[at] : 0.0f);
-      }
-    }
-    cache.keys.push_back(std::move(keys));
-    cache.values.push_back(std::move(values));
-  }
-  return cache;
+  const auto count = static_cast<size_t>(c.head_dim * kPages * kPageSlots);
+  return write_cache(c, c.type, test::normal(random, count), test::normal(random, count));
 }
 
 // What query i sees: neighbouring positions with a window, the last of which may see nothing here.
@@ -71,7 +97,7 @@ std::pair<int, int> range(const Case& c, int i) {
 
 std::vector<float> attend(const cpu::KernelTable& t, const Case& c, const Cache& cache,
                           const std::vector<float>& q) {
-  const int stride = stride_of(c.head_dim);
+  const int stride = cache.layout.value_stride;
   std::vector<float> out(static_cast<size_t>(c.queries * (stride + 2)));
   std::vector<const uint8_t*> keys, values;
   for (const auto& k : cache.keys) keys.push_back(k.data());
@@ -82,9 +108,7 @@ std::vector<float> attend(const cpu::KernelTable& t, const Case& c, const Cache&
     std::tie(a.first[i], a.last[i]) = range(c, i);
   }
   a.queries = c.queries;
-  a.head_dim = c.head_dim;
-  a.value_stride = stride;
-  a.type = c.type;
+  a.kv = cache.layout;
   a.keys = keys.data();
   a.values = values.data();
   a.softcap = c.softcap;
@@ -95,13 +119,9 @@ std::vector<float> attend(const cpu::KernelTable& t, const Case& c, const Cache&
   return out;
 }
 
-double kept(float v, KvType type) {
-  return type == KvType::kF32 ? v : half_to_float(float_to_half(v));
-}
-
 void check_against_double(const Case& c, const Cache& cache, const std::vector<float>& q,
                           const std::vector<float>& out) {
-  const int stride = stride_of(c.head_dim);
+  const int stride = cache.layout.value_stride;
   for (int i = 0; i < c.queries; ++i) {
     const auto [first, last] = range(c, i);
     if (first >= last) {
@@ -113,7 +133,7 @@ void check_against_double(const Case& c, const Cache& cache, const std::vector<f
     for (int p = first; p < last; ++p) {
       double s = 0.0;
       for (int d = 0; d < c.head_dim; ++d)
-        s += q[i * c.head_dim + d] * kept(cache.key_floats[p * c.head_dim + d], c.type);
+        s += static_cast<double>(q[i * c.head_dim + d]) * cache.key_floats[p * c.head_dim + d];
       if (c.softcap > 0.0f) s = c.softcap * std::tanh(s / c.softcap);
       score.push_back(s);
       top = std::max(top, s);
@@ -122,8 +142,7 @@ void check_against_double(const Case& c, const Cache& cache, const std::vector<f
     for (int d = 0; d < c.head_dim; ++d) {
       double value = 0.0;
       for (int p = first; p < last; ++p)
-        value += std::exp(score[p - first] - top) / mass *
-                 kept(cache.value_floats[p * c.head_dim + d], c.type);
+        value += std::exp(score[p - first] - top) / mass * cache.value_floats[p * c.head_dim + d];
       const double got = out[i * stride + d] / out[c.queries * (stride + 1) + i];
       CHECK(std::fabs(got - value) < 2e-4, "attention against double");
     }
@@ -136,17 +155,53 @@ void compare(std::mt19937& random, const Case& c) {
                               1.0f / std::sqrt(static_cast<float>(c.head_dim)));
   const auto truth = attend(cpu::table("scalar"), c, cache, q);
   check_against_double(c, cache, q, truth);
+  // A type changes what is kept, and nothing else.
+  const Cache floats = write_cache(c, KvType::kF32, cache.key_floats, cache.value_floats);
+  CHECK(test::same_bytes(attend(cpu::table("scalar"), c, floats, q), truth),
+        std::string(cpu::kKvTypeNames[static_cast<size_t>(c.type)]) + " against f32");
   for (const std::string& tier : cpu::available_tiers()) {
     const auto out = attend(cpu::table(tier), c, cache, q);
-    CHECK(test::same_bytes(out, truth), tier + " head_dim " + std::to_string(c.head_dim) +
-                                            " first " + std::to_string(c.first) + " last " +
-                                            std::to_string(c.last));
+    CHECK(test::same_bytes(out, truth),
+          tier + " " + cpu::kKvTypeNames[static_cast<size_t>(c.type)] + " head_dim " +
+              std::to_string(c.head_dim) + " first " + std::to_string(c.first) + " last " +
+              std::to_string(c.last));
     // A query's result does not depend on how many came with it.
     Case one = c;
     one.queries = 1;
     const auto alone = attend(cpu::table(tier), one, cache, q);
     CHECK(std::memcmp(alone.data(), out.data(), static_cast<size_t>(c.head_dim) * 4) == 0,
           tier + " alone against in a bundle");
+  }
+}
+
+// The rounding against its text, in double, and tier against tier.
+void check_rounding(KvType type, const std::vector<float>& x) {
+  const auto groups = (x.size() + 31) / 32;
+  std::vector<int8_t> codes(32 * groups);
+  std::vector<uint16_t> scales(groups);
+  const std::string name = cpu::kKvTypeNames[static_cast<size_t>(type)];
+  const auto n = static_cast<int>(x.size());
+  cpu::table("scalar").round_kv(type, x.data(), n, codes.data(), scales.data());
+  for (const std::string& tier : cpu::available_tiers()) {
+    std::vector<int8_t> more(32 * groups, 99);
+    std::vector<uint16_t> other(groups);
+    cpu::table(tier).round_kv(type, x.data(), n, more.data(), other.data());
+    CHECK(test::same_bytes(more, codes) && test::same_bytes(other, scales), tier + " " + name);
+  }
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const float scale = half_to_float(scales[i / 32]);
+    const float v = i < x.size() ? x[i] : 0.0f;
+    float high = 0.0f, low = 0.0f;
+    for (size_t j = i / 32 * 32; j < std::min(x.size(), i / 32 * 32 + 32); ++j) {
+      high = std::max(high, x[j]);
+      low = std::min(low, x[j]);
+    }
+    const float peak = -low > high ? low : high;
+    const bool wide = type == KvType::kQ8_0;
+    CHECK(scales[i / 32] == float_to_half(wide ? std::fabs(peak) / 127.0f : peak / -8.0f), name);
+    const float code = scale == 0.0f ? 0.0f : std::nearbyint(v * (1.0f / scale));
+    const float bounded = wide ? std::clamp(code, -127.0f, 127.0f) : std::clamp(code, -8.0f, 7.0f);
+    CHECK(codes[i] == bounded, name + " code");
   }
 }
 
@@ -172,14 +227,21 @@ void check_fold(std::mt19937& random) {
 
 int main() {
   std::mt19937 random(3);
-  for (const KvType type : {KvType::kF32, KvType::kF16})
-    for (const int dim : {16, 20, 64, 72, 80, 128, 256})
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})
+    for (const int dim : {1, 16, 17, 20, 33, 48, 64, 72, 80, 128, 256})
       for (int queries = 1; queries <= cpu::kMaxQueries; ++queries) {
         compare(random, {dim, queries, 0, 1, type, 0.0f});
         compare(random, {dim, queries, 0, 77, type, 0.0f});
         compare(random, {dim, queries, 70, 200, type, 5.0f});
         if (dim == 64) compare(random, {dim, queries, 0, 512, type, 0.0f});
       }
+  for (const KvType type : {KvType::kQ8_0, KvType::kQ4_0}) {
+    for (const size_t n : {1, 16, 17, 32, 64, 80, 129})
+      check_rounding(type, test::normal(random, n));
+    check_rounding(type, std::vector<float>(64, 0.0f));
+    check_rounding(type, {1.0f, -2.0f, 2.0f, 0.5f});      // the positive of two peaks
+    check_rounding(type, std::vector<float>(32, 1e-6f));  // below the smallest scale, or near it
+  }
   check_fold(random);
   return test::finish("attention");
 }

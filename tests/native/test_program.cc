@@ -171,7 +171,7 @@ std::unique_ptr<Program> make_program(QuantType type, int threads) {
 
 // Logits of all rows, the prompt run in pieces of `chunk`, beside a second sequence if asked.
 std::vector<float> run(Program& program, cpu::KvType type, int chunk, bool company) {
-  KvPages pages(kLayers, kKvHeads, kHeadDim, type, 16);
+  KvPages pages({kLayers, kKvHeads, kHeadDim, type}, 16);
   std::vector<float> all;
   for (int first = 0; first < kPrompt; first += chunk) {
     Batch batch;
@@ -185,7 +185,7 @@ std::vector<float> run(Program& program, cpu::KvType type, int chunk, bool compa
         if (sequence == 0) batch.outputs.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
       }
     std::vector<float> part(batch.outputs.size() * kVocabulary);
-    program.run(batch, pages, part.data());
+    program.run(batch, {&pages}, part.data());
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

@@ -2,6 +2,8 @@
 //
 #include "cpu/body/math.h"
 //
+#include "cpu/body/kv_types.h"
+//
 #include "cpu/avx2/tier.h"
 #include "cpu/body/attention.h"
 
@@ -10,6 +12,7 @@ namespace oxibonsai::cpu::avx2 {
 void fill_attention(KernelTable& table) {
   table.attend = &attend;
   table.fold_parts = &fold_parts;
+  table.round_kv = &round_kv;
 }
 
 }  // namespace oxibonsai::cpu::avx2

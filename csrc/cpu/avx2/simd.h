@@ -117,6 +117,21 @@ inline Vec pow2(Int a) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(e.lo, 23)),
           _mm256_castsi256_ps(_mm256_slli_epi32(e.hi, 23))};
 }
+inline __m256 widen_int8(const void* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
+}
+inline Vec load_int8(const int8_t* p) { return {widen_int8(p), widen_int8(p + 8)}; }
+template <int kWhich>
+inline __m256 widen_nibbles(const void* p) {
+  const __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  const __m256i code =
+      kWhich == 0 ? _mm256_and_si256(b, _mm256_set1_epi32(15)) : _mm256_srli_epi32(b, 4);
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(code, _mm256_set1_epi32(8)));
+}
+template <int kWhich>
+inline Vec load_nibbles(const uint8_t* p) {
+  return {widen_nibbles<kWhich>(p), widen_nibbles<kWhich>(p + 8)};
+}
 inline void store_int8(int8_t* p, Int a) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xD8);
   const __m128i bytes =

@@ -71,6 +71,17 @@ inline Int half_of(Int a) { return _mm512_srai_epi32(a, 1); }
 inline Vec pow2(Int a) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(a, _mm512_set1_epi32(127)), 23));
 }
+inline Vec load_int8(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
+template <int kWhich>
+inline Vec load_nibbles(const uint8_t* p) {
+  const Vec values = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  const Int b = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  // The permutation looks at the low four bits of an index.
+  return _mm512_permutexvar_ps(kWhich == 0 ? b : _mm512_srli_epi32(b, 4), values);
+}
 inline void store_int8(int8_t* p, Int a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
 }

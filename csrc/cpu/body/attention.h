@@ -1,13 +1,13 @@
 // Attention over one part (at most 512 positions) of a paged context (docs/arithmetic.md, rule 5).
 //
-// Layout: in a page, keys lie transposed, [head_dim, 64], so that 16 keys fill a vector and a score
-// is a chain of fmas over head_dim with no fold across lanes; values lie [64, value_stride], so
-// that a vector holds 16 dims of one value. The query vectors of a call share a key-value head:
-// heads of one group, and in a prompt neighbouring positions; each loaded key or value vector
-// serves simd::kQueries of them. Slots that only some see, on the diagonal, are added for each
-// query alone, in the order of the slots. Budget for a tile of 64 keys, Q queries: 4 * head_dim
-// loads and 4 * Q * head_dim fmas for the scores, the same again for the values, about 25 * Q
-// vector operations for the softmax. Include after a tier's simd.h and body/math.h.
+// Layout: in a page, keys lie transposed, so that 16 keys fill a vector and a score is a chain of
+// fmas over head_dim with no fold across lanes; of values, a vector holds 16 dims of one. Types
+// differ only in how a vector is loaded (cpu/body/kv_types.h). The query vectors of a call share a
+// key-value head: heads of one group, and in a prompt neighbouring positions; each loaded key or
+// value vector serves simd::kQueries of them. Slots that only some see, on the diagonal, are added
+// for each query alone, in the order of the slots. Budget for a tile of 64 keys, Q queries: 4 *
+// head_dim loads and 4 * Q * head_dim fmas for the scores, the same again for the values, about 25
+// * Q vector operations for the softmax. Include after body/kv_types.h and body/math.h.
 
 #include <cstdint>
 
@@ -16,22 +16,8 @@
 namespace {
 
 using oxibonsai::cpu::AttendArgs;
-using oxibonsai::cpu::kPageSlots;
-using oxibonsai::cpu::KvType;
 
 constexpr float kNoScore = -__builtin_inff();
-
-struct KvF32 {
-  static constexpr int kBytes = 4;
-  static simd::Vec load(const uint8_t* p) { return simd::load(reinterpret_cast<const float*>(p)); }
-};
-
-struct KvF16 {
-  static constexpr int kBytes = 2;
-  static simd::Vec load(const uint8_t* p) {
-    return simd::load_half(reinterpret_cast<const uint16_t*>(p));
-  }
-};
 
 // Slots of one page: begin <= slot < end.
 struct Range {
@@ -40,12 +26,23 @@ struct Range {
 };
 
 // Pages of one head lie megabytes apart, so the hardware doesn't know which comes next.
-template <int kBytes>
-inline void fetch_row(const uint8_t* p) {
-  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+inline void fetch(const uint8_t* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
-// scores[q][slot] = chain over d of fma(q[d], key[d][slot], .), from +0.
+// acc[q] = fma(q[d], key[d], acc[q]) for V vectors of slots, whose dim d is the kWhich-th of `row`.
+template <class Kv, int kWhich, int Q, int V>
+inline void add_dim(const AttendArgs& a, int query, int d, const uint8_t* row,
+                    const simd::Vec* scales, simd::Vec (*acc)[V]) {
+  using namespace simd;
+  for (int i = 0; i < V; ++i) {
+    const Vec k = Kv::template load<kWhich>(row + i * kLanes * Kv::kBytes, scales[i]);
+    for (int q = 0; q < Q; ++q) acc[q][i] = fma(splat(a.q[query + q][d]), k, acc[q][i]);
+  }
+}
+
+// scores[q][slot] = chain over d of fma(q[d], key[d][slot], .), from +0. Meanwhile `next` is
+// fetched, which has about the size of the keys.
 template <class Kv, int Q>
 inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, const uint8_t* next,
                         float (*scores)[kPageSlots]) {
@@ -53,16 +50,26 @@ inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, con
   constexpr int kRowBytes = kPageSlots * Kv::kBytes;
   // Key vectors at once.
   constexpr int V = kChains >= 4 * Q ? 4 : kChains >= 2 * Q ? 2 : 1;
+  const int group = Kv::kScaled ? kKvGroup : a.kv.head_dim;
   for (int v = 0; v < kPageSlots; v += V * kLanes) {
     Vec acc[Q][V];
     for (int q = 0; q < Q; ++q)
       for (int i = 0; i < V; ++i) acc[q][i] = zero();
-    const uint8_t* column = keys + v * Kv::kBytes;
-    for (int d = 0; d < a.head_dim; ++d, column += kRowBytes) {
-      if (v == 0) fetch_row<kRowBytes>(next + d * kRowBytes);
+    const uint8_t* row = keys + v * Kv::kBytes;
+    for (int begin = 0; begin < a.kv.head_dim; begin += group) {
+      const int end = begin + group < a.kv.head_dim ? begin + group : a.kv.head_dim;
+      Vec scale[V];
       for (int i = 0; i < V; ++i) {
-        const Vec k = Kv::load(column + i * kLanes * Kv::kBytes);
-        for (int q = 0; q < Q; ++q) acc[q][i] = fma(splat(a.q[query + q][d]), k, acc[q][i]);
+        scale[i] = zero();
+        if constexpr (Kv::kScaled)
+          scale[i] =
+              load_half(group_scales(keys + a.kv.key_scales, begin / kKvGroup) + v + i * kLanes);
+      }
+      for (int d = begin; d < end; d += Kv::kPacked, row += kRowBytes) {
+        if (v == 0) fetch(next + (row - keys), kRowBytes);
+        add_dim<Kv, 0, Q, V>(a, query, d, row, scale, acc);
+        if constexpr (Kv::kPacked == 2)
+          if (d + 1 < end) add_dim<Kv, 1, Q, V>(a, query, d + 1, row, scale, acc);
       }
     }
     for (int q = 0; q < Q; ++q)
@@ -97,37 +104,87 @@ inline float tile_weights(const AttendArgs& a, int q, Range seen, float* scores)
   return factor;
 }
 
-template <class Kv, int Q>
-inline void add_values(const uint8_t* values, int64_t slot_bytes, Range slots,
-                       const float (*weights)[kPageSlots], simd::Vec* acc) {
+// A column: kVectors vectors of dims of all values of a page, from the kWhich-th that stands at
+// `codes` on, with the scales of their slots.
+template <class Kv, int kWhich, int kVectors>
+struct Column {
+  const uint8_t* codes;
+  int64_t row_bytes;
+  float scales[kPageSlots];
+};
+
+template <class Kv, int kWhich, int kVectors>
+inline void open_column(const AttendArgs& a, const uint8_t* values, int d,
+                        Column<Kv, kWhich, kVectors>* column) {
   using namespace simd;
-  const uint8_t* value = values + slots.begin * slot_bytes;
-  for (int i = slots.begin; i < slots.end; ++i, value += slot_bytes) {
-    const Vec v = Kv::load(value);
-    for (int q = 0; q < Q; ++q) acc[q] = fma(splat(weights[q][i]), v, acc[q]);
+  column->codes = values + d / (kLanes * Kv::kPacked) * (kLanes * Kv::kBytes);
+  column->row_bytes = a.kv.value_row;
+  if constexpr (Kv::kScaled) {
+    const uint16_t* scales = group_scales(values + a.kv.value_scales, d / kKvGroup);
+    for (int i = 0; i < kPageSlots; i += kLanes) store(column->scales + i, load_half(scales + i));
   }
 }
 
-// out[q] = out[q] * factor[q], then for each slot that q sees, in order, fma(weight, value,
-// out[q]). `shared`, which is not empty, is seen by all.
-template <class Kv, int Q>
-inline void tile_values(const AttendArgs& a, int query, const uint8_t* values, const Range* seen,
-                        Range shared, const float (*weights)[kPageSlots], const float* factors) {
+// acc[q] = fma(weight, value, acc[q]) for each slot in order.
+template <int Q, class Kv, int kWhich, int kVectors>
+inline void add_values(const Column<Kv, kWhich, kVectors>& column, Range slots,
+                       const float (*weights)[kPageSlots], simd::Vec (*acc)[kVectors]) {
   using namespace simd;
-  const int64_t slot_bytes = static_cast<int64_t>(a.value_stride) * Kv::kBytes;
-  for (int d = 0; d < a.value_stride; d += kLanes) {
-    float* out = a.out + query * a.value_stride + d;
-    const uint8_t* column = values + d * Kv::kBytes;
-    Vec acc[Q];
-    for (int q = 0; q < Q; ++q) {
-      acc[q] = mul(load(out + q * a.value_stride), splat(factors[q]));
-      add_values<Kv, 1>(column, slot_bytes, {seen[q].begin, shared.begin}, weights + q, acc + q);
-    }
-    add_values<Kv, Q>(column, slot_bytes, shared, weights, acc);
-    for (int q = 0; q < Q; ++q) {
-      add_values<Kv, 1>(column, slot_bytes, {shared.end, seen[q].end}, weights + q, acc + q);
-      store(out + q * a.value_stride, acc[q]);
-    }
+  constexpr int kStep = Kv::kPacked == 1 ? kLanes * Kv::kBytes : 0;
+  const uint8_t* value = column.codes + slots.begin * column.row_bytes;
+  for (int i = slots.begin; i < slots.end; ++i, value += column.row_bytes) {
+    const Vec scale = Kv::kScaled ? splat(column.scales[i]) : zero();
+    Vec v[kVectors];
+    v[0] = Kv::template load<kWhich>(value, scale);
+    if constexpr (kVectors == 2) v[1] = Kv::template load<1>(value + kStep, scale);
+    for (int q = 0; q < Q; ++q)
+      for (int n = 0; n < kVectors; ++n) acc[q][n] = fma(splat(weights[q][i]), v[n], acc[q][n]);
+  }
+}
+
+// What each query of a bundle sees of a page, and what all of them see, which is not empty.
+template <int Q>
+struct Seen {
+  Range each[Q];
+  Range shared;
+};
+
+// out[q] = out[q] * factor[q], then for each slot that q sees, in order, fma(weight, value,
+// out[q]), for the dims of a column from d on.
+template <class Kv, int Q, int kWhich, int kVectors>
+inline void column_values(const AttendArgs& a, int query, const uint8_t* values, int d,
+                          const Seen<Q>& seen, const float (*weights)[kPageSlots],
+                          const float* factors) {
+  using namespace simd;
+  Column<Kv, kWhich, kVectors> column;
+  open_column(a, values, d, &column);
+  float* out = a.out + query * a.kv.value_stride + d;
+  Vec acc[Q][kVectors];
+  for (int q = 0; q < Q; ++q) {
+    for (int n = 0; n < kVectors; ++n)
+      acc[q][n] = mul(load(out + q * a.kv.value_stride + n * kLanes), splat(factors[q]));
+    add_values<1>(column, {seen.each[q].begin, seen.shared.begin}, weights + q, acc + q);
+  }
+  add_values<Q>(column, seen.shared, weights, acc);
+  for (int q = 0; q < Q; ++q) {
+    add_values<1>(column, {seen.shared.end, seen.each[q].end}, weights + q, acc + q);
+    for (int n = 0; n < kVectors; ++n) store(out + q * a.kv.value_stride + n * kLanes, acc[q][n]);
+  }
+}
+
+template <class Kv, int Q>
+inline void tile_values(const AttendArgs& a, int query, const uint8_t* values, const Seen<Q>& seen,
+                        const float (*weights)[kPageSlots], const float* factors) {
+  using namespace simd;
+  int d = 0;
+  if constexpr (kChains >= 2 * Q)
+    for (; d + 2 * kLanes <= a.kv.value_stride; d += 2 * kLanes)
+      column_values<Kv, Q, 0, 2>(a, query, values, d, seen, weights, factors);
+  for (; d < a.kv.value_stride; d += kLanes) {
+    if (Kv::kPacked == 2 && d % kKvGroup != 0)
+      column_values<Kv, Q, 1, 1>(a, query, values, d, seen, weights, factors);
+    else
+      column_values<Kv, Q, 0, 1>(a, query, values, d, seen, weights, factors);
   }
 }
 
@@ -137,14 +194,13 @@ inline int smaller(int a, int b) { return a < b ? a : b; }
 // Page `page` of the part for the queries query .. query + Q - 1.
 template <class Kv, int Q>
 inline void attend_page(const AttendArgs& a, int query, int page) {
-  constexpr int kRowBytes = kPageSlots * Kv::kBytes;
   const int begin = page * kPageSlots;
-  Range seen[Q];
-  Range shared{0, kPageSlots};
+  Seen<Q> seen;
+  Range& shared = seen.shared = {0, kPageSlots};
   for (int q = 0; q < Q; ++q) {
-    seen[q] = {larger(a.first[query + q] - begin, 0),
-               smaller(a.last[query + q] - begin, kPageSlots)};
-    shared = {larger(shared.begin, seen[q].begin), smaller(shared.end, seen[q].end)};
+    seen.each[q] = {larger(a.first[query + q] - begin, 0),
+                    smaller(a.last[query + q] - begin, kPageSlots)};
+    shared = {larger(shared.begin, seen.each[q].begin), smaller(shared.end, seen.each[q].end)};
   }
   float scores[Q][kPageSlots];
   float factors[Q];
@@ -155,10 +211,9 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
   if (shared.empty()) return;
   // Meanwhile the values are fetched, and while those are added the next page's keys.
   tile_scores<Kv, Q>(a, query, a.keys[page], a.values[page], scores);
-  for (int q = 0; q < Q; ++q) factors[q] = tile_weights(a, query + q, seen[q], scores[q]);
-  if (begin + kPageSlots < a.last[query])
-    for (int i = 0; i < a.head_dim; ++i) fetch_row<kRowBytes>(a.keys[page + 1] + i * kRowBytes);
-  tile_values<Kv, Q>(a, query, a.values[page], seen, shared, scores, factors);
+  for (int q = 0; q < Q; ++q) factors[q] = tile_weights(a, query + q, seen.each[q], scores[q]);
+  if (begin + kPageSlots < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);
+  tile_values<Kv, Q>(a, query, a.values[page], seen, scores, factors);
 }
 
 template <class Kv, int Q>
@@ -171,7 +226,8 @@ inline void attend_queries(const AttendArgs& a, int query) {
     last = larger(last, a.last[q]);
     a.top[q] = kNoScore;
     a.mass[q] = 0.0f;
-    for (int d = 0; d < a.value_stride; d += kLanes) store(a.out + q * a.value_stride + d, zero());
+    float* out = a.out + q * a.kv.value_stride;
+    for (int d = 0; d < a.kv.value_stride; d += kLanes) store(out + d, zero());
   }
   for (int page = first / kPageSlots; page * kPageSlots < last; ++page)
     attend_page<Kv, Q>(a, query, page);
@@ -195,8 +251,16 @@ inline void attend_typed(const AttendArgs& a) {
 }
 
 void attend(const AttendArgs& a) {
-  if (a.type == KvType::kF32) return attend_typed<KvF32>(a);
-  attend_typed<KvF16>(a);
+  switch (a.kv.type) {
+    case KvType::kF32:
+      return attend_typed<KvF32>(a);
+    case KvType::kF16:
+      return attend_typed<KvF16>(a);
+    case KvType::kQ8_0:
+      return attend_typed<KvQ8>(a);
+    case KvType::kQ4_0:
+      return attend_typed<KvQ4>(a);
+  }
 }
 
 void fold_parts(float* top, float* mass, float* out, float part_top, float part_mass,

@@ -2,6 +2,8 @@
 //
 #include "cpu/body/math.h"
 //
+#include "cpu/body/kv_types.h"
+//
 #include "cpu/body/attention.h"
 #include "cpu/neon/tier.h"
 
@@ -10,6 +12,7 @@ namespace oxibonsai::cpu::neon {
 void fill_attention(KernelTable& table) {
   table.attend = &attend;
   table.fold_parts = &fold_parts;
+  table.round_kv = &round_kv;
 }
 
 }  // namespace oxibonsai::cpu::neon

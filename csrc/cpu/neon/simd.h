@@ -141,6 +141,21 @@ inline Vec pow2(Int a) {
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(a.q[i], vdupq_n_s32(127)), 23));
   });
 }
+inline Vec widen_int8(int8x16_t bytes) {
+  const int16x8_t low = vmovl_s8(vget_low_s8(bytes));
+  const int16x8_t high = vmovl_s8(vget_high_s8(bytes));
+  return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))),
+           vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
+           vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
+}
+inline Vec load_int8(const int8_t* p) { return widen_int8(vld1q_s8(p)); }
+template <int kWhich>
+inline Vec load_nibbles(const uint8_t* p) {
+  const uint8x16_t b = vld1q_u8(p);
+  const uint8x16_t code = kWhich == 0 ? vandq_u8(b, vdupq_n_u8(15)) : vshrq_n_u8(b, 4);
+  return widen_int8(vsubq_s8(vreinterpretq_s8_u8(code), vdupq_n_s8(8)));
+}
 inline void store_int8(int8_t* p, Int a) {
   const int16x8_t low = vcombine_s16(vmovn_s32(a.q[0]), vmovn_s32(a.q[1]));
   const int16x8_t high = vcombine_s16(vmovn_s32(a.q[2]), vmovn_s32(a.q[3]));

@@ -142,6 +142,14 @@ inline Vec pow2(Int a) {
     return f;
   });
 }
+inline Vec load_int8(const int8_t* p) {
+  return map([=](int i) { return static_cast<float>(p[i]); });
+}
+// The low (0) or high (1) four bits of 16 bytes, minus 8.
+template <int kWhich>
+inline Vec load_nibbles(const uint8_t* p) {
+  return map([=](int i) { return static_cast<float>((p[i] >> (4 * kWhich) & 15) - 8); });
+}
 // Of values in [-128, 127].
 inline void store_int8(int8_t* p, Int a) {
   for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(a.v[i]);

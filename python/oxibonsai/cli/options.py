@@ -65,7 +65,7 @@ def machine_options(command: Command) -> Command:
             click.option("--threads", "-t", type=click.IntRange(1, 1024), help="Worker threads."),
             click.option(
                 "--kv-type",
-                type=click.Choice(["f32", "f16"]),
+                type=click.Choice(["f32", "f16", "q8_0", "q4_0"]),
                 help="Type of cached keys and values. Default: f32 where they are small.",
             ),
             click.option(

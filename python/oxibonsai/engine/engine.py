@@ -31,7 +31,7 @@ class Engine:
         tokenizer: The model's own; None where the file has none: then only ids go in and out.
         chat_template: Its chat format; None where it has none.
         ctx_size: Positions a sequence may take.
-        kv_type: ``"f32"`` or ``"f16"`` keys and values.
+        kv_type: Type of cached keys and values, one of ``_core.KV_TYPES``.
         parallel: Sequences that fit in the cache at full length.
 
     Attributes:
@@ -257,7 +257,9 @@ class Engine:
             elif c.reaches_end:
                 outputs.append(len(tokens) - 1)
         pages = [c.sequence.pages for c in chunks]
-        logits = self.model.run(_core.Batch(tokens, positions, owner, pages, outputs), self._pages)
+        logits = self.model.run(
+            _core.Batch(tokens, positions, owner, pages, outputs), [self._pages]
+        )
         for c in chunks:
             c.sequence.num_computed = c.first + c.count
         return logits

@@ -36,7 +36,8 @@ def load(
             ``pip:...``; None for the default model.
         threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.
         ctx_size: Positions of a sequence; None: the model's own, cut to suit the machine's memory.
-        kv_type: ``"f32"`` or ``"f16"``; None: f32 for models with a small cache, else f16.
+        kv_type: ``"f32"``, ``"f16"``, ``"q8_0"`` or ``"q4_0"``; None: f32 for models with a small
+            cache, else f16.
         quant_type: Layout of tensors of type id 42, where the file leaves it open.
         parallel: Sequences that fit in the cache at full length.
         parity: What to compare with the definition first: ``"quick"`` every kind of kernel on
@@ -56,6 +57,8 @@ def load(
         raise FormatError(f"{checkpoint.path} holds a vocabulary but no weights")
     if parity not in get_args(Parity):
         raise RequestError(f"parity is {parity!r}; it is one of {', '.join(get_args(Parity))}")
+    if kv_type is not None and kv_type not in _core.KV_TYPES:
+        raise RequestError(f"kv_type is {kv_type!r}; it is one of {', '.join(_core.KV_TYPES)}")
     model = load_model(
         checkpoint,
         _core.ThreadPool(threads or default_threads()),

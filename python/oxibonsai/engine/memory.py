@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from oxibonsai import _core
 from oxibonsai.config import ModelConfig
 
 # Largest context by physical memory in GiB: a model's own maximum would fill a small machine.
@@ -15,10 +16,15 @@ _F32_BYTES_PER_TOKEN = 64 * 1024
 
 
 def kv_bytes_per_token(config: ModelConfig, kv_type: str) -> int:
-    """Bytes of the cache that one position takes in all layers."""
-    stride = -(-config.head_dim // 16) * 16
-    values = config.num_hidden_layers * config.num_key_value_heads * (config.head_dim + stride)
-    return values * (4 if kv_type == "f32" else 2)
+    """Bytes of the cache that one position takes in all layers, exactly.
+
+    Raises:
+        RequestError: No such type; ``_core.KV_TYPES`` lists them.
+    """
+    page = _core.kv_page_bytes(
+        config.num_hidden_layers, config.num_key_value_heads, config.head_dim, kv_type
+    )
+    return page // _core.PAGE_SLOTS
 
 
 def default_kv_type(config: ModelConfig) -> str:

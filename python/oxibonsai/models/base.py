@@ -137,6 +137,11 @@ class Model:
         c = self.config
         return _core.KvPages(c.num_hidden_layers, c.num_key_value_heads, c.head_dim, kv_type, pages)
 
-    def run(self, batch: _core.Batch, pages: _core.KvPages) -> npt.NDArray[np.float32]:
-        """Logits of the batch's output rows: float32 [outputs, vocabulary]."""
-        return self.program.run(batch, pages)
+    def run(self, batch: _core.Batch, pools: list[_core.KvPages]) -> npt.NDArray[np.float32]:
+        """Logits of the batch's output rows: float32 [outputs, vocabulary].
+
+        Args:
+            batch: Rows of any sequences.
+            pools: Where the pages of their tables lie; ``batch.pools`` says whose in which.
+        """
+        return self.program.run(batch, pools)

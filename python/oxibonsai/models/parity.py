@@ -56,7 +56,7 @@ def _compare_decoding(model: Model, kv_type: str) -> None:
         batch = _core.Batch(
             tokens, list(range(position, position + count)), [0] * count, [[0]], [count - 1]
         )
-        results = [p.run(batch, c) for p, c in zip(programs, caches, strict=True)]
+        results = [p.run(batch, [c]) for p, c in zip(programs, caches, strict=True)]
         if not np.array_equal(results[0].view(np.uint32), results[1].view(np.uint32)):
             raise ParityError(_sentence(f"the logits of step {step} of a greedy decode"))
         position += count

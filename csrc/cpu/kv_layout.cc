@@ -1,0 +1,119 @@
+#include "cpu/kv_layout.h"
+
+#include <cstring>
+#include <vector>
+
+namespace oxibonsai::cpu {
+namespace {
+
+int round_up(int n, int step) { return (n + step - 1) / step * step; }
+
+template <class T>
+void put_key(uint8_t* keys, int slot, const T* key, int rows) {
+  for (int i = 0; i < rows; ++i)
+    std::memcpy(keys + (static_cast<int64_t>(i) * kPageSlots + slot) * sizeof(T), key + i,
+                sizeof(T));
+}
+
+template <class T>
+void put_value(const KvLayout& layout, uint8_t* values, int slot, const T* value) {
+  uint8_t* row = values + static_cast<int64_t>(slot) * layout.value_row;
+  const size_t bytes = static_cast<size_t>(layout.head_dim) * sizeof(T);
+  std::memcpy(row, value, bytes);
+  std::memset(row + bytes, 0, static_cast<size_t>(layout.value_row) - bytes);
+}
+
+// Two 4-bit codes in a byte.
+uint8_t nibbles(int8_t low, int8_t high) {
+  return static_cast<uint8_t>((low + 8) | (high + 8) << 4);
+}
+
+// A key or value as whole groups of codes and their scales.
+struct Rounded {
+  std::vector<int8_t> codes;
+  std::vector<uint16_t> scales;
+
+  void round(const KernelTable& table, const KvLayout& layout, const float* x) {
+    const int groups = round_up(layout.head_dim, kKvGroup) / kKvGroup;
+    scales.resize(static_cast<size_t>(groups));
+    codes.resize(scales.size() * kKvGroup);
+    table.round_kv(layout.type, x, layout.head_dim, codes.data(), scales.data());
+  }
+};
+
+void put_rounded_key(const KvLayout& layout, int slot, Rounded* key, uint8_t* keys) {
+  int rows = layout.head_dim;
+  int8_t* codes = key->codes.data();
+  if (layout.type == KvType::kQ4_0) {
+    rows = (rows + 1) / 2;
+    for (int i = 0; i < rows; ++i)
+      codes[i] = static_cast<int8_t>(nibbles(codes[2 * i], codes[2 * i + 1]));
+  }
+  put_key(keys, slot, codes, rows);
+  put_key(keys + layout.key_scales, slot, key->scales.data(), static_cast<int>(key->scales.size()));
+}
+
+void put_rounded_value(const KvLayout& layout, int slot, const Rounded& value, uint8_t* values) {
+  uint8_t* row = values + static_cast<int64_t>(slot) * layout.value_row;
+  const int8_t* codes = value.codes.data();
+  if (layout.type == KvType::kQ8_0) {
+    std::memcpy(row, codes, static_cast<size_t>(layout.value_row));
+  } else {
+    for (int i = 0; i < layout.value_row; ++i) {
+      const int8_t* low = codes + i / 16 * kKvGroup + i % 16;
+      row[i] = nibbles(low[0], low[16]);
+    }
+  }
+  put_key(values + layout.value_scales, slot, value.scales.data(),
+          static_cast<int>(value.scales.size()));
+}
+
+}  // namespace
+
+KvLayout kv_layout(KvType type, int head_dim) {
+  KvLayout l{};
+  l.type = type;
+  l.head_dim = head_dim;
+  l.value_stride = round_up(head_dim, 16);
+  const int groups = round_up(head_dim, kKvGroup) / kKvGroup;
+  const int scales = groups * kPageSlots * 2;
+  if (type == KvType::kF32 || type == KvType::kF16) {
+    const int element = type == KvType::kF32 ? 4 : 2;
+    l.key_scales = element * head_dim * kPageSlots;
+    l.value_row = element * l.value_stride;
+  } else if (type == KvType::kQ8_0) {
+    l.key_scales = head_dim * kPageSlots;
+    l.value_row = groups * kKvGroup;
+  } else {
+    l.key_scales = (head_dim + 1) / 2 * kPageSlots;
+    l.value_row = groups * kKvGroup / 2;
+  }
+  l.value_scales = l.value_row * kPageSlots;
+  const bool scaled = type == KvType::kQ8_0 || type == KvType::kQ4_0;
+  l.key_bytes = l.key_scales + (scaled ? scales : 0);
+  l.value_bytes = l.value_scales + (scaled ? scales : 0);
+  return l;
+}
+
+void write_kv_slot(const KernelTable& table, const KvLayout& layout, int slot, const float* key,
+                   const float* value, uint8_t* keys, uint8_t* values) {
+  if (layout.type == KvType::kF32) {
+    put_key(keys, slot, key, layout.head_dim);
+    put_value(layout, values, slot, value);
+  } else if (layout.type == KvType::kF16) {
+    thread_local std::vector<uint16_t> half;
+    half.resize(static_cast<size_t>(layout.head_dim));
+    table.to_half(key, layout.head_dim, half.data());
+    put_key(keys, slot, half.data(), layout.head_dim);
+    table.to_half(value, layout.head_dim, half.data());
+    put_value(layout, values, slot, half.data());
+  } else {
+    thread_local Rounded rounded;
+    rounded.round(table, layout, key);
+    put_rounded_key(layout, slot, &rounded, keys);
+    rounded.round(table, layout, value);
+    put_rounded_value(layout, slot, rounded, values);
+  }
+}
+
+}  // namespace oxibonsai::cpu
