@@ -3,6 +3,8 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/kv_rotation.h"
+
 namespace oxibonsai::cpu {
 namespace {
 
@@ -32,8 +34,14 @@ uint8_t nibbles(int8_t low, int8_t high) {
 struct Rounded {
   std::vector<int8_t> codes;
   std::vector<uint16_t> scales;
+  std::vector<float> rotated;
 
   void round(const KernelTable& table, const KvLayout& layout, const float* x) {
+    if (is_rotated(layout.type)) {
+      rotated.assign(x, x + layout.head_dim);
+      rotate_head(rotated.data(), layout.head_dim);
+      x = rotated.data();
+    }
     const int groups = round_up(layout.head_dim, kKvGroup) / kKvGroup;
     scales.resize(static_cast<size_t>(groups));
     codes.resize(scales.size() * kKvGroup);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cpu/kv_layout.h"
+#include "cpu/kv_rotation.h"
 #include "program/op_runners.h"
 
 namespace oxibonsai::program {
@@ -65,6 +66,8 @@ void write_cache(const Step& s, const Op& op, int64_t item) {
   const int queries = op.heads / op.kv_heads * dim;
   float* q = s.row(op.in[0], r) + static_cast<int64_t>(head) * queries;
   s.kernels->scale(q, op.scale, queries, q);
+  if (cpu::is_rotated(pages.layout().type))
+    for (int i = 0; i < queries; i += dim) cpu::rotate_head(q + i, dim);
 }
 
 // One past the last position that the query of row `r` sees.
@@ -129,6 +132,13 @@ void attend_part(const Step& s, const Op& op, const Queries& b, int part, cpu::A
   s.kernels->attend(a);
 }
 
+// The result of one head of one row: what was summed over the mass.
+void finish_head(const Step& s, const Op& op, const float* sum, float mass, int64_t row, int head) {
+  float* out = s.row(op.out[0], row) + static_cast<int64_t>(head) * op.head_dim;
+  s.kernels->scale(sum, 1.0f / mass, op.head_dim, out);
+  if (cpu::is_rotated(s.pages_of(row).layout().type)) cpu::rotate_head(out, op.head_dim);
+}
+
 void attend_queries(const Step& s, const Op& op, const Queries& b) {
   thread_local Running sum, next;
   const int stride = value_stride(s);
@@ -154,9 +164,8 @@ void attend_queries(const Step& s, const Op& op, const Queries& b) {
     }
   }
   for (int q = 0; q < b.rows * b.heads; ++q)
-    s.kernels->scale(
-        sum.out.data() + q * stride, 1.0f / sum.mass[q], op.head_dim,
-        s.row(op.out[0], b.row + q / b.heads) + (b.first_head + q % b.heads) * op.head_dim);
+    finish_head(s, op, sum.out.data() + q * stride, sum.mass[q], b.row + q / b.heads,
+                b.first_head + q % b.heads);
 }
 
 // Bundle `index` of the heads of all key-value heads, for rows from `row` on.
@@ -224,8 +233,7 @@ void fold(const Step& s, const Op& op, int64_t item) {
     const float* next = kept_part(s, op, row, head, part);
     s.kernels->fold_parts(&sum[0], &sum[1], sum + 2, next[0], next[1], next + 2, value_stride(s));
   }
-  s.kernels->scale(sum + 2, 1.0f / sum[1], op.head_dim,
-                   s.row(op.out[0], row) + static_cast<int64_t>(head) * op.head_dim);
+  finish_head(s, op, sum + 2, sum[1], row, head);
 }
 
 void attention(const Step& s, const Op& op, int64_t rows, int phase, int64_t item) {

@@ -157,7 +157,7 @@ class Batch:
         sequence: list[int],
         pages: list[list[int]],
         outputs: list[int],
-        pools: list[int] = [],  # noqa: B006
+        pools: list[int] = [],
     ) -> None: ...
 
 class Program:
