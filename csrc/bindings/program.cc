@@ -214,6 +214,7 @@ void register_weight(py::module_& m) {
 void register_op(py::module_& m) {
   py::enum_<OpKind>(m, "OpKind")
       .value("embed", OpKind::kEmbed)
+      .value("positions", OpKind::kPositions)
       .value("select", OpKind::kSelect)
       .value("rms_norm", OpKind::kRmsNorm)
       .value("layer_norm", OpKind::kLayerNorm)
@@ -224,6 +225,7 @@ void register_op(py::module_& m) {
       .value("attention", OpKind::kAttention)
       .value("swiglu", OpKind::kSwiglu)
       .value("geglu", OpKind::kGeglu)
+      .value("gelu", OpKind::kGelu)
       .value("add", OpKind::kAdd)
       .value("scale", OpKind::kScale)
       .value("softcap", OpKind::kSoftcap);

@@ -143,6 +143,7 @@ struct KernelTable {
                      const float* part_out, int n);
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* y);  // silu(gate) * up
   void (*geglu)(const float* gate, const float* up, int64_t n, float* y);   // gelu_tanh(gate) * up
+  void (*gelu)(const float* x, int64_t n, float* y);  // x (1 + erf(x / sqrt(2))) / 2
   void (*add)(const float* a, const float* b, int64_t n, float* y);
   void (*scale)(const float* x, float factor, int64_t n, float* y);
   void (*softcap)(const float* x, float cap, int64_t n, float* y);  // cap * tanh(x / cap)
@@ -155,6 +156,7 @@ struct KernelTable {
   // Elementwise functions of rule 3, for tests: y = f(x).
   void (*exp)(const float* x, int64_t n, float* y);
   void (*tanh)(const float* x, int64_t n, float* y);
+  void (*erf)(const float* x, int64_t n, float* y);
 };
 
 }  // namespace oxibonsai::cpu

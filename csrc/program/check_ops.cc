@@ -115,9 +115,17 @@ void check_pair(const OpCheck& c) {
   c.out_like(c.in(0).width);
 }
 
+void check_add_vector(const OpCheck& c) {
+  c.counts(1, 1, 0, 1);
+  c.floats_in();
+  c.vector(0, c.in(0).width);
+  c.out_like(c.in(0).width);
+}
+
 void check_op(const Op& op, const OpCheck& c) {
   switch (op.kind) {
     case OpKind::kEmbed:
+    case OpKind::kPositions:
       c.counts(0, 1, 1, 0);
       return c.out_like(op.weights[0]->cols());
     case OpKind::kRopeTable:
@@ -135,8 +143,9 @@ void check_op(const Op& op, const OpCheck& c) {
       return check_norm(op, c);
     case OpKind::kSwiglu:
     case OpKind::kGeglu:
-    case OpKind::kAdd:
       return check_pair(c);
+    case OpKind::kAdd:
+      return op.in.size() == 1 ? check_add_vector(c) : check_pair(c);
     default:
       c.counts(1, 1, 0, 0);
       c.floats_in();

@@ -10,6 +10,7 @@ namespace oxibonsai::program {
 
 enum class OpKind {
   kEmbed,      // out[0] = rows of weights[0] for the tokens of the batch
+  kPositions,  // out[0] = rows of weights[0] for the positions of the batch
   kSelect,     // out[0] = the rows of in[0] that want an output; rows from here on are output rows
   kRmsNorm,    // out[0] = rms_norm(in[0], vectors[0]) over `groups` equal parts of a row
   kLayerNorm,  // out[0] = layer_norm(in[0], vectors[0], vectors[1])
@@ -21,13 +22,14 @@ enum class OpKind {
                // (v)
   kSwiglu,     // out[0] = silu(in[0]) * in[1]
   kGeglu,      // out[0] = gelu(in[0]) * in[1]
-  kAdd,        // out[0] = in[0] + in[1]
+  kGelu,       // out[0] = gelu(in[0]), in its erf form
+  kAdd,        // out[0] = in[0] + in[1], or + vectors[0] to every row
   kScale,      // out[0] = in[0] * scale
   kSoftcap,    // out[0] = softcap * tanh(in[0] / softcap)
 };
 
 // One entry of a program's flat list. Slots are indices into the program's buffers.
-// kRmsNorm, kLayerNorm, kSwiglu and kGeglu write an int8 slot where `quantized` is set: the
+// kRmsNorm, kLayerNorm, kSwiglu, kGeglu and kGelu write an int8 slot where `quantized` is set: the
 // rounding is fused, and the float row never leaves the cache.
 struct Op {
   OpKind kind;

@@ -6,6 +6,7 @@ namespace oxibonsai::program {
 
 // One an operation, in the file of its family: rows.cc, linear.cc, rope.cc, attention.cc.
 extern const OpRunner kEmbedRunner;
+extern const OpRunner kPositionsRunner;
 extern const OpRunner kSelectRunner;
 extern const OpRunner kRmsNormRunner;
 extern const OpRunner kLayerNormRunner;
@@ -16,6 +17,7 @@ extern const OpRunner kRopeRunner;
 extern const OpRunner kAttentionRunner;
 extern const OpRunner kSwigluRunner;
 extern const OpRunner kGegluRunner;
+extern const OpRunner kGeluRunner;
 extern const OpRunner kAddRunner;
 extern const OpRunner kScaleRunner;
 extern const OpRunner kSoftcapRunner;

@@ -175,6 +175,8 @@ void compare_elementwise(const Op& op, int64_t width, Comparison& c) {
       return same("SwiGLU", [&](auto& t, float* y) { t.swiglu(a.data(), b.data(), width, y); });
     case OpKind::kGeglu:
       return same("GeGLU", [&](auto& t, float* y) { t.geglu(a.data(), b.data(), width, y); });
+    case OpKind::kGelu:
+      return same("GELU", [&](auto& t, float* y) { t.gelu(a.data(), width, y); });
     case OpKind::kAdd:
       return same("addition", [&](auto& t, float* y) { t.add(a.data(), b.data(), width, y); });
     case OpKind::kScale:
@@ -217,6 +219,7 @@ std::vector<std::string> compare_kernels(const std::vector<Op>& ops, const std::
         break;
       case OpKind::kSwiglu:
       case OpKind::kGeglu:
+      case OpKind::kGelu:
       case OpKind::kAdd:
       case OpKind::kScale:
       case OpKind::kSoftcap:

@@ -52,6 +52,7 @@ Program::Program(std::vector<Op> ops, std::vector<Slot> slots, std::shared_ptr<T
   memory_.resize(slots_.size());
   ops::Weights matrices;
   for (const Op& op : ops_) {
+    if (op.kind == OpKind::kPositions) positions_ = std::min(positions_, op.weights[0]->rows());
     if (op.kind != OpKind::kLinear) continue;
     matrices.insert(matrices.end(), op.weights.begin(), op.weights.end());
     for (const auto& w : op.weights)
@@ -74,6 +75,9 @@ void Program::check_batch(const Batch& b, const std::vector<KvPages*>& pools) co
     if (b.tokens[r] < 0 || b.tokens[r] >= vocabulary_)
       throw RequestError("token id " + std::to_string(b.tokens[r]) +
                          " is outside the vocabulary of " + std::to_string(vocabulary_) + where);
+    if (b.positions[r] >= positions_)
+      throw RequestError("position " + std::to_string(b.positions[r]) + " is outside the table of " +
+                         std::to_string(positions_) + where);
     if (b.sequence[r] < 0 || static_cast<size_t>(b.sequence[r]) >= b.pages.size())
       throw RequestError("no such sequence" + where);
     const auto& table = b.pages[b.sequence[r]];

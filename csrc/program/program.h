@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,6 +46,7 @@ class Program {
   const std::shared_ptr<ThreadPool> pool_;
   int result_ = -1;
   int64_t vocabulary_ = 0;
+  int64_t positions_ = std::numeric_limits<int64_t>::max();  // of the shortest position table
   std::mutex mutex_;
   std::vector<AlignedBuffer> memory_;  // per slot
   std::vector<float> kept_parts_;      // of attention over long contexts

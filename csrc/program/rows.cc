@@ -30,6 +30,7 @@ int64_t part_cols(const Step& s, const Op& op) {
     case OpKind::kQuantize:
     case OpKind::kSwiglu:
     case OpKind::kGeglu:
+    case OpKind::kGelu:
       return kPartCols;
     default:
       return width;
@@ -72,6 +73,10 @@ void write_part(const Step& s, const Op& op, int64_t item, F write) {
 
 void embed(const Step& s, const Op& op, int64_t, int, int64_t r) {
   op.weights[0]->decode_row(s.batch->tokens[r], s.row(op.out[0], r));
+}
+
+void positions(const Step& s, const Op& op, int64_t, int, int64_t r) {
+  op.weights[0]->decode_row(s.batch->positions[r], s.row(op.out[0], r));
 }
 
 void select(const Step& s, const Op& op, int64_t, int, int64_t r) {
@@ -121,9 +126,16 @@ void geglu(const Step& s, const Op& op, int64_t, int, int64_t item) {
   gated(s, op, item, s.kernels->geglu);
 }
 
+void gelu(const Step& s, const Op& op, int64_t, int, int64_t item) {
+  write_part(s, op, item, [&](const Part& part, float* y) {
+    s.kernels->gelu(s.row(op.in[0], part.row) + part.first, part.last - part.first,
+                    y + part.first);
+  });
+}
+
 void add(const Step& s, const Op& op, int64_t, int, int64_t r) {
-  s.kernels->add(s.row(op.in[0], r), s.row(op.in[1], r), (*s.slots)[op.out[0]].width,
-                 s.row(op.out[0], r));
+  const float* b = op.in.size() == 2 ? s.row(op.in[1], r) : op.vectors[0]->data();
+  s.kernels->add(s.row(op.in[0], r), b, (*s.slots)[op.out[0]].width, s.row(op.out[0], r));
 }
 
 void scale(const Step& s, const Op& op, int64_t, int, int64_t r) {
@@ -138,12 +150,14 @@ void softcap(const Step& s, const Op& op, int64_t, int, int64_t r) {
 }  // namespace
 
 const OpRunner kEmbedRunner{1, items, embed};
+const OpRunner kPositionsRunner{1, items, positions};
 const OpRunner kSelectRunner{1, items, select};
 const OpRunner kRmsNormRunner{1, items, rms_norm};
 const OpRunner kLayerNormRunner{1, items, layer_norm};
 const OpRunner kQuantizeRunner{1, items, quantize};
 const OpRunner kSwigluRunner{1, items, swiglu};
 const OpRunner kGegluRunner{1, items, geglu};
+const OpRunner kGeluRunner{1, items, gelu};
 const OpRunner kAddRunner{1, items, add};
 const OpRunner kScaleRunner{1, items, scale};
 const OpRunner kSoftcapRunner{1, items, softcap};

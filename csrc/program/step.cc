@@ -18,6 +18,8 @@ const OpRunner& runner(OpKind kind) {
   switch (kind) {
     case OpKind::kEmbed:
       return kEmbedRunner;
+    case OpKind::kPositions:
+      return kPositionsRunner;
     case OpKind::kSelect:
       return kSelectRunner;
     case OpKind::kRmsNorm:
@@ -38,6 +40,8 @@ const OpRunner& runner(OpKind kind) {
       return kSwigluRunner;
     case OpKind::kGeglu:
       return kGegluRunner;
+    case OpKind::kGelu:
+      return kGeluRunner;
     case OpKind::kAdd:
       return kAddRunner;
     case OpKind::kScale:

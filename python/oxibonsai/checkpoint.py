@@ -14,15 +14,18 @@ from oxibonsai.config import ModelConfig, RopeConfig
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.sources import split_info
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3", "bert")
+ENCODERS = frozenset({"bert"})
 
 # Keys of an architecture's own section that are read below, and those that don't change the
 # arithmetic of the architectures above. Anything else is refused by name.
 _READ_KEYS = frozenset(
     {
+        "attention.causal",
         "attention.head_count",
         "attention.head_count_kv",
         "attention.key_length",
+        "attention.layer_norm_epsilon",
         "attention.layer_norm_rms_epsilon",
         "attention.scale",
         "attention.sliding_window",
@@ -34,6 +37,7 @@ _READ_KEYS = frozenset(
         "embedding_length",
         "feed_forward_length",
         "final_logit_softcapping",
+        "pooling_type",
         "rope.dimension_count",
         "rope.freq_base",
         "rope.freq_base_swa",
@@ -50,6 +54,9 @@ _READ_KEYS = frozenset(
 )
 _IDLE_KEYS = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
 _IDLE_WHEN_ZERO = frozenset({"expert_count", "expert_used_count", "nextn_predict_layers"})
+
+# Values of pooling_type. 0 leaves it open; 4 is a ranking head, which no architecture above has.
+_POOLINGS = {1: "mean", 2: "cls", 3: "last"}
 
 _GEMMA3_LOCAL_THETA = 10000.0  # llama.cpp's default where the file doesn't say
 _GEMMA3_PATTERN = 6  # five local layers, then a global one
@@ -196,7 +203,13 @@ class _ConfigReader:
             raise self.fail(
                 f"{heads} attention heads are no multiple of {kv_heads} key-value heads"
             )
-        rope = self.rope(head_dim)
+        encoder = self.arch in ENCODERS
+        if self.get("attention.causal", not encoder) is encoder:
+            raise UnsupportedError(
+                f"{self.checkpoint.path}: {self.arch}.attention.causal is {encoder}, which the "
+                "architecture does not have in this version"
+            )
+        rope = RopeConfig(0, 10000.0) if encoder else self.rope(head_dim)
         gemma = self.arch == "gemma3"
         return ModelConfig(
             architecture=self.arch,
@@ -208,7 +221,10 @@ class _ConfigReader:
             num_key_value_heads=kv_heads,
             head_dim=head_dim,
             max_position_embeddings=self.integer("context_length"),
-            rms_norm_eps=self.real("attention.layer_norm_rms_epsilon"),
+            rms_norm_eps=0.0 if encoder else self.real("attention.layer_norm_rms_epsilon"),
+            layer_norm_eps=self.real("attention.layer_norm_epsilon") if encoder else 0.0,
+            causal=not encoder,
+            pooling=self.pooling("mean" if encoder else "last"),
             rope=rope,
             attention_scale=self.real("attention.scale", head_dim**-0.5),
             rope_local=self.local_rope(rope.rotary_dim) if gemma else None,
@@ -220,6 +236,17 @@ class _ConfigReader:
             final_logit_softcapping=self.real("final_logit_softcapping", 0.0),
             name=str(self.file.get("general.name", "")),
         )
+
+    def pooling(self, default: str) -> str:
+        value = self.get("pooling_type", 0)
+        if value == 0:
+            return default
+        if value not in _POOLINGS:
+            raise UnsupportedError(
+                f"{self.checkpoint.path}: {self.arch}.pooling_type is {value!r}; known are 1 (mean), 2 "
+                "(cls) and 3 (last)"
+            )
+        return _POOLINGS[value]
 
     def refuse_unknown_keys(self) -> None:
         for key in self.file.keys():  # noqa: SIM118 - not a dict

@@ -11,7 +11,7 @@ class RopeConfig:
     """One rotary embedding.
 
     Attributes:
-        rotary_dim: Rotated dimensions of a head; the others pass through.
+        rotary_dim: Rotated dimensions of a head; the others pass through. 0: nothing is rotated.
         theta: Base of the frequencies.
         scaling: ``"none"``, ``"linear"`` or ``"yarn"``.
         factor: How many times longer the context became by scaling.
@@ -95,6 +95,11 @@ class ModelConfig:
         sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
         attention_scale: Factor of the scores.
         attn_logit_softcapping, final_logit_softcapping: 0 where absent.
+        rms_norm_eps, layer_norm_eps: Of the kind of norm that the model has; 0 for the other.
+        causal: A token sees those before it; False for encoders, which see the whole text, end with
+            a norm of their own and have no output matrix.
+        pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
+            ``"cls"``.
     """
 
     architecture: str
@@ -114,6 +119,9 @@ class ModelConfig:
     sliding_window_pattern: int = 0
     attn_logit_softcapping: float = 0.0
     final_logit_softcapping: float = 0.0
+    layer_norm_eps: float = 0.0
+    causal: bool = True
+    pooling: str = "last"
     name: str = ""
 
     def is_local(self, layer: int) -> bool:

@@ -54,11 +54,20 @@ void check_units(const cpu::KernelTable& t, std::mt19937& random, int n) {
   using Table = cpu::KernelTable;
   both("swiglu", [&](const Table& k, float* out) { k.swiglu(a.data(), b.data(), n, out); });
   both("geglu", [&](const Table& k, float* out) { k.geglu(a.data(), b.data(), n, out); });
+  both("gelu", [&](const Table& k, float* out) { k.gelu(a.data(), n, out); });
+  for (size_t i = 0; i < size; ++i) {
+    const double v = a[i];
+    const double exact = 0.5 * v * (1.0 + std::erf(v * std::sqrt(0.5)));
+    // Where 1 + erf cancels, what is left is erf's rounding of 2^-25 at most, times x.
+    CHECK(std::fabs(y[i] - exact) <= 3e-7 * std::fabs(exact) + 0x1p-24 * std::fabs(v),
+          where(t, "gelu against double", n));
+  }
   both("add", [&](const Table& k, float* out) { k.add(a.data(), b.data(), n, out); });
   both("scale", [&](const Table& k, float* out) { k.scale(a.data(), 0.3f, n, out); });
   both("softcap", [&](const Table& k, float* out) { k.softcap(a.data(), 5.0f, n, out); });
   both("exp", [&](const Table& k, float* out) { k.exp(a.data(), n, out); });
   both("tanh", [&](const Table& k, float* out) { k.tanh(a.data(), n, out); });
+  both("erf", [&](const Table& k, float* out) { k.erf(a.data(), n, out); });
   std::vector<uint16_t> half(size), half_truth(size);
   scalar().to_half(a.data(), n, half_truth.data());
   t.to_half(a.data(), n, half.data());

@@ -1,4 +1,4 @@
-// exp, tanh and the rope table's sin and cos: largest error over a dense sweep of float32 against
+// exp, tanh, erf and the rope table's sin and cos: largest error over a dense sweep of float32 against
 // double, and the values at the ends.
 
 #include <cmath>
@@ -46,9 +46,12 @@ int main() {
       t.exp, [](double x) { return std::exp(x); }, -103.0f, 88.7f);
   const double tanh_error = worst(
       t.tanh, [](double x) { return std::tanh(x); }, -20.0f, 20.0f);
-  std::printf("exp: %.3f ulp, tanh: %.3f ulp\n", exp_error, tanh_error);
+  const double erf_error = worst(
+      t.erf, [](double x) { return std::erf(x); }, -20.0f, 20.0f);
+  std::printf("exp: %.3f ulp, tanh: %.3f ulp, erf: %.3f ulp\n", exp_error, tanh_error, erf_error);
   CHECK(exp_error <= 0.9, std::to_string(exp_error));
   CHECK(tanh_error <= 1.5, std::to_string(tanh_error));
+  CHECK(erf_error <= 1.0, std::to_string(erf_error));
   const float x[] = {-kInf, -200.0f, 0.0f, 90.0f, kInf};
   float y[5];
   t.exp(x, 5, y);
@@ -56,6 +59,9 @@ int main() {
         "ends of exp");
   t.tanh(x, 5, y);
   CHECK(y[0] == -1.0f && y[2] == 0.0f && y[4] == 1.0f, "ends of tanh");
+  t.erf(x, 5, y);
+  CHECK(y[0] == -1.0f && y[1] == -1.0f && y[2] == 0.0f && y[3] == 1.0f && y[4] == 1.0f,
+        "ends of erf");
   double trig_error = 0.0;
   for (int position = 0; position < 1 << 20; position += 37)
     for (const float frequency : {1.0f, 0.7498942f, 0.0131f, 1e-5f}) {

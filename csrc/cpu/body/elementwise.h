@@ -121,6 +121,15 @@ void geglu(const float* gate, const float* up, int64_t n, float* y) {
   });
 }
 
+// The erf form of GELU, 0.5 x (1 + erf(x / sqrt(2))).
+void gelu_row(const float* x, int64_t n, float* y) {
+  using namespace simd;
+  for_each_lane(x, x, n, y, [](Vec v, Vec) {
+    const Vec e = erf16(mul(v, splat(0.70710678118654752f)));
+    return mul(mul(v, splat(0.5f)), add(splat(1.0f), e));
+  });
+}
+
 void add_rows(const float* a, const float* b, int64_t n, float* y) {
   for_each_lane(a, b, n, y, [](simd::Vec p, simd::Vec q) { return simd::add(p, q); });
 }
@@ -142,6 +151,10 @@ void exp_row(const float* x, int64_t n, float* y) {
 
 void tanh_row(const float* x, int64_t n, float* y) {
   for_each_lane(x, x, n, y, [](simd::Vec p, simd::Vec) { return tanh16(p); });
+}
+
+void erf_row(const float* x, int64_t n, float* y) {
+  for_each_lane(x, x, n, y, [](simd::Vec p, simd::Vec) { return erf16(p); });
 }
 
 void to_half_row(const float* x, int64_t n, uint16_t* y) {

@@ -13,6 +13,7 @@ void fill_elementwise(KernelTable& table) {
   table.rope_pairs = &rope_pairs;
   table.swiglu = &swiglu;
   table.geglu = &geglu;
+  table.gelu = &gelu_row;
   table.add = &add_rows;
   table.scale = &scale_row;
   table.softcap = &softcap_row;
@@ -20,6 +21,7 @@ void fill_elementwise(KernelTable& table) {
   table.argmax = &argmax;
   table.exp = &exp_row;
   table.tanh = &tanh_row;
+  table.erf = &erf_row;
 }
 
 }  // namespace oxibonsai::cpu::neon

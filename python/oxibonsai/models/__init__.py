@@ -5,6 +5,7 @@ from __future__ import annotations
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.models.base import Model, ModelPage, Weights
+from oxibonsai.models.bert import bert
 from oxibonsai.models.gemma3 import gemma3
 from oxibonsai.models.llama import llama
 from oxibonsai.models.packed_cache import PackedCache
@@ -12,7 +13,13 @@ from oxibonsai.models.packing import Progress
 from oxibonsai.models.parity import Parity, check_parity
 from oxibonsai.models.qwen3 import qwen3
 
-PAGES: dict[str, ModelPage] = {"llama": llama, "qwen2": llama, "qwen3": qwen3, "gemma3": gemma3}
+PAGES: dict[str, ModelPage] = {
+    "llama": llama,
+    "qwen2": llama,
+    "qwen3": qwen3,
+    "gemma3": gemma3,
+    "bert": bert,
+}
 
 __all__ = [
     "PAGES",

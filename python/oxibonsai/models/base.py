@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.config import ModelConfig
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.models.builder import Builder
+from oxibonsai.models.builder import Builder, Recording
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import Progress, pack
 from oxibonsai.models.plan import Value, Vector
@@ -52,6 +53,18 @@ class Weights:
                 f"the model's dimensions need ({size},)"
             )
         return self.checkpoint.vector(name)
+
+    def first_row(self, name: str, cols: int) -> Vector:
+        """Row 0 of the tensor ``name.weight``, [any, cols], as float32."""
+        full = f"{name}.weight"
+        self._used.add(full)
+        shape = self.checkpoint.shape(full)
+        if len(shape) != 2 or shape[1] != cols:
+            raise FormatError(
+                f"{self.checkpoint.path}: tensor {full} has shape {shape}, but the model's dimensions "
+                f"need rows of {cols}"
+            )
+        return self.checkpoint.vector(full)[:cols]
 
     def bias(self, name: str, size: int) -> Vector | None:
         """``name.bias`` where the file has it."""
@@ -107,19 +120,40 @@ class Model:
         self.config = config
         self.weights = weights
         self.pool = pool
+        self._page = page
         builder = Builder()
-        h = page(builder, config, weights)
-        h = builder.select_outputs(h)
-        h = builder.rms_norm(
-            h, weights.vector("output_norm.weight", config.hidden_size), config.rms_norm_eps
-        )
-        (logits,) = builder.linear(h, weights.head(config))
-        if config.final_logit_softcapping > 0.0:
-            logits = builder.softcap(logits, config.final_logit_softcapping)
+        h = self._final_states(builder)
+        if config.causal:
+            (logits,) = builder.linear(h, weights.head(config))
+            if config.final_logit_softcapping > 0.0:
+                builder.softcap(logits, config.final_logit_softcapping)
         weights.refuse_unused()
         self.recording = builder.finish()
         pack(self.recording.matrices, weights.checkpoint.path, pool, progress, cache)
         self.program = self.recording.program(pool)
+
+    def _final_states(self, builder: Builder) -> Value:
+        """Hidden states after the final norm, of the rows that want an output."""
+        c = self.config
+        h = builder.select_outputs(self._page(builder, c, self.weights))
+        if not c.causal:  # an encoder's last layer ends with its norm
+            return h
+        weight = self.weights.vector("output_norm.weight", c.hidden_size)
+        return builder.rms_norm(h, weight, c.rms_norm_eps)
+
+    @cached_property
+    def hidden_recording(self) -> Recording:
+        """The pass up to the final norm, over the same packed matrices: for embeddings."""
+        if not self.config.causal:
+            return self.recording
+        builder = Builder()
+        self._final_states(builder)
+        return builder.finish()
+
+    @cached_property
+    def hidden_program(self) -> _core.Program:
+        """Runs ``hidden_recording``: float32 [outputs, hidden]; made when first asked for."""
+        return self.hidden_recording.program(self.pool) if self.config.causal else self.program
 
     @property
     def bytes_per_token(self) -> int:
@@ -138,7 +172,7 @@ class Model:
         return _core.KvPages(c.num_hidden_layers, c.num_key_value_heads, c.head_dim, kv_type, pages)
 
     def run(self, batch: _core.Batch, pools: list[_core.KvPages]) -> npt.NDArray[np.float32]:
-        """Logits of the batch's output rows: float32 [outputs, vocabulary].
+        """Logits of the batch's output rows: float32 [outputs, vocabulary]; an encoder's hidden states.
 
         Args:
             batch: Rows of any sequences.

@@ -53,10 +53,22 @@ class Builder:
         self._record(_core.OpKind.embed, [], [out], [weight])
         return out
 
+    def positions(self, weight: _core.Weight) -> Value:
+        """Rows of the table for the batch's positions: [n, hidden]."""
+        out = Value(weight.cols)
+        self._record(_core.OpKind.positions, [], [out], [weight])
+        return out
+
     def rms_norm(self, x: Value, weight: Vector, eps: float) -> Value:
         """x / sqrt(mean(x^2) + eps) * weight over each row."""
         out = Value(x.width)
         self._record(_core.OpKind.rms_norm, [x], [out], vectors=[weight], eps=eps)
+        return out
+
+    def layer_norm(self, x: Value, weight: Vector, bias: Vector | None, eps: float) -> Value:
+        """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over each row."""
+        out = Value(x.width)
+        self._record(_core.OpKind.layer_norm, [x], [out], vectors=[weight, bias], eps=eps)
         return out
 
     def head_norm(self, x: Value, weight: Vector, eps: float) -> Value:
@@ -151,6 +163,18 @@ class Builder:
     def geglu(self, gate: Value, up: Value) -> Value:
         """gelu(gate) * up, GELU in its tanh form."""
         return self._pair(_core.OpKind.geglu, gate, up)
+
+    def gelu(self, x: Value) -> Value:
+        """x (1 + erf(x / sqrt(2))) / 2."""
+        out = Value(x.width)
+        self._record(_core.OpKind.gelu, [x], [out])
+        return out
+
+    def add_vector(self, x: Value, vector: Vector) -> Value:
+        """x + vector in each row."""
+        out = Value(x.width)
+        self._record(_core.OpKind.add, [x], [out], vectors=[vector])
+        return out
 
     def add(self, a: Value, b: Value) -> Value:
         """a + b."""

@@ -34,11 +34,17 @@ class Recorded:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-_FUSED_WITH_ROUNDING = (_core.OpKind.rms_norm, _core.OpKind.swiglu, _core.OpKind.geglu)
+_FUSED_WITH_ROUNDING = (
+    _core.OpKind.rms_norm,
+    _core.OpKind.layer_norm,
+    _core.OpKind.swiglu,
+    _core.OpKind.geglu,
+    _core.OpKind.gelu,
+)
 
 
 def fuse_rounding(ops: list[Recorded]) -> list[Recorded]:
-    """Lets a norm or gated unit write int8 directly where its float result has no other reader."""
+    """Lets a norm or activation write int8 directly where its float result has no other reader."""
     readers: dict[Value, int] = {}
     maker: dict[Value, Recorded] = {}
     for op in ops:

@@ -16,6 +16,7 @@ from oxibonsai.tokenizer.vocabulary import (
     Vocabulary,
     read_vocabulary,
 )
+from oxibonsai.tokenizer.wordpiece import WordPiece
 
 __all__ = ["StreamDecoder", "Tokenizer"]
 
@@ -30,7 +31,7 @@ class Tokenizer:
         eos_ids: Every id that ends a generation.
     """
 
-    def __init__(self, vocabulary: Vocabulary, algorithm: ByteLevelBpe | SpmBpe) -> None:
+    def __init__(self, vocabulary: Vocabulary, algorithm: ByteLevelBpe | SpmBpe | WordPiece) -> None:
         self.vocabulary = vocabulary
         self.add_bos = vocabulary.add_bos and vocabulary.bos_id is not None
         self.special_ids = vocabulary.special_ids
@@ -62,7 +63,18 @@ class Tokenizer:
         if model == "llama":
             vocabulary = read_vocabulary(metadata, add_bos_default=True)
             return cls(vocabulary, SpmBpe(vocabulary, metadata))
-        raise UnsupportedError(f"tokenizer.ggml.model is {model!r}; known are gpt2 and llama")
+        if model == "bert":
+            vocabulary = read_vocabulary(
+                metadata,
+                add_bos_default=True,
+                add_eos_default=True,
+                bos_names=("cls", "bos"),
+                eos_names=("seperator", "eos"),  # GGUF's spelling
+            )
+            return cls(vocabulary, WordPiece(vocabulary, metadata))
+        raise UnsupportedError(
+            f"tokenizer.ggml.model is {model!r}; known are gpt2, llama and bert"
+        )
 
     @property
     def vocab_size(self) -> int:

@@ -62,8 +62,21 @@ class Vocabulary:
         return frozenset(i for i, t in enumerate(self.types) if t == CONTROL)
 
 
-def read_vocabulary(metadata: Metadata, *, add_bos_default: bool) -> Vocabulary:
-    """Reads ``tokenizer.ggml.*``; FormatError names the key and index of what is wrong."""
+def read_vocabulary(
+    metadata: Metadata,
+    *,
+    add_bos_default: bool,
+    add_eos_default: bool = False,
+    bos_names: tuple[str, ...] = ("bos",),
+    eos_names: tuple[str, ...] = ("eos",),
+) -> Vocabulary:
+    """Reads ``tokenizer.ggml.*``; FormatError names the key and index of what is wrong.
+
+    Args:
+        metadata: Of the file.
+        add_bos_default, add_eos_default: Whether a text is framed, where the file doesn't say.
+        bos_names, eos_names: What the frame's ids are called, the name that counts most first.
+    """
     texts = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         raise FormatError("tokenizer.ggml.tokens is missing or not a list of texts")
@@ -80,6 +93,9 @@ def read_vocabulary(metadata: Metadata, *, add_bos_default: bool) -> Vocabulary:
             raise FormatError(f"{key} is {value!r}, outside the vocabulary of {count} tokens")
         return value
 
+    def first_of(names: tuple[str, ...]) -> int | None:
+        return next((i for i in map(special, names) if i is not None), None)
+
     ends = {special("eos"), special("eot"), special("eom")} - {None}
     kinds = [int(t) for t in types] if types else [1] * count
     ends |= {i for i, t in enumerate(texts) if t in _END_TEXTS and kinds[i] != 1}
@@ -87,12 +103,12 @@ def read_vocabulary(metadata: Metadata, *, add_bos_default: bool) -> Vocabulary:
         texts=texts,
         types=kinds,
         scores=[float(s) for s in scores],
-        bos_id=special("bos"),
-        eos_id=special("eos"),
+        bos_id=first_of(bos_names),
+        eos_id=first_of(eos_names),
         unk_id=special("unknown"),
         pad_id=special("padding"),
-        add_bos=_flag(metadata, "tokenizer.ggml.add_bos_token", add_bos_default),
-        add_eos=_flag(metadata, "tokenizer.ggml.add_eos_token", False),
+        add_bos=flag(metadata, "tokenizer.ggml.add_bos_token", add_bos_default),
+        add_eos=flag(metadata, "tokenizer.ggml.add_eos_token", add_eos_default),
         end_ids=frozenset(i for i in ends if i is not None),
     )
 
@@ -109,7 +125,8 @@ def _numbers(metadata: Metadata, key: str, count: int) -> list[float]:
     return numbers
 
 
-def _flag(metadata: Metadata, key: str, default: bool) -> bool:
+def flag(metadata: Metadata, key: str, default: bool) -> bool:
+    """A value that is true or false."""
     value = metadata.get(key, default)
     if not isinstance(value, bool):
         raise FormatError(f"{key} is {value!r}, not true or false")

@@ -1,0 +1,47 @@
+"""BERT (MiniLM, BGE, E5): an encoder with learned positions, norms after each half, GELU."""
+
+from __future__ import annotations
+
+from oxibonsai.config import ModelConfig
+from oxibonsai.models.base import Weights
+from oxibonsai.models.builder import Builder
+from oxibonsai.models.plan import Value
+
+
+def bert(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Hidden states after the last layer: [n, hidden]. Every token is of the first segment."""
+    hidden, ff = c.hidden_size, c.intermediate_size
+
+    def norm(x: Value, name: str) -> Value:
+        weight, bias = w.vector(f"{name}.weight", hidden), w.vector(f"{name}.bias", hidden)
+        return g.layer_norm(x, weight, bias, c.layer_norm_eps)
+
+    h = g.add_vector(g.embed(w.embedding(c)), w.first_row("token_types", hidden))
+    h = g.add(h, g.positions(w.matrix("position_embd", c.max_position_embeddings, hidden)))
+    h = norm(h, "token_embd_norm")
+    for i in range(c.num_hidden_layers):
+        b = f"blk.{i}"
+        q, k, v = g.linear(
+            h,
+            *(w.matrix(f"{b}.{part}", hidden, hidden) for part in ("attn_q", "attn_k", "attn_v")),
+            bias=[w.bias(f"{b}.{part}", hidden) for part in ("attn_q", "attn_k", "attn_v")],
+        )
+        a = g.attention(
+            q, k, v, layer=i, head_dim=c.head_dim, scale=c.attention_scale, causal=False
+        )
+        (a,) = g.linear(
+            a,
+            w.matrix(f"{b}.attn_output", hidden, hidden),
+            bias=[w.bias(f"{b}.attn_output", hidden)],
+            add=h,
+        )
+        h = norm(a, f"{b}.attn_output_norm")
+        (x,) = g.linear(h, w.matrix(f"{b}.ffn_up", ff, hidden), bias=[w.bias(f"{b}.ffn_up", ff)])
+        (x,) = g.linear(
+            g.gelu(x),
+            w.matrix(f"{b}.ffn_down", hidden, ff),
+            bias=[w.bias(f"{b}.ffn_down", hidden)],
+            add=h,
+        )
+        h = norm(x, f"{b}.layer_output_norm")
+    return h

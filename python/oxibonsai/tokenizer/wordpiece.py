@@ -1,0 +1,57 @@
+"""WordPiece (``tokenizer.ggml.model`` = ``bert``) on the `tokenizers` library.
+
+GGUF writes the piece that begins a word as ``\u2581piece`` and one that goes on as ``piece``; the
+library wants ``piece`` and ``##piece``.
+"""
+
+from __future__ import annotations
+
+from oxibonsai.errors import FormatError
+from oxibonsai.tokenizer.vocabulary import CONTROL, Metadata, Vocabulary, flag
+
+_SPACE = "\u2581"
+_LONGEST_WORD = 100  # characters; BERT takes a longer one as unknown
+
+
+class WordPiece:
+    """Cuts words into the longest pieces that the vocabulary has, from the left."""
+
+    add_space_prefix = True  # of a decoded text, a leading space is no part
+
+    def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
+        from tokenizers import Tokenizer as FastTokenizer
+        from tokenizers.models import WordPiece as Model
+        from tokenizers.normalizers import BertNormalizer
+        from tokenizers.pre_tokenizers import BertPreTokenizer
+
+        if vocabulary.unk_id is None:
+            raise FormatError("tokenizer.ggml.unknown_token_id is missing: WordPiece needs it")
+        forms = [
+            text if kind == CONTROL else _library_form(text)
+            for text, kind in zip(vocabulary.texts, vocabulary.types, strict=True)
+        ]
+        pieces: dict[str, int] = {}
+        for i, form in enumerate(forms):
+            pieces.setdefault(form, i)
+        lower = flag(metadata, "tokenizer.ggml.normalizer.lowercase", True)
+        accents = flag(metadata, "tokenizer.ggml.normalizer.strip_accents", lower)
+        self._fast = FastTokenizer(
+            Model(pieces, unk_token=forms[vocabulary.unk_id], max_input_chars_per_word=_LONGEST_WORD)
+        )
+        self._fast.normalizer = BertNormalizer(lowercase=lower, strip_accents=accents)
+        self._fast.pre_tokenizer = BertPreTokenizer()
+
+    def encode_text(self, text: str, *, after_special: bool) -> list[int]:
+        """Ids of a text without special tokens."""
+        del after_special
+        ids: list[int] = self._fast.encode(text, add_special_tokens=False).ids
+        return ids
+
+    @staticmethod
+    def piece_bytes(text: str) -> bytes:
+        """Bytes that a normal token stands for; those that begin a word with a space."""
+        return text.replace(_SPACE, " ", 1).encode("utf-8", "surrogateescape")
+
+
+def _library_form(text: str) -> str:
+    return text[1:] if text.startswith(_SPACE) else f"##{text}"
