@@ -31,12 +31,14 @@ PYTHON = {
     "checkpoint": {"errors", "config", "sources", "_core"},
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
+    "convert": {"errors", "_core"},
     "models": {"errors", "config", "checkpoint", "cache_folder", "_core"},
     "sampling": {"errors", "_core"},
     "engine": _BELOW_ENGINE | {"models", "sampling"},
     "hf": _BELOW_ENGINE | {"models", "sampling", "engine"},
     "evaluate": {"errors", "engine", "tokenizer"},
-    "cli": _BELOW_ENGINE | {"models", "sampling", "engine", "hf", "evaluate", "whole_file"},
+    "cli": _BELOW_ENGINE
+    | {"models", "sampling", "engine", "hf", "evaluate", "convert", "whole_file"},
 }
 
 

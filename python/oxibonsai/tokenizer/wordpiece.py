@@ -36,7 +36,9 @@ class WordPiece:
         lower = flag(metadata, "tokenizer.ggml.normalizer.lowercase", True)
         accents = flag(metadata, "tokenizer.ggml.normalizer.strip_accents", lower)
         self._fast = FastTokenizer(
-            Model(pieces, unk_token=forms[vocabulary.unk_id], max_input_chars_per_word=_LONGEST_WORD)
+            Model(
+                pieces, unk_token=forms[vocabulary.unk_id], max_input_chars_per_word=_LONGEST_WORD
+            )
         )
         self._fast.normalizer = BertNormalizer(lowercase=lower, strip_accents=accents)
         self._fast.pre_tokenizer = BertPreTokenizer()

