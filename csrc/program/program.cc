@@ -76,8 +76,8 @@ void Program::check_batch(const Batch& b, const std::vector<KvPages*>& pools) co
       throw RequestError("token id " + std::to_string(b.tokens[r]) +
                          " is outside the vocabulary of " + std::to_string(vocabulary_) + where);
     if (b.positions[r] >= positions_)
-      throw RequestError("position " + std::to_string(b.positions[r]) + " is outside the table of " +
-                         std::to_string(positions_) + where);
+      throw RequestError("position " + std::to_string(b.positions[r]) +
+                         " is outside the table of " + std::to_string(positions_) + where);
     if (b.sequence[r] < 0 || static_cast<size_t>(b.sequence[r]) >= b.pages.size())
       throw RequestError("no such sequence" + where);
     const auto& table = b.pages[b.sequence[r]];

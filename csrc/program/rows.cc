@@ -128,8 +128,7 @@ void geglu(const Step& s, const Op& op, int64_t, int, int64_t item) {
 
 void gelu(const Step& s, const Op& op, int64_t, int, int64_t item) {
   write_part(s, op, item, [&](const Part& part, float* y) {
-    s.kernels->gelu(s.row(op.in[0], part.row) + part.first, part.last - part.first,
-                    y + part.first);
+    s.kernels->gelu(s.row(op.in[0], part.row) + part.first, part.last - part.first, y + part.first);
   });
 }
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oxibonsai import AutoModelForCausalLM
+from oxibonsai import AutoModelForCausalLM, _core
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.engine.embedding import Embedder
+from oxibonsai.models import load_model
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import random_models as rm
@@ -54,3 +57,21 @@ def test_integer_weights_stay_as_close_to_their_float_run_as_those_of_llama_cpp(
     truth, logits = truth_and_logits(rm.QWEN3, quant_type, tmp_path / "model.gguf")
     measured = LLAMA_CPP["quant_types"][STAND_INS.get(quant_type, quant_type)]
     assert rm.relative_distance(logits, truth) <= 1.3 * measured
+
+
+@pytest.mark.parametrize("recipe", [rm.QWEN3, rm.STRUCTURES[-2]], ids=lambda r: r.name)
+def test_embeddings_are_poolings_of_the_states_of_transformers(
+    recipe: rm.RandomModel, tmp_path: Path
+) -> None:
+    import torch
+
+    reference = rm.build(recipe, tmp_path / "model.gguf", "F32")
+    with torch.no_grad():
+        truth = reference.model(torch.tensor([rm.IDS])).last_hidden_state[0].numpy()
+    model = load_model(Checkpoint(tmp_path / "model.gguf"), _core.ThreadPool(2))
+    embedder = Embedder(model, None)
+    limit = 1e-4 * np.abs(truth).max()
+    (last,) = embedder.embed([rm.IDS], normalize=False)
+    assert np.abs(last - truth[-1]).max() <= limit
+    (mean,) = embedder.embed([rm.IDS], pooling="mean", normalize=False)
+    assert np.abs(mean - truth.mean(axis=0)).max() <= limit

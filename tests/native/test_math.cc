@@ -1,5 +1,5 @@
-// exp, tanh, erf and the rope table's sin and cos: largest error over a dense sweep of float32 against
-// double, and the values at the ends.
+// exp, tanh, erf and the rope table's sin and cos: largest error over a dense sweep of float32
+// against double, and the values at the ends.
 
 #include <cmath>
 #include <limits>

@@ -130,7 +130,12 @@ class Embedder:
                 )
             ids = self._tokenizer.encode(text) if text else []
         else:
-            ids = [operator.index(i) for i in text]
+            try:
+                ids = [operator.index(i) for i in text]
+            except TypeError as e:
+                raise RequestError(
+                    f"text {index} is neither a string nor a list of token ids: {e}"
+                ) from e
         if not ids:
             raise RequestError(f"text {index} is empty: there is nothing to embed")
         if len(ids) > self.ctx_size:

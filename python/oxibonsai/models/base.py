@@ -172,10 +172,18 @@ class Model:
         return _core.KvPages(c.num_hidden_layers, c.num_key_value_heads, c.head_dim, kv_type, pages)
 
     def run(self, batch: _core.Batch, pools: list[_core.KvPages]) -> npt.NDArray[np.float32]:
-        """Logits of the batch's output rows: float32 [outputs, vocabulary]; an encoder's hidden states.
+        """Logits of the batch's output rows: float32 [outputs, vocabulary].
 
         Args:
             batch: Rows of any sequences.
             pools: Where the pages of their tables lie; ``batch.pools`` says whose in which.
+
+        Raises:
+            UnsupportedError: The model is an encoder, which has none.
         """
+        if not self.config.causal:
+            raise UnsupportedError(
+                f"{self.weights.checkpoint.path} is an encoder ({self.config.architecture}): it turns "
+                "texts into vectors (oxibonsai embed) and does not continue them"
+            )
         return self.program.run(batch, pools)

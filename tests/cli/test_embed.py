@@ -1,0 +1,90 @@
+"""``oxibonsai convert`` and ``embed``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert_folder
+
+COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
+
+
+def oxibonsai(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("bert")
+    bert_folder.write(folder / "model")
+    done = oxibonsai("convert", str(folder / "model"), str(folder / "m.gguf"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(folder / "m.gguf"))
+    assert done.stderr == ""  # the bar is for terminals
+    assert sorted(p.name for p in folder.iterdir()) == ["m.gguf", "model"]
+    return str(folder / "m.gguf")
+
+
+def vectors(*arguments: str) -> np.ndarray:
+    done = oxibonsai("embed", *arguments)
+    assert done.returncode == 0, done.stderr
+    return np.array([[float(v) for v in line.split()] for line in done.stdout.splitlines()])
+
+
+def test_a_line_a_text_and_the_same_in_json(model: str) -> None:
+    lines = vectors("--model", model, "hello world", "unbelievable tea")
+    assert lines.shape == (2, 128)
+    assert np.allclose(np.linalg.norm(lines, axis=1), 1, atol=1e-6)
+    done = oxibonsai("embed", "-m", model, "--json", "hello world", "unbelievable tea")
+    assert np.array_equal(
+        np.float32(json.loads(done.stdout)["embeddings"]), lines.astype(np.float32)
+    )
+
+
+def test_options_change_the_vectors(model: str) -> None:
+    whole = vectors("-m", model, "--no-normalize", "hello world")
+    assert abs(np.linalg.norm(whole) - 1) > 0.01
+    short = vectors("-m", model, "--dimensions", "8", "hello world")
+    assert np.allclose(short[0], whole[0, :8] / np.linalg.norm(whole[0, :8]), atol=1e-6)
+    cls = vectors("-m", model, "--pooling", "cls", "--no-normalize", "hello world")
+    assert not np.allclose(cls, whole)
+
+
+def test_texts_come_from_a_file_too(model: str, tmp_path: Path) -> None:
+    (tmp_path / "texts").write_text("hello world\ntea\n")
+    found = vectors("-m", model, "--file", str(tmp_path / "texts"))
+    assert np.array_equal(found, vectors("-m", model, "hello world", "tea"))
+
+
+def test_type_f32_is_twice_as_large(model: str, tmp_path: Path) -> None:
+    folder = Path(model).parent / "model"
+    assert (
+        oxibonsai("convert", str(folder), str(tmp_path / "m.gguf"), "--type", "f32").returncode == 0
+    )
+    assert (tmp_path / "m.gguf").stat().st_size > 1.6 * Path(model).stat().st_size
+
+
+def test_what_fails_is_one_line(model: str, tmp_path: Path) -> None:
+    folder = str(Path(model).parent / "model")
+    for arguments, code, sentence in (
+        (["embed", "-m", model], 2, "no texts"),
+        (["embed", "-m", model, ""], 2, "text 0 is empty"),
+        (["embed", "-m", model, "--dimensions", "129", "tea"], 2, "1 to 128"),
+        (["embed", "-m", model, "--file", str(tmp_path / "none"), "tea"], 1, "none"),
+        (["embed", "-m", folder, "tea"], 3, "holds no GGUF model; it has safetensors"),
+        (["convert", str(tmp_path / "none"), str(tmp_path / "m.gguf")], 3, "is no folder"),
+        (["convert", str(tmp_path), str(tmp_path / "m.gguf")], 3, "has no config.json"),
+        (["convert", folder, str(tmp_path / "a" / "b.gguf")], 3, "cannot write"),
+        (["convert", "hf:org/repo", str(tmp_path / "m.gguf")], 3, "hf download"),
+        (["run", "-m", model, "-p", "tea", "--raw"], 3, "is an encoder"),
+    ):
+        done = oxibonsai(*arguments)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert sentence in done.stderr
+        assert done.stderr.count("\n") == 1

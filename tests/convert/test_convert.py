@@ -1,0 +1,190 @@
+"""Folders of Hugging Face models to GGUF files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+import bert_folder
+from oxibonsai import FormatError, RequestError, UnsupportedError
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.convert import convert
+from oxibonsai.convert.bert import tensor_name
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keys and tensors, by the public package."""
+    reader = gguf.GGUFReader(path)
+    return {k: f.contents() for k, f in reader.fields.items()}, {t.name: t for t in reader.tensors}
+
+
+def test_keys_and_names_are_those_of_llama_cpp(tmp_path: Path) -> None:
+    convert(bert_folder.write(tmp_path / "model"), tmp_path / "m.gguf", name="tiny")
+    keys, tensors = read(tmp_path / "m.gguf")
+    expected = {
+        "general.architecture": "bert", "general.name": "tiny", "general.file_type": 1,
+        "bert.block_count": 2, "bert.context_length": 96, "bert.embedding_length": 128,
+        "bert.feed_forward_length": 256, "bert.attention.head_count": 4,
+        "bert.attention.causal": False, "bert.pooling_type": 1,
+        "tokenizer.ggml.model": "bert", "tokenizer.ggml.token_type_count": 2,
+        "tokenizer.ggml.unknown_token_id": 1, "tokenizer.ggml.cls_token_id": 2,
+        "tokenizer.ggml.seperator_token_id": 3, "tokenizer.ggml.padding_token_id": 0,
+        "tokenizer.ggml.mask_token_id": 4,
+    }  # fmt: skip
+    assert {k: keys[k] for k in expected} == expected
+    assert keys["bert.attention.layer_norm_epsilon"] == pytest.approx(1e-12)
+    assert keys["tokenizer.ggml.tokens"][5:15:4] == ["\u2581hello", "\u2581tea", "able"]
+    assert keys["tokenizer.ggml.tokens"][-1] == "[PAD300]"
+    names = {n.removesuffix(".weight").removesuffix(".bias") for n in tensors}
+    parts = ["attn_q", "attn_k", "attn_v", "attn_output", "attn_output_norm"]
+    parts += ["ffn_up", "ffn_down", "layer_output_norm"]
+    assert names == {"token_embd", "token_types", "position_embd", "token_embd_norm"} | {
+        f"blk.{i}.{p}" for i in range(2) for p in parts
+    }
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_matrices_have_the_type_and_all_values_are_there(dtype: str, tmp_path: Path) -> None:
+    convert(bert_folder.write(tmp_path / "model"), tmp_path / "m.gguf", dtype=dtype)
+    _, tensors = read(tmp_path / "m.gguf")
+    small = {"position_embd.weight", "token_types.weight"}
+    for parameter, values in bert_folder.parameters().items():
+        name = tensor_name(parameter)
+        if name is None:
+            assert parameter.startswith("pooler.")
+            continue
+        half = dtype == "f16" and values.ndim == 2 and name not in small
+        assert tensors[name].tensor_type.name == ("F16" if half else "F32")
+        assert np.array_equal(tensors[name].data, values.astype(np.float16 if half else np.float32))
+
+
+def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    folder = bert_folder.write(tmp_path / "model")
+    convert(folder, tmp_path / "m.gguf", progress=lambda done, total: told.append((done, total)))
+    assert told[-1][0] == told[-1][1] > 0
+    assert told == sorted(told)
+
+
+def test_shards_and_a_prefix_of_names_give_the_same_file(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    whole = bert_folder.write(tmp_path / "whole")
+    cut = bert_folder.write(tmp_path / "cut")
+    (cut / "model.safetensors").unlink()
+    weights = {f"bert.{n}": v for n, v in bert_folder.parameters().items()}
+    names = sorted(weights)
+    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, held in shards.items():
+        save_file({n: weights[n] for n in held}, cut / file)
+    index = {"weight_map": {n: file for file, held in shards.items() for n in held}}
+    (cut / "model.safetensors.index.json").write_text(json.dumps(index))
+    for folder in (whole, cut):
+        convert(folder, tmp_path / f"{folder.name}.gguf", name="same")
+    assert (tmp_path / "whole.gguf").read_bytes() == (tmp_path / "cut.gguf").read_bytes()
+
+
+@pytest.mark.hf
+def test_bfloat16_is_widened(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    folder = bert_folder.write(tmp_path / "model")
+    weights = {
+        n: torch.from_numpy(v).to(torch.bfloat16) for n, v in bert_folder.parameters().items()
+    }
+    save_file(weights, folder / "model.safetensors")
+    convert(folder, tmp_path / "m.gguf", dtype="f32")
+    _, tensors = read(tmp_path / "m.gguf")
+    name = "encoder.layer.1.output.dense.weight"
+    truth = weights[name].float().numpy()
+    assert np.array_equal(tensors["blk.1.ffn_down.weight"].data, truth)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode": "lasttoken"}, "last"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}, "mean"),
+    ],
+)
+def test_pooling_is_kept(config: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    convert(bert_folder.write(tmp_path / "model", pooling=config), tmp_path / "m.gguf")
+    assert Checkpoint(tmp_path / "m.gguf").config().pooling == expected
+
+
+def test_a_folder_without_modules_leaves_pooling_open(tmp_path: Path) -> None:
+    folder = bert_folder.write(tmp_path / "model")
+    (folder / "modules.json").unlink()
+    convert(folder, tmp_path / "m.gguf")
+    assert "bert.pooling_type" not in read(tmp_path / "m.gguf")[0]
+    assert Checkpoint(tmp_path / "m.gguf").config().pooling == "mean"
+
+
+_DENSE = [*bert_folder.MODULES, {"path": "3_Dense", "type": "sentence_transformers.models.Dense"}]
+_BPE = {"model": {"type": "BPE", "vocab": {}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"),
+    [
+        ({"config": {"model_type": "gpt2"}}, UnsupportedError, "type 'gpt2'; convert knows bert"),
+        ({"config": {"hidden_act": "relu"}}, UnsupportedError, "hidden_act is 'relu'"),
+        ({"config": {"is_decoder": True}}, UnsupportedError, "is_decoder is True"),
+        ({"config": {"num_hidden_layers": "6"}}, FormatError, "num_hidden_layers is '6'"),
+        ({"config": {"vocab_size": 5}}, FormatError, "'hello' has id 5, outside"),
+        ({"modules": _DENSE}, UnsupportedError, "module Dense"),
+        ({"modules": [{"idx": 0}]}, FormatError, "modules.json"),
+        ({"pooling": {"pooling_mode_max_tokens": True}}, UnsupportedError, "max_tokens"),
+        ({"tokenizer": _BPE}, UnsupportedError, "not WordPiece"),
+        ({"tokenizer": {"normalizer": {"type": "NFC"}}}, UnsupportedError, "normaliser"),
+        ({"weights": {"wte.weight": np.zeros((2, 2), np.float32)}}, UnsupportedError, "wte.weight"),
+        (
+            {"weights": {"embeddings.LayerNorm.bias": np.zeros(2, np.int8)}},
+            UnsupportedError,
+            "type I8",
+        ),
+    ],
+)
+def test_what_cannot_be_converted_is_said_and_nothing_is_written(
+    changes: dict[str, Any], error: type[Exception], sentence: str, tmp_path: Path
+) -> None:
+    folder = bert_folder.write(tmp_path / "model", **changes)
+    with pytest.raises(error, match=sentence):
+        convert(folder, tmp_path / "m.gguf")
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("damage", [None, "{", "[]"])
+def test_a_missing_or_damaged_file_is_named(name: str, damage: str | None, tmp_path: Path) -> None:
+    folder = bert_folder.write(tmp_path / "model")
+    (folder / name).unlink() if damage is None else (folder / name).write_text(damage)
+    with pytest.raises(FormatError, match=name):
+        convert(folder, tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize("kept", [0, 7, 100, -1])
+def test_damaged_safetensors_are_named(kept: int, tmp_path: Path) -> None:
+    folder = bert_folder.write(tmp_path / "model")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:kept])
+    with pytest.raises(FormatError, match=r"model\.safetensors"):
+        convert(folder, tmp_path / "m.gguf")
+
+
+def test_values_too_large_for_f16_are_said(tmp_path: Path) -> None:
+    weights = bert_folder.parameters()
+    weights["encoder.layer.0.output.dense.weight"][3, 5] = 70000.0
+    folder = bert_folder.write(tmp_path / "model", weights=dict(weights))
+    with pytest.raises(FormatError, match="too large for f16"):
+        convert(folder, tmp_path / "m.gguf")
+    convert(folder, tmp_path / "m.gguf", dtype="f32")
+    with pytest.raises(RequestError, match="dtype is 'q1'"):
+        convert(folder, tmp_path / "m.gguf", dtype="q1")

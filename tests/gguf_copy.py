@@ -1,0 +1,45 @@
+"""Copies a GGUF file with keys and tensors replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+
+
+def copy(
+    source: Path,
+    target: Path,
+    *,
+    keys: dict[str, tuple[Any, str]] | None = None,
+    tensors: dict[str, tuple[int, npt.NDArray[Any]]] | None = None,
+) -> None:
+    """Writes ``target``; a tensor is replaced by a GGUF type id and its blocks."""
+    file = _core.GgufFile(str(source))
+    found = {k: (file.get(k), _type(file, k)) for k in file.keys()}  # noqa: SIM118 - not a dict
+    writer = _core.GgufWriter(str(target))
+    for key, (value, value_type) in {**found, **(keys or {})}.items():
+        writer.add_metadata(key, value, value_type)
+    contents = []
+    for tensor in file.tensors:
+        whole = (tensor.gguf_id, file.tensor_bytes(tensor.name))
+        gguf_id, blocks = (tensors or {}).get(tensor.name, whole)
+        contents.append(np.ascontiguousarray(blocks).reshape(-1).view(np.uint8))
+        writer.add_tensor(tensor.name, tensor.shape, gguf_id, contents[-1].size)
+    writer.write_header()
+    for blocks in contents:
+        writer.write_tensor(blocks)
+    writer.close()
+
+
+def _type(file: _core.GgufFile, key: str) -> str:
+    value = file.get(key)
+    if isinstance(value, list):
+        return "arr[str]"
+    if isinstance(value, np.ndarray):
+        return "arr[i32]" if value.dtype.kind in "iu" else "arr[f32]"
+    return str(file.metadata_type(key))
