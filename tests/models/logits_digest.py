@@ -1,6 +1,6 @@
 """Prints the SHA-256 of each model's logits; run in a process of its own for each CPU tier.
 
-Usage: logits_digest.py IDS.json MODEL.gguf ...
+Usage: logits_digest.py KV_TYPE IDS.json MODEL.gguf ...   (KV_TYPE may be "default")
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import oxibonsai
 from oxibonsai import _core
 
 
-def main(ids_file: str, *models: str) -> None:
+def main(kv_type: str, ids_file: str, *models: str) -> None:
     ids = json.loads(Path(ids_file).read_text())
-    digests = [hashlib.sha256(oxibonsai.load(m).logits(ids).tobytes()).hexdigest() for m in models]
+    chosen = None if kv_type == "default" else kv_type
+    logits = (oxibonsai.load(m, kv_type=chosen).logits(ids) for m in models)
+    digests = [hashlib.sha256(rows.tobytes()).hexdigest() for rows in logits]
     print(json.dumps({"tier": _core.cpu.name(), "digests": digests}))
 
 

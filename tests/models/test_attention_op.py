@@ -41,7 +41,7 @@ def embedded(embedding: _core.Weight, tokens: list[int]) -> Rows:
         tokens, list(range(len(tokens))), [0] * len(tokens), [[0, 1, 2]], [*range(len(tokens))]
     )
     program = builder.finish().program(_core.ThreadPool(1))
-    return program.run(batch, _core.KvPages(1, HEADS, HEAD_DIM, "f32", 3))
+    return program.run(batch, [_core.KvPages(1, HEADS, HEAD_DIM, "f32", 3)])
 
 
 def expected(x: Rows, *, causal: bool) -> npt.NDArray[np.float64]:
@@ -65,9 +65,24 @@ def test_each_row_sees_what_its_mask_says(embedding: _core.Weight, causal: bool)
         [[0], [1, 2, 3], [4]],
         list(range(sum(map(len, texts)))),
     )
-    got = program.run(batch, _core.KvPages(1, HEADS, HEAD_DIM, "f32", 5))
+    got = program.run(batch, [_core.KvPages(1, HEADS, HEAD_DIM, "f32", 5)])
     want = np.concatenate([expected(embedded(embedding, t), causal=causal) for t in texts])
     np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kv_type", "tolerance"), [("f32", 1e-5), ("f16", 1e-3), ("q8_0", 1e-2), ("q4_0", 0.15)]
+)
+def test_every_kv_type_is_as_near_as_its_bits_allow(
+    embedding: _core.Weight, kv_type: str, tolerance: float
+) -> None:
+    tokens = [int(t) for t in np.random.default_rng(1).integers(0, 300, 100)]
+    batch = _core.Batch(tokens, [*range(100)], [0] * 100, [[0, 1]], [*range(100)])
+    program = attention_program(embedding, causal=True)
+    got = program.run(batch, [_core.KvPages(1, HEADS, HEAD_DIM, kv_type, 2)])
+    want = expected(embedded(embedding, tokens), causal=True)
+    error = np.abs(got - want).max() / np.abs(want).max()
+    assert error < tolerance
 
 
 def test_a_window_without_causal_attention_is_refused(embedding: _core.Weight) -> None:

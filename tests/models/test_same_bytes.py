@@ -36,12 +36,14 @@ def digest(logits: npt.NDArray[np.float32]) -> str:
     return hashlib.sha256(logits.tobytes()).hexdigest()
 
 
-def digests_by_tier(tier: str, ids: list[int], models: list[Path], folder: Path) -> list[str]:
+def digests_by_tier(
+    tier: str, ids: list[int], models: list[Path], folder: Path, kv_type: str = "default"
+) -> list[str]:
     """Digests made in a process that is forced to one tier."""
     ids_file = folder / f"{tier}.json"
     ids_file.write_text(json.dumps(ids))
     program = Path(__file__).with_name("logits_digest.py")
-    command = [sys.executable, str(program), str(ids_file), *map(str, models)]
+    command = [sys.executable, str(program), kv_type, str(ids_file), *map(str, models)]
     # The process must find the package that this one tests, installed or not.
     paths = [str(Path(oxibonsai.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {
@@ -133,16 +135,19 @@ def test_company_in_a_batch_does_not_change_a_byte(
     check_batch(oxibonsai.load(low_bit_models[quant_type]), rm.IDS)
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+@pytest.mark.parametrize("kv_type", _core.KV_TYPES)
 def test_a_long_prompt_may_be_cut_anywhere(kv_type: str, low_bit_models: dict[str, Path]) -> None:
     engine = oxibonsai.load(low_bit_models["Q1_0"], kv_type=kv_type)
     check_chunks(engine, random_ids(LONG, rm.VOCABULARY, seed=1))
 
 
-def test_all_tiers_agree_on_a_long_prompt(low_bit_models: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kv_type", _core.KV_TYPES)
+def test_all_tiers_agree_on_a_long_prompt(
+    kv_type: str, low_bit_models: dict[str, Path], tmp_path: Path
+) -> None:
     ids = random_ids(LONG, rm.VOCABULARY, seed=1)
     models = [low_bit_models["Q1_0"]]
-    assert len({digests_by_tier(t, ids, models, tmp_path)[0] for t in TIERS}) == 1
+    assert len({digests_by_tier(t, ids, models, tmp_path, kv_type)[0] for t in TIERS}) == 1
 
 
 def test_a_file_with_groups_of_128_under_id_42_is_the_one_under_id_142(

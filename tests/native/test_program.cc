@@ -9,6 +9,7 @@
 #include "blocks.h"
 #include "check.h"
 #include "cpu/dispatch.h"
+#include "cpu/kv_layout.h"
 #include "program/program.h"
 
 using namespace oxibonsai;
@@ -169,13 +170,17 @@ std::unique_ptr<Program> make_program(QuantType type, int threads) {
                                    cpu::kernels());
 }
 
-// Logits of all rows, the prompt run in pieces of `chunk`, beside a second sequence if asked.
+// Logits of all rows, the prompt run in pieces of `chunk`, beside a second sequence if asked, whose
+// pages lie in a pool of another type.
 std::vector<float> run(Program& program, cpu::KvType type, int chunk, bool company) {
   KvPages pages({kLayers, kKvHeads, kHeadDim, type}, 16);
+  const auto next = (static_cast<size_t>(type) + 1) % cpu::kKvTypeNames.size();
+  KvPages others({kLayers, kKvHeads, kHeadDim, static_cast<cpu::KvType>(next)}, 5);
   std::vector<float> all;
   for (int first = 0; first < kPrompt; first += chunk) {
     Batch batch;
     batch.pages = {{3, 0, 5}, {1, 2, 4}};
+    batch.pools = {0, 1};
     const int last = std::min(kPrompt, first + chunk);
     for (int sequence = company ? 1 : 0; sequence >= 0; --sequence)
       for (int i = first; i < last; ++i) {
@@ -185,7 +190,7 @@ std::vector<float> run(Program& program, cpu::KvType type, int chunk, bool compa
         if (sequence == 0) batch.outputs.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
       }
     std::vector<float> part(batch.outputs.size() * kVocabulary);
-    program.run(batch, {&pages}, part.data());
+    program.run(batch, {&pages, &others}, part.data());
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
@@ -209,6 +214,23 @@ constexpr uint64_t kRecorded[] = {
 };
 static_assert(sizeof kRecorded / sizeof kRecorded[0] == static_cast<int>(QuantType::kCount));
 
+// Of Q1_0 weights, by type of the cache.
+constexpr uint64_t kRecordedCaches[] = {7734916777102924036u, 12469608026408858123u,
+                                        14397629047709950u, 4373832475200333757u};
+static_assert(sizeof kRecordedCaches / sizeof kRecordedCaches[0] == cpu::kKvTypeNames.size());
+
+void check_caches(Program* one, Program* two) {
+  for (size_t i = 0; i < cpu::kKvTypeNames.size(); ++i) {
+    const auto type = static_cast<cpu::KvType>(i);
+    const std::string name = std::string(cpu::kernels().name) + " " + cpu::kKvTypeNames[i];
+    const auto truth = run(*one, type, kPrompt, false);
+    CHECK(hash(truth) == kRecordedCaches[i],
+          name + " cache has hash " + std::to_string(hash(truth)) + "u");
+    CHECK(test::same_bytes(truth, run(*two, type, 33, true)), name + " chunks of 33, in a batch");
+    CHECK(test::same_bytes(truth, run(*two, type, 1, true)), name + " one by one");
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -224,12 +246,7 @@ int main() {
     CHECK(test::same_bytes(truth, run(*two, cpu::KvType::kF16, 64, true)),
           name + " chunks of 64, in a batch");
     CHECK(test::same_bytes(truth, run(*two, cpu::KvType::kF16, 7, false)), name + " chunks of 7");
-    if (type == QuantType::kQ1_0) {
-      CHECK(test::same_bytes(truth, run(*two, cpu::KvType::kF16, 1, true)), name + " one by one");
-      const auto exact = run(*one, cpu::KvType::kF32, kPrompt, false);
-      CHECK(test::same_bytes(exact, run(*two, cpu::KvType::kF32, 33, true)), name + " f32 cache");
-      CHECK(!test::same_bytes(exact, truth), name + " the caches differ");
-    }
+    if (type == QuantType::kQ1_0) check_caches(one.get(), two.get());
   }
   return test::finish("program");
 }
