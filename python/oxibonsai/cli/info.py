@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections import Counter
 from typing import Any
 
@@ -11,9 +12,12 @@ import rich_click as click
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.cli.options import json_option, model_options
+from oxibonsai.cli.remote_header import remote_checkpoint
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.sources import resolve
+from oxibonsai.sources.http import Unreachable, file_name, is_url
+from oxibonsai.sources.hub import HubFile, find_hub_files
 from oxibonsai.tokenizer import Tokenizer
 
 _CONTEXTS = (2048, 8192, 32768)
@@ -24,8 +28,11 @@ _AMBIGUOUS_ID = 42
 @model_options
 @json_option
 def info(model: str | None, quant_type: str, as_json: bool) -> None:
-    """Show architecture, dimensions, quant types, tokenizer and memory of a model file."""
-    facts = describe(Checkpoint(resolve(model), quant_type))
+    """Show architecture, dimensions, quant types, tokenizer and memory of a model file.
+
+    Of a model on the hub or the web (hf:..., https://...) only the header is fetched.
+    """
+    facts = _facts(model, quant_type)
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
         return
@@ -42,6 +49,26 @@ def info(model: str | None, quant_type: str, as_json: bool) -> None:
     for row in facts["quant_types"]:
         types.add_row(row["type"], str(row["tensors"]), f"{row['bytes']:,}")
     console.print(types)
+
+
+def _facts(model: str | None, quant_type: str) -> dict[str, Any]:
+    source = model or os.environ.get("OXIBONSAI_MODEL") or ""
+    try:
+        remote = _remote(source)
+    except Unreachable:
+        remote = None  # the cache may have it
+    if remote is None:
+        return describe(Checkpoint(resolve(model), quant_type))
+    name = file_name(remote.url) or "model.gguf"
+    with remote_checkpoint(remote.url, name, quant_type, remote.headers) as checkpoint:
+        return describe(checkpoint) | {"file": remote.url}
+
+
+def _remote(source: str) -> HubFile | None:
+    """The file on the web that is meant, its first shard; None for one on this machine."""
+    if source.startswith("hf:"):
+        return find_hub_files(source.removeprefix("hf:"))[0]
+    return HubFile(source, source, None, {}) if is_url(source) else None
 
 
 def _text(value: Any) -> str:

@@ -28,6 +28,7 @@ COMMANDS = {
     "run": "Continue a prompt and stream the text.",
     "chat": "Talk with a model in the terminal.",
     "embed": "Turn texts into vectors.",
+    "pull": "Fetch a model from the hub or the web.",
     "info": "Show what a model file holds.",
     "tokenize": "Turn text into token ids.",
     "detokenize": "Turn token ids into text.",

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from oxibonsai.errors import SourceError
+from oxibonsai.sources.http import is_url
 from oxibonsai.sources.local import resolve_path
 from oxibonsai.sources.shards import split_info
 
@@ -37,6 +38,8 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
         raise SourceError(
             "the model's name is empty; name a GGUF file, a folder with one, hf:org/repo or pip:package"
         )
+    if is_url(text):
+        raise SourceError(f"{text} is not on this machine: fetch it with oxibonsai pull first")
     if text.startswith("hf:"):
         from oxibonsai.sources.hub import resolve_hub
 

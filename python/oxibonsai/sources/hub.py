@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from json import JSONDecodeError
 from pathlib import Path
 from typing import TypeVar
 
-from oxibonsai.errors import SourceError
+from oxibonsai.errors import OxiBonsaiError, SourceError
 from oxibonsai.sources.choice import choose, matching
+from oxibonsai.sources.download import download
+from oxibonsai.sources.http import Unreachable
+from oxibonsai.sources.progress import progress_bar
 from oxibonsai.sources.shards import shards
 
 T = TypeVar("T")
@@ -19,8 +24,30 @@ _REPOSITORY = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<choice>.+))?")
 _BUSY = 429  # HTTP status: too many requests
 
 
-class _Unreachable(SourceError):
-    """The hub can't be asked now, so what the cache holds has to do."""
+_HASH = re.compile(r"[0-9a-f]{64}")
+_BLOB = re.compile(r"[0-9a-f]{40,64}")
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file on the hub.
+
+    Attributes:
+        name: Its path in the repository.
+        url: Where it is.
+        etag: The name of its content in the hub's cache.
+        headers: What to send along, a token where there is one.
+    """
+
+    name: str
+    url: str
+    etag: str | None
+    headers: dict[str, str]
+
+    @property
+    def sha256(self) -> str | None:
+        """Of its content; the hub says it of large files."""
+        return self.etag if self.etag is not None and _HASH.fullmatch(self.etag) else None
 
 
 def resolve_hub(text: str, *, progress: bool | None = None) -> Path:
@@ -34,17 +61,31 @@ def resolve_hub(text: str, *, progress: bool | None = None) -> Path:
         SourceError: There is no such repository or file, the choice is ambiguous (the files are
             listed), or the hub can't be reached and the cache lacks the file.
     """
+    repo, choice = _parse(text)
+    with _progress_bars(progress):
+        try:
+            return _from_hub(repo, choice, progress)
+        except Unreachable as e:
+            return _from_cache(repo, choice, e)
+
+
+def find_hub_files(text: str) -> list[HubFile]:
+    """The files of ``org/repo[:FILE.gguf or quant]`` on the hub, the first shard first.
+
+    Raises:
+        SourceError: As :func:`resolve_hub`, but the cache does not stand in for the hub.
+    """
+    repo, choice = _parse(text)
+    return [_ask(repo, partial(_describe, repo, name)) for name in _names(repo, choice)]
+
+
+def _parse(text: str) -> tuple[str, str | None]:
     match = _REPOSITORY.fullmatch(text)
     if match is None:
         raise SourceError(
             f"hf:{text} is no repository; write hf:ORG/REPO, with :FILE or :QUANT to choose"
         )
-    repo, choice = match["repo"], match["choice"]
-    with _progress_bars(progress):
-        try:
-            return _from_hub(repo, choice)
-        except _Unreachable as e:
-            return _from_cache(repo, choice, e)
+    return match["repo"], match["choice"]
 
 
 @contextmanager
@@ -66,18 +107,58 @@ def _progress_bars(shown: bool | None) -> Iterator[None]:
         enable_progress_bars()
 
 
-def _from_hub(repo: str, choice: str | None) -> Path:
-    from huggingface_hub import HfApi, constants, hf_hub_download
+def _names(repo: str, choice: str | None) -> list[str]:
+    """The names of the chosen model's files."""
+    from huggingface_hub import HfApi, constants
 
     limit = constants.HF_HUB_ETAG_TIMEOUT
     siblings = _ask(repo, lambda: HfApi().model_info(repo, timeout=limit).siblings)
     names = {f.rfilename for f in siblings or []}
-    files = choose(names, choice, f"the repository {repo}", f"hf:{repo}:FILE")
+    return choose(names, choice, f"the repository {repo}", f"hf:{repo}:FILE")
+
+
+def _describe(repo: str, name: str) -> HubFile:
+    from huggingface_hub import constants, get_hf_file_metadata, get_token, hf_hub_url
+
+    url = hf_hub_url(repo, name)
+    token = get_token()
+    facts = get_hf_file_metadata(url, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    return HubFile(
+        name, url, facts.etag, {} if token is None else {"Authorization": f"Bearer {token}"}
+    )
+
+
+def _from_hub(repo: str, choice: str | None, progress: bool | None) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    files = _names(repo, choice)
+    for name in files:
+        _ask(repo, partial(_fetch_content, repo, name, progress))
     paths = _ask(repo, lambda: [Path(hf_hub_download(repo, f)) for f in files])
     return paths[0]
 
 
-def _from_cache(repo: str, choice: str | None, reason: _Unreachable) -> Path:
+def _fetch_content(repo: str, name: str, progress: bool | None) -> None:
+    """Puts a file's content where the hub's library finds it and has only to give it its name.
+
+    The library's own downloads start over after a kill, and don't hash what has come.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    file = _describe(repo, name)
+    if file.etag is None or not _BLOB.fullmatch(file.etag):
+        return
+    folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type="model")
+    blob = folder / "blobs" / file.etag
+    if blob.exists():
+        return
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    with progress_bar(name, progress) as shown:
+        download(file.url, blob, sha256=file.sha256, headers=file.headers, progress=shown)
+
+
+def _from_cache(repo: str, choice: str | None, reason: Unreachable) -> Path:
     """The model in the first revision that has all of it."""
     revisions = _cached_revisions(repo)
     if not revisions:
@@ -124,6 +205,8 @@ def _ask(repo: str, call: Callable[[], T]) -> T:
 
     try:
         return call()
+    except OxiBonsaiError:
+        raise
     except GatedRepoError as e:
         raise SourceError(
             f"{repo} asks you to accept its terms on the hub first, then to set HF_TOKEN"
@@ -133,24 +216,24 @@ def _ask(repo: str, call: Callable[[], T]) -> T:
             f"the hub has no repository {repo}, or it is private: check the name, or set HF_TOKEN"
         ) from e
     except OfflineModeIsEnabled as e:
-        raise _Unreachable("HF_HUB_OFFLINE is set") from e
+        raise Unreachable("HF_HUB_OFFLINE is set") from e
     except LocalEntryNotFoundError as e:
-        raise _Unreachable(f"cannot reach the hub for {repo}: {_line(e.__cause__ or e)}") from e
+        raise Unreachable(f"cannot reach the hub for {repo}: {_line(e.__cause__ or e)}") from e
     except EntryNotFoundError as e:
         raise SourceError(f"the hub lists a file of {repo} that it does not have") from e
     except HFValidationError as e:
         raise SourceError(f"{repo} is no valid repository name: {_line(e)}") from e
     except HfHubHTTPError as e:
         status = e.response.status_code
-        kind = _Unreachable if status >= 500 or status == _BUSY else SourceError
+        kind = Unreachable if status >= 500 or status == _BUSY else SourceError
         raise kind(f"the hub refuses {repo}: {_line(e)}") from e
     except JSONDecodeError as e:
-        raise _Unreachable(
+        raise Unreachable(
             f"cannot reach the hub for {repo}: something else answers in its place"
         ) from e
     except Exception as e:
         if _is_of_the_network(e):
-            raise _Unreachable(f"cannot reach the hub for {repo}: {_line(e)}") from e
+            raise Unreachable(f"cannot reach the hub for {repo}: {_line(e)}") from e
         raise SourceError(f"cannot fetch {repo} from the hub: {_line(e)}") from e
 
 
