@@ -20,6 +20,9 @@ class Hub:
         self.commit = "0123456789abcdef0123456789abcdef01234567"
         self.refuse: dict[str, tuple[int, str]] = {}  # repository: status, x-error-code
         self.cut_next_download = 0  # bytes after which the connection is dropped, once
+        self.hold_next_download = 0  # bytes after which nothing more comes, once
+        self.held = threading.Event()
+        self.corrupt = False  # whether another file's bytes come under the right name and hash
         self.requests: list[str] = []
         self.ranges: list[str] = []
         self.url = ""
@@ -69,6 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.ranges.append(asked)
             first = int(asked.removeprefix("bytes=").split("-")[0])
             headers["Content-Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
+        if self.hub.corrupt:
+            data = bytes(len(data))
         self._send(206 if first else 200, data[first:], headers, body=body)
 
     def _send(
@@ -86,6 +91,15 @@ class _Handler(BaseHTTPRequestHandler):
         if cut and len(data) > cut:
             self.hub.cut_next_download = 0
             self.wfile.write(data[:cut])
+            self.close_connection = True
+            return
+        hold = self.hub.hold_next_download
+        if hold and len(data) > hold:
+            self.hub.hold_next_download = 0
+            self.wfile.write(data[:hold])
+            self.wfile.flush()
+            self.hub.held.set()
+            self.connection.recv(1)  # returns when the client is gone
             self.close_connection = True
             return
         self.wfile.write(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,6 +133,34 @@ def test_an_interrupted_download_resumes(hub: hub_server.Hub, tmp_path: Path) ->
     path = Path(resolve(hub, "hf:org/model:Q1_0", tmp_path))
     assert path.read_bytes() == DATA
     assert any(int(r.removeprefix("bytes=").split("-")[0]) > 0 for r in hub.ranges)
+
+
+def test_a_killed_download_resumes(hub: hub_server.Hub, tmp_path: Path) -> None:
+    hub.hold_next_download = 15_000_000
+    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", RESOLVE, "hf:org/model:Q1_0"], env=environment
+    )
+    hub.held.wait()
+    parts = tmp_path / "hub" / "models--org--model" / "blobs"
+    while not any(p.stat().st_size == 15_000_000 for p in parts.glob("*.oxipart")):
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    path = Path(resolve(hub, "hf:org/model:Q1_0", tmp_path))
+    assert path.read_bytes() == DATA
+    assert int(hub.ranges[-1].removeprefix("bytes=").split("-")[0]) > 8_000_000
+    assert [p.name for p in parts.iterdir()] == [path.resolve().name]
+
+
+def test_content_that_is_not_what_the_hub_says_is_refused(
+    hub: hub_server.Hub, tmp_path: Path
+) -> None:
+    hub.corrupt = True
+    answer = resolve(hub, "hf:org/model:Q1_0", tmp_path)
+    assert "it is another file" in answer
+    hub.corrupt = False
+    assert Path(resolve(hub, "hf:org/model:Q1_0", tmp_path)).read_bytes() == DATA
 
 
 def test_offline_mode_takes_what_the_cache_has(hub: hub_server.Hub, tmp_path: Path) -> None:

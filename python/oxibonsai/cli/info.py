@@ -61,7 +61,11 @@ def _facts(model: str | None, quant_type: str) -> dict[str, Any]:
         return describe(Checkpoint(resolve(model), quant_type))
     name = file_name(remote.url) or "model.gguf"
     with remote_checkpoint(remote.url, name, quant_type, remote.headers) as checkpoint:
-        return describe(checkpoint) | {"file": remote.url}
+        stand_in = str(checkpoint.path)
+        return {
+            key: value.replace(stand_in, remote.url) if isinstance(value, str) else value
+            for key, value in describe(checkpoint).items()
+        }
 
 
 def _remote(source: str) -> HubFile | None:

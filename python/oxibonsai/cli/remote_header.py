@@ -34,7 +34,12 @@ def remote_checkpoint(
         UnsupportedError: It is valid, but asks for what this version does not implement.
     """
     with remote_prefix(url, headers) as prefix, tempfile.TemporaryDirectory() as folder:
-        yield _open(prefix, Path(folder) / name, quant_type)
+        place = Path(folder) / name
+        try:
+            checkpoint = _open(prefix, place, quant_type)
+        except (FormatError, UnsupportedError) as e:
+            raise type(e)(str(e).replace(str(place), url)) from e
+        yield checkpoint
 
 
 def _open(prefix: RemotePrefix, place: Path, quant_type: str) -> Checkpoint:
