@@ -21,7 +21,10 @@ NATIVE = {
     "bindings": {"base", "quant", "format", "cpu", "ops", "program", "sampling"},
 }
 
-_BELOW_ENGINE = {"errors", "config", "sources", "checkpoint", "tokenizer", "chat_template", "_core"}
+_FILES = {"errors", "cache_folder", "whole_file", "config", "sources", "checkpoint", "_core"}
+_TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
+_BELOW_ENGINE = _FILES | _TEXT | {"models"}
+_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat"}
 PYTHON = {
     "errors": set(),
     "cache_folder": {"errors"},
@@ -31,14 +34,19 @@ PYTHON = {
     "checkpoint": {"errors", "config", "sources", "_core"},
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
-    "convert": {"errors", "_core"},
     "models": {"errors", "config", "checkpoint", "cache_folder", "_core"},
+    "convert": {"errors", "config", "sources", "whole_file", "_core"},
     "sampling": {"errors", "_core"},
-    "engine": _BELOW_ENGINE | {"models", "sampling"},
-    "hf": _BELOW_ENGINE | {"models", "sampling", "engine"},
+    "structured": {"errors", "tokenizer", "_core"},
+    "output": {"errors", "structured"},
+    "engine": _BELOW_ENGINE,
+    "chat": _BELOW_ENGINE | {"engine"},
     "evaluate": {"errors", "engine", "tokenizer"},
-    "cli": _BELOW_ENGINE
-    | {"models", "sampling", "engine", "hf", "evaluate", "convert", "whole_file"},
+    "hf": _BELOW_ENGINE | {"engine"},
+    "loadtest": {"errors"},
+    "server": _BELOW_SERVER,
+    "cli": _BELOW_SERVER | {"hf", "evaluate", "convert", "loadtest", "server"},
+    "serve": {"cli"},
 }
 
 

@@ -1,0 +1,152 @@
+"""Who may call: API keys, the owner that a key stands for, and the rate of each."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flask import Flask, current_app, g, request
+
+from oxibonsai.errors import RequestError
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.rate_limit import RateLimiter
+
+_log = logging.getLogger("oxibonsai.server")
+
+ANONYMOUS = "anonymous"
+_View = TypeVar("_View", bound=Callable[..., Any])
+
+
+def public(view: _View) -> _View:
+    """Marks a view that answers without a key and without a rate limit: probes, static files."""
+    view.is_public = True  # type: ignore[attr-defined]
+    return view
+
+
+def owner() -> str:
+    """The owner that the present request acts for: objects of other owners don't exist for it."""
+    return str(g.owner)
+
+
+class KeyRing:
+    """The accepted keys: fixed ones, and those in files, which are read again when they change.
+
+    Only digests are kept. A file that can't be read at a change leaves the keys as they were.
+
+    Raises:
+        RequestError: A file can't be read at the start, or holds no key.
+    """
+
+    def __init__(self, keys: Iterable[str] = (), files: Sequence[Path] = ()) -> None:
+        self._fixed = {_digest(k) for k in keys}
+        self._files = files
+        self._lock = threading.Lock()
+        self._stamp = self._stamps()
+        self._digests = self._fixed | self._read_files()
+
+    @property
+    def is_open(self) -> bool:
+        """No key was ever asked for: everyone may call."""
+        return not self._fixed and not self._files
+
+    def accepts(self, key: str) -> bool:
+        """Whether ``key`` is one of them; takes the same time for every key of a length."""
+        digest = _digest(key)
+        found = False
+        for known in self._digests:
+            found |= hmac.compare_digest(known, digest)
+        return found
+
+    def refresh(self, *, force: bool = False) -> None:
+        """Reads the files again if one has changed, or in any case with ``force``."""
+        with self._lock:
+            stamp = self._stamps()
+            if stamp == self._stamp and not force:
+                return
+            try:
+                self._digests = self._fixed | self._read_files()
+            except RequestError as e:
+                _log.error("the API keys stay as they were: %s", e)
+            else:
+                _log.info("API keys read again: %d", len(self._digests))
+            self._stamp = stamp
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(path) for path in self._files]
+
+    def _read_files(self) -> set[bytes]:
+        digests = set()
+        for path in self._files:
+            try:
+                lines = path.read_text(encoding="utf-8").splitlines()
+            except (OSError, UnicodeDecodeError) as e:
+                raise RequestError(f"cannot read the API keys in {path}: {e}") from e
+            keys = [line.strip() for line in lines]
+            found = {_digest(k) for k in keys if k and not k.startswith("#")}
+            if not found:
+                raise RequestError(f"{path} holds no API key: put one on each line")
+            digests |= found
+        return digests
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def owner_of(key: str) -> str:
+    """The owner id of a key: says nothing about it, and is the same after a restart."""
+    return hashlib.sha256(b"oxibonsai owner\0" + key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def register_access(app: Flask, keys: KeyRing, limiter: RateLimiter | None) -> None:
+    """Checks every request before its view; views are closed unless they are :func:`public`."""
+
+    def check() -> None:
+        g.owner = ANONYMOUS
+        view = current_app.view_functions.get(request.endpoint or "")
+        # A preflight carries no key by definition; it reaches no view.
+        if getattr(view, "is_public", False) or request.method == "OPTIONS":
+            return
+        keys.refresh()
+        key = _sent_key()
+        known = not keys.is_open and key is not None and keys.accepts(key)
+        if known and key is not None:
+            g.owner = owner_of(key)
+        # Callers without a good key share one bucket, so that keys can't be guessed at speed.
+        if limiter is not None and (wait := limiter.take(g.owner)) > 0:
+            raise ApiError(
+                429, "Too many requests: wait as long as Retry-After says.",
+                code="rate_limit_exceeded", retry_after=wait,
+            )  # fmt: skip
+        if not known and not keys.is_open:
+            raise ApiError(401, _refusal(key), code="invalid_api_key")
+
+    app.before_request(check)
+
+
+def _sent_key() -> str | None:
+    header = request.headers.get("Authorization", "")
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return request.headers.get("X-Api-Key") or None
+
+
+def _refusal(key: str | None) -> str:
+    if key is None:
+        return "No API key: send it as 'Authorization: Bearer KEY' or 'X-Api-Key: KEY'."
+    return "Invalid API key."

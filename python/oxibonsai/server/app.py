@@ -1,0 +1,88 @@
+"""The application factory: settings and a backend in, a WSGI application out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flask import Flask, request
+from flask_cors import CORS
+
+from oxibonsai.server.access import KeyRing, register_access
+from oxibonsai.server.backend import Backend
+from oxibonsai.server.errors import ApiError, register_errors
+from oxibonsai.server.health import health_blueprint, unready
+from oxibonsai.server.lifecycle import Lifecycle, Phase
+from oxibonsai.server.logs import register_logs
+from oxibonsai.server.metrics import Metrics, register_metrics
+from oxibonsai.server.model_list import models_blueprint
+from oxibonsai.server.rate_limit import RateLimiter
+from oxibonsai.server.settings import Settings
+
+# Endpoints that work while the model loads or the server drains.
+_ALWAYS = ("health.", "metrics.")
+
+
+class Server(Flask):
+    """The application, with what its parts share."""
+
+    settings: Settings
+    backend: Backend
+    lifecycle: Lifecycle
+    keys: KeyRing
+    metrics: Metrics
+
+
+def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None = None) -> Server:
+    """Makes the application.
+
+    Args:
+        settings: All settings.
+        backend: The model; its ``load`` is called by the launcher, not here.
+        lifecycle: Told by the launcher when the model is loaded and when to drain.
+
+    Raises:
+        RequestError: A file of API keys can't be read.
+    """
+    app = Server(__name__, static_folder=None)
+    app.settings, app.backend = settings, backend
+    app.lifecycle = lifecycle or Lifecycle()
+    app.keys = KeyRing(settings.api_key, settings.api_key_file)
+    app.metrics = Metrics(app.lifecycle)
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+    app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
+    app.config["MAX_FORM_PARTS"] = 64
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.url_map.strict_slashes = False
+    limiter = None
+    if settings.rate_limit is not None:
+        limiter = RateLimiter(settings.rate_limit, settings.rate_burst)
+    register_errors(app)
+    # In this order: every answer has an id and is counted, then the request must be sound, then
+    # its sender allowed, then the server ready.
+    register_logs(app, prompts=settings.log_prompts)
+    register_metrics(app, app.metrics, served=settings.metrics)
+    app.before_request(_check_host)
+    register_access(app, app.keys, limiter)
+    app.before_request(_readiness(app.lifecycle))
+    if settings.cors_origins:
+        CORS(app, origins=list(settings.cors_origins), max_age=600)
+    app.register_blueprint(health_blueprint(app.lifecycle))
+    app.register_blueprint(models_blueprint(backend))
+    return app
+
+
+def _check_host() -> None:
+    hosts = request.environ.get("HTTP_HOST")
+    if hosts is None and request.environ.get("SERVER_PROTOCOL") != "HTTP/1.0":
+        raise ApiError(400, "The Host header is missing.")
+    if hosts is not None and (not hosts.strip() or "," in hosts):
+        raise ApiError(400, "There must be one Host header with one name.")
+
+
+def _readiness(lifecycle: Lifecycle) -> Callable[[], None]:
+    def check() -> None:
+        phase = lifecycle.phase
+        if phase != Phase.READY and not (request.endpoint or "").startswith(_ALWAYS):
+            raise unready(phase)
+
+    return check

@@ -1,0 +1,41 @@
+"""What the server needs of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One model as ``/v1/models`` lists it.
+
+    Attributes:
+        id: The name that clients send.
+        created: Unix time in seconds.
+        aliases: Other names that are accepted.
+        meta: Facts about the model: sizes, context, quant type.
+    """
+
+    id: str
+    created: int
+    aliases: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """A model that loads after the fork and answers from many threads."""
+
+    def load(self) -> None:
+        """Blocks until requests can be answered.
+
+        Raises:
+            OxiBonsaiError: The model can't be used; its text is what the operator reads.
+        """
+
+    def models(self) -> Sequence[ModelInfo]:
+        """The models that are loaded; empty before :meth:`load` is done."""
+
+    def close(self) -> None:
+        """Ends running work and threads; called once, at the end of the process."""

@@ -1,0 +1,61 @@
+"""Notices a client that left while its answer is being worked on."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import select
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+_POLL_SECONDS = 0.25
+
+
+class ClientGoneError(ConnectionError):
+    """Nobody reads the answer any more."""
+
+
+def client_is_gone(environ: Mapping[str, Any]) -> bool:
+    """Whether the client of a request closed its connection; False where that can't be known."""
+    sock = environ.get("gunicorn.socket")
+    if not isinstance(sock, socket.socket):
+        return False
+    try:
+        poller = select.poll()
+        poller.register(sock, select.POLLIN)
+        # The socket may have a timeout, with which a plain recv() would wait.
+        if not poller.poll(0):
+            return False
+        return sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except (BlockingIOError, InterruptedError):
+        return False
+    except (OSError, ValueError):
+        return True
+
+
+def wait_for_result(
+    future: concurrent.futures.Future[_T],
+    environ: Mapping[str, Any],
+    cancel: Callable[[], None],
+) -> _T:
+    """The result of ``future``, unless the client leaves first.
+
+    Args:
+        future: Work that goes on elsewhere.
+        environ: The request's WSGI environment.
+        cancel: Called if the client leaves.
+
+    Raises:
+        ClientGoneError: The client left; ``cancel`` was called.
+    """
+    while True:
+        try:
+            return future.result(timeout=_POLL_SECONDS)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+            if client_is_gone(environ):
+                cancel()
+                raise ClientGoneError("the client closed its connection") from None

@@ -1,0 +1,116 @@
+"""Every error as OpenAI's clients expect it: ``{"error": {message, type, param, code}}``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from flask import Flask, Response, jsonify
+from werkzeug.exceptions import HTTPException
+
+from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError, UnsupportedError
+
+_log = logging.getLogger("oxibonsai.server")
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+
+
+class ApiError(OxiBonsaiError):
+    """An answer other than success.
+
+    Attributes:
+        status: The HTTP status.
+        param: The request's field that is to blame.
+        code: A word that programs can compare.
+        retry_after: Seconds after which another try makes sense.
+        extra: Further members of the error object.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str | None = None,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind or error_type(status)
+        self.param = param
+        self.code = code
+        self.retry_after = retry_after
+        self.extra = extra or {}
+
+
+def error_type(status: int) -> str:
+    """The error type that goes with a status."""
+    return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+
+
+def not_found(kind: str, object_id: str) -> ApiError:
+    """The one answer for ids that are unknown and for ids of other keys."""
+    return ApiError(404, f"No {kind} found with id '{object_id[:80]}'.", code="not_found")
+
+
+def error_body(error: ApiError) -> dict[str, Any]:
+    """The error object, also for the ``error`` event of a stream."""
+    body = {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}
+    return {"error": {**body, **error.extra}}
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What a client is told about ``error``; an unforeseen one is logged and not shown."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, HTTPException):
+        status = error.code or 500
+        return ApiError(status, error.description or error.name)
+    if isinstance(error, RequestError):
+        return ApiError(400, str(error), param=getattr(error, "param", None))
+    if isinstance(error, UnsupportedError):
+        return ApiError(400, str(error), code="unsupported")
+    if isinstance(error, CapacityError):
+        return ApiError(503, str(error), code="over_capacity", retry_after=1)
+    _log.error("unforeseen error", exc_info=error)
+    return ApiError(500, "The server failed on this request; its log has the reason.")
+
+
+def error_response(error: Exception) -> Response:
+    """The HTTP answer for an error."""
+    if isinstance(error, HTTPException) and error.response is not None:
+        status = error.response.status_code
+        if status < 400:  # a redirect
+            return Response(error.get_body(), status, error.get_headers())
+    e = as_api_error(error)
+    response = jsonify(error_body(e))
+    response.status_code = e.status
+    if isinstance(error, HTTPException):
+        # Allow, Retry-After and the like; the body's own headers are ours.
+        for name, value in error.get_headers():
+            if name.lower() not in ("content-type", "content-length"):
+                response.headers[name] = value
+    if e.retry_after is not None:
+        response.headers["Retry-After"] = str(max(1, round(e.retry_after + 0.499)))
+    if e.status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    if e.status == 413:
+        # The rest of the body is still on its way.
+        response.headers["Connection"] = "close"
+    return response
+
+
+def register_errors(app: Flask) -> None:
+    """Every exception of a view ends in :func:`error_response`."""
+    app.register_error_handler(Exception, error_response)

@@ -1,0 +1,43 @@
+"""Probes: is the process alive, does it answer requests, and what the metrics say."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response, jsonify
+
+from oxibonsai.server.access import public
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.lifecycle import Lifecycle, Phase
+
+
+def health_blueprint(lifecycle: Lifecycle) -> Blueprint:
+    """``/health`` (loaded), ``/livez`` (alive), ``/readyz`` (send requests here)."""
+    bp = Blueprint("health", __name__)
+
+    @bp.get("/health")
+    @bp.get("/v1/health")
+    @public
+    def health() -> Response:
+        if lifecycle.phase == Phase.LOADING:
+            raise ApiError(503, "Loading model", code="loading", retry_after=1)
+        return jsonify(status="ok")
+
+    @bp.get("/livez")
+    @public
+    def livez() -> Response:
+        return jsonify(status="ok")
+
+    @bp.get("/readyz")
+    @public
+    def readyz() -> Response:
+        if lifecycle.phase != Phase.READY:
+            raise unready(lifecycle.phase)
+        return jsonify(status="ok")
+
+    return bp
+
+
+def unready(phase: Phase) -> ApiError:
+    """Why a server that is not ready takes no work."""
+    if phase == Phase.LOADING:
+        return ApiError(503, "Loading model", code="loading", retry_after=1)
+    return ApiError(503, "The server is shutting down.", code="draining", retry_after=5)

@@ -1,0 +1,243 @@
+"""Starts and ends the server: gunicorn's arbiter with one worker that loads the model.
+
+Exit codes: 0 drained after SIGTERM; 1 failed; 2 wrong usage; 3 a model that can't be used;
+130 interrupted; 143 a second SIGTERM cut the draining short.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
+
+from oxibonsai.errors import (
+    FormatError,
+    OxiBonsaiError,
+    RequestError,
+    SourceError,
+    UnsupportedError,
+)
+from oxibonsai.server.app import create_app
+from oxibonsai.server.backend import Backend
+from oxibonsai.server.lifecycle import Lifecycle, Phase
+from oxibonsai.server.logs import configure_logs
+from oxibonsai.server.settings import Settings
+
+_log = logging.getLogger("oxibonsai.server")
+
+MakeBackend: TypeAlias = Callable[[Settings, Lifecycle], Backend]
+MakeApp: TypeAlias = Callable[[Settings, Backend, Lifecycle], Flask]
+
+# The arbiter ends a worker that takes longer to drain than it promised.
+_ARBITER_PATIENCE_SECONDS = 5
+
+
+def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp = create_app) -> int:
+    """Serves until a signal ends it.
+
+    Args:
+        settings: All settings.
+        make_backend: Makes the backend, in the worker's process; its ``load`` runs in a thread.
+        make_app: Makes the WSGI application.
+
+    Returns:
+        The exit code.
+    """
+    application = ServerApplication(settings, make_backend, make_app)
+    arbiter = OneWorkerArbiter(application)
+    try:
+        arbiter.run()
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else 1
+    else:
+        code = 0
+    if arbiter.interrupted:
+        return 130
+    if arbiter.forced:
+        return 143
+    return application.outcome.exit_code if code == Outcome.FAILED else code
+
+
+class Outcome:
+    """What the worker's process tells the arbiter's: whether it got ready, why it gave up.
+
+    One page shared by both, since an exit status other than 3 makes gunicorn start the worker anew.
+    """
+
+    FAILED = Arbiter.WORKER_BOOT_ERROR
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, 2)
+
+    @property
+    def is_ready(self) -> bool:
+        """The worker that runs now has loaded the model."""
+        return self._page[0] == 1
+
+    @is_ready.setter
+    def is_ready(self, value: bool) -> None:
+        self._page[0] = int(value)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that goes with the failure to load."""
+        return self._page[1] or 1
+
+    @exit_code.setter
+    def exit_code(self, value: int) -> None:
+        self._page[1] = value
+
+
+class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
+    """gunicorn's view of the server; also what :class:`DeadlineWorker` finds as ``self.app``."""
+
+    def __init__(self, settings: Settings, make_backend: MakeBackend, make_app: MakeApp) -> None:
+        self.settings = settings
+        self.lifecycle = Lifecycle()
+        self.outcome = Outcome()
+        self._make_backend = make_backend
+        self._make_app = make_app
+        configure_logs(settings.model_copy(update={"log_file": None}))
+        super().__init__()
+
+    def load_config(self) -> None:
+        """gunicorn's settings; nothing is read from its environment variable or files."""
+        s = self.settings
+        values: dict[str, Any] = {
+            "bind": [h if h.startswith("unix:") else f"{_bracketed(h)}:{s.port}" for h in s.host],
+            "workers": 1,
+            "worker_class": "oxibonsai.server.worker.DeadlineWorker",
+            "threads": s.threads_for_http,
+            "worker_connections": s.max_connections + s.threads_for_http + 1,
+            "timeout": 120,
+            "graceful_timeout": int(s.drain_timeout) + _ARBITER_PATIENCE_SECONDS,
+            "keepalive": s.keep_alive,
+            # One socket per user would be shared by all its servers.
+            "control_socket_disable": True,
+            "proc_name": "oxibonsai",
+            "loglevel": "debug" if s.verbose else "info",
+            "logger_class": _Logger,
+            "pre_fork": self._pre_fork,
+            "child_exit": self._child_exit,
+            "worker_exit": self._worker_exit,
+        }
+        for name, value in values.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        """Makes the application, in the worker's process; the model loads in the background."""
+        configure_logs(self.settings)
+        backend = self._make_backend(self.settings, self.lifecycle)
+        self._backend = backend
+        try:
+            app = self._make_app(self.settings, backend, self.lifecycle)
+        except OxiBonsaiError as e:
+            self._give_up(e)
+        threading.Thread(target=self._load_model, name="model-loader", daemon=True).start()
+        return app
+
+    def _load_model(self) -> None:
+        try:
+            self._backend.load()
+        except BaseException as e:
+            self._give_up(e)
+        self.outcome.is_ready = True
+        self.lifecycle.advance(Phase.READY)
+        _log.info("ready", extra={"fields": {"models": [m.id for m in self._backend.models()]}})
+
+    def _give_up(self, error: BaseException) -> None:
+        known = isinstance(error, (OxiBonsaiError, OSError))
+        _log.error("%s", error or type(error).__name__, exc_info=None if known else error)
+        files = (FormatError, UnsupportedError, SourceError)
+        code = 2 if isinstance(error, RequestError) else 3 if isinstance(error, files) else 1
+        self.outcome.exit_code = code
+        os._exit(Outcome.FAILED)
+
+    def _pre_fork(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
+        self.outcome.is_ready = False
+
+    def _child_exit(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
+        if not self.outcome.is_ready and not arbiter.ending:
+            raise HaltServer("The worker died while it loaded the model.", 1)
+
+    def _worker_exit(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
+        if worker.pid != os.getpid():
+            return
+        try:
+            self._backend.close()
+        finally:
+            logging.shutdown()
+            # Threads that wait for a client that was cut off would keep the interpreter from ending.
+            os._exit(0)
+
+
+class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
+    """One worker for good; the second SIGTERM is as quick as SIGINT."""
+
+    def __init__(self, app: ServerApplication) -> None:
+        self.ending = self.forced = self.interrupted = False
+        super().__init__(app)
+
+    def signal(self, sig: int, frame: Any) -> None:
+        """Notes how the end was asked for."""
+        if sig in (signal.SIGINT, signal.SIGQUIT):
+            self.interrupted = self.interrupted or not self.ending
+            self.forced = self.forced or self.ending
+        elif sig == signal.SIGTERM and self.ending:
+            self.forced = True
+            sig = signal.SIGQUIT
+        self.ending = self.ending or sig in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+        super().signal(sig, frame)
+
+    def handle_hup(self) -> None:
+        """The worker reads its API keys again; nothing restarts."""
+        self.kill_workers(signal.SIGHUP)
+
+    def handle_ttin(self) -> None:
+        """There is one worker: slots, cache and metrics live in it."""
+        self.log.warning("The number of workers is fixed.")
+
+    def handle_ttou(self) -> None:
+        """As for SIGTTIN."""
+        self.log.warning("The number of workers is fixed.")
+
+    def handle_usr2(self) -> None:
+        """A second arbiter would load the model twice."""
+        self.log.warning("SIGUSR2 is not supported: start the new server on another port.")
+
+
+class _Logger:
+    """gunicorn's logger on our handlers; requests are logged by the application."""
+
+    def __init__(self, cfg: Any) -> None:
+        self.cfg = cfg
+        self._log = logging.getLogger("gunicorn")
+
+    def __getattr__(self, name: str) -> Any:
+        # debug, info, warning, error, exception, critical, log
+        return getattr(self._log, name)
+
+    def setup(self, cfg: Any) -> None:
+        """Nothing to set up: see :func:`configure_logs`."""
+
+    def access(self, *_: Any) -> None:
+        """The application writes a line for each request."""
+
+    def reopen_files(self) -> None:
+        """The file rotates by itself."""
+
+    def close_on_exec(self) -> None:
+        """Python opens files so."""
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

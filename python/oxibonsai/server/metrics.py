@@ -1,0 +1,85 @@
+"""Counts of the HTTP side in Prometheus' format, in a registry of this server's own."""
+
+from __future__ import annotations
+
+import time
+
+from flask import Blueprint, Flask, Response, g, request
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from oxibonsai import __version__
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.lifecycle import Lifecycle, Phase
+
+# From a probe's answer to a long generation, in seconds.
+_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Metrics:
+    """The collectors; labels are routes, methods and statuses, never keys or models of clients."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self.registry = CollectorRegistry()
+        self.started = time.time()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self.requests = Counter(
+            "oxibonsai_http_requests", "Answers.", ["method", "route", "status"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.seconds = Histogram(
+            "oxibonsai_http_request_seconds", "From a request's arrival to the end of its answer.",
+            ["route"], buckets=_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.running = Gauge(
+            "oxibonsai_http_requests_running", "Requests being answered.", registry=self.registry
+        )
+        ready = Gauge("oxibonsai_ready", "1 while requests are taken.", registry=self.registry)
+        ready.set_function(lambda: float(lifecycle.phase == Phase.READY))
+        build = Gauge("oxibonsai_build_info", "Version.", ["version"], registry=self.registry)
+        build.labels(__version__).set(1)
+
+
+def register_metrics(app: Flask, metrics: Metrics, *, served: bool) -> None:
+    """Counts every request; serves ``/metrics`` if asked to, else says how to turn it on."""
+    bp = Blueprint("metrics", __name__)
+
+    @bp.get("/metrics")
+    def show() -> Response:
+        if not served:
+            raise ApiError(501, "This server does not serve metrics: start it with --metrics.")
+        response = Response(generate_latest(metrics.registry), content_type=CONTENT_TYPE_LATEST)
+        response.headers["Process-Start-Time-Unix"] = str(int(metrics.started))
+        return response
+
+    def begin() -> None:
+        g.started = time.perf_counter()
+        metrics.running.inc()
+
+    def end(response: Response) -> Response:
+        route = request.url_rule.rule if request.url_rule else "none"
+        started = g.get("started")
+        if started is None:
+            return response
+        # A method is what a client types: only known ones may make a label.
+        method = request.method if request.method in _METHODS else "other"
+        metrics.requests.labels(method, route, str(response.status_code)).inc()
+
+        @response.call_on_close
+        def closed() -> None:
+            metrics.running.dec()
+            metrics.seconds.labels(route).observe(time.perf_counter() - started)
+
+        return response
+
+    app.before_request(begin)
+    app.after_request(end)
+    app.register_blueprint(bp)
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

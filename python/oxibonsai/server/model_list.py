@@ -1,0 +1,44 @@
+"""``/v1/models``: which models are served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Blueprint, Response, jsonify
+
+from oxibonsai.server.backend import Backend, ModelInfo
+from oxibonsai.server.errors import ApiError
+
+
+def models_blueprint(backend: Backend) -> Blueprint:
+    """The list, and one model by its id or an alias."""
+    bp = Blueprint("models", __name__)
+
+    @bp.get("/v1/models")
+    @bp.get("/models")
+    def list_models() -> Response:
+        return jsonify(object="list", data=[_as_object(m) for m in backend.models()])
+
+    @bp.get("/v1/models/<path:model_id>")
+    @bp.get("/models/<path:model_id>")
+    def get_model(model_id: str) -> Response:
+        for model in backend.models():
+            if model_id in (model.id, *model.aliases):
+                return jsonify(_as_object(model))
+        raise ApiError(
+            404, f"The model '{model_id[:80]}' does not exist.", param="model",
+            code="model_not_found",
+        )  # fmt: skip
+
+    return bp
+
+
+def _as_object(model: ModelInfo) -> dict[str, Any]:
+    return {
+        "id": model.id,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "oxibonsai",
+        "aliases": list(model.aliases),
+        "meta": dict(model.meta),
+    }

@@ -1,0 +1,63 @@
+"""Token buckets, one for each key, made when first needed and bounded in number."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass
+class _Bucket:
+    tokens: float
+    updated: float  # clock seconds
+
+
+class RateLimiter:
+    """Lets ``burst`` requests pass at once and ``rate`` a second in the long run, for each owner.
+
+    Args:
+        rate: Tokens a second.
+        burst: Tokens of a full bucket.
+        owners: Buckets kept at most; the one unused for longest goes first.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        burst: int,
+        owners: int = 10_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._owners = owners
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, owner: str) -> float:
+        """Takes a token.
+
+        Returns:
+            0 if there was one, else the seconds until there will be.
+        """
+        now = self._clock()
+        with self._lock:
+            bucket = self._buckets.pop(owner, None) or _Bucket(float(self._burst), now)
+            self._buckets[owner] = bucket
+            if len(self._buckets) > self._owners:
+                self._buckets.popitem(last=False)
+            gained = max(0.0, now - bucket.updated) * self._rate
+            bucket.tokens = min(float(self._burst), bucket.tokens + gained)
+            bucket.updated = now
+            if bucket.tokens >= 1:
+                bucket.tokens -= 1
+                return 0.0
+            return (1 - bucket.tokens) / self._rate

@@ -1,0 +1,65 @@
+"""The flags of ``oxibonsai serve``, made from the fields of :class:`Settings`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import click
+from pydantic.fields import FieldInfo
+
+from oxibonsai.server.setting_sources import flag
+from oxibonsai.server.settings import Flag, Names, Paths, Settings, Switch
+
+Command = Callable[..., Any]
+
+
+def setting_options(command: Command) -> Command:
+    """Adds a flag for every field; a flag that is not given has the value None, or ()."""
+    for name, field in reversed(Settings.model_fields.items()):
+        command = _option(name, field)(command)
+    return command
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """The flags that were given, by field."""
+    return {name: value for name, value in options.items() if value not in (None, ())}
+
+
+def _option(name: str, field: FieldInfo) -> Callable[[Command], Command]:
+    aliases = next((m.aliases for m in field.metadata if isinstance(m, Flag)), ())
+    help_text = f"{field.description}{_default(field)}"
+    names = [flag(name), *aliases]
+    if _is_switch(field):
+        pairs = [f"{n}/--no-{n[2:]}" if n.startswith("--") else n for n in names]
+        return click.option(*pairs, name, default=None, help=help_text)
+    return click.option(
+        *names, name, default=None, multiple=_is_list(field), metavar=_metavar(field),
+        help=help_text,
+    )  # fmt: skip
+
+
+def _is_switch(field: FieldInfo) -> bool:
+    return field.annotation is get_args(Switch)[0]
+
+
+def _is_list(field: FieldInfo) -> bool:
+    return field.annotation in (get_args(Names)[0], get_args(Paths)[0])
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if field.default_factory is not None or value in (None, (), ""):
+        return ""
+    if isinstance(value, bool):
+        value = "on" if value else "off"
+    return f" [default: {', '.join(value) if isinstance(value, tuple) else value}]"
+
+
+def _metavar(field: FieldInfo) -> str:
+    text = str(field.annotation)
+    if "Literal" in text:
+        words = [w for a in (field.annotation, *get_args(field.annotation)) for w in get_args(a)]
+        return "[" + "|".join(w for w in words if isinstance(w, str)) + "]"
+    kinds = {"int": "N", "float": "X", "Path": "PATH"}
+    return next((word for kind, word in kinds.items() if kind in text), "TEXT")

@@ -1,0 +1,117 @@
+"""Settings from their four sources: a flag wins over the environment, over the file, over defaults."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from oxibonsai.errors import RequestError
+from oxibonsai.server.settings import Settings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def variable(field: str) -> str:
+    """Name of a field's environment variable."""
+    return "OXIBONSAI_" + field.upper()
+
+
+def flag(field: str) -> str:
+    """A field's flag on the command line."""
+    return "--" + field.replace("_", "-")
+
+
+def load_settings(
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str] | None = None,
+    config: str | os.PathLike[str] | None = None,
+) -> Settings:
+    """Merges the sources and checks the result.
+
+    Args:
+        flags: Values of flags that were given, by field name.
+        environment: Where ``OXIBONSAI_*`` is looked up; None: the process's own.
+        config: A TOML file; None: ``OXIBONSAI_CONFIG``, else none.
+
+    Raises:
+        RequestError: A value out of range, an unknown key, a file that can't be read, or a public
+            address without an API key. The message names the flag, variable or key.
+    """
+    environment = os.environ if environment is None else environment
+    config = config or environment.get("OXIBONSAI_CONFIG")
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    if config:
+        for key, value in _read_toml(Path(config)).items():
+            values[key], origin[key] = value, f"{key} in {config}"
+    for field in Settings.model_fields:
+        text = environment.get(variable(field))
+        if text is not None:
+            values[field], origin[field] = text, variable(field)
+    for field, value in flags.items():
+        values[field], origin[field] = value, flag(field)
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as e:
+        raise RequestError(_sentence(e, origin)) from e
+    _check_public(settings)
+    return settings
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except OSError as e:
+        raise RequestError(f"cannot read the configuration {path}: {e.strerror}") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise RequestError(f"{path} is not TOML: {e}") from e
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        field = name.replace("-", "_")
+        if field not in Settings.model_fields:
+            near = difflib.get_close_matches(field, Settings.model_fields, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise RequestError(f"{path} sets {name!r}, which is no setting{hint}")
+        if field in values:
+            raise RequestError(f"{path} sets {field} twice, with a dash and with an underscore")
+        values[field] = value
+    return values
+
+
+def _sentence(error: ValidationError, origin: Mapping[str, str]) -> str:
+    first = error.errors(include_url=False)[0]
+    field = str(first["loc"][0]) if first["loc"] else ""
+    reason = first["msg"][:1].lower() + first["msg"][1:]
+    # A key must not end in a terminal or a log.
+    shown = "" if field.startswith("api_key") else f" is {first['input']!r}"
+    return f"{origin.get(field, field)}{shown}: {reason}"
+
+
+def _check_public(settings: Settings) -> None:
+    guarded = settings.api_key or settings.api_key_file or settings.allow_public
+    for host in settings.host:
+        if not guarded and not _is_loopback(host):
+            raise RequestError(
+                f"--host {host} would let other machines use this server, and no API key is set: "
+                "give --api-key or --api-key-file, or --allow-public to open it on purpose"
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.startswith("unix:"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

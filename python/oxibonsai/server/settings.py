@@ -1,0 +1,189 @@
+"""Every setting of the server, with its flag, its range and its default.
+
+A field's flag is ``--field-name`` (plus the aliases of :class:`Flag`), its environment variable
+``OXIBONSAI_FIELD_NAME``, its key in the TOML file ``field-name`` or ``field_name``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Other spellings of a field's flag: those of llama-server, so that its users' habits work."""
+
+    aliases: tuple[str, ...] = ()
+    hidden: bool = False
+
+
+def _split(value: Any) -> Any:
+    """``a,b`` as two items; a sequence keeps its items, each of which may hold commas too."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if isinstance(parts, (list, tuple)) and all(isinstance(p, str) for p in parts):
+        return [item.strip() for p in parts for item in p.split(",") if item.strip()]
+    return parts
+
+
+def _switch(value: Any) -> Any:
+    """llama-server's words for on and off beside those that pydantic knows."""
+    words = {"enabled": True, "disabled": False, "": False}
+    return words.get(value.strip().lower(), value) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
+Switch = Annotated[bool, BeforeValidator(_switch)]
+
+
+def default_state_dir() -> Path:
+    """``$XDG_STATE_HOME/oxibonsai``, else ``~/.local/state/oxibonsai``."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return Path(base) / "oxibonsai" if base else Path.home() / ".local" / "state" / "oxibonsai"
+
+
+class ModelSettings(BaseModel):
+    """Which model is served and how it runs; read by the backend."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    model: Annotated[str | None, Flag(("-m",))] = Field(
+        None, description="A GGUF file, a folder, hf:org/repo[:file or quant] or pip:package."
+    )
+    alias: Annotated[Names, Flag(("-a",))] = Field(
+        (), description="Names under which clients know the model; the first is its id."
+    )
+    quant_type: str = Field("", description="Layout of type-42 tensors where the file is silent.")
+    threads: Annotated[int | None, Flag(("-t",))] = Field(
+        None, ge=1, le=1024, description="Worker threads of the engine. Default: all usable cores."
+    )
+    ctx_size: Annotated[int | None, Flag(("-c",))] = Field(
+        None, ge=1, description="Positions of a sequence. Default: the model's, cut to the memory."
+    )
+    kv_type: Literal["f32", "f16", "q8_0", "q4_0"] | None = Field(
+        None, description="Type of cached keys and values. Default: chosen by size."
+    )
+    parity: Literal["quick", "full", "off"] = Field(
+        "quick", description="What is compared with the definition at the start."
+    )
+    packed_cache: Switch = Field(False, description="Keep packed weights on disk between starts.")
+    parallel: Annotated[int, Flag(("-np",))] = Field(
+        4, ge=1, le=1024, description="Sequences that run at the same time."
+    )
+    batch_size: Annotated[int, Flag(("-b",))] = Field(
+        2048, ge=1, description="Tokens of one step at most, prompts included."
+    )
+    n_predict: Annotated[int, Flag(("-n", "--predict", "--max-tokens"))] = Field(
+        -1, ge=-1, description="New tokens where a request names no limit; -1: up to the context."
+    )
+    seed: Annotated[int, Flag(("-s",))] = Field(
+        -1, ge=-1, lt=2**64, description="Seed where a request names none; -1: random."
+    )
+    temperature: Annotated[float, Flag(("--temp",))] = Field(0.8, ge=0, le=100, description=(
+        "Temperature where a request names none."
+    ))  # fmt: skip
+    top_k: int = Field(40, ge=0, description="top_k where a request names none; 0: all.")
+    top_p: float = Field(0.95, gt=0, le=1, description="top_p where a request names none.")
+    min_p: float = Field(0.05, ge=0, le=1, description="min_p where a request names none.")
+    jinja: Switch = Field(True, description="Use the model's chat template.")
+    chat_template: str | None = Field(None, description="A Jinja chat template instead of it.")
+    chat_template_file: Path | None = Field(None, description="A file with a chat template.")
+    reasoning_format: Literal["auto", "none", "deepseek", "deepseek-legacy"] = Field(
+        "auto", description="Where a model's thoughts go: reasoning_content, or left in the text."
+    )
+    embedding: Annotated[Switch, Flag(("--embeddings",))] = Field(
+        False, description="Serve embeddings only."
+    )
+    pooling: Literal["none", "mean", "cls", "last", "rank"] | None = Field(
+        None, description="How embeddings are pooled. Default: the model's own way."
+    )
+    lora: Paths = Field((), description="LoRA adapters, GGUF files.")
+    slot_save_path: Path | None = Field(None, description="Folder for saved slots.")
+
+
+class Settings(ModelSettings):
+    """All settings; see :func:`oxibonsai.server.setting_sources.load_settings`."""
+
+    host: Names = Field(("127.0.0.1",), description="Addresses to listen on; one or several.")
+    port: int = Field(8080, ge=0, le=65535, description="TCP port; 0 takes a free one.")
+    allow_public: Switch = Field(
+        False, description="Listen beyond this machine although no API key is set."
+    )
+    api_key: Names = Field(
+        (), repr=False, description="A key that clients must send; may be repeated."
+    )
+    api_key_file: Paths = Field((), description="Files of keys, one a line; changes are noticed.")
+    cors_origins: Names = Field((), description="Origins whose pages may call; * for all.")
+    rate_limit: float | None = Field(
+        None, gt=0, description="Requests a second for each key. Default: no limit."
+    )
+    rate_burst: int = Field(20, ge=1, description="Requests that a key may send at once.")
+    max_body_mb: float = Field(
+        16, gt=0, le=4096, description="Largest request body in MiB, uploads of files apart."
+    )
+    max_file_mb: float = Field(512, gt=0, description="Largest uploaded file in MiB.")
+    max_files_mb: float = Field(8192, gt=0, description="All files of one key together, in MiB.")
+    read_timeout: float = Field(
+        10, gt=0, le=3600,
+        description="Seconds for a request's header and first bytes; a body adds 1 s per 32 KiB.",
+    )  # fmt: skip
+    write_timeout: float = Field(
+        30, gt=0, le=3600, description="Seconds that a client may leave one piece unread."
+    )
+    keep_alive: int = Field(5, ge=0, le=3600, description="Seconds an idle connection stays open.")
+    drain_timeout: float = Field(
+        30, gt=0, le=3600, description="Seconds for running requests after SIGTERM."
+    )
+    max_connections: int = Field(1000, ge=8, le=100_000, description="Open connections at most.")
+    http_threads: int | None = Field(
+        None, ge=2, le=4096, description="HTTP threads. Default: max(32, 4 x parallel + 16)."
+    )
+    queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
+    metrics: Switch = Field(False, description="Serve Prometheus metrics at /metrics.")
+    slots: Switch = Field(True, description="Serve the state of the slots at /slots.")
+    ui: Annotated[Switch, Flag(("--webui",))] = Field(True, description="Serve the chat page at /.")
+    state_dir: Path = Field(
+        default_factory=default_state_dir, description="Folder of the store and uploaded files."
+    )
+    store: str | None = Field(
+        None,
+        description="Database of stored objects: sqlite:///path or postgresql+psycopg://... "
+        "Default: store.sqlite in the state folder.",
+    )
+    retention_days: float = Field(30, gt=0, description="Days that stored responses are kept.")
+    log_file: Path | None = Field(None, description="Write the log there instead of stderr.")
+    log_max_mb: float = Field(64, gt=0, description="Size of a log file in MiB; three are kept.")
+    log_prompts: Switch = Field(False, description="Write the text of requests to the log.")
+    verbose: Annotated[Switch, Flag(("-v",))] = Field(
+        False, description="Log at level debug; add __verbose to answers."
+    )
+
+    @property
+    def threads_for_http(self) -> int:
+        """Every running sequence may hold a thread, and probes must find a free one."""
+        return self.http_threads or max(32, 4 * self.parallel + 16)
+
+    @property
+    def store_url(self) -> str:
+        """The database; a file in the state folder if none is named."""
+        return self.store or f"sqlite:///{self.state_dir / 'store.sqlite'}"
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Largest body of a request that uploads no file."""
+        return int(self.max_body_mb * 2**20)
+
+    @property
+    def max_file_bytes(self) -> int:
+        """Largest uploaded file."""
+        return int(self.max_file_mb * 2**20)
+
+    @property
+    def max_upload_bytes(self) -> int:
+        """Largest body of all: a file and the form around it."""
+        return max(self.max_body_bytes, self.max_file_bytes + 2**20)

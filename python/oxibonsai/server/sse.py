@@ -1,0 +1,129 @@
+"""Server-sent events: framing, headers, pings while nothing comes, and the end of a stream."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from flask import Response
+
+from oxibonsai.server.errors import ApiError, as_api_error, error_body
+
+# A dead client is noticed at the next write, so the gap between writes bounds the waste.
+PING_SECONDS = 1.0
+PING = ": ping\n\n"
+DONE = "data: [DONE]\n\n"
+
+
+def frame(data: Any, event: str | None = None) -> str:
+    """One event; ``data`` becomes one line of JSON."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return f"event: {event}\ndata: {text}\n\n" if event else f"data: {text}\n\n"
+
+
+class EventChannel:
+    """Where a producer thread puts what a stream writes; bounded, so a slow client slows it down.
+
+    Args:
+        size: Frames that may wait.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        self._queue: queue.Queue[str | Exception | None] = queue.Queue(size)
+        self._closed = threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        """The reader is gone: there is no use in going on."""
+        return self._closed.is_set()
+
+    def put(self, text: str) -> bool:
+        """Waits for room.
+
+        Returns:
+            False if the reader is gone.
+        """
+        return self._put(text)
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Ends the stream, with an ``error`` event if there is one."""
+        self._put(error)
+
+    def get(self, seconds: float) -> str | Exception | None:
+        """What comes next; None for the end.
+
+        Raises:
+            queue.Empty: Nothing came in time.
+        """
+        return self._queue.get(timeout=seconds)
+
+    def close(self) -> None:
+        """The reader leaves."""
+        self._closed.set()
+
+    def _put(self, item: str | Exception | None) -> bool:
+        while not self.closed:
+            try:
+                self._queue.put(item, timeout=0.5)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+
+def event_stream(
+    channel: EventChannel,
+    *,
+    cancel: Callable[[], None],
+    stopping: Callable[[], bool],
+    ping_seconds: float = PING_SECONDS,
+) -> Response:
+    """A response that writes what comes through ``channel``.
+
+    Args:
+        channel: Filled by the producer.
+        cancel: Called once if the stream ends before the producer finished: the client left, or the
+            server stops.
+        stopping: Whether the server is about to end; the stream then ends with an error event.
+        ping_seconds: A comment is written when nothing came for so long.
+    """
+
+    def body() -> Iterator[str]:
+        finished = False
+        try:
+            while True:
+                try:
+                    item = channel.get(ping_seconds)
+                except queue.Empty:
+                    if stopping():
+                        yield frame(error_body(_stopped()), "error")
+                        return
+                    yield PING
+                    continue
+                if item is None:
+                    finished = True
+                    return
+                if isinstance(item, Exception):
+                    finished = True
+                    yield frame(error_body(as_api_error(item)), "error")
+                    return
+                yield item
+                if stopping():
+                    yield frame(error_body(_stopped()), "error")
+                    return
+        finally:
+            channel.close()
+            if not finished:
+                cancel()
+
+    response = Response(body(), mimetype="text/event-stream")
+    response.headers["Cache-Control"] = "no-cache"
+    response.headers["X-Accel-Buffering"] = "no"
+    return response
+
+
+def _stopped() -> ApiError:
+    return ApiError(503, "The server was stopped before the answer was done.", code="stopped")

@@ -1,0 +1,115 @@
+"""JSON bodies, read once and strictly: what two readers could understand differently is refused."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from flask import Request, g
+
+from oxibonsai.server.errors import ApiError
+
+# Deeper than any schema of a tool; far from where recursion over the value would end.
+MAX_DEPTH = 100
+# More digits than any number that a request means; conversion is quadratic in their count.
+_MAX_DIGITS = 40
+# Of a body, for the log of a server that logs prompts.
+_LOGGED_BYTES = 8192
+
+
+def read_object(request: Request) -> dict[str, Any]:
+    """The JSON object of a request's body.
+
+    Raises:
+        ApiError: 415 for another content type; 413 for too large a body; 400 for text that is not
+            UTF-8 JSON, is no object, repeats a key, nests deeper than 100 levels, or holds
+            a number that is not finite or a string that is not valid Unicode.
+    """
+    if request.mimetype != "application/json" and not request.mimetype.endswith("+json"):
+        named = f"'{request.mimetype}'" if request.mimetype else "missing"
+        raise ApiError(415, f"The Content-Type is {named}; send application/json.")
+    data = request.get_data(cache=False)
+    g.body_text = data[:_LOGGED_BYTES].decode("utf-8", "replace")
+    value = parse(data)
+    if not isinstance(value, dict):
+        raise _bad("the body is not a JSON object")
+    return value
+
+
+def parse(data: bytes) -> Any:
+    """One JSON value; see :func:`read_object` for what is refused."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise _bad(f"byte {e.start} is not UTF-8") from e
+    try:
+        value = _DECODER.decode(text)
+    except RecursionError as e:
+        raise _bad(f"it nests deeper than {MAX_DEPTH} levels") from e
+    except json.JSONDecodeError as e:
+        raise _bad(f"{e.msg} at line {e.lineno}, column {e.colno}") from e
+    _check(value)
+    return value
+
+
+def _bad(reason: str, param: str | None = None) -> ApiError:
+    return ApiError(400, f"The request body can't be used: {reason}.", param=param)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise _bad(f"the key '{twice[:80]}' is there twice", twice[:80])
+    return value
+
+
+def _constant(name: str) -> Any:
+    raise _bad(f"{name} is no JSON number")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise _bad(f"the number {text[:40]} is too large")
+    return value
+
+
+def _int(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise _bad(f"the number {text[:20]}... has {len(text)} digits")
+    return int(text)
+
+
+def _check(value: Any) -> None:
+    """Depth and strings, without recursion."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                _check_text(item)
+            elif isinstance(item, dict):
+                below += item.keys()
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+        if not below:
+            return
+        level = below
+    raise _bad(f"it nests deeper than {MAX_DEPTH} levels")
+
+
+def _check_text(text: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise _bad(f"a string holds half a surrogate pair (U+{ord(text[e.start]):04X})") from e
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_constant, parse_float=_float, parse_int=_int
+)

@@ -1,0 +1,337 @@
+"""A gunicorn worker that no slow client can stop.
+
+Idle connections, half headers and bodies up to 256 KiB wait in the event loop and hold no thread.
+The rest of a larger body is read by a thread under a deadline, by at most half of the threads.
+Every body is whole before the application is called. When there are too many connections, the one
+that has been waiting for its client for longest is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import selectors
+import signal
+import socket
+import tempfile
+import threading
+import time
+from typing import IO, Any
+
+from gunicorn import http
+from gunicorn.http.errors import (
+    ExpectationFailed,
+    ForbiddenProxyRequest,
+    LimitRequestHeaders,
+    LimitRequestLine,
+    NoMoreData,
+    ParseException,
+    UnsupportedTransferCoding,
+)
+from gunicorn.workers.gthread import ThreadWorker
+
+from oxibonsai.server.connection import (
+    MAX_COLLECTED_BYTES,
+    Connection,
+    body_seconds,
+    plain_error,
+)
+from oxibonsai.server.lifecycle import Lifecycle, Phase
+from oxibonsai.server.reaper import SocketReaper
+from oxibonsai.server.settings import Settings
+
+_SWEEP_SECONDS = 0.5
+# Between our half of a close and the client's; then it is closed in any case.
+_LINGER_SECONDS = 2.0
+# Streams are told to end so long before the time for draining is over.
+_LAST_WORDS_SECONDS = 1.5
+_ACCEPT_BURST = 64
+
+_STATUSES = {
+    LimitRequestLine: (414, "URI Too Long"),
+    LimitRequestHeaders: (431, "Request Header Fields Too Large"),
+    ExpectationFailed: (417, "Expectation Failed"),
+    UnsupportedTransferCoding: (501, "Not Implemented"),
+    ForbiddenProxyRequest: (403, "Forbidden"),
+}
+
+
+class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
+    """One process of threads; ``self.app`` is a :class:`launcher.ServerApplication`."""
+
+    def init_process(self) -> None:
+        """Runs in the worker's process, after the fork."""
+        self._settings: Settings = self.app.settings
+        self._lifecycle: Lifecycle = self.app.lifecycle
+        # In order of their waiting's begin, so the first is the one to close when there are too many.
+        self._waiting: dict[Connection, None] = {}
+        self._running: set[Connection] = set()
+        self._reaper = SocketReaper()
+        self._reaper.start()
+        self._body_threads = threading.BoundedSemaphore(max(1, self.cfg.threads // 2))
+        self._next_sweep = 0.0
+        super().init_process()
+
+    # Signals
+
+    def init_signals(self) -> None:
+        """SIGHUP reads the API keys again."""
+        super().init_signals()
+        signal.signal(signal.SIGHUP, lambda *_: self.method_queue.defer(self._reload_keys))
+        signal.siginterrupt(signal.SIGHUP, False)
+
+    def _reload_keys(self) -> None:
+        if self.wsgi is not None:
+            self.wsgi.keys.refresh(force=True)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """SIGTERM: drain."""
+        self._lifecycle.advance(Phase.DRAINING)
+        super().handle_exit(sig, frame)
+
+    def handle_quit(self, sig: int, frame: Any) -> None:
+        """SIGQUIT, SIGINT: stop at once; stores are safe at any point."""
+        os._exit(0)
+
+    # The event loop
+
+    def run(self) -> None:
+        """Serves until SIGTERM, then until nothing runs or the time is over."""
+        self.poller.register(
+            self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks
+        )
+        self.set_accept_enabled(True)
+        while self.alive and self.is_parent_alive():
+            self._turn(1.0)
+        self._lifecycle.advance(Phase.DRAINING)
+        # Probes go on being answered, and work is refused with a reason.
+        limit = time.monotonic() + self._settings.drain_timeout
+        while self._running or self._lifecycle.background:
+            left = limit - time.monotonic()
+            if left < _LAST_WORDS_SECONDS:
+                self._lifecycle.advance(Phase.STOPPED)
+            if left <= 0:
+                self.log.warning("Time is over: %d requests are cut off", len(self._running))
+                break
+            self._turn(min(0.25, left))
+        self._lifecycle.advance(Phase.STOPPED)
+        self.set_accept_enabled(False)
+        for conn in [*self._waiting, *self._running]:
+            with contextlib.suppress(OSError):
+                conn.sock.shutdown(socket.SHUT_RDWR)
+        for listener in self.sockets:
+            listener.close()
+
+    def _turn(self, seconds: float) -> None:
+        self.notify()
+        self.wait_for_and_dispatch_events(min(seconds, _SWEEP_SECONDS))
+        now = time.monotonic()
+        if now < self._next_sweep:
+            return
+        self._next_sweep = now + _SWEEP_SECONDS
+        for conn in [c for c in self._waiting if c.deadline <= now]:
+            self._time_out(conn)
+
+    def accept(self, listener: socket.socket) -> None:
+        """Takes new connections; they hold no thread until a request is there."""
+        for _ in range(_ACCEPT_BURST):
+            try:
+                sock, address = listener.accept()
+            except OSError as e:
+                # Out of descriptors: the oldest waiting connection gives its own.
+                if e.errno in (errno.EMFILE, errno.ENFILE) and self._waiting:
+                    self._drop(next(iter(self._waiting)))
+                return
+            if self.nr_conns >= self._settings.max_connections:
+                if not self._waiting:
+                    sock.close()
+                    continue
+                self._drop(next(iter(self._waiting)))
+            self.nr_conns += 1
+            conn = Connection(self.cfg, sock, address, listener.getsockname())
+            conn.wait_for_request(self._settings.read_timeout)
+            self._wait(conn, self._receive)
+
+    def _wait(self, conn: Connection, callback: Any) -> None:
+        self._waiting[conn] = None
+        self.poller.register(conn.sock, selectors.EVENT_READ, lambda _: callback(conn))
+
+    def _stop_waiting(self, conn: Connection) -> None:
+        self._waiting.pop(conn, None)
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            self.poller.unregister(conn.sock)
+
+    def _drop(self, conn: Connection) -> None:
+        self._stop_waiting(conn)
+        self.nr_conns -= 1
+        conn.close()
+
+    def _time_out(self, conn: Connection) -> None:
+        if conn.received:
+            self._send_last(conn, 408, "Request Timeout", "The request came too slowly.")
+        self._drop(conn)
+
+    def _send_last(self, conn: Connection, status: int, reason: str, message: str) -> None:
+        with contextlib.suppress(OSError):
+            conn.sock.send(plain_error(status, reason, message))
+
+    def _receive(self, conn: Connection) -> None:
+        try:
+            data = conn.sock.recv(65536)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(conn)
+        elif conn.add(data, self._max_body):
+            self._stop_waiting(conn)
+            self.enqueue_req(conn)
+        elif conn.header_is_too_long:
+            self._send_last(conn, 431, "Request Header Fields Too Large", "The header is too long.")
+            self._drop(conn)
+
+    def enqueue_req(self, conn: Connection) -> None:
+        """Hands a request to a thread."""
+        self._running.add(conn)
+        super().enqueue_req(conn)
+
+    def finish_request(self, conn: Connection, fs: Any) -> None:
+        """Back in the loop: the next request, or the end of the connection."""
+        self._running.discard(conn)
+        try:
+            keep = not fs.cancelled() and fs.exception() is None and fs.result()
+            conn.sock.setblocking(False)
+            if keep:
+                self._wait_for_next(conn)
+            else:
+                conn.sock.shutdown(socket.SHUT_WR)
+                # What the client still sends is read, else it may lose the answer's end.
+                conn.wait_for_request(_LINGER_SECONDS)
+                self._wait(conn, self._linger)
+        except (OSError, ValueError):
+            self._drop(conn)
+
+    def _wait_for_next(self, conn: Connection) -> None:
+        ahead = conn.parser.unreader.take_buffered()
+        conn.wait_for_request(self._settings.read_timeout if ahead else self.cfg.keepalive)
+        if conn.add(ahead, self._max_body):
+            self.enqueue_req(conn)
+        else:
+            self._wait(conn, self._receive)
+
+    def _linger(self, conn: Connection) -> None:
+        try:
+            ended = not conn.sock.recv(65536)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            ended = True
+        if ended:
+            self._drop(conn)
+
+    # In a thread of the pool
+
+    @property
+    def _max_body(self) -> int:
+        return self._settings.max_upload_bytes
+
+    def handle(self, conn: Connection) -> bool:
+        """Answers one request; True to keep the connection."""
+        conn.sock.settimeout(self._settings.write_timeout)
+        try:
+            conn.init()
+            conn.parser.unreader.unread(bytes(conn.received))
+            conn.received.clear()
+            request = next(conn.parser)
+            with contextlib.closing(self._read_body(request, conn)) as body:
+                request.body = body
+                keep = self.handle_request(request, conn)
+            request.body = io.BytesIO()
+            return bool(keep)
+        except TimeoutError as e:
+            self.log.info("%s: %s", conn.client, e or "the client does not read its answer")
+            self._send_last(conn, 408, "Request Timeout", "The request came too slowly.")
+        except (StopIteration, NoMoreData, ConnectionError):
+            pass
+        except OSError as e:
+            if e.errno not in (errno.ENOTCONN, errno.EBADF):
+                self.log.exception("Socket error")
+        except _BusyError:
+            message = "Too many slow uploads: try again later."
+            self._send_last(conn, 503, "Service Unavailable", message)
+        except Exception as e:
+            self.handle_error(None, conn.sock, conn.client, e)
+        return False
+
+    def _read_body(self, request: Any, conn: Connection) -> IO[bytes]:
+        """The whole body, in memory or on disk; as much as shows that it is too large."""
+        size = _declared(request)
+        body = tempfile.SpooledTemporaryFile(MAX_COLLECTED_BYTES)  # noqa: SIM115  # closed by handle
+        if size == 0:
+            return body
+        if size is not None and size > self._max_body:
+            request.force_close()
+            return body
+        if request._expected_100_continue:
+            conn.sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request._expected_100_continue = False
+        collected = size is not None and len(conn.parser.unreader.buf.getvalue()) >= size
+        if not collected and not self._body_threads.acquire(blocking=False):
+            raise _BusyError
+        try:
+            allowed = body_seconds(self._settings.read_timeout, size or MAX_COLLECTED_BYTES)
+            conn.sock.settimeout(None)
+            with self._reaper.watch(conn.sock, allowed):
+                read = self._copy(request, body)
+        finally:
+            conn.sock.settimeout(self._settings.write_timeout)
+            if not collected:
+                self._body_threads.release()
+        if size is None:
+            _declare(request, read)
+        elif read < size:
+            raise NoMoreData
+        if read > self._max_body:
+            request.force_close()
+        body.seek(0)
+        return body
+
+    def _copy(self, request: Any, body: IO[bytes]) -> int:
+        read = 0
+        while read <= self._max_body and (piece := request.body.read(65536)):
+            body.write(piece)
+            read += len(piece)
+        return read
+
+    def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: Exception) -> None:
+        """Answers what gunicorn refuses, in the shape of all other errors."""
+        if isinstance(exc, (ParseException, http.errors.InvalidHTTPVersion)):
+            status, reason = _STATUSES.get(type(exc), (400, "Bad Request"))
+            message = f"The request is malformed: {exc}"
+            self.log.info("%s: refused: %s", addr, exc)
+        else:
+            status, reason, message = 500, "Internal Server Error", "The server failed."
+            self.log.error("Unforeseen error", exc_info=exc)
+        with contextlib.suppress(OSError):
+            client.sendall(plain_error(status, reason, message[:400]))
+
+
+class _BusyError(Exception):
+    """All threads that may read large bodies are taken."""
+
+
+def _declared(request: Any) -> int | None:
+    """The body's size as the header says; None for a chunked one."""
+    fields = {name: value for name, value in request.headers}
+    if "TRANSFER-ENCODING" in fields:
+        return None
+    return int(fields.get("CONTENT-LENGTH", 0))
+
+
+def _declare(request: Any, size: int) -> None:
+    """Gives a chunked body that was read whole a size, which the application reads it by."""
+    kept = [(n, v) for n, v in request.headers if n != "TRANSFER-ENCODING"]
+    request.headers = [*kept, ("CONTENT-LENGTH", str(size))]
