@@ -17,6 +17,7 @@ from oxibonsai.server.metrics import Metrics, register_metrics
 from oxibonsai.server.model_list import models_blueprint
 from oxibonsai.server.rate_limit import RateLimiter
 from oxibonsai.server.settings import Settings
+from oxibonsai.server.stores import Store
 
 # Endpoints that work while the model loads or the server drains.
 _ALWAYS = ("health.", "metrics.")
@@ -30,6 +31,7 @@ class Server(Flask):
     lifecycle: Lifecycle
     keys: KeyRing
     metrics: Metrics
+    store: Store
 
 
 def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None = None) -> Server:
@@ -41,13 +43,20 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
         lifecycle: Told by the launcher when the model is loaded and when to drain.
 
     Raises:
-        RequestError: A file of API keys can't be read.
+        RequestError: A file of API keys can't be read, or the store's URL makes no sense.
+        StoreError, FormatError, UnsupportedError: The store can't be used.
     """
     app = Server(__name__, static_folder=None)
     app.settings, app.backend = settings, backend
     app.lifecycle = lifecycle or Lifecycle()
     app.keys = KeyRing(settings.api_key, settings.api_key_file)
     app.metrics = Metrics(app.lifecycle)
+    app.store = Store(
+        settings.store_url,
+        settings.state_dir / "files",
+        max_file_bytes=settings.max_file_bytes,
+        max_total_bytes=int(settings.max_files_mb * 2**20),
+    )
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
     app.config["MAX_FORM_PARTS"] = 64

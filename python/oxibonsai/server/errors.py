@@ -9,6 +9,7 @@ from flask import Flask, Response, jsonify
 from werkzeug.exceptions import HTTPException
 
 from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError, UnsupportedError
+from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -81,6 +82,13 @@ def as_api_error(error: Exception) -> ApiError:
         return ApiError(400, str(error), param=getattr(error, "param", None))
     if isinstance(error, UnsupportedError):
         return ApiError(400, str(error), code="unsupported")
+    if isinstance(error, NoSuchObjectError):
+        return not_found(error.kind, error.object_id)
+    if isinstance(error, TooLargeError):
+        return ApiError(413, f"Too large: {error}.", code="too_large")
+    if isinstance(error, StoreError):
+        _log.error("%s", error)
+        return ApiError(503, "The store can't be used now.", code="store", retry_after=5)
     if isinstance(error, CapacityError):
         return ApiError(503, str(error), code="over_capacity", retry_after=1)
     _log.error("unforeseen error", exc_info=error)

@@ -12,9 +12,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
-from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
@@ -26,8 +25,9 @@ from oxibonsai.errors import (
     SourceError,
     UnsupportedError,
 )
-from oxibonsai.server.app import create_app
+from oxibonsai.server.app import Server, create_app
 from oxibonsai.server.backend import Backend
+from oxibonsai.server.housekeeping import start_housekeeping
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.logs import configure_logs
 from oxibonsai.server.settings import Settings
@@ -35,7 +35,7 @@ from oxibonsai.server.settings import Settings
 _log = logging.getLogger("oxibonsai.server")
 
 MakeBackend: TypeAlias = Callable[[Settings, Lifecycle], Backend]
-MakeApp: TypeAlias = Callable[[Settings, Backend, Lifecycle], Flask]
+MakeApp: TypeAlias = Callable[[Settings, Backend, Lifecycle], Server]
 
 # The arbiter ends a worker that takes longer to drain than it promised.
 _ARBITER_PATIENCE_SECONDS = 5
@@ -133,16 +133,17 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         for name, value in values.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Flask:
+    def load(self) -> Server:
         """Makes the application, in the worker's process; the model loads in the background."""
         configure_logs(self.settings)
         backend = self._make_backend(self.settings, self.lifecycle)
         self._backend = backend
+        threading.Thread(target=self._load_model, name="model-loader", daemon=True).start()
         try:
             app = self._make_app(self.settings, backend, self.lifecycle)
         except OxiBonsaiError as e:
             self._give_up(e)
-        threading.Thread(target=self._load_model, name="model-loader", daemon=True).start()
+        start_housekeeping(app.store, self.settings.retention_days * 86400)
         return app
 
     def _load_model(self) -> None:
@@ -154,7 +155,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         self.lifecycle.advance(Phase.READY)
         _log.info("ready", extra={"fields": {"models": [m.id for m in self._backend.models()]}})
 
-    def _give_up(self, error: BaseException) -> None:
+    def _give_up(self, error: BaseException) -> NoReturn:
         known = isinstance(error, (OxiBonsaiError, OSError))
         _log.error("%s", error or type(error).__name__, exc_info=None if known else error)
         files = (FormatError, UnsupportedError, SourceError)

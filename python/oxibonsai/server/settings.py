@@ -1,7 +1,7 @@
 """Every setting of the server, with its flag, its range and its default.
 
 A field's flag is ``--field-name`` (plus the aliases of :class:`Flag`), its environment variable
-``OXIBONSAI_FIELD_NAME``, its key in the TOML file ``field-name`` or ``field_name``.
+``OXIBONSAI_`` and the name in capitals, its key in the TOML file ``field-name`` or ``field_name``.
 """
 
 from __future__ import annotations

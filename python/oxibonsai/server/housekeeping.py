@@ -1,0 +1,30 @@
+"""Keeps the store from growing without end, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from oxibonsai.errors import OxiBonsaiError
+from oxibonsai.server.stores import Store
+
+_log = logging.getLogger("oxibonsai.server")
+_EVERY_SECONDS = 3600.0
+
+
+def start_housekeeping(store: Store, retention_seconds: float) -> None:
+    """Now and every hour: old responses go, and contents that no file has any more."""
+
+    def run() -> None:
+        while True:
+            try:
+                forgotten = store.forget_responses(retention_seconds)
+                store.files.sweep()
+            except OxiBonsaiError as e:
+                _log.error("housekeeping: %s", e)
+            else:
+                _log.debug("housekeeping: %d old responses deleted", forgotten)
+            time.sleep(_EVERY_SECONDS)
+
+    threading.Thread(target=run, name="housekeeping", daemon=True).start()

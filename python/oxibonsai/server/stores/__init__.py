@@ -1,0 +1,17 @@
+"""Responses, conversations, threads, messages, runs and files, kept in a database."""
+
+from oxibonsai.server.stores.collection import Collection, Object, Page
+from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError
+from oxibonsai.server.stores.files import FileStore
+from oxibonsai.server.stores.store import Store
+
+__all__ = [
+    "Collection",
+    "FileStore",
+    "NoSuchObjectError",
+    "Object",
+    "Page",
+    "Store",
+    "StoreError",
+    "TooLargeError",
+]

@@ -1,0 +1,248 @@
+"""The objects of one kind, each seen by its owner only."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Select, Table, delete, insert, select, update
+
+from oxibonsai.errors import RequestError
+from oxibonsai.server.stores.database import Database
+from oxibonsai.server.stores.errors import NoSuchObjectError
+
+Object = dict[str, Any]
+Order = Literal["asc", "desc"]
+
+MAX_PAGE = 100
+_ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}")
+# Looked for in place of an id that can't be one, so that it costs the same.
+_NO_ID = "-"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A part of a list, as OpenAI's list routes give it."""
+
+    data: list[Object]
+    has_more: bool
+
+    def to_json(self) -> Object:
+        """The list object."""
+        ids = [item["id"] for item in self.data]
+        first, last = (ids[0], ids[-1]) if ids else (None, None)
+        return {
+            "object": "list",
+            "data": self.data,
+            "first_id": first,
+            "last_id": last,
+            "has_more": self.has_more,
+        }
+
+
+def new_id(prefix: str) -> str:
+    """An id that can't be guessed: 144 random bits."""
+    return prefix + secrets.token_hex(18)
+
+
+class Collection:
+    """Create, read, change, delete and list.
+
+    Args:
+        database: Where they are.
+        table: Their table.
+        prefix: What ids begin with.
+        noun: What messages call them.
+    """
+
+    def __init__(self, database: Database, table: Table, prefix: str, noun: str) -> None:
+        self._database = database
+        self.table = table
+        self._prefix = prefix
+        self._noun = noun
+
+    def create(self, owner: str, body: Object, *, parent: str | None = None) -> Object:
+        """Keeps a new object; it is on disk when this returns.
+
+        Args:
+            owner: Whose it is.
+            body: The object; an ``id`` in it is kept, else one is made.
+            parent: Id of the object that it belongs to.
+
+        Raises:
+            NoSuchObjectError: No such parent.
+            RequestError: The id is taken or malformed.
+        """
+        with self._database.write() as connection:
+            return self.create_in(connection, owner, body, parent=parent)
+
+    def create_in(
+        self, connection: Connection, owner: str, body: Object, *, parent: str | None = None,
+        **columns: Any,
+    ) -> Object:  # fmt: skip
+        """:meth:`create` within a transaction that does more."""
+        object_id = body.get("id") or new_id(self._prefix)
+        if not isinstance(object_id, str) or not _ID.fullmatch(object_id):
+            raise RequestError(f"{object_id!r} can't be the id of a {self._noun}")
+        body = {"id": object_id, **body}
+        if parent is not None:
+            self._check_parent(connection, owner, parent)
+            columns["parent"] = parent
+        if self._row(connection, owner, object_id) is not None:
+            raise RequestError(f"there is a {self._noun} {object_id!r} already")
+        values = {"owner": owner, "id": object_id, "created": time.time(), "body": _dump(body)}
+        connection.execute(insert(self.table).values(**values, **columns))
+        return body
+
+    def get(self, owner: str, object_id: str, *, parent: str | None = None) -> Object:
+        """The object.
+
+        Raises:
+            NoSuchObjectError: This owner has none of that id (in ``parent``, if it is given).
+        """
+        with self._database.read() as connection:
+            return self._load(connection, owner, object_id, parent)
+
+    def change(
+        self,
+        owner: str,
+        object_id: str,
+        edit: Callable[[Object], Object],
+        *,
+        parent: str | None = None,
+    ) -> Object:
+        """Replaces the object by ``edit(object)``; no other change comes between.
+
+        Raises:
+            NoSuchObjectError: As :meth:`get`. What ``edit`` raises leaves the object as it was.
+        """
+        with self._database.write() as connection:
+            body = edit(self._load(connection, owner, object_id, parent, lock=True))
+            body = {**body, "id": object_id}
+            rows = update(self.table).where(*self._is(owner, object_id))
+            connection.execute(rows.values(body=_dump(body)))
+            return body
+
+    def delete(self, owner: str, object_id: str, *, parent: str | None = None) -> None:
+        """Deletes it and what is within it.
+
+        Raises:
+            NoSuchObjectError: As :meth:`get`.
+        """
+        with self._database.write() as connection:
+            self._load(connection, owner, object_id, parent, lock=True)
+            connection.execute(delete(self.table).where(*self._is(owner, object_id)))
+
+    def list(
+        self,
+        owner: str,
+        *,
+        parent: str | None = None,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 20,
+        order: Order = "desc",
+        keep: Callable[[Object], bool] | None = None,
+    ) -> Page:
+        """A page of objects in the order of their creation.
+
+        Args:
+            owner: Whose.
+            parent: Only those within it.
+            after: Begin behind the object with this id, in the order asked for.
+            before: End in front of the object with this id; the objects next to it are given.
+            limit: 1 to 100.
+            order: ``"desc"`` gives the newest first.
+            keep: Only objects that it accepts.
+
+        Raises:
+            NoSuchObjectError: No such parent.
+            RequestError: A limit out of range, or a cursor that is no object of this list.
+        """
+        if not 1 <= limit <= MAX_PAGE:
+            raise RequestError(f"limit is {limit}; it is 1 to {MAX_PAGE}")
+        with self._database.read() as connection:
+            if parent is not None:
+                self._check_parent(connection, owner, parent)
+            query = self._within(owner, parent)
+            seq = self.table.c.seq
+            ascending = order == "asc"
+            for cursor, behind in ((after, True), (before, False)):
+                if cursor is not None:
+                    at = self._position(connection, owner, parent, cursor)
+                    query = query.where(seq > at if behind == ascending else seq < at)
+            # Only with `before` alone the page ends at the cursor, so it is read backwards.
+            backwards = before is not None and after is None
+            query = query.order_by(seq.asc() if ascending != backwards else seq.desc())
+            query = query.limit(limit + 1) if keep is None else query
+            found: list[Object] = []
+            with connection.execution_options(yield_per=MAX_PAGE).execute(query) as rows:
+                for row in rows:
+                    body = json.loads(row.body)
+                    if keep is None or keep(body):
+                        found.append(body)
+                    if len(found) > limit:
+                        break
+        page = found[:limit]
+        return Page(page[::-1] if backwards else page, len(found) > limit)
+
+    def _check_parent(self, connection: Connection, owner: str, parent: str) -> None:
+        (key, *_) = self.table.foreign_keys
+        table = key.column.table
+        object_id = parent if _ID.fullmatch(parent) else _NO_ID
+        found = select(table.c.seq).where(table.c.owner == owner, table.c.id == object_id)
+        if connection.execute(found).first() is None:
+            raise NoSuchObjectError(table.name.removesuffix("s"), parent)
+
+    def _position(self, connection: Connection, owner: str, parent: str | None, cursor: str) -> int:
+        row = self._row(connection, owner, cursor, parent)
+        if row is None:
+            raise RequestError(f"the cursor {cursor[:80]!r} is no {self._noun} of this list")
+        return int(row.seq)
+
+    def _load(
+        self,
+        connection: Connection,
+        owner: str,
+        object_id: str,
+        parent: str | None,
+        *,
+        lock: bool = False,
+    ) -> Object:
+        row = self._row(connection, owner, object_id, parent, lock=lock)
+        if row is None:
+            raise NoSuchObjectError(self._noun, object_id)
+        body: Object = json.loads(row.body)
+        return body
+
+    def _row(
+        self,
+        connection: Connection,
+        owner: str,
+        object_id: str,
+        parent: str | None = None,
+        *,
+        lock: bool = False,
+    ) -> Any:
+        query = select(self.table).where(*self._is(owner, object_id))
+        if parent is not None:
+            query = query.where(self.table.c.parent == parent)
+        return connection.execute(query.with_for_update() if lock else query).first()
+
+    def _is(self, owner: str, object_id: str) -> tuple[Any, Any]:
+        known = object_id if _ID.fullmatch(object_id) else _NO_ID
+        return self.table.c.owner == owner, self.table.c.id == known
+
+    def _within(self, owner: str, parent: str | None) -> Select[Any]:
+        query = select(self.table.c.body).where(self.table.c.owner == owner)
+        return query if parent is None else query.where(self.table.c.parent == parent)
+
+
+def _dump(body: Object) -> str:
+    # ASCII, so that no database objects to a character (PostgreSQL knows no NUL).
+    return json.dumps(body, separators=(",", ":"), allow_nan=False)

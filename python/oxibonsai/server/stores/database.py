@@ -1,0 +1,168 @@
+"""One database: SQLite in WAL mode, or PostgreSQL; its transactions, its layout's version."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.server.stores.errors import StoreError
+from oxibonsai.server.stores.tables import SCHEMA_VERSION, metadata, schema_version
+
+_BUSY_SECONDS = 10
+_CONNECTIONS = 16
+# A change of the layout: the version it makes, and what it does.
+_MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {}
+
+
+class Database:
+    """Transactions on one database.
+
+    Args:
+        url: ``sqlite:///path`` or ``postgresql+psycopg://user:password@host/name``.
+
+    Raises:
+        RequestError: Not such a URL, or its driver is not installed.
+        UnsupportedError: A newer version wrote it.
+        FormatError: It is damaged, or no database.
+        StoreError: It can't be reached or opened.
+    """
+
+    def __init__(self, url: str) -> None:
+        parsed = _parse(url)
+        # Without its password.
+        self.name = parsed.render_as_string()
+        self._is_sqlite = parsed.get_backend_name() == "sqlite"
+        self._engine = _sqlite_engine(parsed) if self._is_sqlite else _postgresql_engine(parsed)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads."""
+        with self._errors(), self._engine.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that may write: kept whole at its end, or not at all."""
+        options = {"oxibonsai_write": True}
+        with (
+            self._errors(),
+            self._engine.connect().execution_options(**options) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def lock(self, connection: Connection, name: str) -> None:
+        """Waits until no other transaction holds ``name``; SQLite's write lock covers all names."""
+        if not self._is_sqlite:
+            digest = hashlib.sha256(name.encode()).digest()
+            key = int.from_bytes(digest[:8], "big", signed=True)
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._engine.dispose()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as e:
+            reason = " ".join(str(getattr(e, "orig", None) or e).split())
+            raise StoreError(f"the store {self.name} can't be used now: {reason}") from e
+
+    def _open(self) -> None:
+        try:
+            with self.read() as connection:
+                if "schema_version" in inspect(connection).get_table_names():
+                    version = connection.execute(select(schema_version.c.version)).scalar()
+                    if version == SCHEMA_VERSION:
+                        return
+            with self.write() as connection:
+                self.lock(connection, "oxibonsai schema")
+                self._migrate(connection)
+        except StoreError as e:
+            if "malformed" in str(e) or "not a database" in str(e):
+                raise FormatError(
+                    f"the store {self.name} is damaged: move it away and start again, or restore a "
+                    f"copy ({e})"
+                ) from e
+            raise
+
+    def _migrate(self, connection: Connection) -> None:
+        if "schema_version" not in inspect(connection).get_table_names():
+            metadata.create_all(connection)
+            connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
+            return
+        version = connection.execute(select(schema_version.c.version)).scalar()
+        if version is None or version > SCHEMA_VERSION:
+            raise UnsupportedError(
+                f"the store {self.name} has layout {version}, and this version knows layouts up to "
+                f"{SCHEMA_VERSION}: use the oxibonsai that wrote it, or name another --store"
+            )
+        for step in range(version + 1, SCHEMA_VERSION + 1):
+            _MIGRATIONS[step](connection)
+        connection.execute(schema_version.update().values(version=SCHEMA_VERSION))
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as e:
+        raise RequestError(f"--store {url.split('@')[-1]!r} is no database URL") from e
+    if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
+        raise RequestError(
+            f"--store names the driver {parsed.drivername!r}: it is sqlite or postgresql+psycopg"
+        )
+    return parsed
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise RequestError("--store names no file: give sqlite:///path")
+    try:
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise StoreError(f"cannot make the folder of the store {url.database}: {e.strerror}") from e
+    engine = create_engine(
+        url, pool_size=_CONNECTIONS, max_overflow=0, pool_timeout=_BUSY_SECONDS,
+        connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False},
+    )  # fmt: skip
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, _: Any) -> None:
+        # sqlite3 would begin transactions late and weakly; ours begin below.
+        connection.isolation_level = None
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("oxibonsai_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql_engine(url: URL) -> Engine:
+    try:
+        return create_engine(
+            url, pool_size=_CONNECTIONS, max_overflow=0, pool_timeout=_BUSY_SECONDS,
+            pool_pre_ping=True, connect_args={"connect_timeout": _BUSY_SECONDS},
+        )  # fmt: skip
+    except (NoSuchModuleError, ModuleNotFoundError) as e:
+        raise RequestError(
+            "--store names PostgreSQL: install its driver with pip install 'oxibonsai[postgres]'"
+        ) from e

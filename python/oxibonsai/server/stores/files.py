@@ -1,0 +1,99 @@
+"""Uploaded files: objects in the database, contents in a folder."""
+
+from __future__ import annotations
+
+from typing import IO
+
+from sqlalchemy import Connection, func, select
+
+from oxibonsai.server.stores.blobs import BlobFolder
+from oxibonsai.server.stores.collection import Collection, Object
+from oxibonsai.server.stores.database import Database
+from oxibonsai.server.stores.errors import NoSuchObjectError, TooLargeError
+from oxibonsai.server.stores.tables import files
+
+
+class FileStore(Collection):
+    """Files, with their contents.
+
+    Args:
+        database: Where the objects are.
+        blobs: Where the contents are.
+        max_file_bytes: Limit of one file.
+        max_total_bytes: Limit of all files of an owner.
+    """
+
+    def __init__(
+        self, database: Database, blobs: BlobFolder, max_file_bytes: int, max_total_bytes: int
+    ) -> None:
+        super().__init__(database, files, "file-", "file")
+        self._blobs = blobs
+        self._max_file_bytes = max_file_bytes
+        self._max_total_bytes = max_total_bytes
+
+    def upload(self, owner: str, body: Object, source: IO[bytes]) -> Object:
+        """Keeps a file; object and content are on disk when this returns.
+
+        Args:
+            owner: Whose.
+            body: The file object; ``bytes`` is filled in.
+            source: The content.
+
+        Raises:
+            TooLargeError: The file, or all files of the owner, are too large.
+            StoreError: The disk is full or can't be written.
+        """
+        with (
+            self._blobs.receive(source, self._max_file_bytes) as upload,
+            self._database.write() as connection,
+        ):
+            self._database.lock(connection, f"files of {owner}")
+            if self._total(connection, owner) + upload.size > self._max_total_bytes:
+                raise TooLargeError(f"all files together exceed {self._max_total_bytes} bytes")
+            self._database.lock(connection, upload.sha256)
+            # Before the object, so that no object is ever without its content.
+            self._blobs.keep(upload)
+            return self.create_in(
+                connection, owner, {**body, "bytes": upload.size},
+                sha256=upload.sha256, size=upload.size,
+            )  # fmt: skip
+
+    def open(self, owner: str, file_id: str) -> IO[bytes]:
+        """A file's content.
+
+        Raises:
+            NoSuchObjectError: This owner has no such file.
+        """
+        with self._database.read() as connection:
+            row = self._row(connection, owner, file_id)
+            if row is None:
+                raise NoSuchObjectError("file", file_id)
+            # Within the transaction, so that a delete can't come between on SQLite; elsewhere the
+            # content is then gone, as it would be a moment later.
+            return self._blobs.open(row.sha256)
+
+    def delete(self, owner: str, object_id: str, *, parent: str | None = None) -> None:
+        """Deletes the object; its content goes with the last object that has it."""
+        with self._database.read() as connection:
+            row = self._row(connection, owner, object_id)
+        super().delete(owner, object_id)
+        # The content last: a process that dies in between leaves a content too many, no object
+        # without one.
+        self._drop_content(row.sha256)
+
+    def sweep(self) -> None:
+        """Deletes contents that no object has, left by processes that died."""
+        self._blobs.sweep_uploads()
+        for sha256 in list(self._blobs.contents()):
+            self._drop_content(sha256)
+
+    def _drop_content(self, sha256: str) -> None:
+        with self._database.write() as connection:
+            self._database.lock(connection, sha256)
+            users = select(files.c.seq).where(files.c.sha256 == sha256).limit(1)
+            if connection.execute(users).first() is None:
+                self._blobs.remove(sha256)
+
+    def _total(self, connection: Connection, owner: str) -> int:
+        query = select(func.coalesce(func.sum(files.c.size), 0)).where(files.c.owner == owner)
+        return int(connection.execute(query).scalar_one())

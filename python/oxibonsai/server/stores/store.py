@@ -1,0 +1,62 @@
+"""Everything that the server remembers between requests."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from sqlalchemy import delete
+
+from oxibonsai.server.stores import tables
+from oxibonsai.server.stores.blobs import BlobFolder
+from oxibonsai.server.stores.collection import Collection
+from oxibonsai.server.stores.database import Database
+from oxibonsai.server.stores.files import FileStore
+
+
+class Store:
+    """The collections, one for each kind of object.
+
+    Args:
+        url: The database.
+        folder: Where the contents of files go; processes that share a database share it too.
+        max_file_bytes: Limit of one file.
+        max_total_bytes: Limit of all files of an owner.
+
+    Raises:
+        RequestError, UnsupportedError, FormatError, StoreError: As :class:`Database`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        *,
+        max_file_bytes: int = 512 * 2**20,
+        max_total_bytes: int = 8 * 2**30,
+    ) -> None:
+        self._database = db = Database(url)
+        self.responses = Collection(db, tables.responses, "resp_", "response")
+        self.conversations = Collection(db, tables.conversations, "conv_", "conversation")
+        self.conversation_items = Collection(db, tables.conversation_items, "item_", "item")
+        self.assistants = Collection(db, tables.assistants, "asst_", "assistant")
+        self.threads = Collection(db, tables.threads, "thread_", "thread")
+        self.messages = Collection(db, tables.messages, "msg_", "message")
+        self.runs = Collection(db, tables.runs, "run_", "run")
+        self.run_steps = Collection(db, tables.run_steps, "step_", "run step")
+        self.files = FileStore(db, BlobFolder(folder), max_file_bytes, max_total_bytes)
+
+    def forget_responses(self, older_than_seconds: float) -> int:
+        """Deletes stored responses of an age.
+
+        Returns:
+            How many there were.
+        """
+        table = tables.responses
+        with self._database.write() as connection:
+            old = delete(table).where(table.c.created < time.time() - older_than_seconds)
+            return connection.execute(old).rowcount
+
+    def close(self) -> None:
+        """Closes the database."""
+        self._database.close()

@@ -1,0 +1,75 @@
+"""The tables, and the version of their layout.
+
+Each kind of object has a table of one shape. ``seq`` gives the order of creation, so that a clock
+that jumps changes nothing; ``body`` is the object as JSON text. An object is found by owner and id
+together, so an id of another owner costs the same as an unknown one. An object within another (a
+message in a thread) names it in ``parent``, and is deleted with it.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+SCHEMA_VERSION = 1
+
+metadata = MetaData()
+# SQLite gives a row number only to a column that it calls INTEGER.
+_Sequence = BigInteger().with_variant(Integer, "sqlite")
+
+schema_version = Table("schema_version", metadata, Column("version", Integer, nullable=False))
+
+
+def _objects(kind: str, parent: str | None = None, *extra: Column[object]) -> Table:
+    parts: list[Column[object] | ForeignKeyConstraint] = []
+    if parent is not None:
+        parts = [
+            Column("parent", String(80), nullable=False),
+            ForeignKeyConstraint(
+                ["owner", "parent"], [f"{parent}.owner", f"{parent}.id"], ondelete="CASCADE"
+            ),
+        ]
+    table = Table(
+        kind,
+        metadata,
+        Column("seq", _Sequence, primary_key=True, autoincrement=True),
+        Column("owner", String(80), nullable=False),
+        Column("id", String(80), nullable=False),
+        Column("created", Float(53), nullable=False),  # Unix seconds, for the retention only
+        Column("body", Text, nullable=False),
+        *parts,
+        *extra,
+        UniqueConstraint("owner", "id", name=f"uq_{kind}_owner_id"),
+        # A number that was given once is never given again: cursors stay valid.
+        sqlite_autoincrement=True,
+    )
+    within = [table.c.owner, table.c.parent] if parent else [table.c.owner]
+    Index(f"ix_{kind}_order", *within, table.c.seq)
+    return table
+
+
+responses = _objects("responses")
+conversations = _objects("conversations")
+conversation_items = _objects("conversation_items", "conversations")
+assistants = _objects("assistants")
+threads = _objects("threads")
+messages = _objects("messages", "threads")
+runs = _objects("runs", "threads")
+run_steps = _objects("run_steps", "runs")
+files = _objects(
+    "files",
+    None,
+    Column("sha256", String(64), nullable=False, index=True),
+    Column("size", BigInteger, nullable=False),  # bytes
+)

@@ -1,0 +1,119 @@
+"""A fake model, the application on it, and stores on both databases."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend, MakeApp, free_port
+from flask.testing import FlaskClient
+
+from oxibonsai.server.app import Server, create_app
+from oxibonsai.server.lifecycle import Phase
+from oxibonsai.server.setting_sources import load_settings
+from oxibonsai.server.stores import Store
+
+
+@pytest.fixture
+def make_app(tmp_path: Path) -> Iterator[MakeApp]:
+    """Makes a ready application with the given settings."""
+    made = []
+
+    def make(**values: Any) -> Server:
+        settings = load_settings({"state_dir": tmp_path, **values}, {})
+        app = create_app(settings, FakeBackend())
+        app.lifecycle.advance(Phase.READY)
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        app.store.close()
+
+
+@pytest.fixture
+def app(make_app: MakeApp) -> Server:
+    return make_app()
+
+
+@pytest.fixture
+def client(app: Server) -> FlaskClient:
+    return app.test_client()
+
+
+def _postgresql_programs() -> Path | None:
+    found = shutil.which("pg_ctl")
+    if found is not None:
+        return Path(found).resolve().parent
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
+    return folders[-1].parent if folders else None
+
+
+def _as_user() -> dict[str, Any]:
+    """PostgreSQL refuses to run as root."""
+    if os.geteuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    pytest.skip("PostgreSQL does not run as root, and there is no user to run it as")
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """A PostgreSQL server of this test run: the URL of its database."""
+    programs = _postgresql_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL's server is not installed (Debian: postgresql)")
+    pytest.importorskip("psycopg", reason="PostgreSQL's driver is not installed")
+    who = _as_user()
+    port = free_port()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if who:
+            os.chown(folder, who["user"], who["group"])
+        data = folder / "data"
+        run = {"check": True, "cwd": folder, "stdout": subprocess.DEVNULL, **who}
+        init = [programs / "initdb", "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8"]
+        subprocess.run([*init, "--locale=C", "--no-sync"], **run)
+        options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c shared_buffers=16MB"
+        control = [programs / "pg_ctl", "-D", data, "-w"]
+        subprocess.run([*control, "-l", folder / "log", "-o", options, "start"], **run)
+        try:
+            yield f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
+        finally:
+            subprocess.run([*control, "-m", "immediate", "stop"], **run)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'store.sqlite'}"
+        return
+    url = request.getfixturevalue("postgresql")
+    yield url
+    from sqlalchemy import create_engine, text
+
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+    engine.dispose()
+
+
+@pytest.fixture
+def store(store_url: str, tmp_path: Path) -> Iterator[Store]:
+    opened = Store(store_url, tmp_path / "files", max_file_bytes=10_000, max_total_bytes=25_000)
+    yield opened
+    opened.close()

@@ -1,0 +1,108 @@
+"""A model that needs no weights, and routes that behave as completions will."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from flask import Blueprint, Response, g, jsonify, request
+
+from oxibonsai.server.app import Server, create_app
+from oxibonsai.server.backend import Backend, ModelInfo
+from oxibonsai.server.disconnect import wait_for_result
+from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.settings import Settings
+from oxibonsai.server.sse import EventChannel, event_stream, frame
+from oxibonsai.server.strict_json import read_object
+
+MakeApp = Callable[..., Server]
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class FakeBackend:
+    """Ready after ``load_seconds``."""
+
+    def __init__(self, load_seconds: float = 0.0) -> None:
+        self._load_seconds = load_seconds
+
+    def load(self) -> None:
+        time.sleep(self._load_seconds)
+
+    def models(self) -> Sequence[ModelInfo]:
+        return [ModelInfo("fake", 1_700_000_000, ("alias",), {"n_ctx": 64})]
+
+    def close(self) -> None:
+        pass
+
+
+class Probe:
+    """Routes that count what happens to them."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self.cancelled = 0
+        self._lifecycle = lifecycle
+        self._lock = threading.Lock()
+
+    def cancel(self) -> None:
+        with self._lock:
+            self.cancelled += 1
+
+    def blueprint(self) -> Blueprint:
+        bp = Blueprint("probe", __name__)
+
+        @bp.post("/echo")
+        def echo() -> Response:
+            return jsonify(owner=g.owner, body=read_object(request))
+
+        @bp.post("/size")
+        def size() -> Response:
+            return jsonify(size=len(request.get_data()))
+
+        @bp.get("/big")
+        def big() -> Response:
+            return Response(b"x" * 2**24, mimetype="application/octet-stream")
+
+        @bp.get("/cancelled")
+        def cancelled() -> Response:
+            return jsonify(cancelled=self.cancelled)
+
+        @bp.get("/slow")
+        def slow() -> Response:
+            future: Future[str] = Future()
+            timer = threading.Timer(float(request.args["seconds"]), future.set_result, ["done"])
+            timer.daemon = True
+            timer.start()
+            return jsonify(wait_for_result(future, request.environ, self.cancel))
+
+        @bp.get("/stream")
+        def stream() -> Response:
+            channel = EventChannel()
+            count, gap = int(request.args["count"]), float(request.args["gap"])
+
+            def produce() -> None:
+                for i in range(count):
+                    time.sleep(gap)
+                    if not channel.put(frame({"i": i})):
+                        return
+                channel.finish()
+
+            threading.Thread(target=produce, daemon=True).start()
+            stopping = lambda: self._lifecycle.stopping  # noqa: E731
+            return event_stream(channel, cancel=self.cancel, stopping=stopping)
+
+        return bp
+
+
+def make_fake_app(settings: Settings, backend: Backend, lifecycle: Lifecycle) -> Server:
+    """The application, with the routes of :class:`Probe`."""
+    app = create_app(settings, backend, lifecycle)
+    app.register_blueprint(Probe(lifecycle).blueprint())
+    return app

@@ -1,0 +1,54 @@
+"""Writes to a store until it is killed; says on stdout what it was told is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import sys
+from pathlib import Path
+
+from oxibonsai.server.stores import Store
+
+
+def main(url: str, folder: str, seed: int) -> None:
+    store = Store(url, Path(folder))
+    rng = random.Random(seed)
+    owner = f"owner-{seed}"
+    alive: dict[str, str] = {}
+    say("open")
+    while True:
+        content = rng.randbytes(rng.randrange(1, 20_000))
+        action = rng.randrange(4)
+        if action == 0:
+            say("file", store.files.upload(owner, {}, io.BytesIO(content))["id"], digest(content))
+        elif action == 1:
+            text = content.hex()
+            kept = store.responses.create(owner, {"text": text, "digest": digest(text.encode())})
+            alive[kept["id"]] = "response"
+            say("response", kept["id"], kept["digest"])
+        elif action == 2:
+            thread = store.threads.create(owner, {})["id"]
+            for n in range(3):
+                message = store.messages.create(owner, {"n": n}, parent=thread)["id"]
+                say("message", message, str(n))
+        elif alive:
+            gone = rng.choice(sorted(alive))
+            del alive[gone]
+            # Said before: whether a delete that nobody confirmed happened is open.
+            say("deleting", gone, "")
+            store.responses.delete(owner, gone)
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def say(*words: str) -> None:
+    # In one write, which a kill can't cut.
+    os.write(1, (" ".join(words) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
