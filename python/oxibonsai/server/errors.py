@@ -9,6 +9,7 @@ from flask import Flask, Response, jsonify
 from werkzeug.exceptions import HTTPException
 
 from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError, UnsupportedError
+from oxibonsai.server.disconnect import ClientGoneError
 from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError
 
 _log = logging.getLogger("oxibonsai.server")
@@ -82,6 +83,9 @@ def as_api_error(error: Exception) -> ApiError:
         return ApiError(400, str(error), param=getattr(error, "param", None))
     if isinstance(error, UnsupportedError):
         return ApiError(400, str(error), code="unsupported")
+    if isinstance(error, ClientGoneError):
+        # Nobody reads this; the log shows the status that nginx made usual.
+        return ApiError(499, "The client left.")
     if isinstance(error, NoSuchObjectError):
         return not_found(error.kind, error.object_id)
     if isinstance(error, TooLargeError):

@@ -240,9 +240,9 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
 
     def handle(self, conn: Connection) -> bool:
         """Answers one request; True to keep the connection."""
-        conn.sock.settimeout(self._settings.write_timeout)
         try:
             conn.init()
+            conn.sock.settimeout(self._settings.write_timeout)
             conn.parser.unreader.unread(bytes(conn.received))
             conn.received.clear()
             request = next(conn.parser)

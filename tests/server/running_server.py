@@ -1,0 +1,126 @@
+"""A real server process with a fake model, and raw sockets to talk to it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fake_backend import free_port
+
+_MAIN = Path(__file__).with_name("fake_server.py")
+
+
+@dataclass
+class RunningServer:
+    """One server; ``process`` is gunicorn's arbiter."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    def connect(self, data: bytes = b"", timeout: float = 10) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+        if data:
+            sock.sendall(data)
+        return sock
+
+    def ask(
+        self, path: str, method: str = "GET", body: bytes | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], Any]:
+        """Status, headers, JSON body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            data = answer.read()
+            fields = {k.lower(): v for k, v in answer.getheaders()}
+            return answer.status, fields, json.loads(data) if data else None
+        finally:
+            connection.close()
+
+    def seconds_to_health(self) -> float:
+        started = time.monotonic()
+        assert self.ask("/health")[0] == 200
+        return time.monotonic() - started
+
+    def wait_for(self, path: str, status: int, seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if self.ask(path)[0] == status:
+                    return
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, f"{path} is not {status}\n{self.log.read_text()}"
+            time.sleep(0.02)
+
+    def worker_pid(self) -> int:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        (pid,) = children.split()
+        return int(pid)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def wait(self, seconds: float = 20) -> int:
+        return self.process.wait(seconds)
+
+
+@contextlib.contextmanager
+def running_server(
+    folder: Path, *arguments: str, load_seconds: float = 0.0, wait: bool = True, fail: str = ""
+) -> Iterator[RunningServer]:
+    """Starts a server, with flags of ``oxibonsai serve``; it is gone at the end."""
+    port = free_port()
+    log = folder / "server.log"
+    environment = {
+        **os.environ,
+        "OXIBONSAI_STATE_DIR": str(folder / "state"),
+        "FAKE_LOAD_SECONDS": str(load_seconds),
+        "FAKE_FAILURE": fail,
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(_MAIN), "--port", str(port), *arguments],
+            stdout=output,
+            stderr=output,
+            env=environment,
+        )
+    server = RunningServer(process, port, log)
+    try:
+        if wait:
+            server.wait_for("/readyz", 200)
+        yield server
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def read_all(sock: socket.socket, seconds: float = 10) -> bytes:
+    """What comes until the server closes; what came, if that takes too long."""
+    sock.settimeout(seconds)
+    data = b""
+    with contextlib.suppress(TimeoutError, ConnectionError):
+        while piece := sock.recv(65536):
+            data += piece
+    return data
+
+
+def status_of(answer: bytes) -> int:
+    """0 for a connection that was closed without a word."""
+    return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.") else 0

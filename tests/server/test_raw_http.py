@@ -1,0 +1,315 @@
+"""Clients that stall, dribble, smuggle, leave early or come in crowds: health goes on answering."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running_server import RunningServer, read_all, running_server, status_of
+
+# A request must be whole within so many seconds.
+READ_TIMEOUT = 2.0
+# A probe answers within so many seconds, whatever others do.
+HEALTH_SECONDS = 5.0
+
+POST = b"POST /size HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+GET = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    flags = ["--http-threads=4", f"--read-timeout={READ_TIMEOUT}", "--write-timeout=2"]
+    folder = tmp_path_factory.mktemp("server")
+    with running_server(folder, *flags, "--keep-alive=2", "--max-file-mb=2") as running:
+        yield running
+        unforeseen = [line for line in running.log.read_text().splitlines() if "Traceback" in line]
+        assert unforeseen == []
+
+
+REFUSED = {
+    "two lengths": POST + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+    "two equal lengths": POST + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+    "length and chunked": POST
+    + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunked and length": POST
+    + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+    "unknown coding": POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "coding twice": POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
+    "chunked not last": POST + b"Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+    "negative length": POST + b"Content-Length: -1\r\n\r\n",
+    "length with sign": POST + b"Content-Length: +3\r\n\r\nabc",
+    "length in hex": POST + b"Content-Length: 0x3\r\n\r\nabc",
+    "length list": POST + b"Content-Length: 3, 3\r\n\r\nabc",
+    "length with space": POST + b"Content-Length : 3\r\n\r\nabc",
+    "length in other digits": POST + b"Content-Length: \xef\xbc\x93\r\n\r\nabc",
+    "folded header": POST + b"X-A: 1\r\n Content-Length: 3\r\n\r\nabc",
+    "NUL in a value": GET + b"X-A: a\0b\r\n\r\n",
+    "bare CR in a value": GET + b"X-A: a\rb\r\n\r\n",
+    "space in a name": GET + b"X A: 1\r\n\r\n",
+    "empty name": GET + b": 1\r\n\r\n",
+    "no version": b"GET /health\r\nHost: x\r\n\r\n",
+    "version 3.0": b"GET /health HTTP/3.0\r\nHost: x\r\n\r\n",
+    "space in the target": b"GET /hea lth HTTP/1.1\r\nHost: x\r\n\r\n",
+    "no host": b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n",
+    "two hosts": b"GET /v1/models HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n",
+    "empty host": b"GET /v1/models HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n",
+    "bad chunk size": POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n",
+    "chunk without its end": POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcXX0\r\n\r\n",
+    "200 headers": GET + b"".join(b"X-%d: 1\r\n" % i for i in range(200)) + b"\r\n",
+    "long url": b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "long header": GET + b"X-A: " + b"a" * 9000 + b"\r\n\r\n",
+    "endless header": GET + b"X-A: " + b"a" * 100_000,
+    "expectation": POST + b"Expect: more\r\nContent-Length: 3\r\n\r\nabc",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_malformed_request_is_refused_with_an_error_object(
+    server: RunningServer, case: str
+) -> None:
+    # What a request hidden behind the first would give, had it been believed.
+    hidden = b"GET /v1/models HTTP/1.1\r\nHost: hidden\r\n\r\n"
+    with server.connect(REFUSED[case] + hidden) as sock:
+        answer = read_all(sock)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert 400 <= status_of(answer) < 502, answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+    error = json.loads(body)["error"]
+    assert set(error) >= {"message", "type", "param", "code"}
+    assert b"application/json" in head
+    assert b'"object"' not in answer
+
+
+EXACT = {
+    "unknown coding": 501,
+    "long url": 414,
+    "200 headers": 431,
+    "endless header": 431,
+    "expectation": 417,
+    "length and chunked": 400,
+    "no host": 400,
+}
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_the_status_says_what_was_wrong(server: RunningServer, case: str) -> None:
+    with server.connect(REFUSED[case]) as sock:
+        assert status_of(read_all(sock)) == EXACT[case]
+
+
+def chunked(*pieces: bytes) -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in (*pieces, b""))
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 300_000, 2_000_000])
+def test_bodies_of_all_sizes_arrive_whole(server: RunningServer, size: int) -> None:
+    body = b"x" * size
+    plain = POST + b"Content-Length: %d\r\n\r\n" % size + body
+    pieces = [body[i : i + 50_000] for i in range(0, size, 50_000)]
+    split = POST + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(*pieces)
+    for request in (plain, split):
+        with server.connect(request) as sock:
+            answer = read_all(sock)
+        assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"size": size}, answer[:300]
+
+
+def test_a_body_is_asked_for_where_the_client_waits(server: RunningServer) -> None:
+    with server.connect(POST + b"Expect: 100-continue\r\nContent-Length: 3\r\n\r\n") as sock:
+        assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(b"abc")
+        assert read_all(sock).endswith(b'{"size":3}\n')
+
+
+@pytest.mark.parametrize("encoding", ["length", "chunked"])
+def test_too_large_a_body_is_refused(server: RunningServer, encoding: str) -> None:
+    # Beyond the 16 MiB of any body.
+    size = 20 * 2**20
+    head = POST + b"Content-Length: %d\r\n\r\n" % size
+    if encoding == "chunked":
+        head = POST + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size
+    with server.connect(head) as sock:
+        sender = threading.Thread(target=send_until_closed, args=(sock, size), daemon=True)
+        sender.start()
+        answer = read_all(sock)
+        sender.join()
+    assert status_of(answer) in (413, 0)
+    if encoding == "length":
+        assert status_of(answer) == 413
+    assert server.seconds_to_health() < HEALTH_SECONDS
+
+
+def send_until_closed(sock: socket.socket, size: int) -> None:
+    with contextlib.suppress(OSError):
+        for _ in range(size // 65536):
+            sock.sendall(b"x" * 65536)
+
+
+def test_pipelined_requests_are_answered_in_order(server: RunningServer) -> None:
+    request = b"POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+    sizes = [3, 0, 70_000, 1]
+    data = b"".join(request % (n, b"x" * n) for n in sizes)
+    with server.connect(data + GET + b"\r\n") as sock:
+        answer = read_all(sock)
+    found = [json.loads(part.split(b"\n", 1)[0]) for part in answer.split(b"\r\n\r\n")[1:]]
+    assert found == [*({"size": n} for n in sizes), {"status": "ok"}]
+
+
+def test_a_connection_serves_many_requests(server: RunningServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.connect()
+    sock = connection.sock
+    for _ in range(20):
+        connection.request("GET", "/health")
+        assert connection.getresponse().read() == b'{"status":"ok"}\n'
+        assert connection.sock is sock
+    connection.close()
+
+
+WHOLE = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13"
+WHOLE += b'\r\n\r\n{"text": "a"}'
+
+
+def test_a_client_may_leave_at_any_byte(server: RunningServer) -> None:
+    for end in range(0, len(WHOLE), 4):
+        server.connect(WHOLE[:end]).close()
+    with server.connect(WHOLE) as sock:
+        assert status_of(sock.recv(65536)) == 200
+    assert server.seconds_to_health() < HEALTH_SECONDS
+
+
+def test_a_request_may_come_byte_by_byte(server: RunningServer) -> None:
+    with server.connect() as sock:
+        for i in range(len(WHOLE)):
+            sock.sendall(WHOLE[i : i + 1])
+        assert status_of(sock.recv(65536)) == 200
+
+
+SLOW = {
+    "silent": b"",
+    "half a header": b"GET /health HTTP/1.1\r\nHost: x\r\n",
+    "half a body": POST + b"Content-Length: 1000\r\n\r\nabc",
+    "half a large body": POST + b"Content-Length: 1000000\r\n\r\n" + b"x" * 300_000,
+    "half a chunk": POST + b"Transfer-Encoding: chunked\r\n\r\n100\r\nabc",
+    "chunk of 10^48 bytes": POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\nabc",
+    "no body": POST + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n",
+    "no end of lines": b"GET /health HTTP/1.1\nHost: x\n\n",
+}
+
+
+def hold(server: RunningServer, data: bytes, count: int, dribble: bool) -> float:
+    """Lets many clients stall; the longest time that health took meanwhile."""
+    socks = [server.connect(data) for _ in range(count)]
+    worst = 0.0
+    deadline = time.monotonic() + 2 * READ_TIMEOUT
+    while time.monotonic() < deadline:
+        if dribble:
+            for sock in socks:
+                with contextlib.suppress(OSError):
+                    sock.send(b"a")
+        worst = max(worst, server.seconds_to_health())
+        time.sleep(0.2)
+    for sock in socks:
+        sock.close()
+    return worst
+
+
+@pytest.mark.parametrize("dribble", [False, True], ids=["stalled", "dribbling"])
+@pytest.mark.parametrize("case", ["half a header", "half a large body", "half a chunk"])
+def test_health_answers_beside_slow_clients(
+    server: RunningServer, case: str, dribble: bool
+) -> None:
+    assert hold(server, SLOW[case], 12, dribble) < HEALTH_SECONDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dribble", [False, True], ids=["stalled", "dribbling"])
+@pytest.mark.parametrize("case", SLOW)
+def test_health_answers_beside_a_crowd_of_slow_clients(
+    server: RunningServer, case: str, dribble: bool
+) -> None:
+    assert hold(server, SLOW[case], 200, dribble) < HEALTH_SECONDS
+
+
+@pytest.mark.parametrize(
+    "case", ["half a header", "half a body", "half a chunk", "chunk of 10^48 bytes"]
+)
+def test_a_slow_request_ends_with_a_word(server: RunningServer, case: str) -> None:
+    started = time.monotonic()
+    with server.connect(SLOW[case]) as sock:
+        answer = read_all(sock, 30)
+    assert status_of(answer) == 408
+    # A body of unknown size is given the time of a collected one: 8 s more.
+    assert time.monotonic() - started < READ_TIMEOUT + 12
+
+
+def test_a_stream_lives_on_beyond_the_deadlines(server: RunningServer) -> None:
+    with server.connect(b"GET /stream?count=5&gap=1.2 HTTP/1.1\r\nHost: x\r\n\r\n") as sock:
+        data = b""
+        while b'"i":4' not in data:
+            data += sock.recv(65536)
+    assert b": ping\n\n" in data
+    assert [f'"i":{i}'.encode() in data for i in range(5)] == [True] * 5
+
+
+def test_a_client_that_does_not_read_loses_its_connection(server: RunningServer) -> None:
+    socks = [server.connect(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+    assert server.seconds_to_health() < HEALTH_SECONDS
+    time.sleep(3)
+    # All threads are free again, though nobody has read or closed.
+    more = [server.connect(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+    assert server.seconds_to_health() < HEALTH_SECONDS
+    for sock in (*socks, *more):
+        sock.close()
+
+
+@pytest.mark.parametrize("path", ["/stream?count=1000&gap=0.1", "/slow?seconds=30"])
+def test_a_client_that_leaves_cancels_its_work(server: RunningServer, path: str) -> None:
+    before = server.ask("/cancelled")[2]["cancelled"]
+    with server.connect(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()):
+        time.sleep(0.5)
+    deadline = time.monotonic() + 3
+    while server.ask("/cancelled")[2]["cancelled"] == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def crowd(folder: Path, count: int) -> None:
+    """Idle connections beyond what the server keeps; the last comers are still served."""
+    with running_server(folder, "--read-timeout=60", "--max-connections=100") as server:
+        socks: list[socket.socket] = []
+        try:
+            for i in range(count):
+                socks.append(server.connect())
+                if i % (count // 10) == 0:
+                    assert server.seconds_to_health() < HEALTH_SECONDS
+            assert server.seconds_to_health() < HEALTH_SECONDS
+            worker = Path(f"/proc/{server.worker_pid()}/fd")
+            assert len(list(worker.iterdir())) < 200
+        finally:
+            for sock in socks:
+                sock.close()
+        assert server.seconds_to_health() < HEALTH_SECONDS
+
+
+def test_idle_connections_do_not_shut_others_out(tmp_path: Path) -> None:
+    crowd(tmp_path, 400)
+
+
+@pytest.mark.slow
+def test_ten_thousand_idle_connections_do_not_shut_others_out(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 11_000:
+        pytest.skip(f"this process may open {hard} files, and 11,000 are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 11_000), hard))
+    try:
+        crowd(tmp_path, 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
