@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import rich_click as click
+from click.core import ParameterSource
 
 from oxibonsai import _core
+from oxibonsai.cli.bench_serve import serve
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
@@ -21,14 +23,17 @@ from oxibonsai.sampling import GREEDY, SamplingParams
 _BANDWIDTH_BYTES = 1 << 30
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @model_options
 @click.option("-p", "--n-prompt", type=click.IntRange(0), default=512, show_default=True)
 @click.option("-n", "--n-gen", type=click.IntRange(0), default=128, show_default=True)
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @engine_options
 @json_option
+@click.pass_context
 def bench(
+    ctx: click.RichContext,
+    /,
     model: str | None,
     quant_type: str,
     n_prompt: int,
@@ -37,7 +42,13 @@ def bench(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure like llama-bench: ppN reads a prompt of N tokens, tgN generates N tokens."""
+    """Measure like llama-bench: ppN reads a prompt of N tokens, tgN generates N tokens.
+
+    `bench serve` measures a running server instead.
+    """
+    if ctx.invoked_subcommand is not None:
+        _refuse_options(ctx)
+        return
     engine = load_engine(model, quant_type, **options)
     pool = engine.model.pool
     if max(n_prompt, n_gen + 1) > engine.ctx_size:
@@ -69,6 +80,22 @@ def bench(
         "rows": rows,
     }
     click.echo(json.dumps(report) if as_json else _table(report))
+
+
+bench.add_command(serve)
+
+
+def _refuse_options(ctx: click.Context) -> None:
+    given = [name for name in ctx.params if _is_given(ctx, name)]
+    if given:
+        names = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise RequestError(
+            f"{names} belongs to bench itself; put options of {ctx.invoked_subcommand} behind it"
+        )
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _repeat(measure: Callable[[], float], repetitions: int) -> list[float]:

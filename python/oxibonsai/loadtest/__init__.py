@@ -1,0 +1,1 @@
+"""Load on an OpenAI-style server, and what its clients see of it."""
