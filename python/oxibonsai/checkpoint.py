@@ -192,7 +192,7 @@ class _ConfigReader:
         hidden = self.integer("embedding_length")
         heads = self.integer("attention.head_count")
         head_dim = self.integer(
-            "attention.key_length", hidden // heads if heads <= hidden else None
+            "attention.key_length", hidden // heads if hidden % heads == 0 else None
         )
         if self.integer("attention.value_length", head_dim) != head_dim:
             raise UnsupportedError(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bert_folder
-from oxibonsai import FormatError, RequestError, UnsupportedError
+from oxibonsai import FormatError, OxiBonsaiError, RequestError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
 from oxibonsai.convert.bert import tensor_name
@@ -168,6 +171,56 @@ def test_a_missing_or_damaged_file_is_named(name: str, damage: str | None, tmp_p
     (folder / name).unlink() if damage is None else (folder / name).write_text(damage)
     with pytest.raises(FormatError, match=name):
         convert(folder, tmp_path / "m.gguf")
+
+
+_VALUES = st.sampled_from(
+    [None, True, -1, 0, 7, 1e30, 2**40, "", "[CLS]", "x", [], [[]], {}, {"a": 1}]
+)
+
+
+def _leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where every value of a JSON document lies, containers too."""
+    if not isinstance(value, dict | list):
+        return [path]
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    return [path, *(p for k, v in inside for p in _leaves(v, (*path, k)))]
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bert_folder.write(tmp_path_factory.mktemp("fuzzed") / "model")
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_value_anywhere_is_converted_or_refused(data: st.DataObject, fuzzed: Path) -> None:
+    files = ["config.json", "tokenizer.json", "special_tokens_map.json"]
+    name = data.draw(st.sampled_from([*files, "modules.json", "1_Pooling/config.json"]))
+    file = fuzzed / name
+    before = file.read_text()
+    document = {"": json.loads(before)}
+    *path, last = data.draw(st.sampled_from(_leaves(document)[1:]))
+    inner: Any = document
+    for key in path:
+        inner = inner[key]
+    inner[last] = data.draw(_VALUES)
+    try:
+        file.write_text(json.dumps(document[""]))
+        with suppress(OxiBonsaiError):
+            convert(fuzzed, fuzzed.parent / "m.gguf")
+            _core.GgufFile(str(fuzzed.parent / "m.gguf"))
+    finally:
+        file.write_text(before)
+
+
+def test_old_names_of_norms_are_known() -> None:
+    assert tensor_name("bert.embeddings.LayerNorm.gamma") == "token_embd_norm.weight"
+    assert (
+        tensor_name("bert.encoder.layer.11.output.LayerNorm.beta")
+        == "blk.11.layer_output_norm.bias"
+    )
+    with pytest.raises(UnsupportedError, match="delta"):
+        tensor_name("bert.encoder.layer.0.output.LayerNorm.delta")
 
 
 @pytest.mark.parametrize("kept", [0, 7, 100, -1])

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,19 @@ def test_many_and_long_texts_find_pages(tiny_path: Path) -> None:
 def test_threads_do_not_change_a_byte(path: Path) -> None:
     found = {embedder(path, threads).embed(TEXTS).tobytes() for threads in (1, 2, 5)}
     assert len(found) == 1
+
+
+def test_calls_from_several_threads_and_a_running_engine_do_not_change_a_byte(
+    tiny_path: Path,
+) -> None:
+    engine = oxibonsai.load(tiny_path)
+    e = Embedder(engine.model, engine.tokenizer)
+    expected, logits = e.embed(TEXTS).tobytes(), engine.logits(TEXTS[4]).tobytes()
+    with ThreadPoolExecutor(4) as threads:
+        vectors = [threads.submit(e.embed, TEXTS) for _ in range(4)]
+        others = [threads.submit(engine.logits, TEXTS[4]) for _ in range(4)]
+        assert {f.result().tobytes() for f in vectors} == {expected}
+        assert {f.result().tobytes() for f in others} == {logits}
 
 
 def digests_by_tier(models: list[Path], texts: list[list[int]], folder: Path) -> set[str]:

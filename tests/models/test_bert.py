@@ -11,7 +11,7 @@ import pytest
 
 import bert_folder
 import gguf_copy
-from oxibonsai import RequestError, UnsupportedError, _core
+from oxibonsai import FormatError, RequestError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
 from oxibonsai.models import Model, check_parity, load_model
@@ -98,6 +98,7 @@ def test_a_position_past_the_table_is_refused(path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
+        ("bert.attention.head_count", (7, "u32"), "attention.key_length is missing"),
         ("bert.attention.causal", (True, "bool"), "attention.causal is True"),
         ("bert.pooling_type", (4, "u32"), "pooling_type is 4"),
         ("bert.attention.clamp_kqv", (1.0, "f32"), "clamp_kqv, which this version does not know"),
@@ -108,5 +109,5 @@ def test_what_a_file_asks_for_and_is_not_there_is_said(
 ) -> None:
     convert(folder, tmp_path / "whole.gguf")
     gguf_copy.copy(tmp_path / "whole.gguf", tmp_path / "m.gguf", keys={key: value})
-    with pytest.raises(UnsupportedError, match=sentence):
+    with pytest.raises((UnsupportedError, FormatError), match=sentence):
         Checkpoint(tmp_path / "m.gguf").config()

@@ -59,6 +59,8 @@ def convert(
             f"{folder} holds a model of type {kind!r}; convert knows {', '.join(sorted(RECIPES))}"
         )
     stored = {n: as_ for n in source.shapes if (as_ := recipe.tensor_name(n)) is not None}
+    if len(set(stored.values())) != len(stored):
+        raise FormatError(f"{folder} has two parameters of one meaning")
     types = {n: dtype if recipe.is_matrix(as_) else "f32" for n, as_ in stored.items()}
     sizes = {n: int(np.prod(source.shapes[n])) * _DTYPES[types[n]].itemsize for n in stored}
     keys = _general(recipe, dtype, name or folder.resolve().name) | recipe.metadata(source)

@@ -28,6 +28,12 @@ _LAYER = {
 }
 # Parts that embeddings don't use: heads of other tasks, and a list of the numbers from 0 on.
 _LEFT_OUT = ("pooler.", "cls.", "embeddings.position_ids")
+_KINDS = {
+    "weight": "weight",
+    "bias": "bias",
+    "gamma": "weight",
+    "beta": "bias",
+}  # old names of norms
 
 
 def tensor_name(parameter: str) -> str | None:
@@ -35,11 +41,12 @@ def tensor_name(parameter: str) -> str | None:
     short = parameter.removeprefix("bert.")
     if short.startswith(_LEFT_OUT):
         return None
-    module, _, kind = short.rpartition(".")
-    layer = re.fullmatch(r"encoder\.layer\.(\d+)\.(.+)", module)
-    if layer is not None and layer[2] in _LAYER:
+    module, _, last = short.rpartition(".")
+    kind = _KINDS.get(last)
+    layer = re.fullmatch(r"encoder\.layer\.([0-9]{1,4})\.(.+)", module)
+    if kind is not None and layer is not None and layer[2] in _LAYER:
         return f"blk.{int(layer[1])}.{_LAYER[layer[2]]}.{kind}"
-    if module in _FIXED:
+    if kind is not None and module in _FIXED:
         return f"{_FIXED[module]}.{kind}"
     raise UnsupportedError(f"the model has the parameter {parameter}, which is none of BERT's")
 
@@ -56,14 +63,13 @@ def metadata(folder: ModelFolder) -> Metadata:
     folder.require("hidden_act", "gelu")
     folder.require("position_embedding_type", "absolute", None)
     folder.require("is_decoder", False)
-    eps = folder.config.get("layer_norm_eps", 1e-12)
     return {
         "bert.block_count": (folder.count("num_hidden_layers"), "u32"),
         "bert.context_length": (folder.count("max_position_embeddings"), "u32"),
         "bert.embedding_length": (folder.count("hidden_size"), "u32"),
         "bert.feed_forward_length": (folder.count("intermediate_size"), "u32"),
         "bert.attention.head_count": (folder.count("num_attention_heads"), "u32"),
-        "bert.attention.layer_norm_epsilon": (float(eps), "f32"),
+        "bert.attention.layer_norm_epsilon": (folder.real("layer_norm_eps", 1e-12), "f32"),
         "bert.attention.causal": (False, "bool"),
         **pooling_keys(folder, "bert"),
         "tokenizer.ggml.token_type_count": (folder.count("type_vocab_size"), "u32"),

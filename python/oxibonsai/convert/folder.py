@@ -34,7 +34,7 @@ class ModelFolder:
             value = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError as e:
             raise FormatError(f"{self.path} has no {name}") from e
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, RecursionError) as e:
             raise FormatError(f"cannot read {self.path / name}: {e}") from e
         if not isinstance(value, dict):
             raise FormatError(f"{self.path / name} is no JSON object")
@@ -48,6 +48,15 @@ class ModelFolder:
                 f"{self.path / 'config.json'}: {key} is {value!r}, not a positive count"
             )
         return value
+
+    def real(self, key: str, default: float) -> float:
+        """A positive number of ``config.json``."""
+        value = self.config.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+            raise FormatError(
+                f"{self.path / 'config.json'}: {key} is {value!r}, not a number between 0 and 1"
+            )
+        return float(value)
 
     def require(self, key: str, *known: Any) -> None:
         """UnsupportedError where ``config.json`` has another value than those known."""

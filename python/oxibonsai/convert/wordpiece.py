@@ -31,19 +31,17 @@ def wordpiece_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
     model, normalizer = _bert_parts(folder, tokenizer)
     texts = [f"[PAD{i}]" for i in range(vocab_size)]
     types = [_UNUSED] * vocab_size
-    for text, i in model["vocab"].items():
-        if not isinstance(i, int) or not 0 <= i < vocab_size:
+    entries = [(text, i, _NORMAL) for text, i in model["vocab"].items()]
+    for text, i, kind in entries + _special_tokens(folder, tokenizer):
+        if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < vocab_size:
             raise FormatError(
                 f"{folder.path / 'tokenizer.json'}: {text!r} has id {i!r}, outside the vocabulary "
                 f"of {vocab_size}"
             )
-        texts[i] = text.removeprefix("##") if text.startswith("##") else _SPACE + text
-        types[i] = _NORMAL
-    for token in tokenizer.get("added_tokens", []):
-        if token.get("special"):
-            texts[token["id"]], types[token["id"]] = token["content"], _CONTROL
+        texts[i] = text if kind == _CONTROL else _gguf_form(text)
+        types[i] = kind
     accents = normalizer.get("strip_accents")
-    lower = bool(normalizer["lowercase"])
+    lower = normalizer.get("lowercase") is True
     return {
         "tokenizer.ggml.model": ("bert", "str"),
         "tokenizer.ggml.pre": ("default", "str"),
@@ -51,11 +49,26 @@ def wordpiece_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
         "tokenizer.ggml.token_type": (types, "arr[i32]"),
         "tokenizer.ggml.normalizer.lowercase": (lower, "bool"),
         "tokenizer.ggml.normalizer.strip_accents": (
-            lower if accents is None else bool(accents),
+            lower if accents is None else accents is True,
             "bool",
         ),
         **_special_ids(folder, {t: i for i, t in enumerate(texts)}),
     }
+
+
+def _gguf_form(piece: str) -> str:
+    """The piece as GGUF writes it: one that begins a word is marked, not one that goes on."""
+    return piece[2:] if piece.startswith("##") else _SPACE + piece
+
+
+def _special_tokens(folder: ModelFolder, tokenizer: dict[str, Any]) -> list[tuple[str, Any, int]]:
+    """Text, id and type of the added tokens that are never text."""
+    added = tokenizer.get("added_tokens", [])
+    if not isinstance(added, list) or not all(
+        isinstance(t, dict) and isinstance(t.get("content"), str) for t in added
+    ):
+        raise FormatError(f"{folder.path / 'tokenizer.json'}: added_tokens is no list of tokens")
+    return [(t["content"], t.get("id"), _CONTROL) for t in added if t.get("special") is True]
 
 
 def _bert_parts(
@@ -80,7 +93,7 @@ def _special_ids(folder: ModelFolder, ids: dict[str, int]) -> Metadata:
     for name, gguf_name in _SPECIAL.items():
         token = special.get(name)
         text = token.get("content") if isinstance(token, dict) else token
-        if text not in ids:
+        if not isinstance(text, str) or text not in ids:
             raise FormatError(
                 f"{folder.path / 'special_tokens_map.json'}: {name} is {text!r}, which is no token"
             )
