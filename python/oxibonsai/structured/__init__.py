@@ -1,0 +1,9 @@
+"""Text held to a structure: a JSON schema, a regular expression, a choice or a grammar."""
+
+from __future__ import annotations
+
+from oxibonsai.structured.compiler import StructureCompiler
+from oxibonsai.structured.constraint import Constraint
+from oxibonsai.structured.structure import Structure
+
+__all__ = ["Constraint", "Structure", "StructureCompiler"]

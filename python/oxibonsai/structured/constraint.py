@@ -1,0 +1,103 @@
+"""The state of one text under a structure: what may come next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.errors import CapacityError, RequestError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+Mask = npt.NDArray[np.uint32]
+
+
+class Constraint:
+    """Follows one text, token by token. One thread at a time; :meth:`fork` for another text.
+
+    Args:
+        matcher: llguidance's own state, not shared with anyone.
+        vocab_size: Rows of the model's logits.
+        end_ids: Tokens that end a text.
+    """
+
+    def __init__(self, matcher: LLMatcher, vocab_size: int, end_ids: frozenset[int]) -> None:
+        self._matcher = matcher
+        self._words = -(-vocab_size // 32)
+        self._end_ids = end_ids
+        self._mask: Mask | None = None
+
+    def mask(self) -> Mask:
+        """Tokens that may come next: uint32 [ceil(vocab / 32)], bit i % 32 of word i // 32.
+
+        Where the text may end, every end-of-text token is among them; where it has ended, nothing
+        else is. The array is read-only and stays as it is when the state moves on.
+
+        Raises:
+            CapacityError: The structure has become too complex to follow, or it has no way on.
+        """
+        if self._mask is None:
+            mask = np.zeros(self._words, dtype=np.uint32)
+            self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+            if self._matcher.is_error():
+                raise CapacityError(f"the structure can't go on here: {self._reason()}")
+            mask.flags.writeable = False
+            self._mask = mask
+        return self._mask
+
+    def accept(self, token: int) -> None:
+        """Moves on by a token.
+
+        Raises:
+            RequestError: The token may not come here; the state stays as it was.
+        """
+        if not self.allows(token):
+            raise RequestError(f"token {token} may not come next in the structure")
+        if not self._matcher.consume_token(token):
+            raise CapacityError(f"the structure can't go on here: {self._reason()}")
+        self._mask = None
+
+    def allows(self, token: int) -> bool:
+        """Whether a token may come next."""
+        if not 0 <= token < self._words * 32:
+            return False
+        return bool(self.mask()[token // 32] >> np.uint32(token % 32) & np.uint32(1))
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text so far is one that the structure accepts."""
+        return bool(self._matcher.is_accepting())
+
+    @property
+    def finished(self) -> bool:
+        """Whether the text is complete, so that nothing but an end may follow."""
+        if not self.may_end:
+            return False
+        others = self.mask().copy()
+        for i in self._end_ids:
+            others[i // 32] &= ~np.uint32(1 << i % 32)
+        return not others.any()
+
+    def rollback(self, count: int) -> None:
+        """Takes back the last tokens.
+
+        Args:
+            count: 0 to the number of accepted tokens.
+        """
+        if count < 0 or not self._matcher.rollback(count):
+            raise RequestError(f"can't take back {count} tokens: {self._reason()}")
+        self._mask = None
+
+    def fork(self) -> Constraint:
+        """A second text that goes on from here on its own."""
+        copy = Constraint.__new__(Constraint)
+        copy.__dict__.update(self.__dict__)
+        copy._matcher = self._matcher.deep_copy()
+        return copy
+
+    def _reason(self) -> str:
+        lines = self._matcher.get_error().splitlines()
+        return lines[0] if lines else "no reason given"

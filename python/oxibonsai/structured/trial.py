@@ -1,0 +1,104 @@
+"""Compiles a grammar first where it can do no harm: in a short process with hard limits.
+
+No check of the text of a grammar bounds what its compilation costs: patterns are intersected,
+references multiplied, rules followed by recursion down a stack. What comes through the trial costs
+the same once more in our own process, and that is then known to be little.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from oxibonsai.errors import RequestError, UnsupportedError
+
+SECONDS = 0.8  # of processor time, so that a loaded machine refuses nothing else than an idle one
+MEMORY = 224 << 20  # bytes of data, the interpreter's 20 MB among them
+_PATIENCE = 60  # seconds until a process that gets no processor is given up
+
+# What a grammar may cost, at compilation and at every token: llguidance's defaults, lowered where
+# they stand for more time and memory than a request is worth.
+COSTS: dict[str, Any] = {
+    "max_grammar_size": 200_000,
+    "max_lexer_states": 50_000,
+    "verbose_errors": False,
+}
+
+
+def compile_elsewhere(
+    kind: str,
+    grammar: str,
+    *,
+    options: str,
+    special: Mapping[int, str],
+    ends: frozenset[int],
+    vocab_size: int,
+) -> str:
+    """The grammar as Lark, once it is known to compile within the limits.
+
+    Args:
+        kind: ``gbnf`` for a grammar of that dialect; anything else is Lark.
+        grammar: Its text.
+        options: Put behind the grammar.
+        special: Texts of the tokens that a grammar may name.
+        ends: Tokens that end a text.
+        vocab_size: Rows of the model's logits.
+
+    Raises:
+        RequestError: It is wrong, nothing fits it, or it takes too much time or memory.
+        UnsupportedError: There is no Python interpreter to start.
+    """
+    request = {
+        "kind": kind,
+        "grammar": grammar,
+        "options": options,
+        "special": dict(special),
+        "ends": sorted(ends),
+        "vocab_size": vocab_size,
+        "limits": COSTS,
+        "seconds": SECONDS,
+        "memory": MEMORY,
+    }
+    done = _run(json.dumps(request))
+    if done.returncode != 0:
+        raise RequestError(
+            f"{kind} is too complex: it does not compile within {SECONDS} s and {MEMORY >> 20} MB"
+        )
+    outcome = json.loads(done.stdout)
+    if "error" in outcome:
+        raise RequestError(f"{kind} can't be compiled: {readable(outcome['error'])}")
+    lark: str = outcome["lark"]
+    return lark
+
+
+def _run(request: str) -> subprocess.CompletedProcess[str]:
+    found = importlib.util.find_spec("llguidance")
+    if found is None or found.origin is None or not sys.executable:
+        raise UnsupportedError("structured output needs the package llguidance and an interpreter")
+    folder = Path(found.origin).parents[1]
+    script = Path(__file__).with_name("trial_process.py")
+    # -I and -S: a start takes 60 ms, not 200, and no one's settings have a say.
+    command = [sys.executable, "-I", "-S", "-X", "utf8", str(script), str(folder)]
+    try:
+        return subprocess.run(
+            command, input=request, capture_output=True, encoding="utf-8", timeout=_PATIENCE
+        )
+    except subprocess.TimeoutExpired as e:
+        raise RequestError(f"the structure did not compile within {_PATIENCE} s") from e
+
+
+def readable(message: str) -> str:
+    """What is wrong and where, without llguidance's pictures of the grammar and its own state."""
+    message = message.split("\n<state>")[0]
+    if message.startswith("panic"):
+        return "it is too large"
+    if not message or message.startswith("NoExtension"):
+        return "no text fits it"
+    _, found, of_schema = message.rpartition("failed to compile JSON schema: ")
+    kept = of_schema.partition("\n")[0] if found else message.strip()
+    return kept if len(kept) <= 300 else f"{kept[:300]} ..."

@@ -1,0 +1,71 @@
+"""Compiles a grammar in this process, which may be killed for it; see `trial.py`.
+
+Run as a script, with nothing of oxibonsai: ``trial_process.py FOLDER`` where FOLDER holds the
+package llguidance. Reads a request as JSON from standard input, writes the outcome to standard
+output.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+from typing import Any
+
+
+class ByteTokens:
+    """A vocabulary of 256 bytes and the special tokens of the real one, under their own ids."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        special = {int(i): text for i, text in request["special"].items()}
+        rows = max([request["vocab_size"], *(i + 1 for i in special)]) + 256
+        self.tokens = [b""] * rows
+        for i, text in special.items():
+            self.tokens[i] = text.encode("utf-8", "surrogateescape")
+        for byte in range(256):
+            self.tokens[rows - 256 + byte] = bytes([byte])
+        self.special_token_ids = list(special)
+        self.eos_token_id = request["ends"][0]
+        self.bos_token_id = None
+
+    def __call__(self, text: bytes) -> list[int]:
+        raise NotImplementedError
+
+
+def limit(request: dict[str, Any]) -> None:
+    """From here on the process dies when it takes too long or too much."""
+    resource.setrlimit(resource.RLIMIT_DATA, (request["memory"], request["memory"]))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.setitimer(signal.ITIMER_PROF, request["seconds"])
+
+
+def outcome(request: dict[str, Any]) -> dict[str, str]:
+    """The grammar as Lark, or what is wrong with it."""
+    import llguidance
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    source = llguidance.TokenizerWrapper(ByteTokens(request))
+    tokenizer = llguidance.LLTokenizer(source, eos_token=request["ends"])
+    limit(request)
+    lark = request["grammar"]
+    if request["kind"] == "gbnf":
+        try:
+            lark = gbnf_to_lark(lark)
+        except Exception as e:
+            return {"error": f"{e}"}
+    limits = llguidance.LLParserLimits(**request["limits"])
+    matcher = llguidance.LLMatcher(
+        tokenizer,
+        llguidance.LLMatcher.grammar_from_lark(lark + request["options"]),
+        log_level=0,
+        limits=limits,
+    )
+    if not matcher.is_error():
+        matcher.compute_bitmask()
+    return {"error": matcher.get_error()} if matcher.is_error() else {"lark": lark}
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, sys.argv[1])
+    print(json.dumps(outcome(json.load(sys.stdin))))

@@ -1,0 +1,237 @@
+"""Compiled structures: which are kept, which are refused, and at what cost."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vocabularies import byte_level
+
+from oxibonsai import _core
+from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.structured import Structure, StructureCompiler, trial
+from oxibonsai.tokenizer import Tokenizer
+
+_TOKENIZER = byte_level()
+_COMPILER = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size, max_kept=2)
+
+
+def test_the_latest_structures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size, max_kept=2)
+    runs = []
+    run = trial._run
+    monkeypatch.setattr(trial, "_run", lambda request: runs.append(1) or run(request))
+    a, b, c = (Structure.json_schema({"const": text}) for text in "abc")
+    for structure in (a, b, a, c, a, c):
+        compiler.constraint(structure)
+    assert len(runs) == 3
+    compiler.constraint(b)  # b was the oldest when c came
+    assert len(runs) == 4
+    assert compiler.kept[0] == 2
+
+
+def test_what_is_kept_is_bounded_in_bytes() -> None:
+    size = 1 << 20
+    compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size, max_kept_bytes=size)
+    for i in range(30):
+        compiler.constraint(Structure.choice([f"{i}" * 100]))
+        assert compiler.kept[1] <= size
+    assert compiler.kept[0] >= 2
+
+
+def test_a_structure_that_is_kept_starts_afresh() -> None:
+    structure = Structure.choice(["ab"])
+    first = _COMPILER.constraint(structure)
+    first.accept(ord("a"))
+    assert _COMPILER.constraint(structure).allows(ord("a"))
+
+
+def test_a_vocabulary_smaller_than_the_tokenizers_is_refused() -> None:
+    with pytest.raises(RequestError, match="less than the tokenizer's"):
+        StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size - 1)
+
+
+def test_a_tokenizer_without_an_end_is_refused() -> None:
+    tokenizer = byte_level()
+    tokenizer.eos_ids = frozenset()
+    with pytest.raises(UnsupportedError, match="names no token that ends a text"):
+        StructureCompiler(tokenizer, tokenizer.vocab_size).constraint(Structure.json_object())
+
+
+def _nested(depth: int) -> str:
+    return '{"properties":{"a":' * depth + "true" + "}}" * depth
+
+
+_REFUSED_SCHEMAS: dict[str, tuple[Any, str]] = {
+    "depth": (_nested(60), "nested more than 100 deep"),
+    "depth of 500": (_nested(500), "nested too deep"),
+    "depth of 10000": (_nested(10_000), "nested too deep"),
+    "enum of 1 MB": ({"enum": [str(i) for i in range(100_000)]}, "more than 60000 values"),
+    "minItems": ({"items": True, "minItems": 2**31}, "'minItems' at its root"),
+    "minLength": ({"type": "string", "minLength": 2**31}, "'minLength' at its root"),
+    "remote": ({"$ref": "http://example.com/a.json"}, r"'\$ref' at its root"),
+    "file": ({"$ref": "file:///etc/passwd"}, r"'\$ref' at its root"),
+    "dangling": ({"items": {"$ref": "#/$defs/a"}}, r"'\$ref' at /items"),
+    "reference to no schema": ({"const": {"a": {}}, "$ref": "#/const/a"}, "no place of a schema"),
+    "only itself": ({"$ref": "#"}, "no text fits"),
+    "in a circle": ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "no text fits"),
+    "look-around": ({"pattern": "(?=a)b"}, "'pattern' at its root .* look-around"),
+    "back reference": ({"pattern": r"(a)\1"}, r"'pattern' at its root .* '\\1' is not supported"),
+    "open group": ({"pattern": "(a"}, "a group has no end"),
+    "closed group": ({"pattern": "a)"}, "ends no group"),
+    "deep groups": ({"pattern": "(" * 5000 + ")" * 5000}, "nested more than 100 deep"),
+    "bad key": ({"patternProperties": {"[": True}}, "'patternProperties' at its root"),
+    "many patterns": (
+        {"patternProperties": {f"^a{i}(x+x+)+y$": True for i in range(300)}},
+        "too complex",
+    ),
+    "products": (
+        {"allOf": [{"anyOf": [{"minLength": i * 9 + j} for j in range(6)]} for i in range(10)]},
+        "schema too large",
+    ),
+    "not": ({"items": {"not": {}}}, "'not' at /items"),
+    "if": ({"properties": {"a/b": {"if": {}}}}, "'if' at /properties/a~1b"),
+    "uniqueItems": ({"uniqueItems": True}, "'uniqueItems'"),
+    "oneOf": ({"oneOf": [{"type": "integer"}, {"minimum": 2}]}, "oneOf"),
+    "format": ({"format": "regex"}, "'format' at its root is 'regex'"),
+    "dialect": ({"$schema": "http://json-schema.org/draft-04/schema#"}, r"'\$schema'"),
+    "type": ({"type": "text"}, "'type' at its root is not the name of a type"),
+    "types": ({"type": []}, "'type'"),
+    "required": ({"required": "a"}, "'required' at its root is not an array"),
+    "properties": ({"properties": []}, "'properties' at its root is not an object of schemas"),
+    "items": ({"items": 3}, "'items'"),
+    "anyOf": ({"anyOf": []}, "'anyOf'"),
+    "maximum": ({"maximum": "3"}, "'maximum' at its root is not a number"),
+    "maxLength": ({"maxLength": -1}, "'maxLength'"),
+    "multipleOf": ({"multipleOf": 0}, "'multipleOf'"),
+    "nested id": ({"$defs": {"a": {"$id": "x"}}}, r"'\$id' at /\$defs/a"),
+    "minProperties": ({"minProperties": 2}, "'minProperties'"),
+    "exact": ({"const": 2**60}, "'const' at its root holds a number of more than 15 digits"),
+    "bounds": ({"exclusiveMinimum": 0, "maximum": 0.5}, "'exclusiveMinimum'"),
+    "control character": ({"enum": ["\x00"]}, "'enum' at its root holds a control character"),
+    "beside": (
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "definitions": {"a": {}},
+            "properties": {"b": {"$ref": "#/definitions/a", "maxLength": 1}},
+        },
+        r"'\$ref' at /properties/b has keywords beside it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _REFUSED_SCHEMAS)
+def test_a_schema_is_refused_with_the_keyword_or_the_place(name: str) -> None:
+    schema, reason = _REFUSED_SCHEMAS[name]
+    with pytest.raises(RequestError, match=reason):
+        _COMPILER.constraint(Structure.json_schema(schema))
+
+
+_RULES = "".join(f"a{i}: a{i + 1} a{i + 1}\n" for i in range(40))
+_REFUSED_GRAMMARS: dict[str, tuple[Structure, str]] = {
+    "regex": (Structure.regex("("), "unclosed group"),
+    "look-around": (Structure.regex("(?=a)"), "look-around"),
+    "regex of depth": (Structure.regex("(" * 8000 + ")" * 8000), "regex can't be compiled"),
+    "long regex": (Structure.lark('start: "' + "a" * 200_000), "lark can't be compiled"),
+    "lark": (Structure.lark("start: a"), 'unknown name: "a"'),
+    "lark of depth": (Structure.lark("start: " + "(" * 90_000), "too deeply nested"),
+    "only itself": (Structure.lark("start: start"), "no text fits"),
+    "terminals that double": (Structure.lark(f"start: a0\n{_RULES}a40: x".upper()), "lark"),
+    "chain": (
+        Structure.lark("start: R0\n" + "".join(f"R{i}: R{i + 1}\n" for i in range(17_000))),
+        "lark",
+    ),
+    "gbnf": (Structure.gbnf('root ::= "a'), "Unexpected end of input at line 1"),
+    "no root": (Structure.gbnf('a ::= "a"'), "No 'root' rule"),
+    "no rule": (Structure.gbnf("root ::= a"), "Rule 'a' not found"),
+    "gbnf of depth": (Structure.gbnf("root ::= " + "(" * 30_000), "gbnf can't be compiled"),
+    "gbnf in circles": (Structure.gbnf("root ::= root"), "no text fits"),
+}
+
+
+@pytest.mark.parametrize("name", _REFUSED_GRAMMARS)
+def test_a_grammar_is_refused_with_the_place(name: str) -> None:
+    structure, reason = _REFUSED_GRAMMARS[name]
+    with pytest.raises(RequestError, match=reason):
+        _COMPILER.constraint(structure)
+
+
+_TAKEN = {
+    "maxItems": Structure.json_schema({"type": "array", "maxItems": 2**31}),
+    "maxLength": Structure.json_schema({"type": "string", "maxLength": 2**31}),
+    "catastrophic": Structure.json_schema({"pattern": "^(a+)+$"}),
+    "repeats": Structure.json_schema({"pattern": "^((a{1,100}){1,100}){1,1000000}$"}),
+    "tree": Structure.json_schema({"type": "object", "properties": {"a": {"$ref": "#"}}}),
+    "strings": Structure.json_schema({"enum": [f"value {i}" for i in range(50_000)]}),
+    "long string": Structure.json_schema({"const": "x" * 1_000_000}),
+    "regex": Structure.regex("(a{1,1000}){1,1000}|(b|b)*c"),
+    "choice": Structure.choice([f"option {i}" for i in range(16_000)]),
+    "left recursion": Structure.lark('start: start "a" | "a"'),
+    "ambiguity": Structure.lark('start: e\ne: e e e | "a" | ""'),
+    "rules that double": Structure.lark(f'start: a0\n{_RULES}a40: "x"'),
+    "repeated rules": Structure.gbnf('root ::= ("a" "b"){1,1000000}'),
+}
+
+
+@pytest.mark.parametrize("name", _TAKEN)
+def test_a_costly_structure_is_taken(name: str) -> None:
+    assert _COMPILER.constraint(_TAKEN[name]).mask().any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vocabulary", ["qwen2", "llama-spm"])
+def test_no_structure_takes_more_than_two_seconds_of_processor_time_and_256_mb(
+    shared_data: Path, vocabulary: str
+) -> None:
+    path = shared_data / "vocab" / f"ggml-vocab-{vocabulary}.gguf"
+    tokenizer = Tokenizer.from_gguf(_core.GgufFile(str(path)))
+    compiler = StructureCompiler(tokenizer, tokenizer.vocab_size + 8)
+    compiler.constraint(Structure.regex("a"))
+    schemas = {
+        k: Structure.json_schema(v) for k, (v, _) in _REFUSED_SCHEMAS.items() if "of" not in k
+    }
+    grammars = {k: v for k, (v, _) in _REFUSED_GRAMMARS.items()}
+    slow = []
+    for name, structure in {**schemas, **grammars, **_TAKEN}.items():
+        mine, childrens = _seconds(resource.RUSAGE_SELF), _seconds(resource.RUSAGE_CHILDREN)
+        before = _resident()
+        with contextlib.suppress(RequestError):
+            compiler.constraint(structure).mask()
+        mine = _seconds(resource.RUSAGE_SELF) - mine
+        childrens = _seconds(resource.RUSAGE_CHILDREN) - childrens
+        grown = (_resident() - before) >> 20
+        if mine + childrens > 2 or grown > 256:
+            slow.append((name, mine, childrens, grown))
+    assert slow == []
+
+
+def _seconds(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def test_a_trial_dies_of_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    structure = Structure.json_schema({"enum": [f"{i}" for i in range(20_000)]})
+    monkeypatch.setattr(trial, "MEMORY", 24 << 20)
+    with pytest.raises(RequestError, match=r"does not compile within 0\.8 s and 24 MB"):
+        StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size).constraint(structure)
+    monkeypatch.setattr(trial, "MEMORY", 224 << 20)
+    monkeypatch.setattr(trial, "SECONDS", 0.002)
+    start = time.process_time()
+    with pytest.raises(RequestError, match=r"does not compile within 0\.002 s"):
+        StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size).constraint(structure)
+    assert time.process_time() - start < 1
+
+
+def test_an_error_in_a_lark_grammar_names_its_own_line() -> None:
+    with pytest.raises(RequestError, match=r"at 3\(4\)"):
+        _COMPILER.constraint(Structure.lark("start: a\n\na: nothing\n"))
