@@ -1,0 +1,73 @@
+"""Options that hold the text to a structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai.errors import RequestError
+from oxibonsai.structured import Structure
+
+Command = Callable[..., Any]
+
+# Option and how its value becomes a structure; in the order of the help.
+_MAKERS: dict[str, Callable[[Any], Structure]] = {
+    "json_schema": lambda value: Structure.json_schema(_schema_text(value)),
+    "json_object": lambda _: Structure.json_object(),
+    "regex": Structure.regex,
+    "choice": Structure.choice,
+    "grammar_file": lambda path: Structure.gbnf(_read(path)),
+    "lark": lambda path: Structure.lark(_read(path)),
+}
+
+
+def structure_options(command: Command) -> Command:
+    """What the text has to look like; one of them at most."""
+    options = [
+        click.option(
+            "--json-schema", metavar="FILE|JSON",
+            help="A JSON document that a schema accepts: a file, or the schema itself.",
+        ),
+        click.option("--json-object", is_flag=True, help="Any JSON object."),
+        click.option("--regex", metavar="PATTERN", help="A match of a regular expression."),
+        click.option(
+            "--choice", multiple=True, metavar="TEXT", help="One of some texts; give it for each."
+        ),
+        click.option("--grammar-file", metavar="FILE", help="A text of a GBNF grammar."),
+        click.option("--lark", metavar="FILE", help="A text of a Lark grammar."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def split_structure(options: dict[str, Any]) -> Structure | None:
+    """Takes the structure options out of a command's options.
+
+    Raises:
+        RequestError: Two of them are given, a file can't be read, or the structure is wrong.
+    """
+    values = {name: options.pop(name) for name in _MAKERS}
+    # An empty expression is one too; an absent flag is False, an absent list is empty.
+    given = [name for name, value in values.items() if value not in (None, False, ())]
+    if not given:
+        return None
+    if len(given) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise RequestError(f"{names} exclude each other: give one of them")
+    return _MAKERS[given[0]](values[given[0]])
+
+
+def _schema_text(value: str) -> str:
+    inline = value.lstrip().startswith("{") or value.strip() in ("true", "false")
+    return value if inline else _read(value)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as e:
+        raise RequestError(f"{path} can't be read as text: {e}") from e
