@@ -149,6 +149,7 @@ _REFUSED_GRAMMARS: dict[str, tuple[Structure, str]] = {
     "no root": (Structure.gbnf('a ::= "a"'), "No 'root' rule"),
     "no rule": (Structure.gbnf("root ::= a"), "Rule 'a' not found"),
     "gbnf of depth": (Structure.gbnf("root ::= " + "(" * 30_000), "gbnf can't be compiled"),
+    "half a character": (Structure.gbnf(r'root ::= "\ud800"'), "is no character"),
     "gbnf in circles": (Structure.gbnf("root ::= root"), "no text fits"),
 }
 

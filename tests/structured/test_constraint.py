@@ -248,6 +248,12 @@ def test_a_schema_takes_documents_in_the_order_of_its_properties() -> None:
             ["(", ")(", "(()"],
         ),
         (
+            r'root ::= [\u3042-\u3093\u0041]+ "\u00e9\U0001F432\u0042" [^\u00e9\n]',
+            ["あé🐲Bx", "Aé🐲B\\"],
+            ["Bé🐲Bx", "Aé🐲Bé", "Aé🐲B\n"],
+        ),
+        (r'root ::= "a/b\\" [/\]\[] "\t\""', ['a/b\\/\t"', 'a/b\\[\t"'], ["a/b"]),
+        (
             'root ::= expr ("=" ws term "\\n")+\nexpr ::= term ([-+*/] term)*\n'
             'term ::= [a-z] | num | "(" ws expr ")" ws\nnum ::= [0-9]+ ws\nws ::= [ \\t]*',
             ["1+2=3\n", "a=b\n", "(a*2)=7\n"],

@@ -50,19 +50,30 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
         "required": ["value", "unit", "exact"],
         "additionalProperties": False,
     },
-    "tree": {
+    "book": {
         "$defs": {
-            "node": {
+            "person": {
                 "type": "object",
                 "properties": {
-                    "v": {"type": "integer", "minimum": 0, "maximum": 99},
-                    "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+                    "name": {"type": "string", "minLength": 1, "maxLength": 20},
+                    "born": {"type": "integer", "minimum": 1000, "maximum": 2020},
                 },
-                "required": ["v", "next"],
+                "required": ["name"],
                 "additionalProperties": False,
             }
         },
-        "$ref": "#/$defs/node",
+        "type": "object",
+        "properties": {
+            "title": {
+                "type": "string",
+                "pattern": "^[A-Z][a-z]+( [A-Z][a-z]+){0,4}$",
+                "maxLength": 40,
+            },
+            "author": {"$ref": "#/$defs/person"},
+            "editor": {"anyOf": [{"$ref": "#/$defs/person"}, {"type": "null"}]},
+        },
+        "required": ["title", "author", "editor"],
+        "additionalProperties": False,
     },
     "tuple": {
         "type": "array",

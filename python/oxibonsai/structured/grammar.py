@@ -33,6 +33,8 @@ _LARK_PIECE = re.compile(
     re.DOTALL,
 )
 
+_GBNF_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
+
 
 def to_lark(structure: Structure) -> str:
     """The structure as one Lark grammar; GBNF stays as it is, for the trial to convert.
@@ -49,7 +51,7 @@ def to_lark(structure: Structure) -> str:
         return _choice(json.loads(text))
     if kind == "lark":
         return _with_own_schemas(text)
-    return text
+    return _with_short_codes(text)
 
 
 def _schema(schema: Any) -> str:
@@ -90,3 +92,18 @@ def _with_own_schemas(grammar: str) -> str:
                 raise RequestError(f"lark: no JSON schema after %json in line {line}: {e}") from e
             parts.append(f" {_schema(schema)}")
     return "".join(parts) + grammar[done:]
+
+
+def _with_short_codes(grammar: str) -> str:
+    r"""A GBNF grammar without ``\uXXXX``, of which llguidance's conversion loses zeros."""
+
+    def short(found: re.Match[str]) -> str:
+        digits = found[1] or found[2]
+        if digits is None:
+            return found[0]
+        code = int(digits, 16)
+        if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
+            raise RequestError(f"gbnf: {found[0]} is no character")
+        return f"\\x{code:02x}" if code < 0x80 else chr(code)
+
+    return _GBNF_ESCAPE.sub(short, grammar)
