@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/exp_log.h"
 #include "base/f16.h"
 #include "base/trig.h"
 #include "check.h"
@@ -35,6 +36,44 @@ double worst(void (*kernel)(const float*, int64_t, float*), F exact, float low, 
   kernel(x.data(), static_cast<int64_t>(x.size()), y.data());
   for (size_t i = 0; i < x.size(); ++i) largest = std::max(largest, ulps(y[i], exact(x[i])));
   return largest;
+}
+
+// Of double against long double, in units of the double grid.
+double worst_double(double (*function)(double), long double (*exact)(long double), double low,
+                    double high) {
+  std::mt19937_64 random(5);
+  double largest = 0.0;
+  for (int i = 0; i < 2000000; ++i) {
+    uint64_t bits = random();
+    double x;
+    std::memcpy(&x, &bits, sizeof x);
+    if (!(x >= low && x <= high))
+      x = low + (high - low) * (static_cast<double>(bits >> 11) * 0x1p-53);
+    const long double want = exact(x);
+    int exponent;
+    std::frexp(static_cast<double>(want), &exponent);
+    const long double unit = std::ldexp(1.0L, std::max(exponent - 53, -1074));
+    largest = std::max(largest, static_cast<double>(std::fabs(function(x) - want) / unit));
+  }
+  return largest;
+}
+
+void check_doubles() {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  // Where long double is no wider than double, its own rounding adds half a unit.
+  const double slack = std::numeric_limits<long double>::digits > 53 ? 0.0 : 0.5;
+  const auto exp_of = [](long double x) { return std::exp(x); };
+  const auto log_of = [](long double x) { return std::log(x); };
+  const double exp_error = worst_double(exact_exp, exp_of, -708.0, 709.0);
+  double log_error = worst_double(exact_log, log_of, 0.0, 1e300);
+  log_error = std::max(log_error, worst_double(exact_log, log_of, 0.5, 2.0));
+  std::printf("double exp: %.3f ulp, log: %.3f ulp\n", exp_error, log_error);
+  CHECK(exp_error <= 0.9 + slack, std::to_string(exp_error));
+  CHECK(log_error <= 0.9 + slack, std::to_string(log_error));
+  CHECK(exact_exp(0.0) == 1.0 && exact_exp(-kInf) == 0.0 && exact_exp(kInf) == kInf, "ends of exp");
+  CHECK(exact_log(1.0) == 0.0 && exact_log(0.0) == -kInf && exact_log(kInf) == kInf, "ends of log");
+  CHECK(std::isnan(exact_log(-1.0)), "log below 0");
+  CHECK(std::isnan(exact_exp(kInf - kInf)), "NaN");
 }
 
 }  // namespace
@@ -72,5 +111,6 @@ int main() {
     }
   std::printf("sin, cos: %.4f ulp\n", trig_error);
   CHECK(trig_error <= 0.501, std::to_string(trig_error));
+  check_doubles();
   return test::finish("math");
 }

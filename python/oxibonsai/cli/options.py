@@ -7,8 +7,9 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.sampling_options import sampling_options as sampling_options
+from oxibonsai.cli.sampling_options import split_sampling as split_sampling
 from oxibonsai.engine import Engine
-from oxibonsai.sampling import SamplingParams
 
 Command = Callable[..., Any]
 
@@ -84,50 +85,6 @@ def machine_options(command: Command) -> Command:
         ],
         command,
     )
-
-
-def sampling_options(command: Command) -> Command:
-    """How tokens are chosen."""
-    d = SamplingParams()
-    return _apply(
-        [
-            click.option(
-                "--max-tokens", "-n", "--n-predict", "--predict", "max_tokens",
-                type=click.IntRange(1), default=512, show_default=True, help="New tokens at most.",
-            ),
-            click.option(
-                "--temperature", "--temp", type=float, default=d.temperature, show_default=True,
-                help="0 always takes the most likely token.",
-            ),
-            click.option("--top-k", type=int, default=d.top_k, show_default=True, help="0: all."),
-            click.option("--top-p", type=float, default=d.top_p, show_default=True, help="1: all."),
-            click.option("--min-p", type=float, default=d.min_p, show_default=True, help="0: all."),
-            click.option(
-                "--repetition-penalty", "--repeat-penalty", type=float,
-                default=d.repetition_penalty, show_default=True, help="1: none.",
-            ),
-            click.option(
-                "--repetition-window", "--repeat-last-n", type=int,
-                default=d.repetition_window, show_default=True, help="Last tokens it looks at.",
-            ),
-            click.option(
-                "--seed", "-s", type=int, help="The same seed gives the same text. Default: random."
-            ),
-            click.option("--ignore-eos", is_flag=True, help="Go on past the end of the text."),
-        ],
-        command,
-    )  # fmt: skip
-
-
-SAMPLING_FIELDS = tuple(SamplingParams.__dataclass_fields__)
-
-
-def split_sampling(options: dict[str, Any]) -> SamplingParams:
-    """Takes the sampling options out of a command's options."""
-    fields = {name: options.pop(name) for name in SAMPLING_FIELDS}
-    if fields["seed"] == -1:  # llama.cpp's way to ask for a random one
-        fields["seed"] = None
-    return SamplingParams(**fields)
 
 
 def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:

@@ -1,6 +1,18 @@
 """From logits to tokens."""
 
-from oxibonsai.sampling.chain import Sampler
 from oxibonsai.sampling.params import GREEDY, SamplingParams
+from oxibonsai.sampling.presets import PRESETS, ModelPreset, bonsai_preset, preset
+from oxibonsai.sampling.sampler import Sampler, TokenLogprobs, breaker_ids, token_logprobs
 
-__all__ = ["GREEDY", "Sampler", "SamplingParams"]
+__all__ = [
+    "GREEDY",
+    "PRESETS",
+    "ModelPreset",
+    "Sampler",
+    "SamplingParams",
+    "TokenLogprobs",
+    "bonsai_preset",
+    "breaker_ids",
+    "preset",
+    "token_logprobs",
+]

@@ -3,26 +3,64 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
 
 from oxibonsai.errors import RequestError
+from oxibonsai.sampling.chain import STEP_NAMES
+
+# Below it every difference of two logits decides, as at 0.
+_SMALLEST_TEMPERATURE = 1e-20
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """Choice of tokens for one sequence. Neutral values do nothing.
+    """Choice of tokens for one sequence. Neutral values do nothing; formulas: docs/sampling.md.
 
     Attributes:
-        max_tokens: New tokens at most; None: until the context is full.
-        temperature: Logits are divided by it; 0: the most likely token, always.
-        top_k: Keep the k most likely tokens; 0: all.
-        top_p: Keep the smallest set of most likely tokens with at least this mass; 1: all.
-        min_p: Keep tokens with at least this share of the top probability; 0: all.
+        max_tokens: New tokens at most, 1 or more; None: until the context is full.
+        min_tokens: The text doesn't end before so many tokens.
+        stop: The text ends before the first of these strings.
+        stop_token_ids: Tokens that end the text besides the model's own.
+        ignore_eos: Go on past the end of the text.
+        seed: Of the draws, 0 <= seed < 2**64; None: a new one for each request.
+        samplers: Which steps run, in which order; names of ``chain.CHAIN``. A step left out doesn't
+            run. A temperature of 0 takes the most likely token in any order.
+        logit_bias: Added to the logits of these ids, -100 to 100.
+        banned_tokens: Ids that are never chosen.
         repetition_penalty: Divides positive logits of tokens seen before and multiplies negative
             ones; 1: none (Keskar et al. 2019).
         repetition_window: How many last tokens count as seen; -1: all.
-        seed: Of the draws, 0 <= seed < 2**64; None: a new one for each request.
-        ignore_eos: Go on past the end of the text.
+        presence_penalty: Taken off the logit of each generated token, -2 to 2; 0: none.
+        frequency_penalty: Taken off once for each time it was generated, -2 to 2; 0: none.
+        dry_multiplier: Strength of the penalty on repeated passages; 0: none.
+        dry_base: By which it grows with each token of the passage, at least 1.
+        dry_allowed_length: Passages of fewer tokens are free, at least 1.
+        dry_penalty_last_n: How many last tokens are searched; -1: all, 0: none.
+        dry_sequence_breakers: Strings whose tokens end a passage.
+        xtc_probability: Chance that the top choices are dropped, 0 to 1; 0: never.
+        xtc_threshold: Probability from which a token is a top choice, 0 to 1.
+        typical_p: Mass of the most typical tokens kept; 1: all (Meister et al. 2022).
+        top_a: Keep tokens with at least this share of the squared top probability; 0: all.
+        eta_cutoff: Drop less likely tokens, the entropy considered; 0: none (Hewitt et al. 2022).
+        epsilon_cutoff: Drop less likely tokens; 0: none.
+        temperature: Logits are divided by it; 0: the most likely token, always.
+        dynatemp_range: The temperature moves so far to both sides, with the entropy; 0: fixed.
+        dynatemp_exponent: Above 1: closer to the low end.
+        top_k: Keep the k most likely tokens; 0: all.
+        min_p: Keep tokens with at least this share of the top probability; 0: all.
+        top_p: Keep the smallest set of most likely tokens with at least this mass; 1: all.
+        mirostat: 1 or 2: steer the surprise in place of top_k, min_p and top_p; 0: off (Basu et al.
+            2021).
+        mirostat_tau: The surprise aimed at, in bits.
+        mirostat_eta: How fast it is corrected, 0 to 1.
+        logprobs: Report the log-probability of each token under the model's own distribution.
+        top_logprobs: And those of so many most likely ones, 0 to 20.
+
+    Raises:
+        RequestError: A value of the wrong type or out of range; the message names the field.
     """
 
     max_tokens: int | None = None
@@ -34,22 +72,167 @@ class SamplingParams:
     repetition_window: int = 64
     seed: int | None = None
     ignore_eos: bool = False
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    samplers: tuple[str, ...] = STEP_NAMES
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    banned_tokens: tuple[int, ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    typical_p: float = 1.0
+    top_a: float = 0.0
+    eta_cutoff: float = 0.0
+    epsilon_cutoff: float = 0.0
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    logprobs: bool = False
+    top_logprobs: int = 0
 
     def __post_init__(self) -> None:
-        self._require("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "at least 1")
-        self._require("temperature", 0.0 <= self.temperature < math.inf, "0 or more")
-        self._require("top_k", self.top_k >= 0, "0 (all) or more")
-        self._require("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1")
-        self._require("min_p", 0.0 <= self.min_p <= 1.0, "from 0 to 1")
-        self._require(
-            "repetition_penalty", 0.0 < self.repetition_penalty < math.inf, "a number above 0"
-        )
-        self._require("repetition_window", self.repetition_window >= -1, "-1 (all) or more")
-        self._require("seed", self.seed is None or 0 <= self.seed < 2**64, "from 0 to 2**64 - 1")
+        for name, check in _CHECKS.items():
+            # Frozen: the checked value, in its plain type, takes the place of the given one.
+            object.__setattr__(self, name, check(name, getattr(self, name)))
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise _refusal("min_tokens", self.min_tokens, f"at most max_tokens ({self.max_tokens})")
 
-    def _require(self, name: str, holds: bool, range_text: str) -> None:
-        if not holds:
-            raise RequestError(f"{name} is {getattr(self, name)!r}; it must be {range_text}")
+    @property
+    def greedy(self) -> bool:
+        """Whether the most likely token is taken, always."""
+        return self.temperature < _SMALLEST_TEMPERATURE
 
+
+Check = Callable[[str, Any], Any]
+
+
+def _refusal(name: str, value: object, wanted: str) -> RequestError:
+    return RequestError(f"{name} is {value!r}; it must be {wanted}")
+
+
+def _number(low: float, high: float = math.inf, *, above: bool = False) -> Check:
+    """A finite number from ``low`` (or above it) to ``high``, a float32 as a logit is one."""
+    start = f"above {low:g}" if above else f"{low:g} or more"
+    wanted = f"a number {start}" + (f" and at most {high:g}" if high < math.inf else "")
+
+    def check(name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise _refusal(name, value, wanted)
+        number = float(value)
+        inside = low < number <= high if above else low <= number <= high
+        if not inside or abs(number) > 3e38:
+            raise _refusal(name, value, wanted)
+        return number
+
+    return check
+
+
+def _integer(low: int, high: int | None = None) -> Check:
+    wanted = f"an integer, {low} or more" + (f" and at most {high}" if high is not None else "")
+
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise _refusal(name, value, wanted)
+        number = int(value)
+        if number < low or (high is not None and number > high):
+            raise _refusal(name, value, wanted)
+        return number
+
+    return check
+
+
+def _or_none(check: Check) -> Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _refusal(name, value, "True or False")
+    return value
+
+
+def _each(check: Check, wanted: str) -> Check:
+    """A tuple of checked items out of any collection of them that is no string."""
+
+    def check_all(name: str, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+            raise _refusal(name, value, wanted)
+        return tuple(check(name, item) for item in value)
+
+    return check_all
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise _refusal(name, value, "made of strings that are not empty")
+    return value
+
+
+def _step_name(name: str, value: Any) -> str:
+    if value not in STEP_NAMES:
+        raise RequestError(f"{name} names {value!r}; the steps are {', '.join(STEP_NAMES)}")
+    return str(value)
+
+
+def _bias(name: str, value: Any) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise _refusal(name, value, "a mapping of token ids to numbers from -100 to 100")
+    number = _number(-100.0, 100.0)
+    return {_token_id(name, key): number(name, bias) for key, bias in value.items()}
+
+
+_token_id = _integer(0, 2**31 - 1)
+_token_ids = _each(_token_id, "a list of token ids")
+_strings = _each(_text, "a list of strings")
+_share = _number(0.0, 1.0)
+_mass = _number(0.0, 1.0, above=True)
+_last = _integer(-1)
+
+_CHECKS: dict[str, Check] = {
+    "max_tokens": _or_none(_integer(1)),
+    "min_tokens": _integer(0),
+    "stop": _strings,
+    "stop_token_ids": _token_ids,
+    "ignore_eos": _flag,
+    "seed": _or_none(_integer(0, 2**64 - 1)),
+    "samplers": _each(_step_name, "a list of names of steps"),
+    "logit_bias": _bias,
+    "banned_tokens": _token_ids,
+    "repetition_penalty": _number(0.0, above=True),
+    "repetition_window": _last,
+    "presence_penalty": _number(-2.0, 2.0),
+    "frequency_penalty": _number(-2.0, 2.0),
+    "dry_multiplier": _number(0.0),
+    "dry_base": _number(1.0),
+    "dry_allowed_length": _integer(1),
+    "dry_penalty_last_n": _last,
+    "dry_sequence_breakers": _strings,
+    "xtc_probability": _share,
+    "xtc_threshold": _share,
+    "typical_p": _mass,
+    "top_a": _share,
+    "eta_cutoff": _share,
+    "epsilon_cutoff": _share,
+    "temperature": _number(0.0),
+    "dynatemp_range": _number(0.0),
+    "dynatemp_exponent": _number(0.0, above=True),
+    "top_k": _integer(0),
+    "min_p": _share,
+    "top_p": _mass,
+    "mirostat": _integer(0, 2),
+    "mirostat_tau": _number(0.0),
+    "mirostat_eta": _share,
+    "logprobs": _flag,
+    "top_logprobs": _integer(0, 20),
+}
 
 GREEDY = SamplingParams(temperature=0.0)

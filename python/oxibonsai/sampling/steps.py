@@ -1,63 +1,110 @@
-"""The steps between logits and a token: pure functions over candidates.
+"""The steps of the chain: what each field asks of the candidates, which the core holds.
 
-Candidates are token ids in ascending order with their float32 logits or probabilities. Only
-operations whose result is the same on every machine are used: exp is the engine's own.
+Formulas and neutral values: docs/sampling.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai import _core
+from oxibonsai._core import Candidates
 
-Ids = npt.NDArray[np.int32]
-Logits = npt.NDArray[np.float32]
-
-
-def apply_repetition_penalty(logits: Logits, seen: Sequence[int], penalty: float) -> Logits:
-    """Each distinct seen id once: a positive logit is divided, a negative one multiplied."""
-    ids = np.unique(np.asarray(seen, dtype=np.int64))
-    penalised = logits.copy()
-    values = logits[ids]
-    factor = np.float32(penalty)
-    penalised[ids] = np.where(values > 0, values / factor, values * factor)
-    return penalised
+if TYPE_CHECKING:
+    from oxibonsai.sampling.params import SamplingParams
 
 
-def keep_top_k(logits: Logits, k: int) -> tuple[Ids, Logits]:
-    """The k largest, ties by lower id; k = 0: all."""
-    if k == 0 or k >= len(logits):
-        return np.arange(len(logits), dtype=np.int32), logits
-    ids = np.sort(_core.top_k(logits, k))
-    return ids, logits[ids]
+@dataclass(frozen=True)
+class Context:
+    """What a step may look at besides the candidates and the request.
+
+    Attributes:
+        history: Prompt and generated tokens.
+        generated: How many of the last ones were generated.
+        chance: XTC's own random number in [0, 1).
+        breakers: Ids that end a match of DRY, ascending.
+    """
+
+    history: Sequence[int]
+    generated: int
+    chance: float
+    breakers: npt.NDArray[np.int32]
+
+    def last(self, count: int) -> Sequence[int]:
+        """The last ``count`` tokens; -1: all."""
+        return self.history if count < 0 else self.history[max(len(self.history) - count, 0) :]
 
 
-def probabilities(logits: Logits) -> Logits:
-    """Softmax, not normalised: the largest is 1."""
-    return _core.exp(logits - logits.max())
+def penalties(candidates: Candidates, p: SamplingParams, context: Context) -> None:
+    """Repetition over the window, then presence and frequency over what was generated."""
+    if p.repetition_penalty != 1.0:
+        candidates.penalise_repetition(context.last(p.repetition_window), p.repetition_penalty)
+    if p.presence_penalty != 0.0 or p.frequency_penalty != 0.0:
+        generated = context.last(context.generated)
+        candidates.penalise_presence(generated, p.presence_penalty, p.frequency_penalty)
 
 
-def keep_min_p(weights: Logits, min_p: float) -> npt.NDArray[np.bool_]:
-    """Candidates with at least ``min_p`` times the largest probability."""
-    kept: npt.NDArray[np.bool_] = weights >= np.float32(min_p) * weights.max()
-    return kept
+def dry(candidates: Candidates, p: SamplingParams, context: Context) -> None:
+    """Against tokens that would make a repeated passage longer."""
+    candidates.penalise_dry(
+        context.last(p.dry_penalty_last_n),
+        p.dry_multiplier,
+        p.dry_base,
+        p.dry_allowed_length,
+        context.breakers,
+    )
 
 
-def keep_top_p(weights: Logits, top_p: float) -> npt.NDArray[np.bool_]:
-    """The smallest set of most likely candidates whose mass reaches ``top_p``; ties by lower id."""
-    order = np.argsort(-weights, kind="stable")
-    mass = np.cumsum(weights[order].astype(np.float64))
-    count = int(np.searchsorted(mass, top_p * mass[-1])) + 1
-    kept = np.zeros(len(weights), dtype=np.bool_)
-    kept[order[:count]] = True
-    return kept
+def xtc(candidates: Candidates, p: SamplingParams, context: Context) -> None:
+    """By chance, of the tokens above the threshold only the least likely stays."""
+    if context.chance < p.xtc_probability:
+        candidates.drop_top_choices(p.xtc_threshold)
 
 
-def draw(ids: Ids, weights: Logits, u: float) -> int:
-    """Inverse of the cumulative distribution at u in [0, 1), candidates in the order of their ids."""
-    mass = np.cumsum(weights.astype(np.float64))
-    index = int(np.searchsorted(mass, u * mass[-1], side="right"))
-    return int(ids[min(index, len(ids) - 1)])
+def typical(candidates: Candidates, p: SamplingParams, _: Context) -> None:
+    """Tokens whose surprise is closest to the entropy."""
+    candidates.keep_typical(p.typical_p)
+
+
+def top_a(candidates: Candidates, p: SamplingParams, _: Context) -> None:
+    """Tokens with at least ``top_a`` times the squared largest probability."""
+    candidates.keep_top_a(p.top_a)
+
+
+def eta(candidates: Candidates, p: SamplingParams, _: Context) -> None:
+    """A cutoff that falls with the entropy."""
+    candidates.keep_eta(p.eta_cutoff)
+
+
+def epsilon(candidates: Candidates, p: SamplingParams, _: Context) -> None:
+    """A cutoff of the probability."""
+    candidates.keep_epsilon(p.epsilon_cutoff)
+
+
+def temperature(candidates: Candidates, p: SamplingParams, _: Context) -> None:
+    """Fixed, or by the entropy within ``dynatemp_range`` of it."""
+    if p.dynatemp_range == 0.0:
+        candidates.divide(p.temperature)
+        return
+    low = max(0.0, p.temperature - p.dynatemp_range)
+    high = p.temperature + p.dynatemp_range
+    candidates.divide_by_entropy(low, high, p.dynatemp_exponent)
+
+
+def top_k(candidates: Candidates, p: SamplingParams, _: Context) -> None:
+    """The k most likely, ties by lower id."""
+    candidates.keep_top_k(p.top_k)
+
+
+def min_p(candidates: Candidates, p: SamplingParams, _: Context) -> None:
+    """Tokens with at least ``min_p`` times the largest probability."""
+    candidates.keep_min_p(p.min_p)
+
+
+def top_p(candidates: Candidates, p: SamplingParams, _: Context) -> None:
+    """The smallest set of most likely tokens with the mass."""
+    candidates.keep_top_p(p.top_p)

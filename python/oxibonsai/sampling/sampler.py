@@ -1,0 +1,158 @@
+"""The chooser of one sequence's tokens."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.errors import RequestError
+from oxibonsai.sampling.chain import active_steps
+from oxibonsai.sampling.params import SamplingParams
+from oxibonsai.sampling.steps import Context
+
+Logits = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.uint32]
+
+# The draw of step t has counter t; XTC's number has this bit set too, so that the two are unrelated.
+_XTC_COUNTER = 1 << 63
+
+
+class _Workspace(threading.local):
+    """Buffers of a vocabulary's size, one set a thread."""
+
+    def __init__(self) -> None:
+        self.candidates = _core.Candidates()
+
+
+_workspace = _Workspace()
+
+
+class Sampler:
+    """Chooses the tokens of one sequence.
+
+    The draw of step t is a function of (seed, t) alone, so a sequence's text doesn't depend on what
+    runs beside it. Mirostat's aim is the only state, and only :meth:`choose` moves it.
+
+    Args:
+        params: The request's.
+        breakers: Ids that end a repeated passage for DRY (see :func:`breaker_ids`).
+
+    Attributes:
+        seed: The request's, or one made for it.
+    """
+
+    def __init__(self, params: SamplingParams, breakers: Collection[int] = frozenset()) -> None:
+        self.params = params
+        self.seed = secrets.randbits(64) if params.seed is None else params.seed
+        self._breakers = np.array(sorted(breakers), dtype=np.int32)
+        self._steps = active_steps(params)
+        self._bias_ids = np.array(list(params.logit_bias), dtype=np.int32)
+        self._bias = np.array(list(params.logit_bias.values()), dtype=np.float32)
+        self._untouched = params.greedy and not (
+            self._steps or params.logit_bias or params.banned_tokens
+        )
+        self._mu = 2.0 * params.mirostat_tau
+
+    def choose(
+        self,
+        logits: Logits,
+        history: Sequence[int],
+        step: int,
+        *,
+        mask: Mask | None = None,
+        banned: Collection[int] = (),
+    ) -> int:
+        """The next token.
+
+        Args:
+            logits: float32 [vocabulary].
+            history: Prompt and generated tokens; an int32 array is read in place.
+            step: How many of its last tokens have been generated.
+            mask: uint32 words; bit i of word i // 32 set: token i is allowed. Tokens past its end
+                are not.
+            banned: Ids that may not be chosen at this step.
+
+        Raises:
+            RequestError: No token is left, or an id lies outside the vocabulary.
+        """
+        if self._untouched and mask is None and not banned:
+            return self._first_maximum(logits)
+        p = self.params
+        candidates = _workspace.candidates
+        candidates.start(logits, mask)
+        if p.logit_bias:
+            candidates.add_bias(self._bias_ids, self._bias)
+        if p.banned_tokens:
+            candidates.ban(p.banned_tokens)
+        if banned:
+            candidates.ban(tuple(banned))
+        if self._steps:
+            chance = _core.uniform(self.seed, step | _XTC_COUNTER) if p.xtc_probability else 0.0
+            context = Context(history, step, chance, self._breakers)
+            for _, apply, _ in self._steps:
+                apply(candidates, p, context)
+        if p.greedy:
+            return candidates.greedy()
+        if p.mirostat == 1:
+            candidates.keep_zipf(self._mu)
+        elif p.mirostat == 2:
+            candidates.keep_surprise(self._mu)
+        token, surprise = candidates.draw(_core.uniform(self.seed, step))
+        if p.mirostat != 0:
+            self._mu -= p.mirostat_eta * (surprise - p.mirostat_tau)
+        return token
+
+    @staticmethod
+    def _first_maximum(logits: Logits) -> int:
+        token = _core.argmax(logits)
+        if not logits[token] > -np.inf:
+            raise RequestError("no token is left to choose from: every logit is NaN or -inf")
+        return token
+
+    def state(self) -> dict[str, float | int]:
+        """What a snapshot must hold to go on with the same tokens."""
+        return {"seed": self.seed, "mirostat_mu": self._mu}
+
+    def restore(self, state: Mapping[str, float | int]) -> None:
+        """Goes on from a :meth:`state`."""
+        self.seed = int(state["seed"])
+        self._mu = float(state["mirostat_mu"])
+
+
+class TokenLogprobs(NamedTuple):
+    """A token under the model's own distribution, and the most likely ones beside it."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+def token_logprobs(logits: Logits, token: int, top: int = 0) -> TokenLogprobs:
+    """Natural logarithms of probabilities of the unchanged logits.
+
+    Args:
+        logits: float32 [vocabulary].
+        token: The one that was chosen.
+        top: How many of the most likely to report, largest first, ties by lower id.
+
+    Raises:
+        RequestError: The token lies outside the vocabulary, or every logit is NaN or -inf.
+    """
+    candidates = _workspace.candidates
+    candidates.start(logits, None)
+    logprob, best = candidates.logprobs(token, top)
+    return TokenLogprobs(token, logprob, best)
+
+
+def breaker_ids(token_texts: Iterable[str], strings: Iterable[str]) -> frozenset[int]:
+    """Ids of the tokens whose text contains one of the strings; ids count from 0."""
+    wanted = tuple(strings)
+    return frozenset(
+        i for i, text in enumerate(token_texts) if any(string in text for string in wanted)
+    )
