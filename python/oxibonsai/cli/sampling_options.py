@@ -98,7 +98,7 @@ def sampling_options(command: Command) -> Command:
     defaults = SamplingParams()
     for field, names, kind, text in _VALUES:
         default = getattr(defaults, field)
-        shown = text if default is None else f"{text} [dim]\\[default: {default}][/]"
+        shown = text if default is None else f"{text} Default: {default}."
         options.append(_option(field, names, type=kind, help=shown))
     for field, names, kind, text in _LISTS:
         shown = f"{text} Can be given more than once."
