@@ -47,7 +47,8 @@ void Candidates::start(const float* logits, int64_t vocabulary, const uint32_t* 
   logits_.resize(static_cast<size_t>(vocabulary));
   counts_.resize(static_cast<size_t>(vocabulary));
   if (!mask) {
-    for (int64_t i = 0; i < vocabulary; ++i) logits_[i] = to_logit(logits[i]);
+    float* l = logits_.data();
+    for (int64_t i = 0; i < vocabulary; ++i) l[i] = to_logit(logits[i]);
     return;
   }
   dense_ = false;
@@ -84,7 +85,9 @@ void Candidates::set(int64_t index, float logit) {
 
 void Candidates::apply_temperature() {
   if (temperature_ == 1.0f) return;
-  for (int64_t i = 0; i < size_; ++i) logits_[i] = to_logit(logits_[i] / temperature_);
+  const float temperature = temperature_;
+  float* l = logits_.data();
+  for (int64_t i = 0; i < size_; ++i) l[i] = to_logit(l[i] / temperature);
   temperature_ = 1.0f;
 }
 
@@ -101,8 +104,10 @@ void Candidates::weigh() {
   constexpr int64_t kChunk = 2048;  // stays in the first-level cache between the two passes
   for (int64_t first = 0; first < size_; first += kChunk) {
     const int64_t n = std::min(kChunk, size_ - first);
+    const float top = top_;
+    const float* l = logits_.data() + first;
     float* w = weights_.data() + first;
-    for (int64_t i = 0; i < n; ++i) w[i] = logits_[first + i] - top_;
+    for (int64_t i = 0; i < n; ++i) w[i] = l[i] - top;
     cpu::kernels().exp(w, n, w);
   }
   sum_weights();
