@@ -1,0 +1,30 @@
+"""What a client sees of a reply: where it stops, reasoning, tool calls."""
+
+from __future__ import annotations
+
+from oxibonsai.output.delta import Delta, ToolCall, ToolCallDelta
+from oxibonsai.output.messages import template_messages
+from oxibonsai.output.parser import OutputParser, Reply
+from oxibonsai.output.reasoning import (
+    ReasoningSplitter,
+    ReasoningTags,
+    find_reasoning_tags,
+    starts_inside,
+)
+from oxibonsai.output.stop import StopScanner
+from oxibonsai.output.thinking_budget import ThinkingBudget
+
+__all__ = [
+    "Delta",
+    "OutputParser",
+    "ReasoningSplitter",
+    "ReasoningTags",
+    "Reply",
+    "StopScanner",
+    "ThinkingBudget",
+    "ToolCall",
+    "ToolCallDelta",
+    "find_reasoning_tags",
+    "starts_inside",
+    "template_messages",
+]

@@ -1,0 +1,167 @@
+"""Messages of OpenAI's chat API as chat templates take them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oxibonsai.errors import RequestError
+from oxibonsai.output.tools.call_parser import ToolFormat
+from oxibonsai.output.tools.call_writer import call_ids
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def template_messages(
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tool_format: ToolFormat | None = None,
+    template_source: str = "",
+) -> list[dict[str, Any]]:
+    """Checks messages and gives them the form that chat templates expect.
+
+    Content is one text: the text parts of a list, joined by new lines. Arguments of calls are
+    objects, ``reasoning`` is called ``reasoning_content``, a result knows the name of its function,
+    ``developer`` is ``system`` where the template does not know it.
+
+    Args:
+        messages: As the request has them; they stay as they are.
+        tool_format: Of the model: it may want short ids, or one call to a message.
+        template_source: Of the chat template.
+
+    Raises:
+        RequestError: Names the message and the field that is wrong.
+    """
+    if isinstance(messages, str) or not isinstance(messages, Sequence):
+        raise RequestError("messages is not a list")
+    developer = "developer" if "developer" in template_source else "system"
+    id_length = tool_format.id_length if tool_format else None
+    names: dict[str, str] = {}
+    taken: list[dict[str, Any]] = []
+    for i, message in enumerate(messages):
+        place = f"messages[{i}]"
+        if not isinstance(message, Mapping):
+            raise RequestError(f"{place} is not an object")
+        fields = _fields(message, place)
+        if fields["role"] == "developer":
+            fields["role"] = developer
+        calls = _calls(message.get("tool_calls"), f"{place}.tool_calls", id_length)
+        names.update({c["id"]: c["function"]["name"] for c in calls if "id" in c})
+        if fields["role"] == "tool":
+            _complete_result(fields, names, place, id_length)
+        taken.extend(_with_calls(fields, calls, tool_format))
+    return taken
+
+
+def _fields(message: Mapping[str, Any], place: str) -> dict[str, Any]:
+    role = message.get("role")
+    if role not in _ROLES:
+        raise RequestError(f"{place}.role is {role!r}, none of {', '.join(_ROLES)}")
+    fields = {k: v for k, v in message.items() if k not in ("tool_calls", "reasoning")}
+    fields["content"] = _text(message.get("content"), f"{place}.content")
+    reasoning = message.get("reasoning_content", message.get("reasoning"))
+    if reasoning is not None and not isinstance(reasoning, str):
+        raise RequestError(f"{place}.reasoning_content is not a string")
+    fields.pop("reasoning_content", None)
+    if reasoning is not None:
+        fields["reasoning_content"] = reasoning
+    return fields
+
+
+def _text(content: Any, place: str) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        raise RequestError(f"{place} is neither a string nor a list of parts")
+    texts = []
+    for i, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind != "text":
+            raise RequestError(f"{place}[{i}].type is {kind!r}: only parts of type text are taken")
+        if not isinstance(part.get("text"), str):
+            raise RequestError(f"{place}[{i}].text is not a string")
+        texts.append(part["text"])
+    return "\n".join(texts)
+
+
+def _calls(calls: Any, place: str, id_length: int | None) -> list[dict[str, Any]]:
+    if calls is None:
+        return []
+    if isinstance(calls, str) or not isinstance(calls, Sequence):
+        raise RequestError(f"{place} is not a list")
+    taken = []
+    for i, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            raise RequestError(f"{place}[{i}].function is not an object")
+        if not isinstance(function.get("name"), str):
+            raise RequestError(f"{place}[{i}].function.name is not a string")
+        arguments = _arguments(function.get("arguments"), f"{place}[{i}].function.arguments")
+        one = {"type": "function", "function": {**function, "arguments": arguments}}
+        if call.get("id") is not None:
+            one["id"] = _id(call["id"], f"{place}[{i}].id", id_length)
+        taken.append(one)
+    return taken
+
+
+def _arguments(arguments: Any, place: str) -> dict[str, Any]:
+    if arguments is None or arguments == "":
+        return {}
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments, parse_constant=_refuse, parse_float=_finite)
+        except RecursionError as e:
+            raise RequestError(f"{place} is nested too deep") from e
+        except ValueError as e:
+            raise RequestError(f"{place} is no JSON: {e}") from e
+    if not isinstance(arguments, Mapping):
+        raise RequestError(f"{place} is not the JSON text of an object")
+    return dict(arguments)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
+
+
+def _id(value: Any, place: str, length: int | None) -> str:
+    """An id, or one of a fixed length that depends on it alone."""
+    if not isinstance(value, str):
+        raise RequestError(f"{place} is not a string")
+    if length is None or (len(value) == length and value.isalnum() and value.isascii()):
+        return value
+    seed = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+    return call_ids(seed, prefix="", length=length)(0)
+
+
+def _complete_result(
+    fields: dict[str, Any], names: Mapping[str, str], place: str, id_length: int | None
+) -> None:
+    if fields.get("tool_call_id") is None:
+        return
+    fields["tool_call_id"] = _id(fields["tool_call_id"], f"{place}.tool_call_id", id_length)
+    name = names.get(fields["tool_call_id"])
+    if name is not None:
+        fields.setdefault("name", name)
+
+
+def _with_calls(
+    fields: dict[str, Any], calls: list[dict[str, Any]], tool_format: ToolFormat | None
+) -> list[dict[str, Any]]:
+    if not calls:
+        return [fields]
+    if tool_format is None or not tool_format.one_call_a_message:
+        return [{**fields, "tool_calls": calls}]
+    first = {**fields, "tool_calls": calls[:1]}
+    return [first, *({"role": "assistant", "content": "", "tool_calls": [c]} for c in calls[1:])]

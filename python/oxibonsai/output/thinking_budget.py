@@ -1,0 +1,76 @@
+"""A bound on the tokens that a model spends on reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from oxibonsai.errors import RequestError
+from oxibonsai.output.reasoning import ReasoningSplitter, ReasoningTags
+
+
+class ThinkingBudget:
+    """Counts the tokens of reasoning; once they are spent, says which tokens end it.
+
+    Args:
+        limit: Tokens of reasoning, 0 or more. 0 ends it as soon as it has begun.
+        token_bytes: The bytes that a token stands for; of a tag's token, the tag.
+        closing: Tokens of the close tag and what follows it, ``"</think>\\n\\n"``.
+        tags: Around the reasoning.
+        inside: The prompt ends with an open tag.
+
+    Raises:
+        RequestError: The limit is negative, or ``closing`` does not spell the close tag.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        *,
+        token_bytes: Callable[[int], bytes],
+        closing: Sequence[int],
+        tags: ReasoningTags,
+        inside: bool,
+    ) -> None:
+        if limit < 0:
+            raise RequestError(f"thinking_budget is {limit}: it is 0 or more tokens")
+        if tags.close.encode() not in b"".join(map(token_bytes, closing)):
+            raise RequestError(f"the tokens that end reasoning do not spell {tags.close!r}")
+        self._limit = limit
+        self._token_bytes = token_bytes
+        self._closing = tuple(closing)
+        # Bytes as characters: a token may end within a character.
+        as_bytes = ReasoningTags(_latin(tags.open.encode()), _latin(tags.close.encode()))
+        self._splitter = ReasoningSplitter(as_bytes, inside=inside)
+        self._spent = 0
+        self._given: int | None = None  # tokens of the closing that have been fed
+
+    def feed(self, token: int) -> None:
+        """Takes the next token of the reply.
+
+        Raises:
+            RequestError: Another token was forced.
+        """
+        forced = self.forced()
+        if forced and token != forced[0]:
+            raise RequestError(f"token {token} came where the thinking budget forces {forced[0]}")
+        if forced:
+            self._given = (self._given or 0) + 1
+        was_inside = self._splitter.inside
+        self._splitter.feed(_latin(self._token_bytes(token)))
+        self._spent += was_inside and self._splitter.inside
+
+    def forced(self) -> list[int]:
+        """The tokens that have to come next, in this order; empty where the model is free."""
+        if self._given is not None:
+            return list(self._closing[self._given :])
+        spent = self._splitter.inside and self._spent >= self._limit
+        return list(self._closing) if spent else []
+
+    @property
+    def spent(self) -> int:
+        """Tokens of reasoning so far, without the tags."""
+        return self._spent
+
+
+def _latin(data: bytes) -> str:
+    return data.decode("latin-1")

@@ -1,0 +1,29 @@
+"""Tool calls: what a request offers, and the formats that models write calls in."""
+
+from __future__ import annotations
+
+from oxibonsai.output.tools.call_parser import CallParser, ToolFormat
+from oxibonsai.output.tools.call_writer import CallIds, CallWriter, call_ids
+from oxibonsai.output.tools.detect import detect_tool_format
+from oxibonsai.output.tools.llama3 import Llama3Format
+from oxibonsai.output.tools.mistral import MistralFormat
+from oxibonsai.output.tools.qwen import QwenFormat
+from oxibonsai.output.tools.qwen_xml import QwenXmlFormat
+from oxibonsai.output.tools.request import Tool, ToolChoice, read_tool_choice, read_tools
+
+__all__ = [
+    "CallIds",
+    "CallParser",
+    "CallWriter",
+    "Llama3Format",
+    "MistralFormat",
+    "QwenFormat",
+    "QwenXmlFormat",
+    "Tool",
+    "ToolChoice",
+    "ToolFormat",
+    "call_ids",
+    "detect_tool_format",
+    "read_tool_choice",
+    "read_tools",
+]

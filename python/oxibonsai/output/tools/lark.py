@@ -1,0 +1,80 @@
+"""Grammars of calls in llguidance's dialect of Lark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oxibonsai.output.tools.request import Tool
+
+
+@dataclass(frozen=True)
+class CallGrammar:
+    """How the blocks of a format follow each other.
+
+    Attributes:
+        opening: Text before a block; a bare format may leave it out.
+        separator: Text between blocks.
+        repeats: A reply may have several blocks.
+    """
+
+    opening: str
+    separator: str
+    repeats: bool
+
+
+class Lark:
+    """A grammar on the way: rules in their order.
+
+    Args:
+        special_tokens: Texts that are one special token in the model's vocabulary, and its id.
+            llguidance matches such a token by its id alone, never by its letters.
+    """
+
+    def __init__(self, special_tokens: Mapping[str, int]) -> None:
+        self._special_tokens = special_tokens
+        self._rules: list[str] = []
+
+    def rule(self, head: str, body: str) -> None:
+        """Adds a rule or, with a name in capitals, a terminal."""
+        self._rules.append(f"{head}: {body}\n")
+
+    def is_special(self, text: str) -> bool:
+        """Whether a text is one special token."""
+        return text in self._special_tokens
+
+    def mark(self, text: str) -> str:
+        """A fixed text of the format: its token, or its letters."""
+        return f"<[{self._special_tokens[text]}]>" if self.is_special(text) else literal(text)
+
+    def call_objects(self, tools: Sequence[Tool], arguments: str) -> None:
+        """Rules ``call_0``, ... of calls as JSON objects, the arguments under a key."""
+        for i, tool in enumerate(tools):
+            head = f'{{"name": {json.dumps(tool.name)}, "{arguments}": '
+            self.rule(f"call_{i}", f'{literal(head)} {json_value(tool.parameters)} "}}"')
+
+    @staticmethod
+    def one_of(name: str, tools: Sequence[Tool]) -> str:
+        """An alternative of the rules of all tools."""
+        return " | ".join(f"{name}_{i}" for i in range(len(tools)))
+
+    def text(self) -> str:
+        """The grammar so far."""
+        return "".join(self._rules)
+
+
+def literal(text: str) -> str:
+    """Exactly this text."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def pattern(text: str) -> str:
+    """Exactly this text, inside of a regular expression."""
+    return "".join(c if c.isalnum() and c.isascii() else f"\\x{{{ord(c):x}}}" for c in text)
+
+
+def json_value(schema: Mapping[str, Any]) -> str:
+    """A JSON text that a schema accepts."""
+    return f"%json {json.dumps(schema, ensure_ascii=False)}"

@@ -1,0 +1,85 @@
+"""The grammar of a call whose arguments are plain text between tags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oxibonsai.errors import RequestError
+from oxibonsai.output.tools.lark import Lark, json_value, literal, pattern
+from oxibonsai.output.tools.request import Tool
+from oxibonsai.output.tools.schema_types import STRING, parameter_types, resolve
+
+_END = "\n</parameter>"
+# Keywords that a list of tagged values, one after the other, can hold to.
+_KNOWN = frozenset(
+    {"type", "properties", "required", "additionalProperties", "$defs", "definitions", "$ref"}
+    | {"$schema", "$id", "$comment", "title", "description", "examples", "default", "strict"}
+)
+
+
+def function_body(lark: Lark, rule: str, tool: Tool) -> str:
+    """``<function=NAME>``, the parameters in the order of the schema, ``</function>``.
+
+    Args:
+        lark: Takes the rules of the values.
+        rule: Beginning of their names.
+        tool: The function.
+
+    Raises:
+        RequestError: The schema asks for what this form of a call can't be held to.
+    """
+    root = resolve(tool.parameters, tool.parameters)
+    if not isinstance(root, Mapping):
+        raise RequestError(f"parameters of the tool {tool.name}: $ref leads nowhere")
+    unknown = sorted(set(root) - _KNOWN)
+    if unknown:
+        raise RequestError(
+            f"parameters of the tool {tool.name}: this model's calls can't be held to {unknown[0]!r}"
+        )
+    properties, required = root.get("properties", {}), root.get("required", [])
+    parts = [literal(f"<function={tool.name}>\n")]
+    for i, name in enumerate(dict.fromkeys([*properties, *required])):
+        if not name or any(c in name for c in "<>\n"):
+            raise RequestError(
+                f"parameters of the tool {tool.name}: {name!r} can't be a tag's name"
+            )
+        value = _value(lark, f"{rule}_{i}", tool, name, properties.get(name, True))
+        lark.rule(f"{rule}_p{i}", f'{literal(f"<parameter={name}>{chr(10)}")} {value} "\\n"')
+        parts.append(f"{rule}_p{i}" + ("" if name in required else "?"))
+    return " ".join([*parts, '"</function>"'])
+
+
+def _value(lark: Lark, rule: str, tool: Tool, name: str, schema: Any) -> str:
+    """A value and its end tag."""
+    root = tool.parameters
+    types = STRING if schema is True else parameter_types(root, name)
+    schema = {} if schema is True else resolve(schema, root)
+    if types is not None and "string" in types and isinstance(schema, Mapping):
+        texts = (
+            schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None
+        )
+        if texts is not None and all(isinstance(t, str) for t in texts):
+            return "(" + " | ".join(literal(t + _END) for t in texts) + ")"
+        if types == STRING or not set(schema) & {"enum", "const", "anyOf", "oneOf"}:
+            lark.rule(f"{rule}[lazy]", _string(schema))
+            return rule
+    own = schema if isinstance(schema, Mapping) else {"allOf": [schema]}
+    shared = {k: root[k] for k in ("$defs", "definitions") if k in root}
+    return f"{json_value({**own, **shared})} {literal(_END)}"
+
+
+def _string(schema: Mapping[str, Any]) -> str:
+    """Any text up to the end tag, as long as the schema wants it."""
+    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+    kinds = [f"/(?s:.{{{least},{most}}}){pattern(_END)}/"]
+    if "pattern" in schema:
+        import llguidance
+
+        inner = str(schema["pattern"])
+        before = "" if inner.startswith("^") else "(?s:.*)"
+        after = "" if inner.endswith("$") and not inner.endswith("\\$") else "(?s:.*)"
+        inner = inner.removeprefix("^") if not before else inner
+        inner = inner.removesuffix("$") if not after else inner
+        kinds.append(f"/{before}({llguidance.regex_to_lark(inner, '')}){after}{pattern(_END)}/")
+    return " & ".join(kinds)
