@@ -150,6 +150,7 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         enable_thinking: bool | None = None,
+        variables: Mapping[str, Any] | None = None,
         **extra: Any,
     ) -> str:
         """The prompt for a conversation.
@@ -159,13 +160,19 @@ class ChatTemplate:
             tools: Function schemas in OpenAI's form.
             add_generation_prompt: End with the head of the assistant's turn.
             enable_thinking: For templates that can switch a thinking phase off; None: their default.
-            **extra: Further variables of the template.
+            variables: Further variables of the template, as a request has them: they can replace
+                none of the others.
+            **extra: The same, such as ``documents``.
 
         Raises:
             RequestError: The template refuses the messages, or goes past a bound.
         """
         import jinja2
 
+        for name, value in (variables or {}).items():
+            if name in extra or (name == "enable_thinking" and enable_thinking is not None):
+                raise RequestError(f"the chat template variable {name} is there twice")
+            extra[name] = value
         forbidden = _RESERVED.intersection(extra)
         if forbidden:
             raise RequestError(f"a chat template variable may not be called {min(forbidden)}")

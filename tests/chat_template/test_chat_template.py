@@ -126,3 +126,19 @@ def test_sources_are_bounded_and_checked() -> None:
         ChatTemplate("x" * (MAX_SOURCE + 1))
     with pytest.raises(FormatError, match="no valid Jinja"):
         ChatTemplate("{% for %}").render(MESSAGES)
+
+
+def test_variables_of_a_request_reach_the_template_and_replace_nothing() -> None:
+    template = ChatTemplate(
+        "{{ style }}{% for d in documents %}[{{ d.title }}]{% endfor %}{{ enable_thinking }}"
+    )
+    documents = [{"title": "A"}, {"title": "B"}]
+    text = template.render(
+        [], variables={"style": "s", "enable_thinking": True}, documents=documents
+    )
+    assert text == "s[A][B]True"
+    for name in ("messages", "tools", "add_generation_prompt", "bos_token", "raise_exception"):
+        with pytest.raises(RequestError, match=name):
+            template.render([], variables={name: []})
+    with pytest.raises(RequestError, match="enable_thinking is there twice"):
+        template.render([], enable_thinking=False, variables={"enable_thinking": True})

@@ -112,18 +112,20 @@ TRANSCRIPTS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
     (QWEN, '<tool_call>{"name": "now", "arguments": {"a": 1', None, []),
     (QWEN, "<tool_call>", None, []),
     (QWEN, "<tool_call><tool_call>" + CALL, "<tool_call>", [WEATHER]),
-    (QWEN, f'<tool_call>{{"name": "now\n<tool_call>{CALL}</tool_call>', '<tool_call>{"name": "now', [WEATHER]),
+    (QWEN, f'<tool_call>{{"name": "now\n<tool_call>{CALL}</tool_call>',
+     '<tool_call>{"name": "now', [WEATHER]),
     # XML-like: types come from the schema
     (XML, "<tool_call>\n<function=weather>\n<parameter=city>\nKöln\n</parameter>\n<parameter=days>\n3\n"
           "</parameter>\n</function>\n</tool_call>", "", [WEATHER]),
-    (XML, "Well.\n<tool_call><function=now></function></tool_call>\n<tool_call>\n<function=now>\n</function>\n"
-          "</tool_call>", "Well.", [NOW] * 2),
+    (XML, "Well.\n<tool_call><function=now></function></tool_call>\n<tool_call>\n<function=now>\n"
+          "</function>\n</tool_call>", "Well.", [NOW] * 2),
     (XML, "<function=now>\n</function>", "", [NOW]),  # some leave the outer tag out
-    (XML, '<tool_call><function=weather><parameter=city>\n"a"\n<b>\\ \n\n</parameter></function></tool_call>',
+    (XML, '<tool_call><function=weather><parameter=city>\n"a"\n<b>\\ \n\n</parameter></function>',
      "", [("weather", '{"city": "\\"a\\"\\n<b>\\\\ \\n"}')]),
-    (XML, "<tool_call><function=weather><parameter=exact>True</parameter><parameter=tags>\n[\"x\"]\n</parameter>"
-          "<parameter=until>null</parameter><parameter=place>\n{\"a\": [1]}\n</parameter></function>", "",
-     [("weather", '{"exact": true, "tags": ["x"], "until": null, "place": {"a": [1]}}')]),
+    (XML, "<tool_call><function=weather><parameter=exact>True</parameter><parameter=tags>\n"
+          '["</parameter>"]\n</parameter><parameter=until>null</parameter><parameter=place>\n{"a": [1]}\n'
+          "</parameter></function>", "",
+     [("weather", '{"exact": true, "tags": ["</parameter>"], "until": null, "place": {"a": [1]}}')]),
     (XML, "<tool_call><function=weather><parameter=days>soon</parameter><parameter=until>5</parameter>"
           "<parameter=other>5</parameter></function></tool_call>", "",
      [("weather", '{"days": "soon", "until": "5", "other": "5"}')]),
@@ -142,7 +144,7 @@ TRANSCRIPTS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
     (LLAMA, '<|python_tag|>search.call(query="x")', None, []),  # code
     # Mistral, both forms
     (MISTRAL, f"[TOOL_CALLS][{CALL}, {CALL}]", "", [WEATHER] * 2),
-    (MISTRAL, f'Yes.[TOOL_CALLS] [{{"name": "now", "arguments": {{}}, "id": "abcdefghi"}}]', "Yes.", [NOW]),
+    (MISTRAL, 'Yes.[TOOL_CALLS] [{"name": "now", "arguments": {}, "id": "abcdefghi"}]', "Yes.", [NOW]),
     (MISTRAL, f"[TOOL_CALLS][{CALL}", "", [WEATHER]),
     (MISTRAL, "[TOOL_CALLS][]", None, []),
     (NAMED, f"[TOOL_CALLS]weather[ARGS]{CITY}[TOOL_CALLS]now[ARGS]{{}}", "", [WEATHER, NOW]),

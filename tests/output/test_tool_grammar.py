@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import llguidance
 import pytest
 
 from oxibonsai.errors import RequestError
@@ -19,8 +20,7 @@ from oxibonsai.output.tools import (
     ToolFormat,
     read_tools,
 )
-
-llguidance = pytest.importorskip("llguidance")
+from oxibonsai.structured.grammar import to_lark
 
 END = 256
 MARKS = [
@@ -40,7 +40,7 @@ class Bytes:
 
     eos_token_id = END
     bos_token_id = None
-    tokens = tuple(bytes([i]) for i in range(256)) + (b"<end>", *(m.encode() for m in MARKS))
+    tokens = (*(bytes([i]) for i in range(256)), b"<end>", *(m.encode() for m in MARKS))
     special_token_ids = tuple(range(256, 257 + len(MARKS)))
 
     def __call__(self, text: bytes) -> list[int]:
@@ -91,8 +91,7 @@ class Judge:
         tools = options.pop("tools", TOOLS)
         structure = tool_structure(tool_format, tools, choice, special_tokens=marks, **options)
         assert structure is not None
-        grammar = '%llguidance {"no_forcing": true}\n' + structure.text
-        self.matcher = llguidance.LLMatcher(VOCABULARY, grammar)
+        self.matcher = llguidance.LLMatcher(VOCABULARY, to_lark(structure))
         assert not self.matcher.is_error(), self.matcher.get_error()
         self.special = special
 
@@ -238,6 +237,14 @@ def test_reasoning_may_come_first(
 def test_a_thought_may_hold_the_text_of_a_call() -> None:
     judge = Judge(QWEN, AUTO, False, reasoning=ReasoningTags())
     assert judge.accepts("<think>say <tool_call>x</think>fine")
+
+
+@formats
+@spellings
+def test_where_a_call_must_come_white_space_ends(tool_format: ToolFormat, special: bool) -> None:
+    judge = Judge(tool_format, REQUIRED, special, reasoning=ReasoningTags())
+    for head in ("", "<think>a</think>", call(tool_format)):
+        assert not judge.begins(head + "\n" * 4)
 
 
 def test_who_does_not_think_is_not_made_to() -> None:

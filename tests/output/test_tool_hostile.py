@@ -111,11 +111,9 @@ def test_only_the_names_on_offer_are_called(name: str) -> None:
     assert content(FORMATS[0], [text]) == (("", 1) if called else (text, 0))
 
 
-fragments = st.sampled_from(
-    ["<tool_call>", "</tool_call>", "<function=f>", "<function=", "<parameter=a>", "</parameter>"]
-    + ["</function>", "[TOOL_CALLS]", "[ARGS]", "f", '{"name": "f"', '"arguments": {', '"a": 1']
-    + [*'{}[]",:<> \n;', "<|python_tag|>", "<think>", "</think>", "\\", "é"]
-)
+tags = "<tool_call> </tool_call> <function=f> <function= <parameter=a> </parameter> </function>"
+texts = '[TOOL_CALLS] [ARGS] f {"name":"f" "arguments":{ "a":1 <|python_tag|> <think> </think> é'
+fragments = st.sampled_from([*tags.split(), *texts.split(), *'{}[]",:<> \n;\\'])
 
 
 @formats

@@ -47,6 +47,11 @@ class JsonObjectScanner:
         self.in_value = self._member
         self._state(char)
 
+    @property
+    def in_string(self) -> bool:
+        """Whether a string has begun and not ended."""
+        return self._state in (self._in_string, self._escaped)
+
     def _opening(self, char: str) -> None:
         if char != "{":
             raise Malformed
@@ -173,11 +178,17 @@ class JsonObjectScanner:
         self._after_value(char)
 
 
-def is_json(text: str) -> bool:
-    """Whether a text is one JSON value."""
+def value_scanner() -> JsonObjectScanner:
+    """For one JSON value without the object around it."""
     scanner = JsonObjectScanner()
     for char in '{"":':
         scanner.push(char)
+    return scanner
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is one JSON value."""
+    scanner = value_scanner()
     try:
         for char in text.strip(_SPACE):
             scanner.push(char)

@@ -12,7 +12,7 @@ from oxibonsai.output.stop import StopScanner
 from oxibonsai.output.tools.call_object import expect, read_until, skip_space
 from oxibonsai.output.tools.call_parser import CallReader, ToolFormat
 from oxibonsai.output.tools.call_writer import CallWriter
-from oxibonsai.output.tools.json_scan import Malformed, is_json
+from oxibonsai.output.tools.json_scan import JsonObjectScanner, Malformed, is_json, value_scanner
 from oxibonsai.output.tools.lark import CallGrammar, Lark
 from oxibonsai.output.tools.qwen_xml_grammar import function_body
 from oxibonsai.output.tools.request import Tool
@@ -77,12 +77,24 @@ def _read_parameters(writer: CallWriter, name: str) -> CallReader:
 
 
 def _read_value() -> Generator[None, str, str]:
-    """A value without the new line before and after it."""
+    """A value without the new line before and after it; an end tag in a JSON string is text."""
     end = StopScanner([_VALUE_END])
+    scanner: JsonObjectScanner | None = value_scanner()
     pieces: list[str] = []
-    while end.hit is None:
-        pieces.append(end.feed((yield)))
-    return "".join(pieces).removeprefix("\n").removesuffix("\n")
+    while True:
+        char = yield
+        in_string = scanner is not None and scanner.in_string
+        pieces.append(end.feed(char))
+        try:
+            if scanner is not None:
+                scanner.push(char)
+        except Malformed:
+            scanner = None
+        if end.hit is not None and not in_string:
+            return "".join(pieces).removeprefix("\n").removesuffix("\n")
+        if end.hit is not None:
+            pieces.append(end.hit)
+            end.reset()
 
 
 def _stream_string(writer: CallWriter) -> CallReader:

@@ -10,7 +10,10 @@ from oxibonsai.output.tools.lark import Lark, json_value, literal, pattern
 from oxibonsai.output.tools.request import Tool
 from oxibonsai.output.tools.schema_types import STRING, parameter_types, resolve
 
-_END = "\n</parameter>"
+_TAG = "</parameter>"
+_END = "\n" + _TAG
+# Keywords that leave every value possible.
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment"})
 # Keywords that a list of tagged values, one after the other, can hold to.
 _KNOWN = frozenset(
     {"type", "properties", "required", "additionalProperties", "$defs", "definitions", "$ref"}
@@ -53,8 +56,9 @@ def function_body(lark: Lark, rule: str, tool: Tool) -> str:
 def _value(lark: Lark, rule: str, tool: Tool, name: str, schema: Any) -> str:
     """A value and its end tag."""
     root = tool.parameters
-    types = STRING if schema is True else parameter_types(root, name)
     schema = {} if schema is True else resolve(schema, root)
+    free = isinstance(schema, Mapping) and set(schema) <= _ANNOTATIONS
+    types = STRING if free else parameter_types(root, name)
     if types is not None and "string" in types and isinstance(schema, Mapping):
         texts = (
             schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None
@@ -72,7 +76,8 @@ def _value(lark: Lark, rule: str, tool: Tool, name: str, schema: Any) -> str:
 def _string(schema: Mapping[str, Any]) -> str:
     """Any text up to the end tag, as long as the schema wants it."""
     least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-    kinds = [f"/(?s:.{{{least},{most}}}){pattern(_END)}/"]
+    # The first end tag ends the value, whatever else is asked of it.
+    kinds = [f"/(?s:.{{{least},{most}}}){pattern(_END)}/", f"~/(?s:.*){pattern(_TAG)}(?s:.+)/"]
     if "pattern" in schema:
         import llguidance
 

@@ -1,0 +1,172 @@
+"""Messages on their way to a template, and calls there and back again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.errors import RequestError
+from oxibonsai.output import OutputParser, template_messages
+from oxibonsai.output.tools import (
+    Llama3Format,
+    MistralFormat,
+    QwenFormat,
+    QwenXmlFormat,
+    ToolFormat,
+    detect_tool_format,
+    read_tools,
+)
+
+
+def called(name: str, arguments: Any, call_id: str = "call_1") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def test_what_templates_get() -> None:
+    messages = [
+        {"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {"role": "user", "content": "c"},
+        {"role": "assistant", "content": None, "reasoning": "d", "tool_calls": [called("f", '{"x": [1]}')]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "e"},
+    ]  # fmt: skip
+    before = json.dumps(messages)
+    assert template_messages(messages) == [
+        {"role": "system", "content": "a\nb"},
+        {"role": "user", "content": "c"},
+        {
+            "role": "assistant",
+            "content": "",
+            "reasoning_content": "d",
+            "tool_calls": [called("f", {"x": [1]})],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "e", "name": "f"},
+    ]
+    assert json.dumps(messages) == before
+    kept = template_messages(messages[:1], template_source="{% if role == 'developer' %}")
+    assert kept[0]["role"] == "developer"
+
+
+@pytest.mark.parametrize("arguments", [None, "", "{}", {}])
+def test_no_arguments_are_an_empty_object(arguments: Any) -> None:
+    message = {"role": "assistant", "tool_calls": [called("f", arguments)]}
+    assert template_messages([message])[0]["tool_calls"][0]["function"]["arguments"] == {}
+
+
+def assistant(calls: Any) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": calls}
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        ("hi", r"messages\[1\] is not an object"),
+        ({}, r"messages\[1\].role"),
+        ({"role": "function", "content": "x"}, r"messages\[1\].role is 'function'"),
+        ({"role": "user", "content": 5}, r"messages\[1\].content"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, r"content\[0\].type is 'image_url'"),
+        ({"role": "user", "content": [{"type": "text"}]}, r"content\[0\].text"),
+        ({"role": "assistant", "reasoning_content": 1}, r"messages\[1\].reasoning_content"),
+        (assistant("f"), r"messages\[1\].tool_calls is not a list"),
+        (assistant(["f"]), r"messages\[1\].tool_calls\[0\].function"),
+        (assistant([called(5, "{}")]), r"tool_calls\[0\].function.name"),  # type: ignore[arg-type]
+        (assistant([called("f", "{")]), r"tool_calls\[0\].function.arguments is no JSON"),
+        (assistant([called("f", "[1]")]), r"function.arguments is not the JSON text of an object"),
+        (assistant([called("f", '{"a": NaN}')]), "NaN"),
+        (assistant([called("f", '{"a": 1e999}')]), "too large"),
+        (assistant([called("f", f'{{"a": {"9" * 5000}}}')]), "arguments is no JSON"),
+        (assistant([called("f", '{"a":' * 10_000 + "1" + "}" * 10_000)]), "nested too deep"),
+        (assistant([called("f", "{}", 5)]), r"tool_calls\[0\].id"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_wrong_is_named(message: Any, error: str) -> None:
+    with pytest.raises(RequestError, match=error):
+        template_messages([{"role": "user", "content": "x"}, message])
+
+
+def test_mistral_gets_ids_of_nine_letters_and_results_keep_theirs() -> None:
+    taken = template_messages(
+        [
+            assistant([called("f", "{}", "call_abc"), called("f", "{}", "abcdefgh9")]),
+            {"role": "tool", "tool_call_id": "call_abc", "content": "1"},
+        ],
+        tool_format=MistralFormat(),
+    )
+    ids = [c["id"] for c in taken[0]["tool_calls"]]
+    assert len(ids[0]) == 9
+    assert ids[0].isalnum()
+    assert ids[1] == "abcdefgh9"
+    assert taken[1]["tool_call_id"] == ids[0]
+    assert taken[1]["name"] == "f"
+
+
+def test_llama_gets_one_call_to_a_message() -> None:
+    calls = [called("f", "{}", "a"), called("g", "{}", "b")]
+    taken = template_messages([{**assistant(calls), "content": "x"}], tool_format=Llama3Format())
+    assert [(m["content"], m["tool_calls"][0]["id"]) for m in taken] == [("x", "a"), ("", "b")]
+
+
+# Each as the models of the family bring it, down to what writes a call.
+TEMPLATES: list[tuple[type[ToolFormat], str]] = [
+    (
+        QwenFormat,
+        "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content }}"
+        "{%- for tool_call in m.tool_calls %}{%- set tool_call = tool_call.function %}"
+        "{{- '\n<tool_call>\n{\"name\": \"' + tool_call.name + '\", \"arguments\": ' }}"
+        "{%- if tool_call.arguments is string %}{{- tool_call.arguments }}"
+        "{%- else %}{{- tool_call.arguments | tojson }}{%- endif %}{{- '}\n</tool_call>' }}{%- endfor %}"
+        "{{- '<|im_end|>' }}{%- endfor %}",
+    ),
+    (
+        QwenXmlFormat,
+        "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content }}"
+        "{%- for c in m.tool_calls %}{{- '\n\n<tool_call>\n<function=' + c.function.name + '>\n' }}"
+        "{%- for name, value in c.function.arguments | items %}{{- '<parameter=' + name + '>\n' }}"
+        "{{- value | tojson if value is mapping or value is boolean else value }}"
+        "{{- '\n</parameter>\n' }}{%- endfor %}{{- '</function>\n</tool_call>' }}{%- endfor %}"
+        "{{- '<|im_end|>' }}{%- endfor %}",
+    ),
+    (
+        Llama3Format,
+        "{%- for m in messages %}{{- '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' }}"
+        "{%- if m.tool_calls %}{%- if m.tool_calls | length > 1 %}{{- raise_exception('one') }}{%- endif %}"
+        "{%- set f = m.tool_calls[0].function %}{{- '{\"name\": \"' + f.name + '\", \"parameters\": ' }}"
+        "{{- f.arguments | tojson }}{{- '}' }}{%- else %}{{- m.content }}{%- endif %}"
+        "{{- '<|im_end|>' }}{%- endfor %}",
+    ),
+    (
+        MistralFormat,
+        "{%- for m in messages %}{{- '\n' }}{%- if m.tool_calls %}{{- '[TOOL_CALLS][' }}"
+        "{%- for c in m.tool_calls %}{%- if c.id | length != 9 %}{{- raise_exception('id') }}{%- endif %}"
+        "{%- set text = c.function | tojson %}{{- text[:-1] + ', \"id\": \"' + c.id + '\"}' }}"
+        "{{- ', ' if not loop.last else ']' }}{%- endfor %}{%- endif %}{{- '<|im_end|>' }}{%- endfor %}",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "source"), TEMPLATES)
+def test_a_call_that_a_template_writes_is_read_back(kind: type[ToolFormat], source: str) -> None:
+    tool_format = detect_tool_format(source)
+    assert type(tool_format) is kind
+    properties = {
+        "text": {"type": "string"},
+        "count": {"type": "integer"},
+        "flag": {"type": "boolean"},
+        "deep": {"type": "object"},
+    }
+    tools = read_tools(
+        [{"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}}]
+    )
+    arguments = {"text": 'a "b"\nß <c>', "count": 3, "flag": True, "deep": {"x": [1.5, None, "ü"]}}
+    message = assistant([called("f", json.dumps(arguments))])
+    text = ChatTemplate(source).render(template_messages([message], tool_format=tool_format))
+    written = text.split("\n", 1)[1].removesuffix("<|im_end|>")
+    parser = OutputParser(tool_format, tools, ids=str)
+    parser.feed(written)
+    parser.finish()
+    assert parser.reply.content == ""
+    assert [(c.name, json.loads(c.arguments)) for c in parser.reply.tool_calls] == [
+        ("f", arguments)
+    ]
