@@ -339,3 +339,35 @@ def test_what_tags_can_not_express_is_refused(parameters: dict[str, Any], word: 
     tools = read_tools([function("f", parameters=parameters)])
     with pytest.raises(RequestError, match=word):
         tool_structure(XML, tools, REQUIRED)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "minLength": '0}/\nx: "'},
+        {"type": "string", "maxLength": -1},
+        {"type": "string", "maxLength": True},
+        {"type": "string", "pattern": 5},
+        {"type": "number", "minimum": float("nan")},
+    ],
+)
+def test_keywords_that_are_none_are_refused(schema: dict[str, Any]) -> None:
+    tools = read_tools([function("f", parameters={"properties": {"a": schema}})])
+    with pytest.raises(RequestError):
+        tool_structure(XML, tools, REQUIRED)
+
+
+@formats
+def test_a_schema_that_is_nested_too_deep_is_refused(tool_format: ToolFormat) -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(10_000):
+        schema = {"type": "array", "items": schema}
+    tools = read_tools([function("f", parameters={"properties": {"a": schema}})])
+    with pytest.raises(RequestError, match="too deep"):
+        tool_structure(tool_format, tools, REQUIRED)
+
+
+@pytest.mark.parametrize("text", ["a\nb", '"', "\\", "a/b", "\x01", "é🙂", "</a>", "#", "//"])
+def test_any_text_of_an_enum_can_be_written(text: str) -> None:
+    assert xml({"enum": [text]}).accepts(value(text))
+    assert xml({"type": "string", "pattern": "^[a-z]+/?$"}).accepts(value("ab/"))

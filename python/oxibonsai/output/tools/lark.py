@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from oxibonsai.errors import RequestError
 from oxibonsai.output.tools.request import Tool
 
 
@@ -76,5 +77,10 @@ def pattern(text: str) -> str:
 
 
 def json_value(schema: Mapping[str, Any]) -> str:
-    """A JSON text that a schema accepts."""
-    return f"%json {json.dumps(schema, ensure_ascii=False)}"
+    """A JSON text that a schema accepts; RequestError where the schema is no JSON itself."""
+    try:
+        return f"%json {json.dumps(schema, ensure_ascii=False, allow_nan=False)}"
+    except RecursionError as e:
+        raise RequestError("the parameters of a tool are nested too deep") from e
+    except (TypeError, ValueError) as e:
+        raise RequestError(f"the parameters of a tool are no JSON: {e}") from e

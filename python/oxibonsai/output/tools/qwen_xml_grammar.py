@@ -60,10 +60,8 @@ def _value(lark: Lark, rule: str, tool: Tool, name: str, schema: Any) -> str:
     free = isinstance(schema, Mapping) and set(schema) <= _ANNOTATIONS
     types = STRING if free else parameter_types(root, name)
     if types is not None and "string" in types and isinstance(schema, Mapping):
-        texts = (
-            schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None
-        )
-        if texts is not None and all(isinstance(t, str) for t in texts):
+        texts = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if isinstance(texts, list) and texts and all(isinstance(t, str) for t in texts):
             return "(" + " | ".join(literal(t + _END) for t in texts) + ")"
         if types == STRING or not set(schema) & {"enum", "const", "anyOf", "oneOf"}:
             lark.rule(f"{rule}[lazy]", _string(schema))
@@ -75,16 +73,33 @@ def _value(lark: Lark, rule: str, tool: Tool, name: str, schema: Any) -> str:
 
 def _string(schema: Mapping[str, Any]) -> str:
     """Any text up to the end tag, as long as the schema wants it."""
-    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+    least, most = _length(schema, "minLength", "0"), _length(schema, "maxLength", "")
     # The first end tag ends the value, whatever else is asked of it.
     kinds = [f"/(?s:.{{{least},{most}}}){pattern(_END)}/", f"~/(?s:.*){pattern(_TAG)}(?s:.+)/"]
     if "pattern" in schema:
-        import llguidance
-
-        inner = str(schema["pattern"])
-        before = "" if inner.startswith("^") else "(?s:.*)"
-        after = "" if inner.endswith("$") and not inner.endswith("\\$") else "(?s:.*)"
-        inner = inner.removeprefix("^") if not before else inner
-        inner = inner.removesuffix("$") if not after else inner
-        kinds.append(f"/{before}({llguidance.regex_to_lark(inner, '')}){after}{pattern(_END)}/")
+        kinds.append(_matching(schema["pattern"]))
     return " & ".join(kinds)
+
+
+def _length(schema: Mapping[str, Any], keyword: str, default: str) -> str:
+    value = schema.get(keyword)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise RequestError(f"{keyword} is {value!r} in a tool's parameters: it is a whole number")
+    return str(value)
+
+
+def _matching(expression: Any) -> str:
+    """A text in which the expression is found, and the end tag."""
+    import llguidance
+
+    if not isinstance(expression, str):
+        raise RequestError(f"pattern is {expression!r} in a tool's parameters: it is a string")
+    before, after = "(?s:.*)", "(?s:.*)"
+    if expression.startswith("^"):
+        before, expression = "", expression[1:]
+    if expression.endswith("$") and not expression.endswith("\\$"):
+        after, expression = "", expression[:-1]
+    inner = llguidance.regex_to_lark(expression, "") if expression else ""
+    return f"/{before}({inner}){after}{pattern(_END)}/"
