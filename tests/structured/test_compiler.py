@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,10 @@ _REFUSED_GRAMMARS: dict[str, tuple[Structure, str]] = {
     "regex": (Structure.regex("("), "unclosed group"),
     "look-around": (Structure.regex("(?=a)"), "look-around"),
     "regex of depth": (Structure.regex("(" * 8000 + ")" * 8000), "regex can't be compiled"),
+    "costly regex": (
+        Structure.regex("|".join(f".*{chr(97 + i % 26)}.{{{i}}}" for i in range(1200))),
+        "regex can't be compiled: it is too complex",
+    ),
     "long regex": (Structure.lark('start: "' + "a" * 200_000), "lark can't be compiled"),
     "lark": (Structure.lark("start: a"), 'unknown name: "a"'),
     "lark of depth": (Structure.lark("start: " + "(" * 90_000), "too deeply nested"),
@@ -236,3 +241,16 @@ def test_a_trial_dies_of_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_error_in_a_lark_grammar_names_its_own_line() -> None:
     with pytest.raises(RequestError, match=r"at 3\(4\)"):
         _COMPILER.constraint(Structure.lark("start: a\n\na: nothing\n"))
+
+
+def test_constraints_can_be_made_from_many_threads() -> None:
+    structures = [Structure.choice([f"{i}a", f"{i}b"]) for i in range(3)]
+
+    def follow(i: int) -> bool:
+        state = _COMPILER.constraint(structures[i % 3])
+        state.accept(ord(str(i % 3)))
+        state.accept(ord("ab"[i % 2]))
+        return state.finished
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(follow, range(400)))

@@ -97,6 +97,8 @@ def readable(message: str) -> str:
     message = message.split("\n<state>")[0]
     if message.startswith("panic"):
         return "it is too large"
+    if "lexer_fuel" in message:
+        return "it is too complex"
     if not message or message.startswith("NoExtension"):
         return "no text fits it"
     _, found, of_schema = message.rpartition("failed to compile JSON schema: ")
