@@ -24,6 +24,7 @@ class Request(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.web.ranges.append(self.headers.get("Range", ""))
+        self.web.secrets.append(self.headers.get("Authorization"))
         self.close_connection = True
         script = self.web.script
         answer = script.pop(0) if len(script) > 1 else script[0]
@@ -60,6 +61,7 @@ class Web:
     def __init__(self) -> None:
         self.script: list[Callable[[Request], None]] = []
         self.ranges: list[str] = []
+        self.secrets: list[str | None] = []  # Authorization of each request
         self.sent = 0  # bytes of bodies
         self.url = ""
         self.stop = threading.Event()

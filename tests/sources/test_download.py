@@ -8,16 +8,21 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import lying_server
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lying_server import Request, Web, chunked, hang, serve, sha256, status, wait_until
 
 from oxibonsai.errors import CapacityError, RequestError, SourceError
 from oxibonsai.sources.download import Patience, download
+from oxibonsai.sources.partial_file import PartialFile
 
 DATA = random.Random(1).randbytes(300_000)
 OTHER = random.Random(2).randbytes(300_000)
@@ -190,6 +195,39 @@ def test_a_lie_is_an_error_and_leaves_no_file(
     assert not (tmp_path / "file").exists()
 
 
+LIES = {
+    "cut": serve(DATA, cut=70_001),
+    "cut late": serve(DATA, cut=250_000),
+    "no ranges": serve(DATA, ranges=False, cut=100_000),
+    "parts": serve(DATA, most=40_000),
+    "other": serve(OTHER, etag='"other"'),
+    "other, cut": serve(OTHER, etag='"other"', cut=200_000),
+    "wrong etag": serve(DATA, headers={"ETag": '"wrong"'}),
+    "wrong range": serve(DATA, headers={"Content-Range": "bytes 1-2/3"}),
+    "no range": serve(DATA, headers={"Content-Range": None}),
+    "too long": serve(DATA, headers={"Content-Length": len(DATA) + 1}),
+    "too short": serve(DATA, headers={"Content-Length": 99_999}, most=100_000, etag='"short"'),
+    "busy": status(503),
+    "416": status(416),
+    "gone": GONE,
+}
+
+
+@given(lies=st.lists(st.sampled_from(sorted(LIES)), max_size=8), calls=st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_any_run_of_lies_gives_one_version_of_the_file_or_an_error(
+    lies: list[str], calls: int
+) -> None:
+    """Not a mixture, whatever comes in whatever order; the parts go over from call to call."""
+    with lying_server.running() as web, tempfile.TemporaryDirectory() as folder:
+        web.script = [*(LIES[lie] for lie in lies), serve(DATA)]
+        place = Path(folder) / "file"
+        for _ in range(calls):
+            with suppress(SourceError):
+                download(web.url, place, patience=Patience(tries=2, delay=0.0, timeout=0.5))
+            assert not place.exists() or place.read_bytes() in (DATA, OTHER, DATA[:99_999])
+
+
 def test_what_was_there_stays_until_the_new_file_is_complete(web: Web, tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_bytes(b"old")
@@ -218,13 +256,27 @@ def test_a_later_call_goes_on_where_the_first_stopped(web: Web, tmp_path: Path) 
     assert web.ranges == [f"bytes={HALF}-"]
 
 
-def test_a_call_that_got_everything_but_the_name_asks_no_more(web: Web, tmp_path: Path) -> None:
+def test_a_download_that_lacks_only_its_name_asks_no_more(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_: PartialFile) -> None:
+        raise KeyboardInterrupt
+
     place = tmp_path / "file"
     web.script = [serve(DATA)]
-    place.mkdir()  # so that the name can't be given
-    with pytest.raises(RequestError, match="is a folder"):
-        download(web.url, place, patience=QUICK)
+    with monkeypatch.context() as patch:
+        patch.setattr(PartialFile, "finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            download(web.url, place, patience=QUICK)
+    web.ranges.clear()
+    assert download(web.url, place, patience=QUICK) == sha256(DATA)
     assert web.ranges == []
+    assert place.read_bytes() == DATA
+
+
+def test_a_folder_of_that_name_is_refused(web: Web, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="is a folder"):
+        download(web.url, tmp_path, patience=QUICK)
 
 
 @pytest.mark.parametrize(
@@ -295,6 +347,22 @@ def test_a_full_disk_is_said_and_the_download_goes_on_later(web: Web, tmp_path: 
     assert not place.exists()
     assert download(web.url, place, patience=QUICK) == sha256(BIG)
     assert web.ranges == ["", f"bytes={10 * MIB}-"]
+
+
+def test_a_token_is_not_told_to_another_server(web: Web, tmp_path: Path) -> None:
+    with lying_server.running() as other:
+        web.script = [status(302, {"Location": other.url})]
+        other.script = [serve(DATA)]
+        headers = {"Authorization": "Bearer secret"}
+        download(web.url, tmp_path / "file", headers=headers, patience=QUICK)
+        assert (web.secrets, other.secrets) == (["Bearer secret"], [None])
+
+
+def test_what_a_kill_left_of_the_sidecar_is_cleared_away(web: Web, tmp_path: Path) -> None:
+    (tmp_path / "file.oxiresume.tmp").write_text("{")
+    web.script = [serve(DATA)]
+    download(web.url, tmp_path / "file", patience=QUICK)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_folder_that_is_not_there_is_said(web: Web, tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ class Patience:
         timeout: Seconds that a server may be silent.
     """
 
-    tries: int = 6
+    tries: int = 5
     delay: float = 0.5
-    timeout: float = 30.0
+    timeout: float = 20.0
 
 
 def download(

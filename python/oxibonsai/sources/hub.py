@@ -121,7 +121,7 @@ def _describe(repo: str, name: str) -> HubFile:
     from huggingface_hub import constants, get_hf_file_metadata, get_token, hf_hub_url
 
     url = hf_hub_url(repo, name)
-    token = get_token()
+    token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
     facts = get_hf_file_metadata(url, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     return HubFile(
         name, url, facts.etag, {} if token is None else {"Authorization": f"Bearer {token}"}

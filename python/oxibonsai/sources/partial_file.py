@@ -100,6 +100,7 @@ class PartialFile:
         self.place = place
         self.part = place.with_name(f"{place.name}.oxipart")
         self.sidecar = place.with_name(f"{place.name}.oxiresume")
+        self._draft = place.with_name(f"{place.name}.oxiresume.tmp")
         self.length = 0
         self.version = Version()
         self._url = ""
@@ -138,7 +139,7 @@ class PartialFile:
     ) -> None:
         with suppress(OSError):  # what was kept before is still good
             if not self._finished and self.length == 0:
-                self.sidecar.unlink(missing_ok=True)
+                self._drop_state()
                 self.part.unlink(missing_ok=True)
             elif not self._finished and self.length > self._checkpoint:
                 self._save()
@@ -179,7 +180,7 @@ class PartialFile:
 
     def reset(self) -> None:
         """Drops all bytes."""
-        self.sidecar.unlink(missing_ok=True)
+        self._drop_state()
         os.ftruncate(self._file, 0)
         os.lseek(self._file, 0, os.SEEK_SET)
         self.length = self._checkpoint = 0
@@ -212,13 +213,16 @@ class PartialFile:
     def _save(self) -> None:
         """Notes what has come, for a process after this one."""
         state = _State(self._url, self.length, self._hash.hexdigest(), **asdict(self.version))
-        draft = self.sidecar.with_name(f"{self.sidecar.name}.tmp")
         # A URL may hold a key: nobody else reads it.
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        file = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(file, "w", encoding="utf-8") as out:
             json.dump(asdict(state), out)
-        draft.replace(self.sidecar)
+        self._draft.replace(self.sidecar)
         self._checkpoint = self.length
+
+    def _drop_state(self) -> None:
+        self.sidecar.unlink(missing_ok=True)
+        self._draft.unlink(missing_ok=True)  # a kill may have left it
 
     @property
     def sha256(self) -> str:
@@ -230,7 +234,7 @@ class PartialFile:
         os.fsync(self._file)
         self.part.replace(self.place)
         self._finished = True
-        self.sidecar.unlink(missing_ok=True)
+        self._drop_state()
         folder = os.open(self.place.parent, os.O_RDONLY)
         try:
             os.fsync(folder)  # so that the name outlives a crash too
