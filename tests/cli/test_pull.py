@@ -197,3 +197,23 @@ def test_every_truncation_of_a_remote_header_is_an_error(web: Web, tmp_path: Pat
         web.script = [serve(whole[:length])]
         with pytest.raises(FormatError), remote_checkpoint(web.url, "tiny.gguf", ""):
             pass
+
+
+def test_a_layout_that_only_the_weights_tell_takes_a_few_of_them(web: Web, tmp_path: Path) -> None:
+    """Type 42 in groups of 128: the scale comes first or last."""
+    random = np.random.default_rng(4)
+    blocks = np.empty((100_000, 34), np.uint8)
+    blocks[:, :2] = np.array([0.05], np.float16).view(np.uint8)
+    # Four codes of 0, 1 or 2 in each byte: a ternary model has no 3.
+    codes = random.integers(0, 3, (len(blocks), 32, 4), dtype=np.uint8)
+    blocks[:, 2:] = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(-1)
+    path = tmp_path / "file.bin"
+    writer = _core.GgufWriter(str(path))
+    writer.add_metadata("general.architecture", "martian", "str")
+    writer.add_tensor("a.weight", (1000, 12_800), 42, blocks.nbytes)
+    writer.write_header()
+    writer.write_tensor(blocks.reshape(-1))
+    writer.close()
+    web.script = [serve(path.read_bytes())]
+    assert facts(web.url)["type_42_layout"] == facts(path)["type_42_layout"] == "Q2_0_g128"
+    assert web.sent < blocks.nbytes // 10
