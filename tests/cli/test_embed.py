@@ -81,7 +81,11 @@ def test_what_fails_is_one_line(model: str, tmp_path: Path) -> None:
         (["convert", str(tmp_path / "none"), str(tmp_path / "m.gguf")], 3, "is no folder"),
         (["convert", str(tmp_path), str(tmp_path / "m.gguf")], 3, "has no config.json"),
         (["convert", folder, str(tmp_path / "a" / "b.gguf")], 3, "cannot write"),
-        (["convert", "hf:org/repo", str(tmp_path / "m.gguf")], 3, "hf download"),
+        (
+            ["convert", "hf:org/repo:Q1_0", str(tmp_path / "m.gguf")],
+            3,
+            "converted whole: hf:org/repo",
+        ),
         (["run", "-m", model, "-p", "tea", "--raw"], 3, "is an encoder"),
     ):
         done = oxibonsai(*arguments)

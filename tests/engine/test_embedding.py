@@ -250,6 +250,7 @@ def test_packed_weights_are_shared(tiny_path: Path) -> None:
         (["hello"], {"dimensions": 0}, "dimensions is 0; this model has 1 to 128"),
         (["hello"], {"dimensions": 129}, "dimensions is 129"),
         (["hello"], {"dimensions": True}, "dimensions is True, not a number"),
+        (["hello"], {"truncate": 97}, "truncate is 97; it is 1 to 96 tokens"),
         (["hello"], {"pooling": "sum"}, "pooling is 'sum'; it is one of last, mean, max, cls"),
     ],
 )
@@ -268,6 +269,15 @@ def test_the_longest_text_may_be_limited(bert_path: Path) -> None:
     for size in (0, 97):
         with pytest.raises(RequestError, match=f"ctx_size is {size}; this model takes 1 to 96"):
             embedder(bert_path, ctx_size=size)
+
+
+def test_texts_are_truncated_where_asked(bert_path: Path) -> None:
+    e = embedder(bert_path)
+    assert e.embed([ids(200)], truncate=20).tobytes() == e.embed([ids(200)[:20]]).tobytes()
+    text = "hello world " * 100
+    framed = Tokenizer.from_gguf(Checkpoint(bert_path).file).encode(text)
+    assert e.embed([text], truncate=20).tobytes() == e.embed([[*framed[:19], 3]]).tobytes()
+    assert e.embed(["tea"], truncate=20).tobytes() == e.embed(["tea"]).tobytes()
 
 
 def test_strings_need_a_tokenizer(bert_path: Path) -> None:
@@ -316,6 +326,9 @@ def test_minilm_gives_the_vectors_of_sentence_transformers(
     assert [len(tokenizer.encode(t)) for t in texts] == truth["lengths"].tolist()
     vectors = embedder(minilm[dtype]).embed(texts)
     assert cosines(vectors, truth["vectors"]).min() >= 0.9999
+    cut = embedder(minilm[dtype]).embed(texts[-1:], truncate=256)
+    assert cosines(cut, truth["truncated"]).min() >= 0.9999
+    assert cosines(cut, vectors[-1:]).max() < 0.9999
     assert np.abs(vectors - truth["vectors"]).max() <= (1e-6 if dtype == "f32" else 1e-3)
 
 

@@ -34,10 +34,13 @@ def main(folder: str) -> None:
     model.max_seq_length = 512  # all positions; the folder cuts texts at 256 tokens
     vectors = np.concatenate([model.encode([text]) for text in TEXTS])
     lengths = [len(model.tokenizer(text)["input_ids"]) for text in TEXTS]
+    model.max_seq_length = 256
+    truncated = model.encode(TEXTS[-1:])
     np.savez_compressed(
         Path(__file__).with_name("minilm_vectors.npz"),
         texts=np.array(TEXTS),
         vectors=vectors.astype(np.float32),
+        truncated=truncated.astype(np.float32),  # the last text, cut as the folder wants
         lengths=np.array(lengths),
     )
     print(vectors.shape, lengths)

@@ -15,6 +15,7 @@ from oxibonsai import FormatError, RequestError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
 from oxibonsai.models import Model, check_parity, load_model
+from oxibonsai.models.builder import Builder
 
 IDS: list[int] = np.random.default_rng(1).integers(0, bert_folder.ROWS, 90).tolist()
 
@@ -111,3 +112,14 @@ def test_what_a_file_asks_for_and_is_not_there_is_said(
     gguf_copy.copy(tmp_path / "whole.gguf", tmp_path / "m.gguf", keys={key: value})
     with pytest.raises((UnsupportedError, FormatError), match=sentence):
         Checkpoint(tmp_path / "m.gguf").config()
+
+
+def test_shapes_of_a_program_are_checked(path: Path) -> None:
+    weight = Checkpoint(path).weight("position_embd.weight")
+    for width, norm in ((127, 128), (128, 127)):
+        builder = Builder()
+        h = builder.add_vector(builder.embed(weight), np.zeros(width, np.float32))
+        h = builder.layer_norm(h, np.ones(128, np.float32), np.zeros(norm, np.float32), 1e-5)
+        builder.select_outputs(builder.gelu(h))
+        with pytest.raises(RequestError, match="a vector has another width"):
+            builder.finish().program(_core.ThreadPool(1))

@@ -233,3 +233,47 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
     answer = resolve(hub, "hf:org/one", tmp_path)
     assert "cannot fetch org/one from the hub" in answer
     assert "\n" not in answer
+
+
+FOLDER = """
+import sys
+from oxibonsai.errors import SourceError
+from oxibonsai.sources.model_folder import model_folder
+try:
+    with model_folder(sys.argv[1]) as folder:
+        print(*sorted(str(p.relative_to(folder)) for p in folder.rglob("*.*")))
+except SourceError as e:
+    print("refused:", e)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            "hf:org/encoder",
+            "1_Pooling/config.json config.json model.safetensors tokenizer.json",
+        ),
+        ("hf:org/one", "refused: the repository org/one holds no config.json with safetensors"),
+        (
+            "hf:org/encoder:a",
+            "refused: hf:org/encoder:a names a file; a folder is converted whole: ",
+        ),
+        ("hf:org/nothing", "refused: the hub has no repository org/nothing"),
+        ("hf:encoder", "refused: hf:encoder is no repository"),
+    ],
+)
+def test_a_folder_to_convert_is_fetched_without_what_conversion_leaves(
+    hub: hub_server.Hub, source: str, said: str, tmp_path: Path
+) -> None:
+    names = ["config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"]
+    others = ["pytorch_model.bin", "onnx/model.onnx", "openvino/m.safetensors", "README.md"]
+    hub.repositories["org/encoder"] = {n: b"{}" for n in names + others}
+    done = subprocess.run(
+        [sys.executable, "-c", FOLDER, source],
+        env={**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip().startswith(said)

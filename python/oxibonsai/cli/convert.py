@@ -23,13 +23,15 @@ from oxibonsai.sources.model_folder import model_folder
     help="Of matrices; vectors stay f32.",
 )
 def convert(source: str, out: Path, dtype: str) -> None:
-    """Make the GGUF file OUT of IN, a folder with config.json and safetensors, or pip:package."""
+    """Make the GGUF file OUT of IN: a folder with safetensors, hf:org/repo or pip:package."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     console = Console(stderr=True)
     columns = (TextColumn("Converting"), BarColumn(), DownloadColumn())
-    name = source.removeprefix("pip:").partition("==")[0] if source.startswith("pip:") else ""
+    # A temporary folder's name, or that of a revision in a cache, says nothing.
+    remote = source.startswith(("pip:", "hf:"))
+    name = source.partition(":")[2].partition("==")[0].rpartition("/")[2] if remote else ""
     with (
         model_folder(source) as folder,
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,

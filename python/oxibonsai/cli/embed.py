@@ -23,6 +23,9 @@ from oxibonsai.errors import RequestError
 @click.option(
     "--dimensions", type=click.IntRange(1), help="Keep so many values, from the first on."
 )
+@click.option(
+    "--truncate", type=click.IntRange(1), metavar="N", help="Cut texts to so many tokens."
+)
 @click.option("--no-normalize", is_flag=True, help="Leave the lengths of vectors as they are.")
 @engine_options
 @json_option
@@ -33,6 +36,7 @@ def embed(
     file: Path | None,
     pooling: str | None,
     dimensions: int | None,
+    truncate: int | None,
     no_normalize: bool,
     as_json: bool,
     **options: object,
@@ -44,7 +48,11 @@ def embed(
     engine = load_engine(model, quant_type, **options)
     embedder = Embedder(engine.model, engine.tokenizer, ctx_size=engine.ctx_size)
     vectors = embedder.embed(
-        wanted, pooling=pooling, normalize=not no_normalize, dimensions=dimensions
+        wanted,
+        pooling=pooling,
+        normalize=not no_normalize,
+        dimensions=dimensions,
+        truncate=truncate,
     )
     if as_json:
         click.echo(json.dumps({"embeddings": [[float(v) for v in row] for row in vectors]}))

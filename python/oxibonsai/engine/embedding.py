@@ -72,6 +72,7 @@ class Embedder:
         pooling: str | None = None,
         normalize: bool = True,
         dimensions: int | None = None,
+        truncate: int | None = None,
     ) -> Floats:
         """One vector a text: float32 [texts, dimensions]. A vector depends on its own text alone.
 
@@ -82,6 +83,8 @@ class Embedder:
             normalize: Scale each vector to length 1.
             dimensions: Keep only so many values of each vector, from the first on, and normalise
                 those; for models that are trained for it (Matryoshka).
+            truncate: Cut texts to so many tokens, eos of a framed string kept; None: a text that is
+                too long is an error.
 
         Raises:
             RequestError: There are no texts; one is empty, too long or holds a wrong id; the pooling
@@ -93,6 +96,8 @@ class Embedder:
             raise RequestError(f"dimensions is {dimensions!r}, not a number")
         if not 1 <= width <= self.dimensions:
             raise RequestError(f"dimensions is {width}; this model has 1 to {self.dimensions}")
+        if truncate is not None and not 1 <= truncate <= self.ctx_size:
+            raise RequestError(f"truncate is {truncate}; it is 1 to {self.ctx_size} tokens")
         if isinstance(texts, str):
             raise RequestError("texts is one string; give a list of them")
         if len(texts) == 0:
@@ -100,7 +105,7 @@ class Embedder:
         chosen = self._model.config.pooling if pooling is None else pooling
         waiting = deque[_Text]()
         for index, text in enumerate(texts):
-            ids = self._ids(index, text)
+            ids = self._ids(index, text, truncate)
             waiting.append(_Text(ids, Pool(chosen, len(ids)), index))
         result = np.empty((len(texts), width), dtype=np.float32)
         with self._lock:
@@ -121,7 +126,7 @@ class Embedder:
         pages = -(-self.ctx_size // slots) + -(-self._rows // slots) + _STEP_TEXTS
         return self._model.new_pages(default_kv_type(self._model.config), pages)
 
-    def _ids(self, index: int, text: str | Items[int]) -> list[int]:
+    def _ids(self, index: int, text: str | Items[int], truncate: int | None) -> list[int]:
         """Token ids of a text, checked."""
         if isinstance(text, str):
             if self._tokenizer is None:
@@ -129,7 +134,9 @@ class Embedder:
                     f"{self._model.weights.checkpoint.path} has no tokenizer: give token ids, not text"
                 )
             ids = self._tokenizer.encode(text) if text else []
+            eos = self._tokenizer.eos_id if self._tokenizer.vocabulary.add_eos else None
         else:
+            eos = None
             try:
                 ids = [operator.index(i) for i in text]
             except TypeError as e:
@@ -138,9 +145,12 @@ class Embedder:
                 ) from e
         if not ids:
             raise RequestError(f"text {index} is empty: there is nothing to embed")
+        if truncate is not None and len(ids) > truncate:
+            ids = ids[:truncate] if eos is None else [*ids[: truncate - 1], eos]
         if len(ids) > self.ctx_size:
             raise RequestError(
-                f"text {index} has {len(ids)} tokens, more than the {self.ctx_size} that fit: split it"
+                f"text {index} has {len(ids)} tokens, more than the {self.ctx_size} that fit: split it, or "
+                "ask to truncate"
             )
         vocabulary = self._model.config.vocab_size
         for token in ids:

@@ -79,7 +79,33 @@ def find_hub_files(text: str) -> list[HubFile]:
     return [_ask(repo, partial(_describe, repo, name)) for name in _names(repo, choice)]
 
 
+def hub_folder(text: str, *, progress: bool | None = None) -> Path:
+    """The folder of ``org/repo`` with its configuration, its tokenizer and its safetensors.
+
+    Raises:
+        SourceError: There is no such repository, it holds no such model, or the hub can't be reached.
+    """
+    from huggingface_hub import HfApi, constants, hf_hub_download
+
+    repo, choice = _parse(text)
+    if choice is not None:
+        raise SourceError(f"hf:{text} names a file; a folder is converted whole: hf:{repo}")
+    limit = constants.HF_HUB_ETAG_TIMEOUT
+    with _progress_bars(progress):
+        siblings = _ask(repo, lambda: HfApi().model_info(repo, timeout=limit).siblings)
+        names = {f.rfilename for f in siblings or []}
+        weights = [n for n in names if n.endswith(".safetensors") and "/" not in n]
+        if not weights or "config.json" not in names:
+            raise SourceError(f"the repository {repo} holds no config.json with safetensors")
+        wanted = sorted([*weights, *(n for n in names if n.endswith(".json"))])
+        for name in weights:
+            _ask(repo, partial(_fetch_content, repo, name, progress))
+        paths = _ask(repo, lambda: {n: Path(hf_hub_download(repo, n)) for n in wanted})
+    return paths["config.json"].parent
+
+
 def _parse(text: str) -> tuple[str, str | None]:
+    """Repository and choice of ``org/repo[:choice]``."""
     match = _REPOSITORY.fullmatch(text)
     if match is None:
         raise SourceError(

