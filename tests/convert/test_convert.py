@@ -164,7 +164,10 @@ def test_what_cannot_be_converted_is_said_and_nothing_is_written(
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "special_tokens_map.json"])
+_READ = ["config.json", "tokenizer.json", "special_tokens_map.json"]
+
+
+@pytest.mark.parametrize("name", _READ)
 @pytest.mark.parametrize("damage", [None, "{", "[]"])
 def test_a_missing_or_damaged_file_is_named(name: str, damage: str | None, tmp_path: Path) -> None:
     folder = bert_folder.write(tmp_path / "model")
@@ -211,6 +214,29 @@ def test_any_value_anywhere_is_converted_or_refused(data: st.DataObject, fuzzed:
             _core.GgufFile(str(fuzzed.parent / "m.gguf"))
     finally:
         file.write_text(before)
+
+
+def test_special_tokens_may_be_in_the_tokenizers_configuration(tmp_path: Path) -> None:
+    folder = bert_folder.write(tmp_path / "model")
+    convert(folder, tmp_path / "map.gguf")
+    (folder / "special_tokens_map.json").rename(folder / "tokenizer_config.json")
+    convert(folder, tmp_path / "config.gguf")
+    assert (tmp_path / "map.gguf").read_bytes() == (tmp_path / "config.gguf").read_bytes()
+
+
+@pytest.mark.hf
+def test_a_folder_that_transformers_saves_gives_the_same_tensors(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers and torch")
+    folder = bert_folder.write(tmp_path / "model")
+    transformers.BertModel.from_pretrained(folder).save_pretrained(tmp_path / "saved")
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "saved")
+    convert(folder, tmp_path / "m.gguf")
+    convert(tmp_path / "saved", tmp_path / "saved.gguf")
+    (keys, tensors), (saved_keys, saved) = (read(tmp_path / f"{n}.gguf") for n in ("m", "saved"))
+    for key in ("tokens", "token_type", "cls_token_id", "normalizer.lowercase"):
+        assert saved_keys[f"tokenizer.ggml.{key}"] == keys[f"tokenizer.ggml.{key}"]
+    assert saved.keys() == tensors.keys()
+    assert all(np.array_equal(saved[n].data, t.data) for n, t in tensors.items())
 
 
 def test_old_names_of_norms_are_known() -> None:

@@ -24,7 +24,7 @@ def wordpiece_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
     """The tokenizer's keys.
 
     Args:
-        folder: With ``tokenizer.json`` and ``special_tokens_map.json``.
+        folder: With ``tokenizer.json``, and ``tokenizer_config.json`` or ``special_tokens_map.json``.
         vocab_size: Rows of the model's table; ids without a text are filled up.
     """
     tokenizer = folder.json("tokenizer.json")
@@ -88,14 +88,19 @@ def _bert_parts(
 
 
 def _special_ids(folder: ModelFolder, ids: dict[str, int]) -> Metadata:
-    special = folder.json("special_tokens_map.json")
+    """Special tokens: newer folders name them in tokenizer_config.json, older ones in their map."""
+    files = ("tokenizer_config.json", "special_tokens_map.json")
+    special: dict[str, Any] = {}
+    for file in files:
+        if (folder.path / file).is_file():
+            special |= folder.json(file)
     keys: Metadata = {}
     for name, gguf_name in _SPECIAL.items():
         token = special.get(name)
         text = token.get("content") if isinstance(token, dict) else token
         if not isinstance(text, str) or text not in ids:
             raise FormatError(
-                f"{folder.path / 'special_tokens_map.json'}: {name} is {text!r}, which is no token"
+                f"{folder.path}: {name} is {text!r} in {' and '.join(files)}, which is no token"
             )
         keys[f"tokenizer.ggml.{gguf_name}_token_id"] = (ids[text], "u32")
     return keys
