@@ -12,12 +12,13 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.convert.bert import BERT
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 
 __all__ = ["RECIPES", "TYPES", "convert"]
 
-RECIPES: dict[str, Recipe] = {"bert": BERT}  # by config.json's model_type
+RECIPES: dict[str, Recipe] = {"bert": BERT, "qwen3": QWEN3}  # by config.json's model_type
 
 # What matrices may be stored as: GGUF's tensor type and file type, which are one number here.
 TYPES = {"f32": 0, "f16": 1}
