@@ -177,7 +177,8 @@ inline void tile_values(const AttendArgs& a, int query, const uint8_t* values, c
                         const float (*weights)[kPageSlots], const float* factors) {
   using namespace simd;
   int d = 0;
-  if constexpr (kChains >= 2 * Q)
+  // Two at once where few queries leave chains free, or where both come of one set of scales.
+  if constexpr (kChains >= (Kv::kScaled ? 2 : 4) * Q)
     for (; d + 2 * kLanes <= a.kv.value_stride; d += 2 * kLanes)
       column_values<Kv, Q, 0, 2>(a, query, values, d, seen, weights, factors);
   for (; d < a.kv.value_stride; d += kLanes) {
