@@ -83,7 +83,9 @@ def _stream(reply: Reply) -> Iterator[bytes]:
             yield _event({"choices": [{"delta": {}, "finish_reason": reply.finish}]})
             usage = {"prompt_tokens": 11, "completion_tokens": 42, "total_tokens": 53}
             if reply.usage:
-                yield _event({"choices": [], "usage": usage, "timings": {"predicted_per_second": 7.5}})
+                yield _event(
+                    {"choices": [], "usage": usage, "timings": {"predicted_per_second": 7.5}}
+                )
             yield b"data: [DONE]\n\n"
     except GeneratorExit:
         reply.gone.set()

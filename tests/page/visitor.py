@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from page.fake_api import FakeApi
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+
+from page.fake_api import FakeApi
 
 _PATIENCE = 20.0  # seconds until something that should happen counts as not happening
 
@@ -31,7 +32,9 @@ class Visitor:
 
     def load(self) -> None:
         self.chromium.get(self.api.url)
-        self.wait(lambda: self.js("return !document.querySelector('#model').disabled") or self.notice)
+        self.wait(
+            lambda: self.js("return !document.querySelector('#model').disabled") or self.notice
+        )
 
     def leave(self) -> None:
         self.chromium.execute_script("localStorage.clear(); sessionStorage.clear()")
@@ -55,7 +58,12 @@ class Visitor:
         return self.chromium.find_element(By.CSS_SELECTOR, selector)
 
     def text(self, selector: str) -> str:
-        return str(self.js("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
+        """Text that is shown; innerText alone would give that of a hidden element too."""
+        script = (
+            "const found = document.querySelector(arguments[0]);"
+            "return found?.checkVisibility() ? found.innerText : ''"
+        )
+        return str(self.js(script, selector))
 
     def click(self, selector: str) -> None:
         element = self.all(selector)[-1]
@@ -99,8 +107,3 @@ class Visitor:
         """What the browser's console says, beside refused requests: CSP, script errors."""
         log = [entry["message"] for entry in self.chromium.get_log("browser")]
         return [message for message in log if "the server responded with a status" not in message]
-
-    def picture(self, name: str) -> Path:
-        path = self.folder / f"{name}.png"
-        assert self.chromium.save_screenshot(str(path))
-        return path

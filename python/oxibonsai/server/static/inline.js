@@ -101,23 +101,24 @@ function emphasis(text, at, missing, depth) {
   if (word && at > 0 && /[\p{L}\p{N}_]/u.test(text[at - 1])) return null;
   let close = inside;
   while ((close = text.indexOf(delimiter, close + 1)) !== -1) {
-    if (closes(text, close, delimiter)) {
+    const run = runLength(text, close);
+    if (closes(text, close, run, delimiter)) {
+      close += run - delimiter.length;
       const [outer, inner] = TAGS[delimiter];
       const content = renderInline(text.slice(inside, close), depth + 1);
       const node = element(outer, {}, inner ? element(inner, {}, content) : content);
       return { node, end: close + delimiter.length };
     }
-    close += Math.max(runLength(text, close), 1) - 1;
+    close += run - 1;
   }
   missing.add(delimiter);
   return null;
 }
 
-function closes(text, at, delimiter) {
+function closes(text, at, run, delimiter) {
   if (/[\s\\]/.test(text[at - 1])) return false;
-  const run = runLength(text, at);
-  // In **a *b*** the last three close both; otherwise a longer run belongs to another pair.
-  if (delimiter.length < run && !(delimiter.length === 2 && run === 3)) return false;
+  // The three of **a *b*** close both, the outer with its end; other runs are another pair's.
+  if (run !== delimiter.length && run !== 3) return false;
   return delimiter[0] !== "_" || !/[\p{L}\p{N}]/u.test(text[at + run] ?? "");
 }
 

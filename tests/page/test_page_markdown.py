@@ -1,0 +1,144 @@
+"""Markdown to nodes, in the browser that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from page.fake_api import FakeApi, Reply
+from page.visitor import Visitor
+
+pytestmark = pytest.mark.slow
+
+Visit = Callable[..., Visitor]
+
+RENDER = """
+const [text, done] = arguments;
+import("./ui/markdown.js").then(({ MarkdownView }) => {
+  const root = document.createElement("div");
+  new MarkdownView(root).update(text);
+  done(root.innerHTML);
+});
+"""
+LINK = 'rel="noopener noreferrer nofollow" target="_blank"'
+
+
+@pytest.fixture(scope="module")
+def render(chromium: Any) -> Iterator[Callable[[str], str]]:
+    from page.fake_api import serving
+
+    with serving(FakeApi()) as api:
+        chromium.get(api.url)
+        yield lambda text: chromium.execute_async_script(RENDER, text)
+        chromium.get("about:blank")
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("one\ntwo\n\nthree", "<p>one<br>two</p><p>three</p>"),
+        ("*a* **b** ***c*** ~~d~~", "<p><em>a</em> <strong>b</strong> <strong><em>c</em></strong> "
+         "<del>d</del></p>"),
+        ("_a_ __b__ snake_case_name", "<p><em>a</em> <strong>b</strong> snake_case_name</p>"),
+        ("**a *b* c**", "<p><strong>a <em>b</em> c</strong></p>"),
+        ("*a **b***", "<p><em>a <strong>b</strong></em></p>"),
+        ("**a *b***", "<p><strong>a <em>b</em></strong></p>"),
+        ("2 * 3 * 4 and a*b", "<p>2 * 3 * 4 and a*b</p>"),
+        ("**open", "<p>**open</p>"),
+        (r"\*no\* \`no\` C:\dir", "<p>*no* `no` C:\\dir</p>"),
+        ("`a*b*` ``c ` d`` `open", "<p><code>a*b*</code> <code>c ` d</code> `open</p>"),
+        ("[a *b*](https://e.org/x_(y))", f'<p><a href="https://e.org/x_(y)" {LINK}>a <em>b</em>'
+         "</a></p>"),
+        ('[a](https://e.org "title")', f'<p><a href="https://e.org/" {LINK}>a</a></p>'),
+        ("see https://e.org/a.", f'<p>see <a href="https://e.org/a" {LINK}>https://e.org/a</a>.</p>'),
+        ("(https://e.org/a)", f'<p>(<a href="https://e.org/a" {LINK}>https://e.org/a</a>)</p>'),
+        ("<https://e.org/>", f'<p><a href="https://e.org/" {LINK}>https://e.org/</a></p>'),
+        ("[a](ftp://e.org) [b]", "<p>[a](ftp://e.org) [b]</p>"),
+        ("# A\n### B *c* ##\n#no", '<h3 class="level-1">A</h3><h5 class="level-3">B <em>c</em></h5>'
+         "<p>#no</p>"),
+        ("a\n\n---\n\nb", "<p>a</p><hr><p>b</p>"),
+        ("> a\n> > b\n\nc", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>"
+         "<p>c</p>"),
+        ("- a\n- b", "<ul><li>a</li><li>b</li></ul>"),
+        ("3. a\n4. b", '<ol start="3"><li>a</li><li>b</li></ol>'),
+        ("1. a\n   - b\n   - c\n2. d", "<ol><li>a<ul><li>b</li><li>c</li></ul></li><li>d</li></ol>"),
+        ("- a\n\n  b\n- c", "<ul><li>a<p>b</p></li><li>c</li></ul>"),
+        ("1. a\n\n2. b\n\n3. c", "<ol><li>a</li><li>b</li><li>c</li></ol>"),
+        ("- a\n1. b", "<ul><li>a</li></ul><ol><li>b</li></ol>"),
+        ("- a\n  more\nlazy", "<ul><li>a<br>more<br>lazy</li></ul>"),
+        ("born in\n1984. A good year", "<p>born in<br>1984. A good year</p>"),
+        ("text:\n- a", "<p>text:</p><ul><li>a</li></ul>"),
+        ("1 < 2 && 3 > 2 &amp;", "<p>1 &lt; 2 &amp;&amp; 3 &gt; 2 &amp;amp;</p>"),
+        ("", ""),
+        ("\n \n", ""),
+    ],
+)  # fmt: skip
+def test_text_becomes(render: Callable[[str], str], text: str, html: str) -> None:
+    assert render(text) == html
+
+
+def test_a_table_keeps_its_columns(render: Callable[[str], str]) -> None:
+    text = "| a | b | c |\n|:--|:-:|--:|\n| 1 | `x\\|y` | **3** |\n| 4 |\n\nafter"
+    html = render(text)
+    assert '<th class="left">a</th><th class="center">b</th><th class="right">c</th>' in html
+    assert (
+        '<td class="center"><code>x|y</code></td><td class="right"><strong>3</strong></td>' in html
+    )
+    assert html.count("<tr>") == 3
+    assert html.count("<td") == 6
+    assert html.endswith("<p>after</p>")
+
+
+@pytest.mark.parametrize("text", ["a | b\n---", "| a | b |\n|---|", "a\n---|---"])
+def test_what_is_no_table_is_not_made_one(render: Callable[[str], str], text: str) -> None:
+    assert "<table" not in render(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "language"),
+    [
+        ("```python\nx = 1\n\n# no heading\n```", "x = 1\n\n# no heading", "python"),
+        ("~~~\n```\n~~~", "```", "code"),
+        ("````md\n```\n````", "```", "md"),
+        ("```c\nopen\n- still", "open\n- still", "c"),
+        ("```\n```", "", "code"),
+        ("- a\n  ```sh\n  ls\n    x\n  ```", "ls\n  x", "sh"),
+        ("> ```\n> q\n> ```", "q", "code"),
+    ],
+)
+def test_fenced_code_is_kept_to_the_letter(
+    render: Callable[[str], str], text: str, code: str, language: str
+) -> None:
+    html = render(text)
+    assert f"<code>{code}</code></pre>" in html
+    assert f"<span>{language}</span>" in html
+    assert html.count("<pre") == 1
+
+
+def test_code_is_copied_as_it_stands(visit: Visit, api: FakeApi) -> None:
+    api.replies = [Reply(["```py\nif a < b:\n\tpass  # **no**\n```"])]
+    visitor = visit()
+    visitor.ask("?")
+    visitor.click(".code-head button")
+    visitor.wait(lambda: visitor.text(".code-head button") == "Copied")
+    visitor.click("#draft")
+    visitor.one("#draft").send_keys(Keys.CONTROL, "v")
+    assert visitor.js("return document.querySelector('#draft').value") == (
+        "if a < b:\n\tpass  # **no**"
+    )
+
+
+def test_finished_blocks_keep_their_nodes_while_the_text_grows(visit: Visit, api: FakeApi) -> None:
+    reply = Reply(["first\n\n```\ncode\n```\n\nthi", None, "rd and on"])
+    api.replies = [reply]
+    visitor = visit()
+    visitor.ask("?", finish=False)
+    visitor.wait(lambda: visitor.text(".answer").endswith("thi"))
+    visitor.js("for (const n of document.querySelector('.answer').children) n.seen = true")
+    reply.go_on.set()
+    visitor.finish()
+    kept = "return [...document.querySelector('.answer').children].map(n => n.seen === true)"
+    assert visitor.js(kept) == [True, True, False]

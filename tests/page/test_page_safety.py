@@ -1,0 +1,170 @@
+"""Nothing that a model writes runs, loads or navigates; a test, since the text is hostile input."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from page.fake_api import FakeApi, Reply
+from page.visitor import Visitor
+
+pytestmark = pytest.mark.slow
+
+Visit = Callable[..., Visitor]
+
+HOSTILE = [
+    "<script>window.hit = 1</script>",
+    "<img src=x onerror='window.hit = 1'>",
+    "<svg onload=window.hit=1>",
+    "<svg><script>window.hit=1</script></svg>",
+    "<iframe src='javascript:parent.hit=1'></iframe>",
+    "<iframe srcdoc='<script>parent.hit=1</script>'></iframe>",
+    "<body onload=window.hit=1>",
+    "<details open ontoggle=window.hit=1>",
+    "<math><mtext><table><mglyph><style><img src=x onerror=window.hit=1>",
+    "</div></li></ol><script>window.hit = 1</script>",
+    "<<script>script>window.hit=1<</script>/script>",
+    "&lt;script&gt;window.hit=1&lt;/script&gt;",
+    "[x](javascript:window.hit=1)",
+    "[x](JaVaScRiPt:window.hit=1)",
+    "[x](java\tscript:window.hit=1)",
+    "[x](&#106;avascript:window.hit=1)",
+    "[x](%6aavascript:window.hit=1)",
+    "[x](data:text/html,<script>window.hit=1</script>)",
+    "[x](vbscript:window.hit=1)",
+    "[x](//evil.example/x)",
+    "[x](file:///etc/passwd)",
+    "[x](blob:http://127.0.0.1/x)",
+    "<javascript:window.hit=1>",
+    "![x](http://127.0.0.1:9/pixel.png)",
+    "![x](x \"onerror=window.hit=1\")",
+    "![x\" onerror=\"window.hit=1](https://example.org/\"onerror=window.hit=1)",
+    "[a](https://example.org/\"onmouseover=\"window.hit=1)",
+    "https://example.org/\"onmouseover=window.hit=1",
+    "[<img src=x onerror=window.hit=1>](https://example.org)",
+    "[[x](javascript:window.hit=1)](https://example.org)",
+    "```html\n<script>window.hit=1</script>\n```",
+    "```\"><img src=x onerror=window.hit=1>\ncode\n```",
+    "```js onload=window.hit=1\ncode",
+    "`<img src=x onerror=window.hit=1>`",
+    "| <img src=x onerror=window.hit=1> | b |\n|---|---|\n| <script>window.hit=1</script> | c |",
+    "# <script>window.hit=1</script>",
+    "> <script>window.hit=1</script>",
+    "- <script>window.hit=1</script>\n  - <img src=x onerror=window.hit=1>",
+    "**<script>window.hit=1</script>**",
+    "<style>body { display: none }</style>",
+    "<link rel=stylesheet href=http://127.0.0.1:9/x.css>",
+    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>",
+    "<base href=http://127.0.0.1:9/>",
+    "<form action=http://127.0.0.1:9/><button id=send>x</button></form>",
+    "<a href=javascript:window.hit=1>x</a>",
+    "${window.hit=1} {{constructor.constructor('window.hit=1')()}}",
+    "\u202ehtml\u2066 \x00 \ufffe <scr\x00ipt>window.hit=1</script>",
+]  # fmt: skip
+
+FOREIGN = (
+    "script, iframe, object, embed, style, link, meta, base, form, img, svg, math, input, video, "
+    "audio, body, [style], [srcdoc], [src], [onerror], [onload], [onmouseover], [ontoggle]"
+)
+
+
+def check_nothing_happened(visitor: Visitor, where: str) -> None:
+    assert visitor.js("return window.hit") is None
+    found = "return [...document.querySelectorAll(arguments[0])].map(n => n.outerHTML)"
+    chosen = ", ".join(f"{where} {selector.strip()}" for selector in FOREIGN.split(","))
+    assert visitor.js(found, chosen) == []
+    links = visitor.js(
+        f"return [...document.querySelectorAll('{where} a')].map(a => [a.href, a.rel])"
+    )
+    for address, relation in links:
+        assert address.startswith(("http://", "https://"))
+        assert "noopener" in relation
+    loaded = visitor.js("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert all(address.startswith(visitor.api.url) for address in loaded)
+    assert visitor.complaints() == []
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_stays_text(visit: Visit, api: FakeApi, text: str) -> None:
+    call = {"index": 0, "function": {"name": text, "arguments": text}}
+    # Piece by piece too: half a construct must be as harmless as the whole.
+    pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
+    api.replies = [Reply([{"reasoning_content": text}, *pieces, {"tool_calls": [call]}])]
+    visitor = visit()
+    visitor.ask("?")
+    visitor.js("document.querySelectorAll('details').forEach(d => d.open = true)")
+    check_nothing_happened(visitor, ".message")
+
+
+def test_hostile_names_questions_and_errors_stay_text(visit: Visit, api: FakeApi) -> None:
+    text = "<img src=x onerror=window.hit=1>"
+    api.models = [text]
+    api.replies = [Reply(status=500, message=text)]
+    visitor = visit()
+    visitor.ask(text)
+    assert visitor.questions == [text]
+    assert text in visitor.text(".failure p")
+    visitor.load()
+    assert visitor.text("#conversations .open") == text
+    for where in (".message", "#conversations", "#model"):
+        check_nothing_happened(visitor, where)
+
+
+def test_the_browser_refuses_markup_even_from_the_pages_own_scripts(visit: Visit) -> None:
+    visitor = visit()
+    attempt = (
+        "try { document.body.innerHTML = '<b>x</b>'; return 'done' } catch (e) { return e.name }"
+    )
+    assert visitor.js(attempt) == "TypeError"
+    inline = (
+        "const s = document.createElement('div'); s.setAttribute('onclick', 'window.hit = 1');"
+        "document.body.append(s); s.click(); s.remove(); return window.hit ?? null"
+    )
+    try:
+        refused = visitor.js(inline) is None
+    except Exception:  # newer browsers refuse to set the attribute at all
+        refused = True
+    assert refused
+    visitor.complaints()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 50_000,
+        "*a " * 20_000,
+        "**a _b " * 10_000,
+        "`" * 30_001 + "a",
+        " ".join("`" * n for n in range(1, 300)),
+        "> " * 20_000,
+        "- " * 20_000,
+        "\n".join(" " * n + "- x" for n in range(300)),
+        "|" * 30_000 + "\n" + "|-" * 30_000,
+        "| a " * 2_000 + "|\n" + "|---" * 2_000 + "|\n" + "| b " * 2_000,
+        "[a](" * 10_000,
+        "![](" * 10_000 + ")" * 10_000,
+        "https://" * 8_000,
+        "https://a" + "." * 50_000,
+        "# " + "#" * 50_000,
+        "# a" + " #" * 20_000 + "a",
+        "-" * 50_000 + "a",
+        "- - " * 20_000 + "a",
+        "```" + " " * 50_000 + "`",
+        "_" * 50_000,
+        "<https://" * 10_000,
+        "\\" * 50_001,
+        "a\n" * 20_000,
+    ],
+    ids=range(23),
+)
+def test_no_text_takes_the_page_long(visit: Visit, api: FakeApi, text: str) -> None:
+    """Quadratic parsing of these would take a minute or more; linear, well under a second."""
+    api.replies = [Reply([text])]
+    visitor = visit()
+    started = time.monotonic()
+    visitor.ask("?")
+    assert time.monotonic() - started < 15
+    assert visitor.js("return document.querySelector('.answer').childElementCount") > 0
+    assert visitor.complaints() == []
