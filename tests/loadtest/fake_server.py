@@ -21,7 +21,9 @@ class FakeServer:
     usage: bool = True
     status: int = 200
     failing: frozenset[int] = frozenset()  # numbers of chat requests that get a 503
-    ending: str = "whole"  # or "cut", "error", "garbage": what follows the last chunk
+    ending: str = (
+        "whole"  # or "cut", "error", "garbage", "handed over": what follows the last chunk
+    )
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[str] = field(default_factory=list)
     under_way: int = 0
@@ -70,6 +72,8 @@ class FakeServer:
             await writer.drain()
         if self.ending == "error":
             _event(writer, {"error": {"message": "out of pages"}})
+        if self.ending == "handed over":
+            writer.write(b"data: [DONE]\n\n")
         if self.ending == "garbage":
             writer.write(b"data: {not json\n\n")
         if self.ending == "whole":

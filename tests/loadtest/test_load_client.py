@@ -58,6 +58,7 @@ def test_reasoning_and_tool_calls_are_usable_tokens(field: str) -> None:
     ("ending", "error"),
     [
         ("cut", "the stream ended without [DONE]"),
+        ("handed over", "the stream ended without a finish_reason"),
         ("error", "error in the stream: out of pages"),
         ("garbage", "an event is no chunk: b'{not json'"),
     ],

@@ -76,6 +76,14 @@ def test_a_date_says_when_to_retry_too(visit: Visit, api: FakeApi) -> None:
     assert visitor.text(".failure p").endswith(("in 50 minutes.", "in 49 minutes."))
 
 
+def test_an_answer_that_ends_in_order_but_unfinished_says_so(visit: Visit, api: FakeApi) -> None:
+    api.replies = [Reply(["Half"], finish="")]
+    visitor = visit()
+    visitor.ask("hi")
+    assert visitor.answers == ["Half"]
+    assert visitor.text(".failure p") == "The connection ended before the answer did."
+
+
 def test_a_connection_that_ends_early_keeps_the_text_and_says_so(
     visit: Visit, api: FakeApi
 ) -> None:

@@ -132,6 +132,9 @@ class ChatClient:
                 raise _AnswerError(_status_error(answer.status_code, await answer.aread()))
             async for data in _events(answer.aiter_bytes()):
                 if data == b"[DONE]":
+                    # A server that gives a slot to someone else may end a stream in good order.
+                    if not stream.finished:
+                        raise _AnswerError("the stream ended without a finish_reason")
                     return
                 stream.take(data, time.perf_counter() - sent)
         raise _AnswerError("the stream ended without [DONE]")
@@ -159,6 +162,7 @@ class _Stream:
     def __init__(self) -> None:
         self.arrivals: list[float] = []
         self.usage = _Usage()
+        self.finished = False
 
     def take(self, data: bytes, at: float) -> None:
         try:
@@ -167,7 +171,9 @@ class _Stream:
                 raise _AnswerError(f"error in the stream: {_message(chunk)}")
             if chunk.get("usage"):
                 self.usage = _Usage.read(chunk["usage"])
-            deltas = [choice.get("delta") or {} for choice in chunk.get("choices") or []]
+            choices = chunk.get("choices") or []
+            deltas = [choice.get("delta") or {} for choice in choices]
+            self.finished |= any(choice.get("finish_reason") for choice in choices)
         except (ValueError, TypeError, AttributeError, LookupError) as e:
             raise _AnswerError(f"an event is no chunk: {data[:80]!r}") from e
         fields = ("content", "reasoning_content", "reasoning", "tool_calls")

@@ -24,7 +24,7 @@ export async function* streamChat(body, { key, signal }) {
   });
   let finished = false;
   for await (const data of events(answer.body)) {
-    if (data === "[DONE]") return;
+    if (data === "[DONE]") break;
     const chunk = parseChunk(data);
     finished ||= Boolean(chunk.choices?.[0]?.finish_reason);
     yield chunk;
