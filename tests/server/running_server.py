@@ -109,6 +109,7 @@ def running_server(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+                raise AssertionError(f"the server did not end:\n{log.read_text()}") from None
 
 
 def read_all(sock: socket.socket, seconds: float = 10) -> bytes:

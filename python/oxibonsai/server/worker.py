@@ -48,6 +48,8 @@ _LINGER_SECONDS = 2.0
 # Streams are told to end so long before the time for draining is over.
 _LAST_WORDS_SECONDS = 1.5
 _ACCEPT_BURST = 64
+# For requests that are under way when the server closes its door.
+_FAREWELL_SECONDS = 0.2
 
 _STATUSES = {
     LimitRequestLine: (414, "URI Too Long"),
@@ -117,12 +119,20 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
                 break
             self._turn(min(0.25, left))
         self._lifecycle.advance(Phase.STOPPED)
-        self.set_accept_enabled(False)
+        self._stop_listening()
         for conn in [*self._waiting, *self._running]:
             with contextlib.suppress(OSError):
                 conn.sock.shutdown(socket.SHUT_RDWR)
+
+    def _stop_listening(self) -> None:
+        """New clients are refused from now on; those that were just let in get an answer."""
+        self.set_accept_enabled(False)
         for listener in self.sockets:
+            self.accept(listener)
             listener.close()
+        limit = time.monotonic() + _FAREWELL_SECONDS
+        while time.monotonic() < limit:
+            self._turn(_FAREWELL_SECONDS / 4)
 
     def _turn(self, seconds: float) -> None:
         self.notify()

@@ -1,0 +1,200 @@
+"""Who may call what, how often, and what they see of others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from fake_backend import MakeApp, Probe
+from url_sweep import PUBLIC, all_calls, assert_error_object
+
+from oxibonsai.errors import RequestError
+from oxibonsai.server.access import KeyRing, owner_of
+from oxibonsai.server.rate_limit import RateLimiter
+
+BEARER = {"Authorization": "Bearer good"}
+
+
+def test_every_route_but_probes_is_closed_without_a_good_key(make_app: MakeApp) -> None:
+    client = make_app(api_key=["good", "other"], metrics=True).test_client()
+    wrong = [{}, {"X-Api-Key": "bad"}, {"Authorization": "Bearer bad"}, {"X-Api-Key": ""}]
+    wrong += [{"Authorization": "good"}, {"Authorization": "Basic good"}, {"X-Api-Key": "goo"}]
+    count = 0
+    for method, path, rule in all_calls(client.application):
+        for headers in wrong:
+            answer = client.open(path, method=method, headers=headers)
+            assert (answer.status_code == 401) == (rule not in PUBLIC), (method, rule)
+            if answer.status_code == 401:
+                assert_error_object(answer)
+                assert answer.get_json()["error"]["type"] == "authentication_error"
+        assert client.open(path, method=method, headers=BEARER).status_code != 401
+        count += 1
+    assert count >= 8
+
+
+def test_a_closed_server_does_not_tell_which_routes_there_are(make_app: MakeApp) -> None:
+    client = make_app(api_key="good").test_client()
+    assert client.get("/v1/no/such/route").status_code == 401
+    assert client.get("/v1/no/such/route", headers=BEARER).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer good"},
+        {"Authorization": "bearer good"},
+        {"Authorization": "Bearer  good "},
+        {"X-Api-Key": "good"},
+        {"X-Api-Key": "second"},
+    ],
+)
+def test_a_good_key_opens_it_however_it_is_sent(make_app: MakeApp, headers: dict[str, str]) -> None:
+    client = make_app(api_key=["good", "second"]).test_client()
+    assert client.get("/v1/models", headers=headers).status_code == 200
+
+
+def test_each_key_is_an_owner_of_its_own(make_app: MakeApp) -> None:
+    app = make_app(api_key=["good", "other"])
+    app.register_blueprint(Probe(app.lifecycle).blueprint())
+    client = app.test_client()
+    owners = [
+        client.post("/echo", json={}, headers={"X-Api-Key": key}).get_json()["owner"]
+        for key in ("good", "other", "good")
+    ]
+    assert owners == [owner_of("good"), owner_of("other"), owner_of("good")]
+    assert len(set(owners)) == 2
+    assert "good" not in owners[0]
+
+
+def test_without_keys_everyone_is_the_same_owner(make_app: MakeApp) -> None:
+    app = make_app()
+    app.register_blueprint(Probe(app.lifecycle).blueprint())
+    answers = [
+        app.test_client().post("/echo", json={}, headers=headers).get_json()["owner"]
+        for headers in ({}, BEARER, {"X-Api-Key": "x"})
+    ]
+    assert answers == ["anonymous"] * 3
+
+
+def test_a_key_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("# those of the team\none\n\n  two  \n")
+    keys = KeyRing(["fixed"], [path])
+    assert [keys.accepts(k) for k in ("fixed", "one", "two", "# those of the team", "")] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
+    path.write_text("three\n")
+    keys.refresh()
+    assert [keys.accepts(k) for k in ("fixed", "one", "three")] == [True, False, True]
+
+
+@pytest.mark.parametrize("damage", ["empty", "gone", "binary"])
+def test_a_damaged_key_file_leaves_the_keys_as_they_were(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text("one\n")
+    keys = KeyRing([], [path])
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"" if damage == "empty" else b"\xff\xfe\n")
+    keys.refresh()
+    assert keys.accepts("one")
+    assert not keys.is_open
+    with pytest.raises(RequestError, match="API key"):
+        KeyRing([], [path])
+
+
+def test_a_key_that_is_no_text_is_refused_like_any_other(make_app: MakeApp) -> None:
+    client = make_app(api_key="good").test_client()
+    for key in ("\xff", "g\xf6\xf6d", "x" * 8000):
+        assert client.get("/v1/models", headers={"X-Api-Key": key}).status_code == 401
+
+
+def test_a_bucket_refills_at_its_rate() -> None:
+    now = 0.0
+    limiter = RateLimiter(rate=2, burst=3, clock=lambda: now)
+    assert [limiter.take("a") for _ in range(3)] == [0, 0, 0]
+    assert limiter.take("a") == pytest.approx(0.5)
+    assert limiter.take("b") == 0
+    now = 0.5
+    assert limiter.take("a") == 0
+    assert limiter.take("a") == pytest.approx(0.5)
+    now = 1000.0
+    assert [limiter.take("a") for _ in range(4)] == [0, 0, 0, pytest.approx(0.5)]
+
+
+def test_a_clock_that_goes_back_gives_and_takes_nothing() -> None:
+    now = 100.0
+    limiter = RateLimiter(rate=1, burst=1, clock=lambda: now)
+    assert limiter.take("a") == 0
+    now = 0.0
+    assert limiter.take("a") == 1
+
+
+def test_the_number_of_buckets_is_bounded() -> None:
+    limiter = RateLimiter(rate=1, burst=1, owners=10, clock=lambda: 0.0)
+    for i in range(1000):
+        limiter.take(str(i))
+    assert len(limiter) == 10
+
+
+def test_too_many_requests_are_429_for_that_key_alone(make_app: MakeApp) -> None:
+    client = make_app(api_key=["good", "other"], rate_limit=0.1, rate_burst=2).test_client()
+    statuses = [client.get("/v1/models", headers=BEARER).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    answer = client.get("/v1/models", headers=BEARER)
+    assert_error_object(answer)
+    assert answer.get_json()["error"]["code"] == "rate_limit_exceeded"
+    assert 1 <= int(answer.headers["Retry-After"]) <= 11
+    assert client.get("/v1/models", headers={"X-Api-Key": "other"}).status_code == 200
+    assert client.get("/health").status_code == 200
+
+
+def test_guesses_of_keys_share_one_bucket(make_app: MakeApp) -> None:
+    client = make_app(api_key="good", rate_limit=0.1, rate_burst=2).test_client()
+    guesses = [
+        client.get("/v1/models", headers={"X-Api-Key": f"guess{i}"}).status_code for i in range(4)
+    ]
+    assert guesses == [401, 401, 429, 429]
+    assert client.get("/v1/models", headers=BEARER).status_code == 200
+
+
+def test_other_origins_may_not_call_unless_told(make_app: MakeApp) -> None:
+    origin = {"Origin": "https://page.example"}
+    preflight = {**origin, "Access-Control-Request-Method": "GET"}
+    closed = make_app().test_client()
+    assert not [h for h, _ in closed.get("/v1/models", headers=origin).headers if "Access" in h]
+    assert (
+        "Access-Control-Allow-Origin" not in closed.options("/v1/models", headers=preflight).headers
+    )
+    told = make_app(cors_origins="https://page.example", api_key="good").test_client()
+    answer = told.options("/v1/models", headers=preflight)
+    assert answer.status_code == 200
+    assert answer.headers["Access-Control-Allow-Origin"] == "https://page.example"
+    answer = told.get("/v1/models", headers={**origin, **BEARER})
+    assert answer.headers["Access-Control-Allow-Origin"] == "https://page.example"
+    other = told.get("/v1/models", headers={"Origin": "https://evil.example", **BEARER})
+    assert "Access-Control-Allow-Origin" not in other.headers
+    # A page must be able to read why it was refused.
+    refused = told.get("/v1/models", headers=origin)
+    assert refused.status_code == 401
+    assert refused.headers["Access-Control-Allow-Origin"] == "https://page.example"
+
+
+def test_options_reaches_no_view(make_app: MakeApp) -> None:
+    client = make_app(api_key="good").test_client()
+    answer = client.options("/v1/models")
+    assert answer.data == b""
+
+
+def test_a_key_file_that_others_replace_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("aaa\n")
+    keys = KeyRing([], [path])
+    other = tmp_path / "new"
+    other.write_text("bbb\n")
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.replace(path)
+    keys.refresh()
+    assert keys.accepts("bbb")

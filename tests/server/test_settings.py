@@ -1,0 +1,172 @@
+"""Where a setting comes from, what is refused, and that flags, variables and fields are the same set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from oxibonsai.errors import RequestError
+from oxibonsai.server.setting_options import given, setting_options
+from oxibonsai.server.setting_sources import flag, load_settings, variable
+from oxibonsai.server.settings import Settings
+
+
+def parse(*arguments: str) -> Settings:
+    """The settings that a command line gives."""
+    found: list[Settings] = []
+
+    @click.command()
+    @setting_options
+    def command(**options: object) -> None:
+        found.append(load_settings(given(options), {}))
+
+    CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)
+    return found[0]
+
+
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text("port = 1000\nparallel = 2\nseed = 3\n")
+    environment = {"OXIBONSAI_PORT": "2000", "OXIBONSAI_PARALLEL": "5"}
+    settings = load_settings({"port": "3000"}, environment, config)
+    assert (settings.port, settings.parallel, settings.seed) == (3000, 5, 3)
+    assert settings.ctx_size is None
+
+
+def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text('api-key = ["a", "b"]\nmetrics = true\n')
+    settings = load_settings({}, {"OXIBONSAI_CONFIG": str(config)})
+    assert settings.api_key == ("a", "b")
+    assert settings.metrics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        (["-c", "512"], "ctx_size", 512),
+        (["--ctx-size", "512"], "ctx_size", 512),
+        (["-np", "3"], "parallel", 3),
+        (["-n", "64"], "n_predict", 64),
+        (["--predict", "64"], "n_predict", 64),
+        (["-a", "x", "--alias", "y,z"], "alias", ("x", "y", "z")),
+        (["-m", "model.gguf"], "model", "model.gguf"),
+        (["-t", "2"], "threads", 2),
+        (["-b", "32"], "batch_size", 32),
+        (["-s", "7"], "seed", 7),
+        (["--temp", "0.5"], "temperature", 0.5),
+        (["--api-key", "a", "--api-key", "b"], "api_key", ("a", "b")),
+        (["--metrics"], "metrics", True),
+        (["--no-slots"], "slots", False),
+        (["--slots"], "slots", True),
+        (["--no-ui"], "ui", False),
+        (["--no-webui"], "ui", False),
+        (["--no-jinja"], "jinja", False),
+        (["--embeddings"], "embedding", True),
+        (["--pooling", "mean"], "pooling", "mean"),
+        (["--reasoning-format", "none"], "reasoning_format", "none"),
+        (["--chat-template-file", "t.jinja"], "chat_template_file", Path("t.jinja")),
+        (["--slot-save-path", "d"], "slot_save_path", Path("d")),
+        (["--verbose"], "verbose", True),
+        (["-v"], "verbose", True),
+        (["--host", "127.0.0.1", "--host", "::1"], "host", ("127.0.0.1", "::1")),
+    ],
+)
+def test_the_names_of_llama_server_work(arguments: list[str], field: str, value: object) -> None:
+    assert getattr(parse(*arguments), field) == value
+
+
+@pytest.mark.parametrize("word", ["1", "on", "true", "TRUE", "yes", "enabled"])
+def test_a_switch_knows_words_for_on(word: str) -> None:
+    assert load_settings({}, {"OXIBONSAI_METRICS": word}).metrics is True
+
+
+@pytest.mark.parametrize("word", ["0", "off", "false", "no", "disabled", ""])
+def test_a_switch_knows_words_for_off(word: str) -> None:
+    assert load_settings({}, {"OXIBONSAI_SLOTS": word}).slots is False
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("port", "65536"),
+        ("port", "http"),
+        ("threads", "0"),
+        ("temperature", "nan"),
+        ("temperature", "inf"),
+        ("metrics", "maybe"),
+        ("kv_type", "f8"),
+        ("rate_limit", "0"),
+        ("rate_limit", "-1"),
+        ("max_body_mb", "1e309"),
+        ("seed", str(2**64)),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_the_name_it_came_under(field: str, value: str) -> None:
+    with pytest.raises(RequestError, match=f"^{flag(field)} is '{value}': "):
+        load_settings({field: value}, {})
+    with pytest.raises(RequestError, match=f"^{variable(field)} is '{value}': "):
+        load_settings({}, {variable(field): value})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prot = 1", "sets 'prot', which is no setting; did you mean port"),
+        ("port = ", "is not TOML"),
+        ("[server]\nport = 1", "sets 'server', which is no setting"),
+        ("ctx-size = 1\nctx_size = 2", "sets ctx_size twice"),
+        ("port = true", "port in "),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text(text)
+    if words == "port in ":
+        # pydantic takes true for 1, as Python does.
+        assert load_settings({}, {}, config).port == 1
+        return
+    with pytest.raises(RequestError, match=words):
+        load_settings({}, {}, config)
+
+
+def test_a_file_that_is_not_there_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"cannot read the configuration none\.toml"):
+        load_settings({}, {}, "none.toml")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.org", "[::]"])
+def test_a_public_address_needs_a_key_or_a_word(host: str) -> None:
+    with pytest.raises(RequestError, match="--allow-public to open it on purpose"):
+        load_settings({"host": host}, {})
+    with pytest.raises(RequestError, match="no API key"):
+        load_settings({"host": ["127.0.0.1", host]}, {})
+    for more in ({"api_key": "k"}, {"api_key_file": "keys"}, {"allow_public": True}):
+        assert load_settings({"host": host, **more}, {}).host == (host,)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost"])
+def test_a_loopback_address_needs_no_key(host: str) -> None:
+    assert load_settings({"host": host}, {}).host == (host,)
+
+
+def test_keys_are_neither_printed_nor_shown_in_errors() -> None:
+    assert "secret" not in repr(load_settings({"api_key": "secret"}, {}))
+    with pytest.raises(RequestError) as error:
+        load_settings({"api_key": {"secret": 1}}, {})
+    assert "secret" not in str(error.value)
+
+
+def test_every_field_has_a_flag_and_a_description() -> None:
+    @click.command()
+    @setting_options
+    def command() -> None:
+        pass
+
+    flags = {option for p in command.params for option in p.opts}
+    for field in Settings.model_fields.values():
+        assert field.description
+    assert {flag(name) for name in Settings.model_fields} <= flags
