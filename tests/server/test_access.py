@@ -182,6 +182,36 @@ def test_other_origins_may_not_call_unless_told(make_app: MakeApp) -> None:
     assert refused.headers["Access-Control-Allow-Origin"] == "https://page.example"
 
 
+@pytest.mark.parametrize(
+    ("origins", "origin", "allowed"),
+    [
+        ("localhost", "http://localhost", True),
+        ("localhost", "http://localhost:8080", True),
+        ("localhost", "https://127.0.0.1:3000", True),
+        ("localhost", "http://[::1]:3000", True),
+        ("localhost", "http://localhost.evil.com", False),
+        ("localhost", "http://notlocalhost", False),
+        ("localhost", "http://evil.com", False),
+        ("localhost", "null", False),
+        ("*", "http://evil.com", True),
+        ("http://a.example,http://b.example", "http://b.example", True),
+        ("http://a.example", "http://a.example:81", False),
+        ("http://a.example", "http://a.example.evil.com", False),
+    ],
+)
+def test_an_origin_is_allowed_as_a_whole(
+    make_app: MakeApp, origins: str, origin: str, allowed: bool
+) -> None:
+    answer = make_app(cors_origins=origins).test_client().options(
+        "/v1/models", headers={"Origin": origin, "Access-Control-Request-Headers": "Authorization"}
+    )  # fmt: skip
+    assert answer.headers.get("Access-Control-Allow-Origin") == (origin if allowed else None)
+    expected = "Authorization" if allowed else None
+    assert answer.headers.get("Access-Control-Allow-Headers") == expected
+    # Caches must keep the answers for two origins apart.
+    assert "Origin" in answer.headers["Vary"]
+
+
 def test_options_reaches_no_view(make_app: MakeApp) -> None:
     client = make_app(api_key="good").test_client()
     answer = client.options("/v1/models")

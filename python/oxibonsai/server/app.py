@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flask import Flask, request
-from flask_cors import CORS
 
 from oxibonsai.server.access import KeyRing, register_access
 from oxibonsai.server.backend import Backend
+from oxibonsai.server.cors import register_cors
 from oxibonsai.server.errors import ApiError, register_errors
 from oxibonsai.server.health import health_blueprint, unready
 from oxibonsai.server.lifecycle import Lifecycle, Phase
@@ -74,7 +74,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     register_access(app, app.keys, limiter)
     app.before_request(_readiness(app.lifecycle))
     if settings.cors_origins:
-        CORS(app, origins=list(settings.cors_origins), max_age=600)
+        register_cors(app, settings.cors_origins)
     app.register_blueprint(health_blueprint(app.lifecycle))
     app.register_blueprint(models_blueprint(backend))
     return app

@@ -118,7 +118,9 @@ class Settings(ModelSettings):
         (), repr=False, description="A key that clients must send; may be repeated."
     )
     api_key_file: Paths = Field((), description="Files of keys, one a line; changes are noticed.")
-    cors_origins: Names = Field((), description="Origins whose pages may call; * for all.")
+    cors_origins: Names = Field(
+        (), description="Origins whose pages may call; localhost; * for all."
+    )
     rate_limit: float | None = Field(
         None, gt=0, description="Requests a second for each key. Default: no limit."
     )

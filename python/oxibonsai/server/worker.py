@@ -20,7 +20,6 @@ import threading
 import time
 from typing import IO, Any
 
-from gunicorn import http
 from gunicorn.http.errors import (
     ExpectationFailed,
     ForbiddenProxyRequest,
@@ -166,7 +165,13 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
 
     def _wait(self, conn: Connection, callback: Any) -> None:
         self._waiting[conn] = None
-        self.poller.register(conn.sock, selectors.EVENT_READ, lambda _: callback(conn))
+
+        def readable(_: Any) -> None:
+            # An event of the same batch may have closed it already.
+            if conn in self._waiting:
+                callback(conn)
+
+        self.poller.register(conn.sock, selectors.EVENT_READ, readable)
 
     def _stop_waiting(self, conn: Connection) -> None:
         self._waiting.pop(conn, None)
@@ -251,35 +256,48 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
     def handle(self, conn: Connection) -> bool:
         """Answers one request; True to keep the connection."""
         try:
-            conn.init()
-            conn.sock.settimeout(self._settings.write_timeout)
-            conn.parser.unreader.unread(bytes(conn.received))
-            conn.received.clear()
-            request = next(conn.parser)
-            with contextlib.closing(self._read_body(request, conn)) as body:
-                request.body = body
+            request = self._read_request(conn)
+            if request is None:
+                return False
+            with contextlib.closing(request.body):
                 keep = self.handle_request(request, conn)
+            # The parser reads on here before the next request.
             request.body = io.BytesIO()
             return bool(keep)
-        except TimeoutError as e:
-            self.log.info("%s: %s", conn.client, e or "the client does not read its answer")
-            self._send_last(conn, 408, "Request Timeout", "The request came too slowly.")
+        except TimeoutError:
+            self.log.info("%s does not read its answer", conn.client)
         except (StopIteration, NoMoreData, ConnectionError):
             pass
         except OSError as e:
             if e.errno not in (errno.ENOTCONN, errno.EBADF):
                 self.log.exception("Socket error")
-        except _BusyError:
-            message = "Too many slow uploads: try again later."
-            self._send_last(conn, 503, "Service Unavailable", message)
         except Exception as e:
             self.handle_error(None, conn.sock, conn.client, e)
         return False
 
+    def _read_request(self, conn: Connection) -> Any:
+        """A request with its whole body; None if its sender was told why there is none."""
+        conn.init()
+        conn.sock.settimeout(self._settings.write_timeout)
+        conn.parser.unreader.unread(bytes(conn.received))
+        conn.received.clear()
+        try:
+            request = next(conn.parser)
+            request.body = self._read_body(request, conn)
+        except TimeoutError as e:
+            self.log.info("%s: %s", conn.client, e)
+            self._send_last(conn, 408, "Request Timeout", "The request came too slowly.")
+        except _BusyError:
+            message = "Too many slow uploads: try again later."
+            self._send_last(conn, 503, "Service Unavailable", message)
+        else:
+            return request
+        return None
+
     def _read_body(self, request: Any, conn: Connection) -> IO[bytes]:
         """The whole body, in memory or on disk; as much as shows that it is too large."""
         size = _declared(request)
-        body = tempfile.SpooledTemporaryFile(MAX_COLLECTED_BYTES)  # noqa: SIM115  # closed by handle
+        body = tempfile.SpooledTemporaryFile(MAX_COLLECTED_BYTES)  # noqa: SIM115  # handle() closes it
         if size == 0:
             return body
         if size is not None and size > self._max_body:
@@ -318,7 +336,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
 
     def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: Exception) -> None:
         """Answers what gunicorn refuses, in the shape of all other errors."""
-        if isinstance(exc, (ParseException, http.errors.InvalidHTTPVersion)):
+        if isinstance(exc, ParseException):
             status, reason = _STATUSES.get(type(exc), (400, "Bad Request"))
             message = f"The request is malformed: {exc}"
             self.log.info("%s: refused: %s", addr, exc)
