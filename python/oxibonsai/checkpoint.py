@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,7 @@ _IDLE_WHEN_ZERO = frozenset({"expert_count", "expert_used_count", "nextn_predict
 
 # Values of pooling_type. 0 leaves it open; 4 is a ranking head, which no architecture above has.
 _POOLINGS = {1: "mean", 2: "cls", 3: "last"}
+_SAMPLE_BYTES = 16 << 20  # more than the metadata of any vocabulary
 
 _GEMMA3_LOCAL_THETA = 10000.0  # llama.cpp's default where the file doesn't say
 _GEMMA3_PATTERN = 6  # five local layers, then a global one
@@ -84,6 +87,7 @@ class Checkpoint:
             )
         self.file = _core.GgufFile(str(path), quant_type)
         self._tensors = {t.name: t for t in self.file.tensors}
+        self._fingerprint: str | None = None
 
     @property
     def architecture(self) -> str:
@@ -106,6 +110,21 @@ class Checkpoint:
     def has_tokenizer(self) -> bool:
         """False for a file of weights alone."""
         return self.file.get("tokenizer.ggml.model") is not None
+
+    def fingerprint(self) -> str:
+        """Names the content of the file, whatever its name: a hash of size, tensors, head and tail."""
+        if self._fingerprint is None:
+            digest = hashlib.blake2b(digest_size=16)
+            for t in self.file.tensors:
+                digest.update(f"{t.name} {t.shape} {t.quant_type};".encode())
+            with self.path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                digest.update(str(size).encode())
+                for start in (0, max(size - _SAMPLE_BYTES, 0)):
+                    file.seek(start)
+                    digest.update(file.read(_SAMPLE_BYTES))
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
 
     def config(self) -> ModelConfig:
         """The model's dimensions and constants."""

@@ -122,6 +122,7 @@ class CausalLM:
         limit = max_new_tokens
         if limit is None:
             limit = _DEFAULT_NEW_TOKENS if max_length is None else max_length - width
+        ends = self._ends(eos_token_id)
         params = SamplingParams(
             max_tokens=limit,
             temperature=temperature if do_sample else 0.0,
@@ -132,13 +133,13 @@ class CausalLM:
             repetition_window=-1,
             seed=seed,
             ignore_eos=True,
+            stop_token_ids=tuple(sorted(ends)),
         )
         if do_sample and temperature <= 0.0:
             raise RequestError(f"temperature is {temperature}; with do_sample it must be above 0")
-        ends = self._ends(eos_token_id)
         if streamer is not None:
             streamer.put(_like(np.array(rows, dtype=np.int64), input_ids))
-        new = self._run(prompts, params, ends, streamer, input_ids)
+        new = self._run(prompts, params, streamer, input_ids)
         if streamer is not None:
             streamer.end()
         pad = pad_token_id if pad_token_id is not None else min(ends, default=0)
@@ -157,7 +158,6 @@ class CausalLM:
         self,
         prompts: list[list[int]],
         params: SamplingParams,
-        ends: frozenset[int],
         streamer: Streamer | None,
         example: Any,
     ) -> list[list[int]]:
@@ -166,16 +166,13 @@ class CausalLM:
         try:
             for prompt in prompts:
                 sequences.append(self.engine.submit(prompt, params))
-            live = list(sequences)
-            while live:
-                for s in self.engine.step():
-                    if s not in live:
-                        continue
-                    if streamer is not None:
-                        streamer.put(_like(np.array(s.tokens[-1:], dtype=np.int64), example))
-                    if s.tokens[-1] in ends:
-                        self.engine.cancel(s)
-                live = [s for s in live if not s.finished]
+            shown = 0
+            while not all(s.finished for s in sequences):
+                self.engine.step()
+                if streamer is not None:
+                    for token in sequences[0].generated[shown:]:
+                        streamer.put(_like(np.array([token], dtype=np.int64), example))
+                    shown = sequences[0].num_generated
         finally:
             for s in sequences:
                 self.engine.cancel(s)

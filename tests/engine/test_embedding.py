@@ -59,7 +59,7 @@ def states(path: Path, text: list[int]) -> Floats:
     n = len(text)
     pages = -(-n // _core.PAGE_SLOTS)
     batch = _core.Batch(text, list(range(n)), [0] * n, [list(range(pages))], list(range(n)))
-    return model.hidden_program.run(batch, model.new_pages("f32", pages))
+    return model.hidden_program.run(batch, [model.new_pages("f32", pages)])
 
 
 # Pooling, by hand.

@@ -65,7 +65,8 @@ def test_every_page_is_given_back(tiny_path: Path) -> None:
         next(stream)
         stream.close()  # type: ignore[attr-defined]
         engine.logits(IDS)
-    assert engine._allocator.free == tiny_model.CONTEXT // 64
+    assert engine.cache.used_bytes == 0
+    assert engine.cache.free_pages() == tiny_model.CONTEXT // 64
 
 
 def test_finish_reasons(engine: Engine) -> None:

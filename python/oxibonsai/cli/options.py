@@ -14,7 +14,8 @@ from oxibonsai.engine import Engine
 Command = Callable[..., Any]
 
 
-def _apply(options: list[Command], command: Command) -> Command:
+def apply(options: list[Command], command: Command) -> Command:
+    """Puts several options on a command, in their order."""
     for option in reversed(options):
         command = option(command)
     return command
@@ -22,7 +23,7 @@ def _apply(options: list[Command], command: Command) -> Command:
 
 def model_options(command: Command) -> Command:
     """Which model, and how its file is read."""
-    return _apply(
+    return apply(
         [
             click.option(
                 "--model",
@@ -61,7 +62,7 @@ def engine_options(command: Command) -> Command:
 
 def machine_options(command: Command) -> Command:
     """How the model is run, where the command sets the context's size itself."""
-    return _apply(
+    return apply(
         [
             click.option("--threads", "-t", type=click.IntRange(1, 1024), help="Worker threads."),
             click.option(

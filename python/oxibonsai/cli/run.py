@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
-from oxibonsai.cli.options import (
-    engine_options,
-    json_option,
-    load_engine,
-    model_options,
-    sampling_options,
-    split_sampling,
+from oxibonsai.chat import ChatRequest
+from oxibonsai.cli.chat_options import reasoning_options, take_tools, tool_options
+from oxibonsai.cli.generation import Job, run_beams, run_samples
+from oxibonsai.cli.generation_options import (
+    context_shift_options,
+    speculation_options,
+    take_context_shift,
+    take_speculation,
 )
-from oxibonsai.engine import Engine
+from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
+from oxibonsai.cli.sampling_options import sampling_options, split_sampling
+from oxibonsai.cli.structure_options import split_structure, structure_options
+from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling import SamplingParams
-from oxibonsai.tokenizer import StreamDecoder
 
 
 @click.command()
@@ -31,8 +33,19 @@ from oxibonsai.tokenizer import StreamDecoder
 @click.option("--file", "-f", type=click.Path(path_type=Path), help="Read the prompt from a file.")
 @click.option("--raw", is_flag=True, help="Take the prompt as it stands, without a chat template.")
 @click.option("--system", metavar="TEXT", help="System message of the chat template.")
+@click.option("--samples", type=click.IntRange(1, 128), default=1, help="Texts to make.")
+@click.option("--best-of", type=click.IntRange(1, 128), help="Make so many, show the likeliest.")
+@click.option("--beams", type=click.IntRange(1, 64), help="Search the likeliest text with beams.")
+@click.option(
+    "--length-penalty", type=float, default=1.0, show_default=True, help="Of beam search."
+)
 @engine_options
 @sampling_options
+@structure_options
+@tool_options
+@reasoning_options
+@speculation_options
+@context_shift_options
 @json_option
 def run(
     model: str | None,
@@ -42,6 +55,12 @@ def run(
     file: Path | None,
     raw: bool,
     system: str | None,
+    samples: int,
+    best_of: int | None,
+    beams: int | None,
+    length_penalty: float,
+    enable_thinking: bool | None,
+    thinking_budget: int | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -51,21 +70,40 @@ def run(
     """
     message = read_prompt(text, prompt, file)
     params = split_sampling(options)
-    started = time.perf_counter()
+    tools, tool_choice = take_tools(options)
+    make_speculate = take_speculation(options)
+    request = ChatRequest(
+        messages=[
+            *([{"role": "system", "content": system}] if system is not None else []),
+            {"role": "user", "content": message},
+        ],
+        tools=tools,
+        tool_choice=tool_choice,
+        structure=split_structure(options),
+        enable_thinking=enable_thinking,
+        thinking_budget=thinking_budget,
+    )
+    own = Options(shift=take_context_shift(options))
+    if beams is not None and (request.structure or tools or samples > 1 or best_of is not None):
+        raise RequestError("--beams goes with no structure, tools, --samples or --best-of")
     engine = load_engine(model, quant_type, **options)
-    load_seconds = time.perf_counter() - started
-    ids = prompt_ids(engine, message, raw=raw, system=system)
-    result = _generate(engine, ids, params, show=not as_json)
-    result["timings"]["load_s"] = round(load_seconds, 4)
+    own = replace(own, speculate=make_speculate(engine))
+    if raw or engine.chat_template is None:
+        if system is not None or tools:
+            name = "--tools" if tools else "--system"
+            raise RequestError(
+                f"{name} needs a chat template: this model has none, or --raw is given"
+            )
+        ids = engine.tokenizer.encode(message)
+        job = Job(engine, params, replace(own, structure=request.structure), ids)
+    else:
+        job = Job.of_chat(engine, params, own, request)
+    if beams is not None:
+        result = run_beams(job, beams, length_penalty, show=not as_json)
+    else:
+        result = run_samples(job, samples, best_of, show=not as_json)
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
-        return
-    t = result["timings"]
-    click.echo(
-        f"prompt: {len(ids)} tokens, {t['prompt_tok_s']:.1f} tok/s; generated: "
-        f"{len(result['tokens'])} tokens, {t['tok_s']:.1f} tok/s; load: {load_seconds:.2f} s",
-        err=True,
-    )
 
 
 def read_prompt(argument: str | None, option: str | None, file: Path | None) -> str:
@@ -91,60 +129,3 @@ def read_prompt(argument: str | None, option: str | None, file: Path | None) -> 
     if not text.strip():
         raise RequestError("the prompt is empty: there is nothing to continue")
     return text
-
-
-def prompt_ids(engine: Engine, message: str, *, raw: bool, system: str | None) -> list[int]:
-    """Token ids of a prompt, in the chat format where the model has one."""
-    if raw or engine.chat_template is None:
-        if system is not None:
-            raise RequestError(
-                "--system needs a chat template: this model has none, or --raw is given"
-            )
-        return engine.tokenizer.encode(message)
-    messages = [{"role": "system", "content": system}] if system is not None else []
-    messages.append({"role": "user", "content": message})
-    text = engine.chat_template.render(messages)
-    return engine.tokenizer.encode(text, add_special=False, parse_special=True)
-
-
-def _generate(
-    engine: Engine, ids: list[int], params: SamplingParams, *, show: bool
-) -> dict[str, Any]:
-    """Runs to the end; prints pieces as they come if asked to."""
-    stream = StreamDecoder(engine.tokenizer, continues=True)
-    pieces: list[str] = []
-
-    def emit(piece: str) -> None:
-        pieces.append(piece)
-        if show and piece:
-            sys.stdout.write(piece)
-            sys.stdout.flush()
-
-    started = time.perf_counter()
-    first = started
-    tokens: list[int] = []
-    for token in engine.generate_tokens(ids, params):
-        if not tokens:
-            first = time.perf_counter()
-        tokens.append(token)
-        emit(stream.feed(token))
-    emit(stream.flush())
-    finished = time.perf_counter()
-    if show:
-        sys.stdout.write("\n")
-    decode = finished - first
-    sequence = engine.last
-    return {
-        "prompt_tokens": ids,
-        "tokens": tokens,
-        "text": "".join(pieces),
-        "finish_reason": None if sequence is None else sequence.finish_reason,
-        "seed": None if sequence is None else sequence.sampler.seed,
-        "timings": {
-            "prompt_s": round(first - started, 4),
-            "prompt_tok_s": round(len(ids) / max(first - started, 1e-9), 2),
-            "decode_s": round(decode, 4),
-            # The first token comes with the prompt.
-            "tok_s": round((len(tokens) - 1) / decode, 2) if len(tokens) > 1 else 0.0,
-        },
-    }

@@ -1,7 +1,34 @@
 """Sequences, scheduling and the paged cache around one model."""
 
+from oxibonsai.engine.beam_search import Beam, beam_search
+from oxibonsai.engine.completion import Completion, complete, submit_samples
+from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load
-from oxibonsai.engine.sequence import Sequence
+from oxibonsai.engine.pool import EnginePool
+from oxibonsai.engine.runner import EngineRunner
+from oxibonsai.engine.sequence import Options, Sequence
+from oxibonsai.engine.snapshot import Restored, restore, save
+from oxibonsai.engine.speculation import DraftModel, Lookahead, NgramSpeculator
 
-__all__ = ["Engine", "Sequence", "load"]
+__all__ = [
+    "Beam",
+    "Completion",
+    "ContextShift",
+    "DraftModel",
+    "Engine",
+    "EnginePool",
+    "EngineRunner",
+    "Lookahead",
+    "NgramSpeculator",
+    "Options",
+    "Restored",
+    "Sequence",
+    "Shifted",
+    "beam_search",
+    "complete",
+    "load",
+    "restore",
+    "save",
+    "submit_samples",
+]

@@ -192,6 +192,6 @@ class Embedder:
             owner += [i] * count
             text.done = now.stop
         batch = _core.Batch(tokens, positions, owner, [t.pages for t, _ in pieces], outputs)
-        states = self._model.hidden_program.run(batch, self._pages)
+        states = self._model.hidden_program.run(batch, [self._pages])
         for pool, row in zip(readers, states, strict=True):
             pool.add(row)

@@ -5,37 +5,51 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
+from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai import _core
 from oxibonsai.chat_template import ChatTemplate
-from oxibonsai.engine.kv_pages import PageAllocator
-from oxibonsai.engine.scheduler import Chunk, schedule
-from oxibonsai.engine.sequence import Sequence
+from oxibonsai.engine.batcher import DEFAULT_CHUNK, Batcher
+from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.kv_policy import KvPressurePolicy
+from oxibonsai.engine.logits import iter_logits
+from oxibonsai.engine.sequence import Options, Sequence
+from oxibonsai.engine.text import TextOutput
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
-from oxibonsai.sampling import SamplingParams
-from oxibonsai.tokenizer import StreamDecoder, Tokenizer
+from oxibonsai.sampling import SamplingParams, breaker_ids
+from oxibonsai.structured import StructureCompiler
+from oxibonsai.tokenizer import Tokenizer
 
-# Rows of one step: a prompt is read in chunks of this many tokens. Results don't depend on it.
-DEFAULT_CHUNK = 256
+
+class Stepper(Protocol):
+    """A thread that steps an engine."""
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        ...
 
 
 class Engine:
     """Runs sequences on one model; made by :func:`oxibonsai.load`.
 
+    Calls may come from any thread; one step runs at a time.
+
     Args:
         model: Program and weights.
         tokenizer: The model's own; None where the file has none: then only ids go in and out.
         chat_template: Its chat format; None where it has none.
+        cache: Pages of keys and values.
         ctx_size: Positions a sequence may take.
-        kv_type: Type of cached keys and values, one of ``_core.KV_TYPES``.
-        parallel: Sequences that fit in the cache at full length.
+        policy: Chooses the type of new sequences' pages among the cache's; None: the first.
 
     Attributes:
+        policy: As given.
         last: The sequence of the latest ``generate`` call, with its tokens and finish reason.
+        lock: Held during a step; whoever uses ``model`` and ``cache`` directly takes it.
     """
 
     def __init__(
@@ -43,10 +57,10 @@ class Engine:
         model: Model,
         tokenizer: Tokenizer | None,
         chat_template: ChatTemplate | None,
+        cache: KvCache,
         *,
         ctx_size: int,
-        kv_type: str,
-        parallel: int = 4,
+        policy: KvPressurePolicy | None = None,
     ) -> None:
         if tokenizer is not None and tokenizer.vocab_size > model.config.vocab_size:
             raise FormatError(
@@ -56,13 +70,16 @@ class Engine:
         self.model = model
         self._tokenizer = tokenizer
         self.chat_template = chat_template
+        self.cache = cache
         self.ctx_size = ctx_size
-        self.kv_type = kv_type
-        pages = -(-ctx_size // _core.PAGE_SLOTS) * parallel
-        self._pages = model.new_pages(kv_type, pages)
-        self._allocator = PageAllocator(pages)
-        self._running: list[Sequence] = []
-        self._lock = threading.RLock()
+        self.policy = policy
+        self._compiler: StructureCompiler | None = None
+        self._breakers = lru_cache(maxsize=16)(self._find_breakers)
+        self._batcher = Batcher(
+            model, cache, ctx_size=ctx_size, eos_ids=self.eos_ids, policy=policy
+        )
+        self._stepper: Stepper | None = None
+        self.lock = threading.RLock()
         self.last: Sequence | None = None
 
     @property
@@ -75,47 +92,142 @@ class Engine:
         return self._tokenizer
 
     @property
+    def has_tokenizer(self) -> bool:
+        """Whether text can go in and out."""
+        return self._tokenizer is not None
+
+    @property
     def eos_ids(self) -> frozenset[int]:
         """Ids that end a text; none without a tokenizer."""
         return frozenset() if self._tokenizer is None else self._tokenizer.eos_ids
 
-    def submit(self, prompt: Items[int], params: SamplingParams) -> Sequence:
-        """Takes in a prompt; :meth:`step` runs it beside the others.
+    @property
+    def kv_type(self) -> str:
+        """Type of new sequences' keys and values."""
+        return self.cache.pools[self._batcher.pool()].type
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold pages."""
+        return len(self._batcher.running)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step has something to do."""
+        return bool(self._batcher.running or self._batcher.waiting)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait for pages."""
+        return len(self._batcher.waiting)
+
+    def submit(
+        self,
+        prompt: Items[int],
+        params: SamplingParams,
+        options: Options | None = None,
+        *,
+        parent: Sequence | None = None,
+    ) -> Sequence:
+        """Takes in a prompt; :meth:`step` runs it beside the others. Does not wait for a step.
+
+        Args:
+            prompt: Token ids.
+            params: How to choose tokens.
+            options: What else it does; a structure is compiled here.
+            parent: A sequence with the same prompt, submitted just before, whose computed prompt
+                is shared.
 
         Raises:
-            RequestError: The prompt is empty, too long, or holds ids outside the vocabulary.
+            RequestError: The prompt is empty, too long, or holds ids outside the vocabulary; the
+                structure or a parameter makes no sense for this model.
         """
-        self._check_prompt(prompt)
-        sequence = Sequence(list(prompt), params)
-        with self._lock:
-            self._running.append(sequence)
+        sequence = self.make_sequence(prompt, params, options or Options())
+        if parent is not None:
+            sequence.parent = parent
+        self._batcher.waiting.append(sequence)
+        if self._stepper is not None:
+            self._stepper.wake()
         return sequence
 
+    def make_sequence(
+        self, prompt: Items[int], params: SamplingParams, options: Options
+    ) -> Sequence:
+        """A checked sequence that nobody runs yet."""
+        self.check_prompt(prompt)
+        self.check_ids([*params.logit_bias, *params.banned_tokens, *params.stop_token_ids])
+        if options.shift is not None:
+            options.shift.window_of(self.ctx_size)  # refuses what does not fit
+        constraint = None
+        if options.structure is not None:
+            constraint = self.structures.constraint(options.structure)
+        text = None
+        if self._tokenizer is not None:
+            text = TextOutput(self._tokenizer, params.stop, options.visible)
+        elif params.stop:
+            raise RequestError("stop strings need a tokenizer, and this model's file has none")
+        breakers = frozenset[int]()
+        if params.dry_multiplier > 0.0:
+            breakers = self._breakers(params.dry_sequence_breakers)
+        return Sequence(list(prompt), params, options, text, constraint, breakers)
+
+    @property
+    def structures(self) -> StructureCompiler:
+        """Compiles what texts must match."""
+        if self._compiler is None:
+            self._compiler = StructureCompiler(self.tokenizer, self.model.config.vocab_size)
+        return self._compiler
+
     def step(self) -> list[Sequence]:
-        """One pass of the model over all running sequences; returns those that grew by a token."""
-        with self._lock:
-            chunks = schedule(self._running, DEFAULT_CHUNK)
-            if not chunks:
-                return []
-            logits = self._run(chunks, all_rows=False)
-            grown = [c.sequence for c in chunks if c.reaches_end]
-            for sequence, row in zip(grown, logits, strict=True):
-                self._append(sequence, row)
-            return grown
+        """One pass of the model over all running sequences; returns those that grew."""
+        with self.lock:
+            return self._batcher.step()
+
+    def advance(self, sequence: Sequence, timeout: float | None = None) -> None:
+        """Lets a sequence go on: steps, or waits for the thread that does.
+
+        Args:
+            sequence: It has been submitted.
+            timeout: Seconds to wait at most, where another thread steps.
+        """
+        if self._stepper is None:
+            self.step()
+        else:
+            sequence.changed.wait(timeout)
+            sequence.changed.clear()
+
+    def attach(self, stepper: Stepper | None) -> None:
+        """Lets another thread step from now on; None: the callers do."""
+        self._stepper = stepper
 
     def cancel(self, sequence: Sequence) -> None:
-        """Ends a sequence and frees its pages."""
-        with self._lock:
-            if sequence in self._running:
-                sequence.finish_reason = sequence.finish_reason or "cancelled"
-                self._retire(sequence)
+        """Ends a sequence; its pages are free after the step that runs now."""
+        if sequence.finished:
+            return
+        sequence.cancelled = True
+        if self.lock.acquire(blocking=False):
+            try:
+                self._batcher.sweep()
+            finally:
+                self.lock.release()
+        elif self._stepper is not None:
+            self._stepper.wake()
 
-    def generate_tokens(self, prompt: Items[int], params: SamplingParams) -> Iterator[int]:
+    def cancel_all(self) -> None:
+        """Ends every sequence."""
+        with self.lock:
+            for s in [*self._batcher.running, *self._batcher.waiting]:
+                s.cancelled = True
+            self._batcher.sweep()
+
+    def generate_tokens(
+        self, prompt: Items[int], params: SamplingParams, options: Options | None = None
+    ) -> Iterator[int]:
         """Generated ids one by one, an end-of-text id included.
 
         The prompt is checked at once, not at the first token.
         """
-        sequence = self.submit(prompt, params)
+        sequence = self.submit(prompt, params, options)
         self.last = sequence
         return self._follow(sequence)
 
@@ -124,32 +236,44 @@ class Engine:
             seen = 0
             while not sequence.finished or seen < sequence.num_generated:
                 if seen == sequence.num_generated:
-                    self.step()
+                    self.advance(sequence)
                     continue
                 seen += 1
-                yield sequence.tokens[sequence.num_prompt_tokens + seen - 1]
+                yield sequence.history[sequence.num_prompt_tokens + seen - 1]
+            sequence.raise_error()
         finally:
             self.cancel(sequence)
 
-    def generate(self, prompt: str | Items[int], params: SamplingParams) -> Iterator[str]:
-        """Pieces of the text that continues a prompt, as they come.
+    def generate(
+        self, prompt: str | Items[int], params: SamplingParams, options: Options | None = None
+    ) -> Iterator[str]:
+        """Pieces of the text that continues a prompt, as they come; stop strings never show.
 
         Args:
             prompt: Text, taken as it stands (special tokens in it are text), or token ids.
             params: How to choose tokens.
+            options: What else it does.
         """
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        return self._decode(self.generate_tokens(ids, params))
+        sequence = self.submit(ids, params, options)
+        self.last = sequence
+        return self.follow_text(sequence)
 
-    def _decode(self, tokens: Iterator[int]) -> Iterator[str]:
-        stream = StreamDecoder(self.tokenizer, continues=True)
-        for token in tokens:
-            piece = stream.feed(token)
-            if piece:
-                yield piece
-        rest = stream.flush()
-        if rest:
-            yield rest
+    def follow_text(self, sequence: Sequence) -> Iterator[str]:
+        """Pieces of a submitted sequence's text as they come; closing the iterator cancels it."""
+        output = sequence.text_output
+        assert output is not None  # generate() has asked for the tokenizer
+        shown = 0
+        try:
+            while not sequence.finished or shown < len(output.pieces):
+                if shown == len(output.pieces):
+                    self.advance(sequence)
+                    continue
+                shown += 1
+                yield output.pieces[shown - 1]
+            sequence.raise_error()
+        finally:
+            self.cancel(sequence)
 
     def logits(self, ids: Items[int], chunk_size: int | None = None) -> npt.NDArray[np.float32]:
         """Logits after every token of one text: float32 [len(ids), vocabulary].
@@ -165,27 +289,11 @@ class Engine:
     ) -> list[npt.NDArray[np.float32]]:
         """:meth:`logits` of several texts that share their steps."""
         size = DEFAULT_CHUNK if chunk_size is None else chunk_size
-        if size < 1:
-            raise RequestError(f"chunk_size is {size}; it must be at least 1")
-        for ids in texts:
-            self._check_prompt(ids)
-        sequences = [Sequence(list(ids), SamplingParams()) for ids in texts]
+        blocks = iter_logits(self, texts, size)  # refuses bad texts before anything is taken
         vocabulary = self.model.config.vocab_size
         results = [np.empty((len(ids), vocabulary), dtype=np.float32) for ids in texts]
-        with self._lock:
-            try:
-                for first in range(0, max(len(s.tokens) for s in sequences), size):
-                    live = [s for s in sequences if len(s.tokens) > first]
-                    chunks = [Chunk(s, first, min(size, len(s.tokens) - first)) for s in live]
-                    rows = self._run(chunks, all_rows=True)
-                    start = 0
-                    for c in chunks:
-                        where = results[sequences.index(c.sequence)]
-                        where[c.first : c.first + c.count] = rows[start : start + c.count]
-                        start += c.count
-            finally:
-                for s in sequences:
-                    self._allocator.release(s.pages)
+        for i, first, rows in blocks:
+            results[i][first : first + len(rows)] = rows
         return results
 
     def iter_logits(
@@ -201,32 +309,20 @@ class Engine:
         Yields:
             float32 [rows, vocabulary] of positions ``first`` and on.
         """
-        if chunk_size < 1:
-            raise RequestError(f"chunk_size is {chunk_size}; it must be at least 1")
-        self._check_prompt(ids)
+        self.check_prompt(ids)
         if not 0 <= first < len(ids):
             raise RequestError(f"first is {first}; it must be 0 to {len(ids) - 1}")
-        return self._logits_blocks(Sequence(list(ids), SamplingParams()), chunk_size, first)
+        return (rows for _, _, rows in iter_logits(self, [ids], chunk_size, first))
 
-    def _logits_blocks(
-        self, sequence: Sequence, chunk_size: int, first: int
-    ) -> Iterator[npt.NDArray[np.float32]]:
-        length = len(sequence.tokens)
-        try:
-            for start in range(0, first, DEFAULT_CHUNK):
-                with self._lock:
-                    chunk = Chunk(sequence, start, min(DEFAULT_CHUNK, first - start))
-                    self._run([chunk], all_rows=False)
-            for start in range(first, length, chunk_size):
-                with self._lock:
-                    chunk = Chunk(sequence, start, min(chunk_size, length - start))
-                    rows = self._run([chunk], all_rows=True)
-                yield rows
-        finally:
-            with self._lock:
-                self._allocator.release(sequence.pages)
+    def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
+        """Takes in a sequence whose table holds keys and values of its first tokens already."""
+        with self.lock:
+            self._batcher.adopt(sequence, computed, finish_reason)
+            if self._stepper is not None:
+                self._stepper.wake()
 
-    def _check_prompt(self, ids: Items[int]) -> None:
+    def check_prompt(self, ids: Items[int]) -> None:
+        """RequestError where ids are no prompt for this model."""
         if len(ids) == 0:
             raise RequestError("the prompt is empty: there is nothing to continue")
         if len(ids) > self.ctx_size:
@@ -234,6 +330,10 @@ class Engine:
                 f"the prompt has {len(ids)} tokens, more than the context of {self.ctx_size}: shorten "
                 "it or raise --ctx-size"
             )
+        self.check_ids(ids)
+
+    def check_ids(self, ids: Items[int]) -> None:
+        """RequestError where one is outside the vocabulary."""
         vocabulary = self.model.config.vocab_size
         for i, token in enumerate(ids):
             if not 0 <= token < vocabulary:
@@ -241,40 +341,5 @@ class Engine:
                     f"token id {token} at index {i} is outside the vocabulary of {vocabulary}"
                 )
 
-    def _run(self, chunks: list[Chunk], *, all_rows: bool) -> npt.NDArray[np.float32]:
-        """Logits of all rows, or of the last row of each chunk that reaches its sequence's end."""
-        tokens: list[int] = []
-        positions: list[int] = []
-        owner: list[int] = []
-        outputs: list[int] = []
-        for i, c in enumerate(chunks):
-            self._allocator.extend(c.sequence.pages, c.first + c.count)
-            tokens += c.sequence.tokens[c.first : c.first + c.count]
-            positions += range(c.first, c.first + c.count)
-            owner += [i] * c.count
-            if all_rows:
-                outputs += range(len(tokens) - c.count, len(tokens))
-            elif c.reaches_end:
-                outputs.append(len(tokens) - 1)
-        pages = [c.sequence.pages for c in chunks]
-        logits = self.model.run(
-            _core.Batch(tokens, positions, owner, pages, outputs), [self._pages]
-        )
-        for c in chunks:
-            c.sequence.num_computed = c.first + c.count
-        return logits
-
-    def _append(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> None:
-        token = sequence.sampler.choose(logits, sequence.tokens, sequence.num_generated)
-        sequence.tokens.append(token)
-        params = sequence.params
-        if token in self.eos_ids and not params.ignore_eos:
-            sequence.finish_reason = "stop"
-        elif sequence.num_generated == params.max_tokens or len(sequence.tokens) >= self.ctx_size:
-            sequence.finish_reason = "length"
-        if sequence.finished:
-            self._retire(sequence)
-
-    def _retire(self, sequence: Sequence) -> None:
-        self._running.remove(sequence)
-        self._allocator.release(sequence.pages)
+    def _find_breakers(self, strings: tuple[str, ...]) -> frozenset[int]:
+        return breaker_ids(self.tokenizer.vocabulary.texts, strings)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import get_args
+from typing import Literal, get_args
 
 from oxibonsai import _core
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.engine.engine import Engine
-from oxibonsai.engine.memory import default_ctx_size, default_kv_type
+from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, LEVELS, KvPressurePolicy
+from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.engine.threads import default_threads
 from oxibonsai.errors import FormatError, RequestError
-from oxibonsai.models import PackedCache, Parity, Progress, check_parity, load_model
+from oxibonsai.models import Model, PackedCache, Parity, Progress, check_parity, load_model
 from oxibonsai.sources import resolve
 from oxibonsai.tokenizer import Tokenizer
+
+KvPressure = Literal["balanced", "aggressive"]
+_PROFILES = {"balanced": BALANCED, "aggressive": AGGRESSIVE}
 
 
 def load(
@@ -25,6 +30,8 @@ def load(
     kv_type: str | None = None,
     quant_type: str = "",
     parallel: int = 4,
+    prefix_cache: bool = True,
+    kv_pressure: KvPressure | None = None,
     parity: Parity = "quick",
     packed_cache: bool = False,
     progress: Progress | None = None,
@@ -40,6 +47,11 @@ def load(
             cache, else f16.
         quant_type: Layout of tensors of type id 42, where the file leaves it open.
         parallel: Sequences that fit in the cache at full length.
+        prefix_cache: Keep computed pages, so that equal beginnings are computed once. Results don't
+            depend on it.
+        kv_pressure: Let new sequences have keys and values of smaller types (q8_0, q4_0) while
+            memory for them is short: ``"balanced"`` or ``"aggressive"``, from f16 on. Their text
+            then depends on the load; None: always ``kv_type``.
         parity: What to compare with the definition first: ``"quick"`` every kind of kernel on
             slices of the weights, ``"full"`` a greedy decode too, ``"off"`` nothing.
         packed_cache: Keep the packed weights on disk, and use them at the next start.
@@ -52,9 +64,13 @@ def load(
         UnsupportedError: The file asks for what this version does not implement.
         RequestError: An argument is out of range.
     """
+    if parallel < 1:
+        raise RequestError(f"parallel is {parallel}; it must be at least 1")
     checkpoint = Checkpoint(resolve(source), quant_type)
     if not checkpoint.has_weights:
         raise FormatError(f"{checkpoint.path} holds a vocabulary but no weights")
+    if kv_pressure not in (None, *_PROFILES):
+        raise RequestError(f"kv_pressure is {kv_pressure!r}; it is one of {', '.join(_PROFILES)}")
     if parity not in get_args(Parity):
         raise RequestError(f"parity is {parity!r}; it is one of {', '.join(get_args(Parity))}")
     if kv_type is not None and kv_type not in _core.KV_TYPES:
@@ -73,16 +89,53 @@ def load(
     if checkpoint.has_tokenizer:
         tokenizer = Tokenizer.from_gguf(checkpoint.file)
         template = load_chat_template(checkpoint, tokenizer)
-    kv_type = kv_type or default_kv_type(model.config)
-    check_parity(model, parity, kv_type)
+    if kv_pressure is not None and kv_type is not None:
+        raise RequestError("kv_type and kv_pressure exclude each other: give one of them")
+    policy = None if kv_pressure is None else KvPressurePolicy(_PROFILES[kv_pressure])
+    types = LEVELS if policy is not None else (kv_type or default_kv_type(model.config),)
+    check_parity(model, parity, types[0])
+    positions = -(-size // _core.PAGE_SLOTS) * _core.PAGE_SLOTS * parallel
     return Engine(
         model,
         tokenizer,
         template,
+        make_cache(model, types, positions, keep=prefix_cache),
         ctx_size=size,
-        kv_type=kv_type,
-        parallel=parallel,
+        policy=policy,
     )
+
+
+def replicate(engine: Engine, count: int) -> list[Engine]:
+    """So many engines over the weights of one, itself among them; they share out its threads."""
+    if count == 1:
+        return [engine]
+    threads = max(1, engine.model.pool.size // count)
+    return [_replica(engine, _core.ThreadPool(threads)) for _ in range(count)]
+
+
+def _replica(engine: Engine, pool: _core.ThreadPool) -> Engine:
+    model = engine.model.replica(pool)
+    types = tuple(p.type for p in engine.cache.pools)
+    positions = engine.cache.budget // kv_bytes_per_token(model.config, types[0])
+    policy = engine.policy
+    return Engine(
+        model,
+        engine.tokenizer if engine.has_tokenizer else None,
+        engine.chat_template,
+        make_cache(model, types, positions, keep=engine.cache.keep),
+        ctx_size=engine.ctx_size,
+        policy=None if policy is None else KvPressurePolicy(policy.profile),
+    )
+
+
+def make_cache(model: Model, types: tuple[str, ...], positions: int, *, keep: bool) -> KvCache:
+    """A cache with room for so many positions of the first type, whatever types take the room."""
+    budget = positions * kv_bytes_per_token(model.config, types[0])
+    pools = []
+    for kv_type in types:
+        page = kv_bytes_per_token(model.config, kv_type) * _core.PAGE_SLOTS
+        pools.append(model.new_pages(kv_type, budget // page))
+    return KvCache(pools, budget, keep=keep)
 
 
 def load_chat_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate | None:

@@ -2,38 +2,95 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oxibonsai.engine.sequence import Sequence
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Tokens first .. first + count of one sequence."""
+    """Tokens first .. first + count of one sequence, then proposed tokens to check."""
 
     sequence: Sequence
     first: int
     count: int
+    draft: list[int] = field(default_factory=list)
 
     @property
     def reaches_end(self) -> bool:
         """Whether the step computes the sequence's last token, so that the next can be chosen."""
         return self.first + self.count == len(self.sequence.tokens)
 
+    @property
+    def rows(self) -> int:
+        """Rows of the batch that it takes."""
+        return self.count + len(self.draft)
 
-def schedule(running: list[Sequence], max_tokens: int) -> list[Chunk]:
+    @property
+    def outputs(self) -> int:
+        """Rows whose logits are wanted."""
+        return 1 + len(self.draft) if self.reaches_end else 0
+
+
+def schedule(running: list[Sequence], max_rows: int, prompt_rows: int) -> list[Chunk]:
     """Every sequence that decodes gets its one token; prompts share what is left, first come first.
 
     Args:
         running: Sequences in the order of their arrival.
-        max_tokens: Rows of a step at most (decoding sequences always run).
+        max_rows: Rows of a step at most (decoding sequences always run).
+        prompt_rows: Rows of prompts at most, where a sequence decodes beside them; at least 1.
     """
-    waiting = {id(s): len(s.tokens) - s.num_computed for s in running}
-    chunks = [Chunk(s, s.num_computed, 1) for s in running if waiting[id(s)] == 1]
-    budget = max_tokens - len(chunks)
+    decoding = [s for s in running if s.num_waiting == 1]
+    chunks = [Chunk(s, s.num_computed, 1, s.draft) for s in decoding]
+    budget = max_rows - sum(c.rows for c in chunks)
+    if decoding:
+        budget = min(budget, prompt_rows)
     for s in running:
-        count = min(waiting[id(s)], budget)
-        if waiting[id(s)] > 1 and count > 0:
+        count = min(s.num_waiting, budget)
+        if s.num_waiting > 1 and count > 0:
             chunks.append(Chunk(s, s.num_computed, count))
             budget -= count
     return chunks
+
+
+_FIRST_ROWS, _LEAST_ROWS = 16, 2
+
+
+class PromptBudget:
+    """How many rows of prompts may join a step so that running texts hardly slow down.
+
+    A step with prompts may take ``allowed`` times as long as those without. The bytes of a text don't
+    depend on what it shares a step with, so this may follow the clock.
+
+    Args:
+        allowed: Longest step with prompts, in steps without; above 1.
+        most: Rows at most.
+    """
+
+    def __init__(self, allowed: float = 1.8, most: int = 256) -> None:
+        self._allowed = allowed
+        self._most = most
+        self._plain: float | None = None  # seconds of a step without prompts, smoothed
+        self._cost: float | None = None  # seconds that a row of a prompt adds, smoothed
+
+    @property
+    def rows(self) -> int:
+        """Rows of prompts in the next step."""
+        if self._plain is None or self._cost is None:
+            return _FIRST_ROWS
+        room = (self._allowed - 1.0) * self._plain
+        return int(min(max(room / self._cost, _LEAST_ROWS), self._most))
+
+    def observe(self, decoding: int, prompt_rows: int, seconds: float) -> None:
+        """Learns from a step of ``decoding`` sequences beside ``prompt_rows`` rows of prompts."""
+        if decoding == 0:
+            return
+        if prompt_rows == 0:
+            self._plain = _smoothed(self._plain, seconds)
+        elif self._plain is not None:
+            cost = max(seconds - self._plain, 1e-9) / prompt_rows
+            self._cost = _smoothed(self._cost, cost)
+
+
+def _smoothed(old: float | None, new: float) -> float:
+    return new if old is None else old + 0.2 * (new - old)

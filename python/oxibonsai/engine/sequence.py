@@ -2,40 +2,185 @@
 
 from __future__ import annotations
 
-from oxibonsai.sampling import Sampler, SamplingParams
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.engine.kv_cache import PageTable
+from oxibonsai.errors import OxiBonsaiError
+from oxibonsai.sampling import Sampler, SamplingParams, TokenLogprobs
+
+if TYPE_CHECKING:
+    from oxibonsai.engine.context_shift import ContextShift, Shifted
+    from oxibonsai.engine.speculation import Speculator
+    from oxibonsai.engine.text import TextOutput
+    from oxibonsai.output import ThinkingBudget
+    from oxibonsai.structured import Constraint, Structure
+
+
+Speculate = Callable[[], "Speculator"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a sequence does beyond sampling.
+
+    Attributes:
+        structure: What the text must match.
+        thinking: Makes what follows the model's reasoning, and ends it where it takes too many
+            tokens.
+        answer_only: The structure is that of the answer: reasoning before it is free.
+        shift: What to keep when the context is full; None: the text ends there.
+        speculate: Makes what proposes tokens, which the model then checks.
+        adapter: Name of what changes the weights; part of what makes two prefixes equal.
+        visible: Control tokens whose text is part of the output.
+    """
+
+    structure: Structure | None = None
+    thinking: Callable[[], ThinkingBudget] | None = None
+    answer_only: bool = False
+    shift: ContextShift | None = None
+    speculate: Speculate | None = None
+    adapter: str = ""
+    visible: frozenset[int] = frozenset()
+
+
+@dataclass
+class Times:
+    """When things happened, in seconds of ``time.perf_counter``."""
+
+    arrived: float = field(default_factory=time.perf_counter)
+    started: float | None = None  # first step with a row of this sequence
+    first_token: float | None = None
+    finished: float | None = None
 
 
 class Sequence:
     """State of a request inside the engine.
 
     Attributes:
-        tokens: Prompt, then generated tokens.
-        num_prompt_tokens: How many of them are the prompt.
-        num_computed: How many have keys and values in the cache.
-        pages: Page table.
-        finish_reason: None while it runs; ``"stop"`` at the end of the text, ``"length"`` at a limit.
+        tokens: The context: prompt and generated tokens, less what a context shift left out.
+        history: Prompt and all generated tokens.
+        num_prompt_tokens: How many of the history are the prompt.
+        num_computed: How many of ``tokens`` have keys and values in the cache.
+        num_cached: How many of the prompt were found in the cache.
+        table: Pages.
+        logprobs: Of each generated token, where the parameters ask for them.
+        finish_reason: None while it runs; ``"stop"`` at the end of the text, ``"length"`` at a limit,
+            ``"cancelled"``, ``"error"``.
+        error: What went wrong with this sequence alone: its structure became too complex.
+        matched_stop: The stop string or token id that ended it.
+        shifts: What context shifts left out.
+        draft: Proposed tokens that the next step checks.
+        forced: Tokens that come next whatever the model says.
+        changed: Set when the sequence has grown or ended; whoever waits for it clears it.
+        parent: A sequence with the same prompt, whose pages are taken over once it is computed.
     """
 
-    def __init__(self, prompt: list[int], params: SamplingParams) -> None:
+    def __init__(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        options: Options,
+        text: TextOutput | None = None,
+        constraint: Constraint | None = None,
+        breakers: frozenset[int] = frozenset(),
+    ) -> None:
         self.tokens = list(prompt)
+        self.history = self.tokens  # one list until a context shift
         self.num_prompt_tokens = len(prompt)
         self.num_computed = 0
-        self.pages: list[int] = []
+        self.num_cached = 0
+        self.table = PageTable()
         self.params = params
-        self.sampler = Sampler(params)
+        self.options = options
+        self.sampler = Sampler(params, breakers)
+        self.text_output = text
+        self.constraint = constraint
+        self.thinking = None if options.thinking is None else options.thinking()
+        self.speculator = None if options.speculate is None else options.speculate()
+        self.logprobs: list[TokenLogprobs] = []
         self.finish_reason: str | None = None
+        self.error: OxiBonsaiError | None = None
+        self.matched_stop: str | int | None = None
+        self.shifts: list[Shifted] = []
+        self.draft: list[int] = []
+        self.forced = [] if self.thinking is None else self.thinking.forced()
+        self.parent: Sequence | None = None
+        self.cancelled = False
+        self.times = Times()
+        self.changed = threading.Event()
 
     @property
     def num_generated(self) -> int:
         """Tokens after the prompt."""
-        return len(self.tokens) - self.num_prompt_tokens
+        return len(self.history) - self.num_prompt_tokens
 
     @property
     def generated(self) -> list[int]:
         """Tokens after the prompt."""
-        return self.tokens[self.num_prompt_tokens :]
+        return self.history[self.num_prompt_tokens :]
+
+    @property
+    def text(self) -> str:
+        """Generated text that is safe to show: no cut character, no beginning of a stop string."""
+        return "" if self.text_output is None else self.text_output.text
+
+    @property
+    def num_waiting(self) -> int:
+        """Tokens that are not computed yet, a draft left aside."""
+        return len(self.tokens) - self.num_computed
 
     @property
     def finished(self) -> bool:
         """Whether nothing more will come."""
         return self.finish_reason is not None
+
+    def raise_error(self) -> None:
+        """Raises what has ended it, where that was an error."""
+        if self.error is not None:
+            raise self.error
+
+    def append(self, token: int) -> None:
+        """Adds a generated token."""
+        self.tokens.append(token)
+        if self.history is not self.tokens:
+            self.history.append(token)
+
+    def follow(self, token: int) -> None:
+        """Tells everything that follows the text of its newest token; some of it may end the text."""
+        text = self.text_output
+        if text is not None:
+            text.feed(token, may_stop=self.num_generated >= self.params.min_tokens)
+            if text.stopped_by is not None:
+                self.finish_reason, self.matched_stop = "stop", text.stopped_by
+        was_free = self.reasons_freely
+        if self.thinking is not None:
+            self.thinking.feed(token)
+            self.forced = self.thinking.forced()
+        if self.constraint is not None and not (was_free or self.reasons_freely):
+            self.constraint.accept(token)
+            if self.constraint.finished:
+                self.finish_reason = "stop"
+
+    @property
+    def reasons_freely(self) -> bool:
+        """Whether the structure does not hold for the next token: it is part of reasoning."""
+        return self.options.answer_only and self.thinking is not None and self.thinking.inside
+
+    def mask(self) -> npt.NDArray[np.uint32] | None:
+        """Tokens that may come next, uint32 [ceil(vocab / 32)], a bit each; None: all."""
+        if self.constraint is None or self.reasons_freely:
+            return None
+        mask = self.constraint.mask()
+        if self.options.answer_only and self.num_generated == 0 and self.thinking is not None:
+            opening = self.thinking.opening
+            if opening is not None:  # the model may reason first
+                mask = mask.copy()
+                mask[opening // 32] |= np.uint32(1 << opening % 32)
+        return mask

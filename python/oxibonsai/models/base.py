@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import cached_property
 
@@ -154,6 +155,19 @@ class Model:
     def hidden_program(self) -> _core.Program:
         """Runs ``hidden_recording``: float32 [outputs, hidden]; made when first asked for."""
         return self.hidden_recording.program(self.pool) if self.config.causal else self.program
+
+    def replica(self, pool: _core.ThreadPool) -> Model:
+        """The same weights behind a program of its own, so that both can step at once."""
+        other = copy.copy(self)
+        other.pool = pool
+        other.program = self.recording.program(pool)
+        other.__dict__.pop("hidden_program", None)
+        return other
+
+    @property
+    def shareable(self) -> bool:
+        """Whether several programs can run on these weights at once; so it is on CPUs."""
+        return True
 
     @property
     def bytes_per_token(self) -> int:

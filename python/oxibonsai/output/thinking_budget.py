@@ -15,6 +15,7 @@ class ThinkingBudget:
         limit: Tokens of reasoning, 0 or more. 0 ends it as soon as it has begun.
         token_bytes: The bytes that a token stands for; of a tag's token, the tag.
         closing: Tokens of the close tag and what follows it, ``"</think>\\n\\n"``.
+        opening: The open tag, where it is one token.
         tags: Around the reasoning.
         inside: The prompt ends with an open tag.
 
@@ -28,6 +29,7 @@ class ThinkingBudget:
         *,
         token_bytes: Callable[[int], bytes],
         closing: Sequence[int],
+        opening: int | None = None,
         tags: ReasoningTags,
         inside: bool,
     ) -> None:
@@ -38,6 +40,7 @@ class ThinkingBudget:
         self._limit = limit
         self._token_bytes = token_bytes
         self._closing = tuple(closing)
+        self.opening = opening
         # Bytes as characters: a token may end within a character.
         as_bytes = ReasoningTags(_latin(tags.open.encode()), _latin(tags.close.encode()))
         self._splitter = ReasoningSplitter(as_bytes, inside=inside)
@@ -65,6 +68,11 @@ class ThinkingBudget:
             return list(self._closing[self._given :])
         spent = self._splitter.inside and self._spent >= self._limit
         return list(self._closing) if spent else []
+
+    @property
+    def inside(self) -> bool:
+        """Whether the next token is part of the reasoning or its close tag."""
+        return self._splitter.inside
 
     @property
     def spent(self) -> int:

@@ -45,11 +45,13 @@ class Sampler:
 
     Attributes:
         seed: The request's, or one made for it.
+        breakers: As given.
     """
 
     def __init__(self, params: SamplingParams, breakers: Collection[int] = frozenset()) -> None:
         self.params = params
         self.seed = secrets.randbits(64) if params.seed is None else params.seed
+        self.breakers = frozenset(breakers)
         self._breakers = np.array(sorted(breakers), dtype=np.int32)
         self._steps = active_steps(params)
         self._bias_ids = np.array(list(params.logit_bias), dtype=np.int32)

@@ -18,19 +18,25 @@ class StreamDecoder:
         tokenizer: Of the ids.
         skip_special: Leave control tokens out.
         continues: The ids go on after a prompt, so a leading space is part of the text.
+        visible: Control tokens that are not left out.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, *, skip_special: bool = True, continues: bool = False
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special: bool = True,
+        continues: bool = False,
+        visible: frozenset[int] = frozenset(),
     ) -> None:
         self._tokenizer = tokenizer
-        self._skip_special = skip_special
+        self._skipped = tokenizer.special_ids - visible if skip_special else frozenset[int]()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._strip_space = tokenizer.strips_leading_space and not continues
 
     def feed(self, token: int) -> str:
         """The text that is complete with this token; often empty in the middle of a character."""
-        if self._skip_special and token in self._tokenizer.special_ids:
+        if token in self._skipped:
             return ""
         piece = self._tokenizer.token_bytes(token)
         if self._strip_space and piece:

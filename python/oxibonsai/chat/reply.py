@@ -1,0 +1,78 @@
+"""The answer of a conversation, in pieces and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oxibonsai.chat.request import ChatRequest
+from oxibonsai.chat.turn import ChatTurn, prepare
+from oxibonsai.engine import Engine, Options, Sequence
+from oxibonsai.output import Delta, Reply
+from oxibonsai.output.tools import CallIds, call_ids
+from oxibonsai.sampling import SamplingParams
+
+
+class ChatReply:
+    """An answer in the making: iterate over its pieces, then look at the whole.
+
+    Args:
+        engine: Runs it.
+        turn: The prompt.
+        sequence: Submitted for it.
+        ids: Of tool calls, by index.
+
+    Attributes:
+        sequence: Tokens, log-probabilities, counts, times.
+    """
+
+    def __init__(self, engine: Engine, turn: ChatTurn, sequence: Sequence, ids: CallIds) -> None:
+        self._engine = engine
+        self._parser = turn.parser(ids)
+        self.sequence = sequence
+
+    def __iter__(self) -> Iterator[Delta]:
+        """Pieces as they come; to stop early cancels the sequence.
+
+        Raises:
+            CapacityError: The structure became too complex to follow.
+        """
+        for piece in self._engine.follow_text(self.sequence):
+            yield from self._parser.feed(piece)
+        yield from self._parser.finish()
+
+    @property
+    def reply(self) -> Reply:
+        """All that the iterator has given so far."""
+        return self._parser.reply
+
+    @property
+    def finish_reason(self) -> str | None:
+        """``stop``, ``length``, ``tool_calls``, ``cancelled``; None while it runs."""
+        reason = self.sequence.finish_reason
+        return None if reason is None else self._parser.finish_reason(reason)
+
+
+def answer(
+    engine: Engine,
+    request: ChatRequest,
+    params: SamplingParams,
+    options: Options | None = None,
+    *,
+    ids: CallIds | None = None,
+) -> ChatReply:
+    """Begins an answer.
+
+    Args:
+        engine: Its model has a chat template.
+        request: The conversation.
+        params: How to choose tokens.
+        options: Of the engine, beside what the request asks for.
+        ids: Of tool calls, by index; None: made from the seed.
+
+    Raises:
+        RequestError: The request makes no sense for this model.
+    """
+    turn = prepare(engine, request, options)
+    sequence = engine.submit(turn.ids, params, turn.options)
+    engine.last = sequence
+    return ChatReply(engine, turn, sequence, ids or call_ids(str(sequence.sampler.seed)))

@@ -1,0 +1,35 @@
+"""What is asked of a model in a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oxibonsai.structured import Structure
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """A conversation and how it is to be answered, in the form of OpenAI's chat API.
+
+    Attributes:
+        messages: Oldest first. Where the last is the assistant's, the answer continues it.
+        tools: Functions that the model may call.
+        tool_choice: ``"auto"`` (None, where there are tools), ``"none"``, ``"required"`` or
+            ``{"type": "function", "function": {"name": ...}}``.
+        parallel_tool_calls: Allow more than one call in an answer.
+        structure: What the answer must match, reasoning before it apart.
+        enable_thinking: For models that reason first; None: the template's own default.
+        thinking_budget: Tokens of reasoning at most; None: no bound.
+        template_options: Further variables of the chat template.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    structure: Structure | None = None
+    enable_thinking: bool | None = None
+    thinking_budget: int | None = None
+    template_options: Mapping[str, Any] = field(default_factory=dict)

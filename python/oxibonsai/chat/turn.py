@@ -1,0 +1,179 @@
+"""From a conversation to a prompt, and what is known about the text that will follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from oxibonsai.chat.request import ChatRequest
+from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.engine import Engine, Options
+from oxibonsai.errors import RequestError
+from oxibonsai.output import (
+    OutputParser,
+    ReasoningTags,
+    ThinkingBudget,
+    find_reasoning_tags,
+    starts_inside,
+    template_messages,
+)
+from oxibonsai.output.grammar import tool_structure
+from oxibonsai.output.tools import (
+    CallIds,
+    Tool,
+    ToolFormat,
+    detect_tool_format,
+    read_tool_choice,
+    read_tools,
+)
+from oxibonsai.structured.bridge import special_texts
+from oxibonsai.tokenizer import Tokenizer
+
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True)
+class ChatTurn:
+    """A prompt, and how its answer is made and read.
+
+    Attributes:
+        prompt: Text of the prompt.
+        ids: Its tokens.
+        options: For the engine.
+        parser: Makes what sorts the answer's text; takes what gives ids to its calls.
+    """
+
+    prompt: str
+    ids: list[int]
+    options: Options
+    parser: Callable[[CallIds], OutputParser]
+
+
+def prepare(engine: Engine, request: ChatRequest, options: Options | None = None) -> ChatTurn:
+    """Renders a conversation and finds out what its answer looks like.
+
+    Args:
+        engine: Its model has a chat template.
+        request: The conversation.
+        options: Of the engine, beside what the request asks for.
+
+    Raises:
+        RequestError: The model has no chat template, or a field of the request makes no sense for it.
+    """
+    template = engine.chat_template
+    if template is None:
+        raise RequestError("this model has no chat template: send it a plain prompt instead")
+    tool_format = detect_tool_format(template.source)
+    tools = read_tools(request.tools)
+    choice = read_tool_choice(request.tool_choice, tools)
+    if choice.mode == "none":
+        tools = ()
+    if tools and tool_format is None:
+        raise RequestError("tools: this model's chat template knows nothing of tool calls")
+    if request.structure is not None and choice.mode in ("required", "named"):
+        raise RequestError("a structure and a forced tool call exclude each other: ask for one")
+    prompt, prefill = _render(template, request, tool_format, with_tools=bool(tools))
+    tags = find_reasoning_tags(template.source)
+    inside = tags is not None and starts_inside(prompt, tags, prefill=prefill)
+    structure = request.structure
+    if structure is None and tool_format is not None:
+        structure = tool_structure(
+            tool_format,
+            tools,
+            choice,
+            parallel=request.parallel_tool_calls,
+            reasoning=tags,
+            inside_reasoning=inside,
+            special_tokens={t: i for i, t in special_texts(engine.tokenizer).items()},
+        )
+    options = replace(
+        options or Options(),
+        structure=structure,
+        thinking=_thinking(engine.tokenizer, tags, inside, request),
+        answer_only=request.structure is not None,
+        visible=_visible(engine.tokenizer, tool_format, tags),
+    )
+    return ChatTurn(
+        prompt,
+        engine.tokenizer.encode(prompt, add_special=False, parse_special=True),
+        options,
+        partial(_parser, tool_format, tools, request.parallel_tool_calls, tags, inside),
+    )
+
+
+def _render(
+    template: ChatTemplate,
+    request: ChatRequest,
+    tool_format: ToolFormat | None,
+    *,
+    with_tools: bool,
+) -> tuple[str, str]:
+    """The prompt, and the beginning of the answer where the conversation ends with one."""
+    messages = template_messages(
+        request.messages, tool_format=tool_format, template_source=template.source
+    )
+    if not messages:
+        raise RequestError("messages is empty: there is nothing to answer")
+    prefill = ""
+    if messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
+        prefill = messages.pop()["content"]
+        if not messages:
+            raise RequestError("messages has nothing before the answer that is to be continued")
+    prompt = template.render(
+        messages,
+        tools=request.tools if with_tools else None,
+        add_generation_prompt=True,
+        enable_thinking=request.enable_thinking,
+        **request.template_options,
+    )
+    return prompt + prefill, prefill
+
+
+def _thinking(
+    tokenizer: Tokenizer, tags: ReasoningTags | None, inside: bool, request: ChatRequest
+) -> Callable[[], ThinkingBudget] | None:
+    """What follows the reasoning of an answer; None where nobody needs to know."""
+    budget = request.thinking_budget
+    if tags is None:
+        if budget is not None:
+            raise RequestError("thinking_budget: this model's chat template knows no reasoning")
+        return None
+    if budget is None and request.structure is None:
+        return None
+    if budget is not None and budget < 0:
+        raise RequestError(f"thinking_budget is {budget}; it must be 0 or more")
+    opening = tokenizer.encode(tags.open, add_special=False, parse_special=True)
+    closing = tokenizer.encode(f"{tags.close}\n\n", add_special=False, parse_special=True)
+    return partial(
+        ThinkingBudget,
+        _NO_LIMIT if budget is None else budget,
+        token_bytes=tokenizer.token_bytes,
+        opening=opening[0] if len(opening) == 1 else None,
+        closing=closing,
+        tags=tags,
+        inside=inside,
+    )
+
+
+def _visible(
+    tokenizer: Tokenizer, tool_format: ToolFormat | None, tags: ReasoningTags | None
+) -> frozenset[int]:
+    """Control tokens that are part of the text that the parser reads."""
+    marks = set(() if tool_format is None else tool_format.marks)
+    marks |= set() if tags is None else {tags.open, tags.close}
+    texts = tokenizer.vocabulary.texts
+    return frozenset(i for i in tokenizer.special_ids if texts[i] in marks)
+
+
+def _parser(
+    tool_format: ToolFormat | None,
+    tools: tuple[Tool, ...],
+    parallel: bool,
+    tags: ReasoningTags | None,
+    inside: bool,
+    ids: CallIds,
+) -> OutputParser:
+    return OutputParser(
+        tool_format, tools, ids=ids, parallel=parallel, reasoning=tags, inside_reasoning=inside
+    )

@@ -1,0 +1,99 @@
+"""Options of run and chat beyond sampling: speculation, endless texts, short memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai.cli.options import Command, apply
+from oxibonsai.engine import ContextShift, DraftModel, Engine, NgramSpeculator, load
+from oxibonsai.engine.sequence import Speculate
+from oxibonsai.errors import RequestError
+
+
+def speculation_options(command: Command) -> Command:
+    """What proposes tokens."""
+    return apply(
+        [
+            click.option(
+                "--speculate",
+                type=click.Choice(["off", "ngram"]),
+                default="off",
+                show_default=True,
+                help="Propose what followed the last tokens when they came before; the model checks "
+                "it. The text stays the same.",
+            ),
+            click.option(
+                "--draft-model",
+                "-md",
+                "--model-draft",
+                metavar="MODEL",
+                help="Propose with a smaller model of the same vocabulary.",
+            ),
+            click.option(
+                "--draft-length",
+                "--draft-max",
+                type=click.IntRange(1, 64),
+                help="Tokens of a proposal. Default: adapted to what is accepted.",
+            ),
+            click.option(
+                "--draft-threshold",
+                "--draft-p-min",
+                type=click.FloatRange(0.0, 1.0),
+                default=0.5,
+                show_default=True,
+                help="A proposal ends where the draft model is less sure than this.",
+            ),
+        ],
+        command,
+    )
+
+
+def take_speculation(options: dict[str, Any]) -> Callable[[Engine], Speculate | None]:
+    """Takes the options above out of a command's; what makes speculators for an engine."""
+    kind: str = options.pop("speculate")
+    draft: str | None = options.pop("draft_model")
+    length: int | None = options.pop("draft_length")
+    threshold: float = options.pop("draft_threshold")
+    if kind != "off" and draft is not None:
+        raise RequestError("give --speculate or --draft-model, not both")
+
+    def make(engine: Engine) -> Speculate | None:
+        if draft is not None:
+            small = load(draft, ctx_size=None, parallel=1)
+            return DraftModel(small, engine, threshold=threshold, length=length).speculator
+        if kind == "ngram":
+            return lambda: NgramSpeculator(length=length)
+        return None
+
+    return make
+
+
+def context_shift_options(command: Command) -> Command:
+    """What happens when the context is full."""
+    return apply(
+        [
+            click.option(
+                "--context-shift/--no-context-shift",
+                default=False,
+                help="When the context is full, leave out its middle and go on (said on stderr).",
+            ),
+            click.option(
+                "--keep",
+                type=click.IntRange(0),
+                default=ContextShift().sinks,
+                show_default=True,
+                help="First tokens that stay in a context shift.",
+            ),
+        ],
+        command,
+    )
+
+
+def take_context_shift(options: dict[str, Any]) -> ContextShift | None:
+    """Takes the options above out of a command's."""
+    shifts: bool = options.pop("context_shift")
+    sinks: int = options.pop("keep")
+    return ContextShift(sinks) if shifts else None

@@ -1,0 +1,212 @@
+"""Continuous batching: who is in, who waits, and what a step does for each."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.engine.batching import make_batch, reserve
+from oxibonsai.engine.growth import grow
+from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.kv_policy import KvPressurePolicy
+from oxibonsai.engine.scheduler import Chunk, PromptBudget, schedule
+from oxibonsai.engine.sequence import Sequence
+from oxibonsai.errors import CapacityError, OxiBonsaiError
+from oxibonsai.models import Model
+
+# Rows of one step: a prompt is read in chunks of this many tokens. Results don't depend on it.
+DEFAULT_CHUNK = 256
+
+
+class Batcher:
+    """Steps all sequences of an engine. Not for several threads at once: the engine has a lock.
+
+    Args:
+        model: Program and weights.
+        cache: Pages of keys and values.
+        ctx_size: Positions a sequence may take.
+        eos_ids: Tokens that end a text.
+        policy: Chooses the type of new sequences' pages; None: the cache's first.
+
+    Attributes:
+        waiting: Sequences without pages, in the order in which they may come in. Appending to it is
+            safe at any time.
+        running: Sequences with pages, in the order in which they came in.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        cache: KvCache,
+        *,
+        ctx_size: int,
+        eos_ids: frozenset[int],
+        policy: KvPressurePolicy | None,
+    ) -> None:
+        self._model = model
+        self._cache = cache
+        self._ctx_size = ctx_size
+        self._eos_ids = eos_ids
+        self._policy = policy
+        self._budget = PromptBudget(most=DEFAULT_CHUNK)
+        # Computes what may come next while the model runs.
+        self._masks = ThreadPoolExecutor(1, thread_name_prefix="oxibonsai-masks")
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+
+    def step(self) -> list[Sequence]:
+        """One pass of the model over all running sequences; returns those that grew."""
+        self.sweep()
+        self._admit()
+        self._propose()
+        chunks = self._reserve(schedule(self.running, DEFAULT_CHUNK, self._budget.rows))
+        if not chunks:
+            return []
+        started = time.perf_counter()
+        for c in chunks:
+            c.sequence.times.started = c.sequence.times.started or started
+        constrained = [c.sequence for c in chunks if c.reaches_end and c.sequence.constraint]
+        masks = [self._masks.submit(s.mask) for s in constrained]
+        logits = self._model.run(make_batch(chunks), self._cache.pools)
+        wait(masks)
+        prompt_rows = sum(c.rows for c in chunks if c.count > 1)
+        decoding = sum(1 for c in chunks if c.count == 1)
+        self._budget.observe(decoding, prompt_rows, time.perf_counter() - started)
+        return self._collect(chunks, logits)
+
+    def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
+        """Takes in a sequence whose table holds keys and values of its first tokens already."""
+        self._cache.remember(
+            sequence.table, sequence.tokens, computed, sequence.options.adapter.encode()
+        )
+        # At least one token is left to compute: the logits after the last one are wanted.
+        sequence.num_computed = min(computed, len(sequence.tokens) - 1)
+        sequence.finish_reason = finish_reason
+        if finish_reason is None:
+            self.running.append(sequence)
+            return
+        self._cache.release(sequence.table)
+        if sequence.text_output is not None:
+            sequence.text_output.finish()
+
+    def pool(self) -> int:
+        """Which of the cache's pools new sequences use."""
+        if self._policy is None:
+            return 0
+        types = [p.type for p in self._cache.pools]
+        return types.index(self._policy.kv_type)
+
+    def sweep(self) -> None:
+        """Retires what was cancelled."""
+        for s in [s for s in self.running if s.cancelled]:
+            s.finish_reason = "cancelled"
+            self._retire(s)
+        for s in [s for s in list(self.waiting) if s.cancelled]:
+            s.finish_reason = "cancelled"
+            self.waiting.remove(s)
+            self._close(s)
+
+    def _admit(self) -> None:
+        """Lets waiting sequences in, in the order of their arrival, while pages are free."""
+        while self.waiting:
+            s = self.waiting[0]
+            parent = s.parent
+            if parent is not None and not parent.finished and not parent.shifts:
+                if parent.num_computed < s.num_prompt_tokens:
+                    return  # its prompt is being computed
+                # The last token is computed again, for its logits.
+                s.table = self._cache.fork(parent.table, s.num_prompt_tokens)
+                s.num_computed = s.num_cached = s.num_prompt_tokens - 1
+            elif not self._find_room(s):
+                return
+            self.running.append(self.waiting.popleft())
+
+    def _find_room(self, s: Sequence) -> bool:
+        """Gives a sequence what the cache knows of it, if the rest would fit too."""
+        pool = self.pool()
+        s.table = self._cache.find(s.tokens, pool, s.options.adapter.encode())
+        needed = len(s.tokens) // _core.PAGE_SLOTS + 1 - len(s.table.pages)
+        # One more page for every running sequence, so that they need not give way at once.
+        if self.running and self._cache.free_pages(pool) < needed + len(self.running):
+            self._cache.release(s.table)
+            return False
+        s.num_computed = len(s.table.pages) * _core.PAGE_SLOTS
+        if s.num_generated == 0:
+            s.num_cached = s.num_computed
+        return True
+
+    def _propose(self) -> None:
+        """Asks for proposals for the sequences that decode."""
+        for s in self.running:
+            s.draft = []
+            speculator = s.speculator
+            if speculator is None or s.num_waiting != 1 or s.forced:
+                continue
+            most = self._ctx_size - len(s.tokens) - 1
+            if s.params.max_tokens is not None:
+                most = min(most, s.params.max_tokens - s.num_generated - 1)
+            s.draft = speculator.propose(s, most) if most > 0 else []
+
+    def _reserve(self, chunks: list[Chunk]) -> list[Chunk]:
+        """Pages for the step; where they run out, the latest arrivals give way and start again."""
+        ready: list[Chunk] = []
+        for c in chunks:
+            while c.sequence in self.running:
+                try:
+                    reserve(self._cache, c.sequence.table, c.first, c.rows)
+                    ready.append(c)
+                    break
+                except CapacityError:
+                    if self.running == [c.sequence]:
+                        raise
+                    self._preempt(self.running[-1])
+        return [c for c in ready if c.sequence in self.running]
+
+    def _preempt(self, s: Sequence) -> None:
+        """Sends a sequence back to wait; what it has computed may still be found when it returns."""
+        self.running.remove(s)
+        self._cache.release(s.table)
+        s.num_computed = 0
+        s.parent = None
+        self.waiting.appendleft(s)
+
+    def _collect(self, chunks: list[Chunk], logits: npt.NDArray[np.float32]) -> list[Sequence]:
+        """Chooses tokens from the logits of a step."""
+        grown = []
+        row = 0
+        for c in chunks:
+            s = c.sequence
+            s.num_computed = c.first + c.count
+            rows = logits[row : row + c.outputs]
+            row += len(rows)
+            if len(rows) > 0:
+                try:
+                    grow(s, rows, c.draft, self._eos_ids, self._ctx_size)
+                except OxiBonsaiError as e:  # of this sequence alone
+                    s.error, s.finish_reason = e, "error"
+                grown.append(s)
+                s.changed.set()
+            if s.num_computed == 0:  # its context has shifted
+                self._cache.release(s.table)
+            self._cache.remember(s.table, s.tokens, s.num_computed, s.options.adapter.encode())
+            if s.finished:
+                self._retire(s)
+        if self._policy is not None:
+            self._policy.observe(self._cache.used_bytes / self._cache.budget)
+        return grown
+
+    def _retire(self, s: Sequence) -> None:
+        self.running.remove(s)
+        self._cache.release(s.table)
+        self._close(s)
+
+    def _close(self, s: Sequence) -> None:
+        s.times.finished = time.perf_counter()
+        s.changed.set()
+        if s.speculator is not None:
+            s.speculator.close()

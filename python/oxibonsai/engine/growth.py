@@ -1,0 +1,93 @@
+"""From the logits of a step to the next tokens of one sequence, and when its text ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.engine.context_shift import Shifted
+from oxibonsai.engine.sequence import Sequence
+from oxibonsai.sampling import token_logprobs
+
+Row = npt.NDArray[np.float32]
+
+
+def grow(
+    sequence: Sequence,
+    logits: npt.NDArray[np.float32],
+    draft: list[int],
+    eos_ids: frozenset[int],
+    ctx_size: int,
+) -> None:
+    """Appends the token that the first row gives, and those of further rows while the draft holds.
+
+    Args:
+        sequence: All but its last token is computed before; again afterwards.
+        logits: float32 [1 + len(draft), vocabulary], after the last token and each proposed one.
+        draft: Proposed tokens.
+        eos_ids: Tokens that end a text.
+        ctx_size: Positions of the context.
+    """
+    accepted = 0
+    for i, row in enumerate(logits):
+        token = _choose(sequence, row, eos_ids)
+        _append(sequence, token, row, eos_ids, ctx_size)
+        if sequence.finished or i == len(draft) or token != draft[i]:
+            break
+        accepted += 1
+    if draft and sequence.speculator is not None:
+        sequence.speculator.lookahead.observe(len(draft), accepted)
+    sequence.num_computed = len(sequence.tokens) - 1
+    if len(sequence.tokens) >= ctx_size and not sequence.finished:
+        _shift(sequence, ctx_size)
+
+
+def _choose(sequence: Sequence, logits: Row, eos_ids: frozenset[int]) -> int:
+    """The next token: a forced one, or the sampler's."""
+    if sequence.forced:
+        return sequence.forced[0]
+    banned: Collection[int] = ()
+    if sequence.num_generated < sequence.params.min_tokens:
+        banned = eos_ids | set(sequence.params.stop_token_ids)
+    return sequence.sampler.choose(
+        logits,
+        sequence.history,
+        sequence.num_generated,
+        mask=sequence.mask(),
+        banned=banned,
+    )
+
+
+def _append(
+    sequence: Sequence, token: int, logits: Row, eos_ids: frozenset[int], ctx_size: int
+) -> None:
+    params, constraint, text = sequence.params, sequence.constraint, sequence.text_output
+    if params.logprobs:
+        sequence.logprobs.append(token_logprobs(logits, token, params.top_logprobs))
+    sequence.append(token)
+    sequence.times.first_token = sequence.times.first_token or time.perf_counter()
+    # Where a structure is asked for, an end of text is the end of the structure.
+    ends_text = token in eos_ids and (constraint is not None or not params.ignore_eos)
+    if ends_text or token in params.stop_token_ids:
+        sequence.finish_reason, sequence.matched_stop = "stop", token
+    else:
+        sequence.follow(token)
+    full = len(sequence.tokens) >= ctx_size and sequence.options.shift is None
+    if not sequence.finished and (sequence.num_generated == params.max_tokens or full):
+        sequence.finish_reason = "length"
+    if sequence.finished and text is not None:
+        text.finish()
+
+
+def _shift(sequence: Sequence, ctx_size: int) -> None:
+    """Leaves out the middle of the context; the rest is computed anew."""
+    shift = sequence.options.shift
+    assert shift is not None
+    window = shift.window_of(ctx_size)
+    dropped = len(sequence.tokens) - shift.sinks - window
+    sequence.tokens = sequence.history[: shift.sinks] + sequence.history[-window:]
+    sequence.num_computed = 0
+    sequence.shifts.append(Shifted(sequence.num_generated, dropped))

@@ -1,0 +1,78 @@
+"""Logits of whole texts, a block of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.engine.batching import make_batch, reserve
+from oxibonsai.engine.scheduler import Chunk
+from oxibonsai.engine.sequence import Options, Sequence
+from oxibonsai.errors import RequestError
+from oxibonsai.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from oxibonsai.engine.engine import Engine
+
+Rows = npt.NDArray[np.float32]
+_CHUNK = 256  # rows of a step whose logits nobody wants
+
+
+def iter_logits(
+    engine: Engine, texts: Items[Items[int]], chunk_size: int, first: int = 0
+) -> Iterator[tuple[int, int, Rows]]:
+    """Runs several texts side by side; yields (text, first position, rows [n, vocabulary]) in order.
+
+    The lock of the engine is held for one step at a time.
+
+    Args:
+        engine: Runs them.
+        texts: Token ids.
+        chunk_size: Rows of a block at most.
+        first: Position from which on logits are wanted.
+
+    Raises:
+        RequestError: A text is empty, too long, or holds ids outside the vocabulary.
+    """
+    if chunk_size < 1:
+        raise RequestError(f"chunk_size is {chunk_size}; it must be at least 1")
+    for ids in texts:
+        engine.check_prompt(ids)
+    sequences = [Sequence(list(ids), SamplingParams(), Options()) for ids in texts]
+    return _run(engine, sequences, chunk_size, first)
+
+
+def _run(
+    engine: Engine, sequences: list[Sequence], size: int, first: int
+) -> Iterator[tuple[int, int, Rows]]:
+    longest = max(len(s.tokens) for s in sequences)
+    try:
+        for start in range(0, first, _CHUNK):
+            _step(engine, sequences, start, min(start + _CHUNK, first), all_rows=False)
+        for start in range(first, longest, size):
+            chunks, rows = _step(engine, sequences, start, start + size, all_rows=True)
+            row = 0
+            for c in chunks:
+                yield sequences.index(c.sequence), start, rows[row : row + c.count]
+                row += c.count
+    finally:
+        with engine.lock:
+            for s in sequences:
+                engine.cache.release(s.table)
+
+
+def _step(
+    engine: Engine, sequences: list[Sequence], start: int, end: int, *, all_rows: bool
+) -> tuple[list[Chunk], Rows]:
+    """Positions start .. end - 1 of every text that has them."""
+    live = [s for s in sequences if len(s.tokens) > start]
+    chunks = [Chunk(s, start, min(end, len(s.tokens)) - start) for s in live]
+    with engine.lock:
+        for c in chunks:
+            reserve(engine.cache, c.sequence.table, c.first, c.count)
+        rows = engine.model.run(make_batch(chunks, all_rows=all_rows), engine.cache.pools)
+    return chunks, rows

@@ -1,0 +1,57 @@
+"""Steps an engine in a thread of its own, so that many threads can wait for their texts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from oxibonsai.engine.engine import Engine
+
+_log = logging.getLogger(__name__)
+
+
+class EngineRunner:
+    """Steps an engine while it has work, and sleeps otherwise.
+
+    Args:
+        engine: Nobody else needs to call its ``step`` from now on.
+
+    Attributes:
+        failure: What ended the thread; None while all is well.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._work = threading.Event()
+        self._closing = False
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="oxibonsai-engine", daemon=True)
+        engine.attach(self)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._work.set()
+
+    def close(self) -> None:
+        """Cancels what runs and ends the thread."""
+        self._closing = True
+        self.wake()
+        self._thread.join()
+
+    def _run(self) -> None:
+        engine = self._engine
+        try:
+            while not self._closing:
+                if not engine.has_work:
+                    self._work.wait()
+                    self._work.clear()
+                    continue
+                engine.step()
+        except Exception as e:
+            # A step that fails would fail again: nobody may wait for it for ever.
+            _log.exception("a step of the engine has failed")
+            self.failure = e
+        finally:
+            engine.attach(None)
+            engine.cancel_all()

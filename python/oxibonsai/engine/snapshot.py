@@ -1,0 +1,251 @@
+"""A sequence on disk: saved between two steps, it goes on later as if nothing had happened.
+
+A file is the magic, a version, the length of a JSON header and the header, the bytes of the pages,
+and a BLAKE2b hash of all that. Whatever can be had by going through the tokens again (text, stop
+strings, structure, reasoning) is not in it. Nothing in a file is run or unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oxibonsai import _core
+from oxibonsai.engine.batching import reserve
+from oxibonsai.engine.context_shift import ContextShift, Shifted
+from oxibonsai.engine.sequence import Options, Sequence
+from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.sampling import SamplingParams, TokenLogprobs
+from oxibonsai.structured import Structure
+from oxibonsai.whole_file import written_whole
+
+if TYPE_CHECKING:
+    from oxibonsai.engine.engine import Engine
+
+_MAGIC = b"OXISNAP\n"
+_VERSION = 1
+_FIXED = struct.Struct("<8sIQ")  # magic, version, length of the header
+_DIGEST_BYTES = 32
+_LARGEST_HEADER = 1 << 28
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a snapshot held.
+
+    Attributes:
+        sequence: Taken in by the engine; it runs on with the next step unless it had ended.
+        notes: What the caller of :func:`save` had put in.
+    """
+
+    sequence: Sequence
+    notes: dict[str, Any]
+
+
+def save(
+    engine: Engine, sequence: Sequence, path: Path, notes: dict[str, Any] | None = None
+) -> None:
+    """Writes a sequence that runs, waits or has ended; under its name only when complete.
+
+    Args:
+        engine: Whose sequence it is.
+        sequence: It is not changed.
+        path: The file.
+        notes: JSON values to keep beside it.
+
+    Raises:
+        OSError: The file can't be written.
+    """
+    with engine.lock:
+        computed, pages = _pages(engine, sequence)
+        header = _header(engine, sequence, computed, len(pages), notes or {})
+    text = json.dumps(header, allow_nan=False).encode()
+    with written_whole(path) as file:
+        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        for part in (_FIXED.pack(_MAGIC, _VERSION, len(text)), text, *pages):
+            digest.update(part)
+            file.write(part)
+        file.write(digest.digest())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def restore(engine: Engine, path: Path, options: Options | None = None) -> Restored:
+    """Reads a sequence back; its text goes on byte for byte as it would have.
+
+    Args:
+        engine: Of the same model, with the same type of keys and values.
+        path: The file.
+        options: ``speculate``, ``thinking`` and ``visible`` of the resumed sequence; the rest comes
+            from the file.
+
+    Raises:
+        FormatError: The file is no snapshot, is cut or damaged, or is of another model.
+        CapacityError: The cache has no room for its pages.
+    """
+    data = path.read_bytes()
+    header, pages = _open(path, data)
+    try:
+        return _restore(engine, path, header, pages, options or Options())
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise FormatError(f"{path} is no snapshot that this version can read: {e}") from e
+
+
+def _pages(engine: Engine, sequence: Sequence) -> tuple[int, list[bytes]]:
+    """How many tokens are kept with keys and values, and the pages with them.
+
+    Only full pages are: the rest of a page may still hold what another sequence left there.
+    """
+    table = sequence.table
+    computed = sequence.num_computed
+    if sequence.finished:  # its pages are given back; what the cache still knows is enough
+        table = engine.cache.find(sequence.tokens, 0, sequence.options.adapter.encode())
+        computed = len(table.pages) * _core.PAGE_SLOTS
+    count = computed // _core.PAGE_SLOTS
+    pool = engine.cache.pools[table.pool]
+    pages = [pool.read(page) for page in table.pages[:count]]
+    if sequence.finished:
+        engine.cache.release(table)
+    return count * _core.PAGE_SLOTS, pages
+
+
+def _header(
+    engine: Engine, sequence: Sequence, computed: int, pages: int, notes: dict[str, Any]
+) -> dict[str, Any]:
+    pool = engine.cache.pools[sequence.table.pool]
+    options = sequence.options
+    return {
+        "model": engine.model.weights.checkpoint.fingerprint(),
+        "kv_type": pool.type,
+        "page_bytes": pool.page_bytes,
+        "pages": pages,
+        "num_computed": computed,
+        "num_prompt_tokens": sequence.num_prompt_tokens,
+        "history": sequence.history,
+        "tokens": None if sequence.tokens is sequence.history else sequence.tokens,
+        "params": asdict(sequence.params),
+        "sampler": sequence.sampler.state(),
+        "structure": None if options.structure is None else options.structure.to_json(),
+        "shift": None if options.shift is None else asdict(options.shift),
+        "shifts": [asdict(s) for s in sequence.shifts],
+        "adapter": options.adapter,
+        "answer_only": options.answer_only,
+        "visible": sorted(options.visible),
+        "logprobs": [[t.token, t.logprob, t.top] for t in sequence.logprobs],
+        "finish_reason": sequence.finish_reason,
+        "notes": notes,
+    }
+
+
+def _open(path: Path, data: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Header and pages of a file whose every byte has been checked."""
+    if len(data) < _FIXED.size + _DIGEST_BYTES or not data.startswith(_MAGIC):
+        raise FormatError(f"{path} is no snapshot of a sequence")
+    _, version, length = _FIXED.unpack_from(data)
+    if version != _VERSION:
+        raise FormatError(
+            f"{path} is a snapshot of version {version}; this version of oxibonsai reads {_VERSION}"
+        )
+    end = len(data) - _DIGEST_BYTES
+    if length > min(_LARGEST_HEADER, end - _FIXED.size):
+        raise FormatError(f"{path} is cut: its header of {length} bytes is longer than the file")
+    view = memoryview(data)
+    if hashlib.blake2b(view[:end], digest_size=_DIGEST_BYTES).digest() != data[end:]:
+        raise FormatError(f"{path} is cut or damaged: its hash does not fit its content")
+    try:
+        header = json.loads(bytes(view[_FIXED.size : _FIXED.size + length]))
+    except (ValueError, RecursionError) as e:
+        raise FormatError(f"{path} has a header that is no JSON: {e}") from e
+    if not isinstance(header, dict):
+        raise FormatError(f"{path} has a header that is no JSON object")
+    return header, view[_FIXED.size + length : end]
+
+
+def _restore(
+    engine: Engine, path: Path, header: dict[str, Any], data: memoryview, given: Options
+) -> Restored:
+    _check_fit(engine, path, header, data)
+    structure, shift = header["structure"], header["shift"]
+    options = Options(
+        structure=None if structure is None else Structure.from_json(structure),
+        thinking=given.thinking,
+        shift=None if shift is None else ContextShift(**shift),
+        answer_only=header["answer_only"] is True,
+        speculate=given.speculate,
+        adapter=str(header["adapter"]),
+        visible=given.visible | frozenset(header["visible"]),
+    )
+    history: list[int] = header["history"]
+    prompt = history[: header["num_prompt_tokens"]]
+    params = _params(header["params"])
+    engine.check_ids(history)
+    sequence = engine.make_sequence(prompt, params, options)
+    _replay(sequence, history[len(prompt) :], engine.eos_ids | set(params.stop_token_ids))
+    sequence.sampler.restore(header["sampler"])
+    if header["tokens"] is not None:
+        sequence.tokens = header["tokens"]
+    engine.check_prompt(sequence.tokens)
+    sequence.shifts = [Shifted(**s) for s in header["shifts"]]
+    sequence.logprobs = [
+        TokenLogprobs(token, logprob, tuple((int(i), float(p)) for i, p in top))
+        for token, logprob, top in header["logprobs"]
+    ]
+    reason, notes = header["finish_reason"], header["notes"]
+    computed = header["num_computed"]
+    if not 0 <= computed <= len(sequence.tokens):
+        raise FormatError(f"{path} has num_computed {computed} of {len(sequence.tokens)} tokens")
+    with engine.lock:
+        _fill_pages(engine, sequence, computed, header["page_bytes"], data)
+        engine.adopt(sequence, computed, reason)
+    return Restored(sequence, notes)
+
+
+def _check_fit(engine: Engine, path: Path, header: dict[str, Any], data: memoryview) -> None:
+    pool = engine.cache.pools[0]
+    if header["model"] != engine.model.weights.checkpoint.fingerprint():
+        raise FormatError(f"{path} is a snapshot of another model than the one that is loaded")
+    if header["kv_type"] != pool.type:
+        raise FormatError(
+            f"{path} holds keys and values of type {header['kv_type']}, the engine has {pool.type}: "
+            f"load the model with --kv-type {header['kv_type']}"
+        )
+    count, size = header["pages"], header["page_bytes"]
+    fits = size == pool.page_bytes and count * size == len(data)
+    if not fits or count * _core.PAGE_SLOTS != header["num_computed"]:
+        raise FormatError(f"{path} has pages of another size or number than its header says")
+
+
+def _params(values: dict[str, Any]) -> SamplingParams:
+    """Parameters as JSON keeps them: lists for tuples, text for the keys of a map."""
+    unknown = set(values) - {f.name for f in fields(SamplingParams)}
+    if unknown:
+        raise RequestError(f"unknown sampling parameter {min(unknown)}")
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    values["logit_bias"] = {int(k): v for k, v in values["logit_bias"].items()}
+    return SamplingParams(**values)
+
+
+def _replay(sequence: Sequence, generated: list[int], ends: Collection[int]) -> None:
+    """Leads everything that follows the text through the generated tokens again."""
+    for i, token in enumerate(generated):
+        sequence.append(token)
+        if i < len(generated) - 1 or token not in ends:
+            sequence.follow(token)
+    sequence.finish_reason = sequence.matched_stop = None
+
+
+def _fill_pages(
+    engine: Engine, sequence: Sequence, computed: int, size: int, data: memoryview
+) -> None:
+    if computed == 0:
+        return
+    cache = engine.cache
+    reserve(cache, sequence.table, 0, computed)
+    for i, page in enumerate(sequence.table.pages):
+        cache.pools[0].write(page, bytes(data[i * size : (i + 1) * size]))

@@ -1,0 +1,57 @@
+"""Who runs next: every text that grows, then prompts within a budget, first come first."""
+
+from __future__ import annotations
+
+import pytest
+
+from oxibonsai import SamplingParams
+from oxibonsai.engine.scheduler import PromptBudget, schedule
+from oxibonsai.engine.sequence import Options, Sequence
+
+
+def sequence(tokens: int, computed: int, draft: list[int] | None = None) -> Sequence:
+    s = Sequence(list(range(tokens)), SamplingParams(), Options())
+    s.num_computed = computed
+    s.draft = draft or []
+    return s
+
+
+def rows(running: list[Sequence], max_rows: int = 256, prompt_rows: int = 256) -> list[tuple]:
+    chunks = schedule(running, max_rows, prompt_rows)
+    return [(running.index(c.sequence), c.first, c.count, c.reaches_end) for c in chunks]
+
+
+def test_growing_texts_run_always_and_prompts_share_the_rest_in_the_order_of_arrival() -> None:
+    running = [sequence(300, 0), sequence(10, 9), sequence(50, 0), sequence(5, 4)]
+    assert rows(running) == [(1, 9, 1, True), (3, 4, 1, True), (0, 0, 254, False)]
+    running[0].num_computed = 254
+    assert rows(running)[2:] == [(0, 254, 46, True), (2, 0, 50, True)]
+
+
+def test_prompts_hold_back_only_beside_growing_texts() -> None:
+    assert rows([sequence(300, 0)], prompt_rows=8) == [(0, 0, 256, False)]
+    assert rows([sequence(300, 0), sequence(4, 3)], prompt_rows=8)[1] == (0, 0, 8, False)
+
+
+def test_proposed_tokens_count_as_rows() -> None:
+    running = [sequence(10, 9, draft=[1, 2, 3]), sequence(100, 0)]
+    chunks = schedule(running, 20, 20)
+    assert [c.rows for c in chunks] == [4, 16]
+    assert [c.outputs for c in chunks] == [4, 0]
+
+
+@pytest.mark.parametrize("cost", [0.1, 1.0, 10.0])
+def test_the_budget_for_prompts_settles_where_a_step_takes_the_allowed_time(cost: float) -> None:
+    """In a machine where a step takes 10 units and each row of a prompt ``cost`` more."""
+    budget = PromptBudget(allowed=1.8, most=256)
+    for _ in range(50):
+        budget.observe(4, 0, 10.0)
+        budget.observe(4, budget.rows, 10.0 + cost * budget.rows)
+    assert budget.rows == pytest.approx(max(2, 8.0 / cost), abs=1)
+
+
+def test_a_step_of_prompts_alone_teaches_nothing() -> None:
+    budget = PromptBudget()
+    before = budget.rows
+    budget.observe(0, 256, 100.0)
+    assert budget.rows == before

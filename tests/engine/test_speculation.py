@@ -1,0 +1,194 @@
+"""Speculation changes the speed of a text and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oxibonsai
+import tiny_model
+from oxibonsai import RequestError, SamplingParams
+from oxibonsai.engine import DraftModel, Engine, Lookahead, NgramSpeculator, Options
+from oxibonsai.engine.sequence import Sequence
+
+IDS = [int(i) for i in np.random.default_rng(2).integers(0, 256, 40)] * 2
+GREEDY = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+DRAWN = replace(GREEDY, temperature=0.8, top_k=20, seed=4)
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_path: Path) -> Engine:
+    return oxibonsai.load(tiny_path)
+
+
+class Fixed:
+    """Proposes what it was told, right or wrong."""
+
+    def __init__(self, text: list[int], prompt: int) -> None:
+        self.lookahead = Lookahead(8)
+        self.text, self.prompt = text, prompt
+
+    def propose(self, sequence: Sequence, most: int) -> list[int]:
+        done = sequence.num_generated
+        return self.text[done : done + min(most, 8)]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        GREEDY,
+        DRAWN,
+        replace(DRAWN, mirostat=2),
+        replace(DRAWN, repetition_penalty=1.3, presence_penalty=0.5, dry_multiplier=0.8),
+        replace(DRAWN, logprobs=True, top_logprobs=3),
+        replace(DRAWN, xtc_probability=0.5, xtc_threshold=0.05),
+        replace(DRAWN, min_tokens=5, stop=("a",), ignore_eos=False),
+    ],
+    ids=["greedy", "drawn", "mirostat", "penalties", "logprobs", "xtc", "stops"],
+)
+@pytest.mark.parametrize("errors", [0, 1, 3, 60])
+def test_texts_are_the_same_however_many_proposals_are_wrong(
+    engine: Engine, params: SamplingParams, errors: int
+) -> None:
+    plain = engine.submit(IDS, params)
+    while not plain.finished:
+        engine.step()
+    wrong = list(plain.generated)
+    for i in np.random.default_rng(errors).permutation(len(wrong))[:errors]:
+        wrong[i] = (wrong[i] + 1) % 256
+    options = Options(speculate=lambda: Fixed(wrong, len(IDS)))
+    guessed = engine.submit(IDS, params, options)
+    steps = 0
+    while not guessed.finished:
+        engine.step()
+        steps += 1
+    assert guessed.generated == plain.generated
+    assert guessed.logprobs == plain.logprobs
+    assert guessed.text == plain.text
+    assert guessed.finish_reason == plain.finish_reason
+    if errors == 0 and plain.num_generated > 20:
+        assert steps < plain.num_generated / 4
+
+
+def test_ngrams_propose_what_followed_the_latest_occurrence() -> None:
+    sequence = Sequence([1, 2, 3, 9, 1, 2, 3, 4, 5, 6, 1, 2, 3], SamplingParams(), Options())
+    ngrams = NgramSpeculator(longest=3, shortest=2, length=3)
+    assert ngrams.propose(sequence, 10) == [4, 5, 6]
+    assert ngrams.propose(sequence, 2) == [4, 5]
+    sequence.append(8)
+    assert ngrams.propose(sequence, 10) == []
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 5))
+def test_ngram_proposals_are_what_a_search_finds(tokens: list[int], step: int) -> None:
+    sequence = Sequence(tokens[:1], SamplingParams(), Options())
+    ngrams = NgramSpeculator(longest=3, shortest=1, length=4)
+    for i, token in enumerate(tokens[1:]):
+        sequence.append(token)
+        if i % step == 0:
+            found = ngrams.propose(sequence, 4)
+    text = sequence.history
+    found = ngrams.propose(sequence, 4)
+    expected: list[int] = []
+    for n in (3, 2, 1):
+        starts = [s for s in range(len(text) - n) if text[s : s + n] == text[-n:]]
+        if n <= len(text) and starts:
+            expected = text[starts[-1] + n : starts[-1] + n + 4]
+            break
+    assert found == expected
+
+
+def test_ngram_text_is_the_plain_text(engine: Engine) -> None:
+    for params in (GREEDY, DRAWN):
+        plain = list(engine.generate_tokens(IDS, params))
+        options = Options(speculate=NgramSpeculator)
+        assert list(engine.generate_tokens(IDS, params, options)) == plain
+
+
+@pytest.mark.parametrize("params", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_a_draft_model_changes_no_text_and_a_perfect_one_is_always_right(
+    engine: Engine, tiny_path: Path, tmp_path: Path, params: SamplingParams
+) -> None:
+    tiny_model.write(tmp_path / "other.gguf", seed=9)
+    plain = list(engine.generate_tokens(IDS, params))
+    for path, perfect in ((tiny_path, True), (tmp_path / "other.gguf", False)):
+        draft = DraftModel(oxibonsai.load(path), engine, threshold=0.0, length=4)
+        assert (
+            list(engine.generate_tokens(IDS, params, Options(speculate=draft.speculator))) == plain
+        )
+        assert engine.last is not None
+        lookahead = engine.last.speculator.lookahead  # type: ignore[union-attr]
+        assert lookahead.proposed > 0
+        assert (lookahead.accepted == lookahead.proposed) == perfect
+        assert draft.cache.used_bytes == 0
+
+
+def test_a_draft_of_another_vocabulary_is_refused(engine: Engine, tmp_path: Path) -> None:
+    tokens, types = tiny_model._tokens()
+    tokens[-1] = "ba"
+    changes = {
+        "tokenizer.ggml.tokens": (tokens, "arr[str]"),
+        "tokenizer.ggml.token_type": (types, "arr[i32]"),
+        "tokenizer.ggml.merges": (["b a"], "arr[str]"),
+    }
+    tiny_model.write(tmp_path / "other.gguf", changes=changes)
+    with pytest.raises(RequestError, match="another vocabulary"):
+        DraftModel(oxibonsai.load(tmp_path / "other.gguf"), engine)
+
+
+def test_lookahead_follows_what_is_accepted() -> None:
+    lookahead = Lookahead()
+    assert lookahead.length == 5
+    for _ in range(40):
+        lookahead.observe(lookahead.length, lookahead.length)
+    assert lookahead.length == 11  # one more than the smoothed count would pass 12 at last
+    for _ in range(40):
+        lookahead.observe(lookahead.length, 0)
+    assert lookahead.length == 2
+    with pytest.raises(RequestError, match="from 1 to 64"):
+        Lookahead(0)
+
+
+def test_drafts_stop_at_the_context_and_the_token_limit(engine: Engine) -> None:
+    params = replace(GREEDY, max_tokens=None)
+    plain = list(engine.generate_tokens(IDS, params))
+    options = Options(speculate=lambda: Fixed(plain, len(IDS)))
+    assert list(engine.generate_tokens(IDS, params, options)) == plain
+    assert len(plain) == tiny_model.CONTEXT - len(IDS)
+
+
+@pytest.mark.slow
+def test_drawn_text_has_the_models_distribution(engine: Engine) -> None:
+    """Chi-square of the second token over many seeds, the first token proposed right half the time."""
+    params = SamplingParams(temperature=1.0, top_k=5, top_p=1.0, max_tokens=2, ignore_eos=True)
+    logits = engine.logits(IDS)[-1].astype(np.float64)
+    top = np.argsort(-logits, kind="stable")[:5]
+    chances = np.exp(logits[top] - logits[top].max())
+    chances /= chances.sum()
+    guess = [int(top[0]), int(top[1])]
+    counts = dict.fromkeys(top.tolist(), 0)
+    draws = 20000
+    for first in range(0, draws, 50):
+        batch = [
+            engine.submit(
+                IDS,
+                replace(params, seed=first + i),
+                Options(speculate=lambda: Fixed(guess, len(IDS))),
+            )
+            for i in range(50)
+        ]
+        while not all(s.finished for s in batch):
+            engine.step()
+        for s in batch:
+            counts[s.generated[0]] += 1
+    observed = np.array([counts[int(t)] for t in top])
+    statistic = float(((observed - draws * chances) ** 2 / (draws * chances)).sum())
+    assert statistic < 18.5  # 99.9 % of a chi-square with 4 degrees of freedom
