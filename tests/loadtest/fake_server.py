@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ class FakeServer:
     )
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[str] = field(default_factory=list)
+    # When each chunk with text was really written, in seconds since its request was read.
+    written: list[list[float]] = field(default_factory=list)
     under_way: int = 0
     most_under_way: int = 0
     port: int = 0
@@ -65,11 +68,15 @@ class FakeServer:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
         writer.write(b"Connection: close\r\n\r\n: ping\n\n")
         _event(writer, {"choices": [{"delta": {"role": "assistant", "content": None}}]})
+        began = time.perf_counter()
+        written: list[float] = []
+        self.written.append(written)
         for token in range(self.tokens):
             await asyncio.sleep(self.gap if token else self.ttft)
             # Line separators inside JSON must not look like ends of lines.
             _event(writer, {"choices": [{"delta": {"content": "a\u2028b"}}]})
             await writer.drain()
+            written.append(time.perf_counter() - began)
         if self.ending == "error":
             _event(writer, {"error": {"message": "out of pages"}})
         if self.ending == "handed over":
