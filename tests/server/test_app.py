@@ -305,8 +305,8 @@ def test_a_stopping_server_ends_streams_with_an_error(app: Flask) -> None:
     channel = EventChannel()
     channel.put(frame(1))
     pieces, cancelled = read_stream(app, channel, stopping=lambda: True)
-    assert pieces[0] == frame(1)
-    assert '"code":"stopped"' in pieces[1]
+    assert len(pieces) == 1
+    assert '"code":"stopped"' in pieces[0]
     assert cancelled == 1
 
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
-_POLL_SECONDS = 0.25
+# How late a client's leaving is noticed.
+POLL_SECONDS = 0.25
 
 
 class ClientGoneError(ConnectionError):
@@ -52,7 +53,7 @@ def wait_for_result(
     """
     while True:
         try:
-            return future.result(timeout=_POLL_SECONDS)
+            return future.result(timeout=POLL_SECONDS)
         except concurrent.futures.TimeoutError:
             if future.done():
                 raise

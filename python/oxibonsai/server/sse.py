@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flask import Response
+from flask import Response, request
 
+from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
 from oxibonsai.server.errors import ApiError, as_api_error, error_body
 
-# A dead client is noticed at the next write, so the gap between writes bounds the waste.
+# Keeps proxies from closing a quiet stream.
 PING_SECONDS = 1.0
 PING = ": ping\n\n"
 DONE = "data: [DONE]\n\n"
@@ -81,7 +83,7 @@ def event_stream(
     stopping: Callable[[], bool],
     ping_seconds: float = PING_SECONDS,
 ) -> Response:
-    """A response that writes what comes through ``channel``.
+    """A response that writes what comes through ``channel``; made within its request.
 
     Args:
         channel: Filled by the producer.
@@ -91,29 +93,40 @@ def event_stream(
         ping_seconds: A comment is written when nothing came for so long.
     """
 
+    environ = request.environ
+
+    def items() -> Iterator[str]:
+        """Ends by itself when the stream is whole."""
+        quiet_since = time.monotonic()
+        while True:
+            if stopping():
+                raise _StoppedError
+            try:
+                item = channel.get(min(ping_seconds, POLL_SECONDS))
+            except queue.Empty:
+                # A write would tell too, but only the second one after the client left.
+                if client_is_gone(environ):
+                    raise ClientGoneError from None
+                if time.monotonic() - quiet_since < ping_seconds:
+                    continue
+                item = PING
+            if item is None:
+                return
+            if isinstance(item, Exception):
+                yield frame(error_body(as_api_error(item)), "error")
+                return
+            yield item
+            quiet_since = time.monotonic()
+
     def body() -> Iterator[str]:
         finished = False
         try:
-            while True:
-                try:
-                    item = channel.get(ping_seconds)
-                except queue.Empty:
-                    if stopping():
-                        yield frame(error_body(_stopped()), "error")
-                        return
-                    yield PING
-                    continue
-                if item is None:
-                    finished = True
-                    return
-                if isinstance(item, Exception):
-                    finished = True
-                    yield frame(error_body(as_api_error(item)), "error")
-                    return
-                yield item
-                if stopping():
-                    yield frame(error_body(_stopped()), "error")
-                    return
+            yield from items()
+            finished = True
+        except _StoppedError:
+            yield frame(error_body(_stopped()), "error")
+        except ClientGoneError:
+            pass
         finally:
             channel.close()
             if not finished:
@@ -123,6 +136,10 @@ def event_stream(
     response.headers["Cache-Control"] = "no-cache"
     response.headers["X-Accel-Buffering"] = "no"
     return response
+
+
+class _StoppedError(Exception):
+    """The server stops."""
 
 
 def _stopped() -> ApiError:
