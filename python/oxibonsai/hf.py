@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,9 @@ import numpy.typing as npt
 
 from oxibonsai.chat_template import ChatTemplate, Message
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.engine import Engine, load
+from oxibonsai.engine import Engine, beam_search, load, submit_samples
+from oxibonsai.engine import Sequence as EngineSequence
+from oxibonsai.engine.beam_search import EarlyStopping
 from oxibonsai.engine.loading import load_chat_template
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
@@ -86,7 +89,12 @@ class CausalLM:
         top_k: int = 50,
         top_p: float = 1.0,
         min_p: float = 0.0,
+        typical_p: float = 1.0,
         repetition_penalty: float = 1.0,
+        num_return_sequences: int = 1,
+        num_beams: int = 1,
+        length_penalty: float = 1.0,
+        early_stopping: EarlyStopping = False,
         eos_token_id: int | Sequence[int] | None = None,
         pad_token_id: int | None = None,
         seed: int | None = None,
@@ -100,23 +108,27 @@ class CausalLM:
             max_new_tokens: New tokens at most; default 20.
             max_length: Prompt and new tokens together; ``max_new_tokens`` goes before.
             do_sample: Draw from the distribution; else the most likely token, always.
-            temperature, top_k, top_p, min_p: Only used with ``do_sample``.
+            temperature, top_k, top_p, min_p, typical_p: Only used with ``do_sample``.
             repetition_penalty: Over prompt and new tokens.
+            num_return_sequences: Texts for each prompt, one after the other.
+            num_beams: Search the likeliest text with so many beams; not with ``do_sample``.
+            length_penalty, early_stopping: Of beam search; see
+                :func:`oxibonsai.engine.beam_search`.
             eos_token_id: Ids that end a sequence; default: the model's own.
             pad_token_id: Fills up sequences that end early; default: the first eos id.
             seed: Of the draws.
             streamer: Gets the prompt, then every token; for one sequence.
 
         Returns:
-            [batch, prompt + new], prompts included, padded on the right, of the kind that came in
-            (lists give numpy, int64).
+            [batch * num_return_sequences, prompt + new], prompts included, padded on the right, of
+            the kind that came in (lists give numpy, int64).
 
         Raises:
             RequestError: An argument is out of range, or a prompt does not fit the context.
         """
         rows = _rows(input_ids)
-        if streamer is not None and len(rows) > 1:
-            raise RequestError("a streamer takes one sequence, not a batch")
+        if streamer is not None and (len(rows) > 1 or num_return_sequences > 1 or num_beams > 1):
+            raise RequestError("a streamer takes one sequence, not a batch, samples or beams")
         prompts = rows if attention_mask is None else _masked(rows, attention_mask)
         width = len(rows[0])
         limit = max_new_tokens
@@ -129,6 +141,7 @@ class CausalLM:
             top_k=top_k,
             top_p=top_p,
             min_p=min_p,
+            typical_p=typical_p,
             repetition_penalty=repetition_penalty,
             repetition_window=-1,
             seed=seed,
@@ -139,12 +152,28 @@ class CausalLM:
             raise RequestError(f"temperature is {temperature}; with do_sample it must be above 0")
         if streamer is not None:
             streamer.put(_like(np.array(rows, dtype=np.int64), input_ids))
-        new = self._run(prompts, params, streamer, input_ids)
+        if num_beams > 1:
+            if do_sample:
+                raise RequestError("num_beams goes without do_sample: beams are not drawn")
+            search = partial(
+                beam_search,
+                self.engine,
+                width=num_beams,
+                max_new_tokens=limit,
+                length_penalty=length_penalty,
+                early_stopping=early_stopping,
+                stop_token_ids=params.stop_token_ids,
+                n=num_return_sequences,
+            )
+            new = [beam.tokens for prompt in prompts for beam in search(prompt)]
+        else:
+            new = self._run(prompts, params, num_return_sequences, streamer, input_ids)
         if streamer is not None:
             streamer.end()
         pad = pad_token_id if pad_token_id is not None else min(ends, default=0)
         longest = max(map(len, new))
-        full = [r + n + [pad] * (longest - len(n)) for r, n in zip(rows, new, strict=True)]
+        repeated = [r for r in rows for _ in range(num_return_sequences)]
+        full = [r + n + [pad] * (longest - len(n)) for r, n in zip(repeated, new, strict=True)]
         return _like(np.array(full, dtype=np.int64), input_ids)
 
     def _ends(self, eos_token_id: int | Sequence[int] | None) -> frozenset[int]:
@@ -158,14 +187,15 @@ class CausalLM:
         self,
         prompts: list[list[int]],
         params: SamplingParams,
+        samples: int,
         streamer: Streamer | None,
         example: Any,
     ) -> list[list[int]]:
-        """New tokens of every prompt, stepped together."""
-        sequences = []
+        """New tokens of every sample of every prompt, stepped together."""
+        sequences: list[EngineSequence] = []
         try:
             for prompt in prompts:
-                sequences.append(self.engine.submit(prompt, params))
+                sequences += submit_samples(self.engine, prompt, params, n=samples)
             shown = 0
             while not all(s.finished for s in sequences):
                 self.engine.step()

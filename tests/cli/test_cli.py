@@ -49,7 +49,9 @@ def test_run_json_is_one_object_and_repeats(tiny_path: Path) -> None:
     arguments = ["run", "--model", str(tiny_path), "--json", "-n", "6", "-s", "7", "ab"]
     first, second = oxibonsai(*arguments), oxibonsai(*arguments)
     result = json.loads(first.stdout)
-    assert set(result) == {"prompt_tokens", "tokens", "text", "finish_reason", "seed", "timings"}
+    assert set(result) == {
+        "prompt_tokens", "tokens", "text", "finish_reason", "seed", "cached_tokens", "timings"
+    }  # fmt: skip
     assert result["finish_reason"] in ("length", "stop")
     assert result["tokens"] == json.loads(second.stdout)["tokens"]
     assert result["prompt_tokens"][0] == 256  # <|im_start|>: the chat template is the default

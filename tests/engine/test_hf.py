@@ -106,3 +106,17 @@ def test_tokenizer_names(tiny_path: Path) -> None:
     assert tokenizer.decode(ids) == text
     with pytest.raises(RequestError, match="different lengths"):
         tokenizer(["a", "abc"], return_tensors="np")
+
+
+def test_samples_and_beams_follow_their_prompts(model: CausalLM) -> None:
+    prompts = [[1, 2, 3], [4, 5, 6]]
+    drawn = model.generate(
+        prompts, do_sample=True, seed=3, num_return_sequences=2, max_new_tokens=6, eos_token_id=[]
+    )
+    assert [row[:3] for row in drawn.tolist()] == [prompts[0]] * 2 + [prompts[1]] * 2
+    first = model.generate([prompts[1]], do_sample=True, seed=3, max_new_tokens=6, eos_token_id=[])
+    assert drawn[2].tolist() == first[0].tolist()
+    beams = model.generate(prompts, num_beams=3, num_return_sequences=2, max_new_tokens=4)
+    assert beams.shape[0] == 4
+    with pytest.raises(RequestError, match="num_beams goes without do_sample"):
+        model.generate(prompts, num_beams=2, do_sample=True)

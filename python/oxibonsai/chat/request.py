@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from oxibonsai.errors import RequestError
 from oxibonsai.structured import Structure
 
 
@@ -33,3 +34,7 @@ class ChatRequest:
     enable_thinking: bool | None = None
     thinking_budget: int | None = None
     template_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.thinking_budget is not None and self.thinking_budget < 0:
+            raise RequestError(f"thinking_budget is {self.thinking_budget}; it must be 0 or more")

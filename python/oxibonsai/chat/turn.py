@@ -75,7 +75,11 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
         raise RequestError("a structure and a forced tool call exclude each other: ask for one")
     prompt, prefill = _render(template, request, tool_format, with_tools=bool(tools))
     tags = find_reasoning_tags(template.source)
+    if request.thinking_budget is not None and tags is None:
+        raise RequestError("thinking_budget: this model's chat template knows no reasoning")
     inside = tags is not None and starts_inside(prompt, tags, prefill=prefill)
+    if tags is not None and prompt.removesuffix(prefill).rstrip().endswith(tags.close):
+        tags = None  # the template has switched reasoning off
     structure = request.structure
     if structure is None and tool_format is not None:
         structure = tool_structure(
@@ -135,14 +139,8 @@ def _thinking(
 ) -> Callable[[], ThinkingBudget] | None:
     """What follows the reasoning of an answer; None where nobody needs to know."""
     budget = request.thinking_budget
-    if tags is None:
-        if budget is not None:
-            raise RequestError("thinking_budget: this model's chat template knows no reasoning")
+    if tags is None or (budget is None and request.structure is None):
         return None
-    if budget is None and request.structure is None:
-        return None
-    if budget is not None and budget < 0:
-        raise RequestError(f"thinking_budget is {budget}; it must be 0 or more")
     opening = tokenizer.encode(tags.open, add_special=False, parse_special=True)
     closing = tokenizer.encode(f"{tags.close}\n\n", add_special=False, parse_special=True)
     return partial(

@@ -5,25 +5,30 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
-from oxibonsai.cli.options import (
-    engine_options,
-    load_engine,
-    model_options,
-    sampling_options,
-    split_sampling,
+from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
+from oxibonsai.cli.chat_options import reasoning_options
+from oxibonsai.cli.generation_options import (
+    context_shift_options,
+    speculation_options,
+    take_context_shift,
+    take_speculation,
 )
-from oxibonsai.engine import Engine
-from oxibonsai.errors import RequestError
+from oxibonsai.cli.options import engine_options, load_engine, model_options
+from oxibonsai.cli.sampling_options import sampling_options, split_sampling
+from oxibonsai.engine import Engine, Options, restore, save
+from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.whole_file import written_whole
 
 _HELP = """/reset          forget the conversation
 /system TEXT    set the system message and start anew
-/save FILE      write the conversation as JSON
+/save FILE      write the conversation and what the model has computed; FILE.json: the messages alone
 /load FILE      read one back
 /help           this list
 /exit           leave (also Ctrl-D)
@@ -35,25 +40,62 @@ _ANSWER_ROOM = 64  # positions that an answer needs at least
 @click.command()
 @model_options
 @click.option("--system", metavar="TEXT", help="System message.")
+@click.option(
+    "--load", "load_path", type=click.Path(path_type=Path), help="Go on from a saved chat."
+)
+@click.option(
+    "--save", "save_path", type=click.Path(path_type=Path), help="Save the chat at its end."
+)
 @engine_options
 @sampling_options
-def chat(model: str | None, quant_type: str, system: str | None, **options: Any) -> None:
+@reasoning_options
+@speculation_options
+@context_shift_options
+def chat(
+    model: str | None,
+    quant_type: str,
+    system: str | None,
+    load_path: Path | None,
+    save_path: Path | None,
+    enable_thinking: bool | None,
+    thinking_budget: int | None,
+    **options: Any,
+) -> None:
     """Talk with a model in the terminal; /help lists the commands."""
     params = split_sampling(options)
+    make_speculate = take_speculation(options)
+    own = Options(shift=take_context_shift(options))
     engine = load_engine(model, quant_type, **options)
     if engine.chat_template is None:
         raise RequestError("this model has no chat template; use `oxibonsai run --raw` instead")
-    conversation = Conversation(engine, params)
+    own = replace(own, speculate=make_speculate(engine))
+    request = ChatRequest([], enable_thinking=enable_thinking, thinking_budget=thinking_budget)
+    conversation = Conversation(engine, params, own, request)
     conversation.set_system(system)
+    if load_path is not None:
+        conversation.load(load_path)
     _loop(conversation, _reader())
+    if save_path is not None:
+        conversation.save(save_path)
 
 
 class Conversation:
-    """Messages so far, and how to add to them."""
+    """Messages so far, and how to add to them.
 
-    def __init__(self, engine: Engine, params: SamplingParams) -> None:
+    Args:
+        engine: Answers.
+        params: How to choose tokens.
+        options: Of the engine.
+        request: What is asked of every answer; its messages are left aside.
+    """
+
+    def __init__(
+        self, engine: Engine, params: SamplingParams, options: Options, request: ChatRequest
+    ) -> None:
         self.engine = engine
         self.params = params
+        self.options = options
+        self.request = request
         self.messages: list[dict[str, str]] = []
 
     def set_system(self, text: str | None) -> None:
@@ -65,17 +107,28 @@ class Conversation:
         self.messages = [m for m in self.messages if m["role"] == "system"]
 
     def save(self, path: Path) -> None:
-        """Writes the messages as JSON, under the final name only when complete."""
-        temporary = path.with_name(path.name + ".part")
-        temporary.write_text(json.dumps(self.messages, ensure_ascii=False, indent=1), "utf-8")
-        temporary.replace(path)
+        """Writes the messages, and unless the file is called .json the keys and values of the last
+        answer, under the final name only when complete."""
+        if path.suffix == ".json":
+            with written_whole(path) as file:
+                file.write(json.dumps(self.messages, ensure_ascii=False, indent=1).encode())
+            return
+        if self.engine.last is None:
+            raise RequestError("there is no answer to save yet")
+        save(self.engine, self.engine.last, path, {"messages": self.messages})
 
     def load(self, path: Path) -> None:
-        """Reads messages back; RequestError where the file holds something else."""
-        try:
-            messages = json.loads(path.read_text("utf-8"))
-        except ValueError as e:
-            raise RequestError(f"{path} is no saved conversation: {e}") from e
+        """Reads a conversation back; RequestError where the file holds something else."""
+        if path.suffix == ".json":
+            try:
+                messages = json.loads(path.read_text("utf-8"))
+            except ValueError as e:
+                raise RequestError(f"{path} is no saved conversation: {e}") from e
+        else:
+            restored = restore(self.engine, path)
+            self.engine.cancel(restored.sequence)  # its pages stay known
+            self.engine.last = restored.sequence
+            messages = restored.notes.get("messages")
         if not isinstance(messages, list) or not all(_is_message(m) for m in messages):
             raise RequestError(f"{path} is no saved conversation: not a list of role and content")
         self.messages = messages
@@ -84,7 +137,9 @@ class Conversation:
         """Adds a user's message and streams the answer; Ctrl-C keeps what has come."""
         self.messages.append({"role": "user", "content": text})
         try:
-            ids, dropped = self._fit()
+            dropped = self._fit()
+            request = replace(self.request, messages=self.messages)
+            reply = answer(self.engine, request, self.params, self.options)
         except RequestError:
             self.messages.pop()
             raise
@@ -93,39 +148,38 @@ class Conversation:
                 f"[the context is full: the {dropped} oldest messages are left out]",
                 file=sys.stderr,
             )
-        pieces: list[str] = []
-        stream = self.engine.generate(ids, self.params)
+        self._show(reply)
+        self.messages.append({"role": "assistant", "content": reply.reply.content})
+
+    def _show(self, reply: ChatReply) -> None:
+        pieces = iter(reply)
         try:
-            for piece in stream:
-                pieces.append(piece)
-                sys.stdout.write(piece)
-                sys.stdout.flush()
+            for delta in pieces:
+                where = sys.stderr if delta.reasoning_content else sys.stdout
+                print(delta.reasoning_content or delta.content, end="", file=where, flush=True)
         except KeyboardInterrupt:
             print(" [stopped]", end="", file=sys.stderr)
         finally:
-            stream.close()  # type: ignore[attr-defined]
+            pieces.close()  # type: ignore[attr-defined]
         print()
-        if self.engine.last is not None and self.engine.last.finish_reason == "length":
+        for shift in reply.sequence.shifts:
+            print(f"[the context was full: {shift.dropped} tokens left out]", file=sys.stderr)
+        if reply.finish_reason == "length":
             print(
                 "[the answer was cut: its token limit or the context is reached]", file=sys.stderr
             )
-        self.messages.append({"role": "assistant", "content": "".join(pieces)})
 
-    def _fit(self) -> tuple[list[int], int]:
-        """Ids of the conversation, its oldest turns left out until it fits; how many were."""
-        template = self.engine.chat_template
-        assert template is not None
+    def _fit(self) -> int:
+        """Leaves out the oldest turns until the rest fits; how many messages that were."""
         start = 1 if self.messages and self.messages[0]["role"] == "system" else 0
         for dropped in range(0, len(self.messages) - start, 2):
             kept = self.messages[:start] + self.messages[start + dropped :]
-            ids = self.engine.tokenizer.encode(
-                template.render(kept), add_special=False, parse_special=True
-            )
-            if len(ids) + _ANSWER_ROOM <= self.engine.ctx_size:
+            turn = prepare(self.engine, replace(self.request, messages=kept))
+            if len(turn.ids) + _ANSWER_ROOM <= self.engine.ctx_size:
                 self.messages = kept
-                return ids, dropped
+                return dropped
         raise RequestError(
-            f"the message alone has {len(ids)} tokens, too many for the context of "
+            f"the message alone has {len(turn.ids)} tokens, too many for the context of "
             f"{self.engine.ctx_size}: shorten it or raise --ctx-size"
         )
 
@@ -177,7 +231,7 @@ def _loop(conversation: Conversation, read: Callable[[], str]) -> None:
                 _command(conversation, text)
             elif text:
                 conversation.answer(text)
-        except (RequestError, OSError) as e:
+        except (RequestError, FormatError, OSError) as e:
             print(f"[{e}]", file=sys.stderr)
 
 

@@ -71,6 +71,18 @@ def machine_options(command: Command) -> Command:
                 help="Type of cached keys and values. Default: f32 where they are small.",
             ),
             click.option(
+                "--kv-pressure",
+                type=click.Choice(["balanced", "aggressive"]),
+                help="Use smaller types for new texts while memory is short. Texts then depend on "
+                "the load.",
+            ),
+            click.option(
+                "--prefix-cache/--no-prefix-cache",
+                default=True,
+                show_default=True,
+                help="Compute equal beginnings once. Texts don't depend on it.",
+            ),
+            click.option(
                 "--parity",
                 type=click.Choice(["quick", "full", "off"]),
                 default="quick",

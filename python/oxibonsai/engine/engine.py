@@ -6,13 +6,15 @@ import threading
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from functools import lru_cache
-from typing import Protocol
+from typing import Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine.batcher import DEFAULT_CHUNK, Batcher
+from oxibonsai.engine.dlpack import DLPackArray
+from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.logits import iter_logits
@@ -73,6 +75,7 @@ class Engine:
         self.cache = cache
         self.ctx_size = ctx_size
         self.policy = policy
+        self._embedder = Embedder(model, tokenizer, ctx_size=ctx_size)
         self._compiler: StructureCompiler | None = None
         self._breakers = lru_cache(maxsize=16)(self._find_breakers)
         self._batcher = Batcher(
@@ -275,14 +278,47 @@ class Engine:
         finally:
             self.cancel(sequence)
 
-    def logits(self, ids: Items[int], chunk_size: int | None = None) -> npt.NDArray[np.float32]:
+    @overload
+    def logits(
+        self, ids: Items[int], chunk_size: int | None = None, *, as_dlpack: Literal[False] = False
+    ) -> npt.NDArray[np.float32]: ...
+
+    @overload
+    def logits(
+        self, ids: Items[int], chunk_size: int | None = None, *, as_dlpack: Literal[True]
+    ) -> DLPackArray: ...
+
+    def logits(
+        self, ids: Items[int], chunk_size: int | None = None, *, as_dlpack: bool = False
+    ) -> npt.NDArray[np.float32] | DLPackArray:
         """Logits after every token of one text: float32 [len(ids), vocabulary].
 
         Args:
             ids: Token ids.
             chunk_size: Tokens of a step; the result doesn't depend on it.
+            as_dlpack: Return an object that ``torch.from_dlpack`` and ``numpy.from_dlpack`` take
+                without a copy.
         """
-        return self.logits_batch([ids], chunk_size)[0]
+        rows = self.logits_batch([ids], chunk_size)[0]
+        return DLPackArray(rows) if as_dlpack else rows
+
+    def embed(
+        self,
+        texts: Items[str | Items[int]],
+        *,
+        pooling: str | None = None,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        truncate: int | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """One vector a text; see :meth:`oxibonsai.engine.embedding.Embedder.embed`."""
+        return self._embedder.embed(
+            texts,
+            pooling=pooling,
+            normalize=normalize,
+            dimensions=dimensions,
+            truncate=truncate,
+        )
 
     def logits_batch(
         self, texts: Items[Items[int]], chunk_size: int | None = None

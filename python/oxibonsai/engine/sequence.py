@@ -159,11 +159,11 @@ class Sequence:
             text.feed(token, may_stop=self.num_generated >= self.params.min_tokens)
             if text.stopped_by is not None:
                 self.finish_reason, self.matched_stop = "stop", text.stopped_by
-        was_free = self.reasons_freely
+        free = self.reasons_freely or (self.options.answer_only and bool(self.forced))
         if self.thinking is not None:
             self.thinking.feed(token)
             self.forced = self.thinking.forced()
-        if self.constraint is not None and not (was_free or self.reasons_freely):
+        if self.constraint is not None and not (free or self.reasons_freely):
             self.constraint.accept(token)
             if self.constraint.finished:
                 self.finish_reason = "stop"
