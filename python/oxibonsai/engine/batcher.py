@@ -73,7 +73,8 @@ class Batcher:
         constrained = [c.sequence for c in chunks if c.reaches_end and c.sequence.constraint]
         masks = [self._masks.submit(s.mask) for s in constrained]
         logits = self._model.run(make_batch(chunks), self._cache.pools)
-        wait(masks)
+        if masks:
+            wait(masks)
         prompt_rows = sum(c.rows for c in chunks if c.count > 1)
         decoding = sum(1 for c in chunks if c.count == 1)
         self._budget.observe(decoding, prompt_rows, time.perf_counter() - started)
