@@ -21,9 +21,10 @@ from oxibonsai.errors import (
 )
 
 if TYPE_CHECKING:
-    from oxibonsai.engine import Engine, load
+    from oxibonsai.engine import Engine, EnginePool, Options, load
     from oxibonsai.hf import AutoModelForCausalLM, AutoTokenizer
     from oxibonsai.sampling import SamplingParams
+    from oxibonsai.structured import Structure
 
 __version__ = "0.1.0"
 
@@ -32,11 +33,14 @@ __all__ = [
     "AutoTokenizer",
     "CapacityError",
     "Engine",
+    "EnginePool",
     "FormatError",
+    "Options",
     "OxiBonsaiError",
     "RequestError",
     "SamplingParams",
     "SourceError",
+    "Structure",
     "UnsupportedError",
     "__version__",
     "load",
@@ -47,7 +51,10 @@ _LAZY = {
     "AutoModelForCausalLM": "oxibonsai.hf",
     "AutoTokenizer": "oxibonsai.hf",
     "Engine": "oxibonsai.engine",
+    "EnginePool": "oxibonsai.engine",
+    "Options": "oxibonsai.engine",
     "SamplingParams": "oxibonsai.sampling",
+    "Structure": "oxibonsai.structured",
     "load": "oxibonsai.engine",
 }
 
