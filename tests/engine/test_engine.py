@@ -9,7 +9,13 @@ import pytest
 
 import oxibonsai
 import tiny_model
-from oxibonsai import FormatError, RequestError, SamplingParams, UnsupportedError
+from oxibonsai import (
+    CapacityError,
+    FormatError,
+    RequestError,
+    SamplingParams,
+    UnsupportedError,
+)
 from oxibonsai.engine import Engine
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
@@ -190,3 +196,14 @@ def test_a_file_without_a_tokenizer_runs_on_ids(tiny_path: Path, tmp_path: Path)
 def test_the_context_must_fit_the_model(tiny_path: Path, size: int) -> None:
     with pytest.raises(RequestError, match="this model takes 1 to 512 positions"):
         oxibonsai.load(tiny_path, ctx_size=size)
+
+
+def test_a_sequence_without_room_fails_alone(tiny_path: Path) -> None:
+    engine = oxibonsai.load(tiny_path, parallel=1)
+    rows = engine.iter_logits([*IDS, *IDS, *IDS], chunk_size=400)
+    next(rows)  # holds most of the pages
+    with pytest.raises(CapacityError, match="the KV cache is full"):
+        list(engine.generate_tokens(IDS, GREEDY))
+    rows.close()  # type: ignore[attr-defined]
+    assert len(list(engine.generate_tokens(IDS, GREEDY))) > 0
+    assert engine.cache.used_bytes == 0

@@ -162,10 +162,12 @@ class Batcher:
                     reserve(self._cache, c.sequence.table, c.first, c.rows)
                     ready.append(c)
                     break
-                except CapacityError:
-                    if self.running == [c.sequence]:
-                        raise
-                    self._preempt(self.running[-1])
+                except CapacityError as e:
+                    if self.running == [c.sequence]:  # others than sequences hold the pages
+                        self._fail(c.sequence, e)
+                        self._retire(c.sequence)
+                    else:
+                        self._preempt(self.running[-1])
         return [c for c in ready if c.sequence in self.running]
 
     def _preempt(self, s: Sequence) -> None:
@@ -189,7 +191,7 @@ class Batcher:
                 try:
                     grow(s, rows, c.draft, self._eos_ids, self._ctx_size)
                 except OxiBonsaiError as e:  # of this sequence alone
-                    s.error, s.finish_reason = e, "error"
+                    self._fail(s, e)
                 grown.append(s)
                 s.changed.set()
             if s.num_computed == 0:  # its context has shifted
@@ -200,6 +202,9 @@ class Batcher:
         if self._policy is not None:
             self._policy.observe(self._cache.used_bytes / self._cache.budget)
         return grown
+
+    def _fail(self, s: Sequence, error: OxiBonsaiError) -> None:
+        s.error, s.finish_reason = error, "error"
 
     def _retire(self, s: Sequence) -> None:
         self.running.remove(s)
