@@ -56,7 +56,7 @@ def load(path: Path, threads: int = 2) -> Model:
 def states(model: Model, program: _core.Program, ids: list[int]) -> npt.NDArray[np.float32]:
     n = len(ids)
     batch = _core.Batch(ids, list(range(n)), [0] * n, [[1, 0]], list(range(n)))
-    return program.run(batch, model.new_pages("f32", 2))
+    return program.run(batch, [model.new_pages("f32", 2)])
 
 
 @pytest.mark.hf
