@@ -93,7 +93,7 @@ def test_a_position_past_the_table_is_refused(path: Path) -> None:
     model = load(path)
     batch = _core.Batch([5], [bert_folder.CONTEXT], [0], [[0, 1]], [0])
     with pytest.raises(RequestError, match="position 96 is outside the table of 96"):
-        model.program.run(batch, model.new_pages("f32", 2))
+        model.program.run(batch, [model.new_pages("f32", 2)])
 
 
 @pytest.mark.parametrize(
