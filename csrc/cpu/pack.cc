@@ -33,9 +33,14 @@ void put_block(const TileFormat& f, const TileBlock& at, const quant::BlockParts
   put_codes(block + at.low, parts.code, f.group, 0, f.low_bits, tile_rows, row);
   if (f.high_bits != 0)
     put_codes(block + at.high, parts.code, f.group, f.low_bits, f.high_bits, tile_rows, row);
-  put_half(block + at.d, parts.d, row);
+  if (f.wide_group != 0) {
+    for (int g = 0; g < f.group / f.wide_group; ++g)
+      std::memcpy(block + at.d + 4 * (g * tile_rows + row), &parts.wide[g], 4);
+  } else {
+    put_half(block + at.d, parts.d, row);
+  }
   if (f.minima) {
-    const uint16_t sign = f.group_minima ? 0x8000 : 0;
+    const uint16_t sign = f.scale_group == 32 ? 0x8000 : 0;
     put_half(block + at.m, parts.m ^ sign, row);
   }
   if (f.scale_group != 0) {
@@ -43,7 +48,8 @@ void put_block(const TileFormat& f, const TileBlock& at, const quant::BlockParts
       block[at.scale + g * tile_rows + row] = static_cast<uint8_t>(parts.scale[g]);
   }
   if (f.group_minima) {
-    for (int g = 0; g < f.group / 32; ++g) block[at.min + g * tile_rows + row] = parts.min[g];
+    for (int g = 0; g < f.group / f.scale_group; ++g)
+      block[at.min + g * tile_rows + row] = parts.min[g];
   }
 }
 
@@ -120,10 +126,10 @@ TileBlock tile_block(const TileFormat& f, int tile_rows) {
   };
   b.low = place(f.group * tile_rows * f.low_bits / 8);
   b.high = place(f.group * tile_rows * f.high_bits / 8);
-  b.d = place(2 * tile_rows);
+  b.d = place(f.wide_group != 0 ? 4 * (f.group / f.wide_group) * tile_rows : 2 * tile_rows);
   b.m = place(f.minima ? 2 * tile_rows : 0);
   b.scale = place(f.scale_group != 0 ? f.group / f.scale_group * tile_rows : 0);
-  b.min = place(f.group_minima ? f.group / 32 * tile_rows : 0);
+  b.min = place(f.group_minima ? f.group / f.scale_group * tile_rows : 0);
   b.bytes = at;
   return b;
 }

@@ -139,6 +139,155 @@ struct BlockTQ2_0 {
 };
 static_assert(sizeof(BlockTQ2_0) == 66);
 
+// 32 weights as in Q8_0, with s = d times the sum of q (not needed to decode).
+struct BlockQ8_1 {
+  uint16_t d;
+  uint16_t s;
+  int8_t q[32];
+};
+static_assert(sizeof(BlockQ8_1) == 36);
+
+// 256 weights, w[j] = d * q[j] with a binary32 d; sums[i] is that of 16 consecutive q.
+struct BlockQ8_K {
+  float d;
+  int8_t q[256];
+  int16_t sums[16];
+};
+static_assert(sizeof(BlockQ8_K) == 292);
+
+// 256 weights in 16 groups of 16: the low nibble of scales[g] is a scale, the high one a minimum.
+// Codes as in TQ2_0. w = d * scale * code - dmin * min.
+struct BlockQ2_K {
+  uint8_t scales[16];
+  uint8_t codes[64];
+  uint16_t d;
+  uint16_t dmin;
+};
+static_assert(sizeof(BlockQ2_K) == 84);
+
+// 256 weights in 16 groups of 16. Low two bits as in TQ2_0; bit g of high[i] is bit 2 of weight
+// 32 * g + i. Scale g has its low nibble in scales[g % 8] (low nibble for g < 8, high above) and
+// its upper two bits in bits 2 * (g / 4) of scales[8 + g % 4]. w = d * (scale - 32) * (code - 4).
+struct BlockQ3_K {
+  uint8_t high[32];
+  uint8_t codes[64];
+  uint8_t scales[12];
+  uint16_t d;
+};
+static_assert(sizeof(BlockQ3_K) == 110);
+
+// 32 weights, nibbles as in Q4_0. w = d * kIq4Levels[nibble] (quant/levels.h).
+struct BlockIQ4_NL {
+  uint16_t d;
+  uint8_t nibbles[16];
+};
+static_assert(sizeof(BlockIQ4_NL) == 18);
+
+// 256 weights in 8 groups of 32, each with nibbles as in Q4_0. The low nibble of scale g is in
+// scales_low[g / 2] (low nibble for even g), bits 4-5 in bits 2g of scales_high.
+// w = d * (scale - 32) * kIq4Levels[nibble].
+struct BlockIQ4_XS {
+  uint16_t d;
+  uint16_t scales_high;
+  uint8_t scales_low[4];
+  uint8_t nibbles[128];
+};
+static_assert(sizeof(BlockIQ4_XS) == 136);
+
+// 32 weights, nibbles as in Q4_0. w = 2^(exponent - 128) * kFp4Levels[nibble].
+struct BlockMXFP4 {
+  uint8_t exponent;
+  uint8_t nibbles[16];
+};
+static_assert(sizeof(BlockMXFP4) == 17);
+
+// 64 weights in 4 groups of 16: the low nibble of nibbles[8g + i] is weight 16g + i, the high one
+// weight 16g + 8 + i. w = scale / 2 * kFp4Levels[nibble]; scales[g] is an unsigned E4M3.
+struct BlockNVFP4 {
+  uint8_t scales[4];
+  uint8_t nibbles[32];
+};
+static_assert(sizeof(BlockNVFP4) == 36);
+
+// In the types below, eight or four weights together are an entry of a codebook (codebooks.h), and
+// a set sign bit negates. Seven sign bits stand for eight: the eighth makes their number even.
+
+// 256 weights in 8 groups of 32, each two words of 32 bits: four indices of 8 bits; four times
+// seven sign bits, then a scale of 4 bits. w = d / 8 * (2 * scale + 1) * level.
+struct BlockIQ2_XXS {
+  uint16_t d;
+  uint32_t groups[8][2];
+};
+static_assert(sizeof(BlockIQ2_XXS) == 66);
+
+// 256 weights; entries[i], of weights 8i to 8i + 7, holds an index of 9 bits, then seven sign bits.
+// A nibble of scales for each 16 weights, the low one first. w as in IQ2_XXS.
+struct BlockIQ2_XS {
+  uint16_t d;
+  uint16_t entries[32];
+  uint8_t scales[8];
+};
+static_assert(sizeof(BlockIQ2_XS) == 74);
+
+// As IQ2_XS with indices of 10 bits, the upper two of entry i in bits 2 * (i % 4) of high[i / 4],
+// and eight sign bits.
+struct BlockIQ2_S {
+  uint16_t d;
+  uint8_t low[32];
+  uint8_t signs[32];
+  uint8_t high[8];
+  uint8_t scales[8];
+};
+static_assert(sizeof(BlockIQ2_S) == 82);
+
+// 256 weights; low[i] is the index of weights 4i to 4i + 3. signs[g], of 32 weights: four times
+// seven sign bits, then a scale of 4 bits. w = d / 4 * (2 * scale + 1) * level.
+struct BlockIQ3_XXS {
+  uint16_t d;
+  uint8_t low[64];
+  uint32_t signs[8];
+};
+static_assert(sizeof(BlockIQ3_XXS) == 98);
+
+// As IQ3_XXS with indices of 9 bits, the upper one of entry i in bit i % 8 of high[i / 8], eight
+// sign bits and a nibble of scales for each 32 weights. w = d * (2 * scale + 1) * level.
+struct BlockIQ3_S {
+  uint16_t d;
+  uint8_t low[64];
+  uint8_t high[8];
+  uint8_t signs[32];
+  uint8_t scales[4];
+};
+static_assert(sizeof(BlockIQ3_S) == 110);
+
+// 256 weights in 8 groups of 32; low[i] is the index of weights 8i to 8i + 7. groups[g]: four times
+// the upper three bits of an index, then a scale of 3 bits, then the sign of the shift.
+// w = d / 8 * (2 * scale + 1) * (8 * level ± 1).
+struct BlockIQ1_S {
+  uint16_t d;
+  uint8_t low[32];
+  uint16_t groups[8];
+};
+static_assert(sizeof(BlockIQ1_S) == 50);
+
+// As IQ1_S with a nibble of high for each entry: the upper three bits of an index, then the sign of
+// its shift. scales: 3 bits for each 16 weights, four to a word; the upper four bits of the words
+// are d, its lowest nibble first.
+struct BlockIQ1_M {
+  uint8_t low[32];
+  uint8_t high[16];
+  uint16_t scales[4];
+};
+static_assert(sizeof(BlockIQ1_M) == 56);
+
+// 32 weights in eight bits each, E4M3 without infinities, or E5M2 (OCP 8-bit floating point), and
+// the scale last. Written by OxiBonsai under ids 43 and 44. w = d * code.
+struct BlockF8 {
+  uint8_t codes[32];
+  uint16_t d;
+};
+static_assert(sizeof(BlockF8) == 34);
+
 #pragma pack(pop)
 
 }  // namespace oxibonsai::quant

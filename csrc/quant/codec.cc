@@ -1,8 +1,10 @@
 #include "quant/codec.h"
 
 #include <cstring>
+#include <limits>
 
 #include "base/f16.h"
+#include "quant/block.h"
 #include "quant/split.h"
 
 namespace oxibonsai::quant {
@@ -19,16 +21,36 @@ void decode_halves(const uint8_t* from, float* out, int64_t count, F widen) {
 
 // Rounded in this order: d * scale, m * min, the product with the integer, the sum.
 void decode_parts(const BlockParts& p, const CodeForm& form, int group, float* out) {
-  const float d = half_to_float(p.d);
+  const float half = half_to_float(p.d);
   const float m = half_to_float(p.m);
   for (int j = 0; j < group; ++j) {
-    const auto value = static_cast<float>(form.step * p.code[j] - form.offset);
+    const float d = form.wide_group != 0 ? p.wide[j / form.wide_group] : half;
+    const auto value = static_cast<float>(form.value(p.code[j]));
     if (form.scale_group == 0) {
       out[j] = form.has_min ? d * value + m : d * value;
       continue;
     }
     const float scaled = d * static_cast<float>(p.scale[j / form.scale_group]) * value;
-    out[j] = form.has_min ? scaled - m * static_cast<float>(p.min[j / 32]) : scaled;
+    out[j] = form.has_min ? scaled - m * static_cast<float>(p.min[j / form.scale_group]) : scaled;
+  }
+}
+
+// NaN where E4M3 has it, which binary16 would read as 480 / 256.
+float e4m3_to_float(uint8_t code) {
+  if ((code & 0x7F) == 0x7F) return std::numeric_limits<float>::quiet_NaN();
+  const auto half = static_cast<uint16_t>((code & 0x80) << 8 | (code & 0x7F) << 7);
+  return half_to_float(half) * 256.0f;
+}
+
+float e5m2_to_float(uint8_t code) { return half_to_float(static_cast<uint16_t>(code << 8)); }
+
+template <class F>
+void decode_f8(const uint8_t* blocks, float* out, int64_t count, F widen) {
+  BlockF8 b;
+  for (int64_t i = 0; i < count; i += 32, blocks += sizeof b) {
+    std::memcpy(&b, blocks, sizeof b);
+    const float d = half_to_float(b.d);
+    for (int j = 0; j < 32; ++j) out[i + j] = d * widen(b.codes[j]);
   }
 }
 
@@ -44,6 +66,14 @@ void decode_f16(const uint8_t* blocks, float* out, int64_t count) {
 
 void decode_bf16(const uint8_t* blocks, float* out, int64_t count) {
   decode_halves(blocks, out, count, bf16_to_float);
+}
+
+void decode_f8_e4m3(const uint8_t* blocks, float* out, int64_t count) {
+  decode_f8(blocks, out, count, e4m3_to_float);
+}
+
+void decode_f8_e5m2(const uint8_t* blocks, float* out, int64_t count) {
+  decode_f8(blocks, out, count, e5m2_to_float);
 }
 
 template <QuantType kType>
@@ -72,5 +102,20 @@ template void decode_blocks<QuantType::kPTQ1_0>(const uint8_t*, float*, int64_t)
 template void decode_blocks<QuantType::kTQ2_0_g128>(const uint8_t*, float*, int64_t);
 template void decode_blocks<QuantType::kTQ1_0>(const uint8_t*, float*, int64_t);
 template void decode_blocks<QuantType::kTQ2_0>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kQ8_1>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kQ8_K>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kQ2_K>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kQ3_K>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kIQ4_NL>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kIQ4_XS>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kMXFP4>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kNVFP4>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kIQ2_XXS>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kIQ2_XS>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kIQ2_S>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kIQ3_XXS>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kIQ3_S>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kIQ1_S>(const uint8_t*, float*, int64_t);
+template void decode_blocks<QuantType::kIQ1_M>(const uint8_t*, float*, int64_t);
 
 }  // namespace oxibonsai::quant

@@ -12,6 +12,8 @@ namespace oxibonsai::quant {
 void decode_f32(const uint8_t* blocks, float* out, int64_t count);
 void decode_f16(const uint8_t* blocks, float* out, int64_t count);
 void decode_bf16(const uint8_t* blocks, float* out, int64_t count);
+void decode_f8_e4m3(const uint8_t* blocks, float* out, int64_t count);
+void decode_f8_e5m2(const uint8_t* blocks, float* out, int64_t count);
 
 // Every integer type (quant/split.h).
 template <QuantType kType>

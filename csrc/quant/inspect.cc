@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "quant/split.h"
+#include "quant/split_grid.h"
 
 namespace oxibonsai::quant {
 namespace {
@@ -16,12 +17,34 @@ bool has_two_bit_codes(QuantType type) {
          type == QuantType::kTQ2_0_g128 || type == QuantType::kTQ2_0;
 }
 
-bool is_finite_block(const QuantTraits& t, const uint8_t* block) {
-  if (t.half_at[0] < 0) {
-    float v;
-    t.decode(block, &v, 1);
-    return std::isfinite(v);
+bool all_finite(const QuantTraits& t, const uint8_t* block) {
+  float values[32];
+  t.decode(block, values, t.group);
+  return std::all_of(values, values + t.group, [](float v) { return std::isfinite(v); });
+}
+
+// Of types that have no binary16 scale at a place of its own, or codes that may be NaN.
+bool is_finite_special(const QuantTraits& t, const uint8_t* block) {
+  switch (t.type) {
+    case QuantType::kQ8_K: {
+      float d;
+      std::memcpy(&d, block, sizeof d);
+      return std::isfinite(d);
+    }
+    case QuantType::kMXFP4:
+      return *block != 0xFF;
+    case QuantType::kNVFP4:
+      return true;
+    case QuantType::kIQ1_M:
+      return is_finite_half(scale_of_iq1_m(block));
+    default:
+      return all_finite(t, block);
   }
+}
+
+bool is_finite_block(const QuantTraits& t, const uint8_t* block) {
+  if (t.half_at[0] < 0 || !(is_integer(t.type) || t.type == QuantType::kF16))
+    return is_finite_special(t, block);
   for (const int16_t at : t.half_at) {
     uint16_t half;
     if (at < 0) continue;

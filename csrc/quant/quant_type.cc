@@ -39,6 +39,23 @@ constexpr QuantTraits kTraits[] = {
      decode_blocks<QuantType::kTQ2_0_g128>},
     {QuantType::kTQ1_0, "TQ1_0", 34, 256, 54, {52, -1}, decode_blocks<QuantType::kTQ1_0>},
     {QuantType::kTQ2_0, "TQ2_0", 35, 256, 66, {64, -1}, decode_blocks<QuantType::kTQ2_0>},
+    {QuantType::kQ8_1, "Q8_1", 9, 32, 36, {0, -1}, decode_blocks<QuantType::kQ8_1>},
+    {QuantType::kQ8_K, "Q8_K", 15, 256, 292, {-1, -1}, decode_blocks<QuantType::kQ8_K>},
+    {QuantType::kQ2_K, "Q2_K", 10, 256, 84, {80, 82}, decode_blocks<QuantType::kQ2_K>},
+    {QuantType::kQ3_K, "Q3_K", 11, 256, 110, {108, -1}, decode_blocks<QuantType::kQ3_K>},
+    {QuantType::kIQ4_NL, "IQ4_NL", 20, 32, 18, {0, -1}, decode_blocks<QuantType::kIQ4_NL>},
+    {QuantType::kIQ4_XS, "IQ4_XS", 23, 256, 136, {0, -1}, decode_blocks<QuantType::kIQ4_XS>},
+    {QuantType::kMXFP4, "MXFP4", 39, 32, 17, {-1, -1}, decode_blocks<QuantType::kMXFP4>},
+    {QuantType::kNVFP4, "NVFP4", 40, 64, 36, {-1, -1}, decode_blocks<QuantType::kNVFP4>},
+    {QuantType::kIQ2_XXS, "IQ2_XXS", 16, 256, 66, {0, -1}, decode_blocks<QuantType::kIQ2_XXS>},
+    {QuantType::kIQ2_XS, "IQ2_XS", 17, 256, 74, {0, -1}, decode_blocks<QuantType::kIQ2_XS>},
+    {QuantType::kIQ2_S, "IQ2_S", 22, 256, 82, {0, -1}, decode_blocks<QuantType::kIQ2_S>},
+    {QuantType::kIQ3_XXS, "IQ3_XXS", 18, 256, 98, {0, -1}, decode_blocks<QuantType::kIQ3_XXS>},
+    {QuantType::kIQ3_S, "IQ3_S", 21, 256, 110, {0, -1}, decode_blocks<QuantType::kIQ3_S>},
+    {QuantType::kIQ1_S, "IQ1_S", 19, 256, 50, {0, -1}, decode_blocks<QuantType::kIQ1_S>},
+    {QuantType::kIQ1_M, "IQ1_M", 29, 256, 56, {-1, -1}, decode_blocks<QuantType::kIQ1_M>},
+    {QuantType::kF8_E4M3, "F8_E4M3", 43, 32, 34, {32, -1}, decode_f8_e4m3},
+    {QuantType::kF8_E5M2, "F8_E5M2", 44, 32, 34, {32, -1}, decode_f8_e5m2},
 };
 static_assert(sizeof kTraits / sizeof kTraits[0] == static_cast<int>(QuantType::kCount));
 

@@ -26,6 +26,23 @@ enum class QuantType : uint8_t {
   kTQ2_0_g128,
   kTQ1_0,
   kTQ2_0,
+  kQ8_1,
+  kQ8_K,
+  kQ2_K,
+  kQ3_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
+  kNVFP4,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
+  kIQ1_S,
+  kIQ1_M,
+  kF8_E4M3,
+  kF8_E5M2,
   kCount,
 };
 
@@ -36,8 +53,7 @@ struct QuantTraits {
   int32_t gguf_id;   // tensor type id that a writer stores
   int32_t group;     // weights in a block
   int32_t bytes;     // bytes in a block
-  // Offsets in a block of its binary16 fields (scale, minimum); -1: none, or floats of another
-  // kind.
+  // Offsets in a block of its binary16 fields (scale, minimum); -1: none, or of another kind.
   int16_t half_at[2];
   // Decodes `count` weights (a multiple of `group`) to float32, exactly as the format defines them.
   void (*decode)(const uint8_t* blocks, float* out, int64_t count);

@@ -3,7 +3,10 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/f16.h"
 #include "quant/block.h"
+#include "quant/levels.h"
+#include "quant/split_grid.h"
 
 namespace oxibonsai::quant {
 namespace {
@@ -27,10 +30,15 @@ void add_fifth_bits(const uint8_t* fifth, uint8_t* code) {
     code[j] |= static_cast<uint8_t>(((fifth[j / 8] >> (j % 8)) & 1) << 4);
 }
 
-void split_q8_0(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockQ8_0>(bytes);
-  p->d = b.d;
-  for (int j = 0; j < 32; ++j) p->code[j] = static_cast<uint8_t>(b.q[j] + 128);
+template <class Block>
+void split_q8(const uint8_t* bytes, BlockParts* p) {
+  const auto b = read<Block>(bytes);
+  if constexpr (sizeof(Block) == sizeof(BlockQ8_K)) {
+    p->wide[0] = b.d;
+  } else {
+    p->d = b.d;
+  }
+  for (size_t j = 0; j < sizeof b.q; ++j) p->code[j] = static_cast<uint8_t>(b.q[j] + 128);
 }
 
 template <class Block>
@@ -107,11 +115,74 @@ void split_q2(const uint8_t* bytes, BlockParts* p) {
   for (int j = 0; j < kGroup; ++j) p->code[j] = (b.codes[j / 4] >> (2 * (j % 4))) & 3;
 }
 
+void split_strided_pairs(const uint8_t* codes, uint8_t* code) {
+  for (int j = 0; j < 256; ++j)
+    code[j] = (codes[32 * (j / 128) + j % 32] >> (2 * (j % 128 / 32))) & 3;
+}
+
 void split_tq2_0(const uint8_t* bytes, BlockParts* p) {
   const auto b = read<BlockTQ2_0>(bytes);
   p->d = b.d;
+  split_strided_pairs(b.codes, p->code);
+}
+
+void split_q2_k(const uint8_t* bytes, BlockParts* p) {
+  const auto b = read<BlockQ2_K>(bytes);
+  p->d = b.d;
+  p->m = b.dmin;
+  for (int g = 0; g < 16; ++g) {
+    p->scale[g] = static_cast<int8_t>(b.scales[g] & 15);
+    p->min[g] = b.scales[g] >> 4;
+  }
+  split_strided_pairs(b.codes, p->code);
+}
+
+void split_q3_k(const uint8_t* bytes, BlockParts* p) {
+  const auto b = read<BlockQ3_K>(bytes);
+  p->d = b.d;
+  for (int g = 0; g < 16; ++g) {
+    const int low = (b.scales[g % 8] >> (g < 8 ? 0 : 4)) & 15;
+    const int high = (b.scales[8 + g % 4] >> (2 * (g / 4))) & 3;
+    p->scale[g] = static_cast<int8_t>((low | (high << 4)) - 32);
+  }
+  split_strided_pairs(b.codes, p->code);
   for (int j = 0; j < 256; ++j)
-    p->code[j] = (b.codes[32 * (j / 128) + j % 32] >> (2 * (j % 128 / 32))) & 3;
+    p->code[j] |= static_cast<uint8_t>(((b.high[j % 32] >> (j / 32)) & 1) << 2);
+}
+
+void split_iq4_xs(const uint8_t* bytes, BlockParts* p) {
+  const auto b = read<BlockIQ4_XS>(bytes);
+  p->d = b.d;
+  for (int g = 0; g < 8; ++g) {
+    const int low = (b.scales_low[g / 2] >> (4 * (g % 2))) & 15;
+    const int high = (b.scales_high >> (2 * g)) & 3;
+    p->scale[g] = static_cast<int8_t>((low | (high << 4)) - 32);
+    split_nibbles(b.nibbles + 16 * g, p->code + 32 * g);
+  }
+}
+
+void split_mxfp4(const uint8_t* bytes, BlockParts* p) {
+  const auto b = read<BlockMXFP4>(bytes);
+  const uint32_t exponent = b.exponent;  // of 2^(exponent - 128), below 2 a subnormal number
+  p->wide[0] = bits_to_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+  split_nibbles(b.nibbles, p->code);
+}
+
+// Half of an unsigned E4M3; its NaN counts as 0, as in llama.cpp.
+float half_of_ue4m3(uint8_t code) {
+  if ((code & 0x7F) == 0 || code == 0x7F) return 0.0f;
+  return half_to_float(static_cast<uint16_t>((code & 0x7F) << 7)) * 128.0f;
+}
+
+void split_nvfp4(const uint8_t* bytes, BlockParts* p) {
+  const auto b = read<BlockNVFP4>(bytes);
+  for (int g = 0; g < 4; ++g) {
+    p->wide[g] = half_of_ue4m3(b.scales[g]);
+    for (int i = 0; i < 8; ++i) {
+      p->code[16 * g + i] = b.nibbles[8 * g + i] & 15;
+      p->code[16 * g + 8 + i] = b.nibbles[8 * g + i] >> 4;
+    }
+  }
 }
 
 // Digit n, most significant first, of the base-3 number in a byte (quant/block.h, TQ1_0).
@@ -144,80 +215,77 @@ void split_ptq1_0(const uint8_t* bytes, BlockParts* p) {
   split_trits(b.tail, 2, 4, p->code + 120);
 }
 
+using Split = void (*)(const uint8_t* bytes, BlockParts* parts);
+
+struct IntegerForm {
+  CodeForm form;
+  Split split;  // null: the type has no integers
+};
+
+constexpr CodeForm kTernary{1, 1, false, 0};
+constexpr IntegerForm kFloats{{}, nullptr};
+
+// A form whose codes stand for levels, with float scales for each `wide_group` weights, if any.
+constexpr CodeForm leveled(const int8_t* levels, int scale_group, int wide_group) {
+  return {0, 0, false, scale_group, levels, wide_group};
+}
+
+// In the order of QuantType.
+constexpr IntegerForm kForms[] = {
+    kFloats,                                                  // F32
+    kFloats,                                                  // F16
+    kFloats,                                                  // BF16
+    {{1, 128, false, 0}, split_q8<BlockQ8_0>},                // Q8_0
+    {{1, 8, false, 0}, split_q4<BlockQ4_0>},                  // Q4_0
+    {{1, 0, true, 0}, split_q4<BlockQ4_1>},                   // Q4_1
+    {{1, 16, false, 0}, split_q5<BlockQ5_0>},                 // Q5_0
+    {{1, 0, true, 0}, split_q5<BlockQ5_1>},                   // Q5_1
+    {{1, 0, true, 32}, split_k<BlockQ4_K>},                   // Q4_K
+    {{1, 0, true, 32}, split_k<BlockQ5_K>},                   // Q5_K
+    {{1, 32, false, 16}, split_q6_k},                         // Q6_K
+    {{2, 1, false, 0}, split_q1_0},                           // Q1_0
+    {kTernary, split_q2<BlockQ2_0_g64, 64>},                  // Q2_0_g64
+    {kTernary, split_q2<BlockQ2_0_g128, 128>},                // Q2_0_g128
+    {kTernary, split_ptq1_0},                                 // PTQ1_0
+    {kTernary, split_q2<BlockTQ2_0_g128, 128>},               // TQ2_0_g128
+    {kTernary, split_tq1_0},                                  // TQ1_0
+    {kTernary, split_tq2_0},                                  // TQ2_0
+    {{1, 128, false, 0}, split_q8<BlockQ8_1>},                // Q8_1
+    {{1, 128, false, 0, nullptr, 256}, split_q8<BlockQ8_K>},  // Q8_K
+    {{1, 0, true, 16}, split_q2_k},                           // Q2_K
+    {{1, 4, false, 16}, split_q3_k},                          // Q3_K
+    {leveled(kIq4Levels, 0, 0), split_q4<BlockIQ4_NL>},       // IQ4_NL
+    {leveled(kIq4Levels, 32, 0), split_iq4_xs},               // IQ4_XS
+    {leveled(kFp4Levels, 0, 32), split_mxfp4},                // MXFP4
+    {leveled(kFp4Levels, 0, 16), split_nvfp4},                // NVFP4
+    {leveled(kIq2Levels, 32, 256), split_iq2_xxs},            // IQ2_XXS
+    {leveled(kIq2Levels, 16, 256), split_iq2_xs},             // IQ2_XS
+    {leveled(kIq2Levels, 16, 256), split_iq2_s},              // IQ2_S
+    {leveled(kIq3XxsLevels, 32, 256), split_iq3_xxs},         // IQ3_XXS
+    {leveled(kIq3SLevels, 32, 256), split_iq3_s},             // IQ3_S
+    {leveled(kIq1Levels, 32, 256), split_iq1_s},              // IQ1_S
+    {leveled(kIq1Levels, 16, 256), split_iq1_m},              // IQ1_M
+    kFloats,                                                  // F8_E4M3
+    kFloats,                                                  // F8_E5M2
+};
+static_assert(sizeof kForms / sizeof kForms[0] == static_cast<int>(QuantType::kCount));
+
+const IntegerForm& form_of(QuantType type) {
+  const IntegerForm& form = kForms[static_cast<int>(type)];
+  if (form.split == nullptr)
+    throw UnsupportedError(std::string(traits(type).name) + " has no integer form");
+  return form;
+}
+
 }  // namespace
 
-bool is_integer(QuantType type) {
-  return type != QuantType::kF32 && type != QuantType::kF16 && type != QuantType::kBF16;
-}
+bool is_integer(QuantType type) { return kForms[static_cast<int>(type)].split != nullptr; }
 
-CodeForm code_form(QuantType type) {
-  switch (type) {
-    case QuantType::kQ8_0:
-      return {1, 128, false, 0};
-    case QuantType::kQ4_0:
-      return {1, 8, false, 0};
-    case QuantType::kQ4_1:
-      return {1, 0, true, 0};
-    case QuantType::kQ5_0:
-      return {1, 16, false, 0};
-    case QuantType::kQ5_1:
-      return {1, 0, true, 0};
-    case QuantType::kQ4_K:
-      return {1, 0, true, 32};
-    case QuantType::kQ5_K:
-      return {1, 0, true, 32};
-    case QuantType::kQ6_K:
-      return {1, 32, false, 16};
-    case QuantType::kQ1_0:
-      return {2, 1, false, 0};
-    case QuantType::kQ2_0_g64:
-    case QuantType::kQ2_0_g128:
-    case QuantType::kPTQ1_0:
-    case QuantType::kTQ2_0_g128:
-    case QuantType::kTQ1_0:
-    case QuantType::kTQ2_0:
-      return {1, 1, false, 0};
-    default:
-      throw UnsupportedError(std::string(traits(type).name) + " has no integer form");
-  }
-}
+CodeForm code_form(QuantType type) { return form_of(type).form; }
 
 void split_block(QuantType type, const uint8_t* block, BlockParts* p) {
   p->m = 0;
-  switch (type) {
-    case QuantType::kQ8_0:
-      return split_q8_0(block, p);
-    case QuantType::kQ4_0:
-      return split_q4<BlockQ4_0>(block, p);
-    case QuantType::kQ4_1:
-      return split_q4<BlockQ4_1>(block, p);
-    case QuantType::kQ5_0:
-      return split_q5<BlockQ5_0>(block, p);
-    case QuantType::kQ5_1:
-      return split_q5<BlockQ5_1>(block, p);
-    case QuantType::kQ4_K:
-      return split_k<BlockQ4_K>(block, p);
-    case QuantType::kQ5_K:
-      return split_k<BlockQ5_K>(block, p);
-    case QuantType::kQ6_K:
-      return split_q6_k(block, p);
-    case QuantType::kQ1_0:
-      return split_q1_0(block, p);
-    case QuantType::kQ2_0_g64:
-      return split_q2<BlockQ2_0_g64, 64>(block, p);
-    case QuantType::kQ2_0_g128:
-      return split_q2<BlockQ2_0_g128, 128>(block, p);
-    case QuantType::kTQ2_0_g128:
-      return split_q2<BlockTQ2_0_g128, 128>(block, p);
-    case QuantType::kPTQ1_0:
-      return split_ptq1_0(block, p);
-    case QuantType::kTQ1_0:
-      return split_tq1_0(block, p);
-    case QuantType::kTQ2_0:
-      return split_tq2_0(block, p);
-    default:
-      throw UnsupportedError(std::string(traits(type).name) + " has no integer form");
-  }
+  form_of(type).split(block, p);
 }
 
 }  // namespace oxibonsai::quant

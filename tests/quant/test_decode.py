@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from oxibonsai import _core
 from oxibonsai.errors import RequestError
 
-TYPES = [t["name"] for t in _core.quant_types() if t["name"] != "F32"]
+# Types that ggml has no decoder for.
+OWN_TYPES = ["Q8_1", "Q8_K", "F8_E4M3", "F8_E5M2"]
+TYPES = [t["name"] for t in _core.quant_types() if t["name"] not in ("F32", *OWN_TYPES)]
 FILE_OF = {"Q2_0_g64": "Q2_0", "Q2_0_g128": "PQ2_0"}
 
 
@@ -19,6 +22,44 @@ def test_decoding_gives_the_bits_of_the_format(quant_type: str, shared_data: Pat
     truth = np.load(shared_data / "quant" / f"{FILE_OF.get(quant_type, quant_type)}.npz")
     decoded = _core.decode(quant_type, truth["raw"].ravel())
     assert np.array_equal(decoded.view(np.uint32), truth["dequant"].ravel().view(np.uint32))
+
+
+def bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(values, dtype=np.float32).view(np.uint32).ravel()
+
+
+@pytest.mark.parametrize(
+    ("quant_type", "scale", "group", "size"), [("Q8_1", "<f2", 32, 36), ("Q8_K", "<f4", 256, 292)]
+)
+def test_bytes_times_a_scale_are_decoded(
+    quant_type: str, scale: str, group: int, size: int
+) -> None:
+    random = np.random.default_rng(1)
+    raw = random.integers(0, 256, (50, size), dtype=np.uint8)
+    d = random.normal(0, 0.1, 50).astype(scale)
+    raw[:, : d.itemsize] = d.view(np.uint8).reshape(50, -1)
+    q = raw[:, 4 : 4 + group].view(np.int8)
+    expected = d.astype(np.float32)[:, None] * q.astype(np.float32)
+    assert np.array_equal(bits(_core.decode(quant_type, raw.ravel())), bits(expected))
+
+
+@pytest.mark.hf
+@pytest.mark.parametrize(
+    ("quant_type", "kind"), [("F8_E4M3", "float8_e4m3fn"), ("F8_E5M2", "float8_e5m2")]
+)
+def test_all_codes_of_8_bit_floats_are_decoded_as_torch_does(quant_type: str, kind: str) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch (extra: test)")
+    codes = np.arange(256, dtype=np.uint8)
+    values = torch.from_numpy(codes).view(getattr(torch, kind)).float().numpy()
+    for scale in (1.0, -0.3, 6e-8, 0.0):
+        d = np.float16(scale)
+        blocks = [bytes(block) + d.tobytes() for block in codes.reshape(8, 32)]
+        decoded = _core.decode(quant_type, np.frombuffer(b"".join(blocks), dtype=np.uint8))
+        with np.errstate(invalid="ignore"):  # 0 * inf
+            expected = np.float32(d) * values
+        finite = np.isfinite(expected)
+        assert np.array_equal(np.isnan(decoded), np.isnan(expected))
+        assert np.array_equal(bits(decoded[finite]), bits(expected[finite]))
 
 
 @pytest.mark.parametrize("tier", _core.cpu.tiers())

@@ -31,6 +31,12 @@ inline Codes shift_right(Codes a) {
   return _mm512_srli_epi16(a, n);
 }
 
+// A table of 16 bytes, and its entries at indices below 16.
+inline Codes load_table(const uint8_t* p) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Codes lookup(Codes table, Codes index) { return _mm512_shuffle_epi8(table, index); }
+
 // Four activation bytes in every lane.
 inline Codes quad_splat(const int8_t* x) {
   int32_t four;

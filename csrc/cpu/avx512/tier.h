@@ -13,6 +13,7 @@ void fill_linear_ternary(KernelTable& table);
 void fill_linear_1bit(KernelTable& table);
 void fill_linear_4to8bit(KernelTable& table);
 void fill_linear_k(KernelTable& table);
+void fill_linear_levels(KernelTable& table);
 void fill_int8_peak(KernelTable& table);
 
 // All of them.

@@ -1,6 +1,7 @@
-// Linear layers over float weights (F32, F16, BF16), read from the file's own rows: for each row a
-// 16-lane fma reduction (docs/arithmetic.md, rule 2). A block of 4 rows by up to 4 tokens shares
-// its loads; the order of a row's sums doesn't depend on the block. Include after a tier's simd.h.
+// Linear layers over float weights (F32, F16, BF16, F8), read from the file's own rows: for each
+// row a 16-lane fma reduction (docs/arithmetic.md, rule 2). A block of 4 rows by up to 4 tokens
+// shares its loads; the order of a row's sums doesn't depend on the block. Include after a tier's
+// simd.h.
 
 #include <cstdint>
 
@@ -10,33 +11,61 @@ namespace {
 
 using oxibonsai::cpu::LinearArgs;
 
+// What a row holds at column k, and at its last n columns.
 struct RowsF32 {
-  static constexpr int kBytes = 4;
-  static simd::Vec load(const uint8_t* p) { return simd::load(reinterpret_cast<const float*>(p)); }
-  static simd::Vec load_n(const uint8_t* p, int n) {
-    return simd::load_n(reinterpret_cast<const float*>(p), n);
+  static simd::Vec load(const uint8_t* row, int64_t k) { return simd::load(at(row, k)); }
+  static simd::Vec load_n(const uint8_t* row, int64_t k, int n) {
+    return simd::load_n(at(row, k), n);
+  }
+  static const float* at(const uint8_t* row, int64_t k) {
+    return reinterpret_cast<const float*>(row) + k;
   }
 };
 
+inline const uint16_t* halves_at(const uint8_t* row, int64_t k) {
+  return reinterpret_cast<const uint16_t*>(row) + k;
+}
+
 struct RowsF16 {
-  static constexpr int kBytes = 2;
-  static simd::Vec load(const uint8_t* p) {
-    return simd::load_half(reinterpret_cast<const uint16_t*>(p));
+  static simd::Vec load(const uint8_t* row, int64_t k) {
+    return simd::load_half(halves_at(row, k));
   }
-  static simd::Vec load_n(const uint8_t* p, int n) {
-    return simd::load_half_n(reinterpret_cast<const uint16_t*>(p), n);
+  static simd::Vec load_n(const uint8_t* row, int64_t k, int n) {
+    return simd::load_half_n(halves_at(row, k), n);
   }
 };
 
 struct RowsBF16 {
-  static constexpr int kBytes = 2;
-  static simd::Vec load(const uint8_t* p) {
-    return simd::load_bf16(reinterpret_cast<const uint16_t*>(p));
+  static simd::Vec load(const uint8_t* row, int64_t k) {
+    return simd::load_bf16(halves_at(row, k));
   }
-  static simd::Vec load_n(const uint8_t* p, int n) {
-    return simd::load_bf16_n(reinterpret_cast<const uint16_t*>(p), n);
+  static simd::Vec load_n(const uint8_t* row, int64_t k, int n) {
+    return simd::load_bf16_n(halves_at(row, k), n);
   }
 };
+
+// Sixteen codes of a block of 32 and its scale, which are cast to binary16 and multiplied. E4M3 is
+// binary16 but for an exponent that is 8 smaller; its NaN is refused before it gets here.
+template <int kShift, int kScale>
+struct RowsF8 {
+  static simd::Vec load(const uint8_t* row, int64_t k) {
+    const uint8_t* block = row + k / 32 * 34;
+    uint16_t half[16];
+    for (int i = 0; i < 16; ++i) {
+      const uint16_t code = block[k % 32 + i];
+      half[i] = static_cast<uint16_t>((code & 0x80) << 8 | (code & 0x7F) << kShift);
+    }
+    uint16_t scale[16];
+    for (int i = 0; i < 16; ++i) __builtin_memcpy(&scale[i], block + 32, 2);
+    const simd::Vec d = simd::mul(simd::load_half(scale), simd::splat(kScale));
+    return simd::mul(d, simd::load_half(half));
+  }
+  // A row is a whole number of blocks.
+  static simd::Vec load_n(const uint8_t* row, int64_t k, int) { return load(row, k); }
+};
+
+using RowsF8E4M3 = RowsF8<7, 256>;
+using RowsF8E5M2 = RowsF8<8, 1>;
 
 inline void finish(const LinearArgs& a, int64_t t, int64_t r, float value) {
   if (a.bias != nullptr) value = value + a.bias[r];
@@ -55,14 +84,14 @@ inline void dot_block(const LinearArgs& a, int64_t r, int64_t t) {
   int64_t k = 0;
   for (; k + kLanes <= a.cols; k += kLanes) {
     for (int i = 0; i < R; ++i) {
-      const Vec wi = Rows::load(w + i * a.row_bytes + k * Rows::kBytes);
+      const Vec wi = Rows::load(w + i * a.row_bytes, k);
       for (int j = 0; j < T; ++j) acc[i][j] = fma(wi, load(x + j * a.cols + k), acc[i][j]);
     }
   }
   if (k < a.cols) {
     const int rest = static_cast<int>(a.cols - k);
     for (int i = 0; i < R; ++i) {
-      const Vec wi = Rows::load_n(w + i * a.row_bytes + k * Rows::kBytes, rest);
+      const Vec wi = Rows::load_n(w + i * a.row_bytes, k, rest);
       for (int j = 0; j < T; ++j) acc[i][j] = fma(wi, load_n(x + j * a.cols + k, rest), acc[i][j]);
     }
   }

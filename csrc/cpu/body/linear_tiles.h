@@ -5,12 +5,12 @@
 // three-instruction stand-in), so there is no fold across lanes anywhere and the float work, one
 // convert and one fma, is paid once for 32 weights of all rows. Unpacked quads stay in registers
 // for T tokens: a prompt pays for unpacking once in T. Budget for 32 weights x R rows, in vector
-// instructions: unpack 14 (2 bits), 12 (4 bits), 0 (8 bits); per token 8 dot products with their
-// broadcasts folded into the operand, 1 load of the starting sum, 1 convert, 1 fma. Against other
-// layouts: dot products along a row need a fold for each row and scale, 7 instructions for 32
-// weights. A block is one stream of a few hundred bytes, fetched kAhead bytes before its use: with
-// scales in a section of their own, decode stalled on them for two fifths of its time. Include
-// after a tier's dot.h.
+// instructions: unpack 14 (2 bits), 12 (4 bits), 20 (4 bits that stand for levels), 0 (8 bits); per
+// token 8 dot products with their broadcasts folded into the operand, 1 load of the starting sum, 1
+// convert, 1 fma. Against other layouts: dot products along a row need a fold for each row and
+// scale, 7 instructions for 32 weights. A block is one stream of a few hundred bytes, fetched
+// kAhead bytes before its use: with scales in a section of their own, decode stalled on them for
+// two fifths of its time. Include after a tier's dot.h.
 
 #include <cstdint>
 
@@ -37,10 +37,10 @@ struct Block {
   static constexpr int kLow = 0;
   static constexpr int kHigh = kLow + f.group * R * f.low_bits / 8;
   static constexpr int kD = kHigh + f.group * R * f.high_bits / 8;
-  static constexpr int kM = kD + 2 * R;
+  static constexpr int kM = kD + (f.wide_group != 0 ? 4 * (f.group / f.wide_group) * R : 2 * R);
   static constexpr int kScale = kM + (f.minima ? 2 * R : 0);
   static constexpr int kMin = kScale + (f.scale_group != 0 ? f.group / f.scale_group * R : 0);
-  static constexpr int kBytes = kMin + (f.group_minima ? f.group / 32 * R : 0);
+  static constexpr int kBytes = kMin + (f.group_minima ? f.group / f.scale_group * R : 0);
 };
 
 // The eight quads of 32 weights, as unsigned codes.
@@ -72,32 +72,58 @@ inline void unpack_low(const uint8_t* p, dot::Codes* w) {
   }
 }
 
-// Puts the bits above a nibble in place.
-template <int kHighBits>
+// Bit `from` of each byte, and those above it, to bit `to`; others are left for a mask.
+template <int from, int to>
+inline dot::Codes move_bits(dot::Codes v) {
+  if constexpr (from < to) return dot::shift_left<to - from>(v);
+  if constexpr (from > to) return dot::shift_right<from - to>(v);
+  return v;
+}
+
+// Puts the bits above the low ones, of which there are `to`, in place.
+template <int kHighBits, int to>
 inline void unpack_high(const uint8_t* p, dot::Codes* w) {
   using namespace dot;
   constexpr int kBytes = 4 * kRows;
+  const Codes mask = byte_splat(((1 << kHighBits) - 1) << to);
   if constexpr (kHighBits == 1) {
     const Codes v = load(p);
-    const Codes bit = byte_splat(16);
-    w[0] = bor(w[0], band(shift_left<4>(v), bit));
-    w[1] = bor(w[1], band(shift_left<3>(v), bit));
-    w[2] = bor(w[2], band(shift_left<2>(v), bit));
-    w[3] = bor(w[3], band(shift_left<1>(v), bit));
-    w[4] = bor(w[4], band(v, bit));
-    w[5] = bor(w[5], band(shift_right<1>(v), bit));
-    w[6] = bor(w[6], band(shift_right<2>(v), bit));
-    w[7] = bor(w[7], band(shift_right<3>(v), bit));
+    w[0] = bor(w[0], band(move_bits<0, to>(v), mask));
+    w[1] = bor(w[1], band(move_bits<1, to>(v), mask));
+    w[2] = bor(w[2], band(move_bits<2, to>(v), mask));
+    w[3] = bor(w[3], band(move_bits<3, to>(v), mask));
+    w[4] = bor(w[4], band(move_bits<4, to>(v), mask));
+    w[5] = bor(w[5], band(move_bits<5, to>(v), mask));
+    w[6] = bor(w[6], band(move_bits<6, to>(v), mask));
+    w[7] = bor(w[7], band(move_bits<7, to>(v), mask));
   } else if constexpr (kHighBits == 2) {
-    const Codes bits = byte_splat(0x30);
     for (int half = 0; half < 2; ++half) {
       const Codes v = load(p + half * kBytes);
-      w[4 * half] = bor(w[4 * half], band(shift_left<4>(v), bits));
-      w[4 * half + 1] = bor(w[4 * half + 1], band(shift_left<2>(v), bits));
-      w[4 * half + 2] = bor(w[4 * half + 2], band(v, bits));
-      w[4 * half + 3] = bor(w[4 * half + 3], band(shift_right<2>(v), bits));
+      w[4 * half] = bor(w[4 * half], band(move_bits<0, to>(v), mask));
+      w[4 * half + 1] = bor(w[4 * half + 1], band(move_bits<2, to>(v), mask));
+      w[4 * half + 2] = bor(w[4 * half + 2], band(move_bits<4, to>(v), mask));
+      w[4 * half + 3] = bor(w[4 * half + 3], band(move_bits<6, to>(v), mask));
     }
   }
+}
+
+struct UnsignedLevels {
+  uint8_t at[16];
+};
+
+constexpr UnsignedLevels unsigned_levels(TileFormat f) {
+  UnsignedLevels table{};
+  for (int i = 0; i < 16; ++i) table.at[i] = static_cast<uint8_t>(f.levels[i] + f.offset);
+  return table;
+}
+
+// Codes to what they stand for, made unsigned.
+template <QuantType kType>
+inline void look_up_levels(dot::Codes* w) {
+  static constexpr UnsignedLevels kTable = unsigned_levels(format_of(kType));
+  const dot::Codes table = dot::load_table(kTable.at);
+#pragma GCC unroll 8
+  for (int q = 0; q < 8; ++q) w[q] = dot::lookup(table, w[q]);
 }
 
 template <QuantType kType>
@@ -106,15 +132,21 @@ inline void unpack(const uint8_t* block, int g, dot::Codes* w) {
   constexpr int kBytes = 4 * dot::kRows;
   unpack_low<f.low_bits>(block + Block<kType>::kLow + g * f.low_bits * kBytes, w);
   if constexpr (f.high_bits != 0)
-    unpack_high<f.high_bits>(block + Block<kType>::kHigh + g * f.high_bits * kBytes, w);
+    unpack_high<f.high_bits, f.low_bits>(block + Block<kType>::kHigh + g * f.high_bits * kBytes, w);
+  if constexpr (f.levels != nullptr) look_up_levels<kType>(w);
 }
 
-constexpr int largest_code(TileFormat f) { return (1 << (f.low_bits + f.high_bits)) - 1; }
+constexpr int largest_code(TileFormat f) {
+  return f.levels != nullptr ? 2 * f.offset - 1 : (1 << (f.low_bits + f.high_bits)) - 1;
+}
 
-// Signed 8-bit dot products take the codes of Q8_0 without their offset.
+// Signed 8-bit dot products take full bytes without their offset.
 constexpr int code_offset(TileFormat f) {
-  return f.low_bits == 8 && !dot::kUnsignedBytes ? 0 : f.offset;
+  return largest_code(f) == 255 && !dot::kUnsignedBytes ? 0 : f.offset;
 }
+
+inline const uint16_t* halves(const uint8_t* p) { return reinterpret_cast<const uint16_t*>(p); }
+inline const float* floats(const uint8_t* p) { return reinterpret_cast<const float*>(p); }
 
 // offset * minus_sum, the start of a sum of codes; offsets are powers of two.
 template <int kOffset>
@@ -123,6 +155,17 @@ inline dot::Sums start_sum(const int32_t* minus_sum) {
   if constexpr (kOffset == 0) return sum_splat(0);
   if constexpr (kOffset == 1) return sum_splat(*minus_sum);
   return sum_shift_left<__builtin_ctz(kOffset)>(sum_splat(*minus_sum));
+}
+
+// The integer sums of the two halves of 32 weights, for one token.
+template <QuantType kType, bool kSplit>
+inline void half_sums(const dot::Codes* w, const int8_t* q, const int32_t* minus_sum16,
+                      dot::Sums* out) {
+  constexpr int kMax = largest_code(format_of(kType));
+  constexpr int kOffset = code_offset(format_of(kType));
+  for (int i = 0; i < 2; ++i)
+    out[i] =
+        dot::dot_quads<kMax, 4, kSplit>(w + 4 * i, q + 16 * i, start_sum<kOffset>(minus_sum16 + i));
 }
 
 // The weighted sum of group g of a block for one token, whose groups of activations begin at x:
@@ -137,61 +180,104 @@ inline dot::Floats add_group(const uint8_t* block, int g, const dot::Codes* w,
   const int8_t* q = x.q + 32 * group;
   Sums isum;
   if constexpr (f.scale_group == 16) {
-    const int32_t* sum16 = x.minus_sum16 + 2 * group;
-    const Sums one = dot_quads<kMax, 4, kSplit>(w, q, start_sum<kOffset>(sum16));
-    const Sums two = dot_quads<kMax, 4, kSplit>(w + 4, q + 16, start_sum<kOffset>(sum16 + 1));
+    Sums half[2];
+    half_sums<kType, kSplit>(w, q, x.minus_sum16 + 2 * group, half);
     const uint8_t* scale = block + Block<kType>::kScale + 2 * g * kRows;
-    isum = sum_add(sum_mul(load_signed(scale), one), sum_mul(load_signed(scale + kRows), two));
+    isum =
+        sum_add(sum_mul(load_signed(scale), half[0]), sum_mul(load_signed(scale + kRows), half[1]));
   } else {
     isum = dot_quads<kMax, 8, kSplit>(w, q, start_sum<kOffset>(x.minus_sum + group));
     if constexpr (f.scale_group == 32)
-      isum = sum_mul(load_unsigned(block + Block<kType>::kScale + g * kRows), isum);
+      isum = sum_mul(load_signed(block + Block<kType>::kScale + g * kRows), isum);
   }
   return fma(splat(x.scale[group]), to_float(isum), inner);
 }
 
-inline const uint16_t* halves(const uint8_t* p) { return reinterpret_cast<const uint16_t*>(p); }
+// The weighted minima of group g of a block for one token: of Q4_K and Q5_K, whose m is negated, or
+// of halves of a group, where they are negated here.
+template <QuantType kType>
+inline dot::Floats add_minimum(const uint8_t* block, int g, const QuantizedRows& x, int64_t group,
+                               dot::Floats low) {
+  using namespace dot;
+  if constexpr (format_of(kType).scale_group == 32) {
+    const Floats min = to_float(load_unsigned(block + Block<kType>::kMin + g * kRows));
+    return fma(min, splat(x.offset[group]), low);
+  } else {
+    const uint8_t* min = block + Block<kType>::kMin + 2 * g * kRows;
+    const Sums one = sum_mul(load_unsigned(min), sum_splat(x.minus_sum16[2 * group]));
+    const Sums two = sum_mul(load_unsigned(min + kRows), sum_splat(x.minus_sum16[2 * group + 1]));
+    return fma(splat(x.scale[group]), to_float(sum_add(one, two)), low);
+  }
+}
+
+// Types with a scale for each 16 weights: both halves of group g for one token go to its row.
+template <QuantType kType, bool kSplit>
+inline dot::Floats add_half_blocks(const uint8_t* block, int g, const dot::Codes* w,
+                                   const QuantizedRows& x, int64_t group, dot::Floats row) {
+  using namespace dot;
+  Sums half[2];
+  half_sums<kType, kSplit>(w, x.q + 32 * group, x.minus_sum16 + 2 * group, half);
+  for (int i = 0; i < 2; ++i) {
+    const Floats d = load_floats(floats(block + Block<kType>::kD + 4 * (2 * g + i) * kRows));
+    const Floats inner = fma(splat(x.scale[group]), to_float(half[i]), splat(0.0f));
+    row = fma(d, inner, row);
+  }
+  return row;
+}
+
+// One block against T tokens, whose groups of activations begin at `first`, `stride` apart.
+template <QuantType kType, int T>
+inline void add_block(const uint8_t* block, const QuantizedRows& x, int64_t first, int64_t stride,
+                      dot::Floats* row) {
+  using namespace dot;
+  constexpr TileFormat f = format_of(kType);
+  constexpr int kGroups = f.group / 32;
+  constexpr int kPart = Block<kType>::kBytes / kGroups;
+  Floats inner[T], low[T];
+  for (int j = 0; j < T; ++j) inner[j] = low[j] = splat(0.0f);
+  for (int g = 0; g < kGroups; ++g) {
+    fetch_ahead<kPart>(block + g * kPart);
+    Codes w[8];
+    unpack<kType>(block, g, w);
+#pragma GCC unroll 8
+    for (int j = 0; j < T; ++j) {
+      const int64_t group = first + j * stride + g;
+      if constexpr (f.wide_group == 16) {
+        row[j] = add_half_blocks<kType, T == 1>(block, g, w, x, group, row[j]);
+      } else {
+        inner[j] = add_group<kType, T == 1>(block, g, w, x, group, inner[j]);
+      }
+    }
+    if constexpr (f.group_minima) {
+#pragma GCC unroll 8
+      for (int j = 0; j < T; ++j)
+        low[j] = add_minimum<kType>(block, g, x, first + j * stride + g, low[j]);
+    }
+  }
+  if constexpr (f.wide_group == 16) return;
+  const uint8_t* at = block + Block<kType>::kD;
+  const Floats d = f.wide_group != 0 ? load_floats(floats(at)) : load_halves(halves(at));
+  for (int j = 0; j < T; ++j) row[j] = fma(d, inner[j], row[j]);
+  if constexpr (f.minima) {
+    const Floats m = load_halves(halves(block + Block<kType>::kM));
+    for (int j = 0; j < T; ++j) {
+      const Floats by = f.group_minima ? low[j] : splat(x.offset[first + j * stride]);
+      row[j] = fma(m, by, row[j]);
+    }
+  }
+}
 
 // One tile against T tokens from t.
 template <QuantType kType, int T>
 inline void tile_tokens(const LinearArgs& a, const uint8_t* tile, int64_t r, int64_t t) {
   using namespace dot;
-  constexpr TileFormat f = format_of(kType);
-  constexpr int kGroups = f.group / 32;
-  constexpr int kPart = Block<kType>::kBytes / kGroups;
+  constexpr int kGroups = format_of(kType).group / 32;
   const int64_t groups = a.cols / 32;
-  const int64_t first = t * groups;
   Floats row[T];
   for (int j = 0; j < T; ++j) row[j] = splat(0.0f);
   const uint8_t* block = tile;
-  for (int64_t at = 0; at < groups; at += kGroups, block += Block<kType>::kBytes) {
-    Floats inner[T], low[T];
-    for (int j = 0; j < T; ++j) inner[j] = low[j] = splat(0.0f);
-    for (int g = 0; g < kGroups; ++g) {
-      fetch_ahead<kPart>(block + g * kPart);
-      Codes w[8];
-      unpack<kType>(block, g, w);
-#pragma GCC unroll 8
-      for (int j = 0; j < T; ++j)
-        inner[j] =
-            add_group<kType, T == 1>(block, g, w, a.x, first + j * groups + at + g, inner[j]);
-      if constexpr (f.group_minima) {
-        const Floats min = to_float(load_unsigned(block + Block<kType>::kMin + g * kRows));
-#pragma GCC unroll 8
-        for (int j = 0; j < T; ++j)
-          low[j] = fma(min, splat(a.x.offset[first + j * groups + at + g]), low[j]);
-      }
-    }
-    const Floats d = load_halves(halves(block + Block<kType>::kD));
-    for (int j = 0; j < T; ++j) row[j] = fma(d, inner[j], row[j]);
-    if constexpr (f.minima) {
-      const Floats m = load_halves(halves(block + Block<kType>::kM));
-      for (int j = 0; j < T; ++j) {
-        const Floats by = f.group_minima ? low[j] : splat(a.x.offset[first + j * groups + at]);
-        row[j] = fma(m, by, row[j]);
-      }
-    }
-  }
+  for (int64_t at = 0; at < groups; at += kGroups, block += Block<kType>::kBytes)
+    add_block<kType, T>(block, a.x, t * groups + at, groups, row);
   for (int j = 0; j < T; ++j) store_rows(a, t + j, r, row[j]);
 }
 

@@ -31,6 +31,10 @@ inline Codes shift_right(Codes a) {
   return vshrq_n_u8(a, n);
 }
 
+// A table of 16 bytes, and its entries at indices below 16.
+inline Codes load_table(const uint8_t* p) { return vld1q_u8(p); }
+inline Codes lookup(Codes table, Codes index) { return vqtbl1q_u8(table, index); }
+
 // Four activation bytes in every lane.
 inline int8x16_t quad_splat(const int8_t* x) {
   int32_t four;
