@@ -21,7 +21,16 @@ NATIVE = {
     "bindings": {"base", "quant", "format", "cpu", "ops", "program", "sampling"},
 }
 
-_FILES = {"errors", "cache_folder", "whole_file", "config", "sources", "checkpoint", "_core"}
+_FILES = {
+    "errors",
+    "cache_folder",
+    "whole_file",
+    "config",
+    "sources",
+    "model_file",
+    "checkpoint",
+    "_core",
+}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
 _BELOW_ENGINE = _FILES | _TEXT | {"models"}
 _BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat"}
@@ -31,7 +40,9 @@ PYTHON = {
     "whole_file": set(),
     "config": {"errors"},
     "sources": {"errors", "cache_folder", "whole_file"},
-    "checkpoint": {"errors", "config", "sources", "_core"},
+    "model_file": {"errors", "sources", "_core"},
+    "split": {"errors", "sources", "model_file", "_core"},
+    "checkpoint": {"errors", "config", "model_file", "_core"},
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
     "models": {"errors", "config", "checkpoint", "cache_folder", "_core"},
@@ -45,7 +56,7 @@ PYTHON = {
     "hf": _BELOW_ENGINE | {"engine"},
     "loadtest": {"errors"},
     "server": _BELOW_SERVER,
-    "cli": _BELOW_SERVER | {"hf", "evaluate", "convert", "loadtest", "server"},
+    "cli": _BELOW_SERVER | {"hf", "evaluate", "convert", "split", "loadtest", "server"},
     "serve": {"cli"},
 }
 

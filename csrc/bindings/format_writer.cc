@@ -90,8 +90,11 @@ void add_tensor(GgufWriter& writer, const std::string& name, std::vector<uint64_
 
 void register_format_writer(py::module_& m) {
   py::class_<GgufWriter>(m, "GgufWriter")
-      .def(py::init<const std::string&>(), py::arg("path"))
+      .def(py::init<const std::string&, uint64_t>(), py::arg("path"),
+           py::arg("alignment") = GgufWriter::kDefaultAlignment)
       .def("add_metadata", &add_metadata, py::arg("key"), py::arg("value"), py::arg("type"))
+      .def("copy_metadata", &GgufWriter::copy_metadata, py::arg("file"), py::arg("key"),
+           "Adds a key of another file with its value, byte for byte.")
       .def("add_tensor", &add_tensor, py::arg("name"), py::arg("shape"), py::arg("gguf_id"),
            py::arg("nbytes"), "Declares a tensor; shape has the slowest dimension first.")
       .def("write_header", &GgufWriter::write_header)

@@ -5,11 +5,10 @@
 #include <cstdio>
 
 #include "base/check.h"
+#include "format/cursor.h"
 
 namespace oxibonsai::format {
 namespace {
-
-constexpr uint64_t kAlignment = 32;
 
 template <class T>
 std::string raw(T value) {
@@ -18,10 +17,12 @@ std::string raw(T value) {
 
 }  // namespace
 
-GgufWriter::GgufWriter(const std::string& path)
+GgufWriter::GgufWriter(const std::string& path, uint64_t alignment)
     : path_(path),
       part_(path + ".part-" + std::to_string(getpid())),
-      out_(part_, std::ios::binary) {
+      alignment_(alignment) {
+  require(alignment != 0 && (alignment & (alignment - 1)) == 0, "alignment is no power of two");
+  out_.open(part_, std::ios::binary);
   if (!out_) throw FormatError("cannot write " + part_);
 }
 
@@ -49,6 +50,16 @@ void GgufWriter::add_metadata(std::string_view key, ValueType type, std::string_
   ++keys_;
 }
 
+void GgufWriter::copy_metadata(const GgufFile& file, const std::string& key) {
+  const MetadataEntry* entry = file.find_key(key);
+  require(entry != nullptr, "the file to copy from lacks the key");
+  Cursor value(file.bytes(), file.size(), entry->offset);
+  value.skip_value(entry->type, key);
+  add_metadata(key, entry->type,
+               {reinterpret_cast<const char*>(file.bytes() + entry->offset),
+                static_cast<size_t>(value.at() - entry->offset)});
+}
+
 void GgufWriter::add_tensor(std::string_view name, const std::vector<uint64_t>& dims,
                             int32_t gguf_id, uint64_t bytes) {
   require(!header_done_, "tensors are declared before the header is written");
@@ -56,7 +67,7 @@ void GgufWriter::add_tensor(std::string_view name, const std::vector<uint64_t>& 
   infos_ += encode_string(name) + raw(static_cast<uint32_t>(dims.size()));
   for (const uint64_t d : dims) infos_ += raw(d);
   infos_ += raw(gguf_id) + raw(offset_);
-  offset_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  offset_ += (bytes + alignment_ - 1) / alignment_ * alignment_;
   sizes_.push_back(bytes);
 }
 
@@ -75,7 +86,7 @@ void GgufWriter::write_header() {
   write("GGUF" + raw<uint32_t>(3) + raw<uint64_t>(sizes_.size()) + raw(keys_));
   write(metadata_);
   write(infos_);
-  if (!sizes_.empty()) pad(kAlignment);
+  if (!sizes_.empty()) pad(alignment_);
   header_done_ = true;
 }
 
@@ -84,7 +95,7 @@ void GgufWriter::write_tensor(const uint8_t* data, uint64_t bytes) {
   require(next_ < sizes_.size() && sizes_[next_] == bytes,
           "tensors are written in the order and sizes of their declaration");
   write({reinterpret_cast<const char*>(data), bytes});
-  pad(kAlignment);
+  pad(alignment_);
   ++next_;
 }
 

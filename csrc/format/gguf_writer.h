@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "format/gguf.h"
 #include "format/gguf_types.h"
 
 namespace oxibonsai::format {
@@ -15,13 +16,18 @@ namespace oxibonsai::format {
 // under its name when it is complete; an unfinished one is removed.
 class GgufWriter {
  public:
-  explicit GgufWriter(const std::string& path);
+  static constexpr uint64_t kDefaultAlignment = 32;
+
+  // `alignment` of the tensors' bytes; another than the default belongs in general.alignment too.
+  explicit GgufWriter(const std::string& path, uint64_t alignment = kDefaultAlignment);
   ~GgufWriter();
   GgufWriter(const GgufWriter&) = delete;
   GgufWriter& operator=(const GgufWriter&) = delete;
 
   // `value` is the encoded value: the bytes of a number, see also encode_string and encode_array.
   void add_metadata(std::string_view key, ValueType type, std::string_view value);
+  // A key of another file with its value, byte for byte.
+  void copy_metadata(const GgufFile& file, const std::string& key);
   // `dims` fastest first.
   void add_tensor(std::string_view name, const std::vector<uint64_t>& dims, int32_t gguf_id,
                   uint64_t bytes);
@@ -39,6 +45,7 @@ class GgufWriter {
   void pad(uint64_t alignment);
 
   const std::string path_, part_;
+  const uint64_t alignment_;
   std::ofstream out_;
   std::string metadata_, infos_;
   uint64_t keys_ = 0, offset_ = 0, written_ = 0;

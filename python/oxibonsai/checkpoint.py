@@ -14,7 +14,7 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.config import ModelConfig, RopeConfig
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.sources import split_info
+from oxibonsai.model_file import ModelFile
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3", "bert")
 ENCODERS = frozenset({"bert"})
@@ -69,23 +69,20 @@ class Checkpoint:
     """A model file, opened and checked, not yet packed.
 
     Args:
-        path: A GGUF file.
+        path: A GGUF file, or any shard of a split one, which stands for all.
         quant_type: Layout of the tensors of type id 42, where the file leaves it open.
+        alone: Read one shard by itself: its metadata, and those tensors that it holds.
 
     Raises:
+        SourceError: Shards are missing; they are named.
         FormatError: The file is damaged or lacks something that its architecture needs.
         UnsupportedError: It is valid, but asks for what this version does not implement.
     """
 
-    def __init__(self, path: Path, quant_type: str = "") -> None:
+    def __init__(self, path: Path, quant_type: str = "", *, alone: bool = False) -> None:
         self.path = path
-        shards = split_info(path)
-        if shards is not None and shards.count > 1:
-            raise UnsupportedError(
-                f"{path} is one of {shards.count} shards; split models are not supported yet: merge "
-                "the shards into one file first"
-            )
-        self.file = _core.GgufFile(str(path), quant_type)
+        open_file = ModelFile.open_alone if alone else ModelFile.open
+        self.file = open_file(path, quant_type)
         self._tensors = {t.name: t for t in self.file.tensors}
         self._fingerprint: str | None = None
 
@@ -112,17 +109,20 @@ class Checkpoint:
         return self.file.get("tokenizer.ggml.model") is not None
 
     def fingerprint(self) -> str:
-        """Names the content of the file, whatever its name: a hash of size, tensors, head and tail."""
+        """Names the content, whatever the files' names: a hash of tensors and of each file's size,
+        head and tail.
+        """
         if self._fingerprint is None:
             digest = hashlib.blake2b(digest_size=16)
             for t in self.file.tensors:
                 digest.update(f"{t.name} {t.shape} {t.quant_type};".encode())
-            with self.path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                digest.update(str(size).encode())
-                for start in (0, max(size - _SAMPLE_BYTES, 0)):
-                    file.seek(start)
-                    digest.update(file.read(_SAMPLE_BYTES))
+            for path in self.file.paths:
+                with path.open("rb") as file:
+                    size = file.seek(0, os.SEEK_END)
+                    digest.update(str(size).encode())
+                    for start in (0, max(size - _SAMPLE_BYTES, 0)):
+                        file.seek(start)
+                        digest.update(file.read(_SAMPLE_BYTES))
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
@@ -149,7 +149,7 @@ class Checkpoint:
         """A matrix in its stored form, shared with whoever asks again by the caller's care."""
         if name not in self._tensors:
             raise FormatError(f"{self.path} lacks the tensor {name}")
-        return _core.Weight(self.file, name)
+        return self.file.weight(name)
 
     def vector(self, name: str) -> npt.NDArray[np.float32]:
         """A one-dimensional tensor as float32, checked to be finite."""

@@ -36,6 +36,8 @@ COMMANDS = {
     "bench": "Measure prompt and generation speed.",
     "perplexity": "Measure how well a model predicts a text, or how far it is from another.",
     "convert": "Make a GGUF file of a Hugging Face model.",
+    "split": "Cut a model file into shards.",
+    "merge": "Join the shards of a model.",
     "serve": "Serve a model over HTTP.",
     "cache": "List or clear the packed weights kept on disk.",
 }

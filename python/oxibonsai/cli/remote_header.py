@@ -50,7 +50,7 @@ def _open(prefix: RemotePrefix, place: Path, quant_type: str) -> Checkpoint:
         last = count >= min(prefix.size, _MOST_BYTES)
         _write_with_hole(place, prefix)
         try:
-            checkpoint = Checkpoint(place, quant_type)
+            checkpoint = Checkpoint(place, quant_type, alone=True)
             starts = [t.offset for t in checkpoint.file.tensors]
             if last or (starts and min(starts) <= len(prefix.data)):
                 return checkpoint

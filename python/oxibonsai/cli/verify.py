@@ -49,7 +49,7 @@ def check_file(path: Path, quant_type: str, sha256: str | None) -> dict[str, Any
     for info in checkpoint.file.tensors:
         if not info.decodable:
             continue
-        weight = _core.Weight(checkpoint.file, info.name)
+        weight = checkpoint.weight(info.name)
         found = weight.inspect()
         if found["not_finite"]:
             raise FormatError(

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,21 +48,22 @@ class PackedCache:
         self.folder = cache_folder() / "packed" if folder is None else folder
         self.limit_bytes = _limit_from_environment() if limit_bytes is None else limit_bytes
 
-    def key(self, model: Path, matrices: list[_core.Weight]) -> str:
-        """What the packed form depends on: the model's bytes, its matrices, the kernels' layouts.
+    def key(self, files: Sequence[Path], matrices: list[_core.Weight]) -> str:
+        """What the packed form depends on: the files' bytes, the matrices, the kernels' layouts.
 
-        Of the model's bytes, size, time of change and samples from end to end are hashed.
+        Of each file's bytes, size, time of change and samples from end to end are hashed.
         """
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps([_MAGIC, _core.cpu.name(), _core.cpu.tile_forms()]).encode())
         for w in matrices:
             digest.update(f"{w.name} {w.quant_type} {w.rows} {w.cols};".encode())
-        with model.open("rb") as file:
-            status = os.fstat(file.fileno())
-            digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
-            for i in range(_SAMPLES):
-                file.seek(status.st_size * i // _SAMPLES)
-                digest.update(file.read(_SAMPLE_BYTES))
+        for path in files:
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+                for i in range(_SAMPLES):
+                    file.seek(status.st_size * i // _SAMPLES)
+                    digest.update(file.read(_SAMPLE_BYTES))
         return digest.hexdigest()
 
     def attach(self, key: str, matrices: list[_core.Weight]) -> bool:

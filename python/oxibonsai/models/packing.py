@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from oxibonsai import _core
@@ -15,7 +15,7 @@ Progress = Callable[[int, int], None]
 
 def pack(
     matrices: list[_core.Weight],
-    model: Path,
+    files: Sequence[Path],
     pool: _core.ThreadPool,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
@@ -24,7 +24,7 @@ def pack(
 
     Args:
         matrices: All that linear layers use.
-        model: The file that holds them.
+        files: Those that hold them, the first shard first.
         pool: Threads that pack.
         progress: Told after each matrix.
         cache: Where packed weights are kept; None: nowhere.
@@ -35,7 +35,7 @@ def pack(
     total = _core.packed_size(matrices)
     if total == 0:  # the tier reads the file's own rows: there is nothing to keep
         cache = None
-    key = cache.key(model, matrices) if cache is not None else ""
+    key = cache.key(files, matrices) if cache is not None else ""
     if cache is not None and cache.attach(key, matrices):
         return
     report = None if progress is None else lambda done: progress(done, total)
@@ -43,6 +43,6 @@ def pack(
     if cache is None:
         return
     try:
-        cache.store(key, model, packed)
+        cache.store(key, files[0], packed)
     except OSError as e:
         warnings.warn(f"cannot keep packed weights in {cache.folder}: {e}", stacklevel=2)

@@ -11,6 +11,7 @@ from oxibonsai.errors import SourceError
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII)
 _NAMED_AT_MOST = 8  # missing files in one message
+MOST_SHARDS = 65535  # that the u16 split.count can say
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ def split_info(path: PurePath) -> SplitInfo | None:
     return info if 1 <= info.index <= info.count else None
 
 
+def shard_name(stem: str, index: int, count: int) -> str:
+    """A shard's file name, as llama.cpp writes it; ``index`` counts from 1."""
+    return f"{stem}-{index:05d}-of-{count:05d}.gguf"
+
+
 def shards(name: str) -> list[str]:
     """Names, folder and all, of the files of the model that ``name`` is a part of."""
     info = split_info(PurePath(name))
@@ -38,8 +44,7 @@ def shards(name: str) -> list[str]:
         return [name]
     folder, slash, _ = name.rpartition("/")
     return [
-        f"{folder}{slash}{info.stem}-{i:05d}-of-{info.count:05d}.gguf"
-        for i in range(1, info.count + 1)
+        f"{folder}{slash}{shard_name(info.stem, i, info.count)}" for i in range(1, info.count + 1)
     ]
 
 

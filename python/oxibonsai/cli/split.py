@@ -1,0 +1,48 @@
+"""``oxibonsai split``: a model file to shards."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import rich_click as click
+
+from oxibonsai.cli.byte_progress import byte_progress
+from oxibonsai.sources import resolve
+from oxibonsai.split import split as split_file
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+
+
+def byte_size(text: str) -> int:
+    """Bytes of ``2G``, ``500M`` and the like; units are powers of 1000, as llama.cpp's splitter has."""
+    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)B?", text.upper(), re.ASCII)
+    if match is None or int(match[1]) == 0:
+        raise click.BadParameter(f"{text!r} is no size above zero like 2G or 500M")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+@click.command()
+@click.argument("source", metavar="IN")
+@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.option(
+    "--max-size",
+    metavar="SIZE",
+    help="Largest shard, like 2G or 500M (powers of 1000); a larger tensor has one to itself.",
+)
+@click.option("--max-tensors", metavar="N", type=click.IntRange(min=1), help="Most in a shard.")
+def split(source: str, out: Path, max_size: str | None, max_tensors: int | None) -> None:
+    """Cut the model IN into shards OUT-0000i-of-0000n.gguf, which llama.cpp opens too."""
+    if (max_size is None) == (max_tensors is None):
+        raise click.UsageError("give one of --max-size and --max-tensors")
+    max_bytes = None if max_size is None else byte_size(max_size)
+    path = resolve(source)
+    with byte_progress("Splitting") as progress:
+        made = split_file(
+            path, out, max_bytes=max_bytes, max_tensors=max_tensors, progress=progress
+        )
+    for shard in made:
+        size = shard.stat().st_size
+        over = max_bytes is not None and size > max_bytes
+        note = f", more than {max_size}: a tensor is that large" if over else ""
+        click.echo(f"{shard}: {size / 1e6:.1f} MB{note}")
