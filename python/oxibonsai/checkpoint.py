@@ -106,7 +106,7 @@ class Checkpoint:
     @property
     def has_tokenizer(self) -> bool:
         """False for a file of weights alone."""
-        return self.file.get("tokenizer.ggml.model") is not None
+        return self.file.get("tokenizer.ggml.model") not in (None, "none", "no_vocab")
 
     def fingerprint(self) -> str:
         """Names the content, whatever the files' names: a hash of tensors and of each file's size,

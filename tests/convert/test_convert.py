@@ -27,7 +27,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_keys_and_names_are_those_of_llama_cpp(tmp_path: Path) -> None:
-    convert(bert_folder.write(tmp_path / "model"), tmp_path / "m.gguf", name="tiny")
+    folder = bert_folder.write(tmp_path / "model")
+    convert(folder, tmp_path / "m.gguf", name="tiny", dtype="f16")
     keys, tensors = read(tmp_path / "m.gguf")
     expected = {
         "general.architecture": "bert", "general.name": "tiny", "general.file_type": 1,
@@ -263,7 +264,7 @@ def test_values_too_large_for_f16_are_said(tmp_path: Path) -> None:
     weights["encoder.layer.0.output.dense.weight"][3, 5] = 70000.0
     folder = bert_folder.write(tmp_path / "model", weights=dict(weights))
     with pytest.raises(FormatError, match="too large for f16"):
-        convert(folder, tmp_path / "m.gguf")
+        convert(folder, tmp_path / "m.gguf", dtype="f16")
     convert(folder, tmp_path / "m.gguf", dtype="f32")
     with pytest.raises(RequestError, match="dtype is 'q1'"):
         convert(folder, tmp_path / "m.gguf", dtype="q1")

@@ -18,10 +18,11 @@ from oxibonsai.sources.model_folder import model_folder
 @click.option(
     "--type",
     "dtype",
-    type=click.Choice(list(TYPES)),
-    default="f16",
+    type=click.Choice(list(TYPES), case_sensitive=False),
+    default="auto",
     show_default=True,
-    help="Of matrices; vectors stay f32.",
+    help="Of matrices; vectors stay f32. auto loses nothing: each as it is stored. q1_0 to ptq1_0 are "
+    "for weights that are binary or ternary already, which is checked.",
 )
 def convert(source: str, out: Path, dtype: str) -> None:
     """Make the GGUF file OUT of IN: a folder with safetensors, hf:org/repo or pip:package."""

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.convert.bert import BERT
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.gemma3 import GEMMA3
+from oxibonsai.convert.llama import LLAMA
+from oxibonsai.convert.plan import Planned, file_type, plan
+from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.recipe import Metadata, Recipe
-from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.convert.stored_types import STORED_TYPES
+from oxibonsai.errors import RequestError, UnsupportedError
 
 __all__ = ["RECIPES", "TYPES", "convert"]
 
-RECIPES: dict[str, Recipe] = {"bert": BERT, "qwen3": QWEN3}  # by config.json's model_type
+RECIPES: dict[str, Recipe] = {  # by config.json's model_type
+    "bert": BERT,
+    "gemma3_text": GEMMA3,
+    "llama": LLAMA,
+    "mistral": LLAMA,
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
+}
 
-# What matrices may be stored as: GGUF's tensor type and file type, which are one number here.
-TYPES = {"f32": 0, "f16": 1}
-_DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
+# What matrices may be stored as.
+TYPES = ("auto", *STORED_TYPES)
 
 # Called with the bytes that are written and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -32,16 +39,19 @@ def convert(
     folder: Path,
     out: Path,
     *,
-    dtype: str = "f16",
+    dtype: str = "auto",
     name: str = "",
     progress: Progress | None = None,
 ) -> None:
     """Writes a model folder as one GGUF file, which appears under its name when it is complete.
 
     Args:
-        folder: With ``config.json``, ``tokenizer.json`` and safetensors.
+        folder: With ``config.json``, safetensors and, for texts, ``tokenizer.json``.
         out: The file; replaced where it exists.
-        dtype: ``"f32"`` or ``"f16"`` matrices. Vectors and small tables stay f32.
+        dtype: Of matrices: ``"auto"``, which loses nothing (each as it is stored, 8-bit floats with
+            their scales as f32); ``"f32"``, ``"f16"``, ``"bf16"``; ``"q1_0"``, ``"q2_0_g64"``,
+            ``"pq2_0"``, ``"ptq1_0"`` for weights that are binary or ternary already, which is checked
+            group by group. Vectors and small tables stay f32.
         name: The model's name in the file; empty: the folder's.
         progress: Told after each tensor.
 
@@ -59,46 +69,34 @@ def convert(
         raise UnsupportedError(
             f"{folder} holds a model of type {kind!r}; convert knows {', '.join(sorted(RECIPES))}"
         )
-    stored = {n: as_ for n in source.shapes if (as_ := recipe.tensor_name(n)) is not None}
-    if len(set(stored.values())) != len(stored):
-        raise FormatError(f"{folder} has two parameters of one meaning")
-    types = {n: dtype if recipe.is_matrix(as_) else "f32" for n, as_ in stored.items()}
-    sizes = {n: int(np.prod(source.shapes[n])) * _DTYPES[types[n]].itemsize for n in stored}
-    keys = _general(recipe, dtype, name or folder.resolve().name) | recipe.metadata(source)
+    tensors = plan(source, recipe, dtype)
+    keys = _general(recipe, tensors, name or folder.resolve().name) | recipe.metadata(source)
+    _write(out, keys, tensors, progress)
+
+
+def _write(out: Path, keys: Metadata, tensors: list[Planned], progress: Progress | None) -> None:
     writer = _core.GgufWriter(str(out))
     for key, (value, value_type) in keys.items():
         writer.add_metadata(key, value, value_type)
-    for parameter, as_ in stored.items():
-        shape = source.shapes[parameter]
-        writer.add_tensor(as_, shape, TYPES[types[parameter]], sizes[parameter])
+    for tensor in tensors:
+        gguf_id = STORED_TYPES[tensor.type_name].gguf_id
+        writer.add_tensor(tensor.name, tensor.shape, gguf_id, tensor.nbytes)
     writer.write_header()
-    done, total = 0, sum(sizes.values())
-    for parameter in stored:
-        writer.write_tensor(_bytes(source, parameter, types[parameter]))
-        done += sizes[parameter]
+    done, total = 0, sum(t.nbytes for t in tensors)
+    for tensor in tensors:
+        writer.write_tensor(tensor.blocks())
+        done += tensor.nbytes
         if progress is not None:
             progress(done, total)
     writer.close()
 
 
-def _bytes(source: ModelFolder, parameter: str, dtype: str) -> npt.NDArray[np.uint8]:
-    """A parameter, rounded to nearest even."""
-    with np.errstate(over="ignore"):
-        rounded = np.ascontiguousarray(source.tensor(parameter), dtype=_DTYPES[dtype])
-    if not np.isfinite(rounded).all():
-        raise FormatError(
-            f"{source.path}: parameter {parameter} holds values that {dtype} can't; they are not "
-            "finite, or too large for f16: f32 is the type that holds all"
-        )
-    flat: npt.NDArray[np.uint8] = rounded.reshape(-1).view(np.uint8)
-    return flat
-
-
-def _general(recipe: Recipe, dtype: str, name: str) -> Metadata:
-    return {
+def _general(recipe: Recipe, tensors: list[Planned], name: str) -> Metadata:
+    keys: Metadata = {
         "general.architecture": (recipe.architecture, "str"),
         "general.type": ("model", "str"),
         "general.name": (name, "str"),
-        "general.file_type": (TYPES[dtype], "u32"),
         "general.quantization_version": (2, "u32"),
     }
+    number = file_type(tensors)
+    return keys if number is None else keys | {"general.file_type": (number, "u32")}

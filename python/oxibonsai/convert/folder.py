@@ -7,12 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from oxibonsai.convert.parameters import Parameter, put_together
+from oxibonsai.convert.safetensors_file import StoredTensor, read_header
 from oxibonsai.errors import FormatError, UnsupportedError
 
-_FLOATS = ("F32", "F16", "BF16")
+_INDEX = "model.safetensors.index.json"
 
 
 class ModelFolder:
@@ -68,65 +67,48 @@ class ModelFolder:
             )
 
     @cached_property
-    def _file_of(self) -> dict[str, Path]:
-        """The safetensors file of each parameter."""
-        from safetensors import SafetensorError, safe_open
+    def parameters(self) -> dict[str, Parameter]:
+        """All of the model's, by name, in the order of names."""
+        quantization = self.config.get("quantization_config") or {}
+        if not isinstance(quantization, dict):
+            raise FormatError(f"{self.path / 'config.json'}: quantization_config is no object")
+        return put_together(self._tensors(), quantization)
 
-        found: dict[str, Path] = {}
-        for path in self._files():
-            try:
-                with safe_open(path, framework="numpy") as file:
-                    found |= dict.fromkeys(file.keys(), path)
-            except (OSError, SafetensorError) as e:
-                raise FormatError(f"cannot read {path}: {e}") from e
+    def _tensors(self) -> dict[str, StoredTensor]:
+        if not (self.path / _INDEX).is_file():
+            if not (self.path / "model.safetensors").is_file():
+                raise FormatError(
+                    f"{self.path} has no model.safetensors; save the model in that format first"
+                )
+            return read_header(self.path / "model.safetensors")
+        file_of = self._weight_map()
+        names = sorted(set(file_of.values()))
+        if missing := [n for n in names if not (self.path / n).is_file()]:
+            raise FormatError(
+                f"{self.path} lacks {len(missing)} of the {len(names)} files of its index: "
+                + ", ".join(missing[:8])
+            )
+        found: dict[str, StoredTensor] = {}
+        for name in names:
+            for tensor, stored in read_header(self.path / name).items():
+                if file_of.get(tensor) != name:
+                    where = file_of.get(tensor, "nowhere")
+                    raise FormatError(
+                        f"{self.path / name} holds {tensor}, which {_INDEX} puts {where}: the file or "
+                        "the index belongs to another model"
+                    )
+                found[tensor] = stored
+        for tensor, name in file_of.items():
+            if tensor not in found:
+                raise FormatError(f"{self.path / name} lacks {tensor}, which {_INDEX} puts there")
         return found
 
-    def _files(self) -> list[Path]:
-        if (self.path / "model.safetensors.index.json").is_file():
-            index = self.json("model.safetensors.index.json").get("weight_map")
-            if not isinstance(index, dict):
-                raise FormatError(f"{self.path}/model.safetensors.index.json has no weight_map")
-            # Names only: an index must not lead out of its folder.
-            return [self.path / Path(str(n)).name for n in sorted(set(index.values()))]
-        if not (self.path / "model.safetensors").is_file():
-            raise FormatError(
-                f"{self.path} has no model.safetensors; save the model in that format first"
-            )
-        return [self.path / "model.safetensors"]
-
-    @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each parameter, by name, in the order of names."""
-        from safetensors import safe_open
-
-        found: dict[str, tuple[int, ...]] = {}
-        for path in dict.fromkeys(self._file_of.values()):
-            with safe_open(path, framework="numpy") as file:
-                found |= {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
-        return dict(sorted(found.items()))
-
-    def tensor(self, name: str) -> npt.NDArray[Any]:
-        """A parameter of floats; bfloat16 is widened to float32."""
-        from safetensors import safe_open
-
-        path = self._file_of[name]
-        with safe_open(path, framework="numpy") as file:
-            dtype = file.get_slice(name).get_dtype()
-            if dtype not in _FLOATS:
-                raise UnsupportedError(
-                    f"{path}: parameter {name} is of type {dtype}; convert knows {', '.join(_FLOATS)}"
-                )
-            if dtype != "BF16":
-                values: npt.NDArray[Any] = file.get_tensor(name)
-                return values
-        return _read_bfloat16(path, name).reshape(self.shapes[name])
-
-
-def _read_bfloat16(path: Path, name: str) -> npt.NDArray[np.float32]:
-    """Values of a file that the library has checked; numpy has no such type, so it can't read them."""
-    with path.open("rb") as file:
-        header_bytes = int.from_bytes(file.read(8), "little")
-        first, last = json.loads(file.read(header_bytes))[name]["data_offsets"]
-        file.seek(8 + header_bytes + first)
-        upper_halves = np.frombuffer(file.read(last - first), dtype="<u2")
-    return (upper_halves.astype(np.uint32) << 16).view(np.float32)
+    def _weight_map(self) -> dict[str, str]:
+        """The file of each tensor; an index must not lead out of its folder."""
+        index = self.json(_INDEX).get("weight_map")
+        if not isinstance(index, dict) or not index:
+            raise FormatError(f"{self.path / _INDEX} has no weight_map")
+        for name in index.values():
+            if not isinstance(name, str) or Path(name).name != name or "\\" in name:
+                raise FormatError(f"{self.path / _INDEX} names {name!r}, no file of the folder")
+        return index

@@ -6,10 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from oxibonsai.convert.folder import ModelFolder
 
 # GGUF key -> value, and its type as `_core.GgufWriter.add_metadata` names it.
 Metadata = dict[str, tuple[Any, str]]
+Shapes = dict[str, tuple[int, ...]]
+
+
+def _nothing(folder: ModelFolder) -> dict[str, Any]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -22,9 +30,18 @@ class Recipe:
         tensor_name: GGUF's name of a parameter, None where the file leaves it out; UnsupportedError
             for one that is not known.
         is_matrix: Whether a tensor, by GGUF's name, is stored in the chosen type; the others are f32.
+        shapes: Of the tensors that a model must have, by GGUF's name.
+        row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
+            they are.
+        offset: Added to the values of a tensor, by GGUF's name.
+        extra: Further tensors of the file, computed from the configuration.
     """
 
     architecture: str
     metadata: Callable[[ModelFolder], Metadata]
     tensor_name: Callable[[str], str | None]
     is_matrix: Callable[[str], bool]
+    shapes: Callable[[ModelFolder], Shapes] = _nothing
+    row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
+    offset: Callable[[str], float] = lambda name: 0.0
+    extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing

@@ -1,0 +1,141 @@
+"""A model's parameters, put together from the tensors that a checkpoint stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from oxibonsai.convert.float_types import EIGHT_BIT, PLAIN, Floats, widened
+from oxibonsai.convert.safetensors_file import StoredTensor
+from oxibonsai.errors import FormatError, UnsupportedError
+
+
+class Parameter(Protocol):
+    """One parameter of a model, whatever tensors it is stored in."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Slowest dimension first."""
+
+    @property
+    def exact_type(self) -> str:
+        """The type of GGUF, by ``convert``'s names, that holds it without loss."""
+
+    def values(self) -> Floats:
+        """All of it as float32."""
+
+
+@dataclass(frozen=True)
+class FloatParameter:
+    """A tensor of plain floats."""
+
+    stored: StoredTensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's."""
+        return self.stored.shape
+
+    @property
+    def exact_type(self) -> str:
+        """The tensor's own."""
+        if self.stored.dtype not in PLAIN:
+            return "f32"
+        return PLAIN[self.stored.dtype]
+
+    def values(self) -> Floats:
+        """The tensor, widened."""
+        return widened(self.stored)
+
+
+@dataclass(frozen=True)
+class ScaledParameter:
+    """Eight-bit floats with a scale for all, for each row or for each block."""
+
+    stored: StoredTensor
+    scale: StoredTensor
+    block: tuple[int, int]  # rows and columns that share a scale
+
+    exact_type = "f32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's."""
+        return self.stored.shape
+
+    def values(self) -> Floats:
+        """Products in float32, as a dequantizing forward pass has them."""
+        scales = widened(self.scale).reshape(-1)
+        if not np.isfinite(scales).all():
+            raise FormatError(f"{self.scale.path}: {self.scale.name} is not finite")
+        rows, cols = self.shape
+        block_rows, block_cols = self.block
+        across = -(-cols // block_cols)
+        each = scales.reshape(-1, across)
+        each = each.repeat(block_rows, axis=0)[:rows].repeat(block_cols, axis=1)[:, :cols]
+        return widened(self.stored) * each
+
+
+# What a scale of `NAME.weight` is called after `NAME.`; scales of activations are not ours: these
+# are rounded as the type of the weights says.
+_SCALES = ("weight_scale_inv", "weight_scale")
+_ACTIVATION_SCALES = ("input_scale", "activation_scale")
+
+
+def put_together(
+    tensors: dict[str, StoredTensor], quantization: dict[str, Any]
+) -> dict[str, Parameter]:
+    """The parameters of a checkpoint's tensors, in the order of names.
+
+    Args:
+        tensors: By name.
+        quantization: ``quantization_config`` of ``config.json``.
+
+    Raises:
+        FormatError: An eight-bit tensor has no scale, or one of another shape.
+        UnsupportedError: A tensor has a type that is not known.
+    """
+    found: dict[str, Parameter] = {}
+    used: set[str] = set()
+    for name, stored in sorted(tensors.items()):
+        if stored.dtype not in EIGHT_BIT or not name.endswith(".weight"):
+            continue
+        module = name.removesuffix(".weight")
+        scale = next((tensors[s] for k in _SCALES if (s := f"{module}.{k}") in tensors), None)
+        if scale is None:
+            raise FormatError(f"{stored.path}: {name} is {stored.dtype} but has no weight_scale")
+        found[name] = ScaledParameter(stored, scale, _block(stored, scale, quantization))
+        used |= {scale.name, *(f"{module}.{k}" for k in _ACTIVATION_SCALES)}
+    for name, stored in sorted(tensors.items()):
+        if name in used or name in found:
+            continue
+        if stored.dtype not in PLAIN:
+            raise UnsupportedError(
+                f"{stored.path}: parameter {name} is of type {stored.dtype}; convert knows "
+                + ", ".join([*PLAIN, *EIGHT_BIT])
+            )
+        found[name] = FloatParameter(stored)
+    return dict(sorted(found.items()))
+
+
+def _block(
+    stored: StoredTensor, scale: StoredTensor, quantization: dict[str, Any]
+) -> tuple[int, int]:
+    """Rows and columns that share a scale, from its shape and the configuration."""
+    if len(stored.shape) != 2 or 0 in stored.shape:
+        raise FormatError(f"{stored.path}: {stored.name} of shape {stored.shape} is no matrix")
+    rows, cols = stored.shape
+    if int(np.prod(scale.shape)) == 1:
+        return rows, cols
+    if scale.shape in ((rows,), (rows, 1)):
+        return 1, cols
+    size: Any = quantization.get("weight_block_size")
+    pair = isinstance(size, list) and len(size) == 2 and all(type(n) is int and n > 0 for n in size)
+    if pair and scale.shape == (-(-rows // size[0]), -(-cols // size[1])):
+        return size[0], size[1]
+    raise FormatError(
+        f"{scale.path}: {scale.name} has shape {scale.shape}, which scales neither all of a matrix "
+        f"{stored.shape}, nor its rows, nor blocks of weight_block_size ({size!r})"
+    )

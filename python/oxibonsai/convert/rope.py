@@ -1,0 +1,86 @@
+"""Rotary embeddings: ``config.json`` to ``*.rope.*`` and Llama 3's table of factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.recipe import Metadata
+from oxibonsai.errors import FormatError, UnsupportedError
+
+_ORIGINAL = "original_max_position_embeddings"
+# What each kind needs beside rope_theta.
+_NUMBERS = {
+    "default": [],
+    "linear": ["factor"],
+    "yarn": ["factor", _ORIGINAL],
+    "llama3": ["factor", "low_freq_factor", "high_freq_factor", _ORIGINAL],
+}
+
+
+def read_rope(
+    folder: ModelFolder, kinds: tuple[str, ...], rope: Any = None
+) -> tuple[str, dict[str, float]]:
+    """The kind of scaling and its numbers, ``rope_theta`` among them.
+
+    Older configurations hold ``rope_theta`` and ``rope_scaling``, newer ones ``rope_parameters``.
+
+    Args:
+        folder: With ``config.json``.
+        kinds: Those that the architecture has.
+        rope: The object to read; None: the configuration's only one.
+    """
+    config, where = folder.config, folder.path / "config.json"
+    if rope is None:
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise FormatError(f"{where}: the rotary embedding is {rope!r}, no object")
+    rope = {"rope_theta": config.get("rope_theta"), **rope}
+    kind = rope.pop("rope_type", rope.pop("type", "default"))
+    rope.pop("type", None)
+    if kind not in kinds:
+        raise UnsupportedError(
+            f"{where}: rope_type is {kind!r}; convert knows {', '.join(map(repr, kinds))}"
+        )
+    numbers = ["rope_theta", *_NUMBERS[kind]]
+    if kind == "yarn" and rope.get(_ORIGINAL) is None:
+        rope[_ORIGINAL] = config.get(_ORIGINAL) or config.get("max_position_embeddings")
+    for name in rope:
+        if name not in numbers:
+            raise UnsupportedError(f"{where}: the rotary embedding has {name}, which convert lacks")
+    for name in numbers:
+        value = rope.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**31:
+            raise FormatError(f"{where}: {name} is {value!r}, not a positive number")
+    return kind, {n: float(rope[n]) for n in numbers}
+
+
+def rope_keys(architecture: str, kind: str, numbers: dict[str, float]) -> Metadata:
+    """GGUF's keys of what ``read_rope`` found; Llama 3's scaling is in ``llama3_factors``."""
+    prefix = f"{architecture}.rope"
+    keys: Metadata = {f"{prefix}.freq_base": (numbers["rope_theta"], "f32")}
+    if kind in ("linear", "yarn"):
+        keys[f"{prefix}.scaling.type"] = (kind, "str")
+        keys[f"{prefix}.scaling.factor"] = (numbers["factor"], "f32")
+    if kind == "yarn":
+        keys[f"{prefix}.scaling.original_context_length"] = (int(numbers[_ORIGINAL]), "u32")
+    return keys
+
+
+def llama3_factors(numbers: dict[str, float], head_dim: int) -> npt.NDArray[np.float32]:
+    """Divisors of the frequencies, one a pair, as Llama 3.1 defines them.
+
+    Wavelengths above ``original / low`` are stretched by the factor, those below
+    ``original / high`` are kept, and between them the frequencies are mixed linearly in the number of
+    turns over the original context.
+    """
+    low, high = numbers["low_freq_factor"], numbers["high_freq_factor"]
+    if high <= low:
+        raise FormatError(f"high_freq_factor {high} is not above low_freq_factor {low}")
+    pairs = np.arange(head_dim // 2, dtype=np.float64)
+    turns = numbers[_ORIGINAL] * numbers["rope_theta"] ** (-2 * pairs / head_dim) / (2 * np.pi)
+    share = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    return (1.0 / ((1.0 - share) / numbers["factor"] + share)).astype(np.float32)

@@ -1,0 +1,131 @@
+"""The tokenizer of a text model: which kind, how texts are framed, where they end, chat template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oxibonsai.convert.byte_level import byte_level_keys
+from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.recipe import Metadata
+from oxibonsai.convert.sentencepiece import spm_keys
+from oxibonsai.convert.vocabulary import special_tokens
+from oxibonsai.errors import FormatError
+
+_SPECIAL = {
+    "bos_token": "bos",
+    "eos_token": "eos",
+    "pad_token": "padding",
+    "unk_token": "unknown",
+}
+# generation_config.json's names, and GGUF's of the same defaults of sampling.
+_SAMPLING = {
+    "temperature": ("temp", "f32", 0.0, 100.0),
+    "top_k": ("top_k", "i32", 0, 2**31 - 1),
+    "top_p": ("top_p", "f32", 0.0, 1.0),
+    "min_p": ("min_p", "f32", 0.0, 1.0),
+    "repetition_penalty": ("penalty_repeat", "f32", 0.0, 100.0),
+}
+
+
+def tokenizer_keys(folder: ModelFolder) -> Metadata:
+    """Everything of ``tokenizer.*`` and the defaults of sampling.
+
+    A folder without ``tokenizer.json`` gives a file without a vocabulary, for token ids only.
+    """
+    if not (folder.path / "tokenizer.json").is_file():
+        return {"tokenizer.ggml.model": ("no_vocab", "str"), **_sampling(folder)}
+    tokenizer = folder.json("tokenizer.json")
+    model = tokenizer.get("model")
+    size = folder.count("vocab_size")
+    spm = isinstance(model, dict) and model.get("byte_fallback") is True
+    keys = (spm_keys if spm else byte_level_keys)(folder, tokenizer, size)
+    ids = {t: i for i, t in enumerate(keys["tokenizer.ggml.tokens"][0])}
+    return keys | _frame(folder, tokenizer, ids) | _template(folder) | _sampling(folder)
+
+
+def _frame(folder: ModelFolder, tokenizer: dict[str, Any], ids: dict[str, int]) -> Metadata:
+    """Special ids, and whether a bos goes first and an eos last."""
+    special = special_tokens(folder)
+    keys: Metadata = {}
+    for name, gguf_name in _SPECIAL.items():
+        text = special.get(name)
+        if text is None:
+            continue
+        if not isinstance(text, str) or text not in ids:
+            raise FormatError(f"{folder.path}: {name} is {text!r}, which is no token")
+        keys[f"tokenizer.ggml.{gguf_name}_token_id"] = (ids[text], "u32")
+    template = _post_template(tokenizer.get("post_processor"))
+    for name, place in (("bos", 0), ("eos", -1)):
+        stated = special.get(f"add_{name}_token")
+        if template is not None:
+            framed = bool(template) and template[place] == special.get(f"{name}_token")
+            keys[f"tokenizer.ggml.add_{name}_token"] = (framed, "bool")
+        elif isinstance(stated, bool):
+            keys[f"tokenizer.ggml.add_{name}_token"] = (stated, "bool")
+    return keys | _ends(folder, keys, folder.count("vocab_size"))
+
+
+def _post_template(processor: Any) -> list[str] | None:
+    """Texts around a sequence, which is empty text; None where no template says."""
+    try:
+        if processor["type"] == "Sequence":
+            inner = (_post_template(p) for p in processor["processors"])
+            return next((t for t in inner if t is not None), None)
+        if processor["type"] != "TemplateProcessing":
+            return None
+        return [p["SpecialToken"]["id"] if "SpecialToken" in p else "" for p in processor["single"]]
+    except (KeyError, TypeError):
+        return None
+
+
+def _generation(folder: ModelFolder) -> dict[str, Any]:
+    name = "generation_config.json"
+    return folder.json(name) if (folder.path / name).is_file() else {}
+
+
+def _ends(folder: ModelFolder, keys: Metadata, vocab_size: int) -> Metadata:
+    """Ids that end a generation beside the tokenizer's eos; GGUF has room for two."""
+    stated = _generation(folder).get("eos_token_id")
+    ends = stated if isinstance(stated, list) else [] if stated is None else [stated]
+    for end in ends:
+        if isinstance(end, bool) or not isinstance(end, int) or not 0 <= end < vocab_size:
+            raise FormatError(
+                f"{folder.path}: eos_token_id {end!r} is outside the vocabulary of {vocab_size}"
+            )
+    eos = keys.get("tokenizer.ggml.eos_token_id", (None,))[0]
+    names = ["eot", "eom"] if eos is not None else ["eos", "eot", "eom"]
+    others = [e for e in dict.fromkeys(ends) if e != eos]
+    return {f"tokenizer.ggml.{n}_token_id": (e, "u32") for n, e in zip(names, others, strict=False)}
+
+
+def _template(folder: ModelFolder) -> Metadata:
+    """The chat template: a file of its own, or a text or list in the tokenizer's configuration."""
+    template = special_tokens(folder).get("chat_template")
+    if isinstance(template, list):
+        named = [t for t in template if isinstance(t, dict)]
+        template = next((t.get("template") for t in named if t.get("name") == "default"), None)
+    file = folder.path / "chat_template.jinja"
+    if file.is_file():
+        try:
+            template = file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as e:
+            raise FormatError(f"cannot read {file}: {e}") from e
+    return {"tokenizer.chat_template": (template, "str")} if isinstance(template, str) else {}
+
+
+def _sampling(folder: ModelFolder) -> Metadata:
+    """Defaults of sampling, where the model states them."""
+    config = _generation(folder)
+    keys: Metadata = {}
+    for name, (gguf_name, kind, low, high) in _SAMPLING.items():
+        value = config.get(name)
+        if value is None:
+            continue
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not (whole or (kind == "f32" and isinstance(value, float))) or not low <= value <= high:
+            raise FormatError(
+                f"{folder.path / 'generation_config.json'}: {name} is {value!r}, not a number from "
+                f"{low} to {high}"
+            )
+        keys[f"general.sampling.{gguf_name}"] = (value, kind)
+    return keys
