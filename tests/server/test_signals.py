@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from running_server import RunningServer, read_all, running_server, status_of
 
+PATIENCE = 20  # seconds: far more than an end at once takes, far less than what runs would
+
 
 def stream(server: RunningServer, count: int, gap: float) -> socket.socket:
     """A stream that has begun."""
@@ -64,7 +66,7 @@ def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
         started = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < PATIENCE
         assert is_gone(worker)
         assert read_all(idle) == b""
 
@@ -91,7 +93,7 @@ def test_work_that_never_ends_is_cut_off_in_time(tmp_path: Path) -> None:
             server.signal(signal.SIGTERM)
             assert status_of(read_all(sock)) == 0
         assert server.wait() == 0
-        assert time.monotonic() - started < 6
+        assert time.monotonic() - started < PATIENCE
         assert is_gone(worker)
 
 
@@ -104,7 +106,7 @@ def test_the_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
         started = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.wait() == 143
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < PATIENCE
         assert is_gone(worker)
         sock.close()
 
@@ -128,7 +130,7 @@ def test_it_can_be_ended_while_the_model_loads(tmp_path: Path, number: int, code
         started = time.monotonic()
         server.signal(number)
         assert server.wait() == code
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < PATIENCE
 
 
 def test_sigterm_under_load_loses_no_answer(tmp_path: Path) -> None:
