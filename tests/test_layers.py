@@ -32,7 +32,7 @@ _FILES = {
     "_core",
 }
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
-_BELOW_ENGINE = _FILES | _TEXT | {"models"}
+_BELOW_ENGINE = _FILES | _TEXT | {"models", "model_source"}
 _BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat"}
 PYTHON = {
     "errors": set(),
@@ -43,6 +43,7 @@ PYTHON = {
     "model_file": {"errors", "sources", "_core"},
     "split": {"errors", "sources", "model_file", "_core"},
     "checkpoint": {"errors", "config", "model_file", "_core"},
+    "model_source": {"errors", "cache_folder", "sources", "checkpoint", "convert"},
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
     "models": {"errors", "config", "checkpoint", "cache_folder", "_core"},

@@ -60,6 +60,7 @@ _IDLE_WHEN_ZERO = frozenset({"expert_count", "expert_used_count", "nextn_predict
 # Values of pooling_type. 0 leaves it open; 4 is a ranking head, which no architecture above has.
 _POOLINGS = {1: "mean", 2: "cls", 3: "last"}
 _SAMPLE_BYTES = 16 << 20  # more than the metadata of any vocabulary
+_SAMPLES, _SMALL_SAMPLE_BYTES = 256, 4096
 
 _GEMMA3_LOCAL_THETA = 10000.0  # llama.cpp's default where the file doesn't say
 _GEMMA3_PATTERN = 6  # five local layers, then a global one
@@ -85,6 +86,7 @@ class Checkpoint:
         self.file = open_file(path, quant_type)
         self._tensors = {t.name: t for t in self.file.tensors}
         self._fingerprint: str | None = None
+        self._identity: str | None = None
 
     @property
     def architecture(self) -> str:
@@ -125,6 +127,26 @@ class Checkpoint:
                         digest.update(file.read(_SAMPLE_BYTES))
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
+
+    def identity(self) -> str:
+        """Names the files as they lie there: a hash of size, time of change and samples of each."""
+        if self._identity is None:
+            digest = hashlib.blake2b(digest_size=16)
+            for path in self.file.paths:
+                with path.open("rb") as file:
+                    status = os.fstat(file.fileno())
+                    digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+                    for i in range(_SAMPLES):
+                        file.seek(status.st_size * i // _SAMPLES)
+                        digest.update(file.read(_SMALL_SAMPLE_BYTES))
+            self._identity = digest.hexdigest()
+        return self._identity
+
+    def remember_identity(self, source: Path) -> None:
+        """Prepares for the files to lose their names; ``source`` is what errors name from now on."""
+        self.fingerprint()
+        self.identity()
+        self.path = source
 
     def config(self) -> ModelConfig:
         """The model's dimensions and constants."""

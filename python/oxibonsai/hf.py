@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.chat_template import ChatTemplate, Message
-from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.engine import Engine, beam_search, load, submit_samples
 from oxibonsai.engine import Sequence as EngineSequence
 from oxibonsai.engine.beam_search import EarlyStopping
 from oxibonsai.engine.loading import load_chat_template
 from oxibonsai.errors import RequestError
+from oxibonsai.model_source import open_model
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.sources import resolve
 from oxibonsai.tokenizer import Tokenizer
 
 _DEFAULT_NEW_TOKENS = 20  # as transformers has it
@@ -342,6 +341,6 @@ class AutoTokenizer:
         source: str | os.PathLike[str] | None = None, *, quant_type: str = ""
     ) -> PreTrainedTokenizer:
         """The tokenizer of a model, also of a vocabulary-only GGUF."""
-        checkpoint = Checkpoint(resolve(source), quant_type)
+        checkpoint = open_model(source, quant_type, vocabulary_only=True)
         tokenizer = Tokenizer.from_gguf(checkpoint.file)
         return PreTrainedTokenizer(tokenizer, load_chat_template(checkpoint, tokenizer))

@@ -41,6 +41,7 @@ def convert(
     *,
     dtype: str = "auto",
     name: str = "",
+    weights: bool = True,
     progress: Progress | None = None,
 ) -> None:
     """Writes a model folder as one GGUF file, which appears under its name when it is complete.
@@ -53,6 +54,7 @@ def convert(
             ``"pq2_0"``, ``"ptq1_0"`` for weights that are binary or ternary already, which is checked
             group by group. Vectors and small tables stay f32.
         name: The model's name in the file; empty: the folder's.
+        weights: False writes the metadata and the vocabulary alone.
         progress: Told after each tensor.
 
     Raises:
@@ -69,7 +71,7 @@ def convert(
         raise UnsupportedError(
             f"{folder} holds a model of type {kind!r}; convert knows {', '.join(sorted(RECIPES))}"
         )
-    tensors = plan(source, recipe, dtype)
+    tensors = plan(source, recipe, dtype) if weights else []
     keys = _general(recipe, tensors, name or folder.resolve().name) | recipe.metadata(source)
     _write(out, keys, tensors, progress)
 

@@ -63,7 +63,8 @@ def encode_exactly(values: Floats, kind: ExactType, where: str, type_name: str) 
         exact = (scales.astype(np.float32) == scale) & np.isfinite(scales)
         codes = np.zeros(groups.shape, np.uint8)
         held = np.zeros(groups.shape, np.bool_)
-        for code, multiple in enumerate(kind.multiples):
+        # Zero comes last, so that it is what a group of zeros holds; without one, that is +s.
+        for code, multiple in sorted(enumerate(kind.multiples), key=lambda m: m[1] == 0):
             same = groups == scale[:, None] * np.float32(multiple)
             codes[same] = code
             held |= same

@@ -109,6 +109,7 @@ class ModelFolder:
         if not isinstance(index, dict) or not index:
             raise FormatError(f"{self.path / _INDEX} has no weight_map")
         for name in index.values():
-            if not isinstance(name, str) or Path(name).name != name or "\\" in name:
+            plain = isinstance(name, str) and name.endswith(".safetensors") and "\\" not in name
+            if not plain or Path(name).name != name:
                 raise FormatError(f"{self.path / _INDEX} names {name!r}, no file of the folder")
         return index

@@ -14,8 +14,8 @@ from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, LEVELS, KvPressureP
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.engine.threads import default_threads
 from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.model_source import open_model
 from oxibonsai.models import Model, PackedCache, Parity, Progress, check_parity, load_model
-from oxibonsai.sources import resolve
 from oxibonsai.tokenizer import Tokenizer
 
 KvPressure = Literal["balanced", "aggressive"]
@@ -39,8 +39,8 @@ def load(
     """Loads a model and makes an engine.
 
     Args:
-        source: What :func:`oxibonsai.sources.resolve` takes: a file, a folder, ``hf:...``,
-            ``pip:...``; None for the default model.
+        source: What :func:`oxibonsai.model_source.open_model` takes: a file, a folder with one or
+            with safetensors, ``hf:...``, ``pip:...``; None for the default model.
         threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.
         ctx_size: Positions of a sequence; None: the model's own, cut to suit the machine's memory.
         kv_type: ``"f32"``, ``"f16"``, ``"q8_0"`` or ``"q4_0"``; None: f32 for models with a small
@@ -66,7 +66,7 @@ def load(
     """
     if parallel < 1:
         raise RequestError(f"parallel is {parallel}; it must be at least 1")
-    checkpoint = Checkpoint(resolve(source), quant_type)
+    checkpoint = open_model(source, quant_type)
     if not checkpoint.has_weights:
         raise FormatError(f"{checkpoint.path} holds a vocabulary but no weights")
     if kv_pressure not in (None, *_PROFILES):

@@ -130,7 +130,7 @@ class Model:
                 builder.softcap(logits, config.final_logit_softcapping)
         weights.refuse_unused()
         self.recording = builder.finish()
-        pack(self.recording.matrices, weights.checkpoint.file.paths, pool, progress, cache)
+        pack(self.recording.matrices, weights.checkpoint, pool, progress, cache)
         self.program = self.recording.program(pool)
 
     def _final_states(self, builder: Builder) -> Value:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from oxibonsai.errors import RequestError
 _HEADER_BYTES = 4096
 _MAGIC = "oxibonsai packed weights 1"
 _SUFFIX = ".packed"
-_SAMPLES, _SAMPLE_BYTES = 256, 4096
 _DEFAULT_GB = 20.0
 
 
@@ -48,22 +46,18 @@ class PackedCache:
         self.folder = cache_folder() / "packed" if folder is None else folder
         self.limit_bytes = _limit_from_environment() if limit_bytes is None else limit_bytes
 
-    def key(self, files: Sequence[Path], matrices: list[_core.Weight]) -> str:
-        """What the packed form depends on: the files' bytes, the matrices, the kernels' layouts.
+    def key(self, identity: str, matrices: list[_core.Weight]) -> str:
+        """What the packed form depends on: the model's files, the matrices, the kernels' layouts.
 
-        Of each file's bytes, size, time of change and samples from end to end are hashed.
+        Args:
+            identity: :meth:`oxibonsai.checkpoint.Checkpoint.identity`.
+            matrices: All that linear layers use.
         """
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps([_MAGIC, _core.cpu.name(), _core.cpu.tile_forms()]).encode())
         for w in matrices:
             digest.update(f"{w.name} {w.quant_type} {w.rows} {w.cols};".encode())
-        for path in files:
-            with path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
-                for i in range(_SAMPLES):
-                    file.seek(status.st_size * i // _SAMPLES)
-                    digest.update(file.read(_SAMPLE_BYTES))
+        digest.update(identity.encode())
         return digest.hexdigest()
 
     def attach(self, key: str, matrices: list[_core.Weight]) -> bool:

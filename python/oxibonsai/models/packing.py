@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 from oxibonsai import _core
+from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.models.packed_cache import PackedCache
 
 # Called with the bytes that are done and the bytes in all.
@@ -15,7 +15,7 @@ Progress = Callable[[int, int], None]
 
 def pack(
     matrices: list[_core.Weight],
-    files: Sequence[Path],
+    checkpoint: Checkpoint,
     pool: _core.ThreadPool,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
@@ -24,7 +24,7 @@ def pack(
 
     Args:
         matrices: All that linear layers use.
-        files: Those that hold them, the first shard first.
+        checkpoint: The model that they are of.
         pool: Threads that pack.
         progress: Told after each matrix.
         cache: Where packed weights are kept; None: nowhere.
@@ -35,7 +35,7 @@ def pack(
     total = _core.packed_size(matrices)
     if total == 0:  # the tier reads the file's own rows: there is nothing to keep
         cache = None
-    key = cache.key(files, matrices) if cache is not None else ""
+    key = cache.key(checkpoint.identity(), matrices) if cache is not None else ""
     if cache is not None and cache.attach(key, matrices):
         return
     report = None if progress is None else lambda done: progress(done, total)
@@ -43,6 +43,6 @@ def pack(
     if cache is None:
         return
     try:
-        cache.store(key, files[0], packed)
+        cache.store(key, checkpoint.path, packed)
     except OSError as e:
         warnings.warn(f"cannot keep packed weights in {cache.folder}: {e}", stacklevel=2)
