@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oxibonsai import _core
+import oxibonsai
+from oxibonsai import SamplingParams, _core
 from oxibonsai.engine.kv_policy import (
     AGGRESSIVE,
     BALANCED,
@@ -120,3 +122,21 @@ def test_a_pressure_that_is_no_share_is_refused(pressure: float) -> None:
 def test_a_profile_out_of_range_is_refused(values: dict[str, object], name: str) -> None:
     with pytest.raises(RequestError, match=f"{name} is"):
         KvPressureProfile(**values)  # type: ignore[arg-type]
+
+
+def test_a_sequence_that_gives_way_goes_on_with_its_type(tiny_path: Path) -> None:
+    engine = oxibonsai.load(tiny_path, parallel=1, ctx_size=320, kv_pressure="aggressive")
+    params = SamplingParams(temperature=0, max_tokens=190, ignore_eos=True)
+    prompts = [[i, *range(40)] for i in range(6)]
+    sequences = [engine.submit(p, params) for p in prompts]
+    types: dict[int, set[int]] = {i: set() for i in range(6)}
+    gave_way = False
+    while not all(s.finished for s in sequences):
+        engine.step()
+        for i, s in enumerate(sequences):
+            if s.table.pages:
+                types[i].add(s.table.pool)
+            gave_way = gave_way or (s.num_generated > 0 and not (s.table.pages or s.finished))
+    assert gave_way
+    assert all(len(t) == 1 for t in types.values())
+    assert set.union(*types.values()) > {0}  # some began under pressure

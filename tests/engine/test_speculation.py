@@ -14,7 +14,9 @@ import oxibonsai
 import tiny_model
 from oxibonsai import RequestError, SamplingParams
 from oxibonsai.engine import DraftModel, Engine, Lookahead, NgramSpeculator, Options
+from oxibonsai.engine.growth import grow
 from oxibonsai.engine.sequence import Sequence
+from oxibonsai.sampling import Sampler
 
 IDS = [int(i) for i in np.random.default_rng(2).integers(0, 256, 40)] * 2
 GREEDY = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
@@ -165,30 +167,42 @@ def test_drafts_stop_at_the_context_and_the_token_limit(engine: Engine) -> None:
     assert len(plain) == tiny_model.CONTEXT - len(IDS)
 
 
-@pytest.mark.slow
-def test_drawn_text_has_the_models_distribution(engine: Engine) -> None:
-    """Chi-square of the second token over many seeds, the first token proposed right half the time."""
-    params = SamplingParams(temperature=1.0, top_k=5, top_p=1.0, max_tokens=2, ignore_eos=True)
-    logits = engine.logits(IDS)[-1].astype(np.float64)
-    top = np.argsort(-logits, kind="stable")[:5]
-    chances = np.exp(logits[top] - logits[top].max())
-    chances /= chances.sum()
-    guess = [int(top[0]), int(top[1])]
-    counts = dict.fromkeys(top.tolist(), 0)
-    draws = 20000
-    for first in range(0, draws, 50):
-        batch = [
-            engine.submit(
-                IDS,
-                replace(params, seed=first + i),
-                Options(speculate=lambda: Fixed(guess, len(IDS))),
-            )
-            for i in range(50)
-        ]
-        while not all(s.finished for s in batch):
-            engine.step()
-        for s in batch:
-            counts[s.generated[0]] += 1
-    observed = np.array([counts[int(t)] for t in top])
-    statistic = float(((observed - draws * chances) ** 2 / (draws * chances)).sum())
-    assert statistic < 18.5  # 99.9 % of a chi-square with 4 degrees of freedom
+_TARGET, _DRAFT = (
+    np.random.default_rng(seed).normal(0, 1, (6, 6)).astype(np.float32) for seed in (1, 2)
+)
+
+
+def _drawn_pair(seed: int) -> tuple[int, int]:
+    """Two tokens after token 0 of a model that knows the last token alone, with proposals of another.
+
+    The logits after token i are row i of the target's table, or of the draft's.
+    """
+    params = SamplingParams(temperature=1, top_k=0, top_p=1, max_tokens=2, seed=seed)
+    sequence = Sequence([0], params, Options())
+    while not sequence.finished:
+        draft = []
+        sampler, history = Sampler(params), list(sequence.history)
+        for step in range(sequence.num_generated, 2):
+            draft.append(sampler.choose(_DRAFT[history[-1]], history, step))
+            history.append(draft[-1])
+        rows = _TARGET[[sequence.history[-1], *draft]]
+        grow(sequence, rows, draft, frozenset(), 100)
+    first, second = sequence.generated
+    return first, second
+
+
+def test_drawn_text_has_the_distribution_of_the_model_and_not_of_the_draft() -> None:
+    """Chi-square of 100k pairs of tokens against the exact distribution."""
+    draws = 100_000
+    counts = np.zeros((6, 6))
+    for seed in range(draws):
+        counts[_drawn_pair(seed)] += 1
+
+    def distance(table: np.ndarray) -> float:
+        p = np.exp(table.astype(np.float64))
+        p /= p.sum(axis=1, keepdims=True)
+        expected = draws * p[0][:, None] * p
+        return float(((counts - expected) ** 2 / expected).sum())
+
+    assert distance(_TARGET) < 66.6  # 99.9 % of a chi-square with 35 degrees of freedom
+    assert distance(_DRAFT) > 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -87,13 +88,13 @@ class Batcher:
         )
         # At least one token is left to compute: the logits after the last one are wanted.
         sequence.num_computed = min(computed, len(sequence.tokens) - 1)
-        sequence.finish_reason = finish_reason
         if finish_reason is None:
+            sequence.finish_reason = None
+            sequence.times.started = time.perf_counter()
             self.running.append(sequence)
             return
         self._cache.release(sequence.table)
-        if sequence.text_output is not None:
-            sequence.text_output.finish()
+        sequence.finish(finish_reason, sequence.matched_stop)
 
     def pool(self) -> int:
         """Which of the cache's pools new sequences use."""
@@ -129,7 +130,8 @@ class Batcher:
 
     def _find_room(self, s: Sequence) -> bool:
         """Gives a sequence what the cache knows of it, if the rest would fit too."""
-        pool = self.pool()
+        # One that had to give way goes on with the type that it began with.
+        pool = self.pool() if s.times.started is None else s.table.pool
         s.table = self._cache.find(s.tokens, pool, s.options.adapter.encode())
         needed = len(s.tokens) // _core.PAGE_SLOTS + 1 - len(s.table.pages)
         # One more page for every running sequence, so that they need not give way at once.
@@ -151,7 +153,9 @@ class Batcher:
             most = self._ctx_size - len(s.tokens) - 1
             if s.params.max_tokens is not None:
                 most = min(most, s.params.max_tokens - s.num_generated - 1)
-            s.draft = speculator.propose(s, most) if most > 0 else []
+            # There may be no way on behind what it proposes; the text may never get there.
+            with suppress(OxiBonsaiError):
+                s.draft = speculator.propose(s, most) if most > 0 else []
 
     def _reserve(self, chunks: list[Chunk]) -> list[Chunk]:
         """Pages for the step; where they run out, the latest arrivals give way and start again."""
@@ -163,7 +167,7 @@ class Batcher:
                     ready.append(c)
                     break
                 except CapacityError as e:
-                    if self.running == [c.sequence]:  # others than sequences hold the pages
+                    if self.running == [c.sequence]:  # what runs beside the steps has the pages
                         self._fail(c.sequence, e)
                         self._retire(c.sequence)
                     else:
@@ -190,7 +194,7 @@ class Batcher:
             if len(rows) > 0:
                 try:
                     grow(s, rows, c.draft, self._eos_ids, self._ctx_size)
-                except OxiBonsaiError as e:  # of this sequence alone
+                except OxiBonsaiError as e:
                     self._fail(s, e)
                 grown.append(s)
                 s.changed.set()
@@ -204,7 +208,9 @@ class Batcher:
         return grown
 
     def _fail(self, s: Sequence, error: OxiBonsaiError) -> None:
-        s.error, s.finish_reason = error, "error"
+        """Ends one sequence by an error of its own; the others go on."""
+        s.error = error
+        s.finish("error")
 
     def _retire(self, s: Sequence) -> None:
         self.running.remove(s)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 256
 _MOST_WIDTH = 64
+_LARGEST_PENALTY = 32  # powers of a text's length stay finite
 EarlyStopping = bool | Literal["never"]
 
 
@@ -71,7 +72,7 @@ def beam_search(
         prompt: Text, taken as it stands, or token ids.
         width: Texts kept at each step, 1 to 64.
         max_new_tokens: Tokens of a text at most.
-        length_penalty: Exponent p of ``score = sum(log p(token)) / tokens**p``.
+        length_penalty: Exponent p of ``score = sum(log p(token)) / tokens**p``, -32 to 32.
         early_stopping: True: end with ``width`` finished texts. False: end when the best running text
             would not beat the worst finished one if it ended now. ``"never"``: only when it could not
             at any length (as in transformers' ``generate``).
@@ -82,18 +83,21 @@ def beam_search(
         RequestError: An argument is out of range, or the prompt is refused.
         CapacityError: The cache has no room for the beams.
     """
-    ids = engine.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+    ids = engine.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
     if not 1 <= width <= _MOST_WIDTH:
         raise RequestError(f"width is {width}; it must be from 1 to {_MOST_WIDTH}")
     if max_new_tokens < 1:
         raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
-    if not np.isfinite(length_penalty):
-        raise RequestError(f"length_penalty is {length_penalty}; it must be a finite number")
+    if not abs(length_penalty) <= _LARGEST_PENALTY:
+        raise RequestError(
+            f"length_penalty is {length_penalty}; it must be from -{_LARGEST_PENALTY} to "
+            f"{_LARGEST_PENALTY}"
+        )
     if early_stopping not in (True, False, "never"):
         raise RequestError(f'early_stopping is {early_stopping!r}; it is True, False or "never"')
     if n is not None and not 1 <= n <= width:
         raise RequestError(f"n is {n}; it must be from 1 to the width, {width}")
-    engine.check_prompt(ids)
+    ids = engine.check_prompt(ids)
     limit = min(max_new_tokens, engine.ctx_size - len(ids))
     if limit < 1:
         raise RequestError("the prompt fills the context: there is no room for a new token")

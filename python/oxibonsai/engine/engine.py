@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from functools import lru_cache
+from operator import index
 from typing import Literal, Protocol, overload
 
 import numpy as np
@@ -157,7 +158,7 @@ class Engine:
         self, prompt: Items[int], params: SamplingParams, options: Options
     ) -> Sequence:
         """A checked sequence that nobody runs yet."""
-        self.check_prompt(prompt)
+        ids = self.check_prompt(prompt)
         self.check_ids([*params.logit_bias, *params.banned_tokens, *params.stop_token_ids])
         if options.shift is not None:
             options.shift.window_of(self.ctx_size)  # refuses what does not fit
@@ -172,7 +173,7 @@ class Engine:
         breakers = frozenset[int]()
         if params.dry_multiplier > 0.0:
             breakers = self._breakers(params.dry_sequence_breakers)
-        return Sequence(list(prompt), params, options, text, constraint, breakers)
+        return Sequence(ids, params, options, text, constraint, breakers)
 
     @property
     def structures(self) -> StructureCompiler:
@@ -357,8 +358,12 @@ class Engine:
             if self._stepper is not None:
                 self._stepper.wake()
 
-    def check_prompt(self, ids: Items[int]) -> None:
-        """RequestError where ids are no prompt for this model."""
+    def check_prompt(self, ids: Items[int]) -> list[int]:
+        """The ids as plain integers; RequestError where they are no prompt for this model."""
+        try:
+            ids = [index(token) for token in ids]
+        except TypeError as e:
+            raise RequestError(f"a prompt is a list of token ids: {e}") from e
         if len(ids) == 0:
             raise RequestError("the prompt is empty: there is nothing to continue")
         if len(ids) > self.ctx_size:
@@ -367,6 +372,7 @@ class Engine:
                 "it or raise --ctx-size"
             )
         self.check_ids(ids)
+        return ids
 
     def check_ids(self, ids: Items[int]) -> None:
         """RequestError where one is outside the vocabulary."""

@@ -50,7 +50,9 @@ def _choose(sequence: Sequence, logits: Row, eos_ids: frozenset[int]) -> int:
     if sequence.forced:
         return sequence.forced[0]
     banned: Collection[int] = ()
-    if sequence.num_generated < sequence.params.min_tokens:
+    if sequence.reasons_freely:
+        banned = eos_ids  # the answer is still to come
+    if sequence.num_generated < sequence.params.min_tokens and not sequence.may_only_end:
         banned = eos_ids | set(sequence.params.stop_token_ids)
     return sequence.sampler.choose(
         logits,
@@ -64,22 +66,18 @@ def _choose(sequence: Sequence, logits: Row, eos_ids: frozenset[int]) -> int:
 def _append(
     sequence: Sequence, token: int, logits: Row, eos_ids: frozenset[int], ctx_size: int
 ) -> None:
-    params, constraint, text = sequence.params, sequence.constraint, sequence.text_output
+    params = sequence.params
     if params.logprobs:
         sequence.logprobs.append(token_logprobs(logits, token, params.top_logprobs))
     sequence.append(token)
     sequence.times.first_token = sequence.times.first_token or time.perf_counter()
-    # Where a structure is asked for, an end of text is the end of the structure.
-    ends_text = token in eos_ids and (constraint is not None or not params.ignore_eos)
-    if ends_text or token in params.stop_token_ids:
-        sequence.finish_reason, sequence.matched_stop = "stop", token
+    if sequence.ends_with(token, eos_ids):
+        sequence.finish("stop", token)
     else:
         sequence.follow(token)
     full = len(sequence.tokens) >= ctx_size and sequence.options.shift is None
     if not sequence.finished and (sequence.num_generated == params.max_tokens or full):
-        sequence.finish_reason = "length"
-    if sequence.finished and text is not None:
-        text.finish()
+        sequence.finish("length")
 
 
 def _shift(sequence: Sequence, ctx_size: int) -> None:

@@ -40,9 +40,8 @@ def iter_logits(
     """
     if chunk_size < 1:
         raise RequestError(f"chunk_size is {chunk_size}; it must be at least 1")
-    for ids in texts:
-        engine.check_prompt(ids)
-    sequences = [Sequence(list(ids), SamplingParams(), Options()) for ids in texts]
+    checked = [engine.check_prompt(ids) for ids in texts]
+    sequences = [Sequence(ids, SamplingParams(), Options()) for ids in checked]
     return _run(engine, sequences, chunk_size, first)
 
 

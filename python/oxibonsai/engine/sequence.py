@@ -73,7 +73,8 @@ class Sequence:
         logprobs: Of each generated token, where the parameters ask for them.
         finish_reason: None while it runs; ``"stop"`` at the end of the text, ``"length"`` at a limit,
             ``"cancelled"``, ``"error"``.
-        error: What went wrong with this sequence alone: its structure became too complex.
+        error: What went wrong with this sequence alone: its structure became too complex, or no
+            page was left for it.
         matched_stop: The stop string or token id that ended it.
         shifts: What context shifts left out.
         draft: Proposed tokens that the next step checks.
@@ -141,10 +142,25 @@ class Sequence:
         """Whether nothing more will come."""
         return self.finish_reason is not None
 
+    @property
+    def complete(self) -> bool:
+        """Whether the text is one that its structure accepts; what a stop string has cut is none."""
+        if self.constraint is None:
+            return True
+        cut = isinstance(self.matched_stop, str) or self.reasons_freely
+        return not cut and self.constraint.may_end
+
     def raise_error(self) -> None:
         """Raises what has ended it, where that was an error."""
         if self.error is not None:
             raise self.error
+
+    def finish(self, reason: str, matched: str | int | None = None) -> None:
+        """Ends the text. The reason is set last: whoever sees it finds the whole text."""
+        if self.text_output is not None:
+            self.text_output.finish()
+        self.matched_stop = matched
+        self.finish_reason = reason
 
     def append(self, token: int) -> None:
         """Adds a generated token."""
@@ -152,26 +168,43 @@ class Sequence:
         if self.history is not self.tokens:
             self.history.append(token)
 
+    def ends_with(self, token: int, eos_ids: frozenset[int]) -> bool:
+        """Whether a generated token ends the text."""
+        # Where a structure is asked for, an end of text is the end of the structure.
+        heeds_eos = self.constraint is not None or not self.params.ignore_eos
+        return token in self.params.stop_token_ids or (heeds_eos and token in eos_ids)
+
     def follow(self, token: int) -> None:
         """Tells everything that follows the text of its newest token; some of it may end the text."""
         text = self.text_output
         if text is not None:
             text.feed(token, may_stop=self.num_generated >= self.params.min_tokens)
-            if text.stopped_by is not None:
-                self.finish_reason, self.matched_stop = "stop", text.stopped_by
         free = self.reasons_freely or (self.options.answer_only and bool(self.forced))
         if self.thinking is not None:
             self.thinking.feed(token)
             self.forced = self.thinking.forced()
         if self.constraint is not None and not (free or self.reasons_freely):
             self.constraint.accept(token)
-            if self.constraint.finished:
-                self.finish_reason = "stop"
+        if text is not None and text.stopped_by is not None:
+            self.finish("stop", text.stopped_by)
+        elif self.may_only_end:
+            self.finish("stop")
+
+    @property
+    def may_only_end(self) -> bool:
+        """Whether the structure allows nothing but the end of the text."""
+        return self.constraint is not None and not self.reasons_freely and self.constraint.finished
 
     @property
     def reasons_freely(self) -> bool:
         """Whether the structure does not hold for the next token: it is part of reasoning."""
-        return self.options.answer_only and self.thinking is not None and self.thinking.inside
+        thinking = self.thinking
+        # What closes it by force may be followed by white space, which is no part of the answer.
+        return (
+            self.options.answer_only
+            and thinking is not None
+            and (thinking.inside or bool(self.forced))
+        )
 
     def mask(self) -> npt.NDArray[np.uint32] | None:
         """Tokens that may come next, uint32 [ceil(vocab / 32)], a bit each; None: all."""

@@ -42,6 +42,7 @@ class DraftModel:
                 "the draft model has another vocabulary than the model: its proposals would mean "
                 "something else; choose a draft of the same family"
             )
+        self.lock = engine.lock  # sequences of several engines may use it
         self.model = engine.model
         self.cache: KvCache = engine.cache
         self.ctx_size = engine.ctx_size
@@ -74,12 +75,15 @@ class DraftSpeculator:
             return []
         sampler = Sampler(sequence.params, sequence.sampler.breakers)
         sampler.restore(sequence.sampler.state())
-        constraint = None if sequence.constraint is None else sequence.constraint.fork()
+        constraint = None
+        if sequence.constraint is not None and not sequence.reasons_freely:
+            constraint = sequence.constraint.fork()
         history, step = list(sequence.history), sequence.num_generated
         proposed: list[int] = []
         while len(proposed) < most and not (constraint is not None and constraint.finished):
             try:
-                logits = self._run(tokens)
+                with self._draft.lock:
+                    logits = self._run(tokens)
             except CapacityError:
                 break
             mask = None if constraint is None else constraint.mask()
@@ -119,5 +123,6 @@ class DraftSpeculator:
 
     def close(self) -> None:
         """Gives back the small model's pages."""
-        self._draft.cache.release(self._table)
+        with self._draft.lock:
+            self._draft.cache.release(self._table)
         self._computed = []
