@@ -188,3 +188,45 @@ def test_a_failed_save_leaves_the_old_file(
     engine.cancel(sequence)
     assert target.read_bytes() == data
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
+
+
+def test_pages_come_back_with_the_type_that_the_text_began_with(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    engine = oxibonsai.load(tiny_path, kv_pressure="aggressive")
+    assert engine.policy is not None
+    for _ in range(20):
+        engine.policy.observe(0.7)
+    for steps in (20, 500):
+        sequence = engine.submit(IDS, DRAWN)
+        for _ in range(steps):
+            engine.step()
+        assert engine.cache.pools[sequence.table.pool].type == "q8_0"
+        save(engine, sequence, tmp_path / "s")
+        finish(engine, sequence)
+        for other in (
+            oxibonsai.load(tiny_path, kv_pressure="balanced"),
+            oxibonsai.load(tiny_path, kv_type="q8_0"),
+        ):
+            restored = restore(other, tmp_path / "s").sequence
+            finish(other, restored)
+            assert restored.generated == sequence.generated
+            assert other.cache.used_bytes == 0
+        for _ in range(20):
+            engine.policy.observe(0.7)
+
+
+@pytest.mark.parametrize("ignore_eos", [True, False])
+def test_a_text_saved_at_an_end_token_goes_on_or_has_ended(
+    tiny_path: Path, tmp_path: Path, ignore_eos: bool
+) -> None:
+    engine = oxibonsai.load(tiny_path)
+    params = replace(DRAWN, logit_bias={257: 100.0}, ignore_eos=ignore_eos, max_tokens=6)
+    sequence = engine.submit(IDS, params)
+    while sequence.num_generated < 1:
+        engine.step()
+    save(engine, sequence, tmp_path / "s")
+    finish(engine, sequence)
+    restored = restore(oxibonsai.load(tiny_path), tmp_path / "s").sequence
+    assert restored.finished is not ignore_eos
+    assert restored.matched_stop == (None if ignore_eos else 257)

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +79,7 @@ def restore(engine: Engine, path: Path, options: Options | None = None) -> Resto
     """Reads a sequence back; its text goes on byte for byte as it would have.
 
     Args:
-        engine: Of the same model, with the same type of keys and values.
+        engine: Of the same model, with pages of the same type of keys and values.
         path: The file.
         options: ``speculate``, ``thinking`` and ``visible`` of the resumed sequence; the rest comes
             from the file.
@@ -105,7 +104,8 @@ def _pages(engine: Engine, sequence: Sequence) -> tuple[int, list[bytes]]:
     table = sequence.table
     computed = sequence.num_computed
     if sequence.finished:  # its pages are given back; what the cache still knows is enough
-        table = engine.cache.find(sequence.tokens, 0, sequence.options.adapter.encode())
+        key = sequence.options.adapter.encode()
+        table = engine.cache.find(sequence.tokens, sequence.table.pool, key)
         computed = len(table.pages) * _core.PAGE_SLOTS
     count = computed // _core.PAGE_SLOTS
     pool = engine.cache.pools[table.pool]
@@ -186,7 +186,7 @@ def _restore(
     params = _params(header["params"])
     engine.check_ids(history)
     sequence = engine.make_sequence(prompt, params, options)
-    _replay(sequence, history[len(prompt) :], engine.eos_ids | set(params.stop_token_ids))
+    _replay(sequence, history[len(prompt) :], engine.eos_ids)
     sequence.sampler.restore(header["sampler"])
     if header["tokens"] is not None:
         sequence.tokens = header["tokens"]
@@ -201,24 +201,30 @@ def _restore(
     if not 0 <= computed <= len(sequence.tokens):
         raise FormatError(f"{path} has num_computed {computed} of {len(sequence.tokens)} tokens")
     with engine.lock:
+        sequence.table.pool = _pool(engine, header["kv_type"])
         _fill_pages(engine, sequence, computed, header["page_bytes"], data)
         engine.adopt(sequence, computed, reason)
     return Restored(sequence, notes)
 
 
 def _check_fit(engine: Engine, path: Path, header: dict[str, Any], data: memoryview) -> None:
-    pool = engine.cache.pools[0]
     if header["model"] != engine.model.weights.checkpoint.fingerprint():
         raise FormatError(f"{path} is a snapshot of another model than the one that is loaded")
-    if header["kv_type"] != pool.type:
+    types = [p.type for p in engine.cache.pools]
+    if header["kv_type"] not in types:
         raise FormatError(
-            f"{path} holds keys and values of type {header['kv_type']}, the engine has {pool.type}: "
-            f"load the model with --kv-type {header['kv_type']}"
+            f"{path} holds keys and values of type {header['kv_type']}, the engine has "
+            f"{', '.join(types)}: load the model with --kv-type {header['kv_type']}"
         )
+    pool = engine.cache.pools[_pool(engine, header["kv_type"])]
     count, size = header["pages"], header["page_bytes"]
     fits = size == pool.page_bytes and count * size == len(data)
     if not fits or count * _core.PAGE_SLOTS != header["num_computed"]:
         raise FormatError(f"{path} has pages of another size or number than its header says")
+
+
+def _pool(engine: Engine, kv_type: str) -> int:
+    return [p.type for p in engine.cache.pools].index(kv_type)
 
 
 def _params(values: dict[str, Any]) -> SamplingParams:
@@ -231,13 +237,14 @@ def _params(values: dict[str, Any]) -> SamplingParams:
     return SamplingParams(**values)
 
 
-def _replay(sequence: Sequence, generated: list[int], ends: Collection[int]) -> None:
+def _replay(sequence: Sequence, generated: list[int], eos_ids: frozenset[int]) -> None:
     """Leads everything that follows the text through the generated tokens again."""
     for i, token in enumerate(generated):
         sequence.append(token)
-        if i < len(generated) - 1 or token not in ends:
+        if i < len(generated) - 1 or not sequence.ends_with(token, eos_ids):
             sequence.follow(token)
-    sequence.finish_reason = sequence.matched_stop = None
+        else:
+            sequence.finish("stop", token)
 
 
 def _fill_pages(
@@ -248,4 +255,4 @@ def _fill_pages(
     cache = engine.cache
     reserve(cache, sequence.table, 0, computed)
     for i, page in enumerate(sequence.table.pages):
-        cache.pools[0].write(page, bytes(data[i * size : (i + 1) * size]))
+        cache.pools[sequence.table.pool].write(page, bytes(data[i * size : (i + 1) * size]))
