@@ -155,10 +155,20 @@ def test_who_ends_in_time_is_left_alone() -> None:
     assert generate(budget(0), no_thought) == no_thought
 
 
-def test_tags_may_be_spelled_in_several_tokens_and_characters_cut() -> None:
+def test_tags_may_be_spelled_in_several_tokens() -> None:
+    counter = budget(2)
+    made = generate(counter, list(b"<think>abcd</think>ok"))
+    assert made[: 9 + len(CLOSING)] == [*b"<think>ab", *CLOSING]
+    assert counter.spent == 2
+
+
+def test_a_character_that_the_budget_would_cut_is_completed() -> None:
     counter = budget(4)
-    assert generate(counter, list("<think>é€</think>ok".encode()))[7:11] == list("é€".encode())[:4]
-    assert counter.spent == 4
+    made = generate(counter, [OPEN, *"é€é".encode()])
+    assert made == [OPEN, *"é€".encode(), *CLOSING, *"é".encode()]
+    assert counter.spent == 5
+    broken = generate(budget(1), [OPEN, 0xF0, 0x9F, *b"ab"])  # no character comes of it
+    assert broken == [OPEN, 0xF0, 0x9F, *b"a", *CLOSING, *b"b"]
 
 
 def test_another_token_than_the_forced_one_is_an_error() -> None:

@@ -23,7 +23,8 @@ class ChatRequest:
         structure: What the answer must match, reasoning before it apart.
         enable_thinking: For models that reason first; None: the template's own default.
         thinking_budget: Tokens of reasoning at most; None: no bound.
-        template_options: Further variables of the chat template.
+        template_options: Further variables of the chat template; ``enable_thinking`` among them goes
+            before the field.
     """
 
     messages: Sequence[Mapping[str, Any]]

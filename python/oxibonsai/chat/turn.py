@@ -31,6 +31,7 @@ from oxibonsai.structured.bridge import special_texts
 from oxibonsai.tokenizer import Tokenizer
 
 _NO_LIMIT = 1 << 62
+_FIELDS_OF_REQUEST = ("self", "messages", "tools", "add_generation_prompt")
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,14 @@ def _render(
         prefill = messages.pop()["content"]
         if not messages:
             raise RequestError("messages has nothing before the answer that is to be continued")
+    for name in request.template_options:
+        if not isinstance(name, str) or name in _FIELDS_OF_REQUEST:
+            raise RequestError(f"template_options: {name!r} is no variable that can be set there")
     prompt = template.render(
         messages,
         tools=request.tools if with_tools else None,
         add_generation_prompt=True,
-        enable_thinking=request.enable_thinking,
-        **request.template_options,
+        **{"enable_thinking": request.enable_thinking, **request.template_options},
     )
     return prompt + prefill, prefill
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Sequence
 
 from oxibonsai.errors import RequestError
@@ -12,7 +13,8 @@ class ThinkingBudget:
     """Counts the tokens of reasoning; once they are spent, says which tokens end it.
 
     Args:
-        limit: Tokens of reasoning, 0 or more. 0 ends it as soon as it has begun.
+        limit: Tokens of reasoning, 0 or more. 0 ends it as soon as it has begun. A character that
+            is cut there is completed first, so it can be up to 3 more.
         token_bytes: The bytes that a token stands for; of a tag's token, the tag.
         closing: Tokens of the close tag and what follows it, ``"</think>\\n\\n"``.
         opening: The open tag, where it is one token.
@@ -44,6 +46,7 @@ class ThinkingBudget:
         # Bytes as characters: a token may end within a character.
         as_bytes = ReasoningTags(_latin(tags.open.encode()), _latin(tags.close.encode()))
         self._splitter = ReasoningSplitter(as_bytes, inside=inside)
+        self._characters = codecs.getincrementaldecoder("utf-8")("replace")
         self._spent = 0
         self._given: int | None = None  # tokens of the closing that have been fed
 
@@ -59,7 +62,9 @@ class ThinkingBudget:
         if forced:
             self._given = (self._given or 0) + 1
         was_inside = self._splitter.inside
-        self._splitter.feed(_latin(self._token_bytes(token)))
+        piece = self._token_bytes(token)
+        self._characters.decode(piece)
+        self._splitter.feed(_latin(piece))
         self._spent += was_inside and self._splitter.inside
 
     def forced(self) -> list[int]:
@@ -67,7 +72,8 @@ class ThinkingBudget:
         if self._given is not None:
             return list(self._closing[self._given :])
         spent = self._splitter.inside and self._spent >= self._limit
-        return list(self._closing) if spent else []
+        cut = self._characters.getstate()[0] != b""
+        return list(self._closing) if spent and not cut else []
 
     @property
     def inside(self) -> bool:

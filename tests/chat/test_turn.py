@@ -1,0 +1,145 @@
+"""Answers of a conversation: reasoning beside structures and calls, and hostile requests."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oxibonsai
+import tiny_model
+from oxibonsai import RequestError, SamplingParams
+from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
+from oxibonsai.engine import Engine
+from oxibonsai.structured import Structure
+
+_TEMPLATE = """{%- if tools %}<|im_start|>system
+<tools>{{ tools | tojson }}</tools> <tool_call></tool_call><|im_end|>
+{% endif %}{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{%- if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking %}<think>
+{% endif %}{% if shout %}!{% endif %}{% endif %}"""
+_MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+_USER_DEFINED = 4
+
+ASK = [{"role": "user", "content": "hi"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"enum": ["x", "y"]}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+JSON = Structure.json_schema(SCHEMA)
+
+
+def tools(schema: object = SCHEMA) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["mark tokens", "spelled marks"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """A model of noise that may reason: its tags are tokens, or text like any other."""
+    changes: dict[str, tuple[Any, str] | None] = {
+        "tokenizer.chat_template": (_TEMPLATE, "str"),
+    }
+    if request.param:
+        tokens, types = tiny_model._tokens()
+        for i, mark in enumerate(_MARKS, 258):
+            tokens[i], types[i] = mark, _USER_DEFINED
+        changes["tokenizer.ggml.tokens"] = (tokens, "arr[str]")
+        changes["tokenizer.ggml.token_type"] = (types, "arr[i32]")
+    path: Path = tmp_path_factory.mktemp("chat") / "chat.gguf"
+    tiny_model.write(path, changes=changes)
+    return oxibonsai.load(path)
+
+
+def ask(engine: Engine, seed: int, **fields: Any) -> ChatReply:
+    params = SamplingParams(seed=seed, temperature=1, top_k=0, top_p=1, max_tokens=300)
+    reply = answer(engine, ChatRequest(ASK, **fields), params)
+    list(reply)
+    return reply
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+@pytest.mark.parametrize("budget", [0, 1, 2, 7, 30])
+def test_after_bounded_reasoning_comes_what_was_asked_for(
+    engine: Engine, budget: int, thinks: bool
+) -> None:
+    for seed in range(5):
+        fields: dict[str, Any] = {"thinking_budget": budget, "enable_thinking": thinks}
+        reply = ask(engine, seed, structure=JSON, **fields)
+        assert reply.finish_reason == "stop"
+        assert json.loads(reply.reply.content)["a"] in ("x", "y")
+        fields |= {"tools": tools(), "tool_choice": "required", "parallel_tool_calls": False}
+        reply = ask(engine, seed, **fields)
+        assert reply.finish_reason == "tool_calls"
+        assert json.loads(reply.reply.tool_calls[0].arguments)["a"] in ("x", "y")
+
+
+def test_reasoning_does_not_end_an_answer_that_has_to_come(engine: Engine) -> None:
+    """The end-of-text token is a likely one here; an answer without its structure would be wrong."""
+    params = SamplingParams(
+        seed=1, temperature=1, top_k=0, top_p=1, max_tokens=60, logit_bias={257: 20.0}
+    )
+    reply = answer(engine, ChatRequest(ASK, structure=JSON, enable_thinking=True), params)
+    list(reply)
+    assert reply.finish_reason == "length"
+    assert not reply.sequence.complete
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "self", 1])
+def test_variables_that_are_fields_of_the_request_are_refused(engine: Engine, name: object) -> None:
+    options: Any = {name: 1}
+    with pytest.raises(RequestError, match="template_options"):
+        prepare(engine, ChatRequest(ASK, template_options=options))
+
+
+def test_other_variables_reach_the_template(engine: Engine) -> None:
+    turn = prepare(engine, ChatRequest(ASK, template_options={"shout": True}))
+    assert turn.prompt.endswith("!")
+    turn = prepare(engine, ChatRequest(ASK, template_options={"enable_thinking": True}))
+    assert turn.prompt.endswith("<think>\n")
+
+
+def _deep(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+def _cycle() -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    schema["properties"]["a"] = schema
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        _deep(60),
+        _deep(3000),
+        _cycle(),
+        {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(20000)}},
+        {"type": "object", "properties": {"a": {"enum": [f"v{i}" * 9 for i in range(50000)]}}},
+        {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}},
+        {"type": "object", "properties": {"a": {"type": "number", "minimum": float("nan")}}},
+        {"type": "object", "properties": {"\ud800": {"type": "string"}}},
+    ],
+    ids=["deep", "deeper", "cyclic", "wide", "long", "remote", "nan", "surrogate"],
+)
+def test_hostile_tools_are_refused_in_time(engine: Engine, schema: dict[str, Any]) -> None:
+    def take(choice: str) -> None:
+        turn = prepare(engine, ChatRequest(ASK, tools=tools(schema), tool_choice=choice))
+        assert turn.options.structure is not None
+        engine.structures.constraint(turn.options.structure)
+
+    for choice in ("auto", "required"):
+        started = time.process_time()
+        with pytest.raises(RequestError):
+            take(choice)
+        assert time.process_time() - started < 2
