@@ -165,6 +165,8 @@ def test_a_grammar_is_refused_with_the_place(name: str) -> None:
 _TAKEN = {
     "maxItems": Structure.json_schema({"type": "array", "maxItems": 2**31}),
     "maxLength": Structure.json_schema({"type": "string", "maxLength": 2**31}),
+    "branches": Structure.regex("|".join(f".*{chr(97 + i % 26)}.{{{i}}}" for i in range(1200))),
+    "nested repeats": Structure.regex("(((a{1,100}){1,100}){1,100}){1,100}"),
     "catastrophic": Structure.json_schema({"pattern": "^(a+)+$"}),
     "repeats": Structure.json_schema({"pattern": "^((a{1,100}){1,100}){1,1000000}$"}),
     "tree": Structure.json_schema({"type": "object", "properties": {"a": {"$ref": "#"}}}),
@@ -264,3 +266,19 @@ def test_constraints_can_be_made_from_many_threads() -> None:
 )
 def test_messages_of_the_library_are_put_plainly(message: str, said: str) -> None:
     assert trial.readable(message) == said
+def test_what_is_wrong_with_an_expression_is_said_in_one_line() -> None:
+    for pattern, reason in (
+        ("(", "unclosed group"),
+        (r"(a)\1", "backreferences are not supported"),
+        ("(?=a)b", "look-around, including look-ahead and look-behind, is not supported"),
+    ):
+        with pytest.raises(RequestError) as caught:
+            _COMPILER.constraint(Structure.regex(pattern))
+        assert str(caught.value) == f"regex can't be compiled: {reason}"
+
+
+@pytest.mark.parametrize(
+    "reason", ["initial lexer_fuel exhausted", "too many expressions constructed"]
+)
+def test_what_costs_too_much_is_called_too_complex(reason: str) -> None:
+    assert trial.readable(f"lexer error: {reason}\n<state>\n...") == "it is too complex"

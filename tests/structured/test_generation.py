@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 
 import oxibonsai
-from oxibonsai.engine import Engine
+from oxibonsai.engine import Engine, Options
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.structured import Structure, StructureCompiler
+from oxibonsai.structured import Structure
 
 _SCHEMAS: dict[str, dict[str, Any]] = {
     "person": {
@@ -94,7 +94,7 @@ def engine(smollm2_path: Path) -> Engine:
 @pytest.mark.parametrize("name", _SCHEMAS)
 def test_forty_answers_fit_their_schema(engine: Engine, name: str) -> None:
     schema = _SCHEMAS[name]
-    compiler = StructureCompiler(engine.tokenizer, engine.model.config.vocab_size)
+    options = Options(structure=Structure.json_schema(schema))
     prompt = engine.tokenizer.encode(
         f"<|im_start|>user\nWrite an example of a {name} as JSON.<|im_end|>\n"
         "<|im_start|>assistant\n",
@@ -105,18 +105,16 @@ def test_forty_answers_fit_their_schema(engine: Engine, name: str) -> None:
     )
     complete = 0
     for seed in range(40):
-        constraint = compiler.constraint(Structure.json_schema(schema))
         params = SamplingParams(
             temperature=(0.0, 0.7, 1.5)[seed % 3], seed=seed, max_tokens=_MAX_TOKENS
         )
-        sequence = engine.submit(prompt, params, constraint=constraint)
+        sequence = engine.submit(prompt, params, options)
         while not sequence.finished:
             engine.step()
-        text = engine.tokenizer.decode(sequence.generated)
-        if sequence.finish_reason == "length":
-            assert not constraint.finished
+        if not sequence.complete:
+            assert sequence.finish_reason == "length"
             continue
-        validator.validate(json.loads(text))
+        validator.validate(json.loads(sequence.text))
         complete += 1
     # The rest was cut at the limit of tokens, and said so.
     assert complete >= 30

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,9 @@ from oxibonsai.errors import RequestError, UnsupportedError
 SECONDS = 0.8  # of processor time, so that a loaded machine refuses nothing else than an idle one
 MEMORY = 224 << 20  # bytes of data, the interpreter's 20 MB among them
 _PATIENCE = 60  # seconds until a process that gets no processor is given up
+
+# A line of a grammar that llguidance shows, or the mark under the place in it.
+_PICTURE = re.compile(r"\s*(\d+ \|.*|\^+)")
 
 # What a grammar may cost, at compilation and at every token: llguidance's defaults, lowered where
 # they stand for more time and memory than a request is worth.
@@ -97,10 +101,14 @@ def readable(message: str) -> str:
     message = message.split("\n<state>")[0]
     if message.startswith("panic"):
         return "it is too large"
-    if "lexer_fuel" in message:
+    if "lexer_fuel" in message or "too many expressions" in message:
         return "it is too complex"
     if not message or message.startswith("NoExtension"):
         return "no text fits it"
+    _, found, of_regex = message.rpartition("\nerror: ")
+    if found:
+        return of_regex.partition("\n")[0]
+    message = "\n".join(line for line in message.split("\n") if not _PICTURE.fullmatch(line))
     _, found, of_schema = message.rpartition("failed to compile JSON schema: ")
     kept = of_schema.partition("\n")[0] if found else message.strip()
     return kept if len(kept) <= 300 else f"{kept[:300]} ..."
