@@ -50,7 +50,7 @@ def test_run_json_is_one_object_and_repeats(tiny_path: Path) -> None:
     first, second = oxibonsai(*arguments), oxibonsai(*arguments)
     result = json.loads(first.stdout)
     assert set(result) == {
-        "prompt_tokens", "tokens", "text", "finish_reason", "seed", "cached_tokens", "timings"
+        "prompt_tokens", "tokens", "text", "finish_reason", "seed", "cached_tokens", "timings",
     }  # fmt: skip
     assert result["finish_reason"] in ("length", "stop")
     assert result["tokens"] == json.loads(second.stdout)["tokens"]
@@ -173,3 +173,33 @@ def test_a_tier_that_does_not_exist_is_an_error_that_lists_those_that_do(
     done = oxibonsai("run", "-m", str(tiny_path), "ab")
     assert done.returncode == 3
     assert "available: scalar" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--samples", "3", "--best-of", "2"], "--best-of 2 is less than --samples 3"),
+        (["--beams", "2", "--stop", "a"], "--beams takes no samples"),
+        (["--beams", "2", "--temperature", "0.5"], "--beams takes no samples"),
+        (["--beams", "2", "--speculate", "ngram"], "--beams takes no samples"),
+        (["--beams", "2", "--context-shift"], "--beams takes no samples"),
+        (["--beams", "2", "--length-penalty", "1e9"], "length_penalty is 1000000000.0"),
+    ],
+    ids=str,
+)
+def test_options_that_would_do_nothing_are_refused(
+    tiny_path: Path, arguments: list[str], message: str
+) -> None:
+    done = oxibonsai("run", "-m", str(tiny_path), "ab", "-n", "4", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_structure_that_was_cut_is_said_to_be(tiny_path: Path) -> None:
+    run = ["run", "-m", str(tiny_path), "ab", "--choice", "abcdef"]
+    assert "not complete" not in oxibonsai(*run).stderr
+    assert "cut at a token limit" in oxibonsai(*run, "-n", "2").stderr
+    assert "cut at a stop string" in oxibonsai(*run, "--stop", "cd").stderr
+    assert json.loads(oxibonsai(*run, "--stop", "cd", "--json").stdout)["complete"] is False
+    assert json.loads(oxibonsai(*run, "--json").stdout)["complete"] is True

@@ -140,6 +140,8 @@ def _result(s: Sequence, printer: _Printer, started: float) -> dict[str, Any]:
         result["tool_calls"] = printer.calls
         if s.finish_reason == "stop":
             result["finish_reason"] = "tool_calls"
+    if s.constraint is not None:
+        result["complete"] = s.complete
     if s.params.logprobs:
         result["logprobs"] = [t._asdict() for t in s.logprobs]
     if s.shifts:
@@ -154,8 +156,9 @@ def _report(job: Job, results: list[dict[str, Any]]) -> None:
     for result in results:
         for call in result.get("tool_calls", []):
             print(f"call {call['name']}({call['arguments']})", file=sys.stderr)
-        if result["finish_reason"] == "length" and job.options.structure is not None:
-            print("the text was cut at its token limit: it is not complete", file=sys.stderr)
+        if not result.get("complete", True):
+            end = "token limit" if result["finish_reason"] == "length" else "stop string or token"
+            print(f"the text was cut at a {end}: it is not complete", file=sys.stderr)
         for shift in result.get("context_shifts", []):
             print(
                 f"context shift after {shift['num_generated']} tokens: {shift['dropped']} left out",

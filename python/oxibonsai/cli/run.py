@@ -24,6 +24,7 @@ from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.cli.structure_options import split_structure, structure_options
 from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
+from oxibonsai.sampling import SamplingParams
 
 
 @click.command()
@@ -71,6 +72,7 @@ def run(
     message = read_prompt(text, prompt, file)
     params = split_sampling(options)
     tools, tool_choice = take_tools(options)
+    speculates = options["speculate"] != "off" or options["draft_model"] is not None
     make_speculate = take_speculation(options)
     request = ChatRequest(
         messages=[
@@ -84,8 +86,16 @@ def run(
         thinking_budget=thinking_budget,
     )
     own = Options(shift=take_context_shift(options))
-    if beams is not None and (request.structure or tools or samples > 1 or best_of is not None):
-        raise RequestError("--beams goes with no structure, tools, --samples or --best-of")
+    if beams is not None:
+        if request.structure or tools or samples > 1 or best_of is not None:
+            raise RequestError("--beams goes with no structure, tools, --samples or --best-of")
+        if replace(params, max_tokens=None) != SamplingParams() or own.shift or speculates:
+            raise RequestError(
+                "--beams takes no samples: of the options about sampling, speculation and context "
+                "shift it goes with --max-tokens alone"
+            )
+    if best_of is not None and best_of < samples:
+        raise RequestError(f"--best-of {best_of} is less than --samples {samples}")
     engine = load_engine(model, quant_type, **options)
     own = replace(own, speculate=make_speculate(engine))
     if raw or engine.chat_template is None:

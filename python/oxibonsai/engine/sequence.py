@@ -179,7 +179,7 @@ class Sequence:
         text = self.text_output
         if text is not None:
             text.feed(token, may_stop=self.num_generated >= self.params.min_tokens)
-        free = self.reasons_freely or (self.options.answer_only and bool(self.forced))
+        free = self.reasons_freely
         if self.thinking is not None:
             self.thinking.feed(token)
             self.forced = self.thinking.forced()
