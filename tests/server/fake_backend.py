@@ -28,7 +28,11 @@ def free_port() -> int:
 
 
 class FakeBackend:
-    """Ready after ``load_seconds``."""
+    """Ready after ``load_seconds``; writes no texts and makes no vectors."""
+
+    pool = None
+    embedder = None
+    generates = False
 
     def __init__(self, load_seconds: float = 0.0) -> None:
         self._load_seconds = load_seconds

@@ -21,7 +21,7 @@ def serve(config: str | None, **options: Any) -> None:
     file; an option wins over the variable, the variable over the file.
     """
     settings = load_settings(given(options), config=config)
+    from oxibonsai.server.engine_backend import EngineBackend
     from oxibonsai.server.launcher import serve as run_server
-    from oxibonsai.server.loaded_model import LoadedModel
 
-    sys.exit(run_server(settings, LoadedModel))
+    sys.exit(run_server(settings, EngineBackend))

@@ -5,7 +5,7 @@ from oxibonsai.engine.completion import Completion, complete, submit_samples
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load
-from oxibonsai.engine.pool import EnginePool
+from oxibonsai.engine.pool import EnginePool, Place
 from oxibonsai.engine.runner import EngineRunner
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.snapshot import Restored, restore, save
@@ -22,6 +22,7 @@ __all__ = [
     "Lookahead",
     "NgramSpeculator",
     "Options",
+    "Place",
     "Restored",
     "Sequence",
     "Shifted",

@@ -36,7 +36,7 @@ class EnginePool:
         self._most_waiting = queue
         self._runners = [EngineRunner(e) for e in engines]
         self._busy = [0] * len(engines)
-        self._waiting: list[object] = []  # tickets, in the order of arrival
+        self._waiting: list[Place] = []  # in the order of arrival
         self._changed = threading.Condition()
         self._closed = False
 
@@ -102,13 +102,31 @@ class EnginePool:
         Raises:
             CapacityError: The queue is full, the time is up, or the pool is closed.
         """
-        index = self._acquire(timeout)
+        place = self.queue_up()
         try:
-            yield self.engines[index]
+            engine = place.wait(timeout)
+            if engine is None:
+                raise CapacityError("no engine was free in time: try again later")
+            yield engine
         finally:
-            with self._changed:
-                self._busy[index] -= 1
-                self._changed.notify_all()
+            place.leave()
+
+    def queue_up(self) -> Place:
+        """A place in the queue, or an engine at once where one is free.
+
+        Raises:
+            CapacityError: The queue is full, or the pool is closed.
+        """
+        place = Place(self)
+        with self._changed:
+            self._waiting.append(place)
+            self._hand_out()
+            if place.engine is None and len(self._waiting) > self._most_waiting:
+                self._waiting.remove(place)
+                raise CapacityError(
+                    f"{self.running} requests run and {self.waiting} wait: try again later"
+                )
+        return place
 
     def close(self) -> None:
         """Refuses new requests, cancels those that run and ends the threads."""
@@ -118,34 +136,29 @@ class EnginePool:
         for runner in self._runners:
             runner.close()
 
-    def _acquire(self, timeout: float | None) -> int:
-        ticket = object()
+    def wait_for(self, place: Place, timeout: float | None) -> Engine | None:
+        """The engine that a place has come to; None where that took too long."""
         with self._changed:
-            free = self._free_engine()
-            if self._waiting or free is None:
-                if len(self._waiting) >= self._most_waiting:
-                    raise CapacityError(
-                        f"{self.running} requests run and {self.waiting} wait: try again later"
-                    )
-                free = self._wait(ticket, timeout)
-            if free is None:
-                raise CapacityError("no engine was free in time: try again later")
-            self._busy[free] += 1
-            return free
+            self._changed.wait_for(lambda: place.engine is not None or self._closed, timeout)
+            if self._closed:
+                raise CapacityError("the engines have been closed")
+            return place.engine
 
-    def _wait(self, ticket: object, timeout: float | None) -> int | None:
-        """Queues until it is the first and an engine is free; None where that took too long."""
-        self._waiting.append(ticket)
-        try:
-            ready = self._changed.wait_for(
-                lambda: (
-                    self._closed or (self._waiting[0] is ticket and self._free_engine() is not None)
-                ),
-                timeout,
-            )
-            return self._free_engine() if ready else None
-        finally:
-            self._waiting.remove(ticket)
+    def give_up(self, place: Place) -> None:
+        """Frees what a place holds: its engine, or its position in the queue."""
+        with self._changed:
+            if place.engine is not None:
+                self._busy[self.engines.index(place.engine)] -= 1
+                place.engine = None
+                self._hand_out()
+            elif place in self._waiting:
+                self._waiting.remove(place)
+
+    def _hand_out(self) -> None:
+        """Gives free engines to the first of the queue."""
+        while self._waiting and (free := self._free_engine()) is not None:
+            self._busy[free] += 1
+            self._waiting.pop(0).engine = self.engines[free]
             self._changed.notify_all()
 
     def _free_engine(self) -> int | None:
@@ -154,3 +167,33 @@ class EnginePool:
             raise CapacityError("the engines have been closed")
         least = min(range(len(self.engines)), key=lambda i: self._busy[i])
         return least if self._busy[least] < self.parallel else None
+
+
+class Place:
+    """Where one request stands: in the queue of a pool, later on one of its engines.
+
+    Attributes:
+        engine: Its engine; None while it waits.
+    """
+
+    def __init__(self, pool: EnginePool) -> None:
+        self._pool = pool
+        self.engine: Engine | None = None
+
+    def wait(self, timeout: float | None = None) -> Engine | None:
+        """Its engine, once it has one.
+
+        Args:
+            timeout: Seconds to wait at most; None: as long as it takes.
+
+        Returns:
+            None where it took too long; the place in the queue is kept.
+
+        Raises:
+            CapacityError: The pool is closed.
+        """
+        return self._pool.wait_for(self, timeout)
+
+    def leave(self) -> None:
+        """Lets the next one in; does no harm the second time."""
+        self._pool.give_up(self)

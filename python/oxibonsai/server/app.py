@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from flask import Flask, request
 
@@ -19,6 +20,9 @@ from oxibonsai.server.rate_limit import RateLimiter
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
 
+if TYPE_CHECKING:
+    from oxibonsai.server.generation import Generations
+
 # Endpoints that work while the model loads or the server drains.
 _ALWAYS = ("health.", "metrics.")
 
@@ -32,10 +36,11 @@ class Server(Flask):
     keys: KeyRing
     metrics: Metrics
     store: Store
+    generations: Generations
 
 
 def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None = None) -> Server:
-    """Makes the application.
+    """Makes the application; not before the fork, since it imports the core, which starts threads.
 
     Args:
         settings: All settings.
@@ -57,6 +62,10 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
         max_file_bytes=settings.max_file_bytes,
         max_total_bytes=int(settings.max_files_mb * 2**20),
     )
+    from oxibonsai.server.generation import Generations
+    from oxibonsai.server.generation_metrics import GenerationMetrics
+
+    app.generations = Generations(backend, GenerationMetrics(app.metrics.registry))
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
     app.config["MAX_FORM_PARTS"] = 64

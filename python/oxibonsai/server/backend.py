@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from oxibonsai.engine import EnginePool
+    from oxibonsai.engine.embedding import Embedder
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,17 @@ class ModelInfo:
 
 
 class Backend(Protocol):
-    """A model that loads after the fork and answers from many threads."""
+    """A model that loads after the fork and answers from many threads.
+
+    Attributes:
+        pool: The engines; None before :meth:`load` is done.
+        embedder: Makes vectors; None before :meth:`load` is done.
+        generates: Whether the model is there to write texts, and not for vectors alone.
+    """
+
+    pool: EnginePool | None
+    embedder: Embedder | None
+    generates: bool
 
     def load(self) -> None:
         """Blocks until requests can be answered.

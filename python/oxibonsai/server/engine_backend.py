@@ -1,0 +1,127 @@
+"""The backend of ``oxibonsai serve``: the engines of one model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.server.backend import ModelInfo
+from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.settings import Settings
+
+if TYPE_CHECKING:
+    from oxibonsai.chat_template import ChatTemplate
+    from oxibonsai.engine import Engine, EnginePool
+    from oxibonsai.engine.embedding import Embedder
+
+
+class EngineBackend:
+    """Loads the model that the settings name; see :class:`~oxibonsai.server.backend.Backend`."""
+
+    def __init__(self, settings: Settings, lifecycle: Lifecycle | None = None) -> None:
+        self._settings = settings
+        self._models: tuple[ModelInfo, ...] = ()
+        self.pool: EnginePool | None = None
+        self.embedder: Embedder | None = None
+        self.generates = False
+
+    def load(self) -> None:
+        """See :class:`~oxibonsai.server.backend.Backend`."""
+        # Imported after the fork: the core starts threads.
+        from oxibonsai.engine import EnginePool
+        from oxibonsai.engine.embedding import Embedder
+
+        s = self._settings
+        if s.lora:
+            raise UnsupportedError("--lora: this version serves no adapters")
+        pool = EnginePool.from_pretrained(
+            s.model,
+            threads=s.threads,
+            ctx_size=s.ctx_size,
+            kv_type=s.kv_type,
+            quant_type=s.quant_type,
+            parallel=s.parallel,
+            queue=s.queue_size,
+            parity=s.parity,
+            packed_cache=s.packed_cache,
+        )
+        engine = pool.engines[0]
+        for each in pool.engines:
+            each.chat_template = self._chosen_template(engine)
+        self.generates = engine.model.config.causal and not s.embedding
+        self.embedder = Embedder(
+            engine.model,
+            engine.tokenizer if engine.has_tokenizer else None,
+            ctx_size=engine.ctx_size,
+        )
+        names = s.alias or (_short_name(s.model),)
+        self._models = (ModelInfo(names[0], int(time.time()), names[1:], _meta(engine)),)
+        self.pool = pool
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """How conversations are written for the model; None where it has no template."""
+        return None if self.pool is None else self.pool.engines[0].chat_template
+
+    def models(self) -> Sequence[ModelInfo]:
+        """The one model, once it is loaded."""
+        return self._models
+
+    def close(self) -> None:
+        """Cancels what runs and ends the engines' threads."""
+        if self.pool is not None:
+            self.pool.close()
+
+    def _chosen_template(self, engine: Engine) -> ChatTemplate | None:
+        """The template of the settings, else the model's own."""
+        s = self._settings
+        if s.chat_template is not None and s.chat_template_file is not None:
+            raise RequestError("--chat-template and --chat-template-file exclude each other")
+        if not s.jinja or (s.chat_template is None and s.chat_template_file is None):
+            return engine.chat_template
+        from oxibonsai.chat_template import ChatTemplate
+
+        source = s.chat_template
+        if s.chat_template_file is not None:
+            try:
+                source = s.chat_template_file.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as e:
+                raise RequestError(f"can't read {s.chat_template_file}: {e}") from e
+        texts = engine.tokenizer.vocabulary.texts
+        bos, eos = engine.tokenizer.bos_id, engine.tokenizer.eos_id
+        return ChatTemplate(
+            source or "",
+            bos_token="" if bos is None else texts[bos],
+            eos_token="" if eos is None else texts[eos],
+        )
+
+
+def _meta(engine: Engine) -> dict[str, Any]:
+    """What llama-server says of a model, under the same names."""
+    config, checkpoint = engine.model.config, engine.model.weights.checkpoint
+    return {
+        "vocab_type": 0,
+        "n_vocab": config.vocab_size,
+        "n_ctx": engine.ctx_size,
+        "n_ctx_train": config.max_position_embeddings,
+        "n_embd": config.hidden_size,
+        "n_params": sum(_elements(checkpoint.shape(n)) for n in checkpoint.tensor_names),
+        "size": Path(checkpoint.path).stat().st_size,
+    }
+
+
+def _elements(shape: Sequence[int]) -> int:
+    count = 1
+    for side in shape:
+        count *= side
+    return count
+
+
+def _short_name(model: str | None) -> str:
+    """What clients call a model without an alias: a file's name, and no folder of this machine."""
+    if model is None:
+        return "default"
+    return model if model.startswith(("hf:", "pip:")) else Path(model).stem

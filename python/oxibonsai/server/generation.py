@@ -1,0 +1,323 @@
+"""Requests on the engines: admitted in their turn, followed piece by piece, cancelled with the client."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from oxibonsai.chat import ChatRequest, ChatTurn, prepare
+from oxibonsai.engine import Engine, EnginePool, Options, Place, Sequence, submit_samples
+from oxibonsai.engine.completion import MOST_SAMPLES
+from oxibonsai.errors import CapacityError, RequestError
+from oxibonsai.output import Delta, OutputParser, Reply
+from oxibonsai.output.tools import call_ids
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.backend import Backend
+from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.generation_metrics import GenerationMetrics
+
+
+class Choice:
+    """One of the answers to a request.
+
+    Attributes:
+        index: Its place among them.
+        sequence: Tokens, log-probabilities, counts, times.
+    """
+
+    def __init__(self, index: int, sequence: Sequence, parser: OutputParser | None) -> None:
+        self.index = index
+        self.sequence = sequence
+        self._parser = parser
+        self._shown = 0
+        self._flushed = False
+
+    @property
+    def reply(self) -> Reply:
+        """All that the stream has given so far."""
+        if self._parser is not None:
+            return self._parser.reply
+        text = self.sequence.text_output
+        return Reply("" if text is None else "".join(text.pieces[: self._shown]))
+
+    @property
+    def finish_reason(self) -> str | None:
+        """``stop``, ``length`` or ``tool_calls``; None while it runs."""
+        reason = self.sequence.finish_reason
+        if reason is None or self._parser is None:
+            return reason
+        return self._parser.finish_reason(reason)
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything that it will give has been given."""
+        return self._flushed
+
+    def news(self) -> list[Delta]:
+        """What has come since the last call, pieces that came together as one."""
+        # Asked first: the last pieces may come between the end and the look at the pieces.
+        over = self.sequence.times.finished is not None
+        output = self.sequence.text_output
+        deltas: list[Delta] = []
+        if output is not None and len(output.pieces) > self._shown:
+            pieces = output.pieces[self._shown :]
+            self._shown += len(pieces)
+            text = pieces[0] if len(pieces) == 1 else "".join(pieces)
+            deltas = [Delta(content=text)] if self._parser is None else self._parser.feed(text)
+        if over and not self._flushed:
+            self._flushed = True
+            if self._parser is not None:
+                deltas += self._parser.finish()
+        return deltas
+
+
+class Answers:
+    """The answers to one request; a context manager that cancels on the way out.
+
+    Attributes:
+        choices: One for each sample; empty while the request waits for an engine.
+        turn: Of a conversation: its prompt.
+        prompt_tokens: Tokens of the prompt.
+        arrived: When the request came, in seconds of ``time.perf_counter``.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        ids: list[int],
+        params: SamplingParams,
+        options: Options,
+        *,
+        n: int,
+        turn: ChatTurn | None,
+        pool: EnginePool,
+        metrics: GenerationMetrics,
+    ) -> None:
+        self.turn = turn
+        self.choices: list[Choice] = []
+        self.prompt_tokens = len(ids)
+        self.arrived = time.perf_counter()
+        self._place = place
+        self._job = (ids, params, options, n)
+        self._pool = pool
+        self._metrics = metrics
+        self._engine: Engine | None = None
+        self._changed = threading.Event()
+        self._closed = False
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that were found in the cache."""
+        return self.choices[0].sequence.num_cached if self.choices else 0
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens generated, over all choices."""
+        return sum(c.sequence.num_generated for c in self.choices)
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens of the prompt that are done, cached ones included."""
+        if not self.choices:
+            return 0
+        return min(self.choices[0].sequence.num_computed, self.prompt_tokens)
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancels what still runs and lets the next request in; does no harm the second time."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            for choice in self.choices:
+                assert self._engine is not None
+                self._engine.cancel(choice.sequence)
+        finally:
+            self._place.leave()
+            self._metrics.ended(self)
+
+    def start(self, seconds: float) -> bool:
+        """Submits the request where an engine is free within so many seconds.
+
+        Raises:
+            RequestError: The engine refuses it.
+        """
+        if self._engine is not None:
+            return True
+        engine = self._place.wait(seconds)
+        if engine is None:
+            return False
+        ids, params, options, n = self._job
+        sequences = submit_samples(engine, ids, params, options, n=n)
+        self._engine = engine
+        for i, sequence in enumerate(sequences):
+            # What came before this line is found by the first look.
+            sequence.changed = self._changed
+            sequence.times.arrived = self.arrived
+            parser = None
+            if self.turn is not None:
+                parser = self.turn.parser(call_ids(secrets.token_hex(12)))
+            self.choices.append(Choice(i, sequence, parser))
+        return True
+
+    def stream(self) -> Iterator[tuple[int, Delta | None]]:
+        """Pieces of all choices in the order in which they come.
+
+        Yields:
+            The index of a choice and a piece of it, None at its end; ``(-1, None)`` whenever nothing
+            came for a quarter of a second, so that the caller can look after the client.
+
+        Raises:
+            CapacityError: A structure became too complex to follow, or the engine was closed.
+        """
+        while not self.start(POLL_SECONDS):
+            yield -1, None
+        open_choices = list(self.choices)
+        while open_choices:
+            self._changed.clear()
+            found = False
+            for choice in list(open_choices):
+                for delta in choice.news():
+                    found = True
+                    yield choice.index, delta
+                if choice.ended:
+                    self._check(choice)
+                    open_choices.remove(choice)
+                    found = True
+                    yield choice.index, None
+            if not found and not self._changed.wait(POLL_SECONDS):
+                if self._pool.failure is not None:
+                    raise ApiError(500, "The engine has stopped; the server's log has the reason.")
+                yield -1, None
+
+    def wait(self, environ: Mapping[str, Any]) -> None:
+        """Runs all choices to their ends.
+
+        Raises:
+            ClientGoneError: Nobody waits for the answer any more.
+        """
+        looked = time.monotonic()
+        for _ in self.stream():
+            if time.monotonic() - looked >= POLL_SECONDS:
+                if client_is_gone(environ):
+                    raise ClientGoneError("the client closed its connection")
+                looked = time.monotonic()
+
+    def _check(self, choice: Choice) -> None:
+        """An end that is none of the text's own is an error."""
+        choice.sequence.raise_error()
+        if choice.sequence.finish_reason == "cancelled":
+            if self._pool.failure is not None:
+                raise ApiError(500, "The engine has stopped; the server's log has the reason.")
+            raise CapacityError("the request was cancelled: the server is about to end")
+
+
+class Generations:
+    """Takes requests to the engines of a backend.
+
+    Args:
+        backend: Its pool is there once it has loaded.
+        metrics: Told about every request.
+    """
+
+    def __init__(self, backend: Backend, metrics: GenerationMetrics) -> None:
+        self._backend = backend
+        self._metrics = metrics
+
+    @property
+    def pool(self) -> EnginePool:
+        """The engines; ApiError 501 where the model is there for vectors alone."""
+        pool = self._backend.pool
+        if pool is None or not self._backend.generates:
+            raise ApiError(501, "This server makes embeddings only: it writes no texts.")
+        return pool
+
+    @property
+    def engine(self) -> Engine:
+        """One of the engines, for its tokenizer and template."""
+        return self.pool.engines[0]
+
+    def chat(self, request: ChatRequest, params: SamplingParams, *, n: int = 1) -> Answers:
+        """Answers to a conversation.
+
+        Args:
+            request: The conversation.
+            params: How to choose tokens.
+            n: Answers wanted.
+
+        Raises:
+            RequestError: The request makes no sense for this model.
+            ApiError: The prompt is too long.
+            CapacityError: Too many requests wait.
+        """
+        return self.turn(prepare(self.engine, request), params, n=n)
+
+    def turn(self, turn: ChatTurn, params: SamplingParams, *, n: int = 1) -> Answers:
+        """As :meth:`chat`, of a prompt that is prepared already."""
+        return self._submit(turn.ids, params, turn.options, n, turn)
+
+    def text(
+        self,
+        ids: list[int],
+        params: SamplingParams,
+        options: Options | None = None,
+        *,
+        n: int = 1,
+    ) -> Answers:
+        """Continuations of a prompt; see :meth:`chat`."""
+        return self._submit(ids, params, options or Options(), n, None)
+
+    def _submit(
+        self,
+        ids: list[int],
+        params: SamplingParams,
+        options: Options,
+        n: int,
+        turn: ChatTurn | None,
+    ) -> Answers:
+        pool, engine = self.pool, self.engine
+        check_length(ids, engine.ctx_size)
+        if not 1 <= n <= MOST_SAMPLES:
+            raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
+        place = pool.queue_up()
+        answers = Answers(
+            place, ids, params, options, n=n, turn=turn, pool=pool, metrics=self._metrics
+        )
+        try:
+            if not answers.start(0):
+                # Refused now, while the answer can still be an error.
+                engine.make_sequence(ids, params, options)
+        except BaseException:
+            place.leave()
+            raise
+        self._metrics.began(answers)
+        return answers
+
+
+def check_length(ids: list[int], ctx_size: int) -> None:
+    """ApiError 400 where a prompt leaves no room for an answer."""
+    if len(ids) < ctx_size:
+        return
+    raise ApiError(
+        400,
+        f"the request exceeds the available context size: the prompt has {len(ids)} tokens, the "
+        f"context {ctx_size}; shorten it or raise --ctx-size",
+        kind="exceed_context_size_error",
+        code="context_length_exceeded",
+        extra={"n_prompt_tokens": len(ids), "n_ctx": ctx_size},
+    )

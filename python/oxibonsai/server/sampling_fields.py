@@ -1,0 +1,201 @@
+"""The sampling fields of a request, under the names of OpenAI and of llama-server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from oxibonsai.errors import RequestError
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.sampling.chain import STEP_NAMES
+from oxibonsai.server.settings import ModelSettings
+from oxibonsai.tokenizer import Tokenizer
+
+MOST_STOPS = 16
+_MOST_BIASES = 1024
+
+# llama-server's spellings of our steps; those that we lack are neutral unless a field asks for them.
+_STEP_ALIASES = {
+    "typical_p": "typ_p", "typical": "typ_p", "typ-p": "typ_p", "temp": "temperature",
+    "top-k": "top_k", "top-p": "top_p", "nucleus": "top_p", "min-p": "min_p",
+}  # fmt: skip
+_STEP_LETTERS = {
+    "d": "dry", "k": "top_k", "y": "typ_p", "p": "top_p", "m": "min_p", "t": "temperature",
+    "x": "xtc", "e": "penalties", "s": "top_n_sigma", "i": "infill", "a": "adaptive_p",
+}  # fmt: skip
+_MISSING_STEPS = frozenset({"top_n_sigma", "infill", "adaptive_p"})
+
+Stops = Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=MOST_STOPS)]
+Bias = float | bool
+BiasPair = Annotated[list[int | str | Bias], Field(min_length=2, max_length=2)]
+
+
+class SamplingFields(BaseModel):
+    """How tokens are chosen. A field that is null or missing has the server's default.
+
+    Ranges are those of :class:`~oxibonsai.sampling.SamplingParams`; -1 means no limit where
+    llama-server has it so.
+    """
+
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+
+    temperature: float | None = Field(None, ge=0)
+    top_k: int | None = Field(None, ge=-1, description="0 or -1: all.")
+    top_p: float | None = Field(None, ge=0, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    typical_p: float | None = Field(
+        None, gt=0, le=1, validation_alias=AliasChoices("typical_p", "typ_p")
+    )
+    top_a: float | None = Field(None, ge=0, le=1)
+    eta_cutoff: float | None = Field(None, ge=0, le=1)
+    epsilon_cutoff: float | None = Field(None, ge=0, le=1)
+    top_n_sigma: float | None = Field(None, description="Only -1 and 0, its neutral values.")
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    repeat_penalty: float | None = Field(
+        None, gt=0, validation_alias=AliasChoices("repeat_penalty", "repetition_penalty")
+    )
+    repeat_last_n: int | None = Field(None, ge=-1)
+    dry_multiplier: float | None = Field(None, ge=0)
+    dry_base: float | None = Field(None, ge=0)
+    dry_allowed_length: int | None = Field(None, ge=1)
+    dry_penalty_last_n: int | None = Field(None, ge=-1)
+    dry_sequence_breakers: list[str] | None = Field(None, max_length=64)
+    xtc_probability: float | None = Field(None, ge=0, le=1)
+    xtc_threshold: float | None = Field(None, ge=0, le=1)
+    dynatemp_range: float | None = Field(None, ge=0)
+    dynatemp_exponent: float | None = Field(None, gt=0)
+    mirostat: int | None = Field(None, ge=0, le=2)
+    mirostat_tau: float | None = Field(None, ge=0)
+    mirostat_eta: float | None = Field(None, ge=0, le=1)
+    samplers: list[str] | str | None = Field(None, max_length=32)
+    seed: int | None = Field(None, ge=-1, lt=2**64, description="-1: random.")
+    stop: str | Stops | None = None
+    stop_token_ids: list[int] | None = Field(None, max_length=_MOST_BIASES)
+    min_tokens: int | None = Field(None, ge=0)
+    ignore_eos: bool | None = None
+    logit_bias: dict[str, Bias] | list[BiasPair] | None = Field(None, max_length=_MOST_BIASES)
+
+    def sampling_params(
+        self,
+        settings: ModelSettings,
+        tokenizer: Tokenizer,
+        *,
+        max_tokens: int | None,
+        logprobs: bool = False,
+        top_logprobs: int = 0,
+    ) -> SamplingParams:
+        """The parameters, with the server's defaults for what the request leaves open.
+
+        Args:
+            settings: Of the server.
+            tokenizer: Finds the tokens of biases on texts.
+            max_tokens: As the route calls it; None or -1: the server's default.
+            logprobs: Report log-probabilities.
+            top_logprobs: And those of so many most likely tokens.
+
+        Raises:
+            RequestError: A value makes no sense; the message names the field.
+        """
+        if self.top_n_sigma is not None and self.top_n_sigma > 0:
+            raise RequestError("top_n_sigma: this server has no such step; leave it out")
+        limit = settings.n_predict if max_tokens in (None, -1) else max_tokens
+        bias, banned = _biases(self.logit_bias, tokenizer)
+        seed = settings.seed if self.seed is None else self.seed
+        given = {
+            "top_a": self.top_a,
+            "typical_p": self.typical_p,
+            "eta_cutoff": self.eta_cutoff,
+            "epsilon_cutoff": self.epsilon_cutoff,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "repetition_penalty": self.repeat_penalty,
+            "repetition_window": self.repeat_last_n,
+            "dry_multiplier": self.dry_multiplier,
+            # Below 1 llama-server turns the step off.
+            "dry_base": None if self.dry_base is None else max(self.dry_base, 1.0),
+            "dry_allowed_length": self.dry_allowed_length,
+            "dry_penalty_last_n": self.dry_penalty_last_n,
+            "dry_sequence_breakers": _tuple(self.dry_sequence_breakers),
+            "xtc_probability": self.xtc_probability,
+            "xtc_threshold": self.xtc_threshold,
+            "dynatemp_range": self.dynatemp_range,
+            "dynatemp_exponent": self.dynatemp_exponent,
+            "mirostat": self.mirostat,
+            "mirostat_tau": self.mirostat_tau,
+            "mirostat_eta": self.mirostat_eta,
+            "samplers": _steps(self.samplers),
+            "stop_token_ids": _tuple(self.stop_token_ids),
+            "min_tokens": self.min_tokens,
+            "ignore_eos": self.ignore_eos,
+        }
+        top_p = settings.top_p if self.top_p is None else self.top_p
+        return SamplingParams(
+            max_tokens=None if limit in (None, -1) else limit,
+            temperature=settings.temperature if self.temperature is None else self.temperature,
+            top_k=max(0, settings.top_k if self.top_k is None else self.top_k),
+            # The smallest set of tokens has one.
+            top_p=max(top_p, 1e-9),
+            min_p=settings.min_p if self.min_p is None else self.min_p,
+            seed=None if seed == -1 else seed,
+            stop=tuple(s for s in _stops(self.stop) if s),
+            logit_bias=bias,
+            banned_tokens=banned,
+            logprobs=logprobs,
+            top_logprobs=top_logprobs,
+            **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+        )
+
+
+def _tuple(items: list[Any] | None) -> tuple[Any, ...] | None:
+    return None if items is None else tuple(items)
+
+
+def _stops(stop: str | list[str] | None) -> list[str]:
+    if stop is None:
+        return []
+    return [stop] if isinstance(stop, str) else stop
+
+
+def _steps(samplers: list[str] | str | None) -> tuple[str, ...] | None:
+    """Names of steps; a string is llama-server's form of a letter for each."""
+    if samplers is None:
+        return None
+    if isinstance(samplers, str):
+        samplers = [_STEP_LETTERS.get(letter, letter) for letter in samplers]
+    names = [_STEP_ALIASES.get(s, s) for s in samplers]
+    unknown = [n for n in names if n not in STEP_NAMES and n not in _MISSING_STEPS]
+    if unknown:
+        raise RequestError(f"samplers names {unknown[0]!r}; the steps are {', '.join(STEP_NAMES)}")
+    return tuple(n for n in names if n in STEP_NAMES)
+
+
+def _biases(
+    biases: Mapping[str, Bias] | list[BiasPair] | None, tokenizer: Tokenizer
+) -> tuple[dict[int, float], tuple[int, ...]]:
+    """Added to logits, and tokens that never come (a bias of ``false``)."""
+    pairs = biases.items() if isinstance(biases, Mapping) else (biases or [])
+    added: dict[int, float] = {}
+    banned: list[int] = []
+    for key, bias in pairs:
+        for token in _tokens(key, tokenizer):
+            if bias is False:
+                banned.append(token)
+            elif isinstance(bias, (int, float)) and not isinstance(bias, bool):
+                added[token] = added.get(token, 0.0) + float(bias)
+            else:
+                raise RequestError(f"logit_bias of {key!r} is {bias!r}, no number and not false")
+    return added, tuple(banned)
+
+
+def _tokens(key: Any, tokenizer: Tokenizer) -> list[int]:
+    """The tokens that a bias is about: an id, or all those of a text."""
+    if isinstance(key, int) and not isinstance(key, bool):
+        return [key]
+    if not isinstance(key, str):
+        raise RequestError(f"logit_bias is on {key!r}, neither a token id nor a text")
+    if key.isascii() and key.isdecimal() and len(key) < 12:
+        return [int(key)]
+    return tokenizer.encode(key, add_special=False, parse_special=True)
