@@ -23,7 +23,7 @@ def test_every_route_but_probes_is_closed_without_a_good_key(make_app: MakeApp) 
     count = 0
     for method, path, rule in all_calls(client.application):
         for headers in wrong:
-            answer = client.open(path, method=method, headers=headers)
+            answer = client.open(path, method=method, headers=headers, buffered=True)
             assert (answer.status_code == 401) == (rule not in PUBLIC), (method, rule)
             if answer.status_code == 401:
                 assert_error_object(answer)

@@ -44,7 +44,7 @@ def test_a_server_that_loads_or_drains_answers_probes_only(make_app: MakeApp) ->
     client = app.test_client()
     app.lifecycle.advance(Phase.DRAINING)
     for method, path, rule in all_calls(app):
-        status = client.open(path, method=method).status_code
+        status = client.open(path, method=method, buffered=True).status_code
         expected = 200 if rule in (PUBLIC - {"/readyz"}) | {"/metrics"} else 503
         assert status == expected, rule
 

@@ -10,13 +10,13 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 # What answers without a key. Nothing else may.
-PUBLIC = {"/health", "/v1/health", "/livez", "/readyz"}
+PUBLIC = {"/health", "/v1/health", "/livez", "/readyz", "/", "/ui/<name>"}
 
 
 def all_calls(app: Flask, object_id: str = "unknown") -> Iterator[tuple[str, str, str]]:
-    """Method, path and rule of each call; ids in paths are ``object_id``."""
+    """Method, path and rule of each call; ids in paths are ``object_id``, files are there."""
     for rule in app.url_map.iter_rules():
-        path = rule.rule
+        path = rule.rule.replace("<name>", "style.css")
         for argument in rule.arguments:
             for converter in ("", "path:", "string:"):
                 path = path.replace(f"<{converter}{argument}>", object_id)
@@ -48,7 +48,10 @@ def id_calls(app: Flask, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             a route that comes later can't be forgotten.
     """
     for rule in app.url_map.iter_rules():
-        if not rule.arguments or rule.arguments == {"model_id"}:  # models belong to everyone
+        if not rule.arguments or rule.arguments in (
+            {"model_id"},
+            {"name"},
+        ):  # models and the page are everyone's
             continue
         path = rule.rule
         for argument in rule.arguments:

@@ -15,26 +15,40 @@ class ChatRequest:
     """A conversation and how it is to be answered, in the form of OpenAI's chat API.
 
     Attributes:
-        messages: Oldest first. Where the last is the assistant's, the answer continues it.
+        messages: Oldest first.
+        continue_last: Where the last message is the assistant's, the answer continues it.
+        add_generation_prompt: End the prompt with the head of the assistant's turn, where it
+            continues no message.
         tools: Functions that the model may call.
         tool_choice: ``"auto"`` (None, where there are tools), ``"none"``, ``"required"`` or
             ``{"type": "function", "function": {"name": ...}}``.
         parallel_tool_calls: Allow more than one call in an answer.
         structure: What the answer must match, reasoning before it apart.
-        enable_thinking: For models that reason first; None: the template's own default.
+        enable_thinking: For models that reason first; None: the template's own default. False ends
+            reasoning that the template itself begins.
+        split_reasoning: Tell reasoning from the answer; False leaves it there with its tags.
         thinking_budget: Tokens of reasoning at most; None: no bound.
         template_options: Further variables of the chat template; ``enable_thinking`` among them goes
             before the field.
     """
 
     messages: Sequence[Mapping[str, Any]]
+    continue_last: bool = True
+    add_generation_prompt: bool = True
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: Any = None
     parallel_tool_calls: bool = True
     structure: Structure | None = None
     enable_thinking: bool | None = None
+    split_reasoning: bool = True
     thinking_budget: int | None = None
     template_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def thinks(self) -> bool | None:
+        """Whether the template is told to let the model reason; None: its own default."""
+        thinks: bool | None = self.template_options.get("enable_thinking", self.enable_thinking)
+        return thinks
 
     def __post_init__(self) -> None:
         if self.thinking_budget is not None and self.thinking_budget < 0:

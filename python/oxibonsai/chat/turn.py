@@ -79,8 +79,11 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
     if request.thinking_budget is not None and tags is None:
         raise RequestError("thinking_budget: this model's chat template knows no reasoning")
     inside = tags is not None and starts_inside(prompt, tags, prefill=prefill)
+    if tags is not None and inside and request.thinks is False and not prefill:
+        prompt, inside = prompt + tags.close, False
+    shown_tags = tags if request.split_reasoning else None
     if tags is not None and prompt.removesuffix(prefill).rstrip().endswith(tags.close):
-        tags = None  # the template has switched reasoning off
+        tags = None  # reasoning is switched off
     structure = request.structure
     if structure is None and tool_format is not None:
         structure = tool_structure(
@@ -103,7 +106,7 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
         prompt,
         engine.tokenizer.encode(prompt, add_special=False, parse_special=True),
         options,
-        partial(_parser, tool_format, tools, request.parallel_tool_calls, tags, inside),
+        partial(_parser, tool_format, tools, request.parallel_tool_calls, shown_tags, inside),
     )
 
 
@@ -121,7 +124,8 @@ def _render(
     if not messages:
         raise RequestError("messages is empty: there is nothing to answer")
     prefill = ""
-    if messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
+    last = messages[-1]
+    if request.continue_last and last["role"] == "assistant" and not last.get("tool_calls"):
         prefill = messages.pop()["content"]
         if not messages:
             raise RequestError("messages has nothing before the answer that is to be continued")
@@ -131,8 +135,9 @@ def _render(
     prompt = template.render(
         messages,
         tools=request.tools if with_tools else None,
-        add_generation_prompt=True,
-        **{"enable_thinking": request.enable_thinking, **request.template_options},
+        add_generation_prompt=request.add_generation_prompt or bool(prefill),
+        enable_thinking=request.thinks,
+        variables={k: v for k, v in request.template_options.items() if k != "enable_thinking"},
     )
     return prompt + prefill, prefill
 

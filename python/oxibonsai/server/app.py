@@ -16,6 +16,7 @@ from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.logs import register_logs
 from oxibonsai.server.metrics import Metrics, register_metrics
 from oxibonsai.server.model_list import models_blueprint
+from oxibonsai.server.page import page
 from oxibonsai.server.rate_limit import RateLimiter
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from oxibonsai.server.generation import Generations
 
 # Endpoints that work while the model loads or the server drains.
-_ALWAYS = ("health.", "metrics.")
+_ALWAYS = ("health.", "metrics.", "page.")
 
 
 class Server(Flask):
@@ -62,6 +63,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
         max_file_bytes=settings.max_file_bytes,
         max_total_bytes=int(settings.max_files_mb * 2**20),
     )
+    from oxibonsai.server.api_routes import register_api
     from oxibonsai.server.generation import Generations
     from oxibonsai.server.generation_metrics import GenerationMetrics
 
@@ -86,6 +88,9 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
         register_cors(app, settings.cors_origins)
     app.register_blueprint(health_blueprint(app.lifecycle))
     app.register_blueprint(models_blueprint(backend))
+    if settings.ui:
+        app.register_blueprint(page)
+    register_api(app)
     return app
 
 

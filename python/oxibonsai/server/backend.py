@@ -18,14 +18,16 @@ class ModelInfo:
     Attributes:
         id: The name that clients send.
         created: Unix time in seconds.
-        aliases: Other names that are accepted.
-        meta: Facts about the model: sizes, context, quant type.
+        aliases: All its names.
+        meta: Facts about the model: sizes, context.
+        tags: Words about it.
     """
 
     id: str
     created: int
     aliases: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
 
 
 class Backend(Protocol):

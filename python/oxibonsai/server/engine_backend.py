@@ -58,7 +58,7 @@ class EngineBackend:
             ctx_size=engine.ctx_size,
         )
         names = s.alias or (_short_name(s.model),)
-        self._models = (ModelInfo(names[0], int(time.time()), names[1:], _meta(engine)),)
+        self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
         self.pool = pool
 
     @property
@@ -80,10 +80,12 @@ class EngineBackend:
         s = self._settings
         if s.chat_template is not None and s.chat_template_file is not None:
             raise RequestError("--chat-template and --chat-template-file exclude each other")
-        if not s.jinja or (s.chat_template is None and s.chat_template_file is None):
-            return engine.chat_template
         from oxibonsai.chat_template import ChatTemplate
 
+        if s.chat_template == "chatml" or (not s.jinja and engine.has_tokenizer):
+            return ChatTemplate.chatml()
+        if s.chat_template is None and s.chat_template_file is None:
+            return engine.chat_template
         source = s.chat_template
         if s.chat_template_file is not None:
             try:

@@ -34,7 +34,7 @@ class Choice:
         self.index = index
         self.sequence = sequence
         self._parser = parser
-        self._shown = 0
+        self._shown = self._measured = self._bytes = 0
         self._flushed = False
 
     @property
@@ -44,6 +44,17 @@ class Choice:
             return self._parser.reply
         text = self.sequence.text_output
         return Reply("" if text is None else "".join(text.pieces[: self._shown]))
+
+    @property
+    def shown_bytes(self) -> int:
+        """Length in UTF-8 of the model's text that the stream has taken so far."""
+        text = self.sequence.text_output
+        if text is None:
+            return 0
+        while self._measured < self._shown:
+            self._bytes += len(text.pieces[self._measured].encode())
+            self._measured += 1
+        return self._bytes
 
     @property
     def finish_reason(self) -> str | None:
@@ -175,6 +186,39 @@ class Answers:
             self.choices.append(Choice(i, sequence, parser))
         return True
 
+    def poll(self) -> list[tuple[int, Delta | None]]:
+        """What has come since the last call; see :meth:`stream`.
+
+        Raises:
+            CapacityError: A structure became too complex to follow, or the engine was closed.
+        """
+        if not self.start(0):
+            return []
+        news: list[tuple[int, Delta | None]] = []
+        for choice in self.choices:
+            if choice.ended:
+                continue
+            news += [(choice.index, delta) for delta in choice.news()]
+            if choice.ended:
+                self._check(choice)
+                news.append((choice.index, None))
+        if self.ended:
+            self._place.leave()
+        return news
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything has been given."""
+        return bool(self.choices) and all(c.ended for c in self.choices)
+
+    def pause(self, changed: threading.Event) -> None:
+        """Waits until there may be something new, a quarter of a second at most."""
+        if self._engine is None:
+            self.start(POLL_SECONDS)
+            return
+        if not changed.wait(POLL_SECONDS):
+            self._check_engine()
+
     def stream(self) -> Iterator[tuple[int, Delta | None]]:
         """Pieces of all choices in the order in which they come.
 
@@ -185,25 +229,8 @@ class Answers:
         Raises:
             CapacityError: A structure became too complex to follow, or the engine was closed.
         """
-        while not self.start(POLL_SECONDS):
-            yield -1, None
-        open_choices = list(self.choices)
-        while open_choices:
-            self._changed.clear()
-            found = False
-            for choice in list(open_choices):
-                for delta in choice.news():
-                    found = True
-                    yield choice.index, delta
-                if choice.ended:
-                    self._check(choice)
-                    open_choices.remove(choice)
-                    found = True
-                    yield choice.index, None
-            if not found and not self._changed.wait(POLL_SECONDS):
-                if self._pool.failure is not None:
-                    raise ApiError(500, "The engine has stopped; the server's log has the reason.")
-                yield -1, None
+        for _, index, delta in follow([self]):
+            yield index, delta
 
     def wait(self, environ: Mapping[str, Any]) -> None:
         """Runs all choices to their ends.
@@ -211,20 +238,61 @@ class Answers:
         Raises:
             ClientGoneError: Nobody waits for the answer any more.
         """
-        looked = time.monotonic()
-        for _ in self.stream():
-            if time.monotonic() - looked >= POLL_SECONDS:
-                if client_is_gone(environ):
-                    raise ClientGoneError("the client closed its connection")
-                looked = time.monotonic()
+        wait_for_all([self], environ)
+
+    def notify(self, changed: threading.Event) -> None:
+        """Sets this event from now on when there may be something new."""
+        self._changed = changed
+        for choice in self.choices:
+            choice.sequence.changed = changed
 
     def _check(self, choice: Choice) -> None:
         """An end that is none of the text's own is an error."""
         choice.sequence.raise_error()
         if choice.sequence.finish_reason == "cancelled":
-            if self._pool.failure is not None:
-                raise ApiError(500, "The engine has stopped; the server's log has the reason.")
+            self._check_engine()
             raise CapacityError("the request was cancelled: the server is about to end")
+
+    def _check_engine(self) -> None:
+        if self._pool.failure is not None:
+            raise ApiError(500, "The engine has stopped; the server's log has the reason.")
+
+
+def follow(group: list[Answers]) -> Iterator[tuple[int, int, Delta | None]]:
+    """Pieces of several requests' answers as they come: which request, and what its stream gives.
+
+    Yields:
+        As :meth:`Answers.stream`, with the place in the group before it; ``(-1, -1, None)`` where
+        nothing came.
+    """
+    changed = threading.Event()
+    for answers in group:
+        answers.notify(changed)
+    running = dict(enumerate(group))
+    while running:
+        changed.clear()
+        quiet = True
+        for i, answers in list(running.items()):
+            for index, delta in answers.poll():
+                quiet = False
+                yield i, index, delta
+            if answers.ended:
+                del running[i]
+        if quiet and running:
+            started = time.monotonic()
+            next(iter(running.values())).pause(changed)
+            if time.monotonic() - started > 0.8 * POLL_SECONDS:
+                yield -1, -1, None
+
+
+def wait_for_all(group: list[Answers], environ: Mapping[str, Any]) -> None:
+    """Runs the answers to several requests to their ends; see :meth:`Answers.wait`."""
+    looked = time.monotonic()
+    for _ in follow(group):
+        if time.monotonic() - looked >= POLL_SECONDS:
+            if client_is_gone(environ):
+                raise ClientGoneError("the client closed its connection")
+            looked = time.monotonic()
 
 
 class Generations:
@@ -237,7 +305,7 @@ class Generations:
 
     def __init__(self, backend: Backend, metrics: GenerationMetrics) -> None:
         self._backend = backend
-        self._metrics = metrics
+        self.metrics = metrics
 
     @property
     def pool(self) -> EnginePool:
@@ -296,7 +364,7 @@ class Generations:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
         place = pool.queue_up()
         answers = Answers(
-            place, ids, params, options, n=n, turn=turn, pool=pool, metrics=self._metrics
+            place, ids, params, options, n=n, turn=turn, pool=pool, metrics=self.metrics
         )
         try:
             if not answers.start(0):
@@ -305,7 +373,6 @@ class Generations:
         except BaseException:
             place.leave()
             raise
-        self._metrics.began(answers)
         return answers
 
 

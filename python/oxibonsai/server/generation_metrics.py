@@ -42,8 +42,9 @@ class GenerationMetrics:
         self.decode_seconds = counter("decode_seconds", "From first tokens to last ones.")
         self.decode_steps = counter("decode_tokens", "Tokens after the first of each answer.")
 
-    def began(self, answers: Answers) -> None:
-        """A request has been admitted, to the queue or to an engine."""
+    def embedded(self, tokens: int) -> None:
+        """Texts have been made to vectors."""
+        self.prompt_tokens.inc(tokens)
 
     def ended(self, answers: Answers) -> None:
         """A request is over, one way or another."""

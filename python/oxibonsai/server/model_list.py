@@ -40,5 +40,6 @@ def _as_object(model: ModelInfo) -> dict[str, Any]:
         "created": model.created,
         "owned_by": "oxibonsai",
         "aliases": list(model.aliases),
+        "tags": list(model.tags),
         "meta": dict(model.meta),
     }

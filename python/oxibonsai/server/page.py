@@ -6,6 +6,8 @@ from pathlib import Path
 
 from flask import Blueprint, Response, abort, send_from_directory
 
+from oxibonsai.server.access import public
+
 _STATIC = Path(__file__).with_name("static")
 
 # Named here because a wrong type beside nosniff is a dead page, and the system's table varies.
@@ -48,12 +50,14 @@ page = Blueprint("page", __name__)
 
 
 @page.get("/")
+@public
 def index() -> Response:
     """The page itself. Its links are relative, so it works behind any prefix."""
     return _send("index.html")
 
 
 @page.get("/ui/<name>")
+@public
 def asset(name: str) -> Response:
     """A script, style sheet or picture of the page."""
     return _send(name)

@@ -58,6 +58,7 @@ class ModelSettings(BaseModel):
     alias: Annotated[Names, Flag(("-a",))] = Field(
         (), description="Names under which clients know the model; the first is its id."
     )
+    tags: Names = Field((), description="Words about the model that /v1/models lists.")
     quant_type: str = Field("", description="Layout of type-42 tensors where the file is silent.")
     threads: Annotated[int | None, Flag(("-t",))] = Field(
         None, ge=1, le=1024, description="Worker threads of the engine. Default: all usable cores."
@@ -90,11 +91,19 @@ class ModelSettings(BaseModel):
     top_k: int = Field(40, ge=0, description="top_k where a request names none; 0: all.")
     top_p: float = Field(0.95, gt=0, le=1, description="top_p where a request names none.")
     min_p: float = Field(0.05, ge=0, le=1, description="min_p where a request names none.")
-    jinja: Switch = Field(True, description="Use the model's chat template.")
-    chat_template: str | None = Field(None, description="A Jinja chat template instead of it.")
+    jinja: Switch = Field(True, description="Use the model's chat template, not ChatML.")
+    chat_template: str | None = Field(
+        None, description="A Jinja chat template instead of it, or chatml."
+    )
     chat_template_file: Path | None = Field(None, description="A file with a chat template.")
     reasoning_format: Literal["auto", "none", "deepseek", "deepseek-legacy"] = Field(
         "auto", description="Where a model's thoughts go: reasoning_content, or left in the text."
+    )
+    reasoning: Literal["auto", "on", "off"] = Field(
+        "auto", description="Let a model reason where a request does not say; auto: as it is made."
+    )
+    reasoning_budget: int = Field(
+        -1, ge=-1, description="Tokens of reasoning where a request names no number; -1: no limit."
     )
     embedding: Annotated[Switch, Flag(("--embeddings",))] = Field(
         False, description="Serve embeddings only."

@@ -1,0 +1,21 @@
+"""The routes that need the model; imported after the fork, with the core."""
+
+from __future__ import annotations
+
+from oxibonsai.server.app import Server
+from oxibonsai.server.chat_completions import chat_blueprint
+from oxibonsai.server.completions import completions_blueprint
+from oxibonsai.server.embeddings import embeddings_blueprint
+from oxibonsai.server.native_completion import native_completion_blueprint
+from oxibonsai.server.props import props_blueprint
+from oxibonsai.server.token_routes import token_blueprint
+
+
+def register_api(app: Server) -> None:
+    """Adds them to the application."""
+    app.register_blueprint(chat_blueprint(app))
+    app.register_blueprint(completions_blueprint(app))
+    app.register_blueprint(native_completion_blueprint(app))
+    app.register_blueprint(embeddings_blueprint(app))
+    app.register_blueprint(token_blueprint(app))
+    app.register_blueprint(props_blueprint(app))

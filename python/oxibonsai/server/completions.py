@@ -1,0 +1,276 @@
+"""``/v1/completions``: texts that continue prompts, as OpenAI's older API has them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, request
+
+from oxibonsai.engine import Engine, Options
+from oxibonsai.errors import RequestError
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.app import Server
+from oxibonsai.server.generation import Answers, Choice, check_length, follow, wait_for_all
+from oxibonsai.server.identity import fingerprint
+from oxibonsai.server.logprobs import ShownToken, ShownTokens, completion_form
+from oxibonsai.server.prompt_logprobs import prompt_tokens
+from oxibonsai.server.prompts import read_prompts, text_of
+from oxibonsai.server.schemas.completion import CompletionBody
+from oxibonsai.server.sse import DONE, compact, quoted, stream_response
+from oxibonsai.server.timings import PromptProgress, timings, usage
+from oxibonsai.server.validation import read_body
+
+
+def completions_blueprint(app: Server) -> Blueprint:
+    """One route; ``/completions`` without ``/v1`` is llama-server's own API."""
+    bp = Blueprint("completions", __name__)
+
+    @bp.post("/v1/completions")
+    def create_completion() -> Response:
+        body = read_body(CompletionBody, request)
+        job = CompletionJob(app, body)
+        if body.stream:
+            return stream_response(
+                job.frames(), close=job.close, stopping=lambda: app.lifecycle.stopping
+            )
+        try:
+            wait_for_all(job.group, request.environ)
+            return jsonify(job.whole())
+        finally:
+            job.close()
+
+    return bp
+
+
+def begin_all(
+    app: Server, prompts: list[list[int]], params: SamplingParams, options: Options, n: int
+) -> list[Answers]:
+    """Sends each prompt to the engines, or none of them."""
+    group: list[Answers] = []
+    try:
+        for ids in prompts:
+            group.append(app.generations.text(ids, params, options, n=n))
+    except BaseException:
+        for answers in group:
+            answers.close()
+        raise
+    return group
+
+
+class CompletionJob:
+    """The answers to one request: n for each prompt, numbered through.
+
+    Args:
+        app: The application.
+        body: The request.
+
+    Raises:
+        RequestError, ApiError, CapacityError: The request is refused; nothing runs.
+    """
+
+    def __init__(self, app: Server, body: CompletionBody) -> None:
+        _refuse(body)
+        self._app, self._body = app, body
+        self._engine: Engine = app.generations.engine
+        self._n = body.n or 1
+        self._prompts = read_prompts(body.prompt, self._engine.tokenizer, "prompt")
+        params = body.sampling_params(
+            app.settings,
+            self._engine.tokenizer,
+            max_tokens=1 if body.limit == 0 else body.limit,
+            logprobs=body.logprobs is not None or body.best_of is not None,
+            top_logprobs=body.logprobs or 0,
+        )
+        self._head = {
+            "id": f"cmpl-{secrets.token_urlsafe(24)}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": app.backend.models()[0].id,
+            "system_fingerprint": fingerprint(),
+        }
+        for ids in self._prompts:
+            check_length(ids, self._engine.ctx_size)
+        self.group: list[Answers] = []
+        if body.limit != 0:
+            made = max(self._n, body.best_of or 0)
+            options = Options(structure=body.structure())
+            self.group = begin_all(app, self._prompts, params, options, made)
+
+    def close(self) -> None:
+        """Cancels what still runs."""
+        for answers in self.group:
+            answers.close()
+
+    def whole(self) -> dict[str, Any]:
+        """The answer, once everything has ended."""
+        choices = [choice for i in range(len(self._prompts)) for choice in self._choices_of(i)]
+        counts = usage(self.group)
+        if not self.group:  # prompts alone
+            counts["prompt_tokens"] = counts["total_tokens"] = sum(map(len, self._prompts))
+        whole = {**self._head, "choices": choices, "usage": counts}
+        if self.group:
+            whole["timings"] = timings(self.group[0], self.group[0].choices[0])
+        return whole
+
+    def frames(self) -> Iterator[str | None]:
+        """Pieces as they come, a chunk with the finish reason for each choice, then the counts."""
+        body = self._body
+        head = f'data: {compact(self._head)[:-1]},"choices":['
+        writers = _Writers(self, head)
+        progress = [PromptProgress(a) for a in self.group] if body.return_progress else []
+        for which in range(len(self._prompts)):
+            for j in range(self._n):
+                if body.echo:
+                    yield writers.echo(which, j)
+                if not self.group:
+                    yield writers.end(which * self._n + j, "length")
+        for which, j, delta in follow(self.group):
+            for report in (r for p in progress for r in p.news()):
+                yield f'{head}],"prompt_progress":{compact(report)}}}\n\n'
+            if which < 0:
+                yield None
+            elif delta is None:
+                choice = self.group[which].choices[j]
+                rest = "" if body.wants_usage else f',"timings":{self.timings_json(which, j)}'
+                yield writers.end(which * self._n + j, choice.finish_reason or "", rest)
+            else:
+                yield writers.piece(which, j, delta.content)
+        if body.wants_usage:
+            rest = f',"usage":{compact(usage(self.group))}'
+            if self.group:
+                rest += f',"timings":{self.timings_json(0, 0)}'
+            yield f"{head}]{rest}}}\n\n"
+        yield DONE
+
+    def timings_json(self, which: int, index: int) -> str:
+        """Timings of one choice so far."""
+        answers = self.group[which]
+        return compact(timings(answers, answers.choices[index]))
+
+    def prompt_text(self, which: int) -> str:
+        """The prompt that an echo repeats, without the bos that the server put first."""
+        tokenizer = self._engine.tokenizer
+        ids = self._prompts[which]
+        if ids and ids[0] == tokenizer.bos_id:
+            ids = ids[1:]
+        text = text_of(ids, tokenizer)
+        return text.removeprefix(" ") if tokenizer.strips_leading_space else text
+
+    def echoed_tokens(self, which: int) -> list[ShownToken]:
+        """Log-probabilities of a prompt's tokens; of the first one there is none."""
+        top = self._body.logprobs or 0
+        return prompt_tokens(self._engine, self._prompts[which], top)
+
+    def form(self, tokens: list[ShownToken], offset: int) -> dict[str, Any] | None:
+        """The logprobs member for some tokens; None where nobody asked."""
+        if self._body.logprobs is None:
+            return None
+        return completion_form(tokens, self._engine.tokenizer, offset, self._body.logprobs)
+
+    @property
+    def body(self) -> CompletionBody:
+        """The request."""
+        return self._body
+
+    @property
+    def engine(self) -> Engine:
+        """One of the engines."""
+        return self._engine
+
+    def _choices_of(self, which: int) -> list[dict[str, Any]]:
+        """The choices of one prompt, the best ones where more were made."""
+        echo = self.prompt_text(which) if self._body.echo else ""
+        wants_echo = self._body.echo and self._body.logprobs is not None
+        before = self.echoed_tokens(which) if wants_echo else []
+        if not self.group:
+            return [
+                _object(which * self._n + j, echo, self.form(before, 0), "length")
+                for j in range(self._n)
+            ]
+        choices = self.group[which].choices
+        if self._body.best_of is not None:
+            choices = sorted(choices, key=_mean_logprob, reverse=True)[: self._n]
+        return [
+            _object(
+                which * self._n + j,
+                echo + c.reply.content,
+                self.form([*before, *ShownTokens(c, self._engine.tokenizer).take()], 0),
+                c.finish_reason,
+            )
+            for j, c in enumerate(choices)
+        ]
+
+
+class _Writers:
+    """Makes the chunks of a stream."""
+
+    def __init__(self, job: CompletionJob, head: str) -> None:
+        self._job = job
+        self._head = head
+        self._shown: dict[tuple[int, int], ShownTokens] = {}
+        self._offset: dict[tuple[int, int], int] = {}
+
+    def echo(self, which: int, j: int) -> str:
+        """The prompt, as the first piece of a choice."""
+        text = self._job.prompt_text(which)
+        self._offset[which, j] = len(text)
+        logprobs = "null"
+        if self._job.body.logprobs is not None:
+            logprobs = compact(self._job.form(self._job.echoed_tokens(which), 0))
+        return self._chunk(self._index(which, j), text, logprobs)
+
+    def piece(self, which: int, j: int, text: str) -> str:
+        """A piece of a choice."""
+        logprobs, rest = "null", ""
+        if self._job.body.logprobs is not None:
+            key = (which, j)
+            if key not in self._shown:
+                choice = self._job.group[which].choices[j]
+                self._shown[key] = ShownTokens(choice, self._job.engine.tokenizer)
+            offset = self._offset.get(key, 0)
+            self._offset[key] = offset + len(text)
+            logprobs = compact(self._job.form([*self._shown[key].take()], offset))
+        if self._job.body.timings_per_token:
+            rest = f',"timings":{self._job.timings_json(which, j)}'
+        return self._chunk(self._index(which, j), text, logprobs, rest)
+
+    def end(self, index: int, reason: str, rest: str = "") -> str:
+        """The last chunk of a choice."""
+        return (
+            f'{self._head}{{"index":{index},"text":"","logprobs":null,'
+            f'"finish_reason":{quoted(reason)}}}]{rest}}}\n\n'
+        )
+
+    def _index(self, which: int, j: int) -> int:
+        return which * (self._job.body.n or 1) + j
+
+    def _chunk(self, index: int, text: str, logprobs: str, rest: str = "") -> str:
+        return (
+            f'{self._head}{{"index":{index},"text":{quoted(text)},"logprobs":{logprobs},'
+            f'"finish_reason":null}}]{rest}}}\n\n'
+        )
+
+
+def _object(
+    index: int, text: str, logprobs: dict[str, Any] | None, reason: str | None
+) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+
+def _mean_logprob(choice: Choice) -> float:
+    records = choice.sequence.logprobs
+    return sum(r.logprob for r in records) / max(len(records), 1)
+
+
+def _refuse(body: CompletionBody) -> None:
+    if body.suffix:
+        raise RequestError("suffix is not supported: this server does not fill in the middle")
+    if body.best_of is not None and body.best_of < (body.n or 1):
+        raise RequestError(f"best_of is {body.best_of}, less than n, which is {body.n}")
+    if body.best_of is not None and body.stream:
+        raise RequestError("best_of can't be streamed: the best is known at the end")
+    if body.limit == 0 and not body.echo:
+        raise RequestError("max_tokens is 0: there is something to return only with echo")

@@ -1,0 +1,112 @@
+"""The body of ``/v1/chat/completions``, and of ``/apply-template``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from oxibonsai.chat import ChatRequest
+from oxibonsai.errors import RequestError
+from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.schemas.common import AnswerFields
+from oxibonsai.server.schemas.structure import StructureFields
+from oxibonsai.server.settings import ModelSettings
+from oxibonsai.structured import Structure
+
+MOST_MESSAGES = 4096
+
+
+class ConversationFields(BaseModel):
+    """What the prompt of a conversation is made of."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    messages: list[dict[str, Any]] = Field(min_length=1, max_length=MOST_MESSAGES)
+    tools: list[dict[str, Any]] | None = Field(None, max_length=128)
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = Field(
+        None, description="Default: continue a last message of the assistant."
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="Variables of the chat template, enable_thinking among them."
+    )
+    reasoning_format: str | None = Field(
+        None, pattern="^(auto|none|deepseek|deepseek-legacy)$",
+        description="none leaves reasoning in the content.",
+    )  # fmt: skip
+    reasoning_budget: int | None = Field(None, ge=-1, description="-1: no limit.")
+    thinking_budget_tokens: int | None = Field(None, ge=-1, description="The same.")
+
+    def chat_request(
+        self, settings: ModelSettings, structure: Structure | None = None
+    ) -> ChatRequest:
+        """The conversation, with the server's defaults.
+
+        Raises:
+            RequestError: Two fields contradict each other.
+        """
+        last = self.messages[-1]
+        with_answer = last.get("role") == "assistant"
+        if self.continue_final_message and self.add_generation_prompt:
+            raise RequestError(
+                "add_generation_prompt and continue_final_message exclude each other: send one"
+            )
+        if self.continue_final_message and not with_answer:
+            raise RequestError("continue_final_message: the last message is not the assistant's")
+        if with_answer and [m.get("role") for m in self.messages[-2:]] == ["assistant"] * 2:
+            raise RequestError(
+                "messages ends with two of the assistant: there is nothing to answer"
+            )
+        options = dict(self.chat_template_kwargs or {})
+        thinking = options.pop("enable_thinking", None)
+        if thinking is not None and not isinstance(thinking, bool):
+            raise RequestError("chat_template_kwargs.enable_thinking is neither true nor false")
+        if thinking is None and settings.reasoning != "auto":
+            thinking = settings.reasoning == "on"
+        budgets = (self.thinking_budget_tokens, self.reasoning_budget, settings.reasoning_budget)
+        budget = next(b for b in budgets if b is not None)
+        format_ = self.reasoning_format or settings.reasoning_format
+        return ChatRequest(
+            [*self.messages[:-1], _joined(last)] if with_answer else self.messages,
+            continue_last=self.continue_final_message is not False,
+            add_generation_prompt=self.add_generation_prompt is not False,
+            tools=self.tools or (),
+            tool_choice=self.tool_choice,
+            parallel_tool_calls=self.parallel_tool_calls is not False,
+            structure=structure,
+            enable_thinking=thinking,
+            split_reasoning=format_ != "none",
+            thinking_budget=None if budget == -1 else budget,
+            template_options=options,
+        )
+
+
+class ChatBody(ConversationFields, StructureFields, AnswerFields, SamplingFields):
+    """``POST /v1/chat/completions``."""
+
+    max_tokens: int | None = Field(None, ge=-1)
+    max_completion_tokens: int | None = Field(None, ge=-1, description="Wins over max_tokens.")
+    n_predict: int | None = Field(None, ge=-1, description="llama-server's name of the same.")
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+
+    @property
+    def limit(self) -> int | None:
+        """New tokens at most; None or -1: the server's default."""
+        given = (self.max_completion_tokens, self.max_tokens, self.n_predict)
+        return next((n for n in given if n is not None), None)
+
+
+def _joined(message: dict[str, Any]) -> dict[str, Any]:
+    """The beginning of an answer as one text: its parts are paragraphs, as llama-server has it."""
+    content = message.get("content")
+    if not isinstance(content, list) or not all(_is_text(p) for p in content):
+        return message
+    return {**message, "content": "\n\n".join(part["text"] for part in content)}
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part["text"], str)

@@ -1,0 +1,37 @@
+"""Fields that several routes take."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_CHOICES = 128
+
+
+class StreamOptions(BaseModel):
+    """``stream_options``."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    include_usage: bool | None = None
+
+
+class AnswerFields(BaseModel):
+    """What is sent back, and how."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    model: str | None = Field(None, description="Not looked at: one model is served.")
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    timings_per_token: bool | None = Field(None, description="Timings in every chunk.")
+    return_progress: bool | None = Field(None, description="Progress of the prompt in the stream.")
+    verbose: bool | None = Field(None, description="Add __verbose with the prompt.")
+    cache_prompt: bool | None = Field(
+        None, description="Taken for llama-server's clients; the cache changes no answer."
+    )
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with the counts of tokens."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)

@@ -1,0 +1,115 @@
+"""What the answer has to look like, under the names of OpenAI, llama-server and vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from oxibonsai.errors import RequestError
+from oxibonsai.structured import Structure
+
+Schema = dict[str, Any] | bool
+
+
+class NamedSchema(BaseModel):
+    """``response_format.json_schema``."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
+
+    name: str | None = Field(None, max_length=256)
+    description: str | None = None
+    schema_: Schema | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """``response_format``."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+    schema_: Schema | None = Field(
+        None, alias="schema", description="llama-server's place for the schema of a json_object."
+    )
+
+    def structure(self) -> Structure | None:
+        """None for plain text."""
+        if self.type == "text":
+            return None
+        schema = self.schema_
+        if self.json_schema is not None and self.json_schema.schema_ is not None:
+            schema = self.json_schema.schema_
+        if schema is not None:
+            return Structure.json_schema(schema)
+        if self.type == "json_schema":
+            raise RequestError("response_format.json_schema.schema is missing")
+        return Structure.json_object()
+
+
+class StructuredOutputs(BaseModel):
+    """vLLM's ``structured_outputs``: one of these."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    json_: Schema | str | None = Field(None, alias="json")
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = Field(None, min_length=1)
+    grammar: str | None = Field(None, description="GBNF.")
+
+
+class StructureFields(BaseModel):
+    """One of these at most."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    response_format: ResponseFormat | None = None
+    json_schema: Schema | None = Field(None, description="As llama-server takes it.")
+    grammar: str | None = Field(None, description="GBNF, as llama-server takes it; empty: none.")
+    guided_json: Schema | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = Field(None, min_length=1)
+    guided_grammar: str | None = None
+    regex: str | None = None
+    choice: list[str] | None = Field(None, min_length=1)
+    structured_outputs: StructuredOutputs | None = None
+
+    def structure(self) -> Structure | None:
+        """What the fields ask for.
+
+        Raises:
+            RequestError: More than one of them asks, or a schema or grammar makes no sense.
+        """
+        asked: dict[str, Structure] = {}
+
+        def ask(name: str, make: Callable[[Any], Structure], value: Any) -> None:
+            if value is not None:
+                asked[name] = make(value)
+
+        plain = self.response_format
+        if plain is not None and (structure := plain.structure()) is not None:
+            asked["response_format"] = structure
+        ask("json_schema", Structure.json_schema, self.json_schema)
+        ask("grammar", Structure.gbnf, self.grammar or None)
+        ask("guided_json", Structure.json_schema, self.guided_json)
+        ask("guided_regex", Structure.regex, self.guided_regex)
+        ask("guided_choice", Structure.choice, self.guided_choice)
+        ask("guided_grammar", Structure.gbnf, self.guided_grammar)
+        ask("regex", Structure.regex, self.regex)
+        ask("choice", Structure.choice, self.choice)
+        if (more := self.structured_outputs) is not None:
+            ask("structured_outputs.json", Structure.json_schema, more.json_)
+            ask("structured_outputs.json_object", _any_object, more.json_object or None)
+            ask("structured_outputs.regex", Structure.regex, more.regex)
+            ask("structured_outputs.choice", Structure.choice, more.choice)
+            ask("structured_outputs.grammar", Structure.gbnf, more.grammar)
+        if len(asked) > 1:
+            raise RequestError(f"{' and '.join(asked)} exclude each other: send one of them")
+        return next(iter(asked.values()), None)
+
+
+def _any_object(_: bool) -> Structure:
+    return Structure.json_object()

@@ -1,0 +1,40 @@
+"""The bodies of ``/tokenize``, ``/detokenize`` and ``/v1/embeddings``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from oxibonsai.server.schemas.completion import Prompts
+
+
+class TokenizeBody(BaseModel):
+    """``POST /tokenize``."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    content: str
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeBody(BaseModel):
+    """``POST /detokenize``."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    tokens: list[int]
+
+
+class EmbeddingBody(BaseModel):
+    """``POST /v1/embeddings``."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    input: Prompts
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = Field(None, ge=1)
+    user: str | None = None

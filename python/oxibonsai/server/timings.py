@@ -1,0 +1,88 @@
+"""How long an answer took, as llama-server tells it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from oxibonsai.server.generation import Answers, Choice
+
+
+def timings(answers: Answers, choice: Choice) -> dict[str, float]:
+    """Counts, milliseconds and rates of one choice so far.
+
+    The first token comes with the prompt's last step, so the rate of new tokens is that of the steps
+    after it; a single token has none.
+    """
+    times = choice.sequence.times
+    now = time.perf_counter() if times.finished is None else times.finished
+    computed = answers.prompt_tokens - choice.sequence.num_cached
+    prompt_ms = decode_ms = 0.0
+    if times.first_token is None:
+        computed = 0
+    elif times.started is not None:
+        prompt_ms = 1e3 * (times.first_token - times.started)
+        decode_ms = 1e3 * (now - times.first_token)
+    count = choice.sequence.num_generated
+    steps = max(count - 1, 0)
+    return {
+        "cache_n": choice.sequence.num_cached,
+        "prompt_n": computed,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_ms / computed if computed else 0.0,
+        "prompt_per_second": 1e3 * computed / prompt_ms if prompt_ms else 0.0,
+        "predicted_n": count,
+        "predicted_ms": decode_ms,
+        "predicted_per_token_ms": decode_ms / steps if steps else 0.0,
+        "predicted_per_second": 1e3 / decode_ms * steps if decode_ms else 0.0,
+    }
+
+
+def usage(group: list[Answers]) -> dict[str, Any]:
+    """OpenAI's counts of tokens over the answers to one HTTP request."""
+    prompt = sum(a.prompt_tokens for a in group)
+    new = sum(a.completion_tokens for a in group)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": new,
+        "total_tokens": prompt + new,
+        "prompt_tokens_details": {"cached_tokens": sum(a.cached_tokens for a in group)},
+    }
+
+
+class PromptProgress:
+    """Reports how far a prompt is, whenever that has changed.
+
+    Args:
+        answers: Of the prompt.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._last = -1
+
+    def news(self) -> list[dict[str, Any]]:
+        """What to report now: the first one says what the cache held, the last one that all is done."""
+        if not self._answers.choices:
+            return []
+        sequence = self._answers.choices[0].sequence
+        times = sequence.times
+        if times.started is None:
+            return []
+        total, cached = self._answers.prompt_tokens, sequence.num_cached
+        done = total if times.first_token is not None else min(sequence.num_computed, total)
+        steps = [cached, done] if self._last < 0 else [done]
+        reports = []
+        for processed in steps:
+            if processed > self._last:
+                self._last = processed
+                elapsed = 0.0 if processed == cached else time.perf_counter() - times.started
+                reports.append(
+                    {
+                        "total": total,
+                        "cache": cached,
+                        "processed": processed,
+                        "time_ms": round(1e3 * elapsed, 3),
+                    }
+                )
+        return reports
