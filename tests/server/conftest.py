@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from fake_backend import FakeBackend, MakeApp, free_port
 from flask.testing import FlaskClient
+from model_app import close_model_app, make_model_app
 
 from oxibonsai.server.app import Server, create_app
 from oxibonsai.server.lifecycle import Phase
@@ -46,6 +47,19 @@ def app(make_app: MakeApp) -> Server:
 @pytest.fixture
 def client(app: Server) -> FlaskClient:
     return app.test_client()
+
+
+@pytest.fixture(scope="module")
+def model_app(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The application on the tiny model, with all that can be turned on."""
+    app = make_model_app(tiny_path, tmp_path_factory.mktemp("state"), metrics=True, temperature=1.0)
+    yield app
+    close_model_app(app)
+
+
+@pytest.fixture
+def model_client(model_app: Server) -> FlaskClient:
+    return model_app.test_client()
 
 
 def _postgresql_programs() -> Path | None:

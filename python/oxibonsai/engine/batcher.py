@@ -6,6 +6,7 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,23 @@ from oxibonsai.models import Model
 DEFAULT_CHUNK = 256
 
 
+@dataclass
+class StepCounts:
+    """What an engine has done since its start.
+
+    Attributes:
+        steps: Passes of the model.
+        sequences: Sequences that took part, over all steps.
+        rows: Tokens computed, over all steps.
+        preemptions: Sequences that gave way for want of pages.
+    """
+
+    steps: int = 0
+    sequences: int = 0
+    rows: int = 0
+    preemptions: int = 0
+
+
 class Batcher:
     """Steps all sequences of an engine. Not for several threads at once: the engine has a lock.
 
@@ -38,6 +56,7 @@ class Batcher:
         waiting: Sequences without pages, in the order in which they may come in. Appending to it is
             safe at any time.
         running: Sequences with pages, in the order in which they came in.
+        counts: Of what has been done.
     """
 
     def __init__(
@@ -59,6 +78,7 @@ class Batcher:
         self._masks = ThreadPoolExecutor(1, thread_name_prefix="oxibonsai-masks")
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
+        self.counts = StepCounts()
 
     def step(self) -> list[Sequence]:
         """One pass of the model over all running sequences; returns those that grew."""
@@ -76,6 +96,9 @@ class Batcher:
         logits = self._model.run(make_batch(chunks), self._cache.pools)
         if masks:
             wait(masks)
+        self.counts.steps += 1
+        self.counts.sequences += len(chunks)
+        self.counts.rows += sum(c.rows for c in chunks)
         prompt_rows = sum(c.rows for c in chunks if c.count > 1)
         decoding = sum(1 for c in chunks if c.count == 1)
         self._budget.observe(decoding, prompt_rows, time.perf_counter() - started)
@@ -176,6 +199,7 @@ class Batcher:
 
     def _preempt(self, s: Sequence) -> None:
         """Sends a sequence back to wait; what it has computed may still be found when it returns."""
+        self.counts.preemptions += 1
         self.running.remove(s)
         self._cache.release(s.table)
         s.num_computed = 0

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.chat_template import ChatTemplate
-from oxibonsai.engine.batcher import DEFAULT_CHUNK, Batcher
+from oxibonsai.engine.batcher import DEFAULT_CHUNK, Batcher, StepCounts
 from oxibonsai.engine.dlpack import DLPackArray
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.kv_cache import KvCache
@@ -119,6 +119,11 @@ class Engine:
     def has_work(self) -> bool:
         """Whether a step has something to do."""
         return bool(self._batcher.running or self._batcher.waiting)
+
+    @property
+    def counts(self) -> StepCounts:
+        """What it has done so far."""
+        return self._batcher.counts
 
     @property
     def num_waiting(self) -> int:

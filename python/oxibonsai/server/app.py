@@ -67,7 +67,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     from oxibonsai.server.generation import Generations
     from oxibonsai.server.generation_metrics import GenerationMetrics
 
-    app.generations = Generations(backend, GenerationMetrics(app.metrics.registry))
+    app.generations = Generations(backend, GenerationMetrics(app.metrics.registry, backend))
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
     app.config["MAX_FORM_PARTS"] = 64
@@ -80,7 +80,8 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     # In this order: every answer has an id and is counted, then the request must be sound, then
     # its sender allowed, then the server ready.
     register_logs(app, prompts=settings.log_prompts)
-    register_metrics(app, app.metrics, served=settings.metrics)
+    more = app.generations.metrics.as_llamacpp
+    register_metrics(app, app.metrics, more, served=settings.metrics)
     app.before_request(_check_host)
     register_access(app, app.keys, limiter)
     app.before_request(_readiness(app.lifecycle))

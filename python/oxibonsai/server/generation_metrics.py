@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from oxibonsai.server.backend import Backend
 
 if TYPE_CHECKING:
+    from oxibonsai.engine import EnginePool
     from oxibonsai.server.generation import Answers
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _GAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
-class GenerationMetrics:
-    """Counts of requests that reached the engines; one look at the end of each, none a token."""
+class GenerationMetrics(Collector):
+    """Counts of requests that reached the engines; one look at the end of each, none a token.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    Args:
+        registry: Of the server.
+        backend: Its pool tells the present state.
+    """
+
+    def __init__(self, registry: CollectorRegistry, backend: Backend) -> None:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"oxibonsai_{name}", text, buckets=buckets, registry=registry)
-
-        def counter(name: str, text: str) -> Counter:
-            return Counter(f"oxibonsai_{name}", text, registry=registry)
 
         self.first_token = histogram(
             "time_to_first_token_seconds", "From a request's arrival to its first token.", _SECONDS
@@ -35,36 +44,119 @@ class GenerationMetrics:
         self.whole = histogram(
             "generation_seconds", "From a request's arrival to its last token.", _SECONDS
         )
-        self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts, cached ones included.")
-        self.cached_tokens = counter("prefix_cache_hit_tokens", "Of these, found in the cache.")
-        self.new_tokens = counter("generation_tokens", "Tokens generated.")
-        self.prompt_seconds = counter("prompt_seconds", "From first steps to first tokens.")
-        self.decode_seconds = counter("decode_seconds", "From first tokens to last ones.")
-        self.decode_steps = counter("decode_tokens", "Tokens after the first of each answer.")
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._prompt_tokens = self._cached_tokens = self._new_tokens = 0
+        self._decoded_tokens = self._longest = 0
+        self._prompt_seconds = self._decode_seconds = 0.0
+        registry.register(self)
 
     def embedded(self, tokens: int) -> None:
         """Texts have been made to vectors."""
-        self.prompt_tokens.inc(tokens)
+        with self._lock:
+            self._prompt_tokens += tokens
 
     def ended(self, answers: Answers) -> None:
         """A request is over, one way or another."""
-        for choice in answers.choices:
-            sequence = choice.sequence
-            times, count = sequence.times, sequence.num_generated
-            self.new_tokens.inc(count)
-            if choice.index == 0 and times.started is not None:
-                self.prompt_tokens.inc(answers.prompt_tokens)
-                self.cached_tokens.inc(sequence.num_cached)
-                self.queue.observe(times.started - answers.arrived)
-            if times.first_token is None or times.started is None:
-                continue
-            self.first_token.observe(times.first_token - answers.arrived)
-            self.prompt_seconds.inc(times.first_token - times.started)
-            if times.finished is None:
-                continue
-            self.whole.observe(times.finished - answers.arrived)
-            if count > 1:
-                seconds = times.finished - times.first_token
-                self.gap.observe(seconds / (count - 1))
-                self.decode_seconds.inc(seconds)
-                self.decode_steps.inc(count - 1)
+        with self._lock:
+            for choice in answers.choices:
+                self._count(answers, choice.index)
+
+    def _count(self, answers: Answers, index: int) -> None:
+        sequence = answers.choices[index].sequence
+        times, count = sequence.times, sequence.num_generated
+        self._new_tokens += count
+        self._longest = max(self._longest, len(sequence.history))
+        if index == 0 and times.started is not None:
+            self._prompt_tokens += answers.prompt_tokens - sequence.num_cached
+            self._cached_tokens += sequence.num_cached
+            self.queue.observe(times.started - answers.arrived)
+        if times.first_token is None or times.started is None:
+            return
+        self.first_token.observe(times.first_token - answers.arrived)
+        self._prompt_seconds += times.first_token - times.started
+        if times.finished is None:
+            return
+        self.whole.observe(times.finished - answers.arrived)
+        if count > 1:
+            seconds = times.finished - times.first_token
+            self.gap.observe(seconds / (count - 1))
+            self._decode_seconds += seconds
+            self._decoded_tokens += count - 1
+
+    def collect(self) -> Iterator[Metric]:
+        """The counters, and what the engines do just now."""
+        counters = {
+            "prompt_tokens": ("Tokens of prompts that were computed.", self._prompt_tokens),
+            "prefix_cache_hit_tokens": (
+                "Tokens of prompts found in the cache.",
+                self._cached_tokens,
+            ),
+            "generation_tokens": ("Tokens generated.", self._new_tokens),
+            "prompt_seconds": ("From first steps to first tokens.", self._prompt_seconds),
+            "decode_seconds": ("From first tokens to last ones.", self._decode_seconds),
+        }
+        pool = self._backend.pool
+        if pool is not None:
+            counts = [e.counts for e in pool.engines]
+            counters |= {
+                "steps": ("Passes of the model.", sum(c.steps for c in counts)),
+                "step_sequences": ("Sequences in all steps.", sum(c.sequences for c in counts)),
+                "step_rows": ("Tokens in all steps.", sum(c.rows for c in counts)),
+                "preemptions": ("Sequences begun anew.", sum(c.preemptions for c in counts)),
+            }
+            yield from _state(pool)
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"oxibonsai_{name}", text, value=value)
+
+    def as_llamacpp(self) -> str:
+        """The same under llama-server's names, in Prometheus' text format."""
+        pool = self._backend.pool
+        counts = [] if pool is None else [e.counts for e in pool.engines]
+        steps = sum(c.steps for c in counts)
+        lines: list[str] = []
+
+        def add(name: str, kind: str, text: str, value: float) -> None:
+            full = f"llamacpp:{name}"
+            lines.extend([f"# HELP {full} {text}", f"# TYPE {full} {kind}", f"{full} {value}"])
+
+        prompt, cached = self._prompt_tokens, self._cached_tokens
+        add("prompt_tokens_total", "counter", "Tokens of prompts that were computed.", prompt)
+        add("prompt_tokens_cached_total", "counter", "Those found in the cache.", cached)
+        add("prompt_seconds_total", "counter", "Time for prompts.", self._prompt_seconds)
+        add("tokens_predicted_total", "counter", "Tokens generated.", self._new_tokens)
+        seconds = self._decode_seconds
+        add("tokens_predicted_seconds_total", "counter", "Time for tokens.", seconds)
+        add("n_decode_total", "counter", "Passes of the model.", steps)
+        add("n_tokens_max", "counter", "Longest text so far, in tokens.", self._longest)
+        for what in ("draft_tokens", "accepted_tokens", "drafts"):
+            add(f"spec_decode_num_{what}_total", "counter", "No drafts are made.", 0)
+        rate = prompt / self._prompt_seconds if self._prompt_seconds else 0.0
+        add("prompt_tokens_seconds", "gauge", "Tokens of prompts a second.", rate)
+        rate = self._decoded_tokens / seconds if seconds else 0.0
+        add("predicted_tokens_seconds", "gauge", "Tokens a second, for one text.", rate)
+        running, waiting = (0, 0) if pool is None else (pool.running, pool.waiting)
+        add("requests_processing", "gauge", "Requests that run.", running)
+        add("requests_deferred", "gauge", "Requests that wait.", waiting)
+        busy = sum(c.sequences for c in counts) / steps if steps else 0.0
+        add("n_busy_slots_per_decode", "gauge", "Mean number of sequences in a step.", busy)
+        return "\n".join(lines) + "\n"
+
+
+def _state(pool: EnginePool) -> Iterator[Metric]:
+    engines = pool.engines
+    gauges = {
+        "requests_running": ("Requests on the engines.", pool.running),
+        "requests_waiting": ("Requests in the queue.", pool.waiting),
+        "sequences_running": ("Sequences in the batch.", sum(e.num_running for e in engines)),
+        "sequences_waiting": ("Sequences without pages.", sum(e.num_waiting for e in engines)),
+        "kv_cache_usage_ratio": (
+            "Share of the KV cache that sequences use.",
+            sum(e.cache.used_bytes for e in engines) / max(sum(e.cache.budget for e in engines), 1),
+        ),
+        "kv_cache_idle_pages": (
+            "Pages kept for their tokens alone.", sum(e.cache.idle_pages for e in engines)
+        ),
+    }  # fmt: skip
+    for name, (text, value) in gauges.items():
+        yield GaugeMetricFamily(f"oxibonsai_{name}", text, value=value)

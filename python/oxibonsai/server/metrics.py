@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from flask import Blueprint, Flask, Response, g, request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
@@ -45,15 +46,26 @@ class Metrics:
         build.labels(__version__).set(1)
 
 
-def register_metrics(app: Flask, metrics: Metrics, *, served: bool) -> None:
-    """Counts every request; serves ``/metrics`` if asked to, else says how to turn it on."""
+def register_metrics(
+    app: Flask, metrics: Metrics, more: Callable[[], str], *, served: bool
+) -> None:
+    """Counts every request; serves ``/metrics`` if asked to, else says how to turn it on.
+
+    Args:
+        app: The application.
+        metrics: What is counted.
+        more: Text that follows: the same under other names.
+        served: Whether to serve them.
+    """
     bp = Blueprint("metrics", __name__)
 
     @bp.get("/metrics")
     def show() -> Response:
         if not served:
             raise ApiError(501, "This server does not serve metrics: start it with --metrics.")
-        response = Response(generate_latest(metrics.registry), content_type=CONTENT_TYPE_LATEST)
+        response = Response(
+            generate_latest(metrics.registry) + more().encode(), content_type=CONTENT_TYPE_LATEST
+        )
         response.headers["Process-Start-Time-Unix"] = str(int(metrics.started))
         return response
 
