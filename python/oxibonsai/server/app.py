@@ -11,7 +11,9 @@ from oxibonsai.server.access import KeyRing, register_access
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.cors import register_cors
 from oxibonsai.server.errors import ApiError, register_errors
+from oxibonsai.server.files import files_blueprint
 from oxibonsai.server.health import health_blueprint, unready
+from oxibonsai.server.jobs import Jobs
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.logs import register_logs
 from oxibonsai.server.metrics import Metrics, register_metrics
@@ -92,7 +94,22 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     if settings.ui:
         app.register_blueprint(page)
     register_api(app)
+    register_stored_apis(app)
     return app
+
+
+def register_stored_apis(app: Server) -> None:
+    """The routes on what the server keeps."""
+    from oxibonsai.server.messages.routes import messages_blueprint
+    from oxibonsai.server.responses.routes import responses_blueprint
+    from oxibonsai.server.responses.service import ResponseService
+
+    settings, store = app.settings, app.store
+    jobs = Jobs(app.lifecycle, running=2 * settings.parallel, waiting=settings.queue_size)
+    service = ResponseService(app.generations, store.responses, jobs, settings, app.lifecycle)
+    app.register_blueprint(messages_blueprint(app.generations, settings, app.lifecycle))
+    app.register_blueprint(responses_blueprint(service, store.responses))
+    app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
 
 
 def _check_host() -> None:

@@ -1,0 +1,1 @@
+"""Assistants, threads, messages, runs and their steps."""

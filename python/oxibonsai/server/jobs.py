@@ -1,0 +1,145 @@
+"""Work that outlives its request: bounded, can be cancelled, can be followed by many."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from oxibonsai.errors import CapacityError
+from oxibonsai.server.disconnect import POLL_SECONDS
+from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.stores import Object
+
+_log = logging.getLogger("oxibonsai.server")
+# Finished jobs whose events can still be read.
+_KEPT = 16
+
+# Owner and id of the object that a job works on.
+Key = tuple[str, str]
+
+
+class Job:
+    """A piece of work and the events that it tells."""
+
+    def __init__(self) -> None:
+        self._events: list[Object] = []
+        self._changed = threading.Condition()
+        self._finished = False
+        self._cancelled = threading.Event()
+
+    @property
+    def cancelled(self) -> bool:
+        """Somebody wants it to end."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Asks it to end; it does within a step of the engine."""
+        self._cancelled.set()
+
+    def tell(self, event: Object) -> None:
+        """Adds an event."""
+        with self._changed:
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """No more events will come."""
+        with self._changed:
+            self._finished = True
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has finished within so many seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._finished, seconds)
+
+    def follow(self, start: int = 0) -> Iterator[Object | None]:
+        """Events from an index on, to the end; None where nothing has come for a moment."""
+        index = start
+        while True:
+            with self._changed:
+                ready = lambda: len(self._events) > index or self._finished  # noqa: E731, B023
+                self._changed.wait_for(ready, POLL_SECONDS)
+                events, finished = self._events[index:], self._finished
+            if not events:
+                if finished:
+                    return
+                yield None
+            yield from events
+            index += len(events)
+
+
+class Jobs:
+    """Runs jobs in threads of its own.
+
+    Args:
+        lifecycle: Told of each, so that draining waits for them.
+        running: How many run at once.
+        waiting: How many may wait; more are refused.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, *, running: int, waiting: int) -> None:
+        self._lifecycle = lifecycle
+        self._most = running + waiting
+        # Makes its threads when they are needed, that is, after the fork.
+        self._threads = ThreadPoolExecutor(running, thread_name_prefix="job")
+        self._lock = threading.Lock()
+        self._open: dict[Key, Job] = {}
+        self._kept: OrderedDict[Key, Job] = OrderedDict()
+
+    def reserve(self, key: Key) -> Job:
+        """A job for an object that is about to be made; :meth:`start` or :meth:`drop` follows.
+
+        Raises:
+            CapacityError: Too many wait already.
+        """
+        job = Job()
+        with self._lock:
+            if len(self._open) >= self._most:
+                raise CapacityError(f"{len(self._open)} jobs run or wait: try again later")
+            self._open[key] = job
+        return job
+
+    def drop(self, key: Key) -> None:
+        """Gives up a reserved job that was never started."""
+        with self._lock:
+            self._open.pop(key, None)
+
+    def start(self, key: Key, work: Callable[[Job], None]) -> None:
+        """Runs ``work`` as soon as a thread is free; it handles its own errors."""
+        job = self._open[key]
+
+        def run() -> None:
+            try:
+                with self._lifecycle.work():
+                    work(job)
+            except Exception:
+                _log.exception("a job failed without saying so")
+            finally:
+                job.finish()
+                self._keep(key, job)
+
+        self._threads.submit(run)
+
+    def find(self, key: Key) -> Job | None:
+        """The job of an object; None where it has ended long ago or in another process."""
+        with self._lock:
+            return self._open.get(key) or self._kept.get(key)
+
+    def cancel(self, key: Key) -> None:
+        """Asks the job of an object to end, if there is one."""
+        job = self.find(key)
+        if job is not None:
+            job.cancel()
+
+    def _keep(self, key: Key, job: Job) -> None:
+        with self._lock:
+            # Another round of the same object may have begun.
+            if self._open.get(key) is job:
+                del self._open[key]
+            self._kept[key] = job
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)

@@ -1,0 +1,1 @@
+"""``/v1/messages``: the API of Anthropic's clients."""

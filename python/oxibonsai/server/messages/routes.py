@@ -1,0 +1,128 @@
+"""``/v1/messages``: answers in the form of Anthropic's API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from flask import Blueprint, Response, jsonify, request
+
+from oxibonsai.chat import prepare
+from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
+from oxibonsai.server.generation import Answers, Generations
+from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.live import live_stream
+from oxibonsai.server.messages.blocks import BlockWriter, Event
+from oxibonsai.server.messages.errors import anthropic_error, error_event
+from oxibonsai.server.messages.request import chat_request, sampling
+from oxibonsai.server.schemas.messages import CountRequest, MessageRequest
+from oxibonsai.server.settings import Settings
+from oxibonsai.server.sse import frame
+from oxibonsai.server.stores import Object
+from oxibonsai.server.stores.collection import new_id
+from oxibonsai.server.validation import read_body
+
+_STOP_REASONS = {"tool_calls": "tool_use", "length": "max_tokens"}
+_PING = frame({"type": "ping"}, "ping")
+
+
+def messages_blueprint(
+    generations: Generations, settings: Settings, lifecycle: Lifecycle
+) -> Blueprint:
+    """The routes; their errors have Anthropic's shape, also where the request is not let in."""
+    bp = Blueprint("messages", __name__)
+    bp.register_error_handler(Exception, anthropic_error)
+
+    @bp.post("/v1/messages")
+    def create() -> Response:
+        body = read_body(MessageRequest, request)
+        engine = generations.engine
+        asked = chat_request(body, engine.chat_template)
+        answers = generations.chat(asked, sampling(body, settings, engine.tokenizer))
+        if body.stream:
+            return live_stream(
+                _frames(body.model, answers),
+                close=answers.close,
+                stopping=lambda: lifecycle.stopping,
+                ping=_PING,
+                on_error=error_event,
+            )
+        with answers:
+            return jsonify(_whole(body.model, answers))
+
+    @bp.post("/v1/messages/count_tokens")
+    def count_tokens() -> Response:
+        body = read_body(CountRequest, request)
+        engine = generations.engine
+        turn = prepare(engine, chat_request(body, engine.chat_template))
+        return jsonify(input_tokens=len(turn.ids))
+
+    return bp
+
+
+def _whole(model: str, answers: Answers) -> Object:
+    writer = BlockWriter()
+    for event in _events(answers, writer):
+        if event is None and client_is_gone(request.environ):
+            raise ClientGoneError("the client closed its connection")
+    return {**_message(model, answers), "content": writer.blocks, **_stop(answers)}
+
+
+def _events(answers: Answers, writer: BlockWriter) -> Iterator[Event | None]:
+    """Events of the content; None a few times a second."""
+    looked = time.monotonic()
+    for _, delta in answers.stream():
+        if delta is not None:
+            yield from writer.feed(delta)
+        if delta is None or time.monotonic() - looked >= POLL_SECONDS:
+            looked = time.monotonic()
+            yield None
+    yield from writer.finish()
+
+
+def _frames(model: str, answers: Answers) -> Iterator[str | None]:
+    while not answers.start(POLL_SECONDS):
+        yield None
+    start = {"type": "message_start", "message": _message(model, answers)}
+    yield frame(start, "message_start")
+    yield _PING
+    for event in _events(answers, BlockWriter()):
+        yield None if event is None else frame(event, event["type"])
+    usage = _usage(answers)
+    delta = {"type": "message_delta", "delta": _stop(answers), "usage": usage}
+    yield frame(delta, "message_delta")
+    yield frame({"type": "message_stop"}, "message_stop")
+
+
+def _stop(answers: Answers) -> Object:
+    """Why it ended: ``tool_use``, ``max_tokens``, ``stop_sequence`` with the text, ``end_turn``."""
+    choice = answers.choices[0]
+    matched = choice.sequence.matched_stop
+    reason = _STOP_REASONS.get(choice.finish_reason or "", "end_turn")
+    if reason == "end_turn" and isinstance(matched, str):
+        return {"stop_reason": "stop_sequence", "stop_sequence": matched}
+    return {"stop_reason": reason, "stop_sequence": None}
+
+
+def _message(model: str, answers: Answers) -> Object:
+    return {
+        "id": new_id("msg_"),
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _usage(answers),
+    }
+
+
+def _usage(answers: Answers) -> Object:
+    cached = answers.cached_tokens
+    return {
+        # Anthropic counts apart what was found in the cache.
+        "input_tokens": answers.prompt_tokens - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": answers.completion_tokens,
+    }

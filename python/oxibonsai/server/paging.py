@@ -1,0 +1,80 @@
+"""The query of list routes: ``limit``, ``order``, ``after``, ``before``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from flask import request
+
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.schemas.fields import Fields
+from oxibonsai.server.stores import Collection, Object, Page
+from oxibonsai.server.stores.collection import MAX_PAGE
+from oxibonsai.server.validation import as_body
+
+
+class PageQuery(Fields):
+    """Which part of a list is wanted."""
+
+    limit: int = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+    before: str | None = None
+
+
+def page_query(*, most: int = MAX_PAGE, default: int = 20) -> PageQuery:
+    """The query of the present request.
+
+    Raises:
+        ApiError: 400 for a limit out of 1 to ``most`` or an unknown order.
+    """
+    given: dict[str, object] = {k: v for k, v in request.args.items() if v != ""}
+    limit = str(given.pop("limit", default))
+    number = int(limit) if limit.isdecimal() and len(limit) < 10 else -1
+    if not 1 <= number <= most:
+        raise ApiError(400, f"limit is {limit[:20]}; it is 1 to {most}", param="limit")
+    return as_body(PageQuery, {**given, "limit": number})
+
+
+def list_page(
+    collection: Collection,
+    owner: str,
+    query: PageQuery,
+    *,
+    parent: str | None = None,
+    keep: Callable[[Object], bool] | None = None,
+) -> Page:
+    """The part of a collection that the query asks for; may be longer than a page of the store."""
+    found: list[Object] = []
+    after = query.after
+    while True:
+        page = collection.list(
+            owner, parent=parent, after=after, before=query.before, order=query.order, keep=keep,
+            limit=min(MAX_PAGE, query.limit - len(found)),
+        )  # fmt: skip
+        found += page.data
+        # Pages before a cursor are read backwards, so only one of them can be given at once.
+        if not page.has_more or len(found) >= query.limit or query.before is not None:
+            return Page(found, page.has_more)
+        after = page.data[-1]["id"]
+
+
+def item_page(items: Sequence[Object], query: PageQuery) -> Page:
+    """The part of a list that is no collection of its own; it is in ascending order.
+
+    Raises:
+        ApiError: 400 for a cursor that is no item of the list.
+    """
+    ordered = list(items) if query.order == "asc" else list(reversed(items))
+    ids = [item["id"] for item in ordered]
+    for name, cursor in (("after", query.after), ("before", query.before)):
+        if cursor is not None and cursor not in ids:
+            raise ApiError(400, f"the cursor '{cursor[:80]}' is no item of this list", param=name)
+    start = 0 if query.after is None else ids.index(query.after) + 1
+    end = len(ids) if query.before is None else ids.index(query.before)
+    if query.before is not None and query.after is None:
+        start = max(0, end - query.limit)
+        return Page(ordered[start:end], start > 0)
+    part = ordered[start:end]
+    return Page(part[: query.limit], len(part) > query.limit)

@@ -1,0 +1,1 @@
+"""``/v1/responses``: answers that are kept, and can be continued."""

@@ -1,0 +1,186 @@
+"""One response in the making: from an engine's answer to events, to the object that is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from oxibonsai.engine import Sequence
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.errors import as_api_error
+from oxibonsai.server.generation import Answers
+from oxibonsai.server.responses.logprobs import describe_logprobs
+from oxibonsai.server.responses.output import Event, OutputWriter, copy_item
+from oxibonsai.server.schemas.responses import ResponseRequest
+from oxibonsai.server.stores import Object
+from oxibonsai.tokenizer import Tokenizer
+
+ENDED = ("completed", "incomplete", "failed", "cancelled")
+
+
+def new_response(request: ResponseRequest, response_id: str, params: SamplingParams) -> Object:
+    """A response object that nothing has happened to yet."""
+    return {
+        "id": response_id,
+        "object": "response",
+        "created_at": int(time.time()),
+        "completed_at": None,
+        "status": "queued" if request.background else "in_progress",
+        "background": bool(request.background),
+        "error": None,
+        "incomplete_details": None,
+        "instructions": request.instructions,
+        "max_output_tokens": request.max_output_tokens,
+        "max_tool_calls": request.max_tool_calls,
+        "model": request.model,
+        "output": [],
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "previous_response_id": request.previous_response_id,
+        "prompt_cache_key": request.prompt_cache_key,
+        "reasoning": _reasoning(request),
+        "safety_identifier": request.safety_identifier,
+        "service_tier": "default",
+        "store": request.store is not False,
+        "temperature": params.temperature,
+        "presence_penalty": params.presence_penalty,
+        "frequency_penalty": params.frequency_penalty,
+        "text": request.text.model_dump(by_alias=True, exclude_none=True),
+        "tool_choice": _tool_choice(request),
+        "tools": [t.model_dump() for t in request.tools],
+        "top_logprobs": request.top_logprobs or 0,
+        "top_p": params.top_p,
+        "truncation": request.truncation or "disabled",
+        "usage": None,
+        "user": request.user,
+        "metadata": request.metadata or {},
+    }
+
+
+def _reasoning(request: ResponseRequest) -> Object:
+    field = request.reasoning
+    if field is None:
+        return {"effort": None, "summary": None}
+    return {"effort": field.effort, "summary": field.summary or field.generate_summary}
+
+
+def _tool_choice(request: ResponseRequest) -> str | Object:
+    choice = request.tool_choice
+    return choice if isinstance(choice, str) else choice.model_dump()
+
+
+class ResponseRun:
+    """Follows an answer; iterate over :meth:`events`, then look at ``response``.
+
+    Args:
+        response: As :func:`new_response` made it; changed as the answer grows.
+        tokenizer: Counts the tokens of thoughts.
+        logprobs: Of the answer's tokens: None for no one wants them, else how many of the most
+            likely ones.
+    """
+
+    def __init__(
+        self, response: Object, tokenizer: Tokenizer, *, logprobs: int | None = None
+    ) -> None:
+        self.response = response
+        self._tokenizer = tokenizer
+        self._logprobs = logprobs
+        summary = response["reasoning"]["summary"] is not None
+        self._writer = OutputWriter(summary=summary)
+        self._number = 0
+        self.error: Exception | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last event has been given."""
+        return self.response["status"] in ENDED
+
+    def created(self) -> Event:
+        """The first event, or the next where the work waits for its turn."""
+        return self._tell("response.created")
+
+    def queued(self) -> Event:
+        """The response waits for a thread."""
+        return self._tell("response.queued")
+
+    def events(self, answers: Answers, cancelled: Callable[[], bool]) -> Iterator[Event | None]:
+        """Events up to the last; None where nothing has come for a moment.
+
+        What the engine raises becomes a response that failed. To stop early leaves the response in
+        progress: see :meth:`end`.
+        """
+        self.response["status"] = "in_progress"
+        yield self._tell("response.in_progress")
+        try:
+            for _, delta in answers.stream():
+                if cancelled():
+                    break
+                if delta is None:
+                    yield None
+                    continue
+                for event in self._writer.feed(delta):
+                    yield self._numbered(event)
+        except Exception as e:
+            yield from self.fail(e)
+            return
+        yield from self.end(answers, cancelled=cancelled())
+
+    def end(self, answers: Answers, *, cancelled: bool) -> Iterator[Event]:
+        """The last events: all of the answer is there, or nobody wants the rest."""
+        reason = answers.choices[0].finish_reason if answers.choices else None
+        status = "incomplete" if reason == "length" else "completed"
+        if cancelled or reason is None:
+            status = "cancelled"
+        if status == "incomplete":
+            self.response["incomplete_details"] = {"reason": "max_output_tokens"}
+        if self._logprobs is not None and answers.choices:
+            self._add_logprobs(answers.choices[0].sequence)
+        for event in self._writer.finish(complete=status == "completed"):
+            yield self._numbered(event)
+        self.response["usage"] = self._usage(answers)
+        yield self._last(status)
+
+    def fail(self, error: Exception) -> Iterator[Event]:
+        """The last events of a response that can't go on."""
+        for event in self._writer.finish(complete=False):
+            yield self._numbered(event)
+        self.error = error
+        told = as_api_error(error)
+        code = "rate_limit_exceeded" if told.status == 429 else "server_error"
+        self.response["error"] = {"code": code, "message": str(told)}
+        yield self._last("failed")
+
+    def _last(self, status: str) -> Event:
+        self.response["status"] = status
+        self.response["completed_at"] = int(time.time()) if status == "completed" else None
+        return self._tell(f"response.{status}")
+
+    def _tell(self, kind: str) -> Event:
+        self.response["output"] = [copy_item(i) for i in self._writer.items]
+        return self._numbered({"type": kind, "response": dict(self.response)})
+
+    def _numbered(self, event: Event) -> Event:
+        event["sequence_number"] = self._number
+        self._number += 1
+        return event
+
+    def _add_logprobs(self, sequence: Sequence) -> None:
+        """To the message; only where the whole text is one, since tokens don't say where they went."""
+        items = self._writer.items
+        if len(items) == 1 and items[0]["type"] == "message":
+            items[0]["content"][0]["logprobs"] = describe_logprobs(sequence, self._tokenizer)
+
+    def _usage(self, answers: Answers) -> Object:
+        thoughts = "".join(c.reply.reasoning_content for c in answers.choices)
+        # The engine doesn't count them apart; the tokenizer's count is the same but for the tags.
+        reasoning = len(self._tokenizer.encode(thoughts, add_special=False)) if thoughts else 0
+        given, made = answers.prompt_tokens, answers.completion_tokens
+        return {
+            "input_tokens": given,
+            "input_tokens_details": {
+                "cached_tokens": answers.cached_tokens,
+                "cache_write_tokens": 0,
+            },
+            "output_tokens": made,
+            "output_tokens_details": {"reasoning_tokens": min(reasoning, made)},
+            "total_tokens": given + made,
+        }

@@ -1,0 +1,218 @@
+"""Makes responses: at once, as a stream, or in the background; and keeps them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from flask import Response, jsonify, request
+
+from oxibonsai.chat import ChatTurn
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.generation import Generations, check_length
+from oxibonsai.server.jobs import Job, Jobs, Key
+from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.live import live_stream
+from oxibonsai.server.responses.history import history
+from oxibonsai.server.responses.items import stored_items
+from oxibonsai.server.responses.output import Event
+from oxibonsai.server.responses.request import make_turn, sampling
+from oxibonsai.server.responses.run import ENDED, ResponseRun, new_response
+from oxibonsai.server.schemas.responses import ResponseRequest
+from oxibonsai.server.settings import Settings
+from oxibonsai.server.sse import frame
+from oxibonsai.server.stores import Collection, NoSuchObjectError, Object
+from oxibonsai.server.stores.collection import new_id
+
+# How long a cancel request waits for the work to notice.
+_CANCEL_SECONDS = 10.0
+
+
+def event_frame(event: Event | None) -> str | None:
+    """An event as a stream has it."""
+    return None if event is None else frame(event, event["type"])
+
+
+class ResponseService:
+    """What the routes of responses do.
+
+    Args:
+        generations: The engines.
+        store: Where responses are kept.
+        jobs: Runs those in the background.
+        settings: Defaults of sampling.
+        lifecycle: Whether streams must end.
+    """
+
+    def __init__(
+        self,
+        generations: Generations,
+        store: Collection,
+        jobs: Jobs,
+        settings: Settings,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._generations = generations
+        self._store = store
+        self._jobs = jobs
+        self._settings = settings
+        self._lifecycle = lifecycle
+
+    def create(self, owner: str, body: ResponseRequest) -> Response:
+        """Answers ``POST /v1/responses``."""
+        engine = self._generations.engine
+        items = stored_items(body.input)
+        earlier = history(self._store, owner, body.previous_response_id)
+        turn = make_turn(engine, body, [*earlier, *items])
+        params = sampling(engine, body, self._settings)
+        response = new_response(body, new_id("resp_"), params)
+        logprobs = params.top_logprobs if params.logprobs else None
+        run = ResponseRun(response, engine.tokenizer, logprobs=logprobs)
+        record = {"id": response["id"], "response": response, "input": items}
+        if body.background:
+            check_length(turn.ids, engine.ctx_size)
+            return self._in_background(owner, body, record, run, turn, params)
+        if body.stream:
+            return self._as_stream(owner, record, run, turn, params)
+        return self._at_once(owner, record, run, turn, params)
+
+    def follow(self, owner: str, record: Object, after: int | None) -> Response:
+        """The events of a background response behind a sequence number, to its end."""
+        job = self._jobs.find((owner, record["id"]))
+        if job is None:
+            raise ApiError(
+                400, "The events of this response are not there any more: get it without stream.",
+                param="stream",
+            )  # fmt: skip
+        return self._follow(job, 0 if after is None else after + 1)
+
+    def cancel(self, owner: str, response_id: str) -> Object:
+        """Ends a background response; one that has ended stays as it is."""
+        record = self._store.get(owner, response_id)
+        response: Object = record["response"]
+        if not response["background"]:
+            raise ApiError(400, "Only a response made with background=true can be cancelled.")
+        if response["status"] in ENDED:
+            return response
+        job = self._jobs.find((owner, response_id))
+        if job is not None:
+            job.cancel()
+            job.wait(_CANCEL_SECONDS)
+        else:
+            self._save(owner, {**record, "response": {**response, "status": "cancelled"}})
+        ended: Object = self._store.get(owner, response_id)["response"]
+        return ended
+
+    def delete(self, owner: str, response_id: str) -> None:
+        """Deletes a response; one in the making is cancelled."""
+        self._store.delete(owner, response_id)
+        self._jobs.cancel((owner, response_id))
+
+    def _at_once(
+        self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
+    ) -> Response:
+        looked = time.monotonic()
+        with self._generations.turn(turn, params) as answers:
+            for _ in run.events(answers, lambda: False):
+                if time.monotonic() - looked >= POLL_SECONDS:
+                    looked = time.monotonic()
+                    if client_is_gone(request.environ):
+                        raise ClientGoneError("the client closed its connection")
+        if run.error is not None:
+            raise run.error
+        if run.response["store"]:
+            self._store.create(owner, record)
+        return jsonify(run.response)
+
+    def _as_stream(
+        self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
+    ) -> Response:
+        answers = self._generations.turn(turn, params)
+        stored = run.response["store"]
+
+        def save() -> None:
+            if stored:
+                self._save(owner, record)
+
+        def frames() -> Iterator[str | None]:
+            yield event_frame(run.created())
+            for event in run.events(answers, lambda: False):
+                # Whoever has seen the last event can get the response.
+                if event is not None and run.ended:
+                    save()
+                yield event_frame(event)
+
+        def close() -> None:
+            try:
+                if not run.ended:
+                    list(run.end(answers, cancelled=True))
+                    save()
+            finally:
+                answers.close()
+
+        try:
+            if stored:
+                self._store.create(owner, record)
+        except BaseException:
+            answers.close()
+            raise
+        return live_stream(frames(), close=close, stopping=lambda: self._lifecycle.stopping)
+
+    def _in_background(
+        self,
+        owner: str,
+        body: ResponseRequest,
+        record: Object,
+        run: ResponseRun,
+        turn: ChatTurn,
+        params: SamplingParams,
+    ) -> Response:
+        key: Key = (owner, record["id"])
+        job = self._jobs.reserve(key)
+        try:
+            self._store.create(owner, record)
+        except BaseException:
+            self._jobs.drop(key)
+            raise
+        job.tell(run.created())
+        job.tell(run.queued())
+        answer = None if body.stream else jsonify(run.response)
+        self._jobs.start(key, lambda job: self._work(owner, record, run, turn, params, job))
+        return answer or self._follow(job, 0)
+
+    def _work(
+        self,
+        owner: str,
+        record: Object,
+        run: ResponseRun,
+        turn: ChatTurn,
+        params: SamplingParams,
+        job: Job,
+    ) -> None:
+        def tell(event: Event) -> None:
+            if run.ended:
+                self._save(owner, record)
+            job.tell(event)
+
+        try:
+            with self._generations.turn(turn, params) as answers:
+                for event in run.events(answers, lambda: job.cancelled):
+                    if event is not None:
+                        tell(event)
+                    if event is not None and event["type"] == "response.in_progress":
+                        self._save(owner, record)
+        except Exception as e:
+            for event in run.fail(e):
+                tell(event)
+
+    def _follow(self, job: Job, start: int) -> Response:
+        frames = (event_frame(event) for event in job.follow(start))
+        return live_stream(frames, close=lambda: None, stopping=lambda: self._lifecycle.stopping)
+
+    def _save(self, owner: str, record: Object) -> None:
+        # It may have been deleted meanwhile.
+        with contextlib.suppress(NoSuchObjectError):
+            self._store.change(owner, record["id"], lambda _: record)

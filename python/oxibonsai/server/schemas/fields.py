@@ -1,0 +1,21 @@
+"""What the fields of requests have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+
+class Fields(BaseModel):
+    """A part of a request: values keep their JSON types, fields that nobody knows are left out."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+_Key = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+_Value = Annotated[str, StringConstraints(max_length=512)]
+
+
+# Up to 16 pairs of the client's own.
+Metadata = Annotated[dict[_Key, _Value], Field(max_length=16)]
