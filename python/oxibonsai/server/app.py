@@ -13,6 +13,7 @@ from oxibonsai.server.cors import register_cors
 from oxibonsai.server.errors import ApiError, register_errors
 from oxibonsai.server.files import files_blueprint
 from oxibonsai.server.health import health_blueprint, unready
+from oxibonsai.server.interrupted import fail_interrupted
 from oxibonsai.server.jobs import Jobs
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.logs import register_logs
@@ -100,16 +101,29 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
 
 def register_stored_apis(app: Server) -> None:
     """The routes on what the server keeps."""
+    from oxibonsai.server.assistants.assistant_routes import assistants_blueprint
+    from oxibonsai.server.assistants.run_routes import runs_blueprint
+    from oxibonsai.server.assistants.run_service import RunService
+    from oxibonsai.server.assistants.thread_routes import (
+        thread_messages_blueprint,
+        threads_blueprint,
+    )
     from oxibonsai.server.messages.routes import messages_blueprint
     from oxibonsai.server.responses.routes import responses_blueprint
     from oxibonsai.server.responses.service import ResponseService
 
-    settings, store = app.settings, app.store
-    jobs = Jobs(app.lifecycle, running=2 * settings.parallel, waiting=settings.queue_size)
-    service = ResponseService(app.generations, store.responses, jobs, settings, app.lifecycle)
-    app.register_blueprint(messages_blueprint(app.generations, settings, app.lifecycle))
-    app.register_blueprint(responses_blueprint(service, store.responses))
+    settings, store, lifecycle = app.settings, app.store, app.lifecycle
+    fail_interrupted(store)
+    jobs = Jobs(lifecycle, running=2 * settings.parallel, waiting=settings.queue_size)
+    responses = ResponseService(app.generations, store.responses, jobs, settings, lifecycle)
+    runs = RunService(store, app.generations, jobs, settings)
     app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
+    app.register_blueprint(responses_blueprint(responses, store.responses))
+    app.register_blueprint(messages_blueprint(app.generations, settings, lifecycle))
+    app.register_blueprint(assistants_blueprint(store.assistants))
+    app.register_blueprint(threads_blueprint(store, runs))
+    app.register_blueprint(thread_messages_blueprint(store, runs))
+    app.register_blueprint(runs_blueprint(store, runs, lifecycle))
 
 
 def _check_host() -> None:

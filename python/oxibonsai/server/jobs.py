@@ -103,14 +103,14 @@ class Jobs:
             self._open[key] = job
         return job
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: Key, job: Job) -> None:
         """Gives up a reserved job that was never started."""
         with self._lock:
-            self._open.pop(key, None)
+            if self._open.get(key) is job:
+                del self._open[key]
 
-    def start(self, key: Key, work: Callable[[Job], None]) -> None:
+    def start(self, key: Key, job: Job, work: Callable[[Job], None]) -> None:
         """Runs ``work`` as soon as a thread is free; it handles its own errors."""
-        job = self._open[key]
 
         def run() -> None:
             try:

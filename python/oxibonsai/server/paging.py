@@ -78,3 +78,9 @@ def item_page(items: Sequence[Object], query: PageQuery) -> Page:
         return Page(ordered[start:end], start > 0)
     part = ordered[start:end]
     return Page(part[: query.limit], len(part) > query.limit)
+
+
+def all_of(collection: Collection, owner: str, parent: str) -> list[Object]:
+    """Everything within an object, the oldest first."""
+    query = PageQuery(limit=2**31, order="asc")
+    return list_page(collection, owner, query, parent=parent).data

@@ -175,12 +175,12 @@ class ResponseService:
         try:
             self._store.create(owner, record)
         except BaseException:
-            self._jobs.drop(key)
+            self._jobs.drop(key, job)
             raise
         job.tell(run.created())
         job.tell(run.queued())
         answer = None if body.stream else jsonify(run.response)
-        self._jobs.start(key, lambda job: self._work(owner, record, run, turn, params, job))
+        self._jobs.start(key, job, lambda job: self._work(owner, record, run, turn, params, job))
         return answer or self._follow(job, 0)
 
     def _work(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import re
 import secrets
@@ -190,6 +191,14 @@ class Collection:
                         break
         page = found[:limit]
         return Page(page[::-1] if backwards else page, len(found) > limit)
+
+    def search(self, text: str) -> builtins.list[tuple[str, Object]]:
+        """Owners and objects of all owners whose JSON holds ``text``, as the store writes it."""
+        query = select(self.table.c.owner, self.table.c.body)
+        query = query.where(self.table.c.body.contains(text, autoescape=True))
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(self.table.c.seq))
+            return [(row.owner, json.loads(row.body)) for row in rows]
 
     def _check_parent(self, connection: Connection, owner: str, parent: str) -> None:
         (key, *_) = self.table.foreign_keys

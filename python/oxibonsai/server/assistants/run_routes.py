@@ -1,0 +1,100 @@
+"""Runs of threads, and their steps."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response, jsonify, request
+
+from oxibonsai.server.access import owner
+from oxibonsai.server.assistants.objects import view
+from oxibonsai.server.assistants.run_service import RunService, run_frames
+from oxibonsai.server.assistants.thread_routes import create_thread
+from oxibonsai.server.jobs import Job
+from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.live import live_stream
+from oxibonsai.server.paging import list_page, page_query
+from oxibonsai.server.schemas.assistants import (
+    MetadataChange,
+    RunCreate,
+    ThreadAndRunCreate,
+    ThreadCreate,
+    ToolOutputs,
+)
+from oxibonsai.server.stores import Object, Page, Store
+from oxibonsai.server.validation import read_body
+
+
+def runs_blueprint(store: Store, runs: RunService, lifecycle: Lifecycle) -> Blueprint:
+    """The routes."""
+    bp = Blueprint("runs", __name__)
+
+    def answer(run: Object, job: Job, *, stream: bool | None) -> Response:
+        if not stream:
+            return jsonify(view(run))
+        # A run goes on when its reader leaves: it is an object of its own.
+        stopping = lambda: lifecycle.stopping  # noqa: E731
+        return live_stream(run_frames(job), close=lambda: None, stopping=stopping)
+
+    @bp.post("/v1/threads/runs")
+    def create_thread_and_run() -> Response:
+        body = read_body(ThreadAndRunCreate, request)
+        store.assistants.get(owner(), body.assistant_id)
+        thread = create_thread(store, owner(), body.thread or ThreadCreate())
+        try:
+            run, job = runs.create(owner(), thread, body, is_new=True)
+        except Exception:
+            store.threads.delete(owner(), thread["id"])
+            raise
+        return answer(run, job, stream=body.stream)
+
+    @bp.post("/v1/threads/<thread_id>/runs")
+    def create(thread_id: str) -> Response:
+        thread = store.threads.get(owner(), thread_id)
+        body = read_body(RunCreate, request)
+        run, job = runs.create(
+            owner(),
+            thread,
+            body,
+            more=body.additional_messages or (),
+            more_instructions=body.additional_instructions,
+        )
+        return answer(run, job, stream=body.stream)
+
+    @bp.get("/v1/threads/<thread_id>/runs")
+    def list_runs(thread_id: str) -> Response:
+        page = list_page(store.runs, owner(), page_query(), parent=thread_id)
+        shown = [view(runs.refreshed(owner(), run)) for run in page.data]
+        return jsonify(Page(shown, page.has_more).to_json())
+
+    @bp.get("/v1/threads/<thread_id>/runs/<run_id>")
+    def get(thread_id: str, run_id: str) -> Response:
+        return jsonify(view(runs.get(owner(), thread_id, run_id)))
+
+    @bp.post("/v1/threads/<thread_id>/runs/<run_id>")
+    def change(thread_id: str, run_id: str) -> Response:
+        runs.get(owner(), thread_id, run_id)
+        given = read_body(MetadataChange, request).model_dump(exclude_none=True)
+        changed = store.runs.change(owner(), run_id, lambda r: {**r, **given}, parent=thread_id)
+        return jsonify(view(changed))
+
+    @bp.post("/v1/threads/<thread_id>/runs/<run_id>/cancel")
+    def cancel(thread_id: str, run_id: str) -> Response:
+        return jsonify(view(runs.cancel(owner(), thread_id, run_id)))
+
+    @bp.post("/v1/threads/<thread_id>/runs/<run_id>/submit_tool_outputs")
+    def submit(thread_id: str, run_id: str) -> Response:
+        runs.get(owner(), thread_id, run_id)
+        body = read_body(ToolOutputs, request)
+        run, job = runs.submit(owner(), thread_id, run_id, body.tool_outputs)
+        return answer(run, job, stream=body.stream)
+
+    @bp.get("/v1/threads/<thread_id>/runs/<run_id>/steps")
+    def steps(thread_id: str, run_id: str) -> Response:
+        runs.get(owner(), thread_id, run_id)
+        return jsonify(list_page(store.run_steps, owner(), page_query(), parent=run_id).to_json())
+
+    @bp.get("/v1/threads/<thread_id>/runs/<run_id>/steps/<step_id>")
+    def step(thread_id: str, run_id: str, step_id: str) -> Response:
+        runs.get(owner(), thread_id, run_id)
+        return jsonify(store.run_steps.get(owner(), step_id, parent=run_id))
+
+    return bp

@@ -1,0 +1,196 @@
+"""Bodies of the routes of assistants, threads, messages and runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from oxibonsai.server.schemas.fields import Fields, Metadata
+
+Temperature = Annotated[float, Field(ge=0, le=2)]
+TopP = Annotated[float, Field(ge=0, le=1)]
+Instructions = Annotated[str, Field(max_length=256_000)]
+
+
+class Function(Fields):
+    """What can be called."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(Fields):
+    """A function on offer; the tools that OpenAI runs itself are not there."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionName(Fields):
+    """A function by its name."""
+
+    name: str
+
+
+class NamedFunction(Fields):
+    """The function that is to be called."""
+
+    type: Literal["function"]
+    function: FunctionName
+
+
+class PlainFormat(Fields):
+    """Any text, or any JSON object."""
+
+    type: Literal["text", "json_object"]
+
+
+class NamedSchema(Fields):
+    """A JSON schema with a name."""
+
+    name: str = Field(min_length=1, max_length=64)
+    schema_: dict[str, Any] = Field(alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+class SchemaFormat(Fields):
+    """JSON of a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+
+Tools = Annotated[list[FunctionTool], Field(max_length=128)]
+ToolChoice = Literal["none", "auto", "required"] | NamedFunction
+Format = Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")]
+ResponseFormat = Literal["auto"] | Format
+
+
+class AssistantFields(Fields):
+    """What an assistant is."""
+
+    name: str | None = Field(None, max_length=256)
+    description: str | None = Field(None, max_length=512)
+    instructions: Instructions | None = None
+    tools: Tools = Field(default_factory=list)
+    tool_resources: dict[str, Any] | None = None
+    metadata: Metadata | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    response_format: ResponseFormat | None = None
+
+
+class AssistantCreate(AssistantFields):
+    """A new assistant."""
+
+    model: str
+
+
+class AssistantChange(AssistantFields):
+    """What is to be different; fields that are left out stay."""
+
+    model: str | None = None
+
+
+class TextPart(Fields):
+    """A piece of text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class MessageCreate(Fields):
+    """A new message. Files can't be attached: no tool would read them."""
+
+    role: Literal["user", "assistant"]
+    content: list[TextPart] = Field(min_length=1)
+    attachments: Annotated[list[Any], Field(max_length=0)] | None = None
+    metadata: Metadata | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_parts(cls, body: Any) -> Any:
+        """A text stands for one part."""
+        if isinstance(body, dict) and isinstance(body.get("content"), str):
+            return {**body, "content": [{"type": "text", "text": body["content"]}]}
+        return body
+
+
+class ThreadChange(Fields):
+    """What is to be different in a thread."""
+
+    metadata: Metadata | None = None
+    tool_resources: dict[str, Any] | None = None
+
+
+class ThreadCreate(ThreadChange):
+    """A new thread."""
+
+    messages: list[MessageCreate] | None = None
+
+
+class MetadataChange(Fields):
+    """What can be changed of messages and runs."""
+
+    metadata: Metadata | None = None
+
+
+class Truncation(Fields):
+    """How much of the thread the model sees."""
+
+    type: Literal["auto", "last_messages"]
+    last_messages: int | None = Field(None, ge=1)
+
+
+class RunFields(Fields):
+    """How a run differs from its assistant."""
+
+    assistant_id: str
+    model: str | None = None
+    instructions: Instructions | None = None
+    tools: Tools | None = None
+    metadata: Metadata | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    stream: bool | None = False
+    max_prompt_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    truncation_strategy: Truncation | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = True
+    response_format: ResponseFormat | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        None
+    )
+
+
+class RunCreate(RunFields):
+    """A run of a thread."""
+
+    additional_instructions: str | None = None
+    additional_messages: list[MessageCreate] | None = None
+
+
+class ThreadAndRunCreate(RunFields):
+    """A new thread and its run."""
+
+    thread: ThreadCreate | None = None
+    tool_resources: dict[str, Any] | None = None
+
+
+class ToolOutput(Fields):
+    """What a call gave."""
+
+    tool_call_id: str
+    output: str = ""
+
+
+class ToolOutputs(Fields):
+    """What all calls of a run gave."""
+
+    tool_outputs: list[ToolOutput]
+    stream: bool | None = False
