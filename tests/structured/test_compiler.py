@@ -266,6 +266,8 @@ def test_constraints_can_be_made_from_many_threads() -> None:
 )
 def test_messages_of_the_library_are_put_plainly(message: str, said: str) -> None:
     assert trial.readable(message) == said
+
+
 def test_what_is_wrong_with_an_expression_is_said_in_one_line() -> None:
     for pattern, reason in (
         ("(", "unclosed group"),
