@@ -179,6 +179,8 @@ def test_a_tier_that_does_not_exist_is_an_error_that_lists_those_that_do(
     ("arguments", "message"),
     [
         (["--samples", "3", "--best-of", "2"], "--best-of 2 is less than --samples 3"),
+        (["--logprobs"], "--logprobs needs --json"),
+        (["--top-logprobs", "2", "--json"], "--top-logprobs needs --logprobs"),
         (["--beams", "2", "--stop", "a"], "--beams takes no samples"),
         (["--beams", "2", "--temperature", "0.5"], "--beams takes no samples"),
         (["--beams", "2", "--speculate", "ngram"], "--beams takes no samples"),

@@ -194,7 +194,7 @@ def test_endless_texts_are_the_same_with_and_without_speculation_and_kept_pages(
     texts = []
     for keep in (True, False):
         engine = oxibonsai.load(
-            path, ctx_size=96, kv_type=kv_type, prefix_cache=keep, threads=1 + keep
+            path, ctx_size=80, kv_type=kv_type, prefix_cache=keep, threads=1 + keep
         )
         for speculate in (None, NgramSpeculator):
             options = Options(shift=ContextShift(sinks=3), speculate=speculate)

@@ -63,6 +63,8 @@ def run_samples(job: Job, samples: int, best_of: int | None, *, show: bool) -> d
         for i, result in enumerate(results if len(sequences) > 1 else []):
             print(f"--- {i + 1} (seed {result['seed']})\n{result['text']}")
         print(end="\n" if streams else "")
+        if streams and "reasoning_content" in results[0]:
+            print(file=sys.stderr)
         _report(job, results)
     first = {"prompt_tokens": job.ids, **results[0]}
     return first if samples == 1 else {"prompt_tokens": job.ids, "samples": results}

@@ -86,14 +86,12 @@ def run(
         thinking_budget=thinking_budget,
     )
     own = Options(shift=take_context_shift(options))
+    if params.logprobs and not as_json:
+        raise RequestError("--logprobs needs --json: the probabilities are part of the object")
     if beams is not None:
         if request.structure or tools or samples > 1 or best_of is not None:
             raise RequestError("--beams goes with no structure, tools, --samples or --best-of")
-        if replace(params, max_tokens=None) != SamplingParams() or own.shift or speculates:
-            raise RequestError(
-                "--beams takes no samples: of the options about sampling, speculation and context "
-                "shift it goes with --max-tokens alone"
-            )
+        _check_beams(params, others=own.shift is not None or speculates)
     if best_of is not None and best_of < samples:
         raise RequestError(f"--best-of {best_of} is less than --samples {samples}")
     engine = load_engine(model, quant_type, **options)
@@ -114,6 +112,15 @@ def run(
         result = run_samples(job, samples, best_of, show=not as_json)
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
+
+
+def _check_beams(params: SamplingParams, *, others: bool) -> None:
+    """Refuses what a search would pass over."""
+    if others or replace(params, max_tokens=None) != SamplingParams():
+        raise RequestError(
+            "--beams takes no samples: of the options about sampling, speculation and context "
+            "shift it goes with --max-tokens alone"
+        )
 
 
 def read_prompt(argument: str | None, option: str | None, file: Path | None) -> str:

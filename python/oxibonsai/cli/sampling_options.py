@@ -9,6 +9,7 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.errors import RequestError
 from oxibonsai.sampling import PRESETS, SamplingParams, preset
 
 Command = Callable[..., Any]
@@ -134,4 +135,6 @@ def split_sampling(options: dict[str, Any]) -> SamplingParams:
         del given["seed"]
     if given.get("dry_sequence_breakers") == ("none",):
         given["dry_sequence_breakers"] = ()
+    if "top_logprobs" in given and "logprobs" not in given:
+        raise RequestError("--top-logprobs needs --logprobs")
     return replace(SamplingParams() if name is None else preset(name), **given)
