@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,18 @@ class CausalLM:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.config = engine.model.config
+
+    def save_pretrained(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        format: Literal["safetensors", "gguf"] = "safetensors",
+        dtype: str = "float32",
+    ) -> None:
+        """Writes the model into a folder; see :func:`oxibonsai.export.save_model`."""
+        from oxibonsai.export import save_model
+
+        save_model(self.engine.model.weights.checkpoint, folder, format=format, dtype=dtype)
 
     def logits(self, ids: Any) -> npt.NDArray[np.float32]:
         """Logits after every token: float32 [n, vocabulary], for ids [n] or [1, n]."""

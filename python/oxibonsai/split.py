@@ -106,6 +106,11 @@ def merge(sources: Sequence[Path], out: Path, *, progress: Progress | None = Non
     file = _open_set(sources)
     if out.resolve() in {p.resolve() for p in file.paths}:
         raise RequestError(f"{out} is one of the shards: name another file")
+    write_whole(file, out, progress)
+
+
+def write_whole(file: ModelFile, out: Path, progress: Progress | None = None) -> None:
+    """Writes an opened model as one file, with the metadata and tensors that it has."""
     writer = _core.GgufWriter(str(out), file.alignment)
     _copy_metadata(file, writer)
     _copy_tensors(file, file.tensors, writer, _report(file, progress))

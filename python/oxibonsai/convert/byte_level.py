@@ -70,6 +70,25 @@ def _split(step: dict[str, Any]) -> str:
     return str(step["pattern"]["Regex"]) if plain else ""
 
 
+def pre_tokenizer_json(name: str) -> dict[str, Any] | None:
+    """The pre-tokenizer of ``tokenizer.json`` for GGUF's name; None where there is none here."""
+    splits = next((s for s, known in _PRE_TOKENIZERS.items() if known == name), None)
+    if splits is None:
+        return None
+    steps: list[dict[str, Any]] = []
+    for split in splits:
+        if split == _DIGITS:
+            steps.append({"type": "Digits", "individual_digits": True})
+        elif split != _GPT2:
+            pattern = {"Regex": split}
+            steps.append(
+                {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+            )
+    end = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    steps.append({**end, "use_regex": _GPT2 in splits})
+    return {"type": "Sequence", "pretokenizers": steps}
+
+
 def _merge(folder: ModelFolder, merge: Any) -> str:
     """Two pieces with a space between: older files write them so, newer ones as a list."""
     pair = merge.split(" ") if isinstance(merge, str) else merge

@@ -11,7 +11,7 @@ from oxibonsai.convert.rope import read_rope, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 from oxibonsai.errors import FormatError, UnsupportedError
 
-_LAYER = {
+LAYER = {
     **decoder.LAYER,
     **decoder.HEAD_NORMS,
     "post_attention_layernorm": "post_attention_norm",
@@ -84,8 +84,8 @@ def _rope(folder: ModelFolder) -> Metadata:
 GEMMA3 = Recipe(
     "gemma3",
     metadata,
-    decoder.namer("Gemma 3", _LAYER),
+    decoder.namer("Gemma 3", LAYER),
     decoder.is_matrix,
-    shapes=lambda folder: decoder.shapes(folder, _LAYER.values(), tied=True),
+    shapes=lambda folder: decoder.shapes(folder, LAYER.values(), tied=True),
     offset=lambda tensor: 1.0 if "norm" in tensor else 0.0,
 )

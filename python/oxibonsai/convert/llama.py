@@ -34,7 +34,11 @@ def row_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
     if part not in ("attn_q", "attn_k"):
         return None
     heads = folder.count("num_attention_heads") if part == "attn_q" else decoder.kv_heads(folder)
-    width = decoder.head_dim(folder)
+    return paired_rows(heads, decoder.head_dim(folder))
+
+
+def paired_rows(heads: int, width: int) -> npt.NDArray[np.intp]:
+    """Which row of halves is at each place among interleaved pairs."""
     return np.arange(heads * width).reshape(heads, 2, width // 2).swapaxes(1, 2).reshape(-1)
 
 

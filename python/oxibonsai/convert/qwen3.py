@@ -8,7 +8,7 @@ from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.rope import read_rope, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 
-_LAYER = {**decoder.LAYER, **decoder.HEAD_NORMS}
+LAYER = {**decoder.LAYER, **decoder.HEAD_NORMS}
 
 
 def metadata(folder: ModelFolder) -> Metadata:
@@ -26,7 +26,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 QWEN3 = Recipe(
     "qwen3",
     metadata,
-    decoder.namer("Qwen3", _LAYER),
+    decoder.namer("Qwen3", LAYER),
     decoder.is_matrix,
-    shapes=lambda folder: decoder.shapes(folder, _LAYER.values()),
+    shapes=lambda folder: decoder.shapes(folder, LAYER.values()),
 )

@@ -1,0 +1,74 @@
+"""Loaded models to folders: safetensors as Hugging Face's libraries read them, or one GGUF file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.errors import RequestError
+from oxibonsai.export.config_json import config_json, generation_json
+from oxibonsai.export.parameters import parameters
+from oxibonsai.export.safetensors_writer import DTYPES, write_safetensors
+from oxibonsai.export.tokenizer_json import tokenizer_files
+from oxibonsai.split import write_whole
+from oxibonsai.whole_file import written_whole
+
+Format = Literal["safetensors", "gguf"]
+
+__all__ = ["Format", "save_model"]
+
+
+def save_model(
+    checkpoint: Checkpoint,
+    folder: str | os.PathLike[str],
+    *,
+    format: Format = "safetensors",
+    dtype: str = "float32",
+) -> None:
+    """Writes a model into a folder, which is made where it is not there.
+
+    Args:
+        checkpoint: Of the model.
+        folder: Gets ``model.gguf``, the file's tensors and metadata as they are; or
+            ``model.safetensors``, ``config.json``, ``generation_config.json`` and the tokenizer's files.
+        format: ``"safetensors"``, with quantized weights decoded, or ``"gguf"``.
+        dtype: Of the matrices in safetensors: ``"float32"``, which loses nothing, ``"float16"`` or
+            ``"bfloat16"``. Vectors stay float32.
+
+    Raises:
+        RequestError: There is no such format or dtype.
+        FormatError: A value is too large for the dtype.
+        UnsupportedError: Hugging Face's configurations have no place for something in the model.
+        OSError: The folder can't be written.
+    """
+    if format not in get_args(Format):
+        raise RequestError(f"format is {format!r}; it is one of {', '.join(get_args(Format))}")
+    if dtype not in DTYPES:
+        raise RequestError(f"dtype is {dtype!r}; it is one of {', '.join(DTYPES)}")
+    place = Path(folder)
+    if format == "gguf":
+        place.mkdir(parents=True, exist_ok=True)
+        write_whole(checkpoint.file, place / "model.gguf")
+        return
+    # All of the small files are put together before anything is written.
+    texts = tokenizer_files(checkpoint)
+    generation, config = generation_json(checkpoint), config_json(checkpoint, dtype)
+    tensors = parameters(checkpoint)
+    place.mkdir(parents=True, exist_ok=True)
+    write_safetensors(place / "model.safetensors", tensors, dtype)
+    for name, text in texts.items():
+        _write(place / name, text)
+    _write(place / "generation_config.json", _text(generation))
+    _write(place / "config.json", _text(config))
+
+
+def _text(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    with written_whole(path) as file:
+        file.write(text.encode())
