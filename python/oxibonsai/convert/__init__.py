@@ -7,6 +7,7 @@ from pathlib import Path
 
 from oxibonsai import _core
 from oxibonsai.convert.bert import BERT
+from oxibonsai.convert.exact_blocks import EXACT_TYPES
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.llama import LLAMA
@@ -29,7 +30,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
 }
 
 # What matrices may be stored as.
-TYPES = ("auto", *STORED_TYPES)
+TYPES = ("auto", "f32", "f16", "bf16", *EXACT_TYPES)
 
 # Called with the bytes that are written and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -49,10 +50,11 @@ def convert(
     Args:
         folder: With ``config.json``, safetensors and, for texts, ``tokenizer.json``.
         out: The file; replaced where it exists.
-        dtype: Of matrices: ``"auto"``, which loses nothing (each as it is stored, 8-bit floats with
-            their scales as f32); ``"f32"``, ``"f16"``, ``"bf16"``; ``"q1_0"``, ``"q2_0_g64"``,
-            ``"pq2_0"``, ``"ptq1_0"`` for weights that are binary or ternary already, which is checked
-            group by group. Vectors and small tables stay f32.
+        dtype: Of matrices. ``"auto"`` loses nothing: each as it is stored; 8-bit floats with their
+            scales as f32; MLX packs of 1, 2, 4 and 8 bits as q1_0, q2_0_g64, q4_1 and q8_0. ``"f32"``,
+            ``"f16"`` and ``"bf16"`` round to nearest even. ``"q1_0"``, ``"q2_0_g64"``, ``"pq2_0"`` and
+            ``"ptq1_0"`` are for weights that are binary or ternary already, which is checked group by
+            group. Vectors and small tables stay f32.
         name: The model's name in the file; empty: the folder's.
         weights: False writes the metadata and the vocabulary alone.
         progress: Told after each tensor.

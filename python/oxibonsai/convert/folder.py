@@ -69,9 +69,10 @@ class ModelFolder:
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """All of the model's, by name, in the order of names."""
-        quantization = self.config.get("quantization_config") or {}
+        key = "quantization" if self.config.get("quantization") else "quantization_config"
+        quantization = self.config.get(key) or {}
         if not isinstance(quantization, dict):
-            raise FormatError(f"{self.path / 'config.json'}: quantization_config is no object")
+            raise FormatError(f"{self.path / 'config.json'}: {key} is no object")
         return put_together(self._tensors(), quantization)
 
     def _tensors(self) -> dict[str, StoredTensor]:

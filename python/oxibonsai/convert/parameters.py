@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from oxibonsai.convert.affine import AffineParameter, affine_parameter
 from oxibonsai.convert.float_types import EIGHT_BIT, PLAIN, Floats, widened
 from oxibonsai.convert.safetensors_file import StoredTensor
 from oxibonsai.errors import FormatError, UnsupportedError
@@ -78,6 +79,8 @@ class ScaledParameter:
         return widened(self.stored) * each
 
 
+__all__ = ["AffineParameter", "FloatParameter", "Parameter", "ScaledParameter", "put_together"]
+
 # What a scale of `NAME.weight` is called after `NAME.`; scales of activations are not ours: these
 # are rounded as the type of the weights says.
 _SCALES = ("weight_scale_inv", "weight_scale")
@@ -91,15 +94,18 @@ def put_together(
 
     Args:
         tensors: By name.
-        quantization: ``quantization_config`` of ``config.json``.
+        quantization: ``quantization`` (MLX) or ``quantization_config`` of ``config.json``.
 
     Raises:
-        FormatError: An eight-bit tensor has no scale, or one of another shape.
+        FormatError: A packed tensor has no scales, or scales of another shape.
         UnsupportedError: A tensor has a type that is not known.
     """
     found: dict[str, Parameter] = {}
     used: set[str] = set()
     for name, stored in sorted(tensors.items()):
+        if stored.dtype == "U32" and name.endswith(".weight"):
+            found[name] = packed = affine_parameter(name, tensors, quantization)
+            used |= {packed.scales.name, packed.biases.name}
         if stored.dtype not in EIGHT_BIT or not name.endswith(".weight"):
             continue
         module = name.removesuffix(".weight")

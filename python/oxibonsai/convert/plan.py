@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oxibonsai.convert.affine_blocks import encode_affine
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.parameters import Parameter
+from oxibonsai.convert.parameters import AffineParameter, Parameter
 from oxibonsai.convert.recipe import Recipe
 from oxibonsai.convert.stored_types import STORED_TYPES, encode
 from oxibonsai.errors import FormatError
@@ -79,13 +80,17 @@ def _planned(
         )
 
     def blocks() -> Bytes:
-        values = held.values()
         order = recipe.row_order(folder, name)
+        if isinstance(held, AffineParameter) and type_name in ("q4_1", "q8_0"):
+            rows = slice(None) if order is None else order
+            scales, biases = (v[rows] for v in held.affine())
+            return encode_affine(held.codes()[rows], scales, biases, type_name, where)
+        values = held.values()
         if order is not None:
             values = values[order]
         if (offset := recipe.offset(name)) != 0.0:
             values = values + np.float32(offset)
-        return encode(values, type_name, where)
+        return encode(values, type_name, where, doubles=isinstance(held, AffineParameter))
 
     return Planned(name, shape, type_name, blocks)
 

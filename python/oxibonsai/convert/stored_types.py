@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,17 +37,29 @@ STORED_TYPES = {
     "q2_0_g64": StoredType(42, 41, 64, 18),
     "pq2_0": StoredType(142, None, 128, 34),
     "ptq1_0": StoredType(143, None, 128, 28),
+    # Only for packs of codes that are these already.
+    "q4_1": StoredType(3, 3, 32, 20),
+    "q8_0": StoredType(8, 7, 32, 34),
 }
 
 
-def encode(values: Floats, type_name: str, where: str) -> Bytes:
+def encode(values: Floats, type_name: str, where: str, *, doubles: bool = False) -> Bytes:
     """Values as a tensor's bytes: floats rounded to nearest even, the other types exactly.
+
+    Args:
+        values: The tensor.
+        type_name: One of ``STORED_TYPES``.
+        where: Names the tensor in errors.
+        doubles: Whether a two-bit group may hold +2s too, which its fourth code means.
 
     Raises:
         FormatError: A value is not finite or too large, or a group does not fit the type.
     """
     if type_name in EXACT_TYPES:
-        return encode_exactly(values, EXACT_TYPES[type_name], where, type_name)
+        kind = EXACT_TYPES[type_name]
+        if doubles and type_name in ("q2_0_g64", "pq2_0"):
+            kind = replace(kind, multiples=(*kind.multiples, 2))
+        return encode_exactly(values, kind, where, type_name)
     finite = bool(np.isfinite(values).all())
     if finite and type_name == "bf16":
         bits = np.ascontiguousarray(values).view(np.uint32)
