@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
+import io
+
 from fake_backend import MakeApp
-from flask import Blueprint, Response, jsonify
 from url_sweep import assert_hidden
 
-from oxibonsai.server.access import owner, owner_of
+from oxibonsai.server.access import owner_of
 from oxibonsai.server.app import Server
 from oxibonsai.server.stores.collection import new_id
 
 
-def threads_blueprint(app: Server) -> Blueprint:
-    """Routes on the real store, as those of the assistants will be."""
-    bp = Blueprint("threads", __name__)
-
-    @bp.get("/threads/<thread_id>")
-    def get(thread_id: str) -> Response:
-        return jsonify(app.store.threads.get(owner(), thread_id))
-
-    @bp.delete("/threads/<thread_id>")
-    def delete(thread_id: str) -> Response:
-        app.store.threads.delete(owner(), thread_id)
-        return jsonify(deleted=True)
-
-    @bp.get("/threads/<thread_id>/messages")
-    def messages(thread_id: str) -> Response:
-        return jsonify(app.store.messages.list(owner(), parent=thread_id).to_json())
-
-    @bp.get("/threads/<thread_id>/messages/<message_id>")
-    def message(thread_id: str, message_id: str) -> Response:
-        return jsonify(app.store.messages.get(owner(), message_id, parent=thread_id))
-
-    return bp
+def some_objects(app: Server, owner: str) -> dict[str, str]:
+    """One object of each kind that routes name, by the argument's name."""
+    store = app.store
+    thread = store.threads.create(owner, {})["id"]
+    run = store.runs.create(owner, {"status": "completed", "thread_id": thread}, parent=thread)
+    record = {"response": {"status": "completed", "background": True}, "input": []}
+    return {
+        "thread_id": thread,
+        "message_id": store.messages.create(owner, {"run_id": None}, parent=thread)["id"],
+        "run_id": run["id"],
+        "step_id": store.run_steps.create(owner, {}, parent=run["id"])["id"],
+        "assistant_id": store.assistants.create(owner, {})["id"],
+        "response_id": store.responses.create(owner, record)["id"],
+        "file_id": store.files.upload(owner, {"filename": "a"}, io.BytesIO(b"x"))["id"],
+    }
 
 
 def test_ids_of_another_key_answer_as_unknown_ones(make_app: MakeApp) -> None:
     app = make_app(api_key=["a", "b"])
-    app.register_blueprint(threads_blueprint(app))
-    thread = app.store.threads.create(owner_of("a"), {})["id"]
-    message = app.store.messages.create(owner_of("a"), {}, parent=thread)["id"]
-    foreign = {"thread_id": thread, "message_id": message}
-    unknown = {"thread_id": new_id("thread_"), "message_id": new_id("msg_")}
+    foreign = some_objects(app, owner_of("a"))
+    unknown = {name: new_id(i[: i.index(i[-36:])]) for name, i in foreign.items()}
     client = app.test_client()
-    assert assert_hidden(client, {"X-Api-Key": "b"}, foreign, unknown) == 4
-    own = client.get(f"/threads/{thread}/messages/{message}", headers={"X-Api-Key": "a"})
-    assert own.get_json()["id"] == message
+    # 4 routes of responses, 3 of files, 3 of assistants, 16 within threads.
+    assert assert_hidden(client, {"X-Api-Key": "b"}, foreign, unknown, json={}) >= 26
+    # Its owner finds each.
+    for path in (
+        "threads/{thread_id}", "threads/{thread_id}/messages/{message_id}",
+        "threads/{thread_id}/runs/{run_id}", "threads/{thread_id}/runs/{run_id}/steps/{step_id}",
+        "assistants/{assistant_id}", "responses/{response_id}", "files/{file_id}",
+    ):  # fmt: skip
+        own = client.get(f"/v1/{path.format(**foreign)}", headers={"X-Api-Key": "a"})
+        assert own.status_code == 200, path
 
 
 def test_a_foreign_id_runs_the_same_statements_as_an_unknown_one(make_app: MakeApp) -> None:

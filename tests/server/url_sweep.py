@@ -26,11 +26,16 @@ def all_calls(app: Flask, object_id: str = "unknown") -> Iterator[tuple[str, str
 
 
 def assert_error_object(answer: TestResponse) -> None:
-    """OpenAI's error shape."""
+    """OpenAI's error shape, or Anthropic's on the routes of its API."""
     assert answer.mimetype == "application/json"
     body = answer.get_json()
-    assert set(body) == {"error"}
     error = body["error"]
+    if answer.request.path.startswith("/v1/messages"):
+        assert set(body) == {"type", "error", "request_id"}
+        assert body["type"] == "error"
+        assert set(error) == {"type", "message"}
+        return
+    assert set(body) == {"error"}
     assert {"message", "type", "param", "code"} <= set(error)
     assert isinstance(error["message"], str)
     assert error["message"]

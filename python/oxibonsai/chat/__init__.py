@@ -2,6 +2,6 @@
 
 from oxibonsai.chat.reply import ChatReply, answer
 from oxibonsai.chat.request import ChatRequest
-from oxibonsai.chat.turn import ChatTurn, prepare
+from oxibonsai.chat.turn import ChatTurn, prepare, render
 
-__all__ = ["ChatReply", "ChatRequest", "ChatTurn", "answer", "prepare"]
+__all__ = ["ChatReply", "ChatRequest", "ChatTurn", "answer", "prepare", "render"]

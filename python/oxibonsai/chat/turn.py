@@ -62,9 +62,7 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
     Raises:
         RequestError: The model has no chat template, or a field of the request makes no sense for it.
     """
-    template = engine.chat_template
-    if template is None:
-        raise RequestError("this model has no chat template: send it a plain prompt instead")
+    template = _template(engine)
     tool_format = detect_tool_format(template.source)
     tools = read_tools(request.tools)
     choice = read_tool_choice(request.tool_choice, tools)
@@ -74,15 +72,12 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
         raise RequestError("tools: this model's chat template knows nothing of tool calls")
     if request.structure is not None and choice.mode in ("required", "named"):
         raise RequestError("a structure and a forced tool call exclude each other: ask for one")
-    prompt, prefill = _render(template, request, tool_format, with_tools=bool(tools))
     tags = find_reasoning_tags(template.source)
     if request.thinking_budget is not None and tags is None:
         raise RequestError("thinking_budget: this model's chat template knows no reasoning")
-    inside = tags is not None and starts_inside(prompt, tags, prefill=prefill)
-    if tags is not None and inside and request.thinks is False and not prefill:
-        prompt, inside = prompt + tags.close, False
+    prompt, inside = _render(template, request, tool_format, tags, with_tools=bool(tools))
     shown_tags = tags if request.split_reasoning else None
-    if tags is not None and prompt.removesuffix(prefill).rstrip().endswith(tags.close):
+    if tags is not None and prompt.rstrip().endswith(tags.close):
         tags = None  # reasoning is switched off
     structure = request.structure
     if structure is None and tool_format is not None:
@@ -110,14 +105,35 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
     )
 
 
+def render(engine: Engine, request: ChatRequest) -> str:
+    """The prompt of a conversation, to look at: tools are shown to any template.
+
+    Raises:
+        RequestError: As for :func:`prepare`, unread tool calls apart.
+    """
+    template = _template(engine)
+    tools = read_tools(request.tools)
+    shown = bool(tools) and read_tool_choice(request.tool_choice, tools).mode != "none"
+    tags = find_reasoning_tags(template.source)
+    tool_format = detect_tool_format(template.source)
+    return _render(template, request, tool_format, tags, with_tools=shown)[0]
+
+
+def _template(engine: Engine) -> ChatTemplate:
+    if engine.chat_template is None:
+        raise RequestError("this model has no chat template: send it a plain prompt instead")
+    return engine.chat_template
+
+
 def _render(
     template: ChatTemplate,
     request: ChatRequest,
     tool_format: ToolFormat | None,
+    tags: ReasoningTags | None,
     *,
     with_tools: bool,
-) -> tuple[str, str]:
-    """The prompt, and the beginning of the answer where the conversation ends with one."""
+) -> tuple[str, bool]:
+    """The prompt, and whether what follows it is reasoning."""
     messages = template_messages(
         request.messages, tool_format=tool_format, template_source=template.source
     )
@@ -139,7 +155,12 @@ def _render(
         enable_thinking=request.thinks,
         variables={k: v for k, v in request.template_options.items() if k != "enable_thinking"},
     )
-    return prompt + prefill, prefill
+    prompt += prefill
+    if tags is None or not starts_inside(prompt, tags, prefill=prefill):
+        return prompt, False
+    if request.thinks is False and not prefill:
+        return prompt + tags.close, False
+    return prompt, True
 
 
 def _thinking(

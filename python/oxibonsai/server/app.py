@@ -11,14 +11,12 @@ from oxibonsai.server.access import KeyRing, register_access
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.cors import register_cors
 from oxibonsai.server.errors import ApiError, register_errors
-from oxibonsai.server.files import files_blueprint
 from oxibonsai.server.health import health_blueprint, unready
-from oxibonsai.server.interrupted import fail_interrupted
-from oxibonsai.server.jobs import Jobs
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.logs import register_logs
 from oxibonsai.server.metrics import Metrics, register_metrics
 from oxibonsai.server.model_list import models_blueprint
+from oxibonsai.server.openapi import openapi_blueprint
 from oxibonsai.server.page import page
 from oxibonsai.server.rate_limit import RateLimiter
 from oxibonsai.server.settings import Settings
@@ -69,6 +67,8 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     from oxibonsai.server.api_routes import register_api
     from oxibonsai.server.generation import Generations
     from oxibonsai.server.generation_metrics import GenerationMetrics
+    from oxibonsai.server.operations import OPERATIONS
+    from oxibonsai.server.stored_routes import register_stored_apis
 
     app.generations = Generations(backend, GenerationMetrics(app.metrics.registry, backend))
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
@@ -92,38 +92,12 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
         register_cors(app, settings.cors_origins)
     app.register_blueprint(health_blueprint(app.lifecycle))
     app.register_blueprint(models_blueprint(backend))
+    app.register_blueprint(openapi_blueprint(OPERATIONS))
     if settings.ui:
         app.register_blueprint(page)
     register_api(app)
     register_stored_apis(app)
     return app
-
-
-def register_stored_apis(app: Server) -> None:
-    """The routes on what the server keeps."""
-    from oxibonsai.server.assistants.assistant_routes import assistants_blueprint
-    from oxibonsai.server.assistants.run_routes import runs_blueprint
-    from oxibonsai.server.assistants.run_service import RunService
-    from oxibonsai.server.assistants.thread_routes import (
-        thread_messages_blueprint,
-        threads_blueprint,
-    )
-    from oxibonsai.server.messages.routes import messages_blueprint
-    from oxibonsai.server.responses.routes import responses_blueprint
-    from oxibonsai.server.responses.service import ResponseService
-
-    settings, store, lifecycle = app.settings, app.store, app.lifecycle
-    fail_interrupted(store)
-    jobs = Jobs(lifecycle, running=2 * settings.parallel, waiting=settings.queue_size)
-    responses = ResponseService(app.generations, store.responses, jobs, settings, lifecycle)
-    runs = RunService(store, app.generations, jobs, settings)
-    app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
-    app.register_blueprint(responses_blueprint(responses, store.responses))
-    app.register_blueprint(messages_blueprint(app.generations, settings, lifecycle))
-    app.register_blueprint(assistants_blueprint(store.assistants))
-    app.register_blueprint(threads_blueprint(store, runs))
-    app.register_blueprint(thread_messages_blueprint(store, runs))
-    app.register_blueprint(runs_blueprint(store, runs, lifecycle))
 
 
 def _check_host() -> None:

@@ -21,7 +21,7 @@ from oxibonsai.server.schemas.chat import ChatBody, ConversationFields
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.sse import stream_response
 from oxibonsai.server.timings import timings, usage
-from oxibonsai.server.validation import read_body
+from oxibonsai.server.validation import check_model, read_body
 from oxibonsai.tokenizer import Tokenizer
 
 
@@ -63,6 +63,7 @@ def begin(app: Server, body: ChatBody) -> Answers:
         RequestError, ApiError, CapacityError: See :meth:`Generations.chat`.
     """
     engine = app.generations.engine
+    check_model(body.model, app.settings)
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs is only for requests with logprobs: true")
     params = body.sampling_params(
@@ -112,7 +113,9 @@ def message(reply: Reply) -> dict[str, Any]:
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
         for c in reply.tool_calls
     ]
-    whole: dict[str, Any] = {"role": "assistant", "content": reply.content, "refusal": None}
+    whole: dict[str, Any] = {
+        "role": "assistant", "content": reply.content, "refusal": None, "annotations": [],
+    }  # fmt: skip
     if reply.reasoning_content:
         whole["reasoning_content"] = reply.reasoning_content
     if calls:

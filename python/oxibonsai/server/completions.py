@@ -21,7 +21,7 @@ from oxibonsai.server.prompts import read_prompts, text_of
 from oxibonsai.server.schemas.completion import CompletionBody
 from oxibonsai.server.sse import DONE, compact, quoted, stream_response
 from oxibonsai.server.timings import PromptProgress, timings, usage
-from oxibonsai.server.validation import read_body
+from oxibonsai.server.validation import check_model, read_body
 
 
 def completions_blueprint(app: Server) -> Blueprint:
@@ -72,6 +72,7 @@ class CompletionJob:
     """
 
     def __init__(self, app: Server, body: CompletionBody) -> None:
+        check_model(body.model, app.settings)
         _refuse(body)
         self._app, self._body = app, body
         self._engine: Engine = app.generations.engine

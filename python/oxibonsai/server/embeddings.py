@@ -11,7 +11,7 @@ from oxibonsai.server.app import Server
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.prompts import read_prompts
 from oxibonsai.server.schemas.tokens import EmbeddingBody
-from oxibonsai.server.validation import read_body
+from oxibonsai.server.validation import check_model, read_body
 
 
 def embeddings_blueprint(app: Server) -> Blueprint:
@@ -23,6 +23,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
     @bp.post("/embedding")
     def create_embeddings() -> Response:
         body = read_body(EmbeddingBody, request)
+        check_model(body.model, app.settings)
         embedder, pool = app.backend.embedder, app.backend.pool
         if embedder is None or pool is None:
             raise ApiError(501, "This server makes no embeddings.")

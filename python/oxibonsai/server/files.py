@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -52,7 +53,8 @@ def files_blueprint(store: FileStore, *, max_upload_bytes: int) -> Blueprint:
             "status": "processed",
             "expires_at": now + form.expires_after.seconds if form.expires_after else None,
         }
-        return jsonify(store.upload(owner(), body, file.stream))
+        with contextlib.closing(file):
+            return jsonify(store.upload(owner(), body, file.stream))
 
     @bp.get("/v1/files")
     def list_files() -> Response:

@@ -69,22 +69,28 @@ class Choice:
         """Whether everything that it will give has been given."""
         return self._flushed
 
-    def news(self) -> list[Delta]:
-        """What has come since the last call, pieces that came together as one."""
+    def news(self) -> Iterator[Delta]:
+        """What has come since the last call, pieces that came together as one.
+
+        With log-probabilities each piece comes by itself, with those of its own tokens.
+        """
         # Asked first: the last pieces may come between the end and the look at the pieces.
         over = self.sequence.times.finished is not None
         output = self.sequence.text_output
-        deltas: list[Delta] = []
-        if output is not None and len(output.pieces) > self._shown:
-            pieces = output.pieces[self._shown :]
-            self._shown += len(pieces)
-            text = pieces[0] if len(pieces) == 1 else "".join(pieces)
-            deltas = [Delta(content=text)] if self._parser is None else self._parser.feed(text)
+        pieces = [] if output is None else output.pieces[self._shown :]
+        if len(pieces) > 1 and not self.sequence.params.logprobs:
+            self._shown += len(pieces) - 1
+            pieces = ["".join(pieces)]
+        for text in pieces:
+            self._shown += 1
+            if self._parser is None:
+                yield Delta(content=text)
+            else:
+                yield from self._parser.feed(text)
         if over and not self._flushed:
             self._flushed = True
             if self._parser is not None:
-                deltas += self._parser.finish()
-        return deltas
+                yield from self._parser.finish()
 
 
 class Answers:
@@ -186,25 +192,24 @@ class Answers:
             self.choices.append(Choice(i, sequence, parser))
         return True
 
-    def poll(self) -> list[tuple[int, Delta | None]]:
+    def poll(self) -> Iterator[tuple[int, Delta | None]]:
         """What has come since the last call; see :meth:`stream`.
 
         Raises:
             CapacityError: A structure became too complex to follow, or the engine was closed.
         """
         if not self.start(0):
-            return []
-        news: list[tuple[int, Delta | None]] = []
+            return
         for choice in self.choices:
             if choice.ended:
                 continue
-            news += [(choice.index, delta) for delta in choice.news()]
+            for delta in choice.news():
+                yield choice.index, delta
             if choice.ended:
                 self._check(choice)
-                news.append((choice.index, None))
+                yield choice.index, None
         if self.ended:
             self._place.leave()
-        return news
 
     @property
     def ended(self) -> bool:

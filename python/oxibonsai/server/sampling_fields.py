@@ -183,10 +183,12 @@ def _biases(
         for token in _tokens(key, tokenizer):
             if bias is False:
                 banned.append(token)
-            elif isinstance(bias, (int, float)) and not isinstance(bias, bool):
-                added[token] = added.get(token, 0.0) + float(bias)
+            elif isinstance(bias, (int, float)) and bias is not True and abs(bias) <= 100:
+                added[token] = max(-100.0, min(added.get(token, 0.0) + float(bias), 100.0))
             else:
-                raise RequestError(f"logit_bias of {key!r} is {bias!r}, no number and not false")
+                raise RequestError(
+                    f"logit_bias of {key!r} is {bias!r}, no number from -100 to 100 and not false"
+                )
     return added, tuple(banned)
 
 

@@ -154,6 +154,9 @@ class Settings(ModelSettings):
     http_threads: int | None = Field(
         None, ge=2, le=4096, description="HTTP threads. Default: max(32, 4 x parallel + 16)."
     )
+    require_model: Switch = Field(
+        False, description="Refuse requests that name no model, as OpenAI does."
+    )
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
     metrics: Switch = Field(False, description="Serve Prometheus metrics at /metrics.")
     slots: Switch = Field(True, description="Serve the state of the slots at /slots.")

@@ -155,6 +155,8 @@ def stream_response(
     close: Callable[[], None],
     stopping: Callable[[], bool],
     ping_seconds: float = PING_SECONDS,
+    ping: str = PING,
+    on_error: Callable[[Exception], str] | None = None,
 ) -> Response:
     """A response that writes what an iterator gives, in the request's own thread.
 
@@ -163,7 +165,9 @@ def stream_response(
             after. An exception becomes an ``error`` event and the end.
         close: Called at the end, whatever ends it.
         stopping: Whether the server is about to end; the stream then ends with an error event.
-        ping_seconds: A comment is written when nothing came for so long.
+        ping_seconds: ``ping`` is written when nothing came for so long.
+        ping: A comment, unless the API has an event for it.
+        on_error: Makes the last event of a stream that fails; None: in OpenAI's form.
     """
     environ = request.environ
 
@@ -178,11 +182,11 @@ def stream_response(
                         return
                     if time.monotonic() - quiet_since < ping_seconds:
                         continue
-                    item = PING
+                    item = ping
                 yield item
                 quiet_since = time.monotonic()
         except Exception as e:
-            yield frame(error_body(as_api_error(e)), "error")
+            yield on_error(e) if on_error else frame(error_body(as_api_error(e)), "error")
         finally:
             close()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
 
-from oxibonsai.chat import prepare
+from oxibonsai.chat import render
 from oxibonsai.server.app import Server
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.schemas.chat import ConversationFields
@@ -43,9 +43,7 @@ def token_blueprint(app: Server) -> Blueprint:
     @bp.post("/apply-template")
     def apply_template() -> Response:
         body = read_body(ConversationFields, request)
-        return jsonify(
-            prompt=prepare(app.generations.engine, body.chat_request(app.settings)).prompt
-        )
+        return jsonify(prompt=render(app.generations.engine, body.chat_request(app.settings)))
 
     return bp
 

@@ -8,6 +8,7 @@ from flask import Request
 from pydantic import BaseModel, ValidationError
 
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.settings import Settings
 from oxibonsai.server.strict_json import read_object
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -33,6 +34,12 @@ def as_body(model: type[Body], value: Any) -> Body:
         param = ".".join(parts) or None
         field = param or "the body"
         raise ApiError(400, f"{field}: {first['msg']}.", param=param) from None
+
+
+def check_model(model: str | None, settings: Settings) -> None:
+    """ApiError 400 where a request has to name its model and does not; any name will do."""
+    if model is None and settings.require_model:
+        raise ApiError(400, "model: a request has to name its model.", param="model")
 
 
 def _names(value: Any) -> set[str]:

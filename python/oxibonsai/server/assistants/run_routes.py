@@ -10,7 +10,6 @@ from oxibonsai.server.assistants.run_service import RunService, run_frames
 from oxibonsai.server.assistants.thread_routes import create_thread
 from oxibonsai.server.jobs import Job
 from oxibonsai.server.lifecycle import Lifecycle
-from oxibonsai.server.live import live_stream
 from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.schemas.assistants import (
     MetadataChange,
@@ -19,6 +18,7 @@ from oxibonsai.server.schemas.assistants import (
     ThreadCreate,
     ToolOutputs,
 )
+from oxibonsai.server.sse import stream_response
 from oxibonsai.server.stores import Object, Page, Store
 from oxibonsai.server.validation import read_body
 
@@ -32,7 +32,7 @@ def runs_blueprint(store: Store, runs: RunService, lifecycle: Lifecycle) -> Blue
             return jsonify(view(run))
         # A run goes on when its reader leaves: it is an object of its own.
         stopping = lambda: lifecycle.stopping  # noqa: E731
-        return live_stream(run_frames(job), close=lambda: None, stopping=stopping)
+        return stream_response(run_frames(job), close=lambda: None, stopping=stopping)
 
     @bp.post("/v1/threads/runs")
     def create_thread_and_run() -> Response:

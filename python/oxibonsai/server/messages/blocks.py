@@ -29,7 +29,7 @@ class BlockWriter:
         if delta.tool_call is not None:
             return self._feed_call(delta.tool_call)
         if delta.content:
-            events = self._enter("text", {"type": "text", "text": ""})
+            events = self._enter("text", {"type": "text", "text": "", "citations": None})
             self.blocks[-1]["text"] += delta.content
             return [*events, self._delta("text_delta", "text", delta.content)]
         events = self._enter("thinking", {"type": "thinking", "thinking": "", "signature": ""})
@@ -48,7 +48,13 @@ class BlockWriter:
             or piece.index != self._call_index
         ):
             self._call_index = piece.index
-            use: Object = {"type": "tool_use", "id": piece.id, "name": piece.name, "input": {}}
+            use: Object = {
+                "type": "tool_use",
+                "id": piece.id,
+                "name": piece.name,
+                "input": {},
+                "caller": {"type": "direct"},
+            }
             events = [*self._leave(), *self._enter("tool_use", use)]
         if piece.arguments:
             self._arguments += piece.arguments

@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.chat import prepare
+from oxibonsai.server.app import Server
 from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
-from oxibonsai.server.generation import Answers, Generations
-from oxibonsai.server.lifecycle import Lifecycle
-from oxibonsai.server.live import live_stream
+from oxibonsai.server.generation import Answers
 from oxibonsai.server.messages.blocks import BlockWriter, Event
-from oxibonsai.server.messages.errors import anthropic_error, error_event
+from oxibonsai.server.messages.errors import error_event
 from oxibonsai.server.messages.request import chat_request, sampling
 from oxibonsai.server.schemas.messages import CountRequest, MessageRequest
-from oxibonsai.server.settings import Settings
-from oxibonsai.server.sse import frame
+from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.stores import Object
 from oxibonsai.server.stores.collection import new_id
 from oxibonsai.server.validation import read_body
@@ -26,12 +24,10 @@ _STOP_REASONS = {"tool_calls": "tool_use", "length": "max_tokens"}
 _PING = frame({"type": "ping"}, "ping")
 
 
-def messages_blueprint(
-    generations: Generations, settings: Settings, lifecycle: Lifecycle
-) -> Blueprint:
-    """The routes; their errors have Anthropic's shape, also where the request is not let in."""
+def messages_blueprint(app: Server) -> Blueprint:
+    """The routes."""
+    generations, settings = app.generations, app.settings
     bp = Blueprint("messages", __name__)
-    bp.register_error_handler(Exception, anthropic_error)
 
     @bp.post("/v1/messages")
     def create() -> Response:
@@ -40,15 +36,15 @@ def messages_blueprint(
         asked = chat_request(body, engine.chat_template)
         answers = generations.chat(asked, sampling(body, settings, engine.tokenizer))
         if body.stream:
-            return live_stream(
-                _frames(body.model, answers),
+            return stream_response(
+                _frames(app.backend.models()[0].id, answers),
                 close=answers.close,
-                stopping=lambda: lifecycle.stopping,
+                stopping=lambda: app.lifecycle.stopping,
                 ping=_PING,
                 on_error=error_event,
             )
         with answers:
-            return jsonify(_whole(body.model, answers))
+            return jsonify(_whole(app.backend.models()[0].id, answers))
 
     @bp.post("/v1/messages/count_tokens")
     def count_tokens() -> Response:
@@ -113,6 +109,8 @@ def _message(model: str, answers: Answers) -> Object:
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
+        "stop_details": None,
+        "container": None,
         "usage": _usage(answers),
     }
 
@@ -125,4 +123,10 @@ def _usage(answers: Answers) -> Object:
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
         "output_tokens": answers.completion_tokens,
+        # What other services count here, there is not, or it is not counted.
+        "output_tokens_details": None,
+        "cache_creation": None,
+        "inference_geo": None,
+        "server_tool_use": None,
+        "service_tier": "standard",
     }

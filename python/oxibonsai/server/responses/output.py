@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.server.stores import Object
 from oxibonsai.server.stores.collection import new_id
@@ -26,8 +28,8 @@ class OutputWriter:
         self._call_index: int | None = None
         self._finished = False
 
-    def feed(self, delta: Delta) -> list[Event]:
-        """Takes a piece; returns the events that it causes."""
+    def feed(self, delta: Delta, logprobs: Sequence[Object] = ()) -> list[Event]:
+        """Takes a piece, and what is known of its tokens; returns the events that it causes."""
         if delta.tool_call is not None:
             return self._feed_call(delta.tool_call)
         kind = "message" if delta.content else "reasoning"
@@ -37,7 +39,8 @@ class OutputWriter:
         part["text"] += delta.content or delta.reasoning_content
         event: Event = {"delta": delta.content or delta.reasoning_content}
         if kind == "message":
-            event["logprobs"] = []
+            event["logprobs"] = list(logprobs)
+            part["logprobs"] += logprobs
         return [*events, self._event(f"{self._text_event()}.delta", **self._at(), **event)]
 
     def finish(self, *, complete: bool) -> list[Event]:

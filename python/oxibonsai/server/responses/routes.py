@@ -22,6 +22,10 @@ def responses_blueprint(service: ResponseService, store: Collection) -> Blueprin
     def create() -> Response:
         return service.create(owner(), read_body(ResponseRequest, request))
 
+    @bp.post("/v1/responses/compact")
+    def compact() -> Response:
+        raise ApiError(404, "This server compacts nothing: create a response with truncation=auto.")
+
     @bp.get("/v1/responses")
     def list_responses() -> Response:
         page = list_page(store, owner(), page_query())

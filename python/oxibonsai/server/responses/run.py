@@ -5,23 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from oxibonsai.engine import Sequence
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import as_api_error
 from oxibonsai.server.generation import Answers
-from oxibonsai.server.responses.logprobs import describe_logprobs
+from oxibonsai.server.logprobs import ShownTokens, chat_form
 from oxibonsai.server.responses.output import Event, OutputWriter, copy_item
 from oxibonsai.server.schemas.responses import ResponseRequest
 from oxibonsai.server.stores import Object
+from oxibonsai.server.stores.collection import new_id
 from oxibonsai.tokenizer import Tokenizer
 
 ENDED = ("completed", "incomplete", "failed", "cancelled")
 
 
-def new_response(request: ResponseRequest, response_id: str, params: SamplingParams) -> Object:
+def new_response(request: ResponseRequest, model: str, params: SamplingParams) -> Object:
     """A response object that nothing has happened to yet."""
     return {
-        "id": response_id,
+        "id": new_id("resp_"),
         "object": "response",
         "created_at": int(time.time()),
         "completed_at": None,
@@ -32,7 +32,7 @@ def new_response(request: ResponseRequest, response_id: str, params: SamplingPar
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,
         "max_tool_calls": request.max_tool_calls,
-        "model": request.model,
+        "model": model,
         "output": [],
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "previous_response_id": request.previous_response_id,
@@ -78,14 +78,13 @@ class ResponseRun:
             likely ones.
     """
 
-    def __init__(
-        self, response: Object, tokenizer: Tokenizer, *, logprobs: int | None = None
-    ) -> None:
+    def __init__(self, response: Object, tokenizer: Tokenizer, *, logprobs: bool = False) -> None:
         self.response = response
         self._tokenizer = tokenizer
         self._logprobs = logprobs
         summary = response["reasoning"]["summary"] is not None
         self._writer = OutputWriter(summary=summary)
+        self._shown: ShownTokens | None = None
         self._number = 0
         self.error: Exception | None = None
 
@@ -117,7 +116,7 @@ class ResponseRun:
                 if delta is None:
                     yield None
                     continue
-                for event in self._writer.feed(delta):
+                for event in self._writer.feed(delta, self._new_logprobs(answers)):
                     yield self._numbered(event)
         except Exception as e:
             yield from self.fail(e)
@@ -132,8 +131,6 @@ class ResponseRun:
             status = "cancelled"
         if status == "incomplete":
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
-        if self._logprobs is not None and answers.choices:
-            self._add_logprobs(answers.choices[0].sequence)
         for event in self._writer.finish(complete=status == "completed"):
             yield self._numbered(event)
         self.response["usage"] = self._usage(answers)
@@ -163,11 +160,13 @@ class ResponseRun:
         self._number += 1
         return event
 
-    def _add_logprobs(self, sequence: Sequence) -> None:
-        """To the message; only where the whole text is one, since tokens don't say where they went."""
-        items = self._writer.items
-        if len(items) == 1 and items[0]["type"] == "message":
-            items[0]["content"][0]["logprobs"] = describe_logprobs(sequence, self._tokenizer)
+    def _new_logprobs(self, answers: Answers) -> list[Object]:
+        """Those of the tokens behind the latest piece; each piece asks, so that none are left over."""
+        if not self._logprobs:
+            return []
+        if self._shown is None:
+            self._shown = ShownTokens(answers.choices[0], self._tokenizer)
+        return chat_form(self._shown.take(), self._tokenizer)
 
     def _usage(self, answers: Answers) -> Object:
         thoughts = "".join(c.reply.reasoning_content for c in answers.choices)

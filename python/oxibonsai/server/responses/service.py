@@ -10,22 +10,19 @@ from flask import Response, jsonify, request
 
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.app import Server
 from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.generation import Generations, check_length
+from oxibonsai.server.generation import check_length
 from oxibonsai.server.jobs import Job, Jobs, Key
-from oxibonsai.server.lifecycle import Lifecycle
-from oxibonsai.server.live import live_stream
 from oxibonsai.server.responses.history import history
 from oxibonsai.server.responses.items import stored_items
 from oxibonsai.server.responses.output import Event
 from oxibonsai.server.responses.request import make_turn, sampling
 from oxibonsai.server.responses.run import ENDED, ResponseRun, new_response
 from oxibonsai.server.schemas.responses import ResponseRequest
-from oxibonsai.server.settings import Settings
-from oxibonsai.server.sse import frame
-from oxibonsai.server.stores import Collection, NoSuchObjectError, Object
-from oxibonsai.server.stores.collection import new_id
+from oxibonsai.server.sse import frame, stream_response
+from oxibonsai.server.stores import NoSuchObjectError, Object
 
 # How long a cancel request waits for the work to notice.
 _CANCEL_SECONDS = 10.0
@@ -40,26 +37,17 @@ class ResponseService:
     """What the routes of responses do.
 
     Args:
-        generations: The engines.
-        store: Where responses are kept.
+        app: The application.
         jobs: Runs those in the background.
-        settings: Defaults of sampling.
-        lifecycle: Whether streams must end.
     """
 
-    def __init__(
-        self,
-        generations: Generations,
-        store: Collection,
-        jobs: Jobs,
-        settings: Settings,
-        lifecycle: Lifecycle,
-    ) -> None:
-        self._generations = generations
-        self._store = store
+    def __init__(self, app: Server, jobs: Jobs) -> None:
+        self._generations = app.generations
+        self._backend = app.backend
+        self._store = app.store.responses
+        self._settings = app.settings
+        self._lifecycle = app.lifecycle
         self._jobs = jobs
-        self._settings = settings
-        self._lifecycle = lifecycle
 
     def create(self, owner: str, body: ResponseRequest) -> Response:
         """Answers ``POST /v1/responses``."""
@@ -68,9 +56,8 @@ class ResponseService:
         earlier = history(self._store, owner, body.previous_response_id)
         turn = make_turn(engine, body, [*earlier, *items])
         params = sampling(engine, body, self._settings)
-        response = new_response(body, new_id("resp_"), params)
-        logprobs = params.top_logprobs if params.logprobs else None
-        run = ResponseRun(response, engine.tokenizer, logprobs=logprobs)
+        response = new_response(body, self._backend.models()[0].id, params)
+        run = ResponseRun(response, engine.tokenizer, logprobs=params.logprobs)
         record = {"id": response["id"], "response": response, "input": items}
         if body.background:
             check_length(turn.ids, engine.ctx_size)
@@ -159,7 +146,7 @@ class ResponseService:
         except BaseException:
             answers.close()
             raise
-        return live_stream(frames(), close=close, stopping=lambda: self._lifecycle.stopping)
+        return stream_response(frames(), close=close, stopping=lambda: self._lifecycle.stopping)
 
     def _in_background(
         self,
@@ -210,7 +197,9 @@ class ResponseService:
 
     def _follow(self, job: Job, start: int) -> Response:
         frames = (event_frame(event) for event in job.follow(start))
-        return live_stream(frames, close=lambda: None, stopping=lambda: self._lifecycle.stopping)
+        return stream_response(
+            frames, close=lambda: None, stopping=lambda: self._lifecycle.stopping
+        )
 
     def _save(self, owner: str, record: Object) -> None:
         # It may have been deleted meanwhile.

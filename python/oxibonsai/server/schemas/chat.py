@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -60,7 +62,14 @@ class ConversationFields(BaseModel):
             raise RequestError(
                 "messages ends with two of the assistant: there is nothing to answer"
             )
-        options = dict(self.chat_template_kwargs or {})
+        # Templates of Llama 3 and of its relatives take the day and the tools under these names.
+        now = datetime.now()
+        options = {
+            "functions": json.dumps(self.tools, indent=4) if self.tools else "",
+            "date_string": now.strftime("%d %b %Y"),
+            "datetime": now.strftime("%b %d %Y %H:%M:%S"),
+            **(self.chat_template_kwargs or {}),
+        }
         thinking = options.pop("enable_thinking", None)
         if thinking is not None and not isinstance(thinking, bool):
             raise RequestError("chat_template_kwargs.enable_thinking is neither true nor false")

@@ -1,0 +1,32 @@
+"""The routes on what the server keeps, and ``/v1/messages``; imported after the fork."""
+
+from __future__ import annotations
+
+from oxibonsai.server.app import Server
+from oxibonsai.server.assistants.assistant_routes import assistants_blueprint
+from oxibonsai.server.assistants.run_routes import runs_blueprint
+from oxibonsai.server.assistants.run_service import RunService
+from oxibonsai.server.assistants.thread_routes import thread_messages_blueprint, threads_blueprint
+from oxibonsai.server.files import files_blueprint
+from oxibonsai.server.interrupted import fail_interrupted
+from oxibonsai.server.jobs import Jobs
+from oxibonsai.server.messages.errors import register_anthropic_errors
+from oxibonsai.server.messages.routes import messages_blueprint
+from oxibonsai.server.responses.routes import responses_blueprint
+from oxibonsai.server.responses.service import ResponseService
+
+
+def register_stored_apis(app: Server) -> None:
+    """Ends what an earlier process left, and adds the routes to the application."""
+    settings, store = app.settings, app.store
+    fail_interrupted(store)
+    jobs = Jobs(app.lifecycle, running=2 * settings.parallel, waiting=settings.queue_size)
+    runs = RunService(store, app.generations, jobs, settings)
+    app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
+    app.register_blueprint(responses_blueprint(ResponseService(app, jobs), store.responses))
+    register_anthropic_errors(app)
+    app.register_blueprint(messages_blueprint(app))
+    app.register_blueprint(assistants_blueprint(store.assistants))
+    app.register_blueprint(threads_blueprint(store, runs))
+    app.register_blueprint(thread_messages_blueprint(store, runs))
+    app.register_blueprint(runs_blueprint(store, runs, app.lifecycle))

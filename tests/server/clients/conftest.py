@@ -1,0 +1,45 @@
+"""Servers that the clients' tests share: each starts once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_server import real_server
+from running_server import RunningServer
+
+import tiny_model
+
+# Neither model's own template knows tools.
+TEMPLATE = Path(__file__).with_name("chatml_tools.jinja")
+FLAGS = (
+    *("--ctx-size", "4096", "--parallel", "4", "--alias", "served", "--seed", "1"),
+    *("--chat-template-file", str(TEMPLATE)),
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Random weights, one byte a token, and room for a prompt with tools."""
+    folder = tmp_path_factory.mktemp("tiny-server")
+    path = folder / "tiny.gguf"
+    tiny_model.write(path, changes={"qwen3.context_length": (4096, "u32")})
+    with real_server(path, folder, *FLAGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def smollm2_server(
+    smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    with real_server(smollm2_path, tmp_path_factory.mktemp("smollm2-server"), *FLAGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["tiny", "smollm2"])
+def server(request: pytest.FixtureRequest) -> RunningServer:
+    """Each model in turn."""
+    found = request.getfixturevalue(f"{request.param}_server")
+    assert isinstance(found, RunningServer)
+    return found

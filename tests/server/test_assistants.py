@@ -1,0 +1,318 @@
+"""Assistants, threads, messages, runs and steps on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from busy import engines_busy
+from flask.testing import FlaskClient
+from model_app import close_model_app, make_model_app
+from named_events import read_events
+from tool_template import CITY, TEMPLATE
+from url_sweep import assert_error_object
+
+from oxibonsai.server.app import Server
+from oxibonsai.server.interrupted import fail_interrupted
+
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+FORCED = {"tool_choice": "required", "parallel_tool_calls": False}
+
+
+@pytest.fixture(scope="module")
+def app(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("state")
+    made = make_model_app(tiny_path, folder, chat_template=TEMPLATE, n_predict=200)
+    yield made
+    close_model_app(made)
+
+
+@pytest.fixture
+def client(app: Server) -> FlaskClient:
+    return app.test_client()
+
+
+def post(client: FlaskClient, path: str, expected: int = 200, **body: Any) -> Any:
+    answer = client.post(f"/v1/{path}", json=body)
+    assert answer.status_code == expected, answer.text
+    if expected != 200:
+        assert_error_object(answer)
+    return read_events(answer.text) if body.get("stream") else answer.get_json()
+
+
+def get(client: FlaskClient, path: str, expected: int = 200) -> Any:
+    answer = client.get(f"/v1/{path}")
+    assert answer.status_code == expected, answer.text
+    return answer.get_json()
+
+
+@pytest.fixture
+def assistant(client: FlaskClient) -> str:
+    made = post(client, "assistants", model="tiny", tools=[TOOL], temperature=0.0)
+    return str(made["id"])
+
+
+@pytest.fixture
+def thread(client: FlaskClient) -> str:
+    return str(post(client, "threads", messages=[{"role": "user", "content": "hi"}])["id"])
+
+
+def settled(client: FlaskClient, run: Any) -> Any:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        run = get(client, f"threads/{run['thread_id']}/runs/{run['id']}")
+        if run["status"] not in ("queued", "in_progress", "cancelling"):
+            return run
+        time.sleep(0.02)
+    raise AssertionError("the run did not end")
+
+
+def waiting_run(client: FlaskClient, assistant: str, thread: str) -> Any:
+    path = f"threads/{thread}/runs"
+    run = settled(client, post(client, path, assistant_id=assistant, **FORCED))
+    assert run["status"] == "requires_action", run
+    return run
+
+
+def outputs_for(run: Any, output: str = "sunny") -> list[dict[str, str]]:
+    calls = run["required_action"]["submit_tool_outputs"]["tool_calls"]
+    return [{"tool_call_id": c["id"], "output": output} for c in calls]
+
+
+def test_assistants_are_made_changed_listed_and_deleted(client: FlaskClient) -> None:
+    made = post(client, "assistants", model="tiny", name="a", metadata={"k": "v"}, tools=[TOOL])
+    assert (made["object"], made["name"], made["metadata"]) == ("assistant", "a", {"k": "v"})
+    changed = post(client, f"assistants/{made['id']}", name="b")
+    assert changed == {**made, "name": "b"}
+    assert get(client, f"assistants/{made['id']}") == changed
+    assert get(client, "assistants?limit=1")["data"] == [changed]
+    deleted = client.delete(f"/v1/assistants/{made['id']}").get_json()
+    assert deleted == {"id": made["id"], "object": "assistant.deleted", "deleted": True}
+    get(client, f"assistants/{made['id']}", 404)
+
+
+def test_threads_and_their_messages(client: FlaskClient) -> None:
+    thread = post(client, "threads", metadata={"k": "v"})
+    path = f"threads/{thread['id']}"
+    assert thread["object"] == "thread"
+    assert "active_run" not in thread
+    assert post(client, path, metadata={"k": "w"})["metadata"] == {"k": "w"}
+    ids = [post(client, f"{path}/messages", role="user", content=f"m{i}")["id"] for i in range(3)]
+    listed = get(client, f"{path}/messages")
+    assert [m["id"] for m in listed["data"]] == ids[::-1]
+    message = get(client, f"{path}/messages/{ids[0]}")
+    assert message["content"] == [{"type": "text", "text": {"value": "m0", "annotations": []}}]
+    assert message["status"] == "completed"
+    assert post(client, f"{path}/messages/{ids[0]}", metadata={"a": "b"})["metadata"] == {"a": "b"}
+    assert client.delete(f"/v1/{path}/messages/{ids[0]}").get_json()["deleted"] is True
+    get(client, f"{path}/messages/{ids[0]}", 404)
+    assert client.delete(f"/v1/{path}").get_json()["object"] == "thread.deleted"
+    get(client, path, 404)
+    get(client, f"{path}/messages", 404)
+
+
+def test_a_run_writes_a_message(client: FlaskClient, assistant: str, thread: str) -> None:
+    given = {"tool_choice": "none", "max_completion_tokens": 6}
+    run = post(client, f"threads/{thread}/runs", assistant_id=assistant, **given)
+    assert (run["object"], run["status"], run["usage"]) == ("thread.run", "queued", None)
+    run = settled(client, run)
+    assert run["status"] in ("completed", "incomplete")
+    assert run["usage"]["completion_tokens"] <= 6
+    path = f"threads/{thread}/messages?run_id={run['id']}"
+    (message,) = get(client, path)["data"]
+    assert (message["role"], message["assistant_id"]) == ("assistant", assistant)
+    (step,) = get(client, f"threads/{thread}/runs/{run['id']}/steps")["data"]
+    assert step["step_details"]["message_creation"] == {"message_id": message["id"]}
+    assert get(client, f"threads/{thread}/runs/{run['id']}/steps/{step['id']}") == step
+    assert get(client, f"threads/{thread}/runs")["data"] == [run]
+    changed = post(client, f"threads/{thread}/runs/{run['id']}", metadata={"a": "b"})
+    assert changed == {**run, "metadata": {"a": "b"}}
+
+
+def test_a_run_waits_for_outputs_and_goes_on(
+    client: FlaskClient, assistant: str, thread: str
+) -> None:
+    run = waiting_run(client, assistant, thread)
+    (call,) = run["required_action"]["submit_tool_outputs"]["tool_calls"]
+    assert call["function"]["name"] == "weather"
+    assert json.loads(call["function"]["arguments"]) == {"city": "Rome"}
+    path = f"threads/{thread}/runs/{run['id']}"
+    (step,) = get(client, f"{path}/steps")["data"]
+    assert (step["type"], step["status"]) == ("tool_calls", "in_progress")
+    # While it waits, the thread is its own.
+    post(client, f"threads/{thread}/messages", 400, role="user", content="x")
+    post(client, f"threads/{thread}/runs", 400, assistant_id=assistant)
+    for wrong in ([], [{"tool_call_id": "other", "output": "x"}]):
+        post(client, f"{path}/submit_tool_outputs", 400, tool_outputs=wrong)
+    given = outputs_for(run)
+    run = post(client, f"{path}/submit_tool_outputs", tool_outputs=given)
+    assert (run["status"], run["required_action"]) == ("queued", None)
+    run = settled(client, run)
+    assert run["status"] in ("completed", "incomplete"), run
+    steps = get(client, f"{path}/steps?order=asc")["data"]
+    assert steps[0]["status"] == "completed"
+    assert steps[0]["step_details"]["tool_calls"][0]["function"]["output"] == "sunny"
+    post(client, f"{path}/submit_tool_outputs", 400, tool_outputs=given)
+    # The outputs were read.
+    assert run["usage"]["prompt_tokens"] > 2 * 20
+
+
+def test_the_streams_of_a_run_tell_every_change(client: FlaskClient, assistant: str) -> None:
+    body = {"assistant_id": assistant, "thread": {"messages": [{"role": "user", "content": "hi"}]}}
+    events = post(client, "threads/runs", **body, **FORCED, stream=True)
+    names = [name for name, _ in events if name != "thread.run.step.delta"]
+    assert names == [
+        "thread.created", "thread.run.created", "thread.run.queued", "thread.run.in_progress",
+        "thread.run.step.created", "thread.run.step.in_progress", "thread.run.requires_action",
+        "done",
+    ]  # fmt: skip
+    assert events[-1][1] == "[DONE]"
+    run = events[-2][1]
+    pieces = [d["delta"]["step_details"]["tool_calls"][0] for n, d in events if n.endswith("delta")]
+    arguments = "".join(p["function"]["arguments"] for p in pieces)
+    (call,) = run["required_action"]["submit_tool_outputs"]["tool_calls"]
+    assert arguments == call["function"]["arguments"]
+    assert (pieces[0]["id"], pieces[0]["function"]["name"]) == (call["id"], "weather")
+    path = f"threads/{run['thread_id']}/runs/{run['id']}"
+    given = outputs_for(run)
+    events = post(client, f"{path}/submit_tool_outputs", tool_outputs=given, stream=True)
+    names = [name for name, _ in events if name != "thread.message.delta"]
+    assert names[:3] == [
+        "thread.run.step.completed", "thread.run.queued", "thread.run.in_progress",
+    ]  # fmt: skip
+    assert names[-1] == "done"
+    assert names[-2] in ("thread.run.completed", "thread.run.incomplete")
+    messages = [
+        d for n, d in events if n in ("thread.message.completed", "thread.message.incomplete")
+    ]
+    told = "".join(
+        d["delta"]["content"][0]["text"]["value"] for n, d in events if n == "thread.message.delta"
+    )
+    assert told == "".join(m["content"][0]["text"]["value"] for m in messages)
+    assert get(client, path) == events[-2][1]
+
+
+def test_a_run_can_be_cancelled(
+    app: Server, client: FlaskClient, assistant: str, thread: str
+) -> None:
+    path = f"threads/{thread}/runs"
+    with engines_busy(app):
+        run = post(client, path, assistant_id=assistant, tool_choice="none")
+        assert post(client, f"{path}/{run['id']}/cancel")["status"] == "cancelled"
+    post(client, f"{path}/{run['id']}/cancel", 400)
+    # The thread is free again.
+    run = waiting_run(client, assistant, thread)
+    assert post(client, f"{path}/{run['id']}/cancel")["status"] == "cancelled"
+    (step,) = get(client, f"{path}/{run['id']}/steps")["data"]
+    assert step["status"] == "cancelled"
+    post(client, f"{path}/{run['id']}/submit_tool_outputs", 400, tool_outputs=outputs_for(run))
+
+
+def test_a_run_that_waits_too_long_expires(
+    client: FlaskClient, assistant: str, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = waiting_run(client, assistant, thread)
+    monkeypatch.setattr(
+        "oxibonsai.server.assistants.run_service.now", lambda: run["expires_at"] + 1
+    )
+    path = f"threads/{thread}/runs/{run['id']}"
+    post(client, f"{path}/submit_tool_outputs", 400, tool_outputs=outputs_for(run))
+    assert get(client, path)["status"] == "expired"
+    assert get(client, f"{path}/steps")["data"][0]["status"] == "expired"
+    assert post(client, f"threads/{thread}/messages", role="user", content="x")["id"]
+
+
+def test_what_a_run_may_differ_in(client: FlaskClient, assistant: str, thread: str) -> None:
+    run = post(
+        client, f"threads/{thread}/runs", assistant_id=assistant, instructions="A.",
+        additional_instructions="B.", tools=[], metadata={"a": "b"}, top_p=0.5,
+        additional_messages=[{"role": "user", "content": "more"}], max_completion_tokens=2,
+        truncation_strategy={"type": "last_messages", "last_messages": 1},
+    )  # fmt: skip
+    assert run["instructions"] == "A.\n\nB."
+    assert (run["tools"], run["metadata"], run["top_p"]) == ([], {"a": "b"}, 0.5)
+    run = settled(client, run)
+    assert run["incomplete_details"] == {"reason": "max_completion_tokens"}
+    said = get(client, f"threads/{thread}/messages?order=asc")["data"]
+    assert [m["content"][0]["text"]["value"] for m in said[:2]] == ["hi", "more"]
+
+
+def test_a_prompt_beyond_its_limit_ends_the_run(
+    client: FlaskClient, assistant: str, thread: str
+) -> None:
+    given = {"assistant_id": assistant, "max_prompt_tokens": 3}
+    run = settled(client, post(client, f"threads/{thread}/runs", **given))
+    assert run["status"] == "incomplete"
+    assert run["incomplete_details"] == {"reason": "max_prompt_tokens"}
+
+
+def test_deleting_a_thread_ends_its_run(app: Server, client: FlaskClient, assistant: str) -> None:
+    body = {"assistant_id": assistant, "thread": {"messages": [{"role": "user", "content": "x"}]}}
+    with engines_busy(app):
+        run = post(client, "threads/runs", **body, tool_choice="none")
+        assert client.delete(f"/v1/threads/{run['thread_id']}").status_code == 200
+        get(client, f"threads/{run['thread_id']}/runs/{run['id']}", 404)
+        deadline = time.monotonic() + 10
+        while app.lifecycle.background and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert app.lifecycle.background == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("assistants", {}),
+        ("assistants", {"model": "tiny", "tools": [{"type": "code_interpreter"}]}),
+        ("assistants", {"model": "tiny", "temperature": 3}),
+        ("assistants", {"model": "tiny", "name": "x" * 257}),
+        ("threads", {"messages": [{"role": "system", "content": "x"}]}),
+        ("threads", {"messages": [{"role": "user", "content": []}]}),
+        ("threads", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
+        ("threads", {"metadata": {"a": 1}}),
+        ("threads/runs", {}),
+        ("threads/{thread}/runs", {}),
+        ("threads/{thread}/messages", {"role": "user"}),
+        ("threads/{thread}/messages", {"role": "user", "content": "x", "attachments": [{}]}),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(
+    client: FlaskClient, thread: str, path: str, body: dict[str, Any]
+) -> None:
+    post(client, path.format(thread=thread), 400, **body)
+
+
+def test_a_run_of_an_unknown_assistant_is_not_found(client: FlaskClient, thread: str) -> None:
+    for path in ("threads/runs", f"threads/{thread}/runs"):
+        error = post(client, path, 404, assistant_id="asst_none")["error"]
+        assert "asst_none" in error["message"]
+
+
+def test_what_was_in_progress_when_a_server_died_has_failed(
+    app: Server, client: FlaskClient, assistant: str, thread: str
+) -> None:
+    store, whose = app.store, "anonymous"
+    waiting = waiting_run(client, assistant, thread)
+    cut_thread = post(client, "threads")["id"]
+    kept = store.runs.get(whose, waiting["id"])
+    cut = {**kept, "id": "run_cut", "thread_id": cut_thread, "status": "in_progress"}
+    store.runs.create(whose, cut, parent=cut_thread)
+    store.threads.change(whose, cut_thread, lambda t: {**t, "active_run": "run_cut"})
+    (step,) = get(client, f"threads/{thread}/runs/{waiting['id']}/steps")["data"]
+    store.run_steps.create(whose, {**step, "id": "step_cut"}, parent="run_cut")
+    message = post(client, "threads", messages=[{"role": "user", "content": "x"}])
+    message = get(client, f"threads/{message['id']}/messages")["data"][0]
+    broken = {"id": "msg_cut", "run_id": "run_cut", "status": "in_progress", "content": []}
+    store.messages.create(whose, {**message, **broken}, parent=cut_thread)
+    assert fail_interrupted(store) == 1
+    path = f"threads/{cut_thread}"
+    assert get(client, f"{path}/runs/run_cut")["status"] == "failed"
+    assert get(client, f"{path}/runs/run_cut/steps/step_cut")["status"] == "failed"
+    assert get(client, f"{path}/messages/msg_cut")["status"] == "incomplete"
+    # The thread is free, and who waits for outputs goes on waiting.
+    post(client, f"{path}/messages", role="user", content="x")
+    run = get(client, f"threads/{thread}/runs/{waiting['id']}")
+    assert run["status"] == "requires_action"

@@ -1,0 +1,143 @@
+"""Every field of every body, one thing wrong at a time: refused or answered, never a 5xx."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+from hostile_bodies import hostile_bodies
+from model_app import close_model_app, make_model_app
+from url_sweep import assert_error_object
+from valid_bodies import VALID_BODIES, make_objects, valid_body
+from werkzeug.test import TestResponse
+
+from oxibonsai.server.app import Server
+from oxibonsai.server.operations import OPERATIONS
+
+# What a wrong body may get. A field's value may also name an object that is not there.
+REFUSALS = {400, 404, 409, 413, 415, 422}
+
+
+@pytest.fixture(scope="module")
+def app(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    # A small context ends every answer soon, whatever a request allows.
+    made = make_model_app(
+        tiny_path, tmp_path_factory.mktemp("hostile"), ctx_size=128, parallel=2, n_predict=2
+    )
+    yield made
+    close_model_app(made)
+
+
+@pytest.fixture(scope="module")
+def client(app: Server) -> FlaskClient:
+    return app.test_client()
+
+
+@pytest.fixture(scope="module")
+def ids(client: FlaskClient) -> dict[str, str]:
+    return make_objects(client)
+
+
+def json_routes(app: Server) -> dict[str, str]:
+    """The first path of every endpoint that reads a JSON body."""
+    rules: dict[str, str] = {}
+    for rule in app.url_map.iter_rules():
+        if OPERATIONS[rule.endpoint].body is not None:
+            path = rules.setdefault(rule.endpoint, rule.rule)
+            rules[rule.endpoint] = max(path, rule.rule)  # /v1/... before a bare alias
+    return rules
+
+
+def path_of(rule: str, ids: dict[str, str]) -> str:
+    for name, value in ids.items():
+        rule = rule.replace(f"<{name}>", value)
+    assert "<" not in rule, rule
+    return rule
+
+
+def test_every_route_with_a_body_is_tried(app: Server) -> None:
+    assert set(json_routes(app)) == set(VALID_BODIES)
+
+
+def test_there_are_enough_cases() -> None:
+    count = 0
+    for endpoint, valid in VALID_BODIES.items():
+        model = OPERATIONS[endpoint].body
+        assert model is not None
+        count += sum(1 for _ in hostile_bodies(valid, model))
+    assert count >= 1200
+
+
+def assert_refused(answer: TestResponse, endpoint: str) -> None:
+    assert answer.status_code in REFUSALS, (answer.status_code, answer.text)
+    if not endpoint.startswith("messages."):
+        assert_error_object(answer)
+        return
+    told = answer.get_json()
+    assert told["type"] == "error"
+    assert told["error"]["message"]
+    assert told["error"]["type"].endswith(("_error", "_too_large"))
+
+
+@pytest.mark.parametrize("endpoint", sorted(VALID_BODIES))
+def test_no_body_breaks_a_route(
+    app: Server, client: FlaskClient, ids: dict[str, str], endpoint: str
+) -> None:
+    path = path_of(json_routes(app)[endpoint], ids)
+    model = OPERATIONS[endpoint].body
+    assert model is not None
+    failures = []
+    for case in hostile_bodies(valid_body(endpoint, ids), model):
+        answer = client.post(path, data=case.text, content_type="application/json")
+        try:
+            if case.refused or answer.status_code != 200:
+                assert_refused(answer, endpoint)
+            else:
+                assert "Internal" not in answer.text  # also reads a stream to its end
+        except AssertionError as e:
+            failures.append(f"{case.name}: {e}"[:400])
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("endpoint", sorted(VALID_BODIES))
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"", "application/json"),
+        (b"[]", "application/json"),
+        (b"null", "application/json"),
+        (b'"words"', "application/json"),
+        (b"{", "application/json"),
+        (b'{"a": 1}{"b": 2}', "application/json"),
+        (b"\xff\xfe{}", "application/json"),
+        ('{"a": "é"}'.encode("utf-16"), "application/json"),
+        (b"{}", "text/plain"),
+        (b"{}", ""),
+        (b"a=1", "application/x-www-form-urlencoded"),
+    ],
+)
+def test_what_is_no_json_object_is_refused(
+    app: Server, client: FlaskClient, ids: dict[str, str], endpoint: str, data: bytes, kind: str
+) -> None:
+    if endpoint == "threads.create" and not data:
+        pytest.skip("a thread may begin without a body")
+    path = path_of(json_routes(app)[endpoint], ids)
+    assert_refused(client.post(path, data=data, content_type=kind), endpoint)
+
+
+@pytest.mark.parametrize("endpoint", sorted(VALID_BODIES))
+def test_the_valid_body_is_accepted(app: Server, client: FlaskClient, endpoint: str) -> None:
+    ids = make_objects(client)
+    answer = client.post(path_of(json_routes(app)[endpoint], ids), json=valid_body(endpoint, ids))
+    # No run waits for the outputs of tools: the body itself is sound.
+    status, text = (400, "status") if endpoint == "runs.submit" else (200, "")
+    assert answer.status_code == status, answer.text
+    assert text in answer.text
+
+
+def test_nothing_is_left_running(app: Server) -> None:
+    pool = app.generations.pool
+    assert pool.waiting == 0
+    assert pool.running == 0

@@ -1,0 +1,251 @@
+"""A real server under load: clients that leave, more of them than it takes, and 64 at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from real_server import real_server
+from running_server import RunningServer, read_all, status_of
+
+import tiny_model
+
+pytestmark = pytest.mark.slow
+
+SLOTS, QUEUE = 4, 2
+ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("load") / "tiny.gguf"
+    tiny_model.write(path, changes={"qwen3.context_length": (4096, "u32")})
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[RunningServer]:
+    flags = ("--ctx-size", "4096", "--parallel", str(SLOTS), "--queue-size", str(QUEUE))
+    with real_server(model, model.parent, *flags, "--metrics", "--alias", "tiny") as running:
+        yield running
+
+
+def body(route: str, prompt: str, tokens: int, *, stream: bool = True) -> dict[str, Any]:
+    """A request whose answer depends on nothing but the prompt."""
+    asked = {"prompt": prompt}
+    if route != "/v1/completions":
+        asked = {"messages": [{"role": "user", "content": prompt}]}
+    options = {"temperature": 0, "seed": 1, "ignore_eos": True, "max_tokens": tokens}
+    return {"model": "tiny", "stream": stream, **options, **asked}
+
+
+def send(server: RunningServer, route: str, fields: dict[str, Any]) -> socket.socket:
+    data = json.dumps(fields).encode()
+    head = f"POST {route} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head += f"Connection: close\r\nContent-Length: {len(data)}\r\n\r\n"
+    return server.connect(head.encode() + data, timeout=60)
+
+
+def events(answer: bytes) -> list[dict[str, Any]]:
+    """What a stream's data lines hold."""
+    assert status_of(answer) == 200, answer[:2000]
+    lines = answer.replace(b"\r\n", b"\n").split(b"\n")
+    texts = [x[6:] for x in lines if x.startswith(b"data: ") and x != b"data: [DONE]"]
+    return [json.loads(text) for text in texts]
+
+
+def text_of(answer: bytes) -> str:
+    """The text of a whole chat stream."""
+    found = events(answer)
+    assert b"data: [DONE]" in answer
+    deltas = [choice["delta"] for event in found for choice in event["choices"]]
+    return "".join(d.get("content") or d.get("reasoning_content") or "" for d in deltas)
+
+
+def ask(server: RunningServer, prompt: str, tokens: int) -> str:
+    """The text that a chat request gets."""
+    with send(server, ROUTES[0], body(ROUTES[0], prompt, tokens)) as sock:
+        return text_of(read_all(sock, 120))
+
+
+def load(server: RunningServer) -> tuple[int, int]:
+    """Requests that run, and those that wait."""
+    with server.connect(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") as sock:
+        text = read_all(sock).partition(b"\r\n\r\n")[2].decode()
+    values = {
+        s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples
+    }  # fmt: skip
+    return (
+        int(values["llamacpp:requests_processing"]),
+        int(values["llamacpp:requests_deferred"]),
+    )
+
+
+def wait_for_load(server: RunningServer, running: int, waiting: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while load(server) != (running, waiting):
+        assert time.monotonic() < deadline, (load(server), (running, waiting))
+        time.sleep(0.01)
+
+
+def read_until(sock: socket.socket, count: int, end: bytes = b"") -> None:
+    """Reads so many events of a stream, or up to some bytes."""
+    data = b""
+    while data.count(b"data: ") < count or end not in data:
+        piece = sock.recv(4096)
+        assert piece, data
+        data += piece
+
+
+def leave_in(phase: str, server: RunningServer, route: str, stream: bool) -> None:
+    """Sends a request and leaves in a phase of it."""
+    long = "a long prompt " * 250 if phase == "prefill" else "hello"
+    sock = send(server, route, body(route, long, 3000, stream=stream))
+    with sock:
+        if phase == "last" and stream:
+            sock.close()
+            with send(server, route, body(route, "hello", 40)) as sock:
+                read_until(sock, 40)
+        elif stream and phase != "prefill":
+            read_until(sock, {"first token": 2, "middle": 100}[phase])
+        else:
+            # Without a stream there is nothing to see: a moment of each phase, roughly.
+            moments = {"prefill": 0.02, "first token": 0.05, "middle": 0.2, "last": 0.4}
+            time.sleep(moments[phase])
+
+
+@pytest.fixture
+def bystander(server: RunningServer) -> Iterator[None]:
+    """A client beside the others: its answers must be what they were before the others came."""
+    alone = ask(server, "I was here first", 300)
+    stop = threading.Event()
+    texts: list[str] = []
+
+    def stay() -> None:
+        while not stop.is_set():
+            texts.append(ask(server, "I was here first", 300))
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    yield
+    stop.set()
+    thread.join(60)
+    assert len(texts) >= 1
+    assert set(texts) == {alone}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("phase", ["prefill", "first token", "middle", "last"])
+@pytest.mark.usefixtures("bystander")
+def test_a_client_that_leaves_frees_its_slot_within_a_second(
+    server: RunningServer, route: str, stream: bool, phase: str
+) -> None:
+    for _ in range(2):
+        leave_in(phase, server, route, stream)
+        left = time.monotonic()
+        while load(server)[0] > 1:
+            assert time.monotonic() - left < 1.0
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_the_queue_frees_its_place_within_a_second(
+    server: RunningServer, route: str, stream: bool
+) -> None:
+    with contextlib.ExitStack() as stack:
+        for i in range(SLOTS):
+            fields = body(ROUTES[0], f"stay {i}", 4000)
+            read_until(stack.enter_context(send(server, ROUTES[0], fields)), 2)
+        for _ in range(2):
+            with send(server, route, body(route, "queued", 3000, stream=stream)):
+                wait_for_load(server, SLOTS, 1, 5)
+            left = time.monotonic()
+            while load(server)[1] > 0:
+                assert time.monotonic() - left < 1.0
+                time.sleep(0.01)
+    wait_for_load(server, 0, 0, 1.5)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_full_queue_says_when_to_come_back_and_those_who_wait_are_served(
+    server: RunningServer, route: str, stream: bool
+) -> None:
+    with contextlib.ExitStack() as stack:
+        runners = []
+        for i in range(SLOTS):
+            fields = body(ROUTES[0], f"stay {i}", 4000)
+            runners.append(stack.enter_context(send(server, ROUTES[0], fields)))
+            read_until(runners[-1], 2)
+        waiters = []
+        for i in range(QUEUE):
+            waiters.append(
+                stack.enter_context(send(server, route, body(route, "hello", 4, stream=stream)))
+            )
+            wait_for_load(server, SLOTS, i + 1, 5)
+        for _ in range(3):
+            with send(server, route, body(route, "hello", 4, stream=stream)) as refused:
+                answer = read_all(refused)
+            assert status_of(answer) in (429, 503), answer
+            assert b"retry-after: " in answer.lower()
+            assert b'"error"' in answer
+            assert server.seconds_to_health() < 1
+        for runner in runners:
+            runner.close()
+        for waiter in waiters:
+            assert status_of(read_all(waiter, 20)) == 200
+    wait_for_load(server, 0, 0, 1.5)
+
+
+def resident_kib(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError("no VmRSS")
+
+
+def test_64_streams_for_half_a_minute_get_what_each_would_get_alone(
+    model: Path, tmp_path: Path
+) -> None:
+    prompts = [f"{i}: tell me of number {i * i}" for i in range(64)]
+    flags = ("--ctx-size", "512", "--parallel", "16", "--queue-size", "64", "--metrics")
+    with real_server(model, tmp_path, *flags, "--http-threads", "80", "--alias", "tiny") as server:
+        alone = [ask(server, prompt, 8 + i) for i, prompt in enumerate(prompts)]
+        assert len(set(alone)) > 32
+        pid = server.worker_pid()
+        ends = time.monotonic() + 30
+        resident: list[int] = []
+
+        def client(i: int) -> int:
+            count = 0
+            while time.monotonic() < ends:
+                assert ask(server, prompts[i], 8 + i) == alone[i], prompts[i]
+                count += 1
+            return count
+
+        def watch() -> None:
+            while time.monotonic() < ends:
+                resident.append(resident_kib(pid))
+                assert server.seconds_to_health() < 5
+                time.sleep(0.5)
+
+        with ThreadPoolExecutor(65) as threads:
+            watcher = threads.submit(watch)
+            counts = list(threads.map(client, range(64)))
+            watcher.result()
+        assert min(counts) >= 1
+        wait_for_load(server, 0, 0, 2)
+        # What comes with the first requests (caches, buffers, arenas) is no leak.
+        third = len(resident) // 3
+        assert max(resident[-third:]) < max(resident[third : 2 * third]) + 8 * 1024

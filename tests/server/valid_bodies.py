@@ -1,0 +1,100 @@
+"""A small valid body for every endpoint that reads JSON, and objects for the ids in paths."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from flask.testing import FlaskClient
+
+_FUNCTION: dict[str, Any] = {
+    "name": "weather",
+    "description": "Says the weather.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "enum": ["Rome", "Paris"]}},
+        "required": ["city"],
+    },
+}
+_MESSAGES = [{"role": "user", "content": "Hi"}]
+
+_TOOL = {"type": "function", "function": _FUNCTION}
+_SCHEMA = {"name": "answer", "schema": _FUNCTION["parameters"]}
+
+VALID_BODIES: dict[str, dict[str, Any]] = {
+    "chat.create_chat_completion": {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
+        "max_tokens": 2,
+        "response_format": {"type": "json_schema", "json_schema": _SCHEMA},
+        "logit_bias": {"65": 1},
+        "stop": ["no"],
+        "stream_options": None,
+    },
+    "chat.count_tokens": {"model": "tiny", "messages": _MESSAGES},
+    "completions.create_completion": {
+        "model": "tiny", "prompt": ["a"], "max_tokens": 2, "logprobs": 1,
+    },
+    "native_completion.create_native_completion": {"prompt": "a", "n_predict": 2, "n_probs": 1},
+    "embeddings.create_embeddings": {"model": "tiny", "input": ["a", "b"]},
+    "tokens.tokenize": {"content": "a b", "with_pieces": True},
+    "tokens.detokenize": {"tokens": [5, 6]},
+    "tokens.apply_template": {"messages": _MESSAGES},
+    "messages.create": {"model": "tiny", "messages": _MESSAGES, "max_tokens": 2},
+    "messages.count_tokens": {"model": "tiny", "messages": _MESSAGES, "system": "Be brief."},
+    "responses.create": {
+        "model": "tiny",
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}],
+        "max_output_tokens": 2,
+    },
+    "assistants.create": {"model": "tiny", "instructions": "Be brief.", "tools": [_TOOL]},
+    "assistants.change": {"name": "helper"},
+    "threads.create": {"messages": _MESSAGES, "metadata": {"a": "b"}},
+    "threads.change": {"metadata": {"a": "b"}},
+    "thread_messages.create": {"role": "user", "content": "Hi"},
+    "thread_messages.change": {"metadata": {"a": "b"}},
+    "runs.create": {"assistant_id": "ASSISTANT", "max_completion_tokens": 2},
+    "runs.create_thread_and_run": {
+        "assistant_id": "ASSISTANT",
+        "thread": {"messages": _MESSAGES},
+        "max_completion_tokens": 2,
+    },
+    "runs.change": {"metadata": {"a": "b"}},
+    "runs.submit": {"tool_outputs": [{"tool_call_id": "call_1", "output": "x"}]},
+}  # fmt: skip
+
+
+def valid_body(endpoint: str, ids: Mapping[str, str]) -> dict[str, Any]:
+    """The body, with the id of an assistant that is there."""
+    body = VALID_BODIES[endpoint]
+    return body | ({"assistant_id": ids["assistant_id"]} if "assistant_id" in body else {})
+
+
+def make_objects(client: FlaskClient, headers: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An object of each kind that routes name, by the argument's name."""
+
+    def make(path: str, **request: Any) -> str:
+        answer = client.post(path, headers=headers, **request)
+        assert answer.status_code == 200, answer.text
+        return str(answer.get_json()["id"])
+
+    def first(path: str) -> str:
+        return str(client.get(path, headers=headers).get_json()["data"][0]["id"])
+
+    form = {"purpose": "assistants", "file": (io.BytesIO(b"a file"), "notes.txt")}
+    assistant = make("/v1/assistants", json={"model": "tiny"})
+    thread = make("/v1/threads", json=VALID_BODIES["threads.create"])
+    run_body = {**VALID_BODIES["runs.create"], "assistant_id": assistant, "stream": True}
+    runs = f"/v1/threads/{thread}/runs"
+    client.post(runs, json=run_body, headers=headers).get_data()  # until it has ended
+    run = first(runs)
+    return {
+        "file_id": make("/v1/files", data=form),
+        "response_id": make("/v1/responses", json=VALID_BODIES["responses.create"]),
+        "assistant_id": assistant,
+        "thread_id": thread,
+        "message_id": first(f"/v1/threads/{thread}/messages"),
+        "run_id": run,
+        "step_id": first(f"{runs}/{run}/steps"),
+    }
