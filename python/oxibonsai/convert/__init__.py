@@ -51,7 +51,8 @@ def convert(
         folder: With ``config.json``, safetensors and, for texts, ``tokenizer.json``.
         out: The file; replaced where it exists.
         dtype: Of matrices. ``"auto"`` loses nothing: each as it is stored; 8-bit floats with their
-            scales as f32; MLX packs of 1, 2, 4 and 8 bits as q1_0, q2_0_g64, q4_1 and q8_0. ``"f32"``,
+            scales as f32; MLX packs of 1, 2, 4 and 8 bits as q1_0, q2_0_g64, q4_1 and q8_0. 4-bit packs
+            of AutoAWQ and GPTQ become q4_1, with minima rounded to float16. ``"f32"``,
             ``"f16"`` and ``"bf16"`` round to nearest even. ``"q1_0"``, ``"q2_0_g64"``, ``"pq2_0"`` and
             ``"ptq1_0"`` are for weights that are binary or ternary already, which is checked group by
             group. Vectors and small tables stay f32.

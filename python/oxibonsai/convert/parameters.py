@@ -10,6 +10,7 @@ import numpy as np
 from oxibonsai.convert.affine import AffineParameter, affine_parameter
 from oxibonsai.convert.float_types import EIGHT_BIT, PLAIN, Floats, widened
 from oxibonsai.convert.safetensors_file import StoredTensor
+from oxibonsai.convert.zero_points import ZeroPointParameter, zero_point_parameter
 from oxibonsai.errors import FormatError, UnsupportedError
 
 
@@ -79,7 +80,7 @@ class ScaledParameter:
         return widened(self.stored) * each
 
 
-__all__ = ["AffineParameter", "FloatParameter", "Parameter", "ScaledParameter", "put_together"]
+__all__ = ["AffineParameter", "Parameter", "ZeroPointParameter", "put_together"]
 
 # What a scale of `NAME.weight` is called after `NAME.`; scales of activations are not ours: these
 # are rounded as the type of the weights says.
@@ -106,6 +107,10 @@ def put_together(
         if stored.dtype == "U32" and name.endswith(".weight"):
             found[name] = packed = affine_parameter(name, tensors, quantization)
             used |= {packed.scales.name, packed.biases.name}
+        if name.endswith(".qweight"):
+            module = name.removesuffix(".qweight")
+            found[f"{module}.weight"] = zero_point_parameter(module, tensors, quantization)
+            used |= {f"{module}.{part}" for part in ("qweight", "qzeros", "scales", "g_idx")}
         if stored.dtype not in EIGHT_BIT or not name.endswith(".weight"):
             continue
         module = name.removesuffix(".weight")

@@ -11,10 +11,12 @@ import numpy as np
 from oxibonsai.convert.affine_blocks import encode_affine
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.parameters import AffineParameter, Parameter
+from oxibonsai.convert.parameters import AffineParameter, Parameter, ZeroPointParameter
 from oxibonsai.convert.recipe import Recipe
 from oxibonsai.convert.stored_types import STORED_TYPES, encode
 from oxibonsai.errors import FormatError
+
+CODED = (AffineParameter, ZeroPointParameter)  # what holds codes, scales and biases
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def _planned(
 
     def blocks() -> Bytes:
         order = recipe.row_order(folder, name)
-        if isinstance(held, AffineParameter) and type_name in ("q4_1", "q8_0"):
+        if isinstance(held, CODED) and type_name in ("q4_1", "q8_0"):
             rows = slice(None) if order is None else order
             scales, biases = (v[rows] for v in held.affine())
             return encode_affine(held.codes()[rows], scales, biases, type_name, where)
