@@ -69,8 +69,8 @@ def _choice(run: Object) -> object:
     return choice
 
 
-def _structure(form: str | Object) -> Structure | None:
-    if isinstance(form, str) or form["type"] == "text":
+def _structure(form: str | Object | None) -> Structure | None:
+    if form is None or isinstance(form, str) or form["type"] == "text":
         return None
     if form["type"] == "json_object":
         return Structure.json_object()
