@@ -11,10 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from oxibonsai.cli.verify import hash_file
 from oxibonsai.sources import resolve
 from oxibonsai.sources.pip_package import cache_folder
+
+# Examples take as long as a busy machine needs.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 ROOT = Path(__file__).resolve().parents[1]
 _SHARED = ROOT.parent / "shared" / "data"

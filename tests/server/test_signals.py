@@ -33,7 +33,7 @@ def is_gone(pid: int) -> bool:
 
 
 def test_while_the_model_loads_the_server_is_alive_but_not_ready(tmp_path: Path) -> None:
-    with running_server(tmp_path, load_seconds=1.5, wait=False) as server:
+    with running_server(tmp_path, load_seconds=6, wait=False) as server:
         server.wait_for("/livez", 200)
         for path in ("/health", "/readyz", "/v1/models"):
             status, headers, body = server.ask(path)
