@@ -118,3 +118,9 @@ def test_tier_files_share_only_plain_headers() -> None:
             for header in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE):
                 inside = header.startswith(("cpu/body/", "cpu/avx", "cpu/neon"))
                 assert inside or header in allowed, f"{path.name} includes {header}"
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """Pytest imports a test file by its name alone."""
+    names = [p.name for p in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
