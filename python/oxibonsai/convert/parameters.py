@@ -120,7 +120,7 @@ def put_together(
         found[name] = ScaledParameter(stored, scale, _block(stored, scale, quantization))
         used |= {scale.name, *(f"{module}.{k}" for k in _ACTIVATION_SCALES)}
     for name, stored in sorted(tensors.items()):
-        if name in used or name in found:
+        if name in used or name in found or stored.dtype == "I64":  # positions: no weights
             continue
         if stored.dtype not in PLAIN:
             raise UnsupportedError(
