@@ -241,6 +241,12 @@ def test_what_a_run_may_differ_in(client: FlaskClient, assistant: str, thread: s
     assert [m["content"][0]["text"]["value"] for m in said[:2]] == ["hi", "more"]
 
 
+def test_in_an_empty_thread_the_model_begins(client: FlaskClient, assistant: str) -> None:
+    given = {"assistant_id": assistant, "max_completion_tokens": 2, "tool_choice": "none"}
+    run = settled(client, post(client, "threads/runs", **given))
+    assert run["status"] in ("completed", "incomplete")
+
+
 def test_a_prompt_beyond_its_limit_ends_the_run(
     client: FlaskClient, assistant: str, thread: str
 ) -> None:

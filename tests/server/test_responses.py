@@ -197,6 +197,13 @@ def test_a_background_response_ends_and_can_be_followed_again(client: FlaskClien
     assert read_events(tail) == again[4:]
 
 
+def test_of_a_response_whose_events_are_gone_the_last_one_is_left(client: FlaskClient) -> None:
+    response = ask(client)
+    ((name, event),) = read_events(client.get(f"/v1/responses/{response['id']}?stream=true").text)
+    assert name == event["type"] == "response.incomplete"
+    assert event["response"] == response
+
+
 def test_a_background_response_can_be_cancelled(app: Server, client: FlaskClient) -> None:
     with engines_busy(app):
         response = ask(client, background=True)

@@ -29,6 +29,9 @@ def chat_request(store: Store, owner: str, run: Object, more: Sequence[Object] =
         texts = {m["id"]: _text(m) for m in said}
         for step in all_of(store.run_steps, owner, run["id"]):
             messages += _step_messages(step, texts)
+    if not any(m["role"] != "system" for m in messages):
+        # An empty thread: the model begins, and templates want somebody to answer.
+        messages.append({"role": "user", "content": ""})
     effort = run["reasoning_effort"]
     return ChatRequest(
         messages=messages,

@@ -67,14 +67,27 @@ class ResponseService:
         return self._at_once(owner, record, run, turn, params)
 
     def follow(self, owner: str, record: Object, after: int | None) -> Response:
-        """The events of a background response behind a sequence number, to its end."""
+        """The events of a background response behind a sequence number, to its end.
+
+        Where they are not in memory any more, the last one, which holds everything.
+        """
+        start = 0 if after is None else after + 1
         job = self._jobs.find((owner, record["id"]))
-        if job is None:
+        if job is not None:
+            return self._follow(job, start)
+        response = record["response"]
+        status = response["status"]
+        if status not in ENDED:
             raise ApiError(
-                400, "The events of this response are not there any more: get it without stream.",
+                400, "Only a response made with background=true can be followed while it grows.",
                 param="stream",
             )  # fmt: skip
-        return self._follow(job, 0 if after is None else after + 1)
+        last = {"type": f"response.{status}", "response": response, "sequence_number": start}
+        return stream_response(
+            iter([event_frame(last)]),
+            close=lambda: None,
+            stopping=lambda: self._lifecycle.stopping,
+        )
 
     def cancel(self, owner: str, response_id: str) -> Object:
         """Ends a background response; one that has ended stays as it is."""
