@@ -29,7 +29,8 @@ _FILES = (
     "beta/test_threads.py",
     "beta/threads",
 )
-_MODULES = ("openai", "pytest_asyncio", "time_machine", "dirty_equals", "rich", "xdist")
+# Installed beside the suite: as plugins of our own tests they would not do.
+_PLUGINS = ("pytest-asyncio", "pytest-xdist", "execnet", "time-machine", "dirty-equals")
 
 # Patterns of names of tests, and why we refuse what they send.
 EXCLUDED = {
@@ -53,14 +54,13 @@ EXCLUDED = {
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the source package of the installed version."""
-    for module in _MODULES:
-        pytest.importorskip(module, reason="the openai package's tests need it")
-    import openai
-
+    openai = pytest.importorskip("openai", reason="the openai package is not installed")
     folder = tmp_path_factory.mktemp("openai")
     wanted = [f"openai=={openai.__version__}", "-d", str(folder)]
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
     subprocess.run([*pip, *wanted], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--target", str(folder / "plugins"), *_PLUGINS], check=True)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         opened.extractall(folder, filter="data")
@@ -103,7 +103,8 @@ def test_the_packages_own_tests_pass(suite: Path, base_url: str) -> None:
     files = [f"tests/api_resources/{name}" for name in _FILES]
     # The synchronous clients, loose and strict: the others send the same.
     options = ["-q", "-rA", "--tb=no", "-n", "0", "-p", "openai_suite_plugin", "-k", "not Async"]
-    environment = {**_environment(_HERE / "openai_suite"), "TEST_API_BASE_URL": base_url}
+    environment = _environment(_HERE / "openai_suite", suite.parent / "plugins")
+    environment["TEST_API_BASE_URL"] = base_url
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *files],
         cwd=suite, env=environment, capture_output=True, text=True, check=False,
