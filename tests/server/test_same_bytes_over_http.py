@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fake_backend import free_port
+from running_model import served
 from running_server import RunningServer
-
-
-@contextlib.contextmanager
-def served(model: Path, folder: Path, *flags: str) -> Iterator[RunningServer]:
-    """A server of a real engine; it is gone at the end."""
-    port, log = free_port(), folder / "log"
-    environment = {**os.environ, "OXIBONSAI_STATE_DIR": str(folder / "state")}
-    line = [sys.executable, "-m", "oxibonsai.serve", "-m", str(model), "--port", str(port), *flags]
-    with log.open("wb") as output:
-        process = subprocess.Popen(line, stdout=output, stderr=output, env=environment)
-    server = RunningServer(process, port, log)
-    try:
-        server.wait_for("/readyz", 200, 60)
-        yield server
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(40)
 
 
 def streamed(server: RunningServer, number: int) -> tuple[str, str]:

@@ -1,0 +1,120 @@
+"""Tool calls and reasoning over HTTP, forced out of a model with random weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from model_app import close_model_app, make_model_app
+from sse_reader import events
+
+URL = "/v1/chat/completions"
+HELLO = [{"role": "user", "content": "hello"}]
+_HERE = Path(__file__).parent
+
+
+def tool(name: str) -> dict[str, Any]:
+    parameters = {
+        "type": "object",
+        "properties": {"on": {"type": "boolean"}},
+        "required": ["on"],
+        "additionalProperties": False,
+    }
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+@pytest.fixture(scope="module")
+def tools_client(
+    tiny_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FlaskClient]:
+    template = _HERE / "tool_template.jinja"
+    app = make_model_app(
+        tiny_path, tmp_path_factory.mktemp("state"), chat_template_file=str(template)
+    )
+    yield app.test_client()
+    close_model_app(app)
+
+
+@pytest.fixture(scope="module")
+def thinking_client(
+    tiny_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FlaskClient]:
+    template = _HERE / "thinking_template.jinja"
+    app = make_model_app(
+        tiny_path, tmp_path_factory.mktemp("state"), chat_template_file=str(template)
+    )
+    yield app.test_client()
+    close_model_app(app)
+
+
+def ask(client: FlaskClient, **fields: Any) -> Any:
+    answer = client.post(URL, json={"messages": HELLO, "max_tokens": 150, "seed": 3, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.get_json()["choices"][0]
+
+
+def stream(client: FlaskClient, **fields: Any) -> list[dict[str, Any]]:
+    body = {"messages": HELLO, "max_tokens": 150, "seed": 3, "stream": True, **fields}
+    return [c["choices"][0] for c in events(client.post(URL, json=body))]
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "lamp"}}])
+def test_a_forced_call_is_one_of_the_tools(tools_client: FlaskClient, choice: Any) -> None:
+    fields = {
+        "tools": [tool("lamp"), tool("radio")],
+        "tool_choice": choice,
+        "parallel_tool_calls": False,
+    }
+    answer = ask(tools_client, **fields)
+    assert answer["finish_reason"] == "tool_calls"
+    (call,) = answer["message"]["tool_calls"]
+    assert call["type"] == "function"
+    assert call["function"]["name"] in (("lamp", "radio") if choice == "required" else ("lamp",))
+    assert set(json.loads(call["function"]["arguments"])) == {"on"}
+    assert answer["message"]["content"] is None
+
+
+def test_the_pieces_of_a_streamed_call_make_the_call(tools_client: FlaskClient) -> None:
+    fields = {"tools": [tool("lamp")], "tool_choice": "required", "parallel_tool_calls": False}
+    whole = ask(tools_client, **fields)["message"]["tool_calls"][0]
+    chunks = stream(tools_client, **fields)
+    assert chunks[-1]["finish_reason"] == "tool_calls"
+    pieces = [p for c in chunks for p in c["delta"].get("tool_calls", [])]
+    assert all(p["index"] == 0 for p in pieces)
+    assert [p["id"] for p in pieces if "id" in p] == [pieces[0]["id"]]
+    assert [p["function"]["name"] for p in pieces if "name" in p["function"]] == ["lamp"]
+    arguments = "".join(p["function"].get("arguments", "") for p in pieces)
+    assert arguments == whole["function"]["arguments"]
+
+
+def test_a_forbidden_call_is_text(tools_client: FlaskClient) -> None:
+    answer = ask(tools_client, tools=[tool("lamp")], tool_choice="none", max_tokens=20)
+    assert "tool_calls" not in answer["message"]
+
+
+def test_reasoning_comes_apart_and_its_budget_ends_it(thinking_client: FlaskClient) -> None:
+    answer = ask(thinking_client, thinking_budget_tokens=5, max_tokens=40)["message"]
+    assert answer["reasoning_content"]
+    assert answer["content"]
+    chunks = stream(thinking_client, reasoning_budget=5, max_tokens=40)
+    for name in ("reasoning_content", "content"):
+        assert "".join(c["delta"].get(name) or "" for c in chunks) == answer[name]
+
+
+def test_reasoning_can_be_turned_off_or_left_in_the_text(thinking_client: FlaskClient) -> None:
+    off = ask(thinking_client, chat_template_kwargs={"enable_thinking": False}, max_tokens=20)
+    assert "reasoning_content" not in off["message"]
+    assert off["message"]["content"]
+    left = ask(thinking_client, reasoning_format="none", reasoning_budget=5, max_tokens=40)
+    assert "</think>" in left["message"]["content"]
+    assert "reasoning_content" not in left["message"]
+
+
+def test_an_answer_after_reasoning_matches_its_schema(thinking_client: FlaskClient) -> None:
+    answer = ask(thinking_client, thinking_budget_tokens=4, json_schema={"enum": [1, 2]})
+    assert json.loads(answer["message"]["content"]) in (1, 2)
+    assert answer["message"]["reasoning_content"]
