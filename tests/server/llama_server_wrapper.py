@@ -58,7 +58,8 @@ def translate(arguments: list[str]) -> list[str]:
     if template is not None:
         values["--chat-template-file"] = str(_TEMPLATES / f"{template}.jinja")
     if "--chat-template-file" not in values:
-        values["--chat-template"] = "chatml"  # what it takes for a model without a template
+        # For a model without a template it takes its own, ChatML with tools.
+        values["--chat-template-file"] = str(Path(__file__).with_name("tool_template.jinja"))
     values.setdefault("--cors-origins", "*")
     for name, value in values.items():
         ours += [name, value]

@@ -114,7 +114,7 @@ def leave_in(phase: str, server: RunningServer, route: str, stream: bool) -> Non
         if phase == "last" and stream:
             sock.close()
             with send(server, route, body(route, "hello", 40)) as sock:
-                read_until(sock, 40)
+                read_until(sock, 2, b"max_tokens" if route == ROUTES[2] else b'"length"')
         elif stream and phase != "prefill":
             read_until(sock, {"first token": 2, "middle": 100}[phase])
         else:

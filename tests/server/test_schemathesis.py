@@ -24,12 +24,12 @@ def test_no_example_of_the_document_breaks_the_server(tiny_path: Path, tmp_path:
     with real_server(tiny_path, tmp_path, *flags) as server:
         url = f"http://127.0.0.1:{server.port}"
         operations = sum(map(len, server.ask("/openapi.json")[2]["paths"].values()))
-        each = -(-EXAMPLES // operations)
+        each = 2 * EXAMPLES // operations  # routes without parameters have one example each
         code = "from schemathesis.cli import schemathesis; schemathesis()"
         done = subprocess.run(
             [
                 sys.executable, "-c", code, "run", f"{url}/openapi.json", "--checks", CHECKS,
-                "--max-examples", str(each), "--phases", "coverage,fuzzing", "--seed", "1",
+                "--max-examples", str(each), "--phases", "fuzzing", "--seed", "1",
                 "--continue-on-failure", "--request-timeout", "30", "--workers", "2",
                 "--suppress-health-check", "all", "--warnings", "off", "--no-shrink",
                 "--report", "json", "--report-json-path", str(report),
@@ -39,8 +39,4 @@ def test_no_example_of_the_document_breaks_the_server(tiny_path: Path, tmp_path:
         )  # fmt: skip
         assert done.returncode == 0, done.stdout[-20_000:]
         server.wait_for("/readyz", 200)
-    assert cases_of(json.loads(report.read_text())) >= EXAMPLES
-
-
-def cases_of(report: dict[str, object]) -> int:
-    raise NotImplementedError
+    assert json.loads(report.read_text())["test_cases"]["generated"] >= EXAMPLES

@@ -35,6 +35,7 @@ class Operation:
         media_type: Of a success.
         streams: The answer is a stream of events if the body says ``"stream": true``.
         public: It answers without a key.
+        failure: The name of the schema of its errors.
     """
 
     summary: str
@@ -45,6 +46,7 @@ class Operation:
     media_type: str = "application/json"
     streams: bool = False
     public: bool = False
+    failure: str = "Error"
 
 
 def openapi_blueprint(operations: Mapping[str, Operation]) -> Blueprint:
@@ -88,7 +90,7 @@ def openapi_document(app: Flask, operations: Mapping[str, Operation]) -> Schema:
         "info": {"title": "oxibonsai", "version": __version__},
         "paths": dict(sorted(paths.items())),
         "components": {
-            "schemas": {**schemas, "Error": _ERROR},
+            "schemas": {**schemas, "Error": _ERROR, "AnthropicError": _ANTHROPIC_ERROR},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
@@ -137,7 +139,7 @@ def _operation(
     described: Schema = {
         "summary": operation.summary,
         "parameters": [*parameters, *_query_parameters(operation.query)],
-        "responses": {"200": _success(operation), "default": _FAILURE},
+        "responses": {"200": _success(operation), "default": _failure(operation)},
     }
     if operation.body is not None:
         content = {"application/json": {"schema": {"$ref": references[operation.body]}}}
@@ -181,7 +183,14 @@ _ERROR = object_with(
         code=_TEXT_OR_NULL,
     ),
 )
-_FAILURE = {
-    "description": "What is wrong, in OpenAI's shape.",
-    "content": {"application/json": {"schema": {"$ref": _SCHEMAS + "Error"}}},
-}
+_ANTHROPIC_ERROR = object_with(
+    "type",
+    "error",
+    type={"const": "error"},
+    error=object_with("type", "message", type={"type": "string"}, message={"type": "string"}),
+)
+
+
+def _failure(operation: Operation) -> Schema:
+    schema = {"$ref": _SCHEMAS + operation.failure}
+    return {"description": "What is wrong.", "content": {"application/json": {"schema": schema}}}

@@ -122,11 +122,12 @@ _GENERATION = {
     ),
     "messages.create": Operation(
         "Answer a conversation, for Anthropic's clients",
-        body=MessageRequest, answer=_MESSAGE, streams=True,
+        body=MessageRequest, answer=_MESSAGE, streams=True, failure="AnthropicError",
     ),
     "messages.count_tokens": Operation(
         "Count the tokens of a conversation",
-        body=CountRequest, answer=object_with("input_tokens", input_tokens={"type": "integer"}),
+        body=CountRequest, answer=_COUNT,
+        failure="AnthropicError",
     ),
 }  # fmt: skip
 _STORED = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oxibonsai.server.app import Server
 from oxibonsai.server.assistants.assistant_routes import assistants_blueprint
-from oxibonsai.server.assistants.run_routes import runs_blueprint
+from oxibonsai.server.assistants.run_routes import run_steps_blueprint, runs_blueprint
 from oxibonsai.server.assistants.run_service import RunService
 from oxibonsai.server.assistants.thread_routes import thread_messages_blueprint, threads_blueprint
 from oxibonsai.server.files import files_blueprint
@@ -30,3 +30,4 @@ def register_stored_apis(app: Server) -> None:
     app.register_blueprint(threads_blueprint(store, runs))
     app.register_blueprint(thread_messages_blueprint(store, runs))
     app.register_blueprint(runs_blueprint(store, runs, app.lifecycle))
+    app.register_blueprint(run_steps_blueprint(store, runs))

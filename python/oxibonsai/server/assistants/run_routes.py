@@ -24,7 +24,7 @@ from oxibonsai.server.validation import read_body
 
 
 def runs_blueprint(store: Store, runs: RunService, lifecycle: Lifecycle) -> Blueprint:
-    """The routes."""
+    """The routes of runs."""
     bp = Blueprint("runs", __name__)
 
     def answer(run: Object, job: Job, *, stream: bool | None) -> Response:
@@ -86,6 +86,13 @@ def runs_blueprint(store: Store, runs: RunService, lifecycle: Lifecycle) -> Blue
         body = read_body(ToolOutputs, request)
         run, job = runs.submit(owner(), thread_id, run_id, body.tool_outputs)
         return answer(run, job, stream=body.stream)
+
+    return bp
+
+
+def run_steps_blueprint(store: Store, runs: RunService) -> Blueprint:
+    """The routes of steps."""
+    bp = Blueprint("run_steps", __name__)
 
     @bp.get("/v1/threads/<thread_id>/runs/<run_id>/steps")
     def steps(thread_id: str, run_id: str) -> Response:
