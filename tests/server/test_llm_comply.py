@@ -12,7 +12,7 @@ from running_model import served
 
 # What the checker asks of a tool call is that there is one: a template that knows of calls, and a
 # model that was trained on such.
-_TEMPLATE = Path(__file__).with_name("tool_template.jinja")
+_TEMPLATE = Path(__file__).with_name("calling_template.jinja")
 
 
 @pytest.mark.slow
@@ -23,7 +23,8 @@ def test_the_chat_api_passes_all_checks_but_that_of_images(
     flags = ["--alias", "m", "--require-model", "--api-key", "k", "--temp", "0"]
     with served(smollm2_path, tmp_path, *flags, "--chat-template-file", str(_TEMPLATE)) as server:
         url = f"http://127.0.0.1:{server.port}/v1"
-        line = [sys.executable, "-m", "llm_comply", "-u", url, "-k", "k", "-m", "m"]
+        code = "from llm_comply.cli import main; main()"
+        line = [sys.executable, "-c", code, "-u", url, "-k", "k", "-m", "m"]
         done = subprocess.run(
             [*line, "--format", "openai-chat", "--json"],
             capture_output=True,
