@@ -67,7 +67,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tests
 
 
-@pytest.mark.slow
+@pytest.mark.suite
 def test_every_listed_test_passes(shared_data: Path, suite: Path, tmp_path: Path) -> None:
     for module in _MODULES:
         pytest.importorskip(module, reason=f"the suite needs {module}")

@@ -15,7 +15,7 @@ from running_model import served
 _TEMPLATE = Path(__file__).with_name("calling_template.jinja")
 
 
-@pytest.mark.slow
+@pytest.mark.suite
 def test_the_chat_api_passes_all_checks_but_that_of_images(
     smollm2_path: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from running_server import RunningServer, read_all, status_of
 
 import tiny_model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.suite
 
 SLOTS, QUEUE = 4, 2
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/messages")

@@ -98,7 +98,7 @@ def _environment(*more: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [package, *more]))}
 
 
-@pytest.mark.slow
+@pytest.mark.suite
 def test_the_packages_own_tests_pass(suite: Path, base_url: str) -> None:
     files = [f"tests/api_resources/{name}" for name in _FILES]
     # The synchronous clients, loose and strict: the others send the same.

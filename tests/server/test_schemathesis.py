@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from real_server import real_server
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.suite
 
 EXAMPLES = 2000
 CHECKS = "not_a_server_error,response_schema_conformance,content_type_conformance"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from running_server import RunningServer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.suite
 
 HERE = Path(__file__).parent
 MODEL = "served"

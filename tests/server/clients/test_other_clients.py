@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from running_server import RunningServer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.suite
 
 CITIES = {"type": "string", "enum": ["Paris", "Rome"]}
 PARAMETERS = {
