@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,10 @@ def test_a_step_that_fails_is_known_and_ends_what_waits(
     while not sequence.finished:
         sequence.changed.wait()
     assert sequence.finish_reason == "cancelled"
+    while pool.failure is None:
+        time.sleep(0.01)
+    with pytest.raises(CapacityError, match="an engine has stopped"), pool.permit():
+        pass
     pool.close()
     assert isinstance(pool.failure, CapacityError)
 

@@ -140,8 +140,7 @@ class EnginePool:
         """The engine that a place has come to; None where that took too long."""
         with self._changed:
             self._changed.wait_for(lambda: place.engine is not None or self._closed, timeout)
-            if self._closed:
-                raise CapacityError("the engines have been closed")
+            self._check_open()
             return place.engine
 
     def give_up(self, place: Place) -> None:
@@ -154,6 +153,12 @@ class EnginePool:
             elif place in self._waiting:
                 self._waiting.remove(place)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CapacityError("the engines have been closed")
+        if self.failure is not None:
+            raise CapacityError("an engine has stopped: the log has the reason; start anew")
+
     def _hand_out(self) -> None:
         """Gives free engines to the first of the queue."""
         while self._waiting and (free := self._free_engine()) is not None:
@@ -163,8 +168,7 @@ class EnginePool:
 
     def _free_engine(self) -> int | None:
         """The engine with the fewest requests; None where all are full."""
-        if self._closed:
-            raise CapacityError("the engines have been closed")
+        self._check_open()
         least = min(range(len(self.engines)), key=lambda i: self._busy[i])
         return least if self._busy[least] < self.parallel else None
 

@@ -190,12 +190,13 @@ def _bias(name: str, value: Any) -> dict[int, float]:
     return {_token_id(name, key): number(name, bias) for key, bias in value.items()}
 
 
-_token_id = _integer(0, 2**31 - 1)
+_MOST = 2**31 - 1  # the core counts in 32 bits
+_token_id = _integer(0, _MOST)
 _token_ids = _each(_token_id, "a list of token ids")
 _strings = _each(_text, "a list of strings")
 _share = _number(0.0, 1.0)
 _mass = _number(0.0, 1.0, above=True)
-_last = _integer(-1)
+_last = _integer(-1, _MOST)
 
 _CHECKS: dict[str, Check] = {
     "max_tokens": _or_none(_integer(1)),
@@ -213,7 +214,7 @@ _CHECKS: dict[str, Check] = {
     "frequency_penalty": _number(-2.0, 2.0),
     "dry_multiplier": _number(0.0),
     "dry_base": _number(1.0),
-    "dry_allowed_length": _integer(1),
+    "dry_allowed_length": _integer(1, _MOST),
     "dry_penalty_last_n": _last,
     "dry_sequence_breakers": _strings,
     "xtc_probability": _share,
@@ -225,7 +226,7 @@ _CHECKS: dict[str, Check] = {
     "temperature": _number(0.0),
     "dynatemp_range": _number(0.0),
     "dynatemp_exponent": _number(0.0, above=True),
-    "top_k": _integer(0),
+    "top_k": _integer(0, _MOST),
     "min_p": _share,
     "top_p": _mass,
     "mirostat": _integer(0, 2),

@@ -182,8 +182,8 @@ _ASSISTANTS = {
     "runs.submit": Operation(
         "Give a run what its calls gave", body=ToolOutputs, answer=_RUN, streams=True
     ),
-    "runs.steps": Operation("A run's steps", query=PageQuery, answer=_page_of(_STEP)),
-    "runs.step": Operation("A step", answer=_STEP),
+    "run_steps.steps": Operation("A run's steps", query=PageQuery, answer=_page_of(_STEP)),
+    "run_steps.step": Operation("A step", answer=_STEP),
 }
 
 OPERATIONS: Mapping[str, Operation] = {**_SERVER, **_GENERATION, **_STORED, **_ASSISTANTS}
