@@ -14,7 +14,12 @@ class OxiBonsai:
 
     def __init__(self, model: str, quant_type: str, threads: int, ctx_size: int) -> None:
         self._engine = oxibonsai.load(
-            model, quant_type=quant_type, threads=threads, ctx_size=ctx_size, parallel=1
+            model,
+            quant_type=quant_type,
+            threads=threads,
+            ctx_size=ctx_size,
+            parallel=1,
+            prefix_cache=False,  # a repeated prompt is to be computed again
         )
 
     def prompt_ids(self, tokens: int) -> list[int]:

@@ -18,9 +18,7 @@ std::string raw(T value) {
 }  // namespace
 
 GgufWriter::GgufWriter(const std::string& path, uint64_t alignment)
-    : path_(path),
-      part_(path + ".part-" + std::to_string(getpid())),
-      alignment_(alignment) {
+    : path_(path), part_(path + ".part-" + std::to_string(getpid())), alignment_(alignment) {
   require(alignment != 0 && (alignment & (alignment - 1)) == 0, "alignment is no power of two");
   out_.open(part_, std::ios::binary);
   if (!out_) throw FormatError("cannot write " + part_);

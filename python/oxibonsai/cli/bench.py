@@ -49,6 +49,7 @@ def bench(
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx)
         return
+    options["prefix_cache"] = False  # a repeated prompt is to be computed again
     engine = load_engine(model, quant_type, **options)
     pool = engine.model.pool
     if max(n_prompt, n_gen + 1) > engine.ctx_size:
