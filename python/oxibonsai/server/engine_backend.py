@@ -37,6 +37,8 @@ class EngineBackend:
         s = self._settings
         if s.lora:
             raise UnsupportedError("--lora: this version serves no adapters")
+        if s.slot_save_path is not None:
+            raise UnsupportedError("--slot-save-path: this version saves no slots over HTTP")
         pool = EnginePool.from_pretrained(
             s.model,
             threads=s.threads,

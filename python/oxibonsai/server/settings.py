@@ -77,7 +77,7 @@ class ModelSettings(BaseModel):
         4, ge=1, le=1024, description="Sequences that run at the same time."
     )
     batch_size: Annotated[int, Flag(("-b",))] = Field(
-        2048, ge=1, description="Tokens of one step at most, prompts included."
+        2048, ge=1, description="Taken as llama-server takes it; the engine sizes its steps itself."
     )
     n_predict: Annotated[int, Flag(("-n", "--predict", "--max-tokens"))] = Field(
         -1, ge=-1, description="New tokens where a request names no limit; -1: up to the context."
