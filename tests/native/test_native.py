@@ -36,7 +36,10 @@ def build(name: str, *options: str) -> Path:
 
 def ctest(folder: Path, **environment: str) -> None:
     done = subprocess.run(
-        ["ctest", "--test-dir", str(folder), "--output-on-failure", "--no-tests=error"],
+        [
+            *("ctest", "--test-dir", str(folder), "--output-on-failure", "--no-tests=error"),
+            f"-j{os.cpu_count() or 1}",
+        ],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -58,7 +61,7 @@ def test_native_tests_pass_with_each_tier_forced(tier: str) -> None:
 
 @pytest.mark.slow
 @needs_compiler
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_native_tests_and_fuzzed_files_pass_under_sanitizers(tmp_path: Path) -> None:
     folder = build("sanitized", "-DOXIBONSAI_SANITIZE=address,undefined", "-DOXIBONSAI_FUZZERS=ON")
     ctest(folder)
@@ -77,7 +80,7 @@ def test_native_tests_and_fuzzed_files_pass_under_sanitizers(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @needs_compiler
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("processor", ["max", "cortex-a72"])  # with and without dot products
 def test_the_neon_tier_gives_the_bytes_of_scalar(processor: str) -> None:
     if shutil.which("aarch64-linux-gnu-g++") is None or shutil.which("qemu-aarch64-static") is None:
