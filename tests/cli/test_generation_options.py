@@ -37,7 +37,10 @@ def test_samples_best_of_and_beams(tiny_path: Path) -> None:
     assert [s["seed"] for s in samples] == [1, 2, 3]
     best = run(tiny_path, "-n", "8", "--best-of", "3", "--temp", "1")
     assert best["tokens"] in [s["tokens"] for s in samples]
-    beams = run(tiny_path, "-n", "4", "--beams", "3", "--raw")["beams"]
+    done = oxibonsai(
+        "run", "-m", str(tiny_path), "ab", "--json", "-n", "4", "--beams", "3", "--raw"
+    )
+    beams = json.loads(done.stdout)["beams"]
     assert [b["score"] for b in beams] == sorted((b["score"] for b in beams), reverse=True)
 
 

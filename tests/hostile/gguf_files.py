@@ -111,7 +111,7 @@ def _tensors() -> Iterator[tuple[str, bytes]]:
         yield f"dimensions {dims}", gguf(tensors=(tensor(dims=dims),))
     for kind in (4, 5, 31, 32, 33, 36, 37, 38):
         yield f"retired type {kind}", gguf(tensors=(tensor(kind=kind),))
-    for kind in (43, 44, 99, 141, 144, 2**31, 2**32 - 1):
+    for kind in (45, 46, 99, 141, 144, 2**31, 2**32 - 1):
         yield f"unknown type {kind}", gguf(tensors=(tensor(kind=kind),))
     for kind, width in ((2, 33), (8, 16), (12, 128), (41, 64), (142, 64), (143, 120), (34, 128)):
         yield f"type {kind} with rows of {width}", gguf(tensors=(tensor(dims=(width,), kind=kind),))
