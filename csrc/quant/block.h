@@ -4,6 +4,7 @@
 // d, m, dmin are IEEE binary16 bit patterns. Facts: docs/formats.md.
 
 #include <cstdint>
+#include <cstring>
 
 namespace oxibonsai::quant {
 
@@ -289,5 +290,13 @@ struct BlockF8 {
 static_assert(sizeof(BlockF8) == 34);
 
 #pragma pack(pop)
+
+// The block at an address of any alignment.
+template <class Block>
+Block read_block(const uint8_t* bytes) {
+  Block b;
+  std::memcpy(&b, bytes, sizeof b);
+  return b;
+}
 
 }  // namespace oxibonsai::quant

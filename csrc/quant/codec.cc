@@ -46,9 +46,8 @@ float e5m2_to_float(uint8_t code) { return half_to_float(static_cast<uint16_t>(c
 
 template <class F>
 void decode_f8(const uint8_t* blocks, float* out, int64_t count, F widen) {
-  BlockF8 b;
-  for (int64_t i = 0; i < count; i += 32, blocks += sizeof b) {
-    std::memcpy(&b, blocks, sizeof b);
+  for (int64_t i = 0; i < count; i += 32, blocks += sizeof(BlockF8)) {
+    const auto b = read_block<BlockF8>(blocks);
     const float d = half_to_float(b.d);
     for (int j = 0; j < 32; ++j) out[i + j] = d * widen(b.codes[j]);
   }

@@ -11,13 +11,6 @@
 namespace oxibonsai::quant {
 namespace {
 
-template <class Block>
-Block read(const uint8_t* bytes) {
-  Block b;
-  std::memcpy(&b, bytes, sizeof b);
-  return b;
-}
-
 void split_nibbles(const uint8_t* nibbles, uint8_t* code) {
   for (int j = 0; j < 16; ++j) {
     code[j] = nibbles[j] & 15;
@@ -32,7 +25,7 @@ void add_fifth_bits(const uint8_t* fifth, uint8_t* code) {
 
 template <class Block>
 void split_q8(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<Block>(bytes);
+  const auto b = read_block<Block>(bytes);
   if constexpr (sizeof(Block) == sizeof(BlockQ8_K)) {
     p->wide[0] = b.d;
   } else {
@@ -43,7 +36,7 @@ void split_q8(const uint8_t* bytes, BlockParts* p) {
 
 template <class Block>
 void split_q4(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<Block>(bytes);
+  const auto b = read_block<Block>(bytes);
   p->d = b.d;
   if constexpr (sizeof(Block) == sizeof(BlockQ4_1)) p->m = b.m;
   split_nibbles(b.nibbles, p->code);
@@ -51,7 +44,7 @@ void split_q4(const uint8_t* bytes, BlockParts* p) {
 
 template <class Block>
 void split_q5(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<Block>(bytes);
+  const auto b = read_block<Block>(bytes);
   p->d = b.d;
   if constexpr (sizeof(Block) == sizeof(BlockQ5_1)) p->m = b.m;
   split_nibbles(b.nibbles, p->code);
@@ -71,7 +64,7 @@ void split_k_scales(const uint8_t* s, BlockParts* p) {
 
 template <class Block>
 void split_k(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<Block>(bytes);
+  const auto b = read_block<Block>(bytes);
   p->d = b.d;
   p->m = b.dmin;
   split_k_scales(b.scales, p);
@@ -88,7 +81,7 @@ void split_k(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_q6_k(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockQ6_K>(bytes);
+  const auto b = read_block<BlockQ6_K>(bytes);
   p->d = b.d;
   std::memcpy(p->scale, b.scales, sizeof p->scale);
   for (int j = 0; j < 256; ++j) {
@@ -103,14 +96,14 @@ void split_q6_k(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_q1_0(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockQ1_0>(bytes);
+  const auto b = read_block<BlockQ1_0>(bytes);
   p->d = b.d;
   for (int j = 0; j < 128; ++j) p->code[j] = (b.bits[j / 8] >> (j % 8)) & 1;
 }
 
 template <class Block, int kGroup>
 void split_q2(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<Block>(bytes);
+  const auto b = read_block<Block>(bytes);
   p->d = b.d;
   for (int j = 0; j < kGroup; ++j) p->code[j] = (b.codes[j / 4] >> (2 * (j % 4))) & 3;
 }
@@ -121,13 +114,13 @@ void split_strided_pairs(const uint8_t* codes, uint8_t* code) {
 }
 
 void split_tq2_0(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockTQ2_0>(bytes);
+  const auto b = read_block<BlockTQ2_0>(bytes);
   p->d = b.d;
   split_strided_pairs(b.codes, p->code);
 }
 
 void split_q2_k(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockQ2_K>(bytes);
+  const auto b = read_block<BlockQ2_K>(bytes);
   p->d = b.d;
   p->m = b.dmin;
   for (int g = 0; g < 16; ++g) {
@@ -138,7 +131,7 @@ void split_q2_k(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_q3_k(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockQ3_K>(bytes);
+  const auto b = read_block<BlockQ3_K>(bytes);
   p->d = b.d;
   for (int g = 0; g < 16; ++g) {
     const int low = (b.scales[g % 8] >> (g < 8 ? 0 : 4)) & 15;
@@ -151,7 +144,7 @@ void split_q3_k(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_iq4_xs(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockIQ4_XS>(bytes);
+  const auto b = read_block<BlockIQ4_XS>(bytes);
   p->d = b.d;
   for (int g = 0; g < 8; ++g) {
     const int low = (b.scales_low[g / 2] >> (4 * (g % 2))) & 15;
@@ -162,7 +155,7 @@ void split_iq4_xs(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_mxfp4(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockMXFP4>(bytes);
+  const auto b = read_block<BlockMXFP4>(bytes);
   const uint32_t exponent = b.exponent;  // of 2^(exponent - 128), below 2 a subnormal number
   p->wide[0] = bits_to_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
   split_nibbles(b.nibbles, p->code);
@@ -175,7 +168,7 @@ float half_of_ue4m3(uint8_t code) {
 }
 
 void split_nvfp4(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockNVFP4>(bytes);
+  const auto b = read_block<BlockNVFP4>(bytes);
   for (int g = 0; g < 4; ++g) {
     p->wide[g] = half_of_ue4m3(b.scales[g]);
     for (int i = 0; i < 8; ++i) {
@@ -200,7 +193,7 @@ void split_trits(const uint8_t* from, int bytes, int digits, uint8_t* code) {
 }
 
 void split_tq1_0(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockTQ1_0>(bytes);
+  const auto b = read_block<BlockTQ1_0>(bytes);
   p->d = b.d;
   split_trits(b.trits, 32, 5, p->code);
   split_trits(b.trits + 32, 16, 5, p->code + 160);
@@ -208,7 +201,7 @@ void split_tq1_0(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_ptq1_0(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockPTQ1_0>(bytes);
+  const auto b = read_block<BlockPTQ1_0>(bytes);
   p->d = b.d;
   split_trits(b.trits, 16, 5, p->code);
   split_trits(b.trits + 16, 8, 5, p->code + 80);

@@ -1,20 +1,11 @@
 #include "quant/split_grid.h"
 
-#include <cstring>
-
 #include "base/f16.h"
 #include "quant/block.h"
 #include "quant/codebooks.h"
 
 namespace oxibonsai::quant {
 namespace {
-
-template <class Block>
-Block read(const uint8_t* bytes) {
-  Block b;
-  std::memcpy(&b, bytes, sizeof b);
-  return b;
-}
 
 int8_t odd_scale(uint32_t scale) { return static_cast<int8_t>(2 * scale + 1); }
 
@@ -48,7 +39,7 @@ void put_shifted(uint32_t entry, bool down, uint8_t* code) {
 }  // namespace
 
 void split_iq2_xxs(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockIQ2_XXS>(bytes);
+  const auto b = read_block<BlockIQ2_XXS>(bytes);
   p->wide[0] = half_to_float(b.d) * 0.125f;
   for (int g = 0; g < 8; ++g) {
     const uint32_t indices = b.groups[g][0];
@@ -61,7 +52,7 @@ void split_iq2_xxs(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_iq2_xs(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockIQ2_XS>(bytes);
+  const auto b = read_block<BlockIQ2_XS>(bytes);
   p->wide[0] = half_to_float(b.d) * 0.125f;
   for (int g = 0; g < 16; ++g) p->scale[g] = odd_scale(nibble(b.scales, g));
   for (int i = 0; i < 32; ++i) {
@@ -71,7 +62,7 @@ void split_iq2_xs(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_iq2_s(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockIQ2_S>(bytes);
+  const auto b = read_block<BlockIQ2_S>(bytes);
   p->wide[0] = half_to_float(b.d) * 0.125f;
   for (int g = 0; g < 16; ++g) p->scale[g] = odd_scale(nibble(b.scales, g));
   for (int i = 0; i < 32; ++i) {
@@ -81,7 +72,7 @@ void split_iq2_s(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_iq3_xxs(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockIQ3_XXS>(bytes);
+  const auto b = read_block<BlockIQ3_XXS>(bytes);
   p->wide[0] = half_to_float(b.d) * 0.25f;
   for (int g = 0; g < 8; ++g) {
     p->scale[g] = odd_scale(b.signs[g] >> 28);
@@ -93,7 +84,7 @@ void split_iq3_xxs(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_iq3_s(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockIQ3_S>(bytes);
+  const auto b = read_block<BlockIQ3_S>(bytes);
   p->wide[0] = half_to_float(b.d);
   for (int g = 0; g < 8; ++g) p->scale[g] = odd_scale(nibble(b.scales, g));
   for (int i = 0; i < 64; ++i) {
@@ -104,7 +95,7 @@ void split_iq3_s(const uint8_t* bytes, BlockParts* p) {
 }
 
 void split_iq1_s(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockIQ1_S>(bytes);
+  const auto b = read_block<BlockIQ1_S>(bytes);
   p->wide[0] = half_to_float(b.d) * 0.125f;
   for (int g = 0; g < 8; ++g) {
     const uint32_t group = b.groups[g];
@@ -118,14 +109,14 @@ void split_iq1_s(const uint8_t* bytes, BlockParts* p) {
 }
 
 uint16_t scale_of_iq1_m(const uint8_t* bytes) {
-  const auto b = read<BlockIQ1_M>(bytes);
+  const auto b = read_block<BlockIQ1_M>(bytes);
   uint32_t d = 0;
   for (int i = 0; i < 4; ++i) d |= static_cast<uint32_t>(b.scales[i] >> 12) << (4 * i);
   return static_cast<uint16_t>(d);
 }
 
 void split_iq1_m(const uint8_t* bytes, BlockParts* p) {
-  const auto b = read<BlockIQ1_M>(bytes);
+  const auto b = read_block<BlockIQ1_M>(bytes);
   p->wide[0] = half_to_float(scale_of_iq1_m(bytes)) * 0.125f;
   for (int g = 0; g < 16; ++g) p->scale[g] = odd_scale((b.scales[g / 4] >> (3 * (g % 4))) & 7u);
   for (int i = 0; i < 32; ++i) {

@@ -7,11 +7,8 @@ namespace oxibonsai::cpu::avx512 {
 
 void fill_linear_k(KernelTable& table) {
   using quant::QuantType;
-  table.linear[static_cast<int>(QuantType::kQ2_K)] = {&linear_tiles<QuantType::kQ2_K>, dot::kRows};
-  table.linear[static_cast<int>(QuantType::kQ3_K)] = {&linear_tiles<QuantType::kQ3_K>, dot::kRows};
-  table.linear[static_cast<int>(QuantType::kQ4_K)] = {&linear_tiles<QuantType::kQ4_K>, dot::kRows};
-  table.linear[static_cast<int>(QuantType::kQ5_K)] = {&linear_tiles<QuantType::kQ5_K>, dot::kRows};
-  table.linear[static_cast<int>(QuantType::kQ6_K)] = {&linear_tiles<QuantType::kQ6_K>, dot::kRows};
+  fill_tiles<QuantType::kQ2_K, QuantType::kQ3_K, QuantType::kQ4_K, QuantType::kQ5_K,
+             QuantType::kQ6_K>(table);
 }
 
 }  // namespace oxibonsai::cpu::avx512

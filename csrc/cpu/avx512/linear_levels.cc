@@ -7,26 +7,9 @@ namespace oxibonsai::cpu::avx512 {
 
 void fill_linear_levels(KernelTable& table) {
   using quant::QuantType;
-  table.linear[static_cast<int>(QuantType::kIQ4_NL)] = {&linear_tiles<QuantType::kIQ4_NL>,
-                                                        dot::kRows};
-  table.linear[static_cast<int>(QuantType::kIQ4_XS)] = {&linear_tiles<QuantType::kIQ4_XS>,
-                                                        dot::kRows};
-  table.linear[static_cast<int>(QuantType::kMXFP4)] = {&linear_tiles<QuantType::kMXFP4>,
-                                                       dot::kRows};
-  table.linear[static_cast<int>(QuantType::kNVFP4)] = {&linear_tiles<QuantType::kNVFP4>,
-                                                       dot::kRows};
-  table.linear[static_cast<int>(QuantType::kIQ2_XXS)] = {&linear_tiles<QuantType::kIQ2_XXS>,
-                                                         dot::kRows};
-  table.linear[static_cast<int>(QuantType::kIQ2_XS)] = {&linear_tiles<QuantType::kIQ2_XS>,
-                                                        dot::kRows};
-  table.linear[static_cast<int>(QuantType::kIQ3_XXS)] = {&linear_tiles<QuantType::kIQ3_XXS>,
-                                                         dot::kRows};
-  table.linear[static_cast<int>(QuantType::kIQ3_S)] = {&linear_tiles<QuantType::kIQ3_S>,
-                                                       dot::kRows};
-  table.linear[static_cast<int>(QuantType::kIQ1_S)] = {&linear_tiles<QuantType::kIQ1_S>,
-                                                       dot::kRows};
-  table.linear[static_cast<int>(QuantType::kIQ1_M)] = {&linear_tiles<QuantType::kIQ1_M>,
-                                                       dot::kRows};
+  fill_tiles<QuantType::kIQ4_NL, QuantType::kIQ4_XS, QuantType::kMXFP4, QuantType::kNVFP4,
+             QuantType::kIQ2_XXS, QuantType::kIQ2_XS, QuantType::kIQ3_XXS, QuantType::kIQ3_S,
+             QuantType::kIQ1_S, QuantType::kIQ1_M>(table);
   table.linear[static_cast<int>(QuantType::kIQ2_S)] =
       table.linear[static_cast<int>(QuantType::kIQ2_XS)];  // of the same tile form
 }

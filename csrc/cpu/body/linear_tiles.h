@@ -21,6 +21,7 @@
 
 namespace {
 
+using oxibonsai::cpu::KernelTable;
 using oxibonsai::cpu::kTileFormats;
 using oxibonsai::cpu::LinearArgs;
 using oxibonsai::cpu::QuantizedRows;
@@ -295,6 +296,12 @@ void linear_tiles(const LinearArgs& a) {
       for (; t + 2 <= end; t += 2) tile_tokens<kType, 2>(a, tile, r, t);
     for (; t < end; ++t) tile_tokens<kType, 1>(a, tile, r, t);
   }
+}
+
+// Gives each of the types its kernel.
+template <QuantType... kTypes>
+void fill_tiles(KernelTable& table) {
+  ((table.linear[static_cast<int>(kTypes)] = {&linear_tiles<kTypes>, dot::kRows}), ...);
 }
 
 }  // namespace
