@@ -8,7 +8,6 @@ from pathlib import Path
 import rich_click as click
 
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
-from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.pooling import POOLINGS
 from oxibonsai.errors import RequestError
 
@@ -46,8 +45,7 @@ def embed(
     if not wanted:
         raise RequestError("no texts: give them as arguments or with --file")
     engine = load_engine(model, quant_type, **options)
-    embedder = Embedder(engine.model, engine.tokenizer, ctx_size=engine.ctx_size)
-    vectors = embedder.embed(
+    vectors = engine.embed(
         wanted,
         pooling=pooling,
         normalize=not no_normalize,

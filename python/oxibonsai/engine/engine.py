@@ -51,6 +51,7 @@ class Engine:
 
     Attributes:
         policy: As given.
+        embedder: Makes vectors of texts, with a cache of its own.
         last: The sequence of the latest ``generate`` call, with its tokens and finish reason.
         lock: Held during a step; whoever uses ``model`` and ``cache`` directly takes it.
     """
@@ -76,7 +77,7 @@ class Engine:
         self.cache = cache
         self.ctx_size = ctx_size
         self.policy = policy
-        self._embedder = Embedder(model, tokenizer, ctx_size=ctx_size)
+        self.embedder = Embedder(model, tokenizer, ctx_size=ctx_size)
         self._compiler: StructureCompiler | None = None
         self._breakers = lru_cache(maxsize=16)(self._find_breakers)
         self._batcher = Batcher(
@@ -318,7 +319,7 @@ class Engine:
         truncate: int | None = None,
     ) -> npt.NDArray[np.float32]:
         """One vector a text; see :meth:`oxibonsai.engine.embedding.Embedder.embed`."""
-        return self._embedder.embed(
+        return self.embedder.embed(
             texts,
             pooling=pooling,
             normalize=normalize,

@@ -7,19 +7,20 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from flask import Blueprint, Response, jsonify, request
+from flask import Blueprint, Response, request
 
 from oxibonsai.engine import Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
-from oxibonsai.server.generation import Answers, Choice, check_length, follow, wait_for_all
+from oxibonsai.server.generation import Answers, Choice, check_length, follow
 from oxibonsai.server.identity import fingerprint
+from oxibonsai.server.job_answer import answer_job
 from oxibonsai.server.logprobs import ShownToken, ShownTokens, completion_form
 from oxibonsai.server.prompt_logprobs import prompt_tokens
 from oxibonsai.server.prompts import read_prompts, text_of
 from oxibonsai.server.schemas.completion import CompletionBody
-from oxibonsai.server.sse import DONE, compact, quoted, stream_response
+from oxibonsai.server.sse import DONE, compact, quoted
 from oxibonsai.server.timings import PromptProgress, timings, usage
 from oxibonsai.server.validation import check_model, read_body
 
@@ -31,16 +32,7 @@ def completions_blueprint(app: Server) -> Blueprint:
     @bp.post("/v1/completions")
     def create_completion() -> Response:
         body = read_body(CompletionBody, request)
-        job = CompletionJob(app, body)
-        if body.stream:
-            return stream_response(
-                job.frames(), close=job.close, stopping=lambda: app.lifecycle.stopping
-            )
-        try:
-            wait_for_all(job.group, request.environ)
-            return jsonify(job.whole())
-        finally:
-            job.close()
+        return answer_job(app, CompletionJob(app, body), streams=bool(body.stream))
 
     return bp
 

@@ -32,7 +32,6 @@ class EngineBackend:
         """See :class:`~oxibonsai.server.backend.Backend`."""
         # Imported after the fork: the core starts threads.
         from oxibonsai.engine import EnginePool
-        from oxibonsai.engine.embedding import Embedder
 
         s = self._settings
         if s.lora:
@@ -54,11 +53,7 @@ class EngineBackend:
         for each in pool.engines:
             each.chat_template = self._chosen_template(engine)
         self.generates = engine.model.config.causal and not s.embedding
-        self.embedder = Embedder(
-            engine.model,
-            engine.tokenizer if engine.has_tokenizer else None,
-            ctx_size=engine.ctx_size,
-        )
+        self.embedder = engine.embedder
         names = s.alias or (_short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
         self.pool = pool

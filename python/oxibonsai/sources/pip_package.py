@@ -66,12 +66,18 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _installed(name: str, version: str | None, pick: Chooser) -> Path | None:
+def installed_package(name: str, version: str | None) -> metadata.Distribution | None:
+    """An installed package, of that version where one is named."""
     try:
         distribution = metadata.distribution(name)
     except metadata.PackageNotFoundError:
         return None
-    if version is not None and distribution.version != version:
+    return distribution if version in (None, distribution.version) else None
+
+
+def _installed(name: str, version: str | None, pick: Chooser) -> Path | None:
+    distribution = installed_package(name, version)
+    if distribution is None:
         return None
     files = pick({f.as_posix() for f in distribution.files or []})
     paths = [Path(str(distribution.locate_file(f))) for f in files]

@@ -30,7 +30,8 @@ class ByteTokens:
         self.bos_token_id = None
 
     def __call__(self, text: bytes) -> list[int]:
-        raise NotImplementedError
+        # As in bridge.py: every grammar says `no_forcing`, so nobody asks.
+        raise RuntimeError("llguidance asked to tokenize a text")
 
 
 def limit(request: dict[str, Any]) -> None:
