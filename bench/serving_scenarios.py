@@ -78,7 +78,7 @@ def system_prompt(server: Served, tokens: int, rounds: int = 5) -> dict[str, Any
 
 
 async def _system_prompt(server: Served, tokens: int, rounds: int) -> dict[str, Any]:
-    base = {"model": ALIAS, "temperature": 0, "max_tokens": 2, **server.body}
+    base = {"model": ALIAS, "temperature": 0, "max_tokens": 8, **server.body}
     times: dict[str, list[float]] = {"first": [], "second": []}
     cached = []
     async with ChatClient(server.url) as client:
