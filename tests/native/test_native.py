@@ -16,6 +16,9 @@ from oxibonsai import _core
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 
+# Builds share folders, so they take turns.
+pytestmark = pytest.mark.xdist_group("native builds")
+
 needs_compiler = pytest.mark.skipif(
     shutil.which("cmake") is None or shutil.which("ninja") is None or shutil.which("g++") is None,
     reason="native tests need cmake, ninja and g++",

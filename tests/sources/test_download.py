@@ -346,7 +346,7 @@ def test_a_full_disk_is_said_and_the_download_goes_on_later(web: Web, tmp_path: 
     assert "no room is left for" in done.stderr
     assert not place.exists()
     assert download(web.url, place, patience=QUICK) == sha256(BIG)
-    assert web.ranges == ["", f"bytes={10 * MIB}-"]
+    assert web.ranges[:2] == ["", f"bytes={10 * MIB}-"]
 
 
 def test_a_token_is_not_told_to_another_server(web: Web, tmp_path: Path) -> None:
