@@ -5,6 +5,7 @@ PYBIND11_MODULE(_core, m) {
   m.doc() = "The compiled core of oxibonsai: formats, kernels, programs, sampling.";
   register_errors(m);
   register_quant(m);
+  register_encode(m);
   register_format(m);
   register_format_writer(m);
   register_cpu(m);

@@ -1,0 +1,61 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "bindings/register.h"
+#include "quant/encode.h"
+
+namespace py = pybind11;
+
+namespace oxibonsai::bindings {
+namespace {
+
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+py::array_t<uint8_t> encode(const Floats& values, const std::string& name,
+                            const std::optional<Floats>& importance, int threads) {
+  const quant::QuantTraits* t = quant::find_by_name(name);
+  if (t == nullptr) throw RequestError("no quant type is called " + name);
+  if (values.ndim() != 2)
+    throw RequestError("values must be rows and columns, not of " + std::to_string(values.ndim()) +
+                       " dimensions");
+  if (threads < 1) throw RequestError("threads must be at least 1");
+  const int64_t rows = values.shape(0);
+  const int64_t cols = values.shape(1);
+  if (importance && (importance->ndim() != 1 || importance->size() != cols))
+    throw RequestError("importance must have one number for each of the " + std::to_string(cols) +
+                       " columns");
+  py::array_t<uint8_t> blocks({rows, quant::row_bytes(t->type, cols)});
+  const float* from = values.data();
+  const float* weights = importance ? importance->data() : nullptr;
+  uint8_t* to = blocks.mutable_data();
+  const py::gil_scoped_release unlocked;
+  ThreadPool pool(threads);
+  quant::encode(t->type, from, rows, cols, weights, pool, to);
+  return blocks;
+}
+
+py::dict encoders() {
+  static constexpr const char* kNames[] = {"unused", "optional", "needed"};
+  py::dict all;
+  for (int i = 0; i < static_cast<int>(quant::QuantType::kCount); ++i) {
+    const auto type = static_cast<quant::QuantType>(i);
+    const quant::Encoder* encoder = quant::find_encoder(type);
+    if (encoder != nullptr)
+      all[quant::traits(type).name] = kNames[static_cast<int>(encoder->importance)];
+  }
+  return all;
+}
+
+}  // namespace
+
+void register_encode(py::module_& m) {
+  m.def("encode", &encode, py::arg("values"), py::arg("type"), py::arg("importance") = py::none(),
+        py::arg("threads") = 1);
+  m.def("encoders", &encoders);
+}
+
+}  // namespace oxibonsai::bindings

@@ -1,0 +1,143 @@
+#include "quant/encode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "quant/encoders.h"
+#include "quant/join.h"
+
+namespace oxibonsai::quant {
+namespace {
+
+constexpr float kLargestHalf = 65504.0f;
+constexpr float kBelowHalfOverflow = 65519.99f;  // what rounds to 65504
+constexpr float kBelowBf16Overflow = 3.3961775e38f;
+
+template <QuantType kType, FitBlock* kFit>
+void encode_row(const float* values, const float* importance, int64_t cols, uint8_t* blocks) {
+  const QuantTraits& t = traits(kType);
+  BlockParts parts{};
+  for (int64_t i = 0; i < cols; i += t.group, blocks += t.bytes) {
+    kFit(values + i, importance != nullptr ? importance + i : nullptr, &parts);
+    join_block(kType, parts, blocks);
+  }
+}
+
+// A type whose encoder does not look at importance.
+template <QuantType kType, FitBlock* kFit>
+constexpr Encoder plain(float largest) {
+  return {encode_row<kType, kFit>, Importance::kUnused, largest};
+}
+
+template <QuantType kType, FitBlock* kFit>
+constexpr Encoder weighted(float largest) {
+  return {encode_row<kType, kFit>, Importance::kOptional, largest};
+}
+
+constexpr Encoder floats(EncodeRow* row, float largest) {
+  return {row, Importance::kUnused, largest};
+}
+
+constexpr Encoder kNone{nullptr, Importance::kUnused, 0.0f};
+
+using T = QuantType;
+
+// In the order of QuantType.
+constexpr Encoder kEncoders[] = {
+    floats(encode_f32, 3.4028235e38f),
+    floats(encode_f16, kBelowHalfOverflow),
+    floats(encode_bf16, kBelowBf16Overflow),
+    plain<T::kQ8_0, fit_q8_0>(127 * kLargestHalf),
+    weighted<T::kQ4_0, fit_q4_0>(8 * kLargestHalf),
+    kNone,  // Q4_1
+    kNone,  // Q5_0
+    kNone,  // Q5_1
+    kNone,  // Q4_K
+    kNone,  // Q5_K
+    kNone,  // Q6_K
+    plain<T::kQ1_0, fit_binary_128>(kLargestHalf),
+    plain<T::kQ2_0_g64, fit_ternary_64>(kLargestHalf),
+    plain<T::kQ2_0_g128, fit_ternary_128>(kLargestHalf),
+    plain<T::kPTQ1_0, fit_ternary_128>(kLargestHalf),
+    plain<T::kTQ2_0_g128, fit_ternary_128>(kLargestHalf),
+    plain<T::kTQ1_0, fit_ternary_256>(kLargestHalf),
+    plain<T::kTQ2_0, fit_ternary_256>(kLargestHalf),
+    plain<T::kQ8_1, fit_q8_1>(127 * kLargestHalf),
+    plain<T::kQ8_K, fit_q8_k>(3.4028235e38f),
+    kNone,  // Q2_K
+    kNone,  // Q3_K
+    kNone,  // IQ4_NL
+    kNone,  // IQ4_XS
+    kNone,  // MXFP4
+    kNone,  // NVFP4
+    kNone,  // IQ2_XXS
+    kNone,  // IQ2_XS
+    kNone,  // IQ2_S
+    kNone,  // IQ3_XXS
+    kNone,  // IQ3_S
+    kNone,  // IQ1_S
+    kNone,  // IQ1_M
+    floats(encode_f8_e4m3, 448 * kLargestHalf),
+    floats(encode_f8_e5m2, 57344 * kLargestHalf),
+};
+static_assert(sizeof kEncoders / sizeof kEncoders[0] == static_cast<int>(QuantType::kCount));
+
+void check_values(const Encoder& encoder, const char* type, const float* values, int64_t rows,
+                  int64_t cols) {
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    if (std::fabs(values[i]) <= encoder.largest) continue;
+    const std::string where =
+        "row " + std::to_string(i / cols) + ", column " + std::to_string(i % cols);
+    if (!std::isfinite(values[i])) throw FormatError("the weight in " + where + " is not finite");
+    throw FormatError("the weight in " + where + " is too large for " + type +
+                      ": choose a type with a wider range, such as F32");
+  }
+}
+
+// The same ratios with mean 1. Columns of no importance keep a thousandth of the mean, so that
+// their weights stay near what they were.
+std::vector<float> balance(const float* importance, int64_t cols) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < cols; ++i) {
+    if (!std::isfinite(importance[i]) || importance[i] < 0.0f)
+      throw RequestError("the importance of column " + std::to_string(i) +
+                         " is negative or not finite");
+    sum += importance[i];
+  }
+  std::vector<float> balanced(cols, 1.0f);
+  if (sum == 0.0) return balanced;
+  const double scale = static_cast<double>(cols) / sum;
+  for (int64_t i = 0; i < cols; ++i)
+    balanced[i] = std::max(static_cast<float>(importance[i] * scale), 1e-3f);
+  return balanced;
+}
+
+}  // namespace
+
+const Encoder* find_encoder(QuantType type) {
+  const Encoder& encoder = kEncoders[static_cast<int>(type)];
+  return encoder.row != nullptr ? &encoder : nullptr;
+}
+
+void encode(QuantType type, const float* values, int64_t rows, int64_t cols,
+            const float* importance, ThreadPool& pool, uint8_t* blocks) {
+  const Encoder* encoder = find_encoder(type);
+  const char* name = traits(type).name;
+  if (encoder == nullptr) throw UnsupportedError(std::string("no encoder writes ") + name);
+  if (encoder->importance == Importance::kNeeded && importance == nullptr)
+    throw RequestError(std::string(name) + " needs the importance of columns (an imatrix)");
+  const int64_t bytes = row_bytes(type, cols);
+  check_values(*encoder, name, values, rows, cols);
+  std::vector<float> balanced;
+  if (importance != nullptr) balanced = balance(importance, cols);
+  const float* weights = balanced.empty() ? nullptr : balanced.data();
+  pool.for_each(rows, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      encoder->row(values + r * cols, weights, cols, blocks + r * bytes);
+  });
+}
+
+}  // namespace oxibonsai::quant

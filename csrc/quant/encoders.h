@@ -1,0 +1,26 @@
+#pragma once
+
+// What the table in encode.cc is made of: rows of the types without parts, and for the others a
+// function that finds the parts of one block.
+
+#include <cstdint>
+
+#include "quant/quant_type.h"
+#include "quant/split.h"
+
+namespace oxibonsai::quant {
+
+using EncodeRow = void(const float* values, const float* importance, int64_t cols, uint8_t* blocks);
+
+EncodeRow encode_f32, encode_f16, encode_bf16, encode_f8_e4m3, encode_f8_e5m2;
+
+// `importance` belongs to the block's weights, is positive, and may be null.
+using FitBlock = void(const float* values, const float* importance, BlockParts* parts);
+
+FitBlock fit_q8_0, fit_q8_1, fit_q8_k;
+FitBlock fit_q4_0, fit_q4_1, fit_q5_0, fit_q5_1;
+
+// encode_low_bit.cc, by the number of weights in a block
+FitBlock fit_binary_128, fit_ternary_64, fit_ternary_128, fit_ternary_256;
+
+}  // namespace oxibonsai::quant

@@ -1,0 +1,248 @@
+#include "quant/join.h"
+
+#include <cstring>
+#include <string>
+
+#include "base/check.h"
+#include "base/f16.h"
+#include "quant/block.h"
+
+namespace oxibonsai::quant {
+namespace {
+
+template <class Block>
+void write_block(const Block& b, uint8_t* bytes) {
+  std::memcpy(bytes, &b, sizeof b);
+}
+
+void join_nibbles(const uint8_t* code, uint8_t* nibbles) {
+  for (int j = 0; j < 16; ++j)
+    nibbles[j] = static_cast<uint8_t>((code[j] & 15) | (code[j + 16] << 4));
+}
+
+template <class Block>
+void join_q8(const BlockParts& p, uint8_t* bytes) {
+  Block b{};
+  for (size_t j = 0; j < sizeof b.q; ++j) b.q[j] = static_cast<int8_t>(p.code[j] - 128);
+  if constexpr (sizeof(Block) == sizeof(BlockQ8_K)) {
+    b.d = p.wide[0];
+    for (int j = 0; j < 256; ++j) b.sums[j / 16] = static_cast<int16_t>(b.sums[j / 16] + b.q[j]);
+  } else {
+    b.d = p.d;
+  }
+  if constexpr (sizeof(Block) == sizeof(BlockQ8_1)) b.s = p.m;
+  write_block(b, bytes);
+}
+
+template <class Block>
+void join_q4(const BlockParts& p, uint8_t* bytes) {
+  Block b{};
+  b.d = p.d;
+  if constexpr (sizeof(Block) == sizeof(BlockQ4_1)) b.m = p.m;
+  join_nibbles(p.code, b.nibbles);
+  write_block(b, bytes);
+}
+
+template <class Block>
+void join_q5(const BlockParts& p, uint8_t* bytes) {
+  Block b{};
+  b.d = p.d;
+  if constexpr (sizeof(Block) == sizeof(BlockQ5_1)) b.m = p.m;
+  join_nibbles(p.code, b.nibbles);
+  for (int j = 0; j < 32; ++j) b.fifth[j / 8] |= static_cast<uint8_t>((p.code[j] >> 4) << (j % 8));
+  write_block(b, bytes);
+}
+
+void join_k_scales(const BlockParts& p, uint8_t* s) {
+  for (int g = 0; g < 4; ++g) {
+    const int scale = p.scale[g + 4];
+    const int min = p.min[g + 4];
+    s[g] = static_cast<uint8_t>(p.scale[g] | (scale >> 4 << 6));
+    s[g + 4] = static_cast<uint8_t>(p.min[g] | (min >> 4 << 6));
+    s[g + 8] = static_cast<uint8_t>((scale & 15) | ((min & 15) << 4));
+  }
+}
+
+template <class Block>
+void join_k(const BlockParts& p, uint8_t* bytes) {
+  Block b{};
+  b.d = p.d;
+  b.dmin = p.m;
+  join_k_scales(p, b.scales);
+  for (int j = 0; j < 256; ++j) {
+    const int group = j / 32;
+    b.nibbles[32 * (group / 2) + j % 32] |=
+        static_cast<uint8_t>((p.code[j] & 15) << (4 * (group % 2)));
+    if constexpr (sizeof(Block) == sizeof(BlockQ5_K))
+      b.fifth[j % 32] |= static_cast<uint8_t>((p.code[j] >> 4) << group);
+  }
+  write_block(b, bytes);
+}
+
+void join_q6_k(const BlockParts& p, uint8_t* bytes) {
+  BlockQ6_K b{};
+  b.d = p.d;
+  std::memcpy(b.scales, p.scale, sizeof b.scales);
+  for (int j = 0; j < 256; ++j) {
+    const int half = j / 128;
+    const int quarter = j % 128 / 32;
+    const int i = j % 32;
+    b.low[64 * half + 32 * (quarter % 2) + i] |=
+        static_cast<uint8_t>((p.code[j] & 15) << (quarter < 2 ? 0 : 4));
+    b.high[32 * half + i] |= static_cast<uint8_t>((p.code[j] >> 4) << (2 * quarter));
+  }
+  write_block(b, bytes);
+}
+
+void join_q1_0(const BlockParts& p, uint8_t* bytes) {
+  BlockQ1_0 b{};
+  b.d = p.d;
+  for (int j = 0; j < 128; ++j) b.bits[j / 8] |= static_cast<uint8_t>(p.code[j] << (j % 8));
+  write_block(b, bytes);
+}
+
+template <class Block>
+void join_q2(const BlockParts& p, uint8_t* bytes) {
+  Block b{};
+  b.d = p.d;
+  for (size_t j = 0; j < 4 * sizeof b.codes; ++j)
+    b.codes[j / 4] |= static_cast<uint8_t>(p.code[j] << (2 * (j % 4)));
+  write_block(b, bytes);
+}
+
+void join_strided_pairs(const uint8_t* code, uint8_t* codes) {
+  for (int j = 0; j < 256; ++j)
+    codes[32 * (j / 128) + j % 32] |= static_cast<uint8_t>((code[j] & 3) << (2 * (j % 128 / 32)));
+}
+
+void join_tq2_0(const BlockParts& p, uint8_t* bytes) {
+  BlockTQ2_0 b{};
+  b.d = p.d;
+  join_strided_pairs(p.code, b.codes);
+  write_block(b, bytes);
+}
+
+void join_q2_k(const BlockParts& p, uint8_t* bytes) {
+  BlockQ2_K b{};
+  b.d = p.d;
+  b.dmin = p.m;
+  for (int g = 0; g < 16; ++g) b.scales[g] = static_cast<uint8_t>(p.scale[g] | (p.min[g] << 4));
+  join_strided_pairs(p.code, b.codes);
+  write_block(b, bytes);
+}
+
+void join_q3_k(const BlockParts& p, uint8_t* bytes) {
+  BlockQ3_K b{};
+  b.d = p.d;
+  for (int g = 0; g < 16; ++g) {
+    const int scale = p.scale[g] + 32;
+    b.scales[g % 8] |= static_cast<uint8_t>((scale & 15) << (g < 8 ? 0 : 4));
+    b.scales[8 + g % 4] |= static_cast<uint8_t>((scale >> 4) << (2 * (g / 4)));
+  }
+  join_strided_pairs(p.code, b.codes);
+  for (int j = 0; j < 256; ++j)
+    b.high[j % 32] |= static_cast<uint8_t>((p.code[j] >> 2) << (j / 32));
+  write_block(b, bytes);
+}
+
+void join_iq4_xs(const BlockParts& p, uint8_t* bytes) {
+  BlockIQ4_XS b{};
+  b.d = p.d;
+  for (int g = 0; g < 8; ++g) {
+    const int scale = p.scale[g] + 32;
+    b.scales_low[g / 2] |= static_cast<uint8_t>((scale & 15) << (4 * (g % 2)));
+    b.scales_high = static_cast<uint16_t>(b.scales_high | ((scale >> 4) << (2 * g)));
+    join_nibbles(p.code + 32 * g, b.nibbles + 16 * g);
+  }
+  write_block(b, bytes);
+}
+
+// `wide` is 2^(exponent - 128), a subnormal number for exponents below 2.
+void join_mxfp4(const BlockParts& p, uint8_t* bytes) {
+  BlockMXFP4 b{};
+  const uint32_t bits = float_to_bits(p.wide[0]);
+  b.exponent = static_cast<uint8_t>(bits < 0x00800000u ? bits >> 22 : (bits >> 23) + 1);
+  join_nibbles(p.code, b.nibbles);
+  write_block(b, bytes);
+}
+
+// `wide` is half of an unsigned E4M3: binary16 has its three bits of fraction and more.
+void join_nvfp4(const BlockParts& p, uint8_t* bytes) {
+  BlockNVFP4 b{};
+  for (int g = 0; g < 4; ++g) {
+    b.scales[g] = static_cast<uint8_t>(float_to_half(p.wide[g] * 0.0078125f) >> 7);  // 2^-7
+    for (int i = 0; i < 8; ++i)
+      b.nibbles[8 * g + i] =
+          static_cast<uint8_t>(p.code[16 * g + i] | (p.code[16 * g + 8 + i] << 4));
+  }
+  write_block(b, bytes);
+}
+
+// The inverse of split_trits() (split.cc): a number of five digits is rounded up in units of 1/256,
+// one of four has a fifth digit 0.
+void join_trits(const uint8_t* code, int bytes, int digits, uint8_t* to) {
+  for (int m = 0; m < bytes; ++m) {
+    int number = 0;
+    for (int n = 0; n < 5; ++n) number = 3 * number + (n < digits ? code[n * bytes + m] : 0);
+    to[m] = static_cast<uint8_t>((number * 256 + 242) / 243);
+  }
+}
+
+void join_tq1_0(const BlockParts& p, uint8_t* bytes) {
+  BlockTQ1_0 b{};
+  b.d = p.d;
+  join_trits(p.code, 32, 5, b.trits);
+  join_trits(p.code + 160, 16, 5, b.trits + 32);
+  join_trits(p.code + 240, 4, 4, b.tail);
+  write_block(b, bytes);
+}
+
+void join_ptq1_0(const BlockParts& p, uint8_t* bytes) {
+  BlockPTQ1_0 b{};
+  b.d = p.d;
+  join_trits(p.code, 16, 5, b.trits);
+  join_trits(p.code + 80, 8, 5, b.trits + 16);
+  join_trits(p.code + 120, 2, 4, b.tail);
+  write_block(b, bytes);
+}
+
+struct Join {
+  QuantType type;
+  void (*join)(const BlockParts& parts, uint8_t* bytes);
+};
+
+constexpr Join kJoins[] = {
+    {QuantType::kQ8_0, join_q8<BlockQ8_0>},
+    {QuantType::kQ8_1, join_q8<BlockQ8_1>},
+    {QuantType::kQ8_K, join_q8<BlockQ8_K>},
+    {QuantType::kQ4_0, join_q4<BlockQ4_0>},
+    {QuantType::kQ4_1, join_q4<BlockQ4_1>},
+    {QuantType::kQ5_0, join_q5<BlockQ5_0>},
+    {QuantType::kQ5_1, join_q5<BlockQ5_1>},
+    {QuantType::kQ1_0, join_q1_0},
+    {QuantType::kQ2_0_g64, join_q2<BlockQ2_0_g64>},
+    {QuantType::kQ2_0_g128, join_q2<BlockQ2_0_g128>},
+    {QuantType::kTQ2_0_g128, join_q2<BlockTQ2_0_g128>},
+    {QuantType::kPTQ1_0, join_ptq1_0},
+    {QuantType::kTQ1_0, join_tq1_0},
+    {QuantType::kTQ2_0, join_tq2_0},
+    {QuantType::kQ2_K, join_q2_k},
+    {QuantType::kQ3_K, join_q3_k},
+    {QuantType::kQ4_K, join_k<BlockQ4_K>},
+    {QuantType::kQ5_K, join_k<BlockQ5_K>},
+    {QuantType::kQ6_K, join_q6_k},
+    {QuantType::kIQ4_NL, join_q4<BlockIQ4_NL>},
+    {QuantType::kIQ4_XS, join_iq4_xs},
+    {QuantType::kMXFP4, join_mxfp4},
+    {QuantType::kNVFP4, join_nvfp4},
+};
+
+}  // namespace
+
+void join_block(QuantType type, const BlockParts& parts, uint8_t* block) {
+  for (const Join& row : kJoins)
+    if (row.type == type) return row.join(parts, block);
+  throw UnsupportedError(std::string(traits(type).name) + " blocks are not joined from parts");
+}
+
+}  // namespace oxibonsai::quant

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cmath>
+
+namespace oxibonsai::quant {
+
+// To the nearest integer, halves away from zero, for magnitudes below 2^31.
+inline int round_half_away(float v) {
+  const int whole = static_cast<int>(v);
+  const float rest = v - static_cast<float>(whole);
+  return whole + (rest >= 0.5f ? 1 : 0) - (rest <= -0.5f ? 1 : 0);
+}
+
+// To the nearest integer, halves to even, for magnitudes below 2^22: adding 3 * 2^22 leaves no
+// room for a fraction, and the addition itself rounds.
+inline float round_half_even(float v) { return (v + 12582912.0f) - 12582912.0f; }
+
+inline int clamp(int v, int low, int high) { return v < low ? low : v > high ? high : v; }
+
+// 1 / d, or 0 where that is not finite: the weights of such a group are 0 once d is binary16.
+inline float inverse(float d) {
+  const float result = 1.0f / d;
+  return result - result == 0.0f ? result : 0.0f;
+}
+
+// The number of the largest magnitude, with its sign; the first of several.
+inline float extreme(const float* values, int count) {
+  float found = 0.0f;
+  for (int j = 0; j < count; ++j)
+    if (std::fabs(values[j]) > std::fabs(found)) found = values[j];
+  return found;
+}
+
+}  // namespace oxibonsai::quant
