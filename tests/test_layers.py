@@ -64,10 +64,11 @@ PYTHON = {
     "engine": _BELOW_ENGINE,
     "chat": _BELOW_ENGINE | {"engine"},
     "evaluate": {"errors", "engine", "tokenizer"},
+    "imatrix": {"errors", "engine", "evaluate", "models", "_core"},
     "hf": _BELOW_ENGINE | {"engine", "export"},
     "loadtest": {"errors"},
     "server": _BELOW_SERVER,
-    "cli": _BELOW_SERVER | {"hf", "evaluate", "convert", "split", "loadtest", "server"},
+    "cli": _BELOW_SERVER | {"hf", "evaluate", "convert", "split", "loadtest", "server", "imatrix"},
     "serve": {"cli"},
 }
 

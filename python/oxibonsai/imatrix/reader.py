@@ -1,0 +1,26 @@
+"""Opens an importance matrix, whichever of the two forms the file has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oxibonsai.errors import FormatError
+from oxibonsai.imatrix.gguf_format import read_gguf
+from oxibonsai.imatrix.legacy_format import read_legacy
+from oxibonsai.imatrix.matrix import Imatrix
+
+
+def read_imatrix(path: Path) -> Imatrix:
+    """The importance matrix that oxibonsai or llama.cpp wrote: GGUF, or the older .dat.
+
+    Raises:
+        FormatError: The file can't be read, is damaged or is something else.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+        if not start:
+            raise FormatError(f"{path} is empty: it is no importance matrix")
+        return read_gguf(path) if start == b"GGUF" else read_legacy(path)
+    except OSError as e:
+        raise FormatError(f"cannot read the importance matrix {path}: {e.strerror}") from e
