@@ -37,6 +37,7 @@ _BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat"}
 PYTHON = {
     "errors": set(),
     "cache_folder": {"errors"},
+    "scratch_folder": set(),
     "whole_file": set(),
     "config": {"errors"},
     "sources": {"errors", "cache_folder", "whole_file"},
@@ -53,7 +54,14 @@ PYTHON = {
         "whole_file",
         "_core",
     },
-    "model_source": {"errors", "cache_folder", "sources", "checkpoint", "convert"},
+    "model_source": {
+        "errors",
+        "cache_folder",
+        "scratch_folder",
+        "sources",
+        "checkpoint",
+        "convert",
+    },
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
     "models": {"errors", "config", "checkpoint", "cache_folder", "_core"},

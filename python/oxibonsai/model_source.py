@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from oxibonsai.cache_folder import cache_folder
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import SourceError
+from oxibonsai.scratch_folder import scratch_folder
 from oxibonsai.sources import resolve
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
@@ -59,9 +59,8 @@ def _open_folder(folder: Path, vocabulary_only: bool) -> Checkpoint:
 
     place = cache_folder()
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place, prefix="folder-") as temporary:
-            file = Path(temporary) / f"{folder.resolve().name}.gguf"
+        with scratch_folder(place) as scratch:
+            file = scratch / f"{folder.resolve().name}.gguf"
             convert(folder, file, weights=not vocabulary_only)
             _set_time(file, folder)
             checkpoint = Checkpoint(file)

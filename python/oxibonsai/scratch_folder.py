@@ -1,0 +1,55 @@
+"""A folder for as long as a process needs it, which the next one removes where that was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PREFIX = "folder-"
+
+
+@contextmanager
+def scratch_folder(place: Path) -> Iterator[Path]:
+    """A new folder inside ``place``, removed afterwards; those of killed processes go first.
+
+    Its maker holds a lock on the folder itself, which ends with the process.
+
+    Raises:
+        OSError: ``place`` can't be made or written to.
+    """
+    place.mkdir(parents=True, exist_ok=True)
+    with _locked(place):
+        for left in place.glob(f"{_PREFIX}*"):
+            with suppress(OSError), _locked(left, fcntl.LOCK_NB):
+                shutil.rmtree(left)
+        folder = Path(tempfile.mkdtemp(dir=place, prefix=_PREFIX))
+        lock = _lock(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+@contextmanager
+def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
+    lock = _lock(folder, flags)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(folder: Path, flags: int = 0) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
