@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oxibonsai.convert import sentencepiece_file
 from oxibonsai.convert.byte_level import byte_level_keys
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata
@@ -30,15 +31,20 @@ _SAMPLING = {
 def tokenizer_keys(folder: ModelFolder) -> Metadata:
     """Everything of ``tokenizer.*`` and the defaults of sampling.
 
-    A folder without ``tokenizer.json`` gives a file without a vocabulary, for token ids only.
+    A folder with neither ``tokenizer.json`` nor ``tokenizer.model`` gives a file without a vocabulary,
+    for token ids only.
     """
-    if not (folder.path / "tokenizer.json").is_file():
-        return {"tokenizer.ggml.model": ("no_vocab", "str"), **_sampling(folder)}
-    tokenizer = folder.json("tokenizer.json")
-    model = tokenizer.get("model")
     size = folder.count("vocab_size")
-    spm = isinstance(model, dict) and model.get("byte_fallback") is True
-    keys = (spm_keys if spm else byte_level_keys)(folder, tokenizer, size)
+    tokenizer: dict[str, Any] = {}
+    if (folder.path / "tokenizer.json").is_file():
+        tokenizer = folder.json("tokenizer.json")
+        model = tokenizer.get("model")
+        spm = isinstance(model, dict) and model.get("byte_fallback") is True
+        keys = (spm_keys if spm else byte_level_keys)(folder, tokenizer, size)
+    elif (folder.path / sentencepiece_file.FILE).is_file():
+        keys = sentencepiece_file.spm_file_keys(folder, size)
+    else:
+        return {"tokenizer.ggml.model": ("no_vocab", "str"), **_sampling(folder)}
     ids = {t: i for i, t in enumerate(keys["tokenizer.ggml.tokens"][0])}
     return keys | _frame(folder, tokenizer, ids) | _template(folder) | _sampling(folder)
 
