@@ -20,7 +20,7 @@ FLOATS = (*SHARES, *MASSES, *POSITIVE, "temperature", "dynatemp_range", "presenc
           "frequency_penalty", "dry_multiplier", "dry_base", "mirostat_tau")  # fmt: skip
 INTEGERS = ("max_tokens", "min_tokens", "top_k", "seed", "repetition_window", "dry_allowed_length",
             "dry_penalty_last_n", "mirostat", "top_logprobs")  # fmt: skip
-FLAGS = ("ignore_eos", "logprobs")
+FLAGS = ("ignore_eos", "logprobs", "drawn_logprobs")
 LISTS = ("stop", "stop_token_ids", "samplers", "banned_tokens", "dry_sequence_breakers")
 
 WRONG = [

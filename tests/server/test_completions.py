@@ -110,7 +110,6 @@ def test_what_is_not_supported_is_refused(model_client: FlaskClient) -> None:
     assert "text alone" in refused(
         model_client, prompt={"prompt_string": "x", "multimodal_data": ["AAAA"]}
     )
-    assert "post_sampling_probs" in refused(model_client, "/completion", post_sampling_probs=True)
 
 
 def test_the_native_form_tells_how_the_text_ended(model_client: FlaskClient) -> None:
@@ -125,6 +124,23 @@ def test_the_native_form_tells_how_the_text_ended(model_client: FlaskClient) -> 
     stop = answer["content"][2:4]
     stopped = ask(model_client, "/completion", stop=[stop])
     assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", stop)
+
+
+def test_probabilities_after_sampling_are_those_of_the_draw(model_client: FlaskClient) -> None:
+    asked = {"n_probs": 5, "post_sampling_probs": True, "temperature": 1.0}
+    few = ask(model_client, "/completion", **asked, top_k=3, top_p=1.0, min_p=0.0)
+    assert len(few["completion_probabilities"]) == 8
+    for token in few["completion_probabilities"]:
+        assert sum(t["prob"] for t in token["top_probs"]) == pytest.approx(1.0)
+        assert len(token["top_probs"]) == 3
+        (own,) = [t["prob"] for t in token["top_probs"] if t["id"] == token["id"]]
+        assert own == token["prob"]
+    body = {"prompt": "ab", **PARTS, **asked, "temperature": 0.0, "stream": True}
+    greedy = model_client.post("/completion", json=body).get_data(as_text=True)
+    chunks = [json.loads(b.removeprefix("data: ")) for b in greedy.split("\n\n") if b]
+    tokens = [t for c in chunks for t in c["completion_probabilities"]]
+    assert [t["prob"] for t in tokens] == [1.0] * 8
+    assert [[p["id"] for p in t["top_probs"]] for t in tokens] == [[t["id"]] for t in tokens]
 
 
 def test_a_native_stream_ends_without_done(model_client: FlaskClient) -> None:

@@ -68,7 +68,11 @@ def _append(
 ) -> None:
     params = sequence.params
     if params.logprobs:
-        sequence.logprobs.append(token_logprobs(logits, token, params.top_logprobs))
+        sequence.logprobs.append(
+            sequence.sampler.take_drawn(token)
+            if params.drawn_logprobs
+            else token_logprobs(logits, token, params.top_logprobs)
+        )
     sequence.append(token)
     sequence.times.first_token = sequence.times.first_token or time.perf_counter()
     if sequence.ends_with(token, eos_ids):

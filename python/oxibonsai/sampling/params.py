@@ -58,6 +58,8 @@ class SamplingParams:
         mirostat_eta: How fast it is corrected, 0 to 1.
         logprobs: Report the log-probability of each token under the model's own distribution.
         top_logprobs: And those of so many most likely ones, 0 to 20.
+        drawn_logprobs: Report both of the distribution that the token was drawn from instead, after
+            all other parameters; tokens that could not come are left out.
 
     Raises:
         RequestError: A value of the wrong type or out of range; the message names the field.
@@ -98,6 +100,7 @@ class SamplingParams:
     mirostat_eta: float = 0.1
     logprobs: bool = False
     top_logprobs: int = 0
+    drawn_logprobs: bool = False
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -234,6 +237,7 @@ _CHECKS: dict[str, Check] = {
     "mirostat_eta": _share,
     "logprobs": _flag,
     "top_logprobs": _integer(0, 20),
+    "drawn_logprobs": _flag,
 }
 
 GREEDY = SamplingParams(temperature=0.0)

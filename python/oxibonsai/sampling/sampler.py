@@ -60,6 +60,7 @@ class Sampler:
             self._steps or params.logit_bias or params.banned_tokens
         )
         self._mu = 2.0 * params.mirostat_tau
+        self._drawn: TokenLogprobs | None = None
 
     def choose(
         self,
@@ -106,9 +107,25 @@ class Sampler:
         elif p.mirostat == 2:
             candidates.keep_surprise(self._mu)
         token, surprise = candidates.draw(_core.uniform(self.seed, step))
+        if p.drawn_logprobs:
+            logprob, best = candidates.logprobs(token, min(p.top_logprobs, len(candidates)))
+            possible = tuple(t for t in best if t[1] > -np.inf)
+            self._drawn = TokenLogprobs(token, logprob, possible)
         if p.mirostat != 0:
             self._mu -= p.mirostat_eta * (surprise - p.mirostat_tau)
         return token
+
+    def take_drawn(self, token: int) -> TokenLogprobs:
+        """The distribution that the latest token was drawn from, where the parameters ask for it.
+
+        Args:
+            token: The token; one that nobody drew (it was forced, or the most likely one was asked
+                for) has probability 1.
+        """
+        drawn, self._drawn = self._drawn, None
+        if drawn is not None:
+            return drawn
+        return TokenLogprobs(token, 0.0, ((token, 0.0),) if self.params.top_logprobs else ())
 
     @staticmethod
     def _first_maximum(logits: Logits) -> int:

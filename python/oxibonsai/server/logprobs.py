@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,22 @@ def chat_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str, 
             "logprob": _finite(t.logprobs.logprob),
             "top_logprobs": [
                 {**_named(token, tokenizer.token_bytes(token)), "logprob": _finite(logprob)}
+                for token, logprob in t.logprobs.top
+            ],
+        }
+        for t in tokens
+        if t.logprobs is not None
+    ]
+
+
+def drawn_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """The same as llama-server has it with ``post_sampling_probs``: probabilities, no logarithms."""
+    return [
+        {
+            **_named(t.logprobs.token, t.data),
+            "prob": math.exp(t.logprobs.logprob),
+            "top_probs": [
+                {**_named(token, tokenizer.token_bytes(token)), "prob": math.exp(logprob)}
                 for token, logprob in t.logprobs.top
             ],
         }

@@ -14,7 +14,7 @@ from oxibonsai.server.app import Server
 from oxibonsai.server.completions import begin_all
 from oxibonsai.server.generation import Answers, Choice, follow
 from oxibonsai.server.job_answer import answer_job
-from oxibonsai.server.logprobs import ShownToken, ShownTokens, chat_form
+from oxibonsai.server.logprobs import ShownToken, ShownTokens, chat_form, drawn_form
 from oxibonsai.server.prompts import is_several, read_prompts, text_of
 from oxibonsai.server.schemas.completion import NativeCompletionBody
 from oxibonsai.server.sse import compact
@@ -45,8 +45,6 @@ class NativeJob:
     """
 
     def __init__(self, app: Server, body: NativeCompletionBody) -> None:
-        if body.post_sampling_probs:
-            raise RequestError("post_sampling_probs is not supported: n_probs are the model's own")
         if body.limit == 0:
             raise RequestError("n_predict is 0; it must be 1 or more, or -1")
         engine = app.generations.engine
@@ -59,6 +57,7 @@ class NativeJob:
             max_tokens=body.limit,
             logprobs=bool(body.n_probs),
             top_logprobs=body.n_probs or 0,
+            drawn_logprobs=bool(body.post_sampling_probs),
         )
         options = Options(structure=body.structure())
         self.group = begin_all(app, self._prompts, self._params, options, body.n or 1)
@@ -109,7 +108,7 @@ class NativeJob:
             }  # fmt: skip
             if self._body.n_probs:
                 taker = shown.setdefault(key, ShownTokens(choice, self._tokenizer))
-                piece["completion_probabilities"] = chat_form(taker.take(), self._tokenizer)
+                piece["completion_probabilities"] = self._probabilities(taker.take())
             if self._body.timings_per_token:
                 piece["timings"] = timings(answers, choice)
             yield f"data: {compact(piece)}\n\n"
@@ -154,8 +153,12 @@ class NativeJob:
             "timings": timings(answers, choice),
         }
         if self._body.n_probs:
-            result["completion_probabilities"] = chat_form(shown, self._tokenizer)
+            result["completion_probabilities"] = self._probabilities(shown)
         return result
+
+    def _probabilities(self, shown: list[ShownToken]) -> list[dict[str, Any]]:
+        form = drawn_form if self._body.post_sampling_probs else chat_form
+        return form(shown, self._tokenizer)
 
     def _is_truncated(self, answers: Answers, choice: Choice) -> bool:
         """Whether the context was full before the text was done."""

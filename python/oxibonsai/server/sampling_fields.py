@@ -86,6 +86,7 @@ class SamplingFields(BaseModel):
         max_tokens: int | None,
         logprobs: bool = False,
         top_logprobs: int = 0,
+        drawn_logprobs: bool = False,
     ) -> SamplingParams:
         """The parameters, with the server's defaults for what the request leaves open.
 
@@ -95,6 +96,7 @@ class SamplingFields(BaseModel):
             max_tokens: As the route calls it; None or -1: the server's default.
             logprobs: Report log-probabilities.
             top_logprobs: And those of so many most likely tokens.
+            drawn_logprobs: Of the distribution that tokens were drawn from.
 
         Raises:
             RequestError: A value makes no sense; the message names the field.
@@ -145,6 +147,7 @@ class SamplingFields(BaseModel):
             banned_tokens=banned,
             logprobs=logprobs,
             top_logprobs=top_logprobs,
+            drawn_logprobs=drawn_logprobs,
             **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
         )
 

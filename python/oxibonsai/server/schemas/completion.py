@@ -42,7 +42,9 @@ class NativeCompletionBody(StructureFields, AnswerFields, SamplingFields):
     n_predict: int | None = Field(None, ge=-1)
     max_tokens: int | None = Field(None, ge=-1, description="The same.")
     n_probs: int | None = Field(None, ge=0, le=20)
-    post_sampling_probs: bool | None = Field(None, description="Not supported.")
+    post_sampling_probs: bool | None = Field(
+        None, description="n_probs are of what the token was drawn from, after all samplers."
+    )
     return_tokens: bool | None = None
     response_fields: list[str] | None = Field(None, max_length=64)
 
