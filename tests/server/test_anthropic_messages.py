@@ -153,7 +153,7 @@ def test_an_answer_follows_its_schema(client: FlaskClient) -> None:
         {"max_tokens": None},
         {"max_tokens": 0},
         {"model": None},
-        {"messages": []},
+        {"messages": None},
         {"messages": [{"role": "nobody", "content": "x"}]},
         {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
         {"messages": [{"role": "user", "content": [{"type": "thinking", "thinking": "x"}]}]},
@@ -173,6 +173,25 @@ def test_a_request_that_makes_no_sense_is_refused(
     body = {"model": "tiny", "max_tokens": 8, "messages": [USER], **fields}
     answer = client.post("/v1/messages", json={k: v for k, v in body.items() if v is not None})
     assert_anthropic_error(answer, 400, "invalid_request_error")
+
+
+def test_no_messages_are_a_user_who_says_nothing(client: FlaskClient) -> None:
+    empty = ask(client, messages=[])
+    assert empty["content"] == ask(client, messages=[{"role": "user", "content": ""}])["content"]
+
+
+def test_an_image_is_refused_by_name(client: FlaskClient) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [image]}
+    for block in (image, result):
+        body = {
+            "model": "tiny",
+            "max_tokens": 2,
+            "messages": [{"role": "user", "content": [block]}],
+        }
+        answer = client.post("/v1/messages", json=body)
+        assert_anthropic_error(answer, 400, "invalid_request_error")
+        assert "image input is not supported" in answer.get_json()["error"]["message"]
 
 
 def test_every_error_has_anthropics_shape(app: Server, client: FlaskClient) -> None:

@@ -18,6 +18,7 @@ from url_sweep import assert_error_object
 
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.server.app import Server
+from oxibonsai.server.generation import Answers
 from oxibonsai.server.interrupted import fail_interrupted
 from oxibonsai.server.responses.items import chat_messages
 from oxibonsai.server.responses.output import OutputWriter
@@ -259,9 +260,9 @@ def test_auto_truncation_leaves_out_the_oldest(client: FlaskClient) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"model": None}, None),
         ({"input": 3}, "input"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, None),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0"),
+        ({"tools": [{"type": "function"}]}, "tools.0.name"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, None),
         ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
         ({"tools": [TOOL, TOOL]}, None),
@@ -290,6 +291,81 @@ def test_a_request_that_makes_no_sense_is_refused(
         assert answer.get_json()["error"]["param"] == param
 
 
+def test_a_request_without_a_model_gets_the_one_that_is_served(
+    app: Server, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("/v1/responses", "/responses", "/v1/responses/input_tokens"):
+        answer = client.post(path, json={"input": "hi"})
+        assert answer.status_code == 200, answer.text
+        assert answer.get_json().get("model", "tiny") == "tiny"
+        monkeypatch.setitem(app.settings.__dict__, "require_model", True)
+        refused = client.post(path, json={"input": "hi"})
+        assert (refused.status_code, refused.get_json()["error"]["param"]) == (400, "model")
+        monkeypatch.setitem(app.settings.__dict__, "require_model", False)
+
+
+def test_an_image_is_refused_by_name(client: FlaskClient) -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    body = {"input": [{"role": "user", "content": [image]}]}
+    error = client.post("/v1/responses", json=body).get_json()["error"]
+    assert "image input is not supported" in error["message"]
+
+
+def test_input_tokens_are_those_of_the_response(client: FlaskClient) -> None:
+    fields = {"instructions": "Be brief.", "tools": [TOOL], "input": "hi"}
+    first = ask(client, **fields)
+    counted = client.post("/v1/responses/input_tokens", json=fields).get_json()
+    assert counted == {
+        "object": "response.input_tokens",
+        "input_tokens": first["usage"]["input_tokens"],
+    }
+    more = {"previous_response_id": first["id"], "input": "and?"}
+    counted = client.post("/v1/responses/input_tokens", json=more).get_json()
+    assert counted["input_tokens"] == ask(client, **more)["usage"]["input_tokens"]
+    nothing = client.post("/v1/responses/input_tokens", json={}).get_json()
+    assert nothing["input_tokens"] == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("most", [1, 2])
+def test_more_calls_than_max_tool_calls_are_left_out(
+    client: FlaskClient, monkeypatch: pytest.MonkeyPatch, most: int, stream: bool
+) -> None:
+    def three_calls(answers: Answers) -> Iterator[tuple[int, Delta | None]]:
+        for i in range(3):
+            call = ToolCallDelta(index=i, id=f"call_{i}", name="weather", arguments="{}")
+            yield 0, Delta(tool_call=call)
+        yield 0, None
+
+    monkeypatch.setattr(Answers, "stream", three_calls)
+    made = ask(client, tools=[TOOL], max_tool_calls=most, stream=stream)
+    response = made[-1][1]["response"] if stream else made
+    assert response["status"] == "completed"
+    assert [i["call_id"] for i in response["output"]] == [f"call_{i}" for i in range(most)]
+
+
+def test_a_stream_tells_times_and_progress_where_they_are_asked_for(client: FlaskClient) -> None:
+    asked = {"timings_per_token": True, "return_progress": True, "input": "This is a test " * 10}
+    events = ask(client, stream=True, **asked)
+    reports = [d["prompt_progress"] for _, d in events if "prompt_progress" in d]
+    assert [n for n, d in events if "prompt_progress" in d] == ["response.in_progress"] * len(
+        reports
+    )
+    assert reports[-1]["processed"] == reports[-1]["total"]
+    timed = [d["timings"] for n, d in events if n == "response.output_text.delta"]
+    assert timed
+    assert all(t["prompt_per_second"] >= 0 for t in [*timed, events[-1][1]["timings"]])
+    assert not any("timings" in d or "prompt_progress" in d for _, d in ask(client, stream=True))
+
+
+def test_llama_servers_route_ends_a_cut_answer_with_completed(client: FlaskClient) -> None:
+    body = {"input": "hi", "max_output_tokens": 2, "ignore_eos": True, "stream": True}
+    for path, kind in (("/responses", "completed"), ("/v1/responses", "incomplete")):
+        name, last = read_events(client.post(path, json=body).text)[-1]
+        assert name == last["type"] == f"response.{kind}"
+        assert last["response"]["status"] == "incomplete"
+
+
 def test_items_become_messages_of_a_chat() -> None:
     text = lambda kind, value: [{"type": kind, "text": value}]  # noqa: E731
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
@@ -310,6 +386,17 @@ def test_items_become_messages_of_a_chat() -> None:
     assert [c["id"] for c in assistant["tool_calls"]] == ["c", "d"]
     assert one == {"role": "tool", "tool_call_id": "c", "content": "1"}
     assert two["content"] == "2"
+
+
+def test_a_model_that_says_nothing_has_sent_an_empty_message() -> None:
+    writer = OutputWriter()
+    kinds = [e["type"].removeprefix("response.") for e in writer.finish(complete=True)]
+    assert kinds == [
+        "output_item.added", "content_part.added", "output_text.done", "content_part.done",
+        "output_item.done",
+    ]  # fmt: skip
+    assert [p["text"] for p in writer.items[0]["content"]] == [""]
+    assert OutputWriter().finish(complete=False) == []
 
 
 def test_thoughts_text_and_two_calls_are_four_items() -> None:

@@ -12,6 +12,10 @@ from oxibonsai.errors import RequestError
 from oxibonsai.output.tools.call_parser import ToolFormat
 from oxibonsai.output.tools.call_writer import call_ids
 
+# Kinds of parts that are pictures, in the three APIs.
+IMAGES = frozenset({"image", "image_url", "input_image"})
+NO_IMAGES = "image input is not supported: the model reads text only"
+
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -81,6 +85,8 @@ def _text(content: Any, place: str) -> str:
     texts = []
     for i, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind in IMAGES:
+            raise RequestError(f"{place}[{i}]: {NO_IMAGES}")
         if kind != "text":
             raise RequestError(f"{place}[{i}].type is {kind!r}: only parts of type text are taken")
         if not isinstance(part.get("text"), str):

@@ -21,7 +21,7 @@ from oxibonsai.server.schemas.chat import ChatBody, ConversationFields
 from oxibonsai.server.schemas.completion import CompletionBody, NativeCompletionBody
 from oxibonsai.server.schemas.files import UploadForm
 from oxibonsai.server.schemas.messages import CountRequest, MessageRequest
-from oxibonsai.server.schemas.responses import ResponseRequest
+from oxibonsai.server.schemas.responses import InputTokensRequest, ResponseRequest
 from oxibonsai.server.schemas.tokens import DetokenizeBody, EmbeddingBody, TokenizeBody
 
 
@@ -131,6 +131,16 @@ _GENERATION = {
     ),
 }  # fmt: skip
 _STORED = {
+    "responses.count_tokens": Operation(
+        "Count the tokens of an answer's prompt",
+        body=InputTokensRequest,
+        answer=object_with(
+            "object",
+            "input_tokens",
+            object={"const": "response.input_tokens"},
+            input_tokens={"type": "integer"},
+        ),
+    ),
     "responses.compact": Operation("Not offered: always 404", answer={}),
     "responses.create": Operation(
         "Answer, and keep the answer", body=ResponseRequest, answer=_RESPONSE, streams=True

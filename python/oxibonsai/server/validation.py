@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 
 from flask import Request
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
+from oxibonsai.output.messages import IMAGES, NO_IMAGES
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.strict_json import read_object
@@ -28,12 +30,23 @@ def as_body(model: type[Body], value: Any) -> Body:
     try:
         return model.model_validate(value)
     except ValidationError as e:
-        first = e.errors(include_url=False, include_context=False, include_input=False)[0]
+        first = e.errors(include_url=False)[0]
+        names = _names(value)
+        if first["type"] == "missing":
+            names.add(str(first["loc"][-1]))
         # A union tells which of its members it tried; the client knows only the field.
-        parts = [str(p) for p in first["loc"] if isinstance(p, int) or p in _names(value)]
+        parts = [str(p) for p in first["loc"] if isinstance(p, int) or p in names]
         param = ".".join(parts) or None
-        field = param or "the body"
-        raise ApiError(400, f"{field}: {first['msg']}.", param=param) from None
+        reason = NO_IMAGES if _is_image(first) else first["msg"]
+        raise ApiError(400, f"{param or 'the body'}: {reason}.", param=param) from None
+
+
+def _is_image(error: ErrorDetails) -> bool:
+    """Whether what is wrong is a part that is a picture."""
+    if error["type"] == "union_tag_invalid":
+        return error["ctx"]["tag"] in IMAGES
+    is_kind = error["type"] == "literal_error" and error["loc"][-1] == "type"
+    return is_kind and error["input"] in tuple(IMAGES)
 
 
 def check_model(model: str | None, settings: Settings) -> None:
@@ -43,7 +56,7 @@ def check_model(model: str | None, settings: Settings) -> None:
 
 
 def _names(value: Any) -> set[str]:
-    """Every key of a JSON value, and those that its top level lacks."""
+    """Every key of a JSON value."""
     names: set[str] = set()
     waiting = [value]
     while waiting:

@@ -38,6 +38,8 @@ def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRe
     messages: list[Object] = [{"role": "system", "content": system}] if system else []
     for i, message in enumerate(request.messages):
         messages += _chat_messages(message, f"messages.{i}")
+    if not request.messages:
+        messages.append({"role": "user", "content": ""})
     thinking, budget = _thinking(request, template)
     form = request.output_config.format if request.output_config else None
     choice = request.tool_choice

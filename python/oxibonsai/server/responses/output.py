@@ -49,7 +49,9 @@ class OutputWriter:
         Args:
             complete: The model ended it; else the last item is incomplete.
         """
-        events = self._close("completed" if complete else "incomplete")
+        # A model that had nothing to say has said an empty message.
+        events = self._begin("message") if complete and not self.items else []
+        events += self._close("completed" if complete else "incomplete")
         self._finished = True
         return events
 

@@ -13,6 +13,7 @@ from oxibonsai.server.responses.items import chat_messages
 from oxibonsai.server.schemas.responses import (
     AllowedTools,
     FunctionTool,
+    InputTokensRequest,
     NamedFunction,
     ResponseRequest,
     SchemaFormat,
@@ -25,7 +26,7 @@ _NO_THINKING = ("none", "minimal")
 LOGPROBS = "message.output_text.logprobs"
 
 
-def make_turn(engine: Engine, request: ResponseRequest, items: Sequence[Object]) -> ChatTurn:
+def make_turn(engine: Engine, request: InputTokensRequest, items: Sequence[Object]) -> ChatTurn:
     """The prompt.
 
     Args:
@@ -72,7 +73,7 @@ def sampling(engine: Engine, request: ResponseRequest, settings: Settings) -> Sa
     )
 
 
-def _chat_request(request: ResponseRequest, items: Sequence[Object]) -> ChatRequest:
+def _chat_request(request: InputTokensRequest, items: Sequence[Object]) -> ChatRequest:
     effort = request.reasoning.effort if request.reasoning else None
     tools, choice = _tools(request)
     return ChatRequest(
@@ -86,7 +87,7 @@ def _chat_request(request: ResponseRequest, items: Sequence[Object]) -> ChatRequ
     )
 
 
-def _tools(request: ResponseRequest) -> tuple[Sequence[FunctionTool], Any]:
+def _tools(request: InputTokensRequest) -> tuple[Sequence[FunctionTool], Any]:
     choice = request.tool_choice
     if isinstance(choice, NamedFunction):
         named = {"type": "function", "function": {"name": choice.name}}
@@ -112,7 +113,7 @@ def _chat_tool(tool: FunctionTool) -> Object:
     return {"type": "function", "function": {k: v for k, v in function.items() if v is not None}}
 
 
-def _structure(request: ResponseRequest) -> Structure | None:
+def _structure(request: InputTokensRequest) -> Structure | None:
     form = request.text.format
     if isinstance(form, SchemaFormat):
         return Structure.json_schema(form.schema_)

@@ -8,7 +8,7 @@ from oxibonsai.server.access import owner
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.paging import item_page, list_page, page_query
 from oxibonsai.server.responses.service import ResponseService
-from oxibonsai.server.schemas.responses import ResponseRequest
+from oxibonsai.server.schemas.responses import InputTokensRequest, ResponseRequest
 from oxibonsai.server.stores import Collection, Page
 from oxibonsai.server.validation import read_body
 
@@ -20,7 +20,15 @@ def responses_blueprint(service: ResponseService, store: Collection) -> Blueprin
     @bp.post("/v1/responses")
     @bp.post("/responses")
     def create() -> Response:
-        return service.create(owner(), read_body(ResponseRequest, request))
+        body = read_body(ResponseRequest, request)
+        # Without the version it is llama-server's route.
+        plain = request.path.rstrip("/") == "/responses"
+        return service.create(owner(), body, always_completed=plain)
+
+    @bp.post("/v1/responses/input_tokens")
+    def count_tokens() -> Response:
+        count = service.count(owner(), read_body(InputTokensRequest, request))
+        return jsonify(object="response.input_tokens", input_tokens=count)
 
     @bp.post("/v1/responses/compact")
     def compact() -> Response:

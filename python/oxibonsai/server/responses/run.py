@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+from oxibonsai.output import Delta
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import as_api_error
 from oxibonsai.server.generation import Answers
@@ -13,7 +14,11 @@ from oxibonsai.server.responses.output import Event, OutputWriter, copy_item
 from oxibonsai.server.schemas.responses import ResponseRequest
 from oxibonsai.server.stores import Object
 from oxibonsai.server.stores.collection import new_id
+from oxibonsai.server.timings import PromptProgress, timings
 from oxibonsai.tokenizer import Tokenizer
+
+# Events that tell how long things took, where it is asked for; the last stands for every end.
+_TIMED = ("response.output_text.delta", "response.completed")
 
 ENDED = ("completed", "incomplete", "failed", "cancelled")
 
@@ -74,14 +79,30 @@ class ResponseRun:
     Args:
         response: As :func:`new_response` made it; changed as the answer grows.
         tokenizer: Counts the tokens of thoughts.
-        logprobs: Of the answer's tokens: None for no one wants them, else how many of the most
-            likely ones.
+        logprobs: Whether those of the answer's tokens are wanted.
+        timed: Whether pieces of text and the last event tell how long they took.
+        progress: Whether events tell how far the prompt is.
+        always_completed: The last event of an answer that was cut is ``response.completed`` too, as
+            llama-server has it; the response in it still says that it is incomplete.
     """
 
-    def __init__(self, response: Object, tokenizer: Tokenizer, *, logprobs: bool = False) -> None:
+    def __init__(
+        self,
+        response: Object,
+        tokenizer: Tokenizer,
+        *,
+        logprobs: bool = False,
+        timed: bool = False,
+        progress: bool = False,
+        always_completed: bool = False,
+    ) -> None:
         self.response = response
         self._tokenizer = tokenizer
         self._logprobs = logprobs
+        self._timed = timed
+        self._progress = progress
+        self._always_completed = always_completed
+        self._enough = False
         summary = response["reasoning"]["summary"] is not None
         self._writer = OutputWriter(summary=summary)
         self._shown: ShownTokens | None = None
@@ -109,15 +130,18 @@ class ResponseRun:
         """
         self.response["status"] = "in_progress"
         yield self._tell("response.in_progress")
+        progress = PromptProgress(answers) if self._progress else None
         try:
             for _, delta in answers.stream():
-                if cancelled():
+                for report in progress.news() if progress else ():
+                    yield self._tell("response.in_progress", prompt_progress=report)
+                if cancelled() or self._is_one_call_too_many(delta):
                     break
                 if delta is None:
                     yield None
                     continue
                 for event in self._writer.feed(delta, self._new_logprobs(answers)):
-                    yield self._numbered(event)
+                    yield self._numbered(event | self._timings(answers, event["type"]))
         except Exception as e:
             yield from self.fail(e)
             return
@@ -126,15 +150,15 @@ class ResponseRun:
     def end(self, answers: Answers, *, cancelled: bool) -> Iterator[Event]:
         """The last events: all of the answer is there, or nobody wants the rest."""
         reason = answers.choices[0].finish_reason if answers.choices else None
-        status = "incomplete" if reason == "length" else "completed"
-        if cancelled or reason is None:
+        status = "incomplete" if reason == "length" and not self._enough else "completed"
+        if cancelled or (reason is None and not self._enough):
             status = "cancelled"
         if status == "incomplete":
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
         for event in self._writer.finish(complete=status == "completed"):
             yield self._numbered(event)
         self.response["usage"] = self._usage(answers)
-        yield self._last(status)
+        yield self._last(status, **self._timings(answers, _TIMED[-1]))
 
     def fail(self, error: Exception) -> Iterator[Event]:
         """The last events of a response that can't go on."""
@@ -146,14 +170,27 @@ class ResponseRun:
         self.response["error"] = {"code": code, "message": str(told)}
         yield self._last("failed")
 
-    def _last(self, status: str) -> Event:
+    def _is_one_call_too_many(self, delta: Delta | None) -> bool:
+        """Whether the model begins more calls than ``max_tool_calls``: the response ends before."""
+        call, most = delta and delta.tool_call, self.response["max_tool_calls"]
+        self._enough = bool(call and most is not None and call.index >= most)
+        return self._enough
+
+    def _timings(self, answers: Answers, kind: str) -> Event:
+        if not self._timed or kind not in _TIMED or not answers.choices:
+            return {}
+        return {"timings": timings(answers, answers.choices[0])}
+
+    def _last(self, status: str, **more: object) -> Event:
         self.response["status"] = status
         self.response["completed_at"] = int(time.time()) if status == "completed" else None
-        return self._tell(f"response.{status}")
+        if status == "incomplete" and self._always_completed:
+            status = "completed"
+        return self._tell(f"response.{status}", **more)
 
-    def _tell(self, kind: str) -> Event:
+    def _tell(self, kind: str, **more: object) -> Event:
         self.response["output"] = [copy_item(i) for i in self._writer.items]
-        return self._numbered({"type": kind, "response": dict(self.response)})
+        return self._numbered({"type": kind, "response": dict(self.response), **more})
 
     def _numbered(self, event: Event) -> Event:
         event["sequence_number"] = self._number

@@ -20,9 +20,10 @@ from oxibonsai.server.responses.items import stored_items
 from oxibonsai.server.responses.output import Event
 from oxibonsai.server.responses.request import make_turn, sampling
 from oxibonsai.server.responses.run import ENDED, ResponseRun, new_response
-from oxibonsai.server.schemas.responses import ResponseRequest
+from oxibonsai.server.schemas.responses import InputTokensRequest, ResponseRequest
 from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.stores import NoSuchObjectError, Object
+from oxibonsai.server.validation import check_model
 
 # How long a cancel request waits for the work to notice.
 _CANCEL_SECONDS = 10.0
@@ -49,15 +50,23 @@ class ResponseService:
         self._lifecycle = app.lifecycle
         self._jobs = jobs
 
-    def create(self, owner: str, body: ResponseRequest) -> Response:
-        """Answers ``POST /v1/responses``."""
+    def create(self, owner: str, body: ResponseRequest, *, always_completed: bool) -> Response:
+        """Answers ``POST /v1/responses``; see :class:`ResponseRun` for ``always_completed``."""
+        check_model(body.model, self._settings)
         engine = self._generations.engine
         items = stored_items(body.input)
         earlier = history(self._store, owner, body.previous_response_id)
         turn = make_turn(engine, body, [*earlier, *items])
         params = sampling(engine, body, self._settings)
         response = new_response(body, self._backend.models()[0].id, params)
-        run = ResponseRun(response, engine.tokenizer, logprobs=params.logprobs)
+        run = ResponseRun(
+            response,
+            engine.tokenizer,
+            logprobs=params.logprobs,
+            timed=bool(body.timings_per_token),
+            progress=bool(body.return_progress),
+            always_completed=always_completed,
+        )
         record = {"id": response["id"], "response": response, "input": items}
         if body.background:
             check_length(turn.ids, engine.ctx_size)
@@ -65,6 +74,14 @@ class ResponseService:
         if body.stream:
             return self._as_stream(owner, record, run, turn, params)
         return self._at_once(owner, record, run, turn, params)
+
+    def count(self, owner: str, body: InputTokensRequest) -> int:
+        """Tokens that the prompt of a response would have; of nothing at all, none."""
+        check_model(body.model, self._settings)
+        items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
+        if not (items or body.instructions):
+            return 0
+        return len(make_turn(self._generations.engine, body, items).ids)
 
     def follow(self, owner: str, record: Object, after: int | None) -> Response:
         """The events of a background response behind a sequence number, to its end.

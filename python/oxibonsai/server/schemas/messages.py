@@ -104,7 +104,7 @@ class CountRequest(Fields):
     """A prompt whose tokens are to be counted."""
 
     model: str
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(description="None at all: a user who says nothing.")
     system: list[TextBlock] = Field(default_factory=list)
     tools: list[Tool] = Field(default_factory=list)
     tool_choice: ToolChoice | None = None

@@ -147,10 +147,10 @@ class ReasoningField(Fields):
 _UNKNOWN = ("conversation", "prompt", "context_management")
 
 
-class ResponseRequest(SamplingFields):
-    """What is asked for."""
+class InputTokensRequest(Fields):
+    """What a response's prompt is made of; also the body of ``/v1/responses/input_tokens``."""
 
-    model: str
+    model: str | None = Field(None, description="Not looked at: one model is served.")
     input: list[Item] = Field(default_factory=list)
     instructions: str | None = None
     previous_response_id: str | None = None
@@ -162,19 +162,7 @@ class ResponseRequest(SamplingFields):
     parallel_tool_calls: bool | None = True
     text: TextField = TextField()
     reasoning: ReasoningField | None = None
-    max_output_tokens: int | None = Field(None, ge=1)
-    max_tool_calls: int | None = Field(None, ge=1)
-    top_logprobs: int | None = Field(None, ge=0, le=20)
-    metadata: Metadata | None = None
-    include: list[str] | None = None
     truncation: Literal["auto", "disabled"] | None = "disabled"
-    store: bool | None = True
-    background: bool | None = False
-    stream: bool | None = False
-    service_tier: str | None = None
-    user: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -189,6 +177,25 @@ class ResponseRequest(SamplingFields):
         if isinstance(body.get("input"), list):
             body["input"] = [_with_type(item) for item in body["input"]]
         return body
+
+
+class ResponseRequest(InputTokensRequest, SamplingFields):
+    """What is asked for."""
+
+    max_output_tokens: int | None = Field(None, ge=1)
+    max_tool_calls: int | None = Field(None, ge=1)
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    metadata: Metadata | None = None
+    include: list[str] | None = None
+    store: bool | None = True
+    background: bool | None = False
+    stream: bool | None = False
+    service_tier: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    timings_per_token: bool | None = Field(None, description="Timings with every piece of text.")
+    return_progress: bool | None = Field(None, description="Progress of the prompt in the stream.")
 
     @model_validator(mode="after")
     def _consistent(self) -> ResponseRequest:
