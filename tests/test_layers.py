@@ -43,7 +43,8 @@ PYTHON = {
     "sources": {"errors", "cache_folder", "whole_file"},
     "model_file": {"errors", "sources", "_core"},
     "split": {"errors", "sources", "model_file", "_core"},
-    "checkpoint": {"errors", "config", "model_file", "_core"},
+    "hadamard": {"errors", "config", "model_file"},
+    "checkpoint": {"errors", "config", "hadamard", "model_file", "_core"},
     "export": {
         "errors",
         "config",

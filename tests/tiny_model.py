@@ -69,6 +69,11 @@ def _shapes() -> dict[str, tuple[int, ...]]:
     return shapes | {"output_norm.weight": (HIDDEN,)}
 
 
+def tensor_names() -> list[str]:
+    """Of all tensors."""
+    return list(_shapes())
+
+
 def _blocks(random: np.random.Generator, rows: int, cols: int) -> bytes:
     """Q1_0: a scale and 128 random signs."""
     blocks = random.integers(0, 256, (rows * cols // 128, 18), dtype=np.uint8)

@@ -228,7 +228,8 @@ void register_op(py::module_& m) {
       .value("gelu", OpKind::kGelu)
       .value("add", OpKind::kAdd)
       .value("scale", OpKind::kScale)
-      .value("softcap", OpKind::kSoftcap);
+      .value("softcap", OpKind::kSoftcap)
+      .value("hadamard", OpKind::kHadamard);
   py::class_<Op>(m, "Op").def(py::init(&make_op), py::arg("kind"), py::arg("inputs"),
                               py::arg("outputs"), py::arg("weights"), py::arg("vectors"));
 }

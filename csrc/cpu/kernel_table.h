@@ -115,6 +115,16 @@ struct RopeArgs {
   int pairs;  // rotated pairs; the dims past 2 * pairs stay
 };
 
+// y = after * H(before * x), H the orthonormal Hadamard matrix in Sylvester's order, block by
+// block; block is a power of two that divides n. A missing factor stands for ones; y may be x.
+struct HadamardArgs {
+  const float* x;       // [n]
+  const float* before;  // [n] or null
+  const float* after;   // [n] or null
+  int64_t n, block;
+  float* y;  // [n]
+};
+
 struct KernelTable {
   const char* name;
 
@@ -134,6 +144,7 @@ struct KernelTable {
                      float* y);
   void (*rope_halves)(const RopeArgs&);  // pairs (i, i + pairs): NEOX
   void (*rope_pairs)(const RopeArgs&);   // pairs (2i, 2i + 1): interleaved
+  void (*hadamard)(const HadamardArgs&);
   void (*attend)(const AttendArgs&);
   // A key or value x[n] to codes and f16 scales of groups of kKvGroup, the last filled up with +0.
   // For kQ8_0 and kQ4_0.

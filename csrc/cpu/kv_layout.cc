@@ -39,7 +39,7 @@ struct Rounded {
   void round(const KernelTable& table, const KvLayout& layout, const float* x) {
     if (is_rotated(layout.type)) {
       rotated.assign(x, x + layout.head_dim);
-      rotate_head(rotated.data(), layout.head_dim);
+      rotate_head(table, rotated.data(), layout.head_dim);
       x = rotated.data();
     }
     const int groups = round_up(layout.head_dim, kKvGroup) / kKvGroup;

@@ -11,7 +11,7 @@ bool is_rotated(KvType type);
 // largest power of two that divides n, at most a group. Its own inverse. A few dims of keys are far
 // larger than the others, and 16 levels would leave nothing of their group; rotated, the dims of a
 // group are of one size, and no score changes but for rounding. Larger blocks would carry the error
-// of such a group to others. Plain sums and products: the same bytes on any processor.
-void rotate_head(float* x, int n);
+// of such a group to others.
+void rotate_head(const KernelTable& table, float* x, int n);
 
 }  // namespace oxibonsai::cpu

@@ -67,7 +67,7 @@ void write_cache(const Step& s, const Op& op, int64_t item) {
   float* q = s.row(op.in[0], r) + static_cast<int64_t>(head) * queries;
   s.kernels->scale(q, op.scale, queries, q);
   if (cpu::is_rotated(pages.layout().type))
-    for (int i = 0; i < queries; i += dim) cpu::rotate_head(q + i, dim);
+    for (int i = 0; i < queries; i += dim) cpu::rotate_head(*s.kernels, q + i, dim);
 }
 
 // One past the last position that the query of row `r` sees.
@@ -136,7 +136,8 @@ void attend_part(const Step& s, const Op& op, const Queries& b, int part, cpu::A
 void finish_head(const Step& s, const Op& op, const float* sum, float mass, int64_t row, int head) {
   float* out = s.row(op.out[0], row) + static_cast<int64_t>(head) * op.head_dim;
   s.kernels->scale(sum, 1.0f / mass, op.head_dim, out);
-  if (cpu::is_rotated(s.pages_of(row).layout().type)) cpu::rotate_head(out, op.head_dim);
+  if (cpu::is_rotated(s.pages_of(row).layout().type))
+    cpu::rotate_head(*s.kernels, out, op.head_dim);
 }
 
 void attend_queries(const Step& s, const Op& op, const Queries& b) {

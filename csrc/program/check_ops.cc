@@ -108,6 +108,18 @@ void check_norm(const Op& op, const OpCheck& c) {
   c.out_like(c.in(0).width);
 }
 
+void check_hadamard(const Op& op, const OpCheck& c) {
+  c.counts(1, 1, 0, 2);
+  c.floats_in();
+  const int64_t width = c.in(0).width;
+  c.require(op.groups > 0 && width % op.groups == 0, "the width has no such blocks");
+  const int64_t block = width / op.groups;
+  c.require((block & (block - 1)) == 0, "a block is no power of two");
+  for (size_t i = 0; i < op.vectors.size(); ++i)
+    if (op.vectors[i] != nullptr) c.vector(i, width);
+  c.out_like(width);
+}
+
 void check_pair(const OpCheck& c) {
   c.counts(2, 1, 0, 0);
   c.floats_in();
@@ -141,6 +153,8 @@ void check_op(const Op& op, const OpCheck& c) {
     case OpKind::kRmsNorm:
     case OpKind::kLayerNorm:
       return check_norm(op, c);
+    case OpKind::kHadamard:
+      return check_hadamard(op, c);
     case OpKind::kSwiglu:
     case OpKind::kGeglu:
       return check_pair(c);

@@ -26,18 +26,20 @@ enum class OpKind {
   kAdd,        // out[0] = in[0] + in[1], or + vectors[0] to every row
   kScale,      // out[0] = in[0] * scale
   kSoftcap,    // out[0] = softcap * tanh(in[0] / softcap)
+  kHadamard,   // out[0] = vectors[1] * H(vectors[0] * in[0]) over `groups` equal parts of a row
 };
 
 // One entry of a program's flat list. Slots are indices into the program's buffers.
-// kRmsNorm, kLayerNorm, kSwiglu, kGeglu and kGelu write an int8 slot where `quantized` is set: the
-// rounding is fused, and the float row never leaves the cache.
+// kRmsNorm, kLayerNorm, kSwiglu, kGeglu, kGelu and kHadamard write an int8 slot where `quantized`
+// is set: the rounding is fused, and the float row never leaves the cache.
 struct Op {
   OpKind kind;
   std::vector<int> in, out;
   std::vector<std::shared_ptr<ops::Weight>> weights;
   std::vector<std::shared_ptr<const std::vector<float>>> vectors;  // null: absent
   bool quantized = false;
-  int groups = 1;                             // kRmsNorm: heads of a per-head norm, kRope: heads
+  int groups = 1;                             // kRmsNorm: heads of a per-head norm, kRope: heads,
+                                              // kHadamard: blocks
   int layer = 0;                              // kAttention: of the cache
   int heads = 0, kv_heads = 0, head_dim = 0;  // kAttention, kRope (head_dim)
   int window = 0;            // kAttention: keys a query may look back on, itself counted; 0: all

@@ -21,6 +21,7 @@ extern const OpRunner kGeluRunner;
 extern const OpRunner kAddRunner;
 extern const OpRunner kScaleRunner;
 extern const OpRunner kSoftcapRunner;
+extern const OpRunner kHadamardRunner;
 
 // Floats of Step::kept_parts that an attention operation needs for this step.
 int64_t kept_floats(const Step& step, const Op& op);

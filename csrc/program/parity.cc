@@ -111,6 +111,13 @@ void compare_rope(const Op& op, int pairs, Comparison& c) {
   });
 }
 
+void compare_hadamard(const Op& op, int64_t width, Comparison& c) {
+  const Floats x = activations(width, 10);
+  c.same("Hadamard transform", Floats(x.size()), [&](const KernelTable& table, float* y) {
+    table.hadamard({x.data(), nullptr, nullptr, width, width / op.groups, y});
+  });
+}
+
 constexpr int kParityPages = 2;
 
 // Pages of keys and values, as a tier writes them.
@@ -212,6 +219,9 @@ std::vector<std::string> compare_kernels(const std::vector<Op>& ops, const std::
         break;
       case OpKind::kRope:
         compare_rope(op, static_cast<int>(slots[op.in[1]].width / 2), c);
+        break;
+      case OpKind::kHadamard:
+        compare_hadamard(op, width, c);
         break;
       case OpKind::kAttention:
         for (size_t type = 0; type < cpu::kKvTypeNames.size(); ++type)

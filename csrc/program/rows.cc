@@ -27,6 +27,8 @@ int64_t part_cols(const Step& s, const Op& op) {
       const int64_t group = width / op.groups;
       return op.quantized ? width : std::max<int64_t>(1, kPartCols / group) * group;
     }
+    case OpKind::kHadamard:  // blocks are powers of two, as the parts are
+      return std::max(kPartCols, width / op.groups);
     case OpKind::kQuantize:
     case OpKind::kSwiglu:
     case OpKind::kGeglu:
@@ -146,6 +148,17 @@ void softcap(const Step& s, const Op& op, int64_t, int, int64_t r) {
                      s.row(op.out[0], r));
 }
 
+void hadamard(const Step& s, const Op& op, int64_t, int, int64_t item) {
+  const auto factors = [&](size_t i, int64_t first) {
+    return op.vectors[i] != nullptr ? op.vectors[i]->data() + first : nullptr;
+  };
+  write_part(s, op, item, [&](const Part& part, float* y) {
+    s.kernels->hadamard({s.row(op.in[0], part.row) + part.first, factors(0, part.first),
+                         factors(1, part.first), part.last - part.first,
+                         (*s.slots)[op.out[0]].width / op.groups, y + part.first});
+  });
+}
+
 }  // namespace
 
 const OpRunner kEmbedRunner{1, items, embed};
@@ -160,5 +173,6 @@ const OpRunner kGeluRunner{1, items, gelu};
 const OpRunner kAddRunner{1, items, add};
 const OpRunner kScaleRunner{1, items, scale};
 const OpRunner kSoftcapRunner{1, items, softcap};
+const OpRunner kHadamardRunner{1, items, hadamard};
 
 }  // namespace oxibonsai::program

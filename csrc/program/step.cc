@@ -46,6 +46,8 @@ const OpRunner& runner(OpKind kind) {
       return kAddRunner;
     case OpKind::kScale:
       return kScaleRunner;
+    case OpKind::kHadamard:
+      return kHadamardRunner;
     default:
       return kSoftcapRunner;
   }

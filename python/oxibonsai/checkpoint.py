@@ -14,6 +14,7 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.config import ModelConfig, RopeConfig
 from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.hadamard import read_fold
 from oxibonsai.model_file import ModelFile
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3", "bert")
@@ -276,6 +277,7 @@ class _ConfigReader:
             attn_logit_softcapping=self.real("attn_logit_softcapping", 0.0),
             final_logit_softcapping=self.real("final_logit_softcapping", 0.0),
             name=str(self.file.get("general.name", "")),
+            hadamard=read_fold(self.file, self.checkpoint.path),
         )
 
     def pooling(self, default: str) -> str:
@@ -291,11 +293,6 @@ class _ConfigReader:
 
     def refuse_unknown_keys(self) -> None:
         for key in self.file.keys():  # noqa: SIM118 - not a dict
-            if key.startswith("prism.hadamard."):
-                raise UnsupportedError(
-                    f"{self.checkpoint.path} has Hadamard-folded weights ({key}): without the rotation "
-                    "of activations, which this version lacks, its text would be gibberish"
-                )
             if not key.startswith(f"{self.arch}."):
                 continue
             short = key.removeprefix(f"{self.arch}.")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,40 @@ class RopeConfig:
 
 
 @dataclass(frozen=True)
+class HadamardFold:
+    """Weights stored in the basis of a block Walsh-Hadamard transform H (Bonsai 2).
+
+    With s the signs of a row's width: a folded matrix is multiplied with H(s * x) in place of x, and
+    a row z of a folded table stands for s * H(z).
+
+    Attributes:
+        block: Values of a row that are transformed together, a power of two.
+        matrices: Names of the folded matrices' tensors.
+        tables: Those of the folded tables.
+        signs: -1 and 1 for each width; none at all: every sign is 1.
+        tied_output: The folded token embedding is the output matrix, too.
+    """
+
+    block: int
+    matrices: frozenset[str]
+    tables: frozenset[str]
+    signs: Mapping[int, npt.NDArray[np.float32]]
+    tied_output: bool = False
+
+    def has_matrix(self, name: str) -> bool:
+        """Whether a linear layer on this tensor wants its input transformed."""
+        return name in self.matrices or (self.tied_output and name in self.tables)
+
+    def has_table(self, name: str) -> bool:
+        """Whether this tensor's rows want to be transformed back."""
+        return name in self.tables
+
+    def signs_of(self, width: int) -> npt.NDArray[np.float32] | None:
+        """The signs of rows of a width; None where all are 1."""
+        return self.signs[width] if self.signs else None
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Dimensions and constants of one model; fields carry Hugging Face's names.
 
@@ -100,6 +138,7 @@ class ModelConfig:
             a norm of their own and have no output matrix.
         pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
             ``"cls"``.
+        hadamard: How weights are folded; None: they are not.
     """
 
     architecture: str
@@ -123,6 +162,7 @@ class ModelConfig:
     causal: bool = True
     pooling: str = "last"
     name: str = ""
+    hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
 
     def is_local(self, layer: int) -> bool:
         """Whether the layer attends within the sliding window only."""

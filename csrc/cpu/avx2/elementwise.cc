@@ -4,6 +4,7 @@
 //
 #include "cpu/avx2/tier.h"
 #include "cpu/body/elementwise.h"
+#include "cpu/body/hadamard.h"
 
 namespace oxibonsai::cpu::avx2 {
 
@@ -15,6 +16,7 @@ void fill_elementwise(KernelTable& table) {
   table.geglu = &geglu;
   table.gelu = &gelu_row;
   table.add = &add_rows;
+  table.hadamard = &hadamard;
   table.scale = &scale_row;
   table.softcap = &softcap_row;
   table.to_half = &to_half_row;

@@ -3,6 +3,7 @@
 #include "cpu/body/math.h"
 //
 #include "cpu/body/elementwise.h"
+#include "cpu/body/hadamard.h"
 #include "cpu/scalar/tier.h"
 
 namespace oxibonsai::cpu::scalar {
@@ -15,6 +16,7 @@ void fill_elementwise(KernelTable& table) {
   table.geglu = &geglu;
   table.gelu = &gelu_row;
   table.add = &add_rows;
+  table.hadamard = &hadamard;
   table.scale = &scale_row;
   table.softcap = &softcap_row;
   table.to_half = &to_half_row;

@@ -137,8 +137,9 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     except (FormatError, UnsupportedError) as e:
         return {"runs": f"no: {e}"}
     plain = dataclasses.asdict(config)
-    for key in ("architecture", "name"):
+    for key in ("architecture", "name", "hadamard"):
         plain.pop(key)
+    fold = config.hadamard
     for rope in (plain["rope"], plain["rope_local"]):
         if rope is not None:
             rope["frequency_factors"] = bool(rope["frequency_factors"])
@@ -149,6 +150,7 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "runs": "yes",
         "config": plain,
+        "hadamard_block": None if fold is None else fold.block,
         "yarn": config.rope.scaling == "yarn",
         "kv_type": kv_type,
         "default_ctx_size": default_ctx_size(config),

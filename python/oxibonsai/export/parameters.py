@@ -36,6 +36,11 @@ def parameters(checkpoint: Checkpoint) -> list[Exported]:
         raise UnsupportedError(
             f"{checkpoint.path}: models of architecture {config.architecture} can be saved as gguf only"
         )
+    if config.hadamard is not None:
+        raise UnsupportedError(
+            f"{checkpoint.path} has Hadamard-folded weights, for which Hugging Face's configurations "
+            "have no place; it can be saved as gguf only"
+        )
     names = {gguf_name: module for module, gguf_name in layers.items()}
     return [
         _exported(checkpoint, config, tensor, names)

@@ -13,10 +13,10 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.config import ModelConfig
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.models.builder import Builder, Recording
+from oxibonsai.models.builder import Builder
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import Progress, pack
-from oxibonsai.models.plan import Value, Vector
+from oxibonsai.models.plan import Recording, Value, Vector
 
 ModelPage = Callable[[Builder, ModelConfig, "Weights"], Value]
 
@@ -122,7 +122,7 @@ class Model:
         self.weights = weights
         self.pool = pool
         self._page = page
-        builder = Builder()
+        builder = Builder(config.hadamard)
         h = self._final_states(builder)
         if config.causal:
             (logits,) = builder.linear(h, weights.head(config))
@@ -147,7 +147,7 @@ class Model:
         """The pass up to the final norm, over the same packed matrices: for embeddings."""
         if not self.config.causal:
             return self.recording
-        builder = Builder()
+        builder = Builder(self.config.hadamard)
         self._final_states(builder)
         return builder.finish()
 

@@ -5,35 +5,28 @@ A model page calls the builder's operations once; no Python runs between two ope
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from oxibonsai import _core
-from oxibonsai.config import RopeConfig
-from oxibonsai.models.plan import Recorded, Value, Vector, fuse_rounding, plan_slots
-
-
-@dataclass(frozen=True)
-class Recording:
-    """A forward pass, ready to run."""
-
-    ops: list[_core.Op]
-    slots: list[tuple[int, bool]]
-    matrices: list[_core.Weight]  # of all linear layers, each once
-
-    def program(self, pool: _core.ThreadPool, tier: str = "") -> _core.Program:
-        """Checks every shape and hands the pass to the executor, for the best tier or a named one."""
-        return _core.Program(self.ops, self.slots, pool, tier)
+from oxibonsai.config import HadamardFold, RopeConfig
+from oxibonsai.models.plan import Recorded, Recording, Value, Vector, fuse_rounding, plan
 
 
 class Builder:
-    """The operations that a model page is made of; every method returns new values."""
+    """The operations that a model page is made of; every method returns new values.
 
-    def __init__(self) -> None:
+    Args:
+        fold: Of the model's weights: rows of a folded table and inputs of folded matrices are
+            transformed, and no page knows.
+    """
+
+    def __init__(self, fold: HadamardFold | None = None) -> None:
+        self._fold = fold
         self._ops: list[Recorded] = []
         self._rounded: dict[Value, Value] = {}
+        self._folded: dict[Value, Value] = {}
         self._tables: dict[int, Value] = {}
 
     def _record(
@@ -51,7 +44,9 @@ class Builder:
         """Rows of the table for the batch's tokens: [n, hidden]."""
         out = Value(weight.cols)
         self._record(_core.OpKind.embed, [], [out], [weight])
-        return out
+        if self._fold is None or not self._fold.has_table(weight.name):
+            return out
+        return self.hadamard(out, self._fold.block, after=self._fold.signs_of(out.width))
 
     def positions(self, weight: _core.Weight) -> Value:
         """Rows of the table for the batch's positions: [n, hidden]."""
@@ -94,10 +89,12 @@ class Builder:
             add: [n, rows], added to the result of a single weight.
         """
         outputs = []
-        kinds = {w.integer for w in weights}
-        for integer in sorted(kinds):
-            chosen = [i for i, w in enumerate(weights) if w.integer == integer]
-            source = self._round(x) if integer else x
+        folded = [self._fold is not None and self._fold.has_matrix(w.name) for w in weights]
+        kinds = [(f, w.integer) for f, w in zip(folded, weights, strict=True)]
+        for kind in sorted(set(kinds)):
+            chosen = [i for i, k in enumerate(kinds) if k == kind]
+            source = self._fold_input(x) if kind[0] else x
+            source = self._round(source) if kind[1] else source
             results = [Value(weights[i].rows) for i in chosen]
             self._record(
                 _core.OpKind.linear,
@@ -192,6 +189,16 @@ class Builder:
         self._record(_core.OpKind.softcap, [x], [out], softcap=cap)
         return out
 
+    def hadamard(
+        self, x: Value, block: int, before: Vector | None = None, after: Vector | None = None
+    ) -> Value:
+        """after * H(before * x), H the orthonormal Hadamard matrix over each block of a row."""
+        out = Value(x.width)
+        self._record(
+            _core.OpKind.hadamard, [x], [out], vectors=[before, after], groups=x.width // block
+        )
+        return out
+
     def select_outputs(self, x: Value) -> Value:
         """Keeps the rows of the batch that want an output; the rest of the pass runs on these."""
         out = Value(x.width)
@@ -226,20 +233,14 @@ class Builder:
             self._rounded[x] = rounded
         return self._rounded[x]
 
+    def _fold_input(self, x: Value) -> Value:
+        """x as folded matrices want it, made once for all of them."""
+        if x not in self._folded:
+            assert self._fold is not None
+            signs = self._fold.signs_of(x.width)
+            self._folded[x] = self.hadamard(x, self._fold.block, before=signs)
+        return self._folded[x]
+
     def finish(self) -> Recording:
         """Fuses and plans the buffers; the last operation is the result."""
-        ops = fuse_rounding(self._ops)
-        slots, slot_of = plan_slots(ops)
-        flat = [
-            _core.Op(
-                op.kind,
-                [slot_of[v] for v in op.inputs],
-                [slot_of[v] for v in op.outputs],
-                op.weights,
-                op.vectors,
-                **op.options,
-            )
-            for op in ops
-        ]
-        linear = [op for op in ops if op.kind == _core.OpKind.linear]
-        return Recording(flat, slots, list(dict.fromkeys(w for op in linear for w in op.weights)))
+        return plan(fuse_rounding(self._ops))

@@ -34,12 +34,26 @@ class Recorded:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Recording:
+    """A forward pass, ready to run."""
+
+    ops: list[_core.Op]
+    slots: list[tuple[int, bool]]
+    matrices: list[_core.Weight]  # of all linear layers, each once
+
+    def program(self, pool: _core.ThreadPool, tier: str = "") -> _core.Program:
+        """Checks every shape and hands the pass to the executor, for the best tier or a named one."""
+        return _core.Program(self.ops, self.slots, pool, tier)
+
+
 _FUSED_WITH_ROUNDING = (
     _core.OpKind.rms_norm,
     _core.OpKind.layer_norm,
     _core.OpKind.swiglu,
     _core.OpKind.geglu,
     _core.OpKind.gelu,
+    _core.OpKind.hadamard,
 )
 
 
@@ -90,3 +104,21 @@ def plan_slots(ops: list[Recorded]) -> tuple[list[tuple[int, bool]], dict[Value,
             if last_use[v] == i:
                 free.append(slot_of[v])
     return slots, slot_of
+
+
+def plan(ops: list[Recorded]) -> Recording:
+    """The operations with their values' buffers."""
+    slots, slot_of = plan_slots(ops)
+    flat = [
+        _core.Op(
+            op.kind,
+            [slot_of[v] for v in op.inputs],
+            [slot_of[v] for v in op.outputs],
+            op.weights,
+            op.vectors,
+            **op.options,
+        )
+        for op in ops
+    ]
+    linear = [op for op in ops if op.kind == _core.OpKind.linear]
+    return Recording(flat, slots, list(dict.fromkeys(w for op in linear for w in op.weights)))
