@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "base/check.h"
@@ -11,6 +12,7 @@
 #include "cpu/kv_layout.h"
 #include "format/gguf.h"
 #include "ops/pack_weights.h"
+#include "program/input_sums.h"
 #include "program/program.h"
 #include "quant/split.h"
 
@@ -21,6 +23,7 @@ namespace {
 
 using ops::Weight;
 using program::Batch;
+using program::InputSums;
 using program::KvPages;
 using program::KvShape;
 using program::Op;
@@ -112,10 +115,22 @@ Op make_op(OpKind kind, std::vector<int> in, std::vector<int> out,
       op.scale = value.cast<float>();
     else if (name == "softcap")
       op.softcap = value.cast<float>();
+    else if (name == "sums")
+      op.sums = value.cast<std::shared_ptr<InputSums>>();
     else
       throw RequestError("an operation has no field " + name);
   }
   return op;
+}
+
+std::shared_ptr<InputSums> input_sums(int64_t cols) {
+  if (cols < 1 || cols > std::numeric_limits<int32_t>::max())
+    throw RequestError("sums of inputs need at least one column");
+  return std::make_shared<InputSums>(cols);
+}
+
+py::array_t<double> squares(const InputSums& sums) {
+  return py::array_t<double>(static_cast<py::ssize_t>(sums.cols()), sums.squares().data());
 }
 
 py::array_t<float> run(Program& program, const Batch& batch,
@@ -229,7 +244,13 @@ void register_op(py::module_& m) {
       .value("add", OpKind::kAdd)
       .value("scale", OpKind::kScale)
       .value("softcap", OpKind::kSoftcap)
-      .value("hadamard", OpKind::kHadamard);
+      .value("hadamard", OpKind::kHadamard)
+      .value("observe", OpKind::kObserve);
+  py::class_<InputSums, std::shared_ptr<InputSums>>(m, "InputSums")
+      .def(py::init(&input_sums), py::arg("cols"))
+      .def_property_readonly("rows", &InputSums::rows, "Inputs that were summed.")
+      .def_property_readonly("squares", &squares,
+                             "A copy of the sums, float64 [cols]; not while a step runs.");
   py::class_<Op>(m, "Op").def(py::init(&make_op), py::arg("kind"), py::arg("inputs"),
                               py::arg("outputs"), py::arg("weights"), py::arg("vectors"));
 }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "program/input_sums.h"
 #include "quant/split.h"
 
 namespace oxibonsai::program {
@@ -134,6 +135,12 @@ void check_add_vector(const OpCheck& c) {
   c.out_like(c.in(0).width);
 }
 
+void check_observe(const Op& op, const OpCheck& c) {
+  c.counts(1, 0, 0, 0);
+  c.floats_in();
+  c.require(op.sums != nullptr && op.sums->cols() == c.in(0).width, "sums of another width");
+}
+
 void check_op(const Op& op, const OpCheck& c) {
   switch (op.kind) {
     case OpKind::kEmbed:
@@ -158,6 +165,8 @@ void check_op(const Op& op, const OpCheck& c) {
     case OpKind::kSwiglu:
     case OpKind::kGeglu:
       return check_pair(c);
+    case OpKind::kObserve:
+      return check_observe(op, c);
     case OpKind::kAdd:
       return op.in.size() == 1 ? check_add_vector(c) : check_pair(c);
     default:

@@ -8,6 +8,8 @@
 
 namespace oxibonsai::program {
 
+class InputSums;
+
 enum class OpKind {
   kEmbed,      // out[0] = rows of weights[0] for the tokens of the batch
   kPositions,  // out[0] = rows of weights[0] for the positions of the batch
@@ -27,6 +29,7 @@ enum class OpKind {
   kScale,      // out[0] = in[0] * scale
   kSoftcap,    // out[0] = softcap * tanh(in[0] / softcap)
   kHadamard,   // out[0] = vectors[1] * H(vectors[0] * in[0]) over `groups` equal parts of a row
+  kObserve,    // adds the squares of in[0] to `sums`
 };
 
 // One entry of a program's flat list. Slots are indices into the program's buffers.
@@ -48,7 +51,8 @@ struct Op {
   bool interleaved = false;  // kRope: pairs (2i, 2i + 1) instead of (i, i + pairs)
   float eps = 0.0f;
   float scale = 1.0f;
-  float softcap = 0.0f;  // kAttention: of scores, 0: none
+  float softcap = 0.0f;             // kAttention: of scores, 0: none
+  std::shared_ptr<InputSums> sums;  // kObserve
 };
 
 // A buffer of a program: `width` values a row, as float32 or rounded to int8 groups of 32.

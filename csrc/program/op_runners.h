@@ -4,7 +4,8 @@
 
 namespace oxibonsai::program {
 
-// One an operation, in the file of its family: rows.cc, linear.cc, rope.cc, attention.cc.
+// One an operation, in the file of its family: rows.cc, linear.cc, rope.cc, attention.cc,
+// observe.cc.
 extern const OpRunner kEmbedRunner;
 extern const OpRunner kPositionsRunner;
 extern const OpRunner kSelectRunner;
@@ -22,6 +23,7 @@ extern const OpRunner kAddRunner;
 extern const OpRunner kScaleRunner;
 extern const OpRunner kSoftcapRunner;
 extern const OpRunner kHadamardRunner;
+extern const OpRunner kObserveRunner;
 
 // Floats of Step::kept_parts that an attention operation needs for this step.
 int64_t kept_floats(const Step& step, const Op& op);

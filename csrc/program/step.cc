@@ -48,6 +48,8 @@ const OpRunner& runner(OpKind kind) {
       return kScaleRunner;
     case OpKind::kHadamard:
       return kHadamardRunner;
+    case OpKind::kObserve:
+      return kObserveRunner;
     default:
       return kSoftcapRunner;
   }

@@ -8,6 +8,7 @@ from oxibonsai.models.base import Model, ModelPage, Weights
 from oxibonsai.models.bert import bert
 from oxibonsai.models.gemma3 import gemma3
 from oxibonsai.models.llama import llama
+from oxibonsai.models.observation import Observation
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import Progress
 from oxibonsai.models.parity import Parity, check_parity
@@ -24,6 +25,7 @@ PAGES: dict[str, ModelPage] = {
 __all__ = [
     "PAGES",
     "Model",
+    "Observation",
     "PackedCache",
     "Parity",
     "Progress",

@@ -14,6 +14,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.config import ModelConfig
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.models.builder import Builder
+from oxibonsai.models.observation import Observation, ObservingBuilder
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import Progress, pack
 from oxibonsai.models.plan import Recording, Value, Vector
@@ -155,6 +156,19 @@ class Model:
     def hidden_program(self) -> _core.Program:
         """Runs ``hidden_recording``: float32 [outputs, hidden]; made when first asked for."""
         return self.hidden_recording.program(self.pool) if self.config.causal else self.program
+
+    def observed(self, *, head: bool = False) -> Observation:
+        """A pass of its own over the same packed matrices that sums what its linear layers read.
+
+        Args:
+            head: Run the output matrix too, over the rows that want an output; else the pass ends
+                with the hidden states.
+        """
+        builder = ObservingBuilder()
+        h = self._final_states(builder)
+        if head and self.config.causal:
+            builder.linear(h, self.weights.head(self.config))
+        return Observation(builder.finish().program(self.pool), builder.sums)
 
     def replica(self, pool: _core.ThreadPool) -> Model:
         """The same weights behind a program of its own, so that both can step at once."""

@@ -1,0 +1,120 @@
+"""``oxibonsai imatrix``: which columns of a model's weights matter most for a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai.cli.options import load_engine, machine_options
+from oxibonsai.cli.perplexity import read_text
+from oxibonsai.engine import Engine
+from oxibonsai.errors import RequestError
+from oxibonsai.evaluate import cut_windows, text_tokens
+from oxibonsai.imatrix import Imatrix, collect, write_imatrix
+
+
+@click.command()
+@click.argument("model", metavar="MODEL")
+@click.option(
+    "--file",
+    "-f",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The text, in UTF-8: like what the model will be used for.",
+)
+@click.option(
+    "--output",
+    "-o",
+    "out",
+    required=True,
+    metavar="OUT",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The GGUF file to write.",
+)
+@click.option(
+    "--ctx-size",
+    "-c",
+    type=click.IntRange(1),
+    default=512,
+    show_default=True,
+    help="Tokens of a window; each is read from an empty context.",
+)
+@click.option("--chunks", type=click.IntRange(1), help="Windows at most. Default: all.")
+@click.option(
+    "--output-frequency",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Write the file every so many windows, so that little is lost; 0: at the end alone.",
+)
+@click.option(
+    "--process-output",
+    is_flag=True,
+    help="Have an entry for the output matrix too; llama-quantize does without.",
+)
+@click.option(
+    "--quant-type",
+    default="",
+    metavar="TYPE",
+    help="Layout of type-42 tensors where the file leaves it open.",
+)
+@machine_options
+def imatrix(
+    model: str,
+    file: Path,
+    out: Path,
+    ctx_size: int,
+    chunks: int | None,
+    output_frequency: int,
+    process_output: bool,
+    quant_type: str,
+    **options: Any,
+) -> None:
+    """Compute an importance matrix of MODEL, which quantize and llama-quantize take."""
+    text = read_text(file)
+    if not out.parent.is_dir():
+        raise RequestError(f"cannot write {out}: there is no folder {out.parent}")
+    engine = load_engine(model, quant_type, ctx_size=ctx_size, parallel=1, **options)
+    windows = _windows(engine, text, ctx_size, chunks)
+    found = collect(engine, windows, datasets=[file.name], process_output=process_output)
+    done = _write_as_it_grows(found, len(windows), out, output_frequency)
+    click.echo(
+        f"{out}: {len(done.entries)} weights, {done.chunk_count} windows of {ctx_size} tokens"
+    )
+
+
+def _windows(engine: Engine, text: str, size: int, chunks: int | None) -> list[tuple[int, ...]]:
+    """Those of llama-imatrix: side by side, each with a bos where the tokenizer adds one."""
+    bos = engine.tokenizer.bos_id if engine.tokenizer.add_bos else None
+    tokens = text_tokens(engine.tokenizer, text)
+    return [w.inputs for w in cut_windows(tokens, size, bos, chunks=chunks)]
+
+
+def _write_as_it_grows(found: Iterator[Imatrix], total: int, out: Path, frequency: int) -> Imatrix:
+    """Writes the file now and then and at the end; an interrupt keeps the windows that are done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    done: Imatrix | None = None
+    try:
+        with Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        ) as bar:
+            task = bar.add_task("", total=total)
+            for done in found:
+                bar.update(task, completed=done.chunk_count)
+                if frequency and done.chunk_count % frequency == 0:
+                    write_imatrix(done, out)
+        assert done is not None  # there is at least one window
+        write_imatrix(done, out)
+    except KeyboardInterrupt:
+        if done is not None:
+            write_imatrix(done, out)
+            click.echo(f"{out} holds the first {done.chunk_count} of {total} windows", err=True)
+        raise
+    return done

@@ -1,0 +1,45 @@
+"""A forward pass that also sums the squares of what its linear layers read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oxibonsai import _core
+from oxibonsai.models.builder import Builder
+from oxibonsai.models.plan import Value, Vector
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The pass, and the sums that grow while it runs.
+
+    Attributes:
+        program: Computes the same bytes as a pass that is not observed.
+        sums: Of each weight, by the name of its tensor; weights that share an input share them.
+    """
+
+    program: _core.Program
+    sums: dict[str, _core.InputSums]
+
+
+class ObservingBuilder(Builder):
+    """Records a sum of squares before each linear layer, one for all that share an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums: dict[str, _core.InputSums] = {}
+        self._sums_of: dict[Value, _core.InputSums] = {}
+
+    def linear(
+        self,
+        x: Value,
+        *weights: _core.Weight,
+        bias: list[Vector | None] | None = None,
+        add: Value | None = None,
+    ) -> list[Value]:
+        """As :meth:`Builder.linear`; x is read as it is before any rounding."""
+        if x not in self._sums_of:
+            self._sums_of[x] = _core.InputSums(x.width)
+            self._record(_core.OpKind.observe, [x], [], sums=self._sums_of[x])
+        self.sums |= {w.name: self._sums_of[x] for w in weights}
+        return super().linear(x, *weights, bias=bias, add=add)

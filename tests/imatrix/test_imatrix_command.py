@@ -1,0 +1,76 @@
+"""``oxibonsai imatrix``: the file that it writes, also when it is interrupted."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from oxibonsai.imatrix import read_imatrix
+
+COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()", "imatrix"]
+TEXT = Path(__file__).resolve().parents[2] / "LICENSE"
+
+
+def imatrix(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_the_file_says_what_it_comes_from(tiny_path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.gguf"
+    done = imatrix(tiny_path, "-f", TEXT, "-o", out, "-c", "64", "--chunks", "3")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{out}: 14 weights, 3 windows of 64 tokens\n"
+    found = read_imatrix(out)
+    assert (found.datasets, found.chunk_count, found.chunk_size) == (("LICENSE",), 3, 64)
+    assert found.entries["blk.0.attn_q.weight"].counts.tolist() == [192]
+    assert [p.name for p in tmp_path.iterdir()] == ["m.gguf"]
+
+
+def test_the_output_matrix_has_an_entry_where_it_is_asked_for(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "m.gguf"
+    done = imatrix(
+        tiny_path, "-f", TEXT, "-o", out, "-c", "64", "--chunks", "1", "--process-output"
+    )
+    assert done.returncode == 0, done.stderr
+    found = read_imatrix(out)
+    assert found.importance("token_embd.weight") is not None
+    assert len(found.entries) == 15
+
+
+def test_an_interrupt_keeps_the_windows_that_are_done(tiny_path: Path, tmp_path: Path) -> None:
+    long_text, out = tmp_path / "long.txt", tmp_path / "m.gguf"
+    long_text.write_text(TEXT.read_text() * 200)
+    arguments = ["-f", long_text, "-o", out, "-c", "32", "--output-frequency", "1"]
+    command = [*COMMAND, str(tiny_path), *map(str, arguments)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not out.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    found = read_imatrix(out)
+    assert f"holds the first {found.chunk_count} of " in said
+    assert found.entries["blk.0.attn_q.weight"].counts.tolist() == [32 * found.chunk_count]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["long.txt", "m.gguf"]
+
+
+def test_wrong_usage_is_said_and_writes_nothing(tiny_path: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("few words")
+    out = tmp_path / "m.gguf"
+    for arguments, code, sentence in (
+        ([tiny_path, "-f", short, "-o", out], 2, "need at least"),
+        ([tiny_path, "-f", tmp_path / "none", "-o", out], 2, "cannot read the text"),
+        ([tiny_path, "-f", TEXT, "-o", tmp_path / "no" / "m.gguf"], 2, "there is no folder"),
+        ([tmp_path / "none", "-f", TEXT, "-o", out], 3, "does not exist"),
+    ):
+        done = imatrix(*arguments)
+        assert done.returncode == code, done.stderr
+        assert sentence in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == [short]
