@@ -20,7 +20,7 @@ _DROPPED = {
     "--models-preset": 1, "--ubatch-size": 1, "--n-gpu-layers": 1, "-fa": 1, "-ctk": 1, "-ctv": 1,
     "--grp-attn-n": 1, "--grp-attn-w": 1, "--lora": 1, "--spec-type": 1, "--cache-ram": 1,
     "--spec-draft-n-max": 1, "--spec-draft-n-min": 1, "--sleep-idle-seconds": 1,
-    "--slot-save-path": 1, "--mcp-servers-config": 1, "--mcp-servers-json": 1, "--tools": 1,
+    "--mcp-servers-config": 1, "--mcp-servers-json": 1, "--tools": 1,
     "--tools-runtime": 1,
 }  # fmt: skip
 _SWITCHES = {"--embedding", "--metrics", "--slots", "--no-slots", "--verbose", "--no-ui"}

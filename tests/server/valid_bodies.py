@@ -38,6 +38,7 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     },
     "native_completion.create_native_completion": {"prompt": "a", "n_predict": 2, "n_probs": 1},
     "embeddings.create_embeddings": {"model": "tiny", "input": ["a", "b"]},
+    "slots.act": {"filename": "a.bin"},
     "tokens.tokenize": {"content": "a b", "with_pieces": True},
     "tokens.detokenize": {"tokens": [5, 6]},
     "tokens.apply_template": {"messages": _MESSAGES},
@@ -97,5 +98,6 @@ def make_objects(client: FlaskClient, headers: Mapping[str, str] | None = None) 
         "thread_id": thread,
         "message_id": first(f"/v1/threads/{thread}/messages"),
         "run_id": run,
+        "slot_id": "0",
         "step_id": first(f"{runs}/{run}/steps"),
     }

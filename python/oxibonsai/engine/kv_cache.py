@@ -152,6 +152,20 @@ class KvCache:
                 self._page_of[table.pool][key] = page
                 self._key_of[table.pool][page] = key
 
+    def forget(self, tokens: Items[int], pool: int = 0, root: bytes = b"") -> int:
+        """Forgets the pages of a text that nobody uses; arguments as of :meth:`find`.
+
+        Returns:
+            How many positions those were.
+        """
+        table = self.find([*tokens, 0], pool, root)  # one more, so that the last page is found too
+        pages = list(table.pages)
+        self.release(table)
+        unused = [page for page in pages if (pool, page) in self._idle]
+        for page in unused:
+            self._forget(pool, page)
+        return len(unused) * SLOTS
+
     def clear(self) -> None:
         """Forgets every page that nobody uses."""
         for pool, page in list(self._idle):

@@ -41,15 +41,17 @@ class Restored:
     Attributes:
         sequence: Taken in by the engine; it runs on with the next step unless it had ended.
         notes: What the caller of :func:`save` had put in.
+        computed: Its tokens whose keys and values are in the cache now.
     """
 
     sequence: Sequence
     notes: dict[str, Any]
+    computed: int
 
 
 def save(
     engine: Engine, sequence: Sequence, path: Path, notes: dict[str, Any] | None = None
-) -> None:
+) -> int:
     """Writes a sequence that runs, waits or has ended; under its name only when complete.
 
     Args:
@@ -57,6 +59,9 @@ def save(
         sequence: It is not changed.
         path: The file.
         notes: JSON values to keep beside it.
+
+    Returns:
+        How many tokens' keys and values are in it: those of whole pages that the cache still has.
 
     Raises:
         OSError: The file can't be written.
@@ -73,6 +78,7 @@ def save(
         file.write(digest.digest())
         file.flush()
         os.fsync(file.fileno())
+    return computed
 
 
 def restore(engine: Engine, path: Path, options: Options | None = None) -> Restored:
@@ -204,7 +210,7 @@ def _restore(
         sequence.table.pool = _pool(engine, header["kv_type"])
         _fill_pages(engine, sequence, computed, header["page_bytes"], data)
         engine.adopt(sequence, computed, reason)
-    return Restored(sequence, notes)
+    return Restored(sequence, notes, computed)
 
 
 def _check_fit(engine: Engine, path: Path, header: dict[str, Any], data: memoryview) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flask import Flask, current_app, g, request
+from flask import Flask, current_app, g, has_request_context, request
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.errors import ApiError
@@ -32,6 +32,11 @@ def public(view: _View) -> _View:
 def owner() -> str:
     """The owner that the present request acts for: objects of other owners don't exist for it."""
     return str(g.owner)
+
+
+def current_owner() -> str | None:
+    """The same; None outside of a request, in work that goes on without one."""
+    return owner() if has_request_context() else None
 
 
 class KeyRing:

@@ -8,6 +8,7 @@ from oxibonsai.server.completions import completions_blueprint
 from oxibonsai.server.embeddings import embeddings_blueprint
 from oxibonsai.server.native_completion import native_completion_blueprint
 from oxibonsai.server.props import props_blueprint
+from oxibonsai.server.slot_routes import slots_blueprint
 from oxibonsai.server.token_routes import token_blueprint
 
 
@@ -19,3 +20,4 @@ def register_api(app: Server) -> None:
     app.register_blueprint(embeddings_blueprint(app))
     app.register_blueprint(token_blueprint(app))
     app.register_blueprint(props_blueprint(app))
+    app.register_blueprint(slots_blueprint(app))

@@ -13,7 +13,8 @@ from oxibonsai.errors import RequestError
 from oxibonsai.output import Reply
 from oxibonsai.server.app import Server
 from oxibonsai.server.chat_stream import ChatStream
-from oxibonsai.server.generation import Answers, Choice
+from oxibonsai.server.choice import Choice
+from oxibonsai.server.generation import Answers
 from oxibonsai.server.identity import fingerprint
 from oxibonsai.server.logprobs import ShownTokens, chat_form
 from oxibonsai.server.prompts import text_of
@@ -74,7 +75,7 @@ def begin(app: Server, body: ChatBody) -> Answers:
         top_logprobs=body.top_logprobs or 0,
     )
     asked = body.chat_request(app.settings, body.structure())
-    return app.generations.chat(asked, params, n=body.n or 1)
+    return app.generations.chat(asked, params, n=body.n or 1, slot=body.id_slot)
 
 
 def completion(

@@ -7,7 +7,8 @@ from typing import Any
 
 from oxibonsai.output import Delta
 from oxibonsai.server.app import Server
-from oxibonsai.server.generation import Answers, Choice
+from oxibonsai.server.choice import Choice
+from oxibonsai.server.generation import Answers
 from oxibonsai.server.logprobs import ShownTokens, chat_form
 from oxibonsai.server.prompts import text_of
 from oxibonsai.server.schemas.chat import ChatBody

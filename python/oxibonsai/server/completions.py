@@ -13,7 +13,8 @@ from oxibonsai.engine import Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
-from oxibonsai.server.generation import Answers, Choice, check_length, follow
+from oxibonsai.server.choice import Choice
+from oxibonsai.server.generation import Answers, check_length, follow
 from oxibonsai.server.identity import fingerprint
 from oxibonsai.server.job_answer import answer_job
 from oxibonsai.server.logprobs import ShownToken, ShownTokens, completion_form
@@ -38,13 +39,19 @@ def completions_blueprint(app: Server) -> Blueprint:
 
 
 def begin_all(
-    app: Server, prompts: list[list[int]], params: SamplingParams, options: Options, n: int
+    app: Server,
+    prompts: list[list[int]],
+    params: SamplingParams,
+    options: Options,
+    n: int,
+    *,
+    slot: int | None = None,
 ) -> list[Answers]:
     """Sends each prompt to the engines, or none of them."""
     group: list[Answers] = []
     try:
         for ids in prompts:
-            group.append(app.generations.text(ids, params, options, n=n))
+            group.append(app.generations.text(ids, params, options, n=n, slot=slot))
     except BaseException:
         for answers in group:
             answers.close()
@@ -90,7 +97,7 @@ class CompletionJob:
         if body.limit != 0:
             made = max(self._n, body.best_of or 0)
             options = Options(structure=body.structure())
-            self.group = begin_all(app, self._prompts, params, options, made)
+            self.group = begin_all(app, self._prompts, params, options, made, slot=body.id_slot)
 
     def close(self) -> None:
         """Cancels what still runs."""

@@ -36,8 +36,8 @@ class EngineBackend:
         s = self._settings
         if s.lora:
             raise UnsupportedError("--lora: this version serves no adapters")
-        if s.slot_save_path is not None:
-            raise UnsupportedError("--slot-save-path: this version saves no slots over HTTP")
+        if s.slot_save_path is not None and not s.slot_save_path.is_dir():
+            raise RequestError(f"--slot-save-path: there is no folder {s.slot_save_path}")
         pool = EnginePool.from_pretrained(
             s.model,
             threads=s.threads,

@@ -10,87 +10,19 @@ from types import TracebackType
 from typing import Any
 
 from oxibonsai.chat import ChatRequest, ChatTurn, prepare
-from oxibonsai.engine import Engine, EnginePool, Options, Place, Sequence, submit_samples
+from oxibonsai.engine import Engine, EnginePool, Options, Place, submit_samples
 from oxibonsai.engine.completion import MOST_SAMPLES
 from oxibonsai.errors import CapacityError, RequestError
-from oxibonsai.output import Delta, OutputParser, Reply
+from oxibonsai.output import Delta
 from oxibonsai.output.tools import call_ids
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.access import current_owner
 from oxibonsai.server.backend import Backend
+from oxibonsai.server.choice import Choice
 from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
-
-
-class Choice:
-    """One of the answers to a request.
-
-    Attributes:
-        index: Its place among them.
-        sequence: Tokens, log-probabilities, counts, times.
-    """
-
-    def __init__(self, index: int, sequence: Sequence, parser: OutputParser | None) -> None:
-        self.index = index
-        self.sequence = sequence
-        self._parser = parser
-        self._shown = self._measured = self._bytes = 0
-        self._flushed = False
-
-    @property
-    def reply(self) -> Reply:
-        """All that the stream has given so far."""
-        if self._parser is not None:
-            return self._parser.reply
-        text = self.sequence.text_output
-        return Reply("" if text is None else "".join(text.pieces[: self._shown]))
-
-    @property
-    def shown_bytes(self) -> int:
-        """Length in UTF-8 of the model's text that the stream has taken so far."""
-        text = self.sequence.text_output
-        if text is None:
-            return 0
-        while self._measured < self._shown:
-            self._bytes += len(text.pieces[self._measured].encode())
-            self._measured += 1
-        return self._bytes
-
-    @property
-    def finish_reason(self) -> str | None:
-        """``stop``, ``length`` or ``tool_calls``; None while it runs."""
-        reason = self.sequence.finish_reason
-        if reason is None or self._parser is None:
-            return reason
-        return self._parser.finish_reason(reason)
-
-    @property
-    def ended(self) -> bool:
-        """Whether everything that it will give has been given."""
-        return self._flushed
-
-    def news(self) -> Iterator[Delta]:
-        """What has come since the last call, pieces that came together as one.
-
-        With log-probabilities each piece comes by itself, with those of its own tokens.
-        """
-        # Asked first: the last pieces may come between the end and the look at the pieces.
-        over = self.sequence.times.finished is not None
-        output = self.sequence.text_output
-        pieces = [] if output is None else output.pieces[self._shown :]
-        if len(pieces) > 1 and not self.sequence.params.logprobs:
-            self._shown += len(pieces) - 1
-            pieces = ["".join(pieces)]
-        for text in pieces:
-            self._shown += 1
-            if self._parser is None:
-                yield Delta(content=text)
-            else:
-                yield from self._parser.feed(text)
-        if over and not self._flushed:
-            self._flushed = True
-            if self._parser is not None:
-                yield from self._parser.finish()
+from oxibonsai.server.slots import Slot, SlotBoard, Wish
 
 
 class Answers:
@@ -113,6 +45,8 @@ class Answers:
         n: int,
         turn: ChatTurn | None,
         pool: EnginePool,
+        slots: SlotBoard,
+        wish: Wish,
         metrics: GenerationMetrics,
     ) -> None:
         self.turn = turn
@@ -122,10 +56,18 @@ class Answers:
         self._place = place
         self._job = (ids, params, options, n)
         self._pool = pool
+        self._slots = slots
+        self._slot: Slot | None = None
+        self._wish = wish
         self._metrics = metrics
         self._engine: Engine | None = None
         self._changed = threading.Event()
         self._closed = False
+
+    @property
+    def slot_id(self) -> int:
+        """Number of the slot that it has or had; -1 while it waits."""
+        return -1 if self._slot is None else self._slot.id
 
     @property
     def cached_tokens(self) -> int:
@@ -165,7 +107,7 @@ class Answers:
                 assert self._engine is not None
                 self._engine.cancel(choice.sequence)
         finally:
-            self._place.leave()
+            self._leave()
             self._metrics.ended(self)
 
     def start(self, seconds: float) -> bool:
@@ -182,6 +124,7 @@ class Answers:
         ids, params, options, n = self._job
         sequences = submit_samples(engine, ids, params, options, n=n)
         self._engine = engine
+        self._slot = self._slots.take(engine, sequences[0], self._wish)
         for i, sequence in enumerate(sequences):
             # What came before this line is found by the first look.
             sequence.changed = self._changed
@@ -209,7 +152,13 @@ class Answers:
                 self._check(choice)
                 yield choice.index, None
         if self.ended:
-            self._place.leave()
+            self._leave()
+
+    def _leave(self) -> None:
+        # The slot first: whoever gets the permit finds one free.
+        if self._slot is not None:
+            self._slots.leave(self._slot, self._wish)
+        self._place.leave()
 
     @property
     def ended(self) -> bool:
@@ -310,6 +259,8 @@ class Generations:
 
     def __init__(self, backend: Backend, metrics: GenerationMetrics) -> None:
         self._backend = backend
+        self._board: SlotBoard | None = None
+        self._board_lock = threading.Lock()
         self.metrics = metrics
 
     @property
@@ -321,28 +272,41 @@ class Generations:
         return pool
 
     @property
+    def slots(self) -> SlotBoard:
+        """Who runs where."""
+        with self._board_lock:
+            if self._board is None:
+                self._board = SlotBoard(self.pool)
+            return self._board
+
+    @property
     def engine(self) -> Engine:
         """One of the engines, for its tokenizer and template."""
         return self.pool.engines[0]
 
-    def chat(self, request: ChatRequest, params: SamplingParams, *, n: int = 1) -> Answers:
+    def chat(
+        self, request: ChatRequest, params: SamplingParams, *, n: int = 1, slot: int | None = None
+    ) -> Answers:
         """Answers to a conversation.
 
         Args:
             request: The conversation.
             params: How to choose tokens.
             n: Answers wanted.
+            slot: The slot that is wanted, where it is free.
 
         Raises:
             RequestError: The request makes no sense for this model.
             ApiError: The prompt is too long.
             CapacityError: Too many requests wait.
         """
-        return self.turn(prepare(self.engine, request), params, n=n)
+        return self.turn(prepare(self.engine, request), params, n=n, slot=slot)
 
-    def turn(self, turn: ChatTurn, params: SamplingParams, *, n: int = 1) -> Answers:
+    def turn(
+        self, turn: ChatTurn, params: SamplingParams, *, n: int = 1, slot: int | None = None
+    ) -> Answers:
         """As :meth:`chat`, of a prompt that is prepared already."""
-        return self._submit(turn.ids, params, turn.options, n, turn)
+        return self._submit(turn.ids, params, turn.options, n, turn, slot)
 
     def text(
         self,
@@ -351,9 +315,10 @@ class Generations:
         options: Options | None = None,
         *,
         n: int = 1,
+        slot: int | None = None,
     ) -> Answers:
         """Continuations of a prompt; see :meth:`chat`."""
-        return self._submit(ids, params, options or Options(), n, None)
+        return self._submit(ids, params, options or Options(), n, None, slot)
 
     def _submit(
         self,
@@ -362,6 +327,7 @@ class Generations:
         options: Options,
         n: int,
         turn: ChatTurn | None,
+        slot: int | None,
     ) -> Answers:
         pool, engine = self.pool, self.engine
         check_length(ids, engine.ctx_size)
@@ -369,8 +335,9 @@ class Generations:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
         place = pool.queue_up()
         answers = Answers(
-            place, ids, params, options, n=n, turn=turn, pool=pool, metrics=self.metrics
-        )
+            place, ids, params, options, n=n, turn=turn, pool=pool, slots=self.slots,
+            wish=Wish(current_owner(), slot), metrics=self.metrics,
+        )  # fmt: skip
         try:
             if not answers.start(0):
                 # Refused now, while the answer can still be an error.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oxibonsai.sampling import TokenLogprobs
-from oxibonsai.server.generation import Choice
+from oxibonsai.server.choice import Choice
 from oxibonsai.tokenizer import Tokenizer
 
 

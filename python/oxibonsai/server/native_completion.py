@@ -11,8 +11,9 @@ from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
+from oxibonsai.server.choice import Choice
 from oxibonsai.server.completions import begin_all
-from oxibonsai.server.generation import Answers, Choice, follow
+from oxibonsai.server.generation import Answers, follow
 from oxibonsai.server.job_answer import answer_job
 from oxibonsai.server.logprobs import ShownToken, ShownTokens, chat_form, drawn_form
 from oxibonsai.server.prompts import is_several, read_prompts, text_of
@@ -60,7 +61,9 @@ class NativeJob:
             drawn_logprobs=bool(body.post_sampling_probs),
         )
         options = Options(structure=body.structure())
-        self.group = begin_all(app, self._prompts, self._params, options, body.n or 1)
+        self.group = begin_all(
+            app, self._prompts, self._params, options, body.n or 1, slot=body.id_slot
+        )
 
     def close(self) -> None:
         """Cancels what still runs."""
@@ -103,7 +106,7 @@ class NativeJob:
             sent[key] = sent.get(key, 0) + len(tokens)
             piece: dict[str, Any] = {
                 "index": number, "content": delta.content, "tokens": tokens, "stop": False,
-                "id_slot": -1, "tokens_predicted": sent[key],
+                "id_slot": answers.slot_id, "tokens_predicted": sent[key],
                 "tokens_evaluated": answers.prompt_tokens,
             }  # fmt: skip
             if self._body.n_probs:
@@ -136,7 +139,7 @@ class NativeJob:
             "index": which,
             "content": text,
             "tokens": [],
-            "id_slot": -1,
+            "id_slot": answers.slot_id,
             "stop": True,
             "model": self._app.backend.models()[0].id,
             "tokens_predicted": sequence.num_generated,

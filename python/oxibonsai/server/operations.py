@@ -22,6 +22,7 @@ from oxibonsai.server.schemas.completion import CompletionBody, NativeCompletion
 from oxibonsai.server.schemas.files import UploadForm
 from oxibonsai.server.schemas.messages import CountRequest, MessageRequest
 from oxibonsai.server.schemas.responses import InputTokensRequest, ResponseRequest
+from oxibonsai.server.schemas.slots import SlotAction, SlotFile
 from oxibonsai.server.schemas.tokens import DetokenizeBody, EmbeddingBody, TokenizeBody
 
 
@@ -90,8 +91,14 @@ _SERVER = {
     "models.list_models": Operation("The models that are served", answer=_list_of(_MODEL)),
     "models.get_model": Operation("One model, by its id or an alias", answer=_MODEL),
     "props.props": Operation("What the server runs with", answer=object_with("total_slots")),
-    "props.slots": Operation(
+    "slots.list_slots": Operation(
         "What the slots do", answer=_array(object_with("id", "is_processing"))
+    ),
+    "slots.act": Operation(
+        "Save, restore or erase what the cache holds of a slot's text",
+        body=SlotFile,
+        query=SlotAction,
+        answer=object_with("id_slot"),
     ),
 }
 _GENERATION = {

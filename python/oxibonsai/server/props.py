@@ -1,21 +1,19 @@
-"""``/props`` and ``/slots``: what the server is set up for, and what it does just now."""
+"""``/props``: what the server is set up for."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from flask import Blueprint, Response, jsonify
 
 from oxibonsai import __version__
 from oxibonsai.server.app import Server
-from oxibonsai.server.errors import ApiError
 from oxibonsai.server.native_completion import generation_settings
 from oxibonsai.server.sampling_fields import SamplingFields
 
 
 def props_blueprint(app: Server) -> Blueprint:
-    """Both routes."""
+    """The route."""
     bp = Blueprint("props", __name__)
 
     @bp.get("/props")
@@ -42,22 +40,4 @@ def props_blueprint(app: Server) -> Blueprint:
             is_sleeping=False,
         )
 
-    @bp.get("/slots")
-    def slots() -> Response:
-        if not app.settings.slots:
-            raise ApiError(501, "This server does not tell its slots: start it with --slots.")
-        pool = app.generations.pool
-        busy = pool.running
-        return jsonify([_slot(i, i < busy, app) for i in range(pool.permits)])
-
     return bp
-
-
-def _slot(number: int, is_busy: bool, app: Server) -> dict[str, Any]:
-    """A permit of the pool; whose request it is is nobody else's business."""
-    return {
-        "id": number,
-        "n_ctx": app.generations.engine.ctx_size,
-        "speculative": False,
-        "is_processing": is_busy,
-    }

@@ -112,7 +112,9 @@ class ModelSettings(BaseModel):
         None, description="How embeddings are pooled. Default: the model's own way."
     )
     lora: Paths = Field((), description="LoRA adapters, GGUF files.")
-    slot_save_path: Path | None = Field(None, description="Folder for saved slots.")
+    slot_save_path: Path | None = Field(
+        None, description="Folder for saved slots; allows POST /slots/{id}."
+    )
 
 
 class Settings(ModelSettings):
@@ -160,6 +162,9 @@ class Settings(ModelSettings):
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
     metrics: Switch = Field(False, description="Serve Prometheus metrics at /metrics.")
     slots: Switch = Field(True, description="Serve the state of the slots at /slots.")
+    slots_text: Switch = Field(
+        False, description="Show a slot's prompt and text at /slots, to the key whose they are."
+    )
     ui: Annotated[Switch, Flag(("--webui",))] = Field(True, description="Serve the chat page at /.")
     state_dir: Path = Field(
         default_factory=default_state_dir, description="Folder of the store and uploaded files."

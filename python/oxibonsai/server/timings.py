@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from oxibonsai.server.generation import Answers, Choice
+from oxibonsai.server.choice import Choice
+from oxibonsai.server.generation import Answers
 
 
 def timings(answers: Answers, choice: Choice) -> dict[str, float]:

@@ -27,6 +27,9 @@ class AnswerFields(BaseModel):
     timings_per_token: bool | None = Field(None, description="Timings in every chunk.")
     return_progress: bool | None = Field(None, description="Progress of the prompt in the stream.")
     verbose: bool | None = Field(None, description="Add __verbose with the prompt.")
+    id_slot: int | None = Field(
+        None, ge=-1, description="The slot to run on, where it is free; it changes no answer."
+    )
     cache_prompt: bool | None = Field(
         None, description="Taken for llama-server's clients; the cache changes no answer."
     )
