@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,9 +24,17 @@ class EnginePool:
         engines: Of one model; :meth:`from_pretrained` makes them.
         parallel: Requests that may run on each engine at once.
         queue: Requests that may wait for one of these permits; more are refused.
+        on_failure: Called when a step of an engine has failed: the pool takes no more requests.
     """
 
-    def __init__(self, engines: list[Engine], *, parallel: int, queue: int = 256) -> None:
+    def __init__(
+        self,
+        engines: list[Engine],
+        *,
+        parallel: int,
+        queue: int = 256,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None:
         if parallel < 1:
             raise RequestError(f"parallel is {parallel}; it must be at least 1")
         if queue < 0:
@@ -34,7 +42,7 @@ class EnginePool:
         self.engines = engines
         self.parallel = parallel
         self._most_waiting = queue
-        self._runners = [EngineRunner(e) for e in engines]
+        self._runners = [EngineRunner(e, on_failure) for e in engines]
         self._busy = [0] * len(engines)
         self._waiting: list[Place] = []  # in the order of arrival
         self._changed = threading.Condition()
@@ -49,6 +57,7 @@ class EnginePool:
         parallel: int = 4,
         queue: int = 256,
         threads: int | None = None,
+        on_failure: Callable[[], None] | None = None,
         **options: Any,
     ) -> EnginePool:
         """Loads a model once and makes engines over its weights.
@@ -59,6 +68,7 @@ class EnginePool:
             parallel: Requests on each engine at once.
             queue: Requests that may wait.
             threads: Worker threads, shared out among the engines; each has at least one.
+            on_failure: As of the class.
             options: As of :func:`oxibonsai.load`.
 
         Raises:
@@ -70,7 +80,7 @@ class EnginePool:
         if not first.model.shareable:
             replicas = 1
         engines = replicate(first, replicas)
-        return cls(engines, parallel=parallel, queue=queue)
+        return cls(engines, parallel=parallel, queue=queue, on_failure=on_failure)
 
     @property
     def running(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from oxibonsai.engine.engine import Engine
 
@@ -15,13 +16,15 @@ class EngineRunner:
 
     Args:
         engine: Nobody else needs to call its ``step`` from now on.
+        on_failure: Called in the thread when a step has failed, before every sequence is ended.
 
     Attributes:
         failure: What ended the thread; None while all is well.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, on_failure: Callable[[], None] | None = None) -> None:
         self._engine = engine
+        self._on_failure = on_failure
         self._work = threading.Event()
         self._closing = False
         self.failure: BaseException | None = None
@@ -52,6 +55,8 @@ class EngineRunner:
             # A step that fails would fail again: nobody may wait for it for ever.
             _log.exception("a step of the engine has failed")
             self.failure = e
+            if self._on_failure is not None:
+                self._on_failure()
         finally:
             engine.attach(None)
             engine.cancel_all()

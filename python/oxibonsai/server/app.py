@@ -110,8 +110,7 @@ def _check_host() -> None:
 
 def _readiness(lifecycle: Lifecycle) -> Callable[[], None]:
     def check() -> None:
-        phase = lifecycle.phase
-        if phase != Phase.READY and not (request.endpoint or "").startswith(_ALWAYS):
-            raise unready(phase)
+        if lifecycle.phase != Phase.READY and not (request.endpoint or "").startswith(_ALWAYS):
+            raise unready(lifecycle)
 
     return check

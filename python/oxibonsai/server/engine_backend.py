@@ -23,6 +23,7 @@ class EngineBackend:
 
     def __init__(self, settings: Settings, lifecycle: Lifecycle | None = None) -> None:
         self._settings = settings
+        self._lifecycle = lifecycle
         self._models: tuple[ModelInfo, ...] = ()
         self.pool: EnginePool | None = None
         self.embedder: Embedder | None = None
@@ -48,6 +49,7 @@ class EngineBackend:
             queue=s.queue_size,
             parity=s.parity,
             packed_cache=s.packed_cache,
+            on_failure=None if self._lifecycle is None else self._lifecycle.fail,
         )
         engine = pool.engines[0]
         for each in pool.engines:

@@ -10,15 +10,15 @@ from oxibonsai.server.lifecycle import Lifecycle, Phase
 
 
 def health_blueprint(lifecycle: Lifecycle) -> Blueprint:
-    """``/health`` (loaded), ``/livez`` (alive), ``/readyz`` (send requests here)."""
+    """``/health`` (loaded and well), ``/livez`` (alive), ``/readyz`` (send requests here)."""
     bp = Blueprint("health", __name__)
 
     @bp.get("/health")
     @bp.get("/v1/health")
     @public
     def health() -> Response:
-        if lifecycle.phase == Phase.LOADING:
-            raise ApiError(503, "Loading model", code="loading", retry_after=1)
+        if lifecycle.phase == Phase.LOADING or lifecycle.failed:
+            raise unready(lifecycle)
         return jsonify(status="ok")
 
     @bp.get("/livez")
@@ -30,14 +30,17 @@ def health_blueprint(lifecycle: Lifecycle) -> Blueprint:
     @public
     def readyz() -> Response:
         if lifecycle.phase != Phase.READY:
-            raise unready(lifecycle.phase)
+            raise unready(lifecycle)
         return jsonify(status="ok")
 
     return bp
 
 
-def unready(phase: Phase) -> ApiError:
+def unready(lifecycle: Lifecycle) -> ApiError:
     """Why a server that is not ready takes no work."""
-    if phase == Phase.LOADING:
+    if lifecycle.failed:
+        message = "The engine has failed: the server starts it anew."
+        return ApiError(503, message, code="failed", retry_after=5)
+    if lifecycle.phase == Phase.LOADING:
         return ApiError(503, "Loading model", code="loading", retry_after=1)
     return ApiError(503, "The server is shutting down.", code="draining", retry_after=5)

@@ -25,6 +25,7 @@ class Lifecycle:
         # Signal handlers move the phase on while the same thread may hold the lock.
         self._lock = threading.RLock()
         self._background = 0
+        self._failed = False
 
     @property
     def phase(self) -> Phase:
@@ -40,6 +41,16 @@ class Lifecycle:
         """Moves on to ``phase``; does nothing if the server is there or further."""
         with self._lock:
             self._phase = max(self._phase, phase)
+
+    @property
+    def failed(self) -> bool:
+        """The process can't do its work any more: it drains, and another takes its place."""
+        return self._failed
+
+    def fail(self) -> None:
+        """Notes that, and drains."""
+        self._failed = True
+        self.advance(Phase.DRAINING)
 
     @property
     def background(self) -> int:

@@ -99,12 +99,12 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
     # The event loop
 
     def run(self) -> None:
-        """Serves until SIGTERM, then until nothing runs or the time is over."""
+        """Serves until SIGTERM or a failure, then until nothing runs or the time is over."""
         self.poller.register(
             self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks
         )
         self.set_accept_enabled(True)
-        while self.alive and self.is_parent_alive():
+        while self.alive and self.is_parent_alive() and not self._lifecycle.failed:
             self._turn(1.0)
         self._lifecycle.advance(Phase.DRAINING)
         # Probes go on being answered, and work is refused with a reason.
