@@ -66,7 +66,8 @@ PYTHON = {
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
     "models": {"errors", "config", "checkpoint", "cache_folder", "_core"},
-    "convert": {"errors", "config", "sources", "whole_file", "_core"},
+    "convert": {"errors", "config", "sources", "whole_file", "quantize", "_core"},
+    "quantize": {"errors", "model_file", "_core"},
     "sampling": {"errors", "_core"},
     "structured": {"errors", "tokenizer", "_core"},
     "output": {"errors", "structured"},
@@ -77,7 +78,17 @@ PYTHON = {
     "hf": _BELOW_ENGINE | {"engine", "export"},
     "loadtest": {"errors"},
     "server": _BELOW_SERVER,
-    "cli": _BELOW_SERVER | {"hf", "evaluate", "convert", "split", "loadtest", "server", "imatrix"},
+    "cli": _BELOW_SERVER
+    | {
+        "hf",
+        "evaluate",
+        "convert",
+        "quantize",
+        "split",
+        "loadtest",
+        "server",
+        "imatrix",
+    },
     "serve": {"cli"},
 }
 

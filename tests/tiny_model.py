@@ -49,7 +49,8 @@ def tokenizer_keys() -> dict[str, tuple[Any, str]]:
     }
 
 
-def _shapes() -> dict[str, tuple[int, ...]]:
+def shapes() -> dict[str, tuple[int, ...]]:
+    """Of all tensors, by name."""
     q, kv = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCABULARY, HIDDEN)}
     for i in range(LAYERS):
@@ -93,7 +94,7 @@ def write(
     random = np.random.default_rng(seed)
     keys = {**KEYS, **tokenizer_keys(), **(changes or {})}
     contents: dict[str, tuple[tuple[int, ...], int, bytes] | None] = {}
-    for name, shape in _shapes().items():
+    for name, shape in shapes().items():
         if len(shape) == 1:
             values = random.normal(1, 0.1, shape).astype(np.float32)
             contents[name] = (shape, 0, values.tobytes())

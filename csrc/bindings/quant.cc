@@ -25,7 +25,10 @@ py::array_t<float> decode(const std::string& name, const Bytes& blocks) {
                        " blocks of " + std::to_string(t.bytes));
   const int64_t count = blocks.size() / t.bytes * t.group;
   py::array_t<float> out(count);
-  t.decode(blocks.data(), out.mutable_data(), count);
+  const uint8_t* from = blocks.data();
+  float* to = out.mutable_data();
+  const py::gil_scoped_release unlocked;
+  t.decode(from, to, count);
   return out;
 }
 

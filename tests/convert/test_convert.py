@@ -263,7 +263,7 @@ def test_values_too_large_for_f16_are_said(tmp_path: Path) -> None:
     weights = bert_folder.parameters()
     weights["encoder.layer.0.output.dense.weight"][3, 5] = 70000.0
     folder = bert_folder.write(tmp_path / "model", weights=dict(weights))
-    with pytest.raises(FormatError, match="too large for f16"):
+    with pytest.raises(FormatError, match="too large for F16"):
         convert(folder, tmp_path / "m.gguf", dtype="f16")
     convert(folder, tmp_path / "m.gguf", dtype="f32")
     with pytest.raises(RequestError, match="dtype is 'q1'"):

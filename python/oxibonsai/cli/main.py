@@ -37,6 +37,7 @@ COMMANDS = {
     "perplexity": "Measure how well a model predicts a text, or how far it is from another.",
     "imatrix": "Compute which columns of a model's weights matter most.",
     "convert": "Make a GGUF file of a Hugging Face model.",
+    "quantize": "Write a model in fewer bits.",
     "split": "Cut a model file into shards.",
     "merge": "Join the shards of a model.",
     "serve": "Serve a model over HTTP.",

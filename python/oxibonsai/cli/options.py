@@ -60,11 +60,16 @@ def engine_options(command: Command) -> Command:
     return ctx_size(machine_options(command))
 
 
+threads_option = click.option(
+    "--threads", "-t", type=click.IntRange(1, 1024), help="Worker threads."
+)
+
+
 def machine_options(command: Command) -> Command:
     """How the model is run, where the command sets the context's size itself."""
     return apply(
         [
-            click.option("--threads", "-t", type=click.IntRange(1, 1024), help="Worker threads."),
+            threads_option,
             click.option(
                 "--kv-type",
                 type=click.Choice(["f32", "f16", "q8_0", "q4_0"]),

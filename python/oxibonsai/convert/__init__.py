@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 from oxibonsai import _core
 from oxibonsai.convert.bert import BERT
-from oxibonsai.convert.exact_blocks import EXACT_TYPES
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.llama import LLAMA
-from oxibonsai.convert.plan import Planned, file_type, plan
+from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.recipe import Metadata, Recipe
-from oxibonsai.convert.stored_types import STORED_TYPES
-from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.convert.target import Target, target_names
+from oxibonsai.errors import UnsupportedError
+from oxibonsai.quantize.blocks import Loss
+from oxibonsai.quantize.plan import destruction
 
-__all__ = ["RECIPES", "TYPES", "convert"]
+__all__ = ["RECIPES", "convert", "target_names"]
 
 RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "bert": BERT,
@@ -28,9 +31,6 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "qwen2": QWEN2,
     "qwen3": QWEN3,
 }
-
-# What matrices may be stored as.
-TYPES = ("auto", "f32", "f16", "bf16", *EXACT_TYPES)
 
 # Called with the bytes that are written and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -43,8 +43,9 @@ def convert(
     dtype: str = "auto",
     name: str = "",
     weights: bool = True,
+    threads: int = 1,
     progress: Progress | None = None,
-) -> None:
+) -> list[str]:
     """Writes a model folder as one GGUF file, which appears under its name when it is complete.
 
     Args:
@@ -55,18 +56,21 @@ def convert(
             of AutoAWQ and GPTQ become q4_1, with minima rounded to float16. ``"f32"``,
             ``"f16"`` and ``"bf16"`` round to nearest even. ``"q1_0"``, ``"q2_0_g64"``, ``"pq2_0"`` and
             ``"ptq1_0"`` are for weights that are binary or ternary already, which is checked group by
-            group. Vectors and small tables stay f32.
+            group. Any other type or mix of ``oxibonsai quantize`` rounds as that does. Vectors and small
+            tables stay f32.
         name: The model's name in the file; empty: the folder's.
         weights: False writes the metadata and the vocabulary alone.
+        threads: They share out the rows that are encoded; the bytes don't depend on it.
         progress: Told after each tensor.
 
+    Returns:
+        What the user should know: types that gave way to others, weights that were destroyed.
+
     Raises:
-        RequestError: There is no such dtype.
+        RequestError: There is no such dtype, or it needs an importance matrix.
         FormatError: The folder lacks something, or a value does not fit the dtype.
         UnsupportedError: It asks for what no recipe knows.
     """
-    if dtype not in TYPES:
-        raise RequestError(f"dtype is {dtype!r}; it is one of {', '.join(TYPES)}")
     source = ModelFolder(folder)
     kind = source.config.get("model_type")
     recipe = RECIPES.get(str(kind))
@@ -74,34 +78,45 @@ def convert(
         raise UnsupportedError(
             f"{folder} holds a model of type {kind!r}; convert knows {', '.join(sorted(RECIPES))}"
         )
-    tensors = plan(source, recipe, dtype) if weights else []
-    keys = _general(recipe, tensors, name or folder.resolve().name) | recipe.metadata(source)
-    _write(out, keys, tensors, progress)
+    keys = _general(recipe, name or folder.resolve().name)
+    own = recipe.metadata(source)
+    target = Target(dtype, keys | own)
+    tensors = plan(source, recipe, target, threads) if weights else []
+    number = target.file_type([(t.shape, math.prod(t.shape), t.type) for t in tensors])
+    if number is not None:
+        keys["general.file_type"] = (number, "u32")
+    losses = _write(out, keys | own, tensors, progress)
+    ruined = [w for name, loss in losses.items() if (w := destruction(name, loss))]
+    return [*ruined, *target.warnings]
 
 
-def _write(out: Path, keys: Metadata, tensors: list[Planned], progress: Progress | None) -> None:
+def _write(
+    out: Path, keys: Metadata, tensors: list[Planned], progress: Progress | None
+) -> dict[str, Loss]:
+    """What is lost, by type."""
     writer = _core.GgufWriter(str(out))
     for key, (value, value_type) in keys.items():
         writer.add_metadata(key, value, value_type)
     for tensor in tensors:
-        gguf_id = STORED_TYPES[tensor.type_name].gguf_id
-        writer.add_tensor(tensor.name, tensor.shape, gguf_id, tensor.nbytes)
+        writer.add_tensor(tensor.name, tensor.shape, tensor.type.gguf_id, tensor.nbytes)
     writer.write_header()
     done, total = 0, sum(t.nbytes for t in tensors)
+    losses: defaultdict[str, Loss] = defaultdict(Loss)
     for tensor in tensors:
-        writer.write_tensor(tensor.blocks())
+        blocks, loss = tensor.blocks()
+        losses[tensor.type.name] += loss
+        writer.write_tensor(blocks)
         done += tensor.nbytes
         if progress is not None:
             progress(done, total)
     writer.close()
+    return losses
 
 
-def _general(recipe: Recipe, tensors: list[Planned], name: str) -> Metadata:
-    keys: Metadata = {
+def _general(recipe: Recipe, name: str) -> Metadata:
+    return {
         "general.architecture": (recipe.architecture, "str"),
         "general.type": ("model", "str"),
         "general.name": (name, "str"),
         "general.quantization_version": (2, "u32"),
     }
-    number = file_type(tensors)
-    return keys if number is None else keys | {"general.file_type": (number, "u32")}

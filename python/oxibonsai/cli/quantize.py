@@ -1,0 +1,144 @@
+"""``oxibonsai quantize``: a model in fewer bits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import rich_click as click
+
+from oxibonsai.cli.byte_progress import byte_progress
+from oxibonsai.cli.notices import warn
+from oxibonsai.cli.options import threads_option
+from oxibonsai.engine.threads import default_threads
+from oxibonsai.imatrix import read_imatrix
+from oxibonsai.model_source import open_model
+from oxibonsai.quantize import Loss, Plan, TypeWish, find_mix, make_plan, mix_names, write
+
+
+_PIPE_WIDTH = 200  # columns, of a table that no terminal cuts
+
+
+def type_pattern(text: str) -> tuple[str, str]:
+    """``REGEX=TYPE`` in its two parts."""
+    pattern, equals, type_name = text.rpartition("=")
+    if not equals or not pattern or not type_name:
+        raise click.BadParameter(f"{text!r} is not REGEX=TYPE, such as 'ffn_down=Q6_K'")
+    return pattern, type_name
+
+
+def _patterns(
+    ctx: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    return [type_pattern(v) for v in values]
+
+
+@click.command(epilog=f"TYPE is one of {', '.join(mix_names())}; docs/quantize.md describes them.")
+@click.argument("source", metavar="IN")
+@click.argument("out", metavar="OUT", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("type_name", metavar="TYPE")
+@click.option("--pure", is_flag=True, help="One type for all matrices, without a mix's exceptions.")
+@click.option("--token-embedding-type", metavar="TYPE", help="Of the embeddings.")
+@click.option(
+    "--output-tensor-type",
+    metavar="TYPE",
+    help="Of the matrix that gives logits, also where that is the embeddings.",
+)
+@click.option(
+    "--tensor-type",
+    "patterns",
+    metavar="REGEX=TYPE",
+    multiple=True,
+    callback=_patterns,
+    help="Of matrices in whose name the regular expression is found. Can be given again; the last "
+    "that matches counts, before all other options.",
+)
+@click.option(
+    "--imatrix",
+    "imatrix_path",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Which columns matter, from oxibonsai imatrix or llama-imatrix. The smallest types need it, "
+    "most others gain by it.",
+)
+@click.option(
+    "--allow-requantize", is_flag=True, help="Don't warn that the source is quantized already."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
+@threads_option
+def quantize(
+    source: str,
+    out: Path,
+    type_name: str,
+    pure: bool,
+    token_embedding_type: str | None,
+    output_tensor_type: str | None,
+    patterns: list[tuple[str, str]],
+    imatrix_path: Path | None,
+    allow_requantize: bool,
+    dry_run: bool,
+    threads: int | None,
+) -> None:
+    """Write the model IN as the GGUF file OUT with its matrices in TYPE.
+
+    IN is a GGUF file, any shard of a split one, a folder, hf:org/repo or pip:package.
+    """
+    wish = TypeWish(
+        find_mix(type_name),
+        pure=pure,
+        token_embedding=token_embedding_type,
+        output=output_tensor_type,
+        patterns=patterns,
+    )
+    imatrix = None if imatrix_path is None else read_imatrix(imatrix_path)
+    plan = make_plan(open_model(source).file, wish, imatrix)
+    requantized = None if allow_requantize else plan.requantized()
+    warn(plan.warnings() + ([requantized] if requantized else []))
+    if dry_run:
+        _show_plan(plan)
+        return
+    with byte_progress("Quantizing") as progress:
+        losses = write(
+            plan,
+            out,
+            imatrix_name="" if imatrix_path is None else str(imatrix_path),
+            threads=threads or default_threads(),
+            progress=progress,
+        )
+    _show_losses(plan, losses)
+    click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB, {plan.bits:.2f} bits a weight")
+
+
+def _show_plan(plan: Plan) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None)
+    for title in ("tensor", "shape", "from", "to"):
+        table.add_column(title, no_wrap=True)
+    for title in ("bytes before", "after"):
+        table.add_column(title, justify="right")
+    for choice in plan.choices:
+        tensor = choice.tensor
+        before = plan.file.tensor(tensor.name).nbytes
+        note = "" if choice.wanted is None else f" (for {choice.wanted})"
+        shape = " x ".join(map(str, tensor.shape))
+        sizes = (f"{before:,}", f"{choice.nbytes:,}")
+        table.add_row(tensor.name, shape, tensor.type_name, choice.type.name + note, *sizes)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPE_WIDTH)
+    console.print(table)
+    before = sum(t.nbytes for t in plan.file.tensors)
+    click.echo(f"{before:,} bytes become {plan.nbytes:,}: {plan.bits:.2f} bits a weight")
+
+
+def _show_losses(plan: Plan, losses: Mapping[str, Loss]) -> None:
+    """A line for each type: how many tensors, and how far their values moved."""
+    counts = Counter(c.type.name for c in plan.choices)
+    for name, count in sorted(counts.items()):
+        kept = sum(c.type.name == name and c.kept for c in plan.choices)
+        copied = f", {kept} of them copied" if kept else ""
+        loss = losses.get(name, Loss())
+        error = f"; relative error {loss.relative:.4f}" if loss.total else ""
+        click.echo(f"{name}: {count} tensor{'s' if count > 1 else ''}{copied}{error}")

@@ -1,0 +1,89 @@
+"""What ``convert`` stores matrices as: without loss, or as ``oxibonsai quantize`` would."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from oxibonsai.convert.exact_blocks import EXACT_TYPES
+from oxibonsai.convert.parameters import Parameter
+from oxibonsai.convert.recipe import Metadata
+from oxibonsai.errors import RequestError
+from oxibonsai.quantize.choice import ModelShape, Tensor, TypeWish, choose
+from oxibonsai.quantize.importance import check_importance
+from oxibonsai.quantize.mixes import Mix, file_type_of, find_mix, mix_names
+from oxibonsai.quantize.plan import fallback_warnings
+from oxibonsai.quantize.weight_types import WeightType, find_type, type_named
+
+_AUTO, _FLOATS = "auto", ("f32", "f16", "bf16")
+# By the core's names: these types hold what they are given exactly, or refuse it.
+_EXACT = {type_named(name).name: name for name in EXACT_TYPES}
+
+
+def target_names() -> list[str]:
+    """What matrices may be stored as; mixes are those of ``oxibonsai quantize``."""
+    exact = (_AUTO, *_FLOATS, *EXACT_TYPES)
+    mixes = [n.lower() for n in mix_names() if n not in _EXACT]
+    return [*exact, *(m for m in mixes if m not in exact)]
+
+
+class Target:
+    """Chooses the types of a model's matrices.
+
+    Args:
+        dtype: One of :func:`target_names`, in any case, or another name of such a type.
+        keys: Metadata of the file, which mixes look at.
+
+    Attributes:
+        warnings: What the user should know of the choice.
+
+    Raises:
+        RequestError: There is no such dtype.
+    """
+
+    def __init__(self, dtype: str, keys: Metadata) -> None:
+        kind = find_type(dtype)
+        self._plain: str | None = None  # the type of all matrices; None: a mix, or auto
+        self._mix: Mix | None = None
+        if kind is not None and kind.name in _EXACT:
+            self._plain = _EXACT[kind.name]
+        elif dtype.lower() in _FLOATS:
+            self._plain = dtype.lower()
+        elif dtype.lower() != _AUTO:
+            self._mix = _mix_of(dtype)
+        self._shape = ModelShape.of(lambda key: keys[key][0] if key in keys else None)
+        self.warnings: list[str] = []
+
+    def types(self, matrices: Mapping[str, Parameter]) -> dict[str, str]:
+        """The type of each matrix, by its name in the file.
+
+        Raises:
+            RequestError: A type needs an importance matrix, which ``convert`` does not take.
+        """
+        if self._mix is None:
+            return {name: self._plain or held.exact_type for name, held in matrices.items()}
+        tensors = [Tensor(name, held.shape, "F32") for name, held in matrices.items()]
+        choices = choose(tensors, self._shape, TypeWish(self._mix), measured=False)
+        check_importance(choices, None)
+        self.warnings = fallback_warnings(choices)
+        return {c.tensor.name: c.type.name for c in choices}
+
+    def file_type(self, tensors: Sequence[tuple[tuple[int, ...], int, WeightType]]) -> int | None:
+        """``general.file_type`` of tensors with such shapes, weights and types; None: it has none.
+
+        A mix has its own; else it is that of the type which most weights have.
+        """
+        if self._mix is not None:
+            return self._mix.file_type
+        counts: Counter[str] = Counter()
+        for shape, count, kind in tensors:
+            if len(shape) > 1:
+                counts[kind.name] += count
+        return file_type_of(counts.most_common(1)[0][0]) if counts else 0
+
+
+def _mix_of(dtype: str) -> Mix:
+    try:
+        return find_mix(dtype)
+    except RequestError as e:
+        raise RequestError(f"dtype is {dtype!r}; it is one of {', '.join(target_names())}") from e

@@ -1,0 +1,76 @@
+"""The types that weights can be stored as, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from oxibonsai import _core
+from oxibonsai.errors import RequestError
+
+
+@dataclass(frozen=True)
+class WeightType:
+    """A type of GGUF.
+
+    Attributes:
+        name: As ``oxibonsai info`` has it.
+        gguf_id: Of a tensor.
+        group, nbytes: Weights and bytes of a block.
+    """
+
+    name: str
+    gguf_id: int
+    group: int
+    nbytes: int
+
+    @property
+    def bits(self) -> float:
+        """Of a weight, its share of the scales included."""
+        return self.nbytes * 8 / self.group
+
+    def size(self, weights: int) -> int:
+        """Bytes of so many weights, a multiple of the group."""
+        return weights // self.group * self.nbytes
+
+
+# Other names of a type: those of PrismML's files, and llama.cpp's Q2_0, which has groups of 64.
+_ALIASES = {"pq2_0": "q2_0_g128", "q2_0": "q2_0_g64"}
+
+
+@cache
+def _types() -> dict[str, WeightType]:
+    found = {}
+    for t in _core.quant_types():
+        found[t["name"].lower()] = WeightType(t["name"], t["gguf_id"], t["group"], t["bytes"])
+    return found | {alias: found[name] for alias, name in _ALIASES.items()}
+
+
+def find_type(name: str) -> WeightType | None:
+    """The type of a name, in any case; None: there is none."""
+    return _types().get(name.lower())
+
+
+def type_named(name: str) -> WeightType:
+    """The type of a name that is known to be one."""
+    return _types()[name.lower()]
+
+
+@cache
+def encodable_types() -> dict[str, str]:
+    """Types that values can be encoded as; whether with importance: unused, optional or needed."""
+    return _core.encoders()
+
+
+def target_type(name: str) -> WeightType:
+    """The type of a name that a user wrote, checked to be one that can be written.
+
+    Raises:
+        RequestError: There is no such type, or no encoder for it.
+    """
+    found = find_type(name)
+    if found is None or found.name not in encodable_types():
+        known = ", ".join(encodable_types())
+        why = "is no type" if found is None else "can be read but not written"
+        raise RequestError(f"{name} {why}; weights are written as {known}")
+    return found
