@@ -52,12 +52,12 @@ constexpr Encoder kEncoders[] = {
     floats(encode_bf16, kBelowBf16Overflow),
     plain<T::kQ8_0, fit_q8_0>(127 * kLargestHalf),
     weighted<T::kQ4_0, fit_q4_0>(8 * kLargestHalf),
-    kNone,  // Q4_1
-    kNone,  // Q5_0
-    kNone,  // Q5_1
-    kNone,  // Q4_K
-    kNone,  // Q5_K
-    kNone,  // Q6_K
+    weighted<T::kQ4_1, fit_q4_1>(kLargestHalf),
+    weighted<T::kQ5_0, fit_q5_0>(16 * kLargestHalf),
+    weighted<T::kQ5_1, fit_q5_1>(kLargestHalf),
+    weighted<T::kQ4_K, fit_q4_k>(15 * kLargestHalf),
+    weighted<T::kQ5_K, fit_q5_k>(31 * kLargestHalf),
+    weighted<T::kQ6_K, fit_q6_k>(32 * kLargestHalf),
     plain<T::kQ1_0, fit_binary_128>(kLargestHalf),
     plain<T::kQ2_0_g64, fit_ternary_64>(kLargestHalf),
     plain<T::kQ2_0_g128, fit_ternary_128>(kLargestHalf),
@@ -67,12 +67,12 @@ constexpr Encoder kEncoders[] = {
     plain<T::kTQ2_0, fit_ternary_256>(kLargestHalf),
     plain<T::kQ8_1, fit_q8_1>(127 * kLargestHalf),
     plain<T::kQ8_K, fit_q8_k>(3.4028235e38f),
-    kNone,  // Q2_K
-    kNone,  // Q3_K
-    kNone,  // IQ4_NL
-    kNone,  // IQ4_XS
-    kNone,  // MXFP4
-    kNone,  // NVFP4
+    weighted<T::kQ2_K, fit_q2_k>(3 * kLargestHalf),
+    weighted<T::kQ3_K, fit_q3_k>(4 * kLargestHalf),
+    weighted<T::kIQ4_NL, fit_iq4_nl>(113 * kLargestHalf),
+    weighted<T::kIQ4_XS, fit_iq4_xs>(113 * kLargestHalf),
+    weighted<T::kMXFP4, fit_mxfp4>(3.4028235e38f),
+    weighted<T::kNVFP4, fit_nvfp4>(6 * 448.0f),
     kNone,  // IQ2_XXS
     kNone,  // IQ2_XS
     kNone,  // IQ2_S

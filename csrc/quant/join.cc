@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "base/f16.h"
 #include "quant/block.h"
+#include "quant/fp4_scales.h"
 
 namespace oxibonsai::quant {
 namespace {
@@ -157,20 +157,17 @@ void join_iq4_xs(const BlockParts& p, uint8_t* bytes) {
   write_block(b, bytes);
 }
 
-// `wide` is 2^(exponent - 128), a subnormal number for exponents below 2.
 void join_mxfp4(const BlockParts& p, uint8_t* bytes) {
   BlockMXFP4 b{};
-  const uint32_t bits = float_to_bits(p.wide[0]);
-  b.exponent = static_cast<uint8_t>(bits < 0x00800000u ? bits >> 22 : (bits >> 23) + 1);
+  b.exponent = mxfp4_exponent(p.wide[0]);
   join_nibbles(p.code, b.nibbles);
   write_block(b, bytes);
 }
 
-// `wide` is half of an unsigned E4M3: binary16 has its three bits of fraction and more.
 void join_nvfp4(const BlockParts& p, uint8_t* bytes) {
   BlockNVFP4 b{};
   for (int g = 0; g < 4; ++g) {
-    b.scales[g] = static_cast<uint8_t>(float_to_half(p.wide[g] * 0.0078125f) >> 7);  // 2^-7
+    b.scales[g] = nvfp4_code(p.wide[g]);
     for (int i = 0; i < 8; ++i)
       b.nibbles[8 * g + i] =
           static_cast<uint8_t>(p.code[16 * g + i] | (p.code[16 * g + 8 + i] << 4));

@@ -11,9 +11,11 @@ inline int round_half_away(float v) {
   return whole + (rest >= 0.5f ? 1 : 0) - (rest <= -0.5f ? 1 : 0);
 }
 
-// To the nearest integer, halves to even, for magnitudes below 2^22: adding 3 * 2^22 leaves no
-// room for a fraction, and the addition itself rounds.
-inline float round_half_even(float v) { return (v + 12582912.0f) - 12582912.0f; }
+// 3 * 2^22: adding it to a magnitude below 2^22 leaves no room for a fraction, and the addition
+// itself rounds halves to even.
+constexpr float kRoundingMagic = 12582912.0f;
+
+inline float round_half_even(float v) { return (v + kRoundingMagic) - kRoundingMagic; }
 
 inline int clamp(int v, int low, int high) { return v < low ? low : v > high ? high : v; }
 

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "base/f16.h"
 #include "quant/block.h"
+#include "quant/fp4_scales.h"
 #include "quant/levels.h"
 #include "quant/split_grid.h"
 
@@ -156,21 +156,14 @@ void split_iq4_xs(const uint8_t* bytes, BlockParts* p) {
 
 void split_mxfp4(const uint8_t* bytes, BlockParts* p) {
   const auto b = read_block<BlockMXFP4>(bytes);
-  const uint32_t exponent = b.exponent;  // of 2^(exponent - 128), below 2 a subnormal number
-  p->wide[0] = bits_to_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+  p->wide[0] = mxfp4_scale(b.exponent);
   split_nibbles(b.nibbles, p->code);
-}
-
-// Half of an unsigned E4M3; its NaN counts as 0, as in llama.cpp.
-float half_of_ue4m3(uint8_t code) {
-  if ((code & 0x7F) == 0 || code == 0x7F) return 0.0f;
-  return half_to_float(static_cast<uint16_t>((code & 0x7F) << 7)) * 128.0f;
 }
 
 void split_nvfp4(const uint8_t* bytes, BlockParts* p) {
   const auto b = read_block<BlockNVFP4>(bytes);
   for (int g = 0; g < 4; ++g) {
-    p->wide[g] = half_of_ue4m3(b.scales[g]);
+    p->wide[g] = nvfp4_scale(b.scales[g]);
     for (int i = 0; i < 8; ++i) {
       p->code[16 * g + i] = b.nibbles[8 * g + i] & 15;
       p->code[16 * g + 8 + i] = b.nibbles[8 * g + i] >> 4;
