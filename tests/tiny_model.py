@@ -72,7 +72,7 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
 def tensor_names() -> list[str]:
     """Of all tensors."""
-    return list(_shapes())
+    return list(shapes())
 
 
 def _blocks(random: np.random.Generator, rows: int, cols: int) -> bytes:

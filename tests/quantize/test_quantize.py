@@ -80,7 +80,7 @@ def test_keys_that_say_how_it_is_quantized_are_replaced_where_they_stand(tmp_pat
     assert list(keys) == [*source.keys(), "general.quantization_version"]
     assert keys["general.file_type"][1] == 7
     quantize(source, tmp_path / "own.gguf", "pq2_0", pure=True)
-    assert "general.file_type" not in ModelFile.open(tmp_path / "own.gguf").keys()
+    assert "general.file_type" not in ModelFile.open(tmp_path / "own.gguf")
 
 
 @pytest.mark.parametrize("type_name", ["q8_0", "q4_0", "f16"])

@@ -16,7 +16,6 @@ from oxibonsai.imatrix import read_imatrix
 from oxibonsai.model_source import open_model
 from oxibonsai.quantize import Loss, Plan, TypeWish, find_mix, make_plan, mix_names, write
 
-
 _PIPE_WIDTH = 200  # columns, of a table that no terminal cuts
 
 

@@ -164,7 +164,7 @@ class Model:
             head: Run the output matrix too, over the rows that want an output; else the pass ends
                 with the hidden states.
         """
-        builder = ObservingBuilder()
+        builder = ObservingBuilder(self.config.hadamard)
         h = self._final_states(builder)
         if head and self.config.causal:
             builder.linear(h, self.weights.head(self.config))

@@ -89,12 +89,11 @@ class Builder:
             add: [n, rows], added to the result of a single weight.
         """
         outputs = []
-        folded = [self._fold is not None and self._fold.has_matrix(w.name) for w in weights]
-        kinds = [(f, w.integer) for f, w in zip(folded, weights, strict=True)]
-        for kind in sorted(set(kinds)):
-            chosen = [i for i, k in enumerate(kinds) if k == kind]
-            source = self._fold_input(x) if kind[0] else x
-            source = self._round(source) if kind[1] else source
+        groups: dict[tuple[Value, bool], list[int]] = {}
+        for i, weight in enumerate(weights):
+            groups.setdefault((self._read_by(weight, x), weight.integer), []).append(i)
+        for (source, integer), chosen in groups.items():
+            source = self._round(source) if integer else source
             results = [Value(weights[i].rows) for i in chosen]
             self._record(
                 _core.OpKind.linear,
@@ -232,6 +231,11 @@ class Builder:
             self._record(_core.OpKind.quantize, [x], [rounded], quantized=True)
             self._rounded[x] = rounded
         return self._rounded[x]
+
+    def _read_by(self, weight: _core.Weight, x: Value) -> Value:
+        """What a matrix reads of x, before any rounding."""
+        folded = self._fold is not None and self._fold.has_matrix(weight.name)
+        return self._fold_input(x) if folded else x
 
     def _fold_input(self, x: Value) -> Value:
         """x as folded matrices want it, made once for all of them."""

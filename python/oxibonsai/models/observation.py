@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oxibonsai import _core
+from oxibonsai.config import HadamardFold
 from oxibonsai.models.builder import Builder
 from oxibonsai.models.plan import Value, Vector
 
@@ -25,8 +26,8 @@ class Observation:
 class ObservingBuilder(Builder):
     """Records a sum of squares before each linear layer, one for all that share an input."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, fold: HadamardFold | None = None) -> None:
+        super().__init__(fold)
         self.sums: dict[str, _core.InputSums] = {}
         self._sums_of: dict[Value, _core.InputSums] = {}
 
@@ -37,9 +38,11 @@ class ObservingBuilder(Builder):
         bias: list[Vector | None] | None = None,
         add: Value | None = None,
     ) -> list[Value]:
-        """As :meth:`Builder.linear`; x is read as it is before any rounding."""
-        if x not in self._sums_of:
-            self._sums_of[x] = _core.InputSums(x.width)
-            self._record(_core.OpKind.observe, [x], [], sums=self._sums_of[x])
-        self.sums |= {w.name: self._sums_of[x] for w in weights}
+        """As :meth:`Builder.linear`; inputs are summed as the matrices read them, before any rounding."""
+        for weight in weights:
+            source = self._read_by(weight, x)
+            if source not in self._sums_of:
+                self._sums_of[source] = _core.InputSums(source.width)
+                self._record(_core.OpKind.observe, [source], [], sums=self._sums_of[source])
+            self.sums[weight.name] = self._sums_of[source]
         return super().linear(x, *weights, bias=bias, add=add)
