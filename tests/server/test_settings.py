@@ -36,6 +36,14 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(tmp_pat
     assert settings.ctx_size is None
 
 
+def test_replicas_come_from_the_environment_and_the_file_too(tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text("replicas = 3\n")
+    assert load_settings({}, {}, config).replicas == 3
+    assert load_settings({}, {"OXIBONSAI_REPLICAS": "2"}, config).replicas == 2
+    assert load_settings({"parallel": 8, "replicas": 2}, {}).threads_for_http == 80
+
+
 def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
     config = tmp_path / "server.toml"
     config.write_text('api-key = ["a", "b"]\nmetrics = true\n')
@@ -50,6 +58,7 @@ def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
         (["-c", "512"], "ctx_size", 512),
         (["--ctx-size", "512"], "ctx_size", 512),
         (["-np", "3"], "parallel", 3),
+        (["--replicas", "2"], "replicas", 2),
         (["-n", "64"], "n_predict", 64),
         (["--predict", "64"], "n_predict", 64),
         (["-a", "x", "--alias", "y,z"], "alias", ("x", "y", "z")),

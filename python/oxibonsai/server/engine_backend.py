@@ -45,6 +45,7 @@ class EngineBackend:
             ctx_size=s.ctx_size,
             kv_type=s.kv_type,
             quant_type=s.quant_type,
+            replicas=s.replicas,
             parallel=s.parallel,
             queue=s.queue_size,
             parity=s.parity,

@@ -74,8 +74,13 @@ class ModelSettings(BaseModel):
     )
     packed_cache: Switch = Field(False, description="Keep packed weights on disk between starts.")
     parallel: Annotated[int, Flag(("-np",))] = Field(
-        4, ge=1, le=1024, description="Sequences that run at the same time."
+        4, ge=1, le=1024, description="Sequences that run at the same time, on each replica."
     )
+    replicas: int = Field(
+        1, ge=1, le=64,
+        description="Engines over one set of weights; they share out the threads. One is the faster "
+        "choice, since a step reads the weights once for all its sequences.",
+    )  # fmt: skip
     batch_size: Annotated[int, Flag(("-b",))] = Field(
         2048, ge=1, description="Taken as llama-server takes it; the engine sizes its steps itself."
     )
@@ -154,7 +159,10 @@ class Settings(ModelSettings):
     )
     max_connections: int = Field(1000, ge=8, le=100_000, description="Open connections at most.")
     http_threads: int | None = Field(
-        None, ge=2, le=4096, description="HTTP threads. Default: max(32, 4 x parallel + 16)."
+        None,
+        ge=2,
+        le=4096,
+        description="HTTP threads. Default: max(32, 4 x parallel x replicas + 16).",
     )
     require_model: Switch = Field(
         False, description="Refuse requests that name no model, as OpenAI does."
@@ -185,7 +193,7 @@ class Settings(ModelSettings):
     @property
     def threads_for_http(self) -> int:
         """Every running sequence may hold a thread, and probes must find a free one."""
-        return self.http_threads or max(32, 4 * self.parallel + 16)
+        return self.http_threads or max(32, 4 * self.parallel * self.replicas + 16)
 
     @property
     def store_url(self) -> str:

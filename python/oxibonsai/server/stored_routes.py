@@ -20,7 +20,8 @@ def register_stored_apis(app: Server) -> None:
     """Ends what an earlier process left, and adds the routes to the application."""
     settings, store = app.settings, app.store
     fail_interrupted(store)
-    jobs = Jobs(app.lifecycle, running=2 * settings.parallel, waiting=settings.queue_size)
+    running = 2 * settings.parallel * settings.replicas
+    jobs = Jobs(app.lifecycle, running=running, waiting=settings.queue_size)
     runs = RunService(store, app.generations, jobs, settings)
     app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
     app.register_blueprint(responses_blueprint(ResponseService(app, jobs), store.responses))
