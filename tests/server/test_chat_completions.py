@@ -276,3 +276,14 @@ def test_the_prompt_is_shown_on_request(model_client: FlaskClient) -> None:
 def test_a_conversations_tokens_are_counted(model_client: FlaskClient) -> None:
     counted = model_client.post(f"{URL}/input_tokens", json={"messages": HELLO}).get_json()
     assert counted["input_tokens"] == ask(model_client)["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [("chat/completions", "messages"), ("completions", "prompt"), ("embeddings", "input")],
+)
+def test_a_field_that_is_missing_is_named(model_client: FlaskClient, path: str, param: str) -> None:
+    answer = model_client.post(f"/v1/{path}", json={"model": "tiny"})
+    error = answer.get_json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param)
+    assert error["message"].startswith(f"{param}: ")

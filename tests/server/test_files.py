@@ -14,6 +14,8 @@ from url_sweep import assert_error_object
 from werkzeug.datastructures import FileStorage
 from werkzeug.test import TestResponse, encode_multipart
 
+from oxibonsai.server.app import Server
+
 
 def upload(client: FlaskClient, content: bytes, name: str = "a.txt", **fields: Any) -> TestResponse:
     form = {"purpose": "assistants", "file": FileStorage(io.BytesIO(content), name), **fields}
@@ -124,6 +126,27 @@ def test_a_file_whose_time_is_over_is_gone(
     assert made["expires_at"] == made["created_at"] + 3600
     kept = upload(client, b"y").get_json()
     now = time.time()
-    monkeypatch.setattr("oxibonsai.server.files.time.time", lambda: now + 3601)
+    monkeypatch.setattr("oxibonsai.server.stores.files.time.time", lambda: now + 3601)
     assert [f["id"] for f in client.get("/v1/files").get_json()["data"]] == [kept["id"]]
     assert client.get(f"/v1/files/{made['id']}/content").status_code == 404
+
+
+def contents(folder: Path) -> list[Path]:
+    return [p for p in (folder / "files").glob("??/*") if p.is_file()]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_bytes_of_a_file_whose_time_is_over_go_too(
+    app: Server, client: FlaskClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: bool
+) -> None:
+    times = {"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"}
+    made = upload(client, b"x", **times).get_json()
+    upload(client, b"y")
+    app.store.files.sweep()
+    assert len(contents(tmp_path)) == 2
+    monkeypatch.setattr("oxibonsai.server.stores.files.time.time", lambda: made["expires_at"] + 1.0)
+    if asked:
+        assert client.get(f"/v1/files/{made['id']}").status_code == 404
+    else:
+        app.store.files.sweep()
+    assert [p.read_bytes() for p in contents(tmp_path)] == [b"y"]

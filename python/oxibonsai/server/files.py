@@ -13,6 +13,7 @@ from oxibonsai.server.errors import ApiError
 from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.schemas.files import UploadForm
 from oxibonsai.server.stores import FileStore, NoSuchObjectError, Object
+from oxibonsai.server.stores.files import is_expired
 from oxibonsai.server.validation import as_body
 
 _MOST_LISTED = 10_000
@@ -29,7 +30,7 @@ def files_blueprint(store: FileStore, *, max_upload_bytes: int) -> Blueprint:
 
     def find(file_id: str) -> Object:
         found = store.get(owner(), file_id)
-        if _expired(found):
+        if is_expired(found):
             store.delete(owner(), file_id)
             raise NoSuchObjectError("file", file_id)
         return found
@@ -43,18 +44,8 @@ def files_blueprint(store: FileStore, *, max_upload_bytes: int) -> Blueprint:
             raise ApiError(
                 400, "file: a part of the form with a file name is missing", param="file"
             )
-        now = int(time.time())
-        body: Object = {
-            "object": "file",
-            "bytes": 0,
-            "created_at": now,
-            "filename": _plain_name(file.filename),
-            "purpose": form.purpose,
-            "status": "processed",
-            "expires_at": now + form.expires_after.seconds if form.expires_after else None,
-        }
         with contextlib.closing(file):
-            return jsonify(store.upload(owner(), body, file.stream))
+            return jsonify(store.upload(owner(), _new_file(file.filename, form), file.stream))
 
     @bp.get("/v1/files")
     def list_files() -> Response:
@@ -62,7 +53,7 @@ def files_blueprint(store: FileStore, *, max_upload_bytes: int) -> Blueprint:
         purpose = request.args.get("purpose")
 
         def keep(file: Object) -> bool:
-            return not _expired(file) and purpose in (None, file["purpose"])
+            return not is_expired(file) and purpose in (None, file["purpose"])
 
         return jsonify(list_page(store, owner(), query, keep=keep).to_json())
 
@@ -90,6 +81,19 @@ def files_blueprint(store: FileStore, *, max_upload_bytes: int) -> Blueprint:
     return bp
 
 
+def _new_file(name: str, form: UploadForm) -> Object:
+    now = int(time.time())
+    return {
+        "object": "file",
+        "bytes": 0,
+        "created_at": now,
+        "filename": _plain_name(name),
+        "purpose": form.purpose,
+        "status": "processed",
+        "expires_at": now + form.expires_after.seconds if form.expires_after else None,
+    }
+
+
 def _form() -> dict[str, Any]:
     """The form's fields; ``expires_after[seconds]`` is a field of an object."""
     if request.mimetype != "multipart/form-data":
@@ -114,7 +118,3 @@ def _plain_name(name: str) -> str:
     """A file's name without the folders and control characters that a client may send along."""
     name = name.replace("\\", "/").rsplit("/", 1)[-1]
     return "".join(c for c in name if c.isprintable())[:255] or "file"
-
-
-def _expired(file: Object) -> bool:
-    return file.get("expires_at") is not None and file["expires_at"] <= time.time()

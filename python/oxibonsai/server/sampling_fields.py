@@ -106,6 +106,26 @@ class SamplingFields(BaseModel):
         limit = settings.n_predict if max_tokens in (None, -1) else max_tokens
         bias, banned = _biases(self.logit_bias, tokenizer)
         seed = settings.seed if self.seed is None else self.seed
+        top_p = settings.top_p if self.top_p is None else self.top_p
+        return SamplingParams(
+            max_tokens=None if limit in (None, -1) else limit,
+            temperature=settings.temperature if self.temperature is None else self.temperature,
+            top_k=max(0, settings.top_k if self.top_k is None else self.top_k),
+            # The smallest set of tokens has one.
+            top_p=max(top_p, 1e-9),
+            min_p=settings.min_p if self.min_p is None else self.min_p,
+            seed=None if seed == -1 else seed,
+            stop=tuple(s for s in _stops(self.stop) if s),
+            logit_bias=bias,
+            banned_tokens=banned,
+            logprobs=logprobs,
+            top_logprobs=top_logprobs,
+            drawn_logprobs=drawn_logprobs,
+            **self._given(),
+        )
+
+    def _given(self) -> dict[str, Any]:
+        """Those that the server's settings know nothing of, where the request names them."""
         given = {
             "top_a": self.top_a,
             "typical_p": self.typical_p,
@@ -133,23 +153,7 @@ class SamplingFields(BaseModel):
             "min_tokens": self.min_tokens,
             "ignore_eos": self.ignore_eos,
         }
-        top_p = settings.top_p if self.top_p is None else self.top_p
-        return SamplingParams(
-            max_tokens=None if limit in (None, -1) else limit,
-            temperature=settings.temperature if self.temperature is None else self.temperature,
-            top_k=max(0, settings.top_k if self.top_k is None else self.top_k),
-            # The smallest set of tokens has one.
-            top_p=max(top_p, 1e-9),
-            min_p=settings.min_p if self.min_p is None else self.min_p,
-            seed=None if seed == -1 else seed,
-            stop=tuple(s for s in _stops(self.stop) if s),
-            logit_bias=bias,
-            banned_tokens=banned,
-            logprobs=logprobs,
-            top_logprobs=top_logprobs,
-            drawn_logprobs=drawn_logprobs,
-            **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
-        )
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def _tuple(items: list[Any] | None) -> tuple[Any, ...] | None:

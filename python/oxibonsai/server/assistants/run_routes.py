@@ -26,6 +26,34 @@ from oxibonsai.server.validation import read_body
 def runs_blueprint(store: Store, runs: RunService, lifecycle: Lifecycle) -> Blueprint:
     """The routes of runs."""
     bp = Blueprint("runs", __name__)
+    _add_work(bp, store, runs, lifecycle)
+
+    @bp.get("/v1/threads/<thread_id>/runs")
+    def list_runs(thread_id: str) -> Response:
+        page = list_page(store.runs, owner(), page_query(), parent=thread_id)
+        shown = [view(runs.refreshed(owner(), run)) for run in page.data]
+        return jsonify(Page(shown, page.has_more).to_json())
+
+    @bp.get("/v1/threads/<thread_id>/runs/<run_id>")
+    def get(thread_id: str, run_id: str) -> Response:
+        return jsonify(view(runs.get(owner(), thread_id, run_id)))
+
+    @bp.post("/v1/threads/<thread_id>/runs/<run_id>")
+    def change(thread_id: str, run_id: str) -> Response:
+        runs.get(owner(), thread_id, run_id)
+        given = read_body(MetadataChange, request).model_dump(exclude_none=True)
+        changed = store.runs.change(owner(), run_id, lambda r: {**r, **given}, parent=thread_id)
+        return jsonify(view(changed))
+
+    @bp.post("/v1/threads/<thread_id>/runs/<run_id>/cancel")
+    def cancel(thread_id: str, run_id: str) -> Response:
+        return jsonify(view(runs.cancel(owner(), thread_id, run_id)))
+
+    return bp
+
+
+def _add_work(bp: Blueprint, store: Store, runs: RunService, lifecycle: Lifecycle) -> None:
+    """The routes that set a run to work, and stream it where that is asked for."""
 
     def answer(run: Object, job: Job, *, stream: bool | None) -> Response:
         if not stream:
@@ -59,35 +87,12 @@ def runs_blueprint(store: Store, runs: RunService, lifecycle: Lifecycle) -> Blue
         )
         return answer(run, job, stream=body.stream)
 
-    @bp.get("/v1/threads/<thread_id>/runs")
-    def list_runs(thread_id: str) -> Response:
-        page = list_page(store.runs, owner(), page_query(), parent=thread_id)
-        shown = [view(runs.refreshed(owner(), run)) for run in page.data]
-        return jsonify(Page(shown, page.has_more).to_json())
-
-    @bp.get("/v1/threads/<thread_id>/runs/<run_id>")
-    def get(thread_id: str, run_id: str) -> Response:
-        return jsonify(view(runs.get(owner(), thread_id, run_id)))
-
-    @bp.post("/v1/threads/<thread_id>/runs/<run_id>")
-    def change(thread_id: str, run_id: str) -> Response:
-        runs.get(owner(), thread_id, run_id)
-        given = read_body(MetadataChange, request).model_dump(exclude_none=True)
-        changed = store.runs.change(owner(), run_id, lambda r: {**r, **given}, parent=thread_id)
-        return jsonify(view(changed))
-
-    @bp.post("/v1/threads/<thread_id>/runs/<run_id>/cancel")
-    def cancel(thread_id: str, run_id: str) -> Response:
-        return jsonify(view(runs.cancel(owner(), thread_id, run_id)))
-
     @bp.post("/v1/threads/<thread_id>/runs/<run_id>/submit_tool_outputs")
     def submit(thread_id: str, run_id: str) -> Response:
         runs.get(owner(), thread_id, run_id)
         body = read_body(ToolOutputs, request)
         run, job = runs.submit(owner(), thread_id, run_id, body.tool_outputs)
         return answer(run, job, stream=body.stream)
-
-    return bp
 
 
 def run_steps_blueprint(store: Store, runs: RunService) -> Blueprint:

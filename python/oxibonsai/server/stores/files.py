@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import IO
 
 from sqlalchemy import Connection, func, select
@@ -82,7 +84,12 @@ class FileStore(Collection):
         self._drop_content(row.sha256)
 
     def sweep(self) -> None:
-        """Deletes contents that no object has, left by processes that died."""
+        """Deletes expired files, and contents that no object has, left by processes that died."""
+        for owner, file in self.search('"expires_at":'):
+            if is_expired(file):
+                # Whoever asked for it has deleted it already.
+                with contextlib.suppress(NoSuchObjectError):
+                    self.delete(owner, file["id"])
         self._blobs.sweep_uploads()
         for sha256 in list(self._blobs.contents()):
             self._drop_content(sha256)
@@ -97,3 +104,8 @@ class FileStore(Collection):
     def _total(self, connection: Connection, owner: str) -> int:
         query = select(func.coalesce(func.sum(files.c.size), 0)).where(files.c.owner == owner)
         return int(connection.execute(query).scalar_one())
+
+
+def is_expired(file: Object) -> bool:
+    """Whether a file's time is over: it is as good as deleted."""
+    return file.get("expires_at") is not None and file["expires_at"] <= time.time()
