@@ -277,3 +277,27 @@ def test_ids_depend_on_seed_and_index_alone() -> None:
     short = call_ids("reply-1", prefix="", length=9)(0)
     assert len(short) == 9
     assert short.isalnum()
+
+
+CUT = [
+    (QWEN, 'Hi. <tool_call>{"name": "weather", "arguments": {"city": "K', "Hi.", '{"city": "K'),
+    (QWEN, '<tool_call>{"name": "wea', "", None),
+    (QWEN, f"<tool_call>{CALL}</tool_call><tool_call>{{", "", None),
+    (LLAMA, '{"name": "weather", "parameters": {"ci', "", '{"ci'),
+    (LLAMA, '{"name": "wea', '{"name": "wea', None),  # it may be an answer in JSON
+    (NAMED, '[TOOL_CALLS]weather[ARGS]{"city"', "", '{"city"'),
+]
+
+
+@pytest.mark.parametrize(("tool_format", "text", "content", "arguments"), CUT)
+def test_a_call_that_a_limit_cuts_off_is_no_content(
+    tool_format: ToolFormat, text: str, content: str, arguments: str | None
+) -> None:
+    for parts in ([text], list(text)):
+        one = parser(tool_format)
+        deltas = [d for part in parts for d in one.feed(part)] + one.finish(cut=True)
+        assert "".join(d.content for d in deltas) == one.reply.content == content
+        cut = one.reply.cut_call
+        assert (None if cut is None else cut.arguments) == arguments
+        shown = "".join(d.tool_call.arguments for d in deltas if d.tool_call is not None)
+        assert shown == "".join(c.arguments for c in one.reply.tool_calls) + (arguments or "")

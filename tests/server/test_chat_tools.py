@@ -118,3 +118,24 @@ def test_an_answer_after_reasoning_matches_its_schema(thinking_client: FlaskClie
     answer = ask(thinking_client, thinking_budget_tokens=4, json_schema={"enum": [1, 2]})
     assert json.loads(answer["message"]["content"]) in (1, 2)
     assert answer["message"]["reasoning_content"]
+
+
+def test_a_call_that_a_limit_cuts_off_is_no_content(tools_client: FlaskClient) -> None:
+    forced = {"tools": [tool("lamp")], "tool_choice": "required"}
+    (whole,) = ask(tools_client, **forced)["message"]["tool_calls"][:1]
+    beginnings = set()
+    for limit in range(1, 150):
+        cut = ask(tools_client, **forced, max_tokens=limit)
+        if cut["finish_reason"] != "length":
+            break
+        message = cut["message"]
+        # Before the whole mark is there it may be anything.
+        assert "<tool_call>".startswith((message["content"] or "").strip())
+        for call in message.get("tool_calls", [])[:1]:
+            assert call["function"]["name"] == "lamp"
+            assert whole["function"]["arguments"].startswith(call["function"]["arguments"])
+            beginnings.add(call["function"]["arguments"])
+    assert len(beginnings) > 2
+    chunks = stream(tools_client, **forced, max_tokens=limit - 2)
+    assert not "".join(c["delta"].get("content") or "" for c in chunks).strip()
+    assert chunks[-1]["finish_reason"] == "length"

@@ -38,7 +38,7 @@ class ChatReply:
         """
         for piece in self._engine.follow_text(self.sequence):
             yield from self._parser.feed(piece)
-        yield from self._parser.finish()
+        yield from self._parser.finish(cut=self.sequence.finish_reason == "length")
 
     @property
     def reply(self) -> Reply:

@@ -115,7 +115,7 @@ def _deltas(job: Job, sequence: Sequence) -> Iterator[Delta]:
     parser = job.parser(call_ids(str(sequence.sampler.seed)))
     for piece in pieces:
         yield from parser.feed(piece)
-    yield from parser.finish()
+    yield from parser.finish(cut=sequence.finish_reason == "length")
 
 
 def _result(s: Sequence, printer: _Printer, started: float) -> dict[str, Any]:

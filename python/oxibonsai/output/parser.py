@@ -19,12 +19,14 @@ class Reply:
     Attributes:
         content: The answer.
         reasoning_content: What the model thought before.
-        tool_calls: Complete calls. A call that broke off is text in the content.
+        tool_calls: Complete calls. A malformed one is text in the content.
+        cut_call: The call that a limit of tokens broke off, with its arguments so far.
     """
 
     content: str = ""
     reasoning_content: str = ""
     tool_calls: list[ToolCall] = field(default_factory=list)
+    cut_call: ToolCall | None = None
 
 
 class OutputParser:
@@ -56,6 +58,7 @@ class OutputParser:
         self._calls = CallParser(tool_format, self._writer) if tool_format and tools else None
         self._content: list[str] = []
         self._reasoning: list[str] = []
+        self._cut_call: ToolCall | None = None
 
     def feed(self, text: str) -> list[Delta]:
         """Takes a piece of the text.
@@ -66,18 +69,24 @@ class OutputParser:
         reasoning, answer = self._splitter.feed(text) if self._splitter else ("", text)
         return self._deltas(reasoning, self._answer(answer))
 
-    def finish(self) -> list[Delta]:
-        """The text is over: what was held back."""
+    def finish(self, *, cut: bool = False) -> list[Delta]:
+        """The text is over: what was held back.
+
+        Args:
+            cut: A limit of tokens ended it: a call that it broke off is no content.
+        """
         reasoning, answer = self._splitter.finish() if self._splitter else ("", "")
         events = self._answer(answer)
         if self._calls is not None:
-            events += self._calls.finish()
+            self._cut_call = self._writer.begun if cut else None
+            events += self._calls.finish(cut=cut)
         return self._deltas(reasoning, events)
 
     @property
     def reply(self) -> Reply:
         """All that was returned so far, joined; of calls the complete ones."""
-        return Reply("".join(self._content), "".join(self._reasoning), list(self._writer.calls))
+        content, reasoning = "".join(self._content), "".join(self._reasoning)
+        return Reply(content, reasoning, list(self._writer.calls), self._cut_call)
 
     def finish_reason(self, reason: str) -> str:
         """``tool_calls`` in place of ``stop`` where there is a complete call.

@@ -112,7 +112,7 @@ def message(reply: Reply) -> dict[str, Any]:
     """The assistant's message."""
     calls = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-        for c in reply.tool_calls
+        for c in [*reply.tool_calls, *([reply.cut_call] if reply.cut_call else [])]
     ]
     whole: dict[str, Any] = {
         "role": "assistant", "content": reply.content, "refusal": None, "annotations": [],

@@ -76,4 +76,4 @@ class Choice:
         if over and not self._flushed:
             self._flushed = True
             if self._parser is not None:
-                yield from self._parser.finish()
+                yield from self._parser.finish(cut=self.sequence.finish_reason == "length")

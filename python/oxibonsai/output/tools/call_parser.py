@@ -89,10 +89,19 @@ class CallParser:
                 self._start(self._openings.hit)
         return self._take()
 
-    def finish(self) -> list[Event]:
-        """The text is over: what was held back. An incomplete call is content."""
+    def finish(self, *, cut: bool = False) -> list[Event]:
+        """The text is over: what was held back.
+
+        Args:
+            cut: It would have gone on: a call that it broke off is left out. Else it is content.
+        """
         if self._reader is not None:
-            self._give_back()
+            # Without an opening or a name it may be anything.
+            is_call = self._writer.begun is not None or self._raw[:1] != [""]
+            if cut and is_call:
+                self._reader, self._behind_call = None, True
+            else:
+                self._give_back()
         self._content(self._openings.flush())
         if not self._behind_call:
             self._events.extend(self._space)

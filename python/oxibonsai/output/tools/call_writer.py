@@ -51,6 +51,13 @@ class CallWriter:
         self._id = ""
         self._arguments: list[str] = []
 
+    @property
+    def begun(self) -> ToolCall | None:
+        """The call that is being written, with its arguments so far; None before its name is known."""
+        if self._name is None:
+            return None
+        return ToolCall(self._id, self._name, "".join(self._arguments))
+
     def begin(self) -> None:
         """A call begins; a name and arguments follow, in any order."""
         if self.calls and not self._parallel:
