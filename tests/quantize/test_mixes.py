@@ -10,19 +10,21 @@ import pytest
 from make_llama_cpp_choices import Case, by_role
 
 from oxibonsai import RequestError
-from oxibonsai.quantize import TypeWish, find_mix, mix_names
+from oxibonsai.quantize import TypeWish, find_mix
 from oxibonsai.quantize.choice import Choice, ModelShape, Tensor, choose
+from oxibonsai.quantize.mixes import MIXES, Mix
 
 _RECORDED = json.loads((Path(__file__).parent / "llama_cpp_choices.json").read_text())
-_NEVER_RECORDED = {"F8_E4M3", "F8_E5M2", "MXFP4", "NVFP4", "PTQ1_0", "Q8_1", "Q8_K"} | {
-    "Q2_0_g128",
-    "TQ2_0_g128",
-}
 
 
-def chosen(case: Case, mix: str, **exceptions: Any) -> list[Choice]:
+def recorded_mix(name: str) -> Mix:
+    return MIXES["Q2_0_g64" if name == "Q2_0" else name]
+
+
+def chosen(case: Case, mix: str | Mix, **exceptions: Any) -> list[Choice]:
     tensors = [Tensor(name, shape, "F32") for name, shape in case.shapes().items()]
-    wish = TypeWish(find_mix(mix), pure=case.pure, **exceptions)
+    mix = find_mix(mix) if isinstance(mix, str) else mix
+    wish = TypeWish(mix, pure=case.pure, **exceptions)
     return choose(tensors, ModelShape.of(case.keys().get), wish, measured=case.measured)
 
 
@@ -36,15 +38,15 @@ def types(choices: list[Choice]) -> dict[str, str]:
 def test_types_are_those_of_llama_quantize(recorded: dict[str, Any]) -> None:
     case = Case(**recorded["case"])
     for mix, expected in recorded["mixes"].items():
-        found = by_role(types(chosen(case, mix)))
+        found = by_role(types(chosen(case, recorded_mix(mix))))
         theirs = {role: runs.upper() for role, runs in expected.items()}
         ours = {role: runs.upper().replace("_G64", "") for role, runs in found.items()}
         assert ours == theirs, mix
 
 
 def test_every_mix_is_recorded() -> None:
-    recorded = {find_mix(m).file_type for r in _RECORDED for m in r["mixes"]}
-    assert {find_mix(m).file_type for m in mix_names() if m not in _NEVER_RECORDED} <= recorded
+    recorded = [recorded_mix(m) for r in _RECORDED for m in r["mixes"]]
+    assert [m for m in MIXES.values() if m not in recorded and m.base != "F32"] == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""SIGKILL at a hundred random moments: under the final name lies the old file or the whole new one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert_folder
+import float_model
+
+pytestmark = pytest.mark.slow
+
+KILLS = 100
+# Says that it is about to start, so that moments are counted from there.
+_PROGRAM = (
+    "import sys; from oxibonsai.cli import convert, main, quantize; "
+    "print('ready', flush=True); main.main()"
+)
+
+
+def start(arguments: list[str]) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def sources(folder: Path) -> dict[str, list[str]]:
+    """A run of each command that takes long enough to be hit."""
+    table = np.random.default_rng(2).normal(0, 0.1, (20_000, 128)).astype(np.float32)
+    float_model.write(
+        folder / "floats.gguf", tensors={"more.weight": (table.shape, 0, table.tobytes())}
+    )
+    weights = bert_folder.parameters() | {"embeddings.word_embeddings.weight": table}
+    config = {"vocab_size": len(table)}
+    model = bert_folder.write(folder / "model", config=config, weights=weights)
+    return {
+        "quantize": ["quantize", str(folder / "floats.gguf"), "OUT", "q4_0"],
+        "convert": ["convert", str(model), "OUT", "--type", "q8_0"],
+    }
+
+
+@pytest.mark.parametrize("command", ["quantize", "convert"])
+def test_nothing_broken_is_left_under_the_final_name(command: str, tmp_path: Path) -> None:
+    arguments = sources(tmp_path)[command]
+    place = tmp_path / "out"
+    place.mkdir()
+    out = place / "m.gguf"
+    arguments[arguments.index("OUT")] = str(out)
+    longest = 0.0
+    for _ in range(3):
+        with start(arguments) as process:
+            began = time.monotonic()
+            assert process.wait() == 0
+            longest = max(longest, time.monotonic() - began)
+    whole = out.read_bytes()
+    moments = random.Random(5)
+    found = {"old": 0, "new": 0, "parts": 0}
+    for _ in range(KILLS):
+        out.write_bytes(b"old")
+        with start(arguments) as process:
+            time.sleep(moments.uniform(0, longest))
+            process.send_signal(signal.SIGKILL)
+        data = out.read_bytes()
+        assert data in (b"old", whole)
+        found["old" if data == b"old" else "new"] += 1
+        for part in set(place.iterdir()) - {out}:
+            found["parts"] += 1
+            os.unlink(part)
+    print(found)
+    assert found["old"] >= KILLS // 10
+    assert found["parts"] > 0  # some moments lay between the first byte and the last
