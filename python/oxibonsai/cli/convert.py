@@ -1,4 +1,4 @@
-"""``oxibonsai convert``: a Hugging Face model to a GGUF file."""
+"""``oxibonsai convert``: a Hugging Face model, also in ONNX, to a GGUF file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from oxibonsai.sources.model_folder import model_folder
 )
 @threads_option
 def convert(source: str, out: Path, dtype: str, threads: int | None) -> None:
-    """Make the GGUF file OUT of IN: a folder with safetensors, hf:org/repo or pip:package."""
+    """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, an ONNX file, hf:org/repo or
+    pip:package.
+    """
     # A temporary folder's name, or that of a revision in a cache, says nothing.
     remote = source.startswith(("pip:", "hf:"))
     name = source.partition(":")[2].partition("==")[0].rpartition("/")[2] if remote else ""

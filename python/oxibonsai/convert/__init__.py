@@ -17,7 +17,7 @@ from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.target import Target, target_names
-from oxibonsai.errors import UnsupportedError
+from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.plan import destruction
 
@@ -46,14 +46,16 @@ def convert(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Writes a model folder as one GGUF file, which appears under its name when it is complete.
+    """Writes a model as one GGUF file, which appears under its name when it is complete.
 
     Args:
-        folder: With ``config.json``, safetensors and, for texts, ``tokenizer.json``.
+        folder: With ``config.json``, safetensors or an ONNX file and, for texts, ``tokenizer.json``; or
+            the ONNX file in it.
         out: The file; replaced where it exists.
         dtype: Of matrices. ``"auto"`` loses nothing: each as it is stored; 8-bit floats with their
-            scales as f32; MLX packs of 1, 2, 4 and 8 bits as q1_0, q2_0_g64, q4_1 and q8_0. 4-bit packs
-            of AutoAWQ and GPTQ become q4_1, with minima rounded to float16. ``"f32"``,
+            scales as f32; MLX packs of 1, 2, 4 and 8 bits as q1_0, q2_0_g64, q4_1 and q8_0; ONNX's of 2
+            and 8 bits likewise. 4-bit packs of AutoAWQ, GPTQ and ONNX become q4_1, with minima rounded to
+            float16, or without loss q4_0 where ONNX's zero points are all 8. ``"f32"``,
             ``"f16"`` and ``"bf16"`` round to nearest even. ``"q1_0"``, ``"q2_0_g64"``, ``"pq2_0"`` and
             ``"ptq1_0"`` are for weights that are binary or ternary already, which is checked group by
             group. Any other type or mix of ``oxibonsai quantize`` rounds as that does. Vectors and small
@@ -78,7 +80,9 @@ def convert(
         raise UnsupportedError(
             f"{folder} holds a model of type {kind!r}; convert knows {', '.join(sorted(RECIPES))}"
         )
-    keys = _general(recipe, name or folder.resolve().name)
+    if out.resolve() == folder.resolve():
+        raise RequestError(f"{out} is what would be converted: name another OUT")
+    keys = _general(recipe, name or source.path.resolve().name)
     own = recipe.metadata(source)
     target = Target(dtype, keys | own)
     tensors = plan(source, recipe, target, threads) if weights else []

@@ -1,7 +1,7 @@
 """Codes of 4 and 8 bits with scales and biases as the blocks of GGUF that mean the same.
 
-Both types have blocks of 32: Q4_1 is a float16 scale, a float16 minimum and nibbles, where byte j
-holds weights j and j + 16; Q8_0 is a float16 scale and signed bytes.
+All types have blocks of 32: Q4_0 is a float16 scale and nibbles, where byte j holds weights j and
+j + 16; Q4_1 has a float16 minimum, too; Q8_0 is a float16 scale and signed bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from oxibonsai.convert.float_types import Floats
 from oxibonsai.errors import FormatError
 
 _BLOCK = 32
+# The bias of each type, in scales; None: a minimum of its own.
+_BIAS = {"q4_0": -8.0, "q4_1": None, "q8_0": -128.0}
+AFFINE_TYPES = tuple(_BIAS)
 _Codes = npt.NDArray[np.uint8]
 
 
@@ -25,7 +28,8 @@ def encode_affine(
     Args:
         codes: [rows, cols].
         scales, biases: [rows, groups].
-        type_name: ``"q4_1"`` for codes up to 15, ``"q8_0"`` for biases of -128 scales.
+        type_name: ``"q4_1"`` for codes up to 15, ``"q4_0"`` for those with biases of -8 scales,
+            ``"q8_0"`` for codes up to 255 with biases of -128 scales.
         where: Names the tensor in errors.
 
     Raises:
@@ -40,14 +44,14 @@ def encode_affine(
     with np.errstate(over="ignore", invalid="ignore"):
         halves = [v.astype("<f2") for v in (scales, biases)]
         good = (halves[0] == scales) & np.isfinite(halves[0])
-        if type_name == "q4_1":
+        if (ratio := _BIAS[type_name]) is None:
             good &= (halves[1] == biases) & np.isfinite(halves[1])
         else:
-            good &= biases == scales * np.float32(-128.0)
+            good &= biases == scales * np.float32(ratio)
     if not good.all():
         index = int(good.reshape(-1).argmin())
         scale, bias = scales.reshape(-1)[index], biases.reshape(-1)[index]
-        wanted = "are no float16" if type_name == "q4_1" else "are no float16 s and -128 s"
+        wanted = "are no float16" if ratio is None else f"are no float16 s and {ratio:g} s"
         raise FormatError(
             f"{where}: group {index} has scale {scale:.9g} and bias {bias:.9g}, which {wanted}: "
             f"{type_name} can't hold it without loss; a float type holds all"
@@ -57,4 +61,5 @@ def encode_affine(
     blocks = codes.reshape(-1, _BLOCK)
     if type_name == "q8_0":
         return np.hstack([d, blocks ^ np.uint8(128)]).reshape(-1)  # codes from -128 on
-    return np.hstack([d, m, blocks[:, :16] | blocks[:, 16:] << np.uint8(4)]).reshape(-1)
+    nibbles = blocks[:, :16] | blocks[:, 16:] << np.uint8(4)
+    return np.hstack([d, nibbles] if type_name == "q4_0" else [d, m, nibbles]).reshape(-1)

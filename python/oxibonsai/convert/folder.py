@@ -1,4 +1,4 @@
-"""A folder as Hugging Face's libraries save it: configuration, tokenizer, safetensors."""
+"""A folder as Hugging Face's libraries save it: configuration, tokenizer, safetensors or ONNX."""
 
 from __future__ import annotations
 
@@ -7,24 +7,36 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from oxibonsai.convert.onnx_parameters import onnx_parameters
 from oxibonsai.convert.parameters import Parameter, put_together
 from oxibonsai.convert.safetensors_file import StoredTensor, read_header
 from oxibonsai.errors import FormatError, UnsupportedError
 
-_INDEX = "model.safetensors.index.json"
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_ONNX = "onnx"  # where exports for browsers have their ONNX files, beside the configuration
 
 
 class ModelFolder:
     """Reads what a recipe asks for.
+
+    Args:
+        path: The folder, or the ONNX file to take from it.
 
     Raises:
         FormatError: A file is missing or damaged; it is named.
     """
 
     def __init__(self, path: Path) -> None:
+        self._onnx: Path | None = None
+        if path.suffix == ".onnx" and path.is_file():
+            self._onnx, path = path, path.parent
+            if path.name == _ONNX and not (path / "config.json").is_file():
+                path = path.parent
         self.path = path
         if not path.is_dir():
-            raise FormatError(f"{path} is no folder; convert takes one with config.json")
+            raise FormatError(
+                f"{path} is no folder and no ONNX file; convert takes one with config.json beside it"
+            )
         self.config = self.json("config.json")
 
     def json(self, name: str) -> dict[str, Any]:
@@ -69,19 +81,35 @@ class ModelFolder:
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """All of the model's, by name, in the order of names."""
+        if (onnx := self._onnx_file()) is not None:
+            self.require("model_type", "qwen3")
+            tied = self.config.get("tie_word_embeddings") is True
+            return onnx_parameters(onnx, self.count("num_hidden_layers"), tied=tied)
         key = "quantization" if self.config.get("quantization") else "quantization_config"
         quantization = self.config.get(key) or {}
         if not isinstance(quantization, dict):
             raise FormatError(f"{self.path / 'config.json'}: {key} is no object")
         return put_together(self._tensors(), quantization)
 
+    def _onnx_file(self) -> Path | None:
+        """The ONNX file that was named, or the only one of a folder without safetensors."""
+        if self._onnx is not None or any((self.path / n).is_file() for n in (_WEIGHTS, _INDEX)):
+            return self._onnx
+        found = sorted([*self.path.glob("*.onnx"), *self.path.glob(f"{_ONNX}/*.onnx")])
+        if len(found) > 1:
+            raise FormatError(
+                f"{self.path} has {len(found)} ONNX files: name the one to convert, of "
+                + ", ".join(str(f.relative_to(self.path)) for f in found[:8])
+            )
+        return found[0] if found else None
+
     def _tensors(self) -> dict[str, StoredTensor]:
         if not (self.path / _INDEX).is_file():
-            if not (self.path / "model.safetensors").is_file():
+            if not (self.path / _WEIGHTS).is_file():
                 raise FormatError(
-                    f"{self.path} has no model.safetensors; save the model in that format first"
+                    f"{self.path} has no {_WEIGHTS}; save the model in that format first"
                 )
-            return read_header(self.path / "model.safetensors")
+            return read_header(self.path / _WEIGHTS)
         file_of = self._weight_map()
         names = sorted(set(file_of.values()))
         if missing := [n for n in names if not (self.path / n).is_file()]:

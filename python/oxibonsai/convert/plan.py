@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oxibonsai.convert.affine_blocks import encode_affine
+from oxibonsai.convert.affine_blocks import AFFINE_TYPES, encode_affine
+from oxibonsai.convert.block_codes import BlockParameter
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.parameters import AffineParameter, ZeroPointParameter
@@ -18,7 +19,8 @@ from oxibonsai.errors import FormatError
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.weight_types import WeightType, type_named
 
-CODED = (AffineParameter, ZeroPointParameter)  # what holds codes, scales and biases
+# What holds codes, scales and biases.
+CODED = (AffineParameter, BlockParameter, ZeroPointParameter)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def _planned(
 
     def blocks() -> tuple[Bytes, Loss]:
         order = recipe.row_order(folder, name)
-        if isinstance(held, CODED) and type_name in ("q4_1", "q8_0"):
+        if isinstance(held, CODED) and type_name == held.exact_type and type_name in AFFINE_TYPES:
             rows = slice(None) if order is None else order
             scales, biases = (v[rows] for v in held.affine())
             codes = held.codes()[rows]
@@ -105,7 +107,7 @@ def _planned(
             values = values[order]
         if (offset := recipe.offset(name)) != 0.0:
             values = values + np.float32(offset)
-        doubles = isinstance(held, AffineParameter)
+        doubles = isinstance(held, CODED)
         return encode_measured(values, type_name, where, doubles=doubles, threads=threads)
 
     return Planned(name, shape, kind, blocks)

