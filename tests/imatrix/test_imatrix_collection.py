@@ -127,18 +127,6 @@ def test_each_window_adds_to_the_sums(tiny_path: Path) -> None:
             assert found.entries[name].counts == [70 * count]
 
 
-def test_observing_changes_no_result(tiny_path: Path) -> None:
-    engine = oxibonsai.load(tiny_path)
-    before = engine.logits(IDS[0])
-    program = engine.model.observed(head=True).program
-    pages = engine.model.new_pages(engine.kv_type, 2)
-    rows = list(range(70))
-    batch = _core.Batch(IDS[0], rows, [0] * 70, [[0, 1]], rows)
-    assert program.run(batch, [pages]).tobytes() == before.tobytes()
-    last(engine)
-    assert engine.logits(IDS[0]).tobytes() == before.tobytes()
-
-
 def test_the_steps_do_not_show(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = oxibonsai.load(tiny_path)
     whole = last(engine, process_output=True)
