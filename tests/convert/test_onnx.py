@@ -195,14 +195,14 @@ def broken(folder: Path, change: str) -> None:
     graph.nodes = [n for n in graph.nodes if n.name != NODE]
     graph.tensors = [t for t in graph.tensors if not t.name.startswith(TENSOR)]
     pack = om.random_pack(np.random.default_rng(0), (128, 256), 4, 32, True)
-    odd = np.full(pack.scales.shape, 0.1, np.float32)
+    odd = np.full(pack.scales.shape, 1e6 if change == "large scales" else 1e-7, np.float32)
     single = om.Pack(pack.codes, odd, pack.zeros, 4, 32)  # type: ignore[arg-type]
     small = om.random_pack(np.random.default_rng(0), (128, 256), 4, 16, True)
     two = om.Pack(pack.codes & 3, pack.scales, None, 2, 32)
     order = graph.tensor("order", np.zeros(256, np.int32))
     bias = graph.tensor("bias", np.zeros(128, np.float32))
     match change:
-        case "scales that are no float16":
+        case "large scales" | "tiny scales":
             graph.product(NODE, TENSOR, single)
         case "blocks of 16":
             graph.product(NODE, TENSOR, small)
@@ -248,7 +248,8 @@ def broken(folder: Path, change: str) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        ("scales that are no float16", FormatError, r"group 0 has scale 0\.1"),
+        ("large scales", FormatError, r"group 0 has scale 1000000 .* no float16"),
+        ("tiny scales", FormatError, r"group 0 has scale 1\.0+\d*e-07 .* no float16"),
         ("blocks of 16", FormatError, "groups of 16"),
         ("codes of -2", FormatError, r"is not exactly \{-s, 0, \+s, \+2s\}"),
         ("no scales", FormatError, "no scales"),
@@ -279,6 +280,23 @@ def test_other_products_are_refused(
     assert not (tmp_path / "m.gguf").exists()
 
 
+@pytest.mark.parametrize(("bits", "zeros"), [(4, True), (4, False), (8, False)])
+def test_scales_in_float32_are_rounded(bits: int, zeros: bool, tmp_path: Path) -> None:
+    graph, _ = om.build(tmp_path / "m", "genai", bits, 32, zeros=zeros)
+    graph.nodes = [n for n in graph.nodes if n.name != NODE]
+    graph.tensors = [t for t in graph.tensors if not t.name.startswith(TENSOR)]
+    pack = om.random_pack(np.random.default_rng(0), (128, 256), bits, 32, zeros)
+    scales = pack.scales.astype(np.float32) * np.float32(1.0003)
+    wide = om.Pack(pack.codes, scales, pack.zeros, bits, 32)  # type: ignore[arg-type]
+    graph.product(NODE, TENSOR, wide)
+    graph.save(tmp_path / "m" / "model.onnx")
+    convert(tmp_path / "m", tmp_path / "m.gguf")
+    found, truth = decoded(tmp_path / "m.gguf", NAME)[1], wide.values()
+    size = np.repeat(scales, 32, axis=1) * (15 if zeros else 0)  # of a minimum, at most
+    assert (np.abs(found - truth) <= 2**-11 * (np.abs(truth) + size) * 1.001).all()
+    assert not np.array_equal(found, truth)
+
+
 def test_the_file_is_named_where_there_are_several(tmp_path: Path) -> None:
     graph, _ = om.build(tmp_path / "m", "genai", 4, 32, zeros=False)
     (tmp_path / "m" / "onnx").mkdir()
@@ -293,3 +311,15 @@ def test_the_file_is_named_where_there_are_several(tmp_path: Path) -> None:
     set_config(tmp_path / "m", model_type="llama")
     with pytest.raises(UnsupportedError, match="model_type is 'llama'"):
         convert(tmp_path / "m" / "onnx" / "model.onnx", tmp_path / "m.gguf")
+
+
+def test_zero_points_may_be_floats(tmp_path: Path) -> None:
+    graph, _ = om.build(tmp_path / "m", "genai", 4, 32, zeros=True)
+    graph.nodes = [n for n in graph.nodes if n.name != NODE]
+    graph.tensors = [t for t in graph.tensors if not t.name.startswith(TENSOR)]
+    pack = om.random_pack(np.random.default_rng(0), (128, 256), 4, 32, True)
+    assert pack.zeros is not None
+    graph.product(NODE, TENSOR, pack, zeros=pack.zeros.astype(np.float16))
+    graph.save(tmp_path / "m" / "model.onnx")
+    convert(tmp_path / "m", tmp_path / "m.gguf", dtype="f32")
+    assert np.array_equal(decoded(tmp_path / "m.gguf", NAME)[1], pack.values())

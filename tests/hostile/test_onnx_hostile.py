@@ -149,6 +149,10 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "text": lambda: b"<!DOCTYPE html><html>not a model</html>" * 9,
     "zeros": lambda: bytes(4096),
     "no nodes": lambda: helper.make_model(helper.make_graph([], "g", [], [])),
+    **{
+        f"{name!r} in bytes": lambda name=name: VALID.replace(name, b"\xff" + name[1:])  # type: ignore[misc]
+        for name in (b"MatMulNBits", b"/model", b"w", b"y")
+    },
     "cut": lambda: model().SerializeToString()[:-7],
     "dims of 2**62": lambda: model(tensor(dims=[2**62, 4], raw_data=RAW), S),
     "dims that wrap": lambda: model(tensor(dims=[2**32, 2**32, 2**32], raw_data=RAW), S),

@@ -55,7 +55,8 @@ def convert(
         dtype: Of matrices. ``"auto"`` loses nothing: each as it is stored; 8-bit floats with their
             scales as f32; MLX packs of 1, 2, 4 and 8 bits as q1_0, q2_0_g64, q4_1 and q8_0; ONNX's of 2
             and 8 bits likewise. 4-bit packs of AutoAWQ, GPTQ and ONNX become q4_1, with minima rounded to
-            float16, or without loss q4_0 where ONNX's zero points are all 8. ``"f32"``,
+            float16, or q4_0 where ONNX's zero points are all 8; ONNX's scales of 4 and 8 bits are rounded
+            to float16 where they are float32. ``"f32"``,
             ``"f16"`` and ``"bf16"`` round to nearest even. ``"q1_0"``, ``"q2_0_g64"``, ``"pq2_0"`` and
             ``"ptq1_0"`` are for weights that are binary or ternary already, which is checked group by
             group. Any other type or mix of ``oxibonsai quantize`` rounds as that does. Vectors and small

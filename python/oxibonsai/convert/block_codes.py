@@ -6,7 +6,6 @@ Codes lie along a row, the first in the lowest bits of a byte. A weight is ``sca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +45,7 @@ class BlockParameter:
             return "q2_0_g64"
         if self.bits == 8:
             return "q8_0"
-        return "q4_0" if (self._zero_points == 8).all() else "q4_1"
+        return "q4_0" if (self._zero_points() == 8).all() else "q4_1"
 
     def codes(self) -> _Codes:
         """All codes: [rows, cols]."""
@@ -54,26 +53,32 @@ class BlockParameter:
         return np.ascontiguousarray(_unpacked(packed, self.bits)[:, : self.shape[1]])
 
     def affine(self) -> tuple[Floats, Floats]:
-        """Scales, and minima rounded to float16 where they are none: [rows, blocks]."""
+        """Scales and minima, rounded to the float16 that blocks have: [rows, blocks].
+
+        A scale that float16 can't hold within 2^-11 of it stays as it is, and will be refused.
+        """
         scales = self._scales()
-        minima = -self._zero_points * scales
-        if self.exact_type == "q4_1":
-            with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            halves = scales.astype(np.float16).astype(np.float32)
+            close = np.abs(halves - scales) <= np.float32(2**-11) * np.abs(scales)
+            scales = np.where(close, halves, scales)
+            minima = -self._zero_points() * scales
+            if self.exact_type == "q4_1":
                 minima = minima.astype(np.float16).astype(np.float32)
         return scales, minima
 
     def values(self) -> Floats:
         """Scale times what the code is above the zero point, in float32."""
         scales, zeros = (
-            np.repeat(v, self.block, axis=1) for v in (self._scales(), self._zero_points)
+            np.repeat(v, self.block, axis=1) for v in (self._scales(), self._zero_points())
         )
-        found: Floats = scales * (self.codes().astype(np.float32) - zeros)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused later
+            found: Floats = scales * (self.codes().astype(np.float32) - zeros)
         return found
 
     def _scales(self) -> Floats:
         return widened(self.scales).reshape(self.shape[0], -1)
 
-    @cached_property
     def _zero_points(self) -> Floats:
         rows, blocks = self.shape[0], self.shape[1] // self.block
         if self.zeros is None:

@@ -31,11 +31,11 @@ _EXTERNAL = 1
 class InlineTensor(StoredTensor):
     """A tensor whose bytes are in the graph itself."""
 
-    data: bytes = b""
+    source: TensorProto
 
     def read(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """The bytes as numbers of a numpy type of the same size, in the tensor's shape."""
-        return np.frombuffer(self.data, dtype).reshape(self.shape)
+        return np.frombuffer(_inline_bytes(self.source), dtype).reshape(self.shape)
 
 
 class OnnxFile:
@@ -52,6 +52,8 @@ class OnnxFile:
         self._tensors: dict[str, TensorProto] = {}
         self._makers: dict[str, NodeProto] = {}
         for graph in _graphs(_parse(path).graph, path):
+            if not all(isinstance(text, str) for text in _texts(graph)):
+                raise FormatError(f"{path} has a name that is no UTF-8 text")
             self.nodes += graph.node
             self._tensors |= {t.name: t for t in graph.initializer}
             self._makers |= {name: node for node in graph.node for name in node.output}
@@ -106,12 +108,11 @@ class OnnxFile:
         if stored.data_location == _EXTERNAL:
             place, offset = self._external(stored, nbytes)
             return StoredTensor(place, name, dtype, shape, offset, offset + nbytes)
-        data = _inline_bytes(stored, size)
-        if len(data) != nbytes:
+        if (held := len(_inline_bytes(stored))) != nbytes:
             raise FormatError(
-                f"{self.path}: {name} has shape {shape}, {nbytes} bytes, but holds {len(data)}"
+                f"{self.path}: {name} has shape {shape}, {nbytes} bytes, but holds {held}"
             )
-        return InlineTensor(self.path, name, dtype, shape, 0, nbytes, data)
+        return InlineTensor(self.path, name, dtype, shape, 0, nbytes, stored)
 
     def _external(self, stored: TensorProto, nbytes: int) -> tuple[Path, int]:
         """The file that holds a tensor's bytes, and where they begin."""
@@ -186,14 +187,24 @@ def _graphs(graph: GraphProto, path: Path, depth: int = 0) -> Iterator[GraphProt
                 yield from _graphs(g, path, depth + 1)
 
 
-def _inline_bytes(stored: TensorProto, size: int) -> bytes:
+def _texts(graph: GraphProto) -> Iterator[Any]:
+    """What should be text; protobuf gives bytes for what is none."""
+    for node in graph.node:
+        yield from (node.name, node.op_type, *node.input, *node.output)
+    for tensor in graph.initializer:
+        yield tensor.name
+        for entry in tensor.external_data:
+            yield from (entry.key, entry.value)
+
+
+def _inline_bytes(stored: TensorProto) -> bytes:
     """Little-endian bytes, from whichever of its fields the tensor uses."""
     if stored.HasField("raw_data"):
         return bytes(stored.raw_data)
     if stored.float_data:
         return np.asarray(stored.float_data, "<f4").tobytes()
     words = np.asarray(stored.int32_data, np.int64)  # halves and bytes stand in these, one in each
-    return words.astype(f"<u{size}").tobytes()
+    return words.astype(f"<u{_TYPES[stored.data_type][1]}").tobytes()
 
 
 def _number(text: str, what: str) -> int:
