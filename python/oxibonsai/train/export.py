@@ -1,0 +1,55 @@
+"""What a run gives: a model folder of Hugging Face's libraries, and the GGUF file that convert makes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from transformers import Qwen3ForCausalLM
+
+from oxibonsai.convert import convert
+from oxibonsai.train.network import exact_state, plain_network
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+
+
+def write_folder(
+    network: Qwen3ForCausalLM, weight_format: str, tokenizer: Path, folder: Path
+) -> None:
+    """Writes configuration, float32 safetensors and tokenizer; the folder appears complete.
+
+    The values are those that the network computes with.
+
+    Args:
+        network: Quantized or not.
+        weight_format: What it was quantized to.
+        tokenizer: Folder whose tokenizer, and ``generation_config.json``, is copied.
+        folder: Replaced where it exists.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.parent, suffix=".part") as temporary:
+        made = Path(temporary) / "model"
+        plain_network(network.config, exact_state(network, weight_format)).save_pretrained(made)
+        for name in _TOKENIZER_FILES:
+            if (tokenizer / name).is_file():
+                shutil.copyfile(tokenizer / name, made / name)
+        if folder.exists():
+            shutil.rmtree(folder)
+        made.rename(folder)
+
+
+def write_gguf(folder: Path, weight_format: str, name: str) -> Path:
+    """Writes ``NAME.gguf`` beside a folder of :func:`write_folder`; nothing is rounded.
+
+    Raises:
+        FormatError, UnsupportedError: As :func:`oxibonsai.convert.convert`, of the tokenizer.
+    """
+    place = folder.parent / f"{name}.gguf"
+    convert(folder, place, dtype="f32" if weight_format == "float" else weight_format, name=name)
+    return place

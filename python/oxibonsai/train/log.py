@@ -1,0 +1,128 @@
+"""What a run tells: a row of CSV each step, a progress bar, and a plot of the losses."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+
+from oxibonsai.whole_file import written_whole
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of ``log.csv``.
+
+    Attributes:
+        step: Updates so far.
+        tokens: Tokens learnt from so far.
+        loss: What the update made smaller.
+        entropy: Cross-entropy of the batch, nats a token.
+        held_out: Cross-entropy of the held-out texts, nats a token, or None between measurements.
+        learning_rate: Of AdamW.
+        gradient_norm: Before clipping.
+        tokens_per_second: Since the row before, or the start.
+    """
+
+    step: int
+    tokens: int
+    loss: float
+    entropy: float
+    held_out: float | None
+    learning_rate: float
+    gradient_norm: float
+    tokens_per_second: float
+
+
+class Log:
+    """``log.csv`` of a run and its bar on stderr, where that is a terminal."""
+
+    def __init__(self, folder: Path, steps: int, done: int) -> None:
+        """Args: done: Steps whose rows stay; later ones, of a run that was killed, are dropped."""
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self._file = folder / "log.csv"
+        rows = read_rows(self._file)[:done]
+        with written_whole(self._file) as out:
+            lines = [[f.name for f in fields(Row)], *map(_cells, rows)]
+            out.write("".join(",".join(line) + "\n" for line in lines).encode())
+        self._out = self._file.open("a", encoding="utf-8", newline="")
+        console = Console(stderr=True)
+        columns = (
+            BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
+        )  # fmt: skip
+        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._task = self._bar.add_task("", total=steps, completed=done)
+
+    def __enter__(self) -> Log:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+        self._out.close()
+
+    def add(self, row: Row) -> None:
+        """Writes a row, which stays should the run be killed."""
+        csv.writer(self._out, lineterminator="\n").writerow(_cells(row))
+        self._out.flush()
+        text = f"loss {row.loss:.3f}, {row.tokens_per_second:,.0f} tokens/s"
+        self._bar.update(self._task, completed=row.step, description=text)
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        "" if v is None else format(v, ".6g") if isinstance(v, float) else str(v)
+        for v in astuple(row)
+    ]
+
+
+def read_rows(file: Path) -> list[Row]:
+    """The rows of a ``log.csv``; none where there is no file. An unfinished last row is left out."""
+    if not file.exists():
+        return []
+    text = file.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1].splitlines()
+    return [
+        Row(
+            int(r["step"]),
+            int(r["tokens"]),
+            float(r["loss"]),
+            float(r["entropy"]),
+            float(r["held_out"]) if r["held_out"] else None,
+            float(r["learning_rate"]),
+            float(r["gradient_norm"]),
+            float(r["tokens_per_second"]),
+        )
+        for r in csv.DictReader(whole)
+    ]
+
+
+def plot(folder: Path) -> Path:
+    """Draws ``loss.png`` of the folder's ``log.csv``: cross-entropy by tokens."""
+    from matplotlib.figure import Figure
+
+    rows = read_rows(folder / "log.csv")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot([r.tokens for r in rows], [r.entropy for r in rows], lw=0.8, label="batch")
+    held = [(r.tokens, r.held_out) for r in rows if r.held_out is not None]
+    if held:
+        axes.plot([t for t, _ in held], [h for _, h in held], "o-", ms=3, label="held out")
+    axes.set_xlabel("tokens")
+    axes.set_ylabel("cross-entropy, nats a token")
+    axes.legend()
+    place = folder / "loss.png"
+    with written_whole(place) as out:
+        figure.savefig(out, format="png", dpi=120)
+    return place
