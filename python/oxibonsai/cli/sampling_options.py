@@ -60,6 +60,7 @@ _LISTS: tuple[tuple[str, tuple[str, ...], type, str], ...] = (
 _FLAGS = (
     ("ignore_eos", "Go on past the end of the text."),
     ("logprobs", "Report the probability of each token."),
+    ("drawn_logprobs", "With --logprobs: of the distribution that tokens are drawn from."),
 )
 
 
@@ -135,6 +136,7 @@ def split_sampling(options: dict[str, Any]) -> SamplingParams:
         del given["seed"]
     if given.get("dry_sequence_breakers") == ("none",):
         given["dry_sequence_breakers"] = ()
-    if "top_logprobs" in given and "logprobs" not in given:
-        raise RequestError("--top-logprobs needs --logprobs")
+    for field in ("top_logprobs", "drawn_logprobs"):
+        if field in given and "logprobs" not in given:
+            raise RequestError(f"--{field.replace('_', '-')} needs --logprobs")
     return replace(SamplingParams() if name is None else preset(name), **given)
