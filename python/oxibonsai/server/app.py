@@ -13,12 +13,12 @@ from oxibonsai.server.cors import register_cors
 from oxibonsai.server.errors import ApiError, register_errors
 from oxibonsai.server.health import health_blueprint, unready
 from oxibonsai.server.lifecycle import Lifecycle, Phase
-from oxibonsai.server.logs import register_logs
 from oxibonsai.server.metrics import Metrics, register_metrics
 from oxibonsai.server.model_list import models_blueprint
 from oxibonsai.server.openapi import openapi_blueprint
 from oxibonsai.server.page import page
 from oxibonsai.server.rate_limit import RateLimiter
+from oxibonsai.server.request_logs import register_logs
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
 

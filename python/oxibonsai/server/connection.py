@@ -9,7 +9,7 @@ from typing import Any
 
 from gunicorn.workers.gthread import TConn
 
-from oxibonsai.server.errors import error_type
+from oxibonsai.server.error_types import error_type
 
 # A header section beyond this is refused unread; gunicorn's own limits are per line and field.
 MAX_HEADER_BYTES = 64 * 1024

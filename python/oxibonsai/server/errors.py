@@ -10,19 +10,10 @@ from werkzeug.exceptions import HTTPException
 
 from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError, UnsupportedError
 from oxibonsai.server.disconnect import ClientGoneError
+from oxibonsai.server.error_types import error_type
 from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError
 
 _log = logging.getLogger("oxibonsai.server")
-
-_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-    501: "not_supported_error",
-    503: "unavailable_error",
-}
 
 
 class ApiError(OxiBonsaiError):
@@ -54,11 +45,6 @@ class ApiError(OxiBonsaiError):
         self.code = code
         self.retry_after = retry_after
         self.extra = extra or {}
-
-
-def error_type(status: int) -> str:
-    """The error type that goes with a status."""
-    return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
 
 def not_found(kind: str, object_id: str) -> ApiError:

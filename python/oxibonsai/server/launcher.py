@@ -6,13 +6,14 @@ Exit codes: 0 drained after SIGTERM; 1 failed; 2 wrong usage; 3 a model that can
 
 from __future__ import annotations
 
+import gc
 import logging
 import mmap
 import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
@@ -25,29 +26,30 @@ from oxibonsai.errors import (
     SourceError,
     UnsupportedError,
 )
-from oxibonsai.server.app import Server, create_app
 from oxibonsai.server.backend import Backend
-from oxibonsai.server.housekeeping import start_housekeeping
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.logs import configure_logs
 from oxibonsai.server.settings import Settings
 
+if TYPE_CHECKING:
+    from oxibonsai.server.app import Server
+
 _log = logging.getLogger("oxibonsai.server")
 
 MakeBackend: TypeAlias = Callable[[Settings, Lifecycle], Backend]
-MakeApp: TypeAlias = Callable[[Settings, Backend, Lifecycle], Server]
+MakeApp: TypeAlias = "Callable[[Settings, Backend, Lifecycle], Server]"
 
 # The arbiter ends a worker that takes longer to drain than it promised.
 _ARBITER_PATIENCE_SECONDS = 5
 
 
-def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp = create_app) -> int:
+def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp | None = None) -> int:
     """Serves until a signal ends it.
 
     Args:
         settings: All settings.
         make_backend: Makes the backend, in the worker's process; its ``load`` runs in a thread.
-        make_app: Makes the WSGI application.
+        make_app: Makes the WSGI application; None: :func:`~oxibonsai.server.app.create_app`.
 
     Returns:
         The exit code.
@@ -100,12 +102,15 @@ class Outcome:
 class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's view of the server; also what :class:`DeadlineWorker` finds as ``self.app``."""
 
-    def __init__(self, settings: Settings, make_backend: MakeBackend, make_app: MakeApp) -> None:
+    def __init__(
+        self, settings: Settings, make_backend: MakeBackend, make_app: MakeApp | None
+    ) -> None:
         self.settings = settings
         self.lifecycle = Lifecycle()
         self.outcome = Outcome()
         self._make_backend = make_backend
         self._make_app = make_app
+        self._made = threading.Event()  # the application
         configure_logs(settings.model_copy(update={"log_file": None}))
         super().__init__()
 
@@ -136,14 +141,21 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
     def load(self) -> Server:
         """Makes the application, in the worker's process; the model loads in the background."""
         configure_logs(self.settings)
+        # What is made now stays: to look for garbage in it only takes time.
+        gc.disable()
         backend = self._make_backend(self.settings, self.lifecycle)
         self._backend = backend
         threading.Thread(target=self._load_model, name="model-loader", daemon=True).start()
+        # Flask and the database are imported while the model loads.
+        from oxibonsai.server.app import create_app
+        from oxibonsai.server.housekeeping import start_housekeeping
+
         try:
-            app = self._make_app(self.settings, backend, self.lifecycle)
+            app = (self._make_app or create_app)(self.settings, backend, self.lifecycle)
         except OxiBonsaiError as e:
             self._give_up(e)
         start_housekeeping(app.store, self.settings.retention_days * 86400)
+        self._made.set()
         return app
 
     def _load_model(self) -> None:
@@ -153,6 +165,9 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             self._give_up(e)
         self.outcome.is_ready = True
         self.lifecycle.advance(Phase.READY)
+        self._made.wait()
+        gc.freeze()
+        gc.enable()
         _log.info("ready", extra={"fields": {"models": [m.id for m in self._backend.models()]}})
 
     def _give_up(self, error: BaseException) -> NoReturn:

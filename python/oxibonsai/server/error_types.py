@@ -1,0 +1,18 @@
+"""OpenAI's words for kinds of errors; also for those that never reach the application."""
+
+from __future__ import annotations
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+
+
+def error_type(status: int) -> str:
+    """The error type that goes with a status."""
+    return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
