@@ -35,7 +35,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[RunningServer]:
     flags = ("--ctx-size", "4096", "--parallel", str(SLOTS), "--queue-size", str(QUEUE))
-    with real_server(model, model.parent, *flags, "--metrics", "--alias", "tiny") as running:
+    template = ("--chat-template-file", str(Path(__file__).with_name("tool_template.jinja")))
+    flags += (*template, "--metrics", "--alias", "tiny")
+    with real_server(model, model.parent, *flags) as running:
         yield running
 
 
@@ -106,6 +108,18 @@ def read_until(sock: socket.socket, count: int, end: bytes = b"") -> None:
         data += piece
 
 
+def calling(route: str, *, stream: bool) -> dict[str, Any]:
+    """A request that is answered with a long call of a tool."""
+    many = {"type": "array", "items": {"type": "boolean"}, "minItems": 400}
+    schema = {"type": "object", "properties": {"on": many}, "required": ["on"]}
+    fields = body(route, "hello", 3000, stream=stream)
+    if route == ROUTES[2]:
+        tool = {"name": "lamps", "input_schema": schema}
+        return {**fields, "tools": [tool], "tool_choice": {"type": "any"}}
+    tool = {"type": "function", "function": {"name": "lamps", "parameters": schema}}
+    return {**fields, "tools": [tool], "tool_choice": "required"}
+
+
 def leave_in(phase: str, server: RunningServer, route: str, stream: bool) -> None:
     """Sends a request and leaves in a phase of it."""
     long = "a long prompt " * 250 if phase == "prefill" else "hello"
@@ -152,6 +166,26 @@ def test_a_client_that_leaves_frees_its_slot_within_a_second(
 ) -> None:
     for _ in range(2):
         leave_in(phase, server, route, stream)
+        left = time.monotonic()
+        while load(server)[0] > 1:
+            assert time.monotonic() - left < 1.0
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("route", [ROUTES[0], ROUTES[2]])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.usefixtures("bystander")
+def test_a_client_that_leaves_in_a_tool_call_frees_its_slot_within_a_second(
+    server: RunningServer, route: str, stream: bool
+) -> None:
+    arguments = b'"arguments"' if route == ROUTES[0] else b"input_json_delta"
+    for _ in range(2):
+        with send(server, route, calling(route, stream=stream)) as sock:
+            if stream:
+                read_until(sock, 12, arguments)
+            else:
+                time.sleep(0.2)
+            assert load(server)[0] >= 1
         left = time.monotonic()
         while load(server)[0] > 1:
             assert time.monotonic() - left < 1.0

@@ -1,0 +1,124 @@
+"""A server with little memory, few descriptors, one core: it runs, or says why it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_backend import free_port
+from running_server import RunningServer
+
+from oxibonsai import _core
+
+pytestmark = pytest.mark.slow
+
+BODY = json.dumps({"prompt": "ab", "max_tokens": 6, "temperature": 0}).encode()
+MB = 2**20
+
+
+def limited(kind: int, value: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(kind, (value, value))
+
+
+def on_one_core() -> None:
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+
+
+def outcome(
+    model: Path,
+    folder: Path,
+    *flags: str,
+    limit: Callable[[], None] | None = None,
+    **environment: str,
+) -> str:
+    """The text that it answers with, or its log where it has refused to run."""
+    port, log = free_port(), folder / "log"
+    line = [sys.executable, "-m", "oxibonsai.serve", "-m", str(model), "--port", str(port)]
+    line += ["--state-dir", str(folder / "state"), "--parity", "off", "--ctx-size", "256", *flags]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            line, stdout=output, stderr=output, preexec_fn=limit, env={**os.environ, **environment}
+        )
+    server = RunningServer(process, port, log)
+    try:
+        deadline = time.monotonic() + 60
+        while process.poll() is None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if server.ask("/readyz")[0] == 200:
+                    break
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        else:
+            # Not by a signal, and with a word.
+            assert process.returncode > 0, log.read_text()
+            return f"refused: {log.read_text()}"
+        kind = {"Content-Type": "application/json"}
+        status, _, answer = server.ask("/v1/completions", "POST", BODY, **kind)
+        if status != 200:
+            assert answer["error"]["message"]
+            return f"refused: {answer['error']['message']}"
+        return str(answer["choices"][0]["text"])
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(40)
+
+
+@pytest.fixture(scope="module")
+def usual(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The answer of a server without limits."""
+    text = outcome(tiny_path, tmp_path_factory.mktemp("usual"))
+    assert not text.startswith("refused")
+    return text
+
+
+@pytest.mark.parametrize("size", [150, 300, 600, 1200])
+def test_with_little_memory_it_runs_or_says_why_not(
+    tiny_path: Path, tmp_path: Path, usual: str, size: int
+) -> None:
+    limit = limited(resource.RLIMIT_AS, size * MB)
+    text = outcome(tiny_path, tmp_path, "--http-threads", "4", "--threads", "1", limit=limit)
+    assert text == usual or text.startswith("refused: ")
+
+
+@pytest.mark.parametrize("count", [16, 24, 40, 64])
+def test_with_few_descriptors_it_runs_or_says_why_not(
+    tiny_path: Path, tmp_path: Path, usual: str, count: int
+) -> None:
+    limit = limited(resource.RLIMIT_NOFILE, count)
+    text = outcome(tiny_path, tmp_path, limit=limit)
+    assert text == usual or (text.startswith("refused: ") and count < 64)
+
+
+@pytest.mark.parametrize("flags", [("--threads", "1"), ("--threads", "2"), ("--http-threads", "2")])
+def test_with_few_threads_it_gives_the_same_answer(
+    tiny_path: Path, tmp_path: Path, usual: str, flags: tuple[str, str]
+) -> None:
+    assert outcome(tiny_path, tmp_path, *flags) == usual
+
+
+def test_on_one_core_it_gives_the_same_answer(tiny_path: Path, tmp_path: Path, usual: str) -> None:
+    assert outcome(tiny_path, tmp_path, limit=on_one_core) == usual
+
+
+@pytest.mark.parametrize("tier", _core.cpu.tiers())
+def test_on_every_tier_it_gives_the_same_answer(
+    tiny_path: Path, tmp_path: Path, usual: str, tier: str
+) -> None:
+    assert outcome(tiny_path, tmp_path, OXIBONSAI_ISA=tier) == usual
+
+
+def test_an_unknown_tier_is_refused_by_name(tiny_path: Path, tmp_path: Path) -> None:
+    text = outcome(tiny_path, tmp_path, OXIBONSAI_ISA="sse9")
+    assert text.startswith("refused: ")
+    assert "sse9" in text
