@@ -20,7 +20,12 @@ std::string raw(T value) {
 GgufWriter::GgufWriter(const std::string& path, uint64_t alignment)
     : path_(path), part_(path + ".part-" + std::to_string(getpid())), alignment_(alignment) {
   require(alignment != 0 && (alignment & (alignment - 1)) == 0, "alignment is no power of two");
-  out_.open(part_, std::ios::binary);
+  try {
+    out_.open(part_, std::ios::binary);
+  } catch (...) {  // there is a file already, and no destructor that would remove it
+    std::remove(part_.c_str());
+    throw;
+  }
   if (!out_) throw FormatError("cannot write " + part_);
 }
 

@@ -70,7 +70,7 @@ def split(
         raise RequestError(f"{source} would be overwritten by its own shards: name another OUT")
     report = _report(file, progress)
     identity = _identity(file)
-    with tempfile.TemporaryDirectory(dir=stem.parent, prefix=".split-") as folder:
+    with _scratch_folder(stem.parent) as folder:
         for i, part in enumerate(parts):
             writer = _core.GgufWriter(str(Path(folder) / str(i)), file.alignment)
             if i == 0:
@@ -82,9 +82,26 @@ def split(
             if i > 0 and "general.alignment" in file.keys():  # noqa: SIM118 - not a dict
                 writer.copy_metadata(file.shards[0], "general.alignment")
             _copy_tensors(file, part, writer, report)
-        for i, name in enumerate(names):
-            (Path(folder) / str(i)).replace(name)
+        _put_in_place([Path(folder) / str(i) for i in range(len(names))], names)
     return names
+
+
+def _scratch_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
+    """Once the shards are out of it, it is no error that it can't be removed."""
+    return tempfile.TemporaryDirectory(dir=parent, prefix=".split-", ignore_cleanup_errors=True)
+
+
+def _put_in_place(shards: list[Path], names: list[Path]) -> None:
+    """Gives shards their names: all of them, or none."""
+    placed: list[Path] = []
+    try:
+        for shard, name in zip(shards, names, strict=True):
+            shard.replace(name)
+            placed.append(name)
+    except OSError:
+        for name in placed:
+            name.unlink(missing_ok=True)
+        raise
 
 
 def merge(sources: Sequence[Path], out: Path, *, progress: Progress | None = None) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterable
 from pathlib import Path
 
 import gguf_files
 import pytest
+from mutations import edits, flips, prefixes, refused
 
+import tiny_model
 from oxibonsai import _core
 from oxibonsai.errors import FormatError
+from oxibonsai.model_file import ModelFile
+from oxibonsai.split import split
 
 MALFORMED = gguf_files.malformed()
 VALID = gguf_files.gguf(
@@ -60,27 +65,64 @@ def test_the_valid_file_opens(tmp_path: Path) -> None:
     assert file.tensor("b").shape == (3, 128)
 
 
+# Three small files and the sizes of their data: two tensors, every type of value, many tensors.
+SMALL = [
+    (VALID, 512 + 54),
+    (gguf_files.every_value_type(), 128),
+    (gguf_files.many_tensors(50), 50 * 32),
+]
+HEADERS = [(data, len(data) - size) for data, size in SMALL]
+
+
+def read_all(file: _core.GgufFile) -> None:
+    for key in file.keys():  # noqa: SIM118 - not a dict
+        file.get(key)
+    for t in file.tensors:
+        assert len(file.tensor_bytes(t.name)) == t.nbytes
+
+
+def opened(path: Path, files: Iterable[bytes]) -> tuple[int, int]:
+    """How many files there are, and how many of them open, whole."""
+    tried = count = 0
+    for data in files:
+        tried += 1
+        path.write_bytes(data)
+        if not refused(lambda: read_all(_core.GgufFile(str(path)))):
+            count += 1
+    return tried, count
+
+
 def test_no_prefix_of_a_file_opens(tmp_path: Path) -> None:
-    for length in range(len(VALID)):
-        with pytest.raises(FormatError):
-            open_bytes(tmp_path, VALID[:length])
+    results = [opened(tmp_path / "f.gguf", prefixes(*f)) for f in HEADERS]
+    assert sum(tried for tried, _ in results) >= 5500
+    assert [count for _, count in results] == [0, 0, 0]
 
 
 def test_a_flipped_header_byte_gives_an_error_or_a_whole_file(tmp_path: Path) -> None:
-    header = len(VALID) - 512 - 54
-    opened = 0
-    for at in range(header):
-        for value in (0x00, 0x7F, 0xFF, VALID[at] ^ 0x01, VALID[at] ^ 0x80):
-            if value == VALID[at]:
-                continue
-            data = VALID[:at] + bytes([value]) + VALID[at + 1 :]
-            try:
-                file = open_bytes(tmp_path, data)
-            except FormatError:
-                continue
-            opened += 1
-            for key in file.keys():  # noqa: SIM118 - not a dict
-                file.get(key)
-            for t in file.tensors:
-                assert len(file.tensor_bytes(t.name)) == t.nbytes
-    assert opened > 0  # texts may change without harm
+    results = [opened(tmp_path / "f.gguf", flips(*f)) for f in HEADERS]
+    assert sum(tried for tried, _ in results) >= 20_000
+    assert all(count > 0 for _, count in results)  # texts may change without harm
+
+
+def test_a_damaged_shard_gives_an_error_or_a_whole_set(tmp_path: Path) -> None:
+    tiny_model.write(tmp_path / "model.gguf", changes=dict.fromkeys(tiny_model.tokenizer_keys()))
+    shards = split(tmp_path / "model.gguf", tmp_path / "shard", max_tensors=9)
+    tried = 0
+    for shard in shards:
+        whole = shard.read_bytes()
+        header = _core.GgufFile(str(shard)).tensors[0].offset
+        damaged = [*flips(whole, header), *edits(whole[:header], 300, seed=2)]
+        for data in damaged[:: max(1, len(damaged) // 300)]:
+            shard.write_bytes(data)
+            if not refused(lambda: read_set(ModelFile.open(shards[0]))):
+                tried += 1
+        shard.write_bytes(whole)
+    assert tried > 0
+    read_set(ModelFile.open(shards[0]))
+
+
+def read_set(file: ModelFile) -> None:
+    names = [t.name for t in file.tensors]
+    assert len(set(names)) == len(names) == file.get("split.tensors.count")
+    for t in file.tensors:
+        assert len(file.tensor_bytes(t.name)) == t.nbytes

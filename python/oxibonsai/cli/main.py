@@ -78,6 +78,8 @@ def _run(arguments: list[str]) -> int:
         return 1
     except OSError as e:
         return _fail(str(e), 1)
+    except MemoryError as e:
+        return _fail(str(e) or "out of memory", 1)
     return 0
 
 

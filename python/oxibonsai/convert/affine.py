@@ -62,7 +62,8 @@ class AffineParameter:
     def values(self) -> Floats:
         """Scale times code plus bias, in float32."""
         scales, biases = (np.repeat(v, self.group, axis=1) for v in self.affine())
-        found: Floats = scales * self.codes().astype(np.float32) + biases
+        with np.errstate(over="ignore", invalid="ignore"):  # refused by their tensor
+            found: Floats = scales * self.codes().astype(np.float32) + biases
         return found
 
 

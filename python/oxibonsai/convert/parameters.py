@@ -77,7 +77,9 @@ class ScaledParameter:
         across = -(-cols // block_cols)
         each = scales.reshape(-1, across)
         each = each.repeat(block_rows, axis=0)[:rows].repeat(block_cols, axis=1)[:, :cols]
-        return widened(self.stored) * each
+        with np.errstate(over="ignore", invalid="ignore"):  # refused by their tensor
+            found: Floats = widened(self.stored) * each
+        return found
 
 
 __all__ = ["AffineParameter", "Parameter", "ZeroPointParameter", "put_together"]

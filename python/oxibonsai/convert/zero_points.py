@@ -61,7 +61,8 @@ class ZeroPointParameter:
     def affine(self) -> tuple[Floats, Floats]:
         """Scales, and minima rounded to the float16 that Q4_1 has: [out, groups]."""
         scales = widened(self.scales).T
-        minima = (-self._zero_points() * scales).astype(np.float16).astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # refused with their group
+            minima = (-self._zero_points() * scales).astype(np.float16).astype(np.float32)
         return np.ascontiguousarray(scales), np.ascontiguousarray(minima)
 
     def values(self) -> Floats:
@@ -71,7 +72,8 @@ class ZeroPointParameter:
             np.repeat(v, group, axis=1) for v in (widened(self.scales).T, self._zero_points())
         )
         scales, zeros = spread
-        found: Floats = scales * (self.codes().astype(np.float32) - zeros)
+        with np.errstate(over="ignore", invalid="ignore"):  # refused by their tensor
+            found: Floats = scales * (self.codes().astype(np.float32) - zeros)
         return found
 
 
