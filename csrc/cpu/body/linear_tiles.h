@@ -153,9 +153,12 @@ inline const float* floats(const uint8_t* p) { return reinterpret_cast<const flo
 template <int kOffset>
 inline dot::Sums start_sum(const int32_t* minus_sum) {
   using namespace dot;
-  if constexpr (kOffset == 0) return sum_splat(0);
-  if constexpr (kOffset == 1) return sum_splat(*minus_sum);
-  return sum_shift_left<__builtin_ctz(kOffset)>(sum_splat(*minus_sum));
+  if constexpr (kOffset == 0)
+    return sum_splat(0);
+  else if constexpr (kOffset == 1)
+    return sum_splat(*minus_sum);
+  else
+    return sum_shift_left<__builtin_ctz(kOffset)>(sum_splat(*minus_sum));
 }
 
 // The integer sums of the two halves of 32 weights, for one token.

@@ -1,0 +1,60 @@
+"""What fuzzing found once stays found: the corpus, and mutations of it, under sanitizers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from native_build import build, needs_compiler
+
+# Builds share folders, so they take turns.
+pytestmark = pytest.mark.xdist_group("native builds")
+
+CORPUS = Path(__file__).parent / "corpus"
+MUTATIONS = {"gguf": 2000, "weights": 100}  # of each file
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("target", MUTATIONS)
+def test_the_corpus_and_mutations_of_it_have_no_findings(target: str) -> None:
+    folder = build("sanitized", "-DOXIBONSAI_SANITIZE=address,undefined", "-DOXIBONSAI_FUZZERS=ON")
+    files = sorted((CORPUS / target).iterdir())
+    assert files
+    program = folder / "tests" / "native" / f"fuzz_{target}"
+    done = subprocess.run(
+        [str(program), str(MUTATIONS[target]), "1", *map(str, files)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.fuzz
+@needs_compiler
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("target", MUTATIONS)
+def test_ten_minutes_of_fuzzing_have_no_findings(target: str, tmp_path: Path) -> None:
+    if shutil.which("clang++") is None:
+        pytest.skip("needs clang++ with libFuzzer")
+    folder = build(
+        "fuzz",
+        "-DCMAKE_CXX_COMPILER=clang++",
+        "-DOXIBONSAI_SANITIZE=address,undefined,fuzzer-no-link",
+        "-DOXIBONSAI_FUZZERS=ON",
+    )
+    found = tmp_path / "found"
+    found.mkdir()
+    limits = ["-max_total_time=600", "-max_len=4096", "-rss_limit_mb=1500", "-timeout=15"]
+    program = folder / "tests" / "native" / f"fuzz_{target}"
+    done = subprocess.run(
+        [str(program), *limits, str(found), str(CORPUS / target)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]

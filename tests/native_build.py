@@ -1,0 +1,30 @@
+"""Builds the native code for tests, each way once."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build"
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("cmake") is None or shutil.which("ninja") is None or shutil.which("g++") is None,
+    reason="native tests need cmake, ninja and g++",
+)
+
+
+def build(name: str, *options: str) -> Path:
+    folder = BUILD / name
+    command = ["cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", "-DOXIBONSAI_PYTHON=OFF"]
+    command.append(f"-DPython_EXECUTABLE={sys.executable}")
+    if shutil.which("ccache"):
+        command.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+    subprocess.run([*command, "-DOXIBONSAI_TESTS=ON", *options], check=True, capture_output=True)
+    done = subprocess.run(["cmake", "--build", str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:]
+    return folder
