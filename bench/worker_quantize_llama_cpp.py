@@ -31,13 +31,12 @@ def importance(path: str) -> tuple[Any, list[Any]]:
     return entries, list(arrays.values())
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-def _silent(level: int, text: bytes, data: Any) -> None:
-    """Instead of a line on stderr for each tensor."""
+_LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 
 def main(text: str) -> None:
-    llama_cpp.llama_log_set(_silent, None)
+    silent = _LOG(lambda level, line, data: None)  # instead of a line for each tensor
+    llama_cpp.llama_log_set(silent, None)
     asked = json.loads(text)
     params = llama_cpp.llama_model_quantize_default_params()
     number = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{asked['mix']}", None)

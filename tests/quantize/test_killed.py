@@ -16,7 +16,7 @@ import pytest
 import bert_folder
 import float_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 KILLS = 100
 # Says that it is about to start, so that moments are counted from there.
