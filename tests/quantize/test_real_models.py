@@ -74,4 +74,4 @@ def test_llama_cpp_opens_every_type_that_it_knows(
     model.close()
     ours = oxibonsai.load(out, ctx_size=64).logits(ids).astype(np.float64)
     # Both round activations to 8 bits, each in its way.
-    assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.99
+    assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.97
