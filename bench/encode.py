@@ -119,8 +119,8 @@ def compare(
     if peer is not None and name not in UNKNOWN_TO_PEER:
         row["peer"] = measure(peer, values, name, importance, repeats)
         row["ns_ratio"] = row["ours"]["ns"] / row["peer"]["ns"]
-        theirs = row["peer"]["mse"]
-        row["mse_ratio"] = row["ours"]["mse"] / theirs if theirs > 0 else None
+        mine, theirs = row["ours"]["mse"], row["peer"]["mse"]
+        row["mse_ratio"] = mine / theirs if theirs > 0 else 1.0 if mine == 0 else math.inf
     return row
 
 

@@ -65,13 +65,13 @@ constexpr Encoder kEncoders[] = {
     plain<T::kTQ2_0_g128, fit_ternary_128>(kLargestHalf),
     plain<T::kTQ1_0, fit_ternary_256>(kLargestHalf),
     plain<T::kTQ2_0, fit_ternary_256>(kLargestHalf),
-    plain<T::kQ8_1, fit_q8_1>(127 * kLargestHalf),
+    plain<T::kQ8_1, fit_q8_0>(127 * kLargestHalf),
     plain<T::kQ8_K, fit_q8_k>(3.4028235e38f),
     weighted<T::kQ2_K, fit_q2_k>(3 * kLargestHalf),
     weighted<T::kQ3_K, fit_q3_k>(4 * kLargestHalf),
     weighted<T::kIQ4_NL, fit_iq4_nl>(113 * kLargestHalf),
     weighted<T::kIQ4_XS, fit_iq4_xs>(113 * kLargestHalf),
-    weighted<T::kMXFP4, fit_mxfp4>(3.4028235e38f),
+    weighted<T::kMXFP4, fit_mxfp4>(2.55211775e38f),
     weighted<T::kNVFP4, fit_nvfp4>(6 * 448.0f),
     kNone,  // IQ2_XXS
     kNone,  // IQ2_XS

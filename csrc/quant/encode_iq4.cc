@@ -32,7 +32,7 @@ void fit_iq4_nl(const float* values, const float* importance, BlockParts* parts)
   Group group;
   group.set(values, importance, 32);
   const float scale = fit_scale(group, iq4_levels(), kIq4Places);
-  parts->d = float_to_half(scale);
+  parts->d = nearest_half(scale);
   float q[32];
   round_to(group, iq4_levels(), {half_to_float(parts->d), 0.0f}, q);
   set_codes(iq4_levels(), q, 32, parts->code);
@@ -72,9 +72,9 @@ void fit_nvfp4(const float* values, const float* importance, BlockParts* parts) 
     const float full = std::fabs(extreme(group.value, 16)) / 12.0f;
     int code = 0;
     while (code < kLargestUe4m3 && nvfp4_scale(code) < full) ++code;
-    const int first = clamp(code - 6, 0, kLargestUe4m3 - 7);
+    const int first = clamp(code - 8, 0, kLargestUe4m3 - 11);
     float least = -1.0f;
-    for (int c = first; c < first + 8; c += kLanes) {
+    for (int c = first; c < first + 12; c += kLanes) {
       const Lanes scales{nvfp4_scale(c), nvfp4_scale(c + 1), nvfp4_scale(c + 2),
                          nvfp4_scale(c + 3)};
       const Lanes error = errors_of_four(group, fp4_levels(), scales, all(0.0f));

@@ -6,7 +6,7 @@ namespace {
 
 // 64 steps are fine enough for a few places near the full range; with eight, cutting off the
 // largest weight, or leaving codes unused, may pay.
-constexpr BlockForm kQ3{16, {2.4f, 5.6f, 3}, {-32.0f, 31.0f}, {24.0f, 33.0f, 4}};
+constexpr BlockForm kQ3{16, {2.8f, 5.4f, 1}, {-32.0f, 31.0f}, {24.0f, 33.0f, 4}};
 constexpr BlockForm kQ6{16, {30.5f, 33.0f, 2}, {-128.0f, 127.0f}, {112.0f, 128.0f, 4}};
 constexpr BlockForm kQ2{16, {2.0f, 4.6f, 4}, {0.0f, 15.0f}, {8.0f, 16.0f, 4}};
 constexpr BlockForm kQ4{8, {13.5f, 17.5f, 5}, {0.0f, 63.0f}, {44.0f, 63.0f, 5}};

@@ -6,24 +6,23 @@
 #include "quant/rounding.h"
 
 namespace oxibonsai::quant {
-// The three types of bytes follow llama.cpp's reference, Q8_0 to the byte.
+
+// The three types of bytes are llama.cpp's reference, to the byte.
 void fit_q8_0(const float* values, const float*, BlockParts* parts) {
   const float d = std::fabs(extreme(values, 32)) / 127.0f;
   const float inverted = inverse(d);
-  parts->d = float_to_half(d);
-  for (int j = 0; j < 32; ++j)
-    parts->code[j] = static_cast<uint8_t>(round_half_away(values[j] * inverted) + 128);
-}
-
-void fit_q8_1(const float* values, const float* importance, BlockParts* parts) {
-  fit_q8_0(values, importance, parts);
   int sum = 0;
-  for (int j = 0; j < 32; ++j) sum += parts->code[j] - 128;
-  parts->m = float_to_half(half_to_float(parts->d) * static_cast<float>(sum));
+  for (int j = 0; j < 32; ++j) {
+    const int q = round_half_away(values[j] * inverted);
+    parts->code[j] = static_cast<uint8_t>(q + 128);
+    sum += q;
+  }
+  parts->d = float_to_half(d);
+  parts->m = nearest_half(static_cast<float>(sum) * d);  // of Q8_1
 }
 
 void fit_q8_k(const float* values, const float*, BlockParts* parts) {
-  const float inverted = -127.0f * inverse(extreme(values, 256));
+  const float inverted = ratio(-127.0f, extreme(values, 256));
   parts->wide[0] = inverse(inverted);
   for (int j = 0; j < 256; ++j) {
     const int q = static_cast<int>(round_half_even(values[j] * inverted));
@@ -38,7 +37,7 @@ void fit_integers(const float* values, const float* importance, Integers codes, 
                   BlockParts* parts) {
   Group group;
   group.set(values, importance, 32);
-  parts->d = float_to_half(fit_scale(group, codes, places));
+  parts->d = nearest_half(fit_scale(group, codes, places));
   float q[32];
   round_to(group, codes, {half_to_float(parts->d), 0.0f}, q);
   for (int j = 0; j < 32; ++j) parts->code[j] = static_cast<uint8_t>(q[j] - codes.low);
@@ -50,10 +49,11 @@ void fit_line_of(const float* values, const float* importance, float high, Place
   Group group;
   group.set(values, importance, 32);
   const Line line = fit_line(group, high, places, Minimum::kAny);
-  parts->d = float_to_half(line.scale);
-  parts->m = float_to_half(line.min);
+  parts->d = nearest_half(line.scale);
+  const float d = half_to_float(parts->d);
+  parts->m = nearest_half(solve_min(group, high, line, d));
   float q[32];
-  round_to(group, Integers{0.0f, high}, {half_to_float(parts->d), half_to_float(parts->m)}, q);
+  round_to(group, Integers{0.0f, high}, {d, half_to_float(parts->m)}, q);
   for (int j = 0; j < 32; ++j) parts->code[j] = static_cast<uint8_t>(q[j]);
 }
 

@@ -18,7 +18,7 @@ EncodeRow encode_f32, encode_f16, encode_bf16, encode_f8_e4m3, encode_f8_e5m2;
 using FitBlock = void(const float* values, const float* importance, BlockParts* parts);
 
 // encode_legacy.cc
-FitBlock fit_q8_0, fit_q8_1, fit_q8_k;
+FitBlock fit_q8_0, fit_q8_k;
 FitBlock fit_q4_0, fit_q4_1, fit_q5_0, fit_q5_1;
 
 // encode_low_bit.cc, by the number of weights in a block

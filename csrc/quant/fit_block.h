@@ -1,8 +1,9 @@
 #pragma once
 
 // Blocks of 256 weights whose groups have integer scales in units of d, and in some types integer
-// minima in units of dmin. The groups' own best scales are found first; then d is what fits these
-// best, and scales, minima, d and dmin are improved in turns, each against what is stored.
+// minima in units of dmin. The groups' own best scales are found first, then the d that fits these
+// best; the scales and codes that are stored are those of the least error with the d that is
+// stored.
 
 #include "quant/fit_scale.h"
 #include "quant/split.h"
@@ -17,6 +18,16 @@ struct BlockForm {
   Integers scales;      // what a group's scale may be
   Places scale_places;  // of the block's largest scale
 };
+
+constexpr int kMostGroups = 16;
+
+inline void set_groups(const float* values, const float* importance, int groups, Group* group) {
+  const int size = kBlock / groups;
+  for (int g = 0; g < groups; ++g, values += size) {
+    group[g].set(values, importance, size);
+    if (importance != nullptr) importance += size;
+  }
+}
 
 // Sets d, scale and the values of the codes, q[256].
 template <class Codes>

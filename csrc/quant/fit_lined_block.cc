@@ -1,11 +1,12 @@
+#include <algorithm>
+
 #include "base/f16.h"
 #include "quant/fit_block.h"
 
 namespace oxibonsai::quant {
 namespace {
 
-constexpr int kMostGroups = 16;
-constexpr int kRounds = 3;
+constexpr int kRounds = 2;
 
 // What is stored: group g's line is d * scale[g] * code - m * min[g].
 struct Stored {
@@ -18,23 +19,12 @@ struct Stored {
 
 float nearest(const Integers& range, float v) { return range.nearest(all(v))[0]; }
 
-float to_stored_half(float v) { return half_to_float(float_to_half(v)); }
+float to_stored_half(float v) { return half_to_float(nearest_half(v)); }
 
 struct LinedBlock {
   const BlockForm& form;
   const Integers codes;
   Group group[kMostGroups];
-  float w[kMostGroups], wx[kMostGroups];  // sums over a group
-
-  void add_sums() {
-    for (int g = 0; g < form.groups; ++g) {
-      w[g] = wx[g] = 0.0f;
-      for (int i = 0; i < group[g].count; ++i) {
-        w[g] += group[g].weight[i];
-        wx[g] += group[g].weight[i] * group[g].value[i];
-      }
-    }
-  }
 
   // d for the groups' own scales, then dmin for the minima that go with the scales it leaves.
   Stored start() const {
@@ -44,17 +34,19 @@ struct LinedBlock {
     scales.count = mins.count = form.groups;
     for (int g = 0; g < form.groups; ++g) {
       const Line own = fit_line(group[g], codes.high, form.places, Minimum::kNotPositive);
+      const float w = GroupSums(group[g]).w;
       m[g] = moments(group[g], codes, own);
       scales.value[g] = own.scale;
-      // How much a wrong scale costs when the minimum follows it.
-      scales.weight[g] = m[g].wqq - m[g].wq * m[g].wq / w[g];
+      // How much a wrong scale costs: less where the minimum can follow it.
+      const float followed = own.min < 0.0f ? m[g].wq * m[g].wq / w : 0.0f;
+      scales.weight[g] = std::max(m[g].wqq - followed, 0.01f * m[g].wqq);
     }
     s.d = to_stored_half(fit_scale(scales, form.scales, form.scale_places));
     for (int g = 0; g < form.groups; ++g) {
       s.scale[g] = nearest(form.scales, scales.value[g] * inverse(s.d));
-      const float min = (s.d * s.scale[g] * m[g].wq - wx[g]) / w[g];
-      mins.value[g] = min > 0.0f ? min : 0.0f;
-      mins.weight[g] = w[g];
+      const GroupSums sums(group[g]);
+      mins.value[g] = std::max((s.d * s.scale[g] * m[g].wq - sums.wx) / sums.w, 0.0f);
+      mins.weight[g] = sums.w;
     }
     s.m = to_stored_half(fit_scale(mins, form.scales, form.scale_places));
     for (int g = 0; g < form.groups; ++g)
@@ -66,9 +58,9 @@ struct LinedBlock {
   float improve_groups(Stored* s) const {
     float total = 0.0f;
     for (int g = 0; g < form.groups; ++g) {
-      const Lanes scales = form.scales.nearest(s->scale[g] + Lanes{-1.0f, 0.0f, 1.0f, 0.0f});
+      const Lanes scales = form.scales.nearest(s->scale[g] + Lanes{0.0f, -1.0f, 1.0f, 0.0f});
       float least = -1.0f, best_min = 0.0f;
-      for (float step = -1.0f; step <= 1.0f; step += 1.0f) {
+      for (const float step : {0.0f, -1.0f, 1.0f}) {
         const float min = nearest(form.scales, s->min[g] + step);
         const Lanes error = errors_of_four(group[g], codes, s->d * scales, all(-(s->m * min)));
         for (int k = 0; k < 3; ++k) {
@@ -88,13 +80,14 @@ struct LinedBlock {
   void solve(Stored* s) const {
     float aa = 0.0f, ab = 0.0f, bb = 0.0f, ax = 0.0f, bx = 0.0f;
     for (int g = 0; g < form.groups; ++g) {
+      const GroupSums sums(group[g]);
       const Moments m = moments(group[g], codes, s->line(g));
       const float a = s->scale[g], b = s->min[g];
       aa += a * a * m.wqq;
       ab += a * b * m.wq;
-      bb += b * b * w[g];
+      bb += b * b * sums.w;
       ax += a * m.wxq;
-      bx += b * wx[g];
+      bx += b * sums.wx;
     }
     const float det = aa * bb - ab * ab;
     if (det > 0.0f) {
@@ -114,12 +107,9 @@ struct LinedBlock {
 
 void fit_lined_block(const float* values, const float* importance, const BlockForm& form,
                      float high, BlockParts* parts) {
-  LinedBlock block{form, {0.0f, high}, {}, {}, {}};
+  LinedBlock block{form, {0.0f, high}, {}};
   const int size = kBlock / form.groups;
-  for (int g = 0; g < form.groups; ++g)
-    block.group[g].set(values + g * size, importance == nullptr ? nullptr : importance + g * size,
-                       size);
-  block.add_sums();
+  set_groups(values, importance, form.groups, block.group);
   Stored best, next = block.start();
   float least = -1.0f;
   for (int round = 0; round < kRounds; ++round) {
@@ -127,7 +117,7 @@ void fit_lined_block(const float* values, const float* importance, const BlockFo
     if (least >= 0.0f && error >= least) break;
     least = error;
     best = next;
-    block.solve(&next);
+    if (round + 1 < kRounds) block.solve(&next);
   }
   parts->d = float_to_half(best.d);
   parts->m = float_to_half(best.m);

@@ -5,7 +5,7 @@
 namespace oxibonsai::quant {
 namespace {
 
-constexpr int kMostTurns = 4;
+constexpr int kMostTurns = 2;
 
 // Below this a value is 0 in every type with a binary16 scale, and its square might be 0 already.
 constexpr float kTiny = 1e-12f;
@@ -45,6 +45,24 @@ Lanes four_places(Places places, int i) {
   return places.first + step * (static_cast<float>(kLanes * i) + Lanes{0.0f, 1.0f, 2.0f, 3.0f});
 }
 
+struct Range {
+  float low, top;
+};
+
+Range range_of(const Group& g) {
+  Lanes low = load(g.value), top = low;
+  for (int i = kLanes; i < g.count; i += kLanes) {
+    low = smaller(load(g.value + i), low);
+    top = larger(load(g.value + i), top);
+  }
+  Range range{low[0], top[0]};
+  for (int k = 1; k < kLanes; ++k) {
+    range.low = low[k] < range.low ? low[k] : range.low;
+    range.top = top[k] > range.top ? top[k] : range.top;
+  }
+  return range;
+}
+
 }  // namespace
 
 void Group::set(const float* values, const float* weights, int n) {
@@ -55,6 +73,16 @@ void Group::set(const float* values, const float* weights, int n) {
   } else {
     for (int i = 0; i < n; ++i) weight[i] = 1.0f;
   }
+}
+
+GroupSums::GroupSums(const Group& g) {
+  Lanes weights = all(0.0f), weighted = all(0.0f);
+  for (int i = 0; i < g.count; i += kLanes) {
+    weights += load(g.weight + i);
+    weighted += load(g.weight + i) * load(g.value + i);
+  }
+  w = sum(weights);
+  wx = sum(weighted);
 }
 
 Levels::Levels(const int8_t* levels) {
@@ -125,7 +153,8 @@ struct BestScale {
 
 template <class Codes>
 float fit_scale(const Group& g, const Codes& codes, Places places) {
-  const float largest = extreme(g.value, g.count);
+  const Range range = range_of(g);
+  const float largest = -range.low > range.top ? range.low : range.top;
   if (std::fabs(largest) < kTiny) return 0.0f;
   const float inverted = 1.0f / largest;
   BestScale best;
@@ -145,25 +174,11 @@ float fit_scale(const Group& g, const Codes& codes, Places places) {
 
 namespace {
 
-// Sums over a group that no line changes.
-struct LineSums {
-  float low, top, w = 0.0f, wx = 0.0f;
-
-  explicit LineSums(const Group& g) : low(g.value[0]), top(g.value[0]) {
-    for (int i = 0; i < g.count; ++i) {
-      low = g.value[i] < low ? g.value[i] : low;
-      top = g.value[i] > top ? g.value[i] : top;
-      w += g.weight[i];
-      wx += g.weight[i] * g.value[i];
-    }
-  }
-};
-
 // The best lines for four sets of codes. The error falls by `gain` from that of all zeros.
 struct FourLines {
   Lanes scale, min, gain;
 
-  FourLines(const FourMoments& m, const LineSums& s, Minimum minimum) {
+  FourLines(const FourMoments& m, const GroupSums& s, Minimum minimum) {
     const Lanes inverted = inverse(s.w * m.wqq - m.wq * m.wq);
     scale = (s.w * m.wxq - s.wx * m.wq) * inverted;
     min = (m.wqq * s.wx - m.wq * m.wxq) * inverted;
@@ -178,10 +193,11 @@ struct FourLines {
 }  // namespace
 
 Line fit_line(const Group& g, float high, Places places, Minimum minimum) {
-  const LineSums sums(g);
+  const GroupSums sums(g);
   const bool bounded = minimum == Minimum::kNotPositive;
-  const float low = bounded && sums.low > 0.0f ? 0.0f : sums.low;
-  const float width = sums.top - low;
+  const Range range = range_of(g);
+  const float low = bounded && range.low > 0.0f ? 0.0f : range.low;
+  const float width = range.top - low;
   if (width < kTiny) return {0.0f, low};
   const Integers codes{0.0f, high};
   float most = 0.0f;
@@ -202,6 +218,11 @@ Line fit_line(const Group& g, float high, Places places, Minimum minimum) {
     best = {line.scale[0], line.min[0]};
   }
   return best;
+}
+
+float solve_min(const Group& g, float high, Line line, float scale) {
+  const GroupSums sums(g);
+  return (sums.wx - scale * moments(g, Integers{0.0f, high}, line).wq) / sums.w;
 }
 
 template Moments moments(const Group&, const Integers&, Line);

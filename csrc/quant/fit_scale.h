@@ -22,6 +22,13 @@ struct Group {
   void set(const float* values, const float* weights, int n);
 };
 
+// Sums over a group that no choice of codes changes: of the weights, and of weight * value.
+struct GroupSums {
+  float w, wx;
+
+  explicit GroupSums(const Group& g);
+};
+
 // Codes are the integers from low to high.
 struct Integers {
   float low, high;
@@ -85,6 +92,9 @@ float fit_scale(const Group& g, const Codes& codes, Places places);
 
 // The same with a minimum; codes are 0 to `high`.
 Line fit_line(const Group& g, float high, Places places, Minimum minimum);
+
+// The minimum that suits a scale and the nearest codes of a line best.
+float solve_min(const Group& g, float high, Line line, float scale);
 
 // The nearest codes.
 template <class Codes>

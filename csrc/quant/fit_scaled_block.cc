@@ -4,9 +4,6 @@
 namespace oxibonsai::quant {
 namespace {
 
-constexpr int kMostGroups = 16;
-constexpr int kRounds = 2;
-
 template <class Codes>
 struct ScaledBlock {
   const BlockForm& form;
@@ -27,31 +24,15 @@ struct ScaledBlock {
     return fit_scale(scales, form.scales, form.scale_places);
   }
 
-  // The best scale of each group for this d, among the integers around its own; the error.
-  float choose_scales(float d, float* scale) const {
-    float total = 0.0f;
-    for (int g = 0; g < form.groups; ++g) {
-      const Lanes around = own_scale[g] * inverse(d) + Lanes{-1.0f, 0.0f, 1.0f, 0.0f};
-      const Lanes tried = form.scales.nearest(around);
-      const Lanes error = errors_of_four(group[g], codes, d * tried, all(0.0f));
-      int best = 0;
-      for (int k = 1; k < 3; ++k)
-        if (error[k] < error[best]) best = k;
-      scale[g] = tried[best];
-      total += error[best];
-    }
-    return total;
-  }
-
-  // The d that suits the codes of these scales best.
-  float solve_d(float d, const float* scale) const {
-    float wxq = 0.0f, wqq = 0.0f;
-    for (int g = 0; g < form.groups; ++g) {
-      const Moments m = moments(group[g], codes, {d * scale[g], 0.0f});
-      wxq += scale[g] * m.wxq;
-      wqq += scale[g] * scale[g] * m.wqq;
-    }
-    return wqq > 0.0f ? wxq / wqq : 0.0f;
+  // The best of the integers around the group's own scale in units of d.
+  float choose_scale(int g, float d) const {
+    const Lanes around = own_scale[g] * inverse(d) + Lanes{0.0f, -1.0f, 1.0f, 0.0f};
+    const Lanes tried = form.scales.nearest(around);
+    const Lanes error = errors_of_four(group[g], codes, d * tried, all(0.0f));
+    int best = 0;
+    for (int k = 1; k < 3; ++k)
+      if (error[k] < error[best]) best = k;
+    return tried[best];
   }
 };
 
@@ -62,27 +43,14 @@ void fit_scaled_block(const float* values, const float* importance, const BlockF
                       const Codes& codes, BlockParts* parts, float* q) {
   ScaledBlock<Codes> block{form, codes, {}, {}};
   const int size = kBlock / form.groups;
-  for (int g = 0; g < form.groups; ++g)
-    block.group[g].set(values + g * size, importance == nullptr ? nullptr : importance + g * size,
-                       size);
-  float d = block.fit_d();
-  float least = -1.0f;
-  for (int round = 0; round < kRounds; ++round) {
-    const uint16_t half = float_to_half(d);
-    if (round > 0 && half == parts->d) break;
-    const float stored = half_to_float(half);
-    float scale[kMostGroups];
-    const float error = block.choose_scales(stored, scale);
-    if (least >= 0.0f && error >= least) break;
-    least = error;
-    parts->d = half;
-    for (int g = 0; g < form.groups; ++g) parts->scale[g] = static_cast<int8_t>(scale[g]);
-    d = block.solve_d(stored, scale);
+  set_groups(values, importance, form.groups, block.group);
+  parts->d = nearest_half(block.fit_d());
+  const float d = half_to_float(parts->d);
+  for (int g = 0; g < form.groups; ++g) {
+    const float scale = block.choose_scale(g, d);
+    parts->scale[g] = static_cast<int8_t>(scale);
+    round_to(block.group[g], codes, {d * scale, 0.0f}, q + g * size);
   }
-  const float stored = half_to_float(parts->d);
-  for (int g = 0; g < form.groups; ++g)
-    round_to(block.group[g], codes, {stored * static_cast<float>(parts->scale[g]), 0.0f},
-             q + g * size);
 }
 
 template void fit_scaled_block(const float*, const float*, const BlockForm&, const Integers&,

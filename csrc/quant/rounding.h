@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+
+#include "base/f16.h"
 
 namespace oxibonsai::quant {
 
@@ -19,10 +22,18 @@ inline float round_half_even(float v) { return (v + kRoundingMagic) - kRoundingM
 
 inline int clamp(int v, int low, int high) { return v < low ? low : v > high ? high : v; }
 
-// 1 / d, or 0 where that is not finite: the weights of such a group are 0 once d is binary16.
-inline float inverse(float d) {
-  const float result = 1.0f / d;
+// n / d, or 0 where that is not finite.
+inline float ratio(float n, float d) {
+  const float result = n / d;
   return result - result == 0.0f ? result : 0.0f;
+}
+
+inline float inverse(float d) { return ratio(1.0f, d); }
+
+// binary16, where what is too large becomes the largest: a fitted scale may lie beyond what the
+// weights themselves need.
+inline uint16_t nearest_half(float v) {
+  return float_to_half(v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v);
 }
 
 // The number of the largest magnitude, with its sign; the first of several.
