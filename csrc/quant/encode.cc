@@ -41,8 +41,6 @@ constexpr Encoder floats(EncodeRow* row, float largest) {
   return {row, Importance::kUnused, largest};
 }
 
-constexpr Encoder kNone{nullptr, Importance::kUnused, 0.0f};
-
 using T = QuantType;
 
 // In the order of QuantType.
@@ -73,13 +71,13 @@ constexpr Encoder kEncoders[] = {
     weighted<T::kIQ4_XS, fit_iq4_xs>(113 * kLargestHalf),
     weighted<T::kMXFP4, fit_mxfp4>(2.55211775e38f),
     weighted<T::kNVFP4, fit_nvfp4>(6 * 448.0f),
-    kNone,  // IQ2_XXS
-    kNone,  // IQ2_XS
-    kNone,  // IQ2_S
-    kNone,  // IQ3_XXS
-    kNone,  // IQ3_S
-    kNone,  // IQ1_S
-    kNone,  // IQ1_M
+    {encode_iq2_xxs, Importance::kNeeded, kLargestHalf / 8 * 31 * 43},
+    {encode_iq2_xs, Importance::kNeeded, kLargestHalf / 8 * 31 * 43},
+    {encode_iq2_s, Importance::kOptional, kLargestHalf / 8 * 31 * 43},
+    {encode_iq3_xxs, Importance::kOptional, kLargestHalf / 4 * 31 * 62},
+    {encode_iq3_s, Importance::kOptional, kLargestHalf * 31 * 15},
+    {encode_iq1_s, Importance::kNeeded, kLargestHalf / 8 * 15 * 9},
+    {encode_iq1_m, Importance::kOptional, kLargestHalf / 8 * 15 * 9},
     floats(encode_f8_e4m3, 448 * kLargestHalf),
     floats(encode_f8_e5m2, 57344 * kLargestHalf),
 };

@@ -14,6 +14,9 @@ using EncodeRow = void(const float* values, const float* importance, int64_t col
 
 EncodeRow encode_f32, encode_f16, encode_bf16, encode_f8_e4m3, encode_f8_e5m2;
 
+EncodeRow encode_iq2_xxs, encode_iq2_xs, encode_iq2_s, encode_iq3_xxs, encode_iq3_s;
+EncodeRow encode_iq1_s, encode_iq1_m;
+
 // `importance` belongs to the block's weights, is positive, and may be null.
 using FitBlock = void(const float* values, const float* importance, BlockParts* parts);
 
