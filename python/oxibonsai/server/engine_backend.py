@@ -19,9 +19,16 @@ if TYPE_CHECKING:
 
 
 class EngineBackend:
-    """Loads the model that the settings name; see :class:`~oxibonsai.server.backend.Backend`."""
+    """Loads the model that the settings name; see :class:`~oxibonsai.server.backend.Backend`.
+
+    Made after the fork: the core starts threads.
+    """
 
     def __init__(self, settings: Settings, lifecycle: Lifecycle | None = None) -> None:
+        # Here and not in the thread that loads: two threads that import modules of one package at
+        # the same time can stop each other.
+        import oxibonsai.engine  # noqa: F401
+
         self._settings = settings
         self._lifecycle = lifecycle
         self._models: tuple[ModelInfo, ...] = ()
@@ -31,7 +38,6 @@ class EngineBackend:
 
     def load(self) -> None:
         """See :class:`~oxibonsai.server.backend.Backend`."""
-        # Imported after the fork: the core starts threads.
         from oxibonsai.engine import EnginePool
 
         s = self._settings
