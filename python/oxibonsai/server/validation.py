@@ -46,7 +46,7 @@ def _is_image(error: ErrorDetails) -> bool:
     if error["type"] == "union_tag_invalid":
         return error["ctx"]["tag"] in IMAGES
     is_kind = error["type"] == "literal_error" and error["loc"][-1] == "type"
-    return is_kind and error["input"] in tuple(IMAGES)
+    return is_kind and error["input"] in IMAGES
 
 
 def check_model(model: str | None, settings: Settings) -> None:
