@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import oxibonsai
+from oxibonsai import _core
 from oxibonsai.imatrix import Entry, Imatrix
 from oxibonsai.model_file import ModelFile
 from oxibonsai.quantize import find_mix, mix_names, quantize
+from oxibonsai.quantize.weight_types import type_named
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
-# Types of so few bits that no model survives them without training for them.
-RUINOUS = {"Q1_0", "Q2_0_g64", "Q2_0_g128", "TQ2_0_g128", "PTQ1_0", "TQ1_0", "TQ2_0"}
 FAITHFUL_BITS = 4.0  # from here on, most first choices stay
 OWN_TYPES = {"Q8_1", "Q8_K", "F8_E4M3", "F8_E5M2", "Q2_0_g128", "TQ2_0_g128", "PTQ1_0"}
 
@@ -32,29 +32,27 @@ def even_importance(file: ModelFile) -> Imatrix:
     return Imatrix({t.name: Entry(np.ones((1, t.shape[-1]), np.float32), one) for t in matrices})
 
 
-@pytest.mark.parametrize("mix", mix_names())
+@pytest.mark.parametrize("name", list(_core.encoders()))
 def test_gemma_runs_in_every_type(
-    mix: str, gemma_path: Path, shared_data: Path, tmp_path: Path
+    name: str, gemma_path: Path, shared_data: Path, tmp_path: Path
 ) -> None:
     source = ModelFile.open(gemma_path)
     out = tmp_path / "m.gguf"
-    losses = quantize(source, out, mix, imatrix=even_importance(source), threads=2)
-    base = find_mix(mix).base
+    losses = quantize(source, out, name, pure=True, imatrix=even_importance(source), threads=2)
     # Rows of ffn_down have 2,048 weights, which every type's groups divide.
-    found = {t.quant_type for t in ModelFile.open(out).tensors}
-    assert base in found or mix in ("Q3_K_M", "Q3_K_L")
-    for name, loss in losses.items():
-        assert loss.relative < 1.0, name
+    assert name in {t.quant_type for t in ModelFile.open(out).tensors}
+    assert all(loss.relative < 1.0 for loss in losses.values())
     truth = np.load(shared_data / "oracle" / "gemma270m_logits.npz")
     logits = oxibonsai.load(out, ctx_size=512, parallel=1).logits(truth["tokens"].tolist())
     assert np.isfinite(logits).all()
     top = truth["top_logp"].astype(np.float64)
     ours = np.take_along_axis(log_softmax(logits), truth["top_ids"].astype(np.int64), 1)
     divergence = float((np.exp(top) * (top - ours)).sum(1).mean())
-    print(f"{mix}: divergence {divergence:.4f}; losses", {n: v.relative for n, v in losses.items()})
-    if base not in RUINOUS and not base.startswith(("IQ1", "IQ2")):
-        bits = {t["name"]: t["bytes"] * 8 / t["group"] for t in oxibonsai._core.quant_types()}
-        assert divergence < (0.5 if bits[base] >= FAITHFUL_BITS else 2.0)
+    print(
+        f"{name}: divergence {divergence:.4f}; losses", {n: v.relative for n, v in losses.items()}
+    )
+    if type_named(name).bits >= FAITHFUL_BITS:
+        assert divergence < 0.5
 
 
 @pytest.mark.parametrize("mix", [m for m in mix_names() if find_mix(m).base not in OWN_TYPES])
