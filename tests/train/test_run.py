@@ -97,6 +97,33 @@ def test_a_run_of_other_settings_is_not_resumed(
         train(binary_run, sources, other, shape, resume=True)
 
 
+def test_a_run_of_other_sizes_is_not_resumed(
+    binary_run: Path, sources: Sources, shape: NetworkShape
+) -> None:
+    with pytest.raises(RequestError, match=r"holds NetworkShape\(.*layers=1.*, not .*layers=2"):
+        train(binary_run, sources, SETTINGS, replace(shape, layers=2), resume=True)
+
+
+def test_a_finished_run_resumed_writes_the_same_again(binary_run: Path, sources: Sources) -> None:
+    before = (binary_run / "binary.gguf").read_bytes()
+    result = train(binary_run, sources, SETTINGS, resume=True)
+    assert result.gguf.read_bytes() == before
+    assert result.perplexity is not None
+
+
+def test_a_tokenizer_that_no_file_can_hold_is_refused_before_the_first_step(
+    sources: Sources, shape: NetworkShape, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(sources.tokenizer, folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(UnsupportedError, match="pre-tokenizer"):
+        train(tmp_path / "run", replace(sources, tokenizer=folder), SETTINGS, shape)
+    assert not (tmp_path / "run").exists()
+
+
 def test_only_the_newest_checkpoints_are_kept(
     sources: Sources, shape: NetworkShape, tmp_path: Path
 ) -> None:

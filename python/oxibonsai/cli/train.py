@@ -10,7 +10,7 @@ from typing import Any
 
 import rich_click as click
 
-from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.errors import UnsupportedError
 
 _FILE = click.Path(path_type=Path)
 
@@ -96,7 +96,9 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--init", type=_FILE, help="Begin with these weights: a model folder or step-N.pt.")
 @click.option("--teacher", type=_FILE, help="Learn its logits too: a model folder or step-N.pt.")
-@click.option("--resume", is_flag=True, help="Go on from OUT's newest checkpoint.")
+@click.option(
+    "--resume", is_flag=True, help="Go on from OUT's newest checkpoint; the rest as before."
+)
 @shape_options
 @learning_options
 def train(
@@ -118,8 +120,6 @@ def train(
 
     names = [f.name for f in fields(training.NetworkShape)]
     sizes = {name: size for name in names if (size := options.pop(name)) is not None}
-    if resume and init is not None:
-        raise RequestError("--resume goes on with the run's own weights: leave --init out")
     shape = training.NetworkShape(**sizes) if sizes else None
     sources = training.Sources(texts, tokenizer, held_out, init, teacher)
     settings = training.TrainSettings(**options)

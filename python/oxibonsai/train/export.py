@@ -20,6 +20,25 @@ _TOKENIZER_FILES = (
 )
 
 
+def check_tokenizer(network: Qwen3ForCausalLM, tokenizer: Path) -> None:
+    """Refuses, before the first step, a tokenizer that could not be written after the last.
+
+    Raises:
+        FormatError, UnsupportedError: As :func:`oxibonsai.convert.convert`.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        network.config.save_pretrained(folder)
+        _copy_tokenizer(tokenizer, folder)
+        convert(folder, folder / "vocabulary.gguf", weights=False)
+
+
+def _copy_tokenizer(tokenizer: Path, folder: Path) -> None:
+    for name in _TOKENIZER_FILES:
+        if (tokenizer / name).is_file():
+            shutil.copyfile(tokenizer / name, folder / name)
+
+
 def write_folder(
     network: Qwen3ForCausalLM, weight_format: str, tokenizer: Path, folder: Path
 ) -> None:
@@ -36,9 +55,7 @@ def write_folder(
     with tempfile.TemporaryDirectory(dir=folder.parent, suffix=".part") as temporary:
         made = Path(temporary) / "model"
         plain_network(network.config, exact_state(network, weight_format)).save_pretrained(made)
-        for name in _TOKENIZER_FILES:
-            if (tokenizer / name).is_file():
-                shutil.copyfile(tokenizer / name, made / name)
+        _copy_tokenizer(tokenizer, made)
         if folder.exists():
             shutil.rmtree(folder)
         made.rename(folder)

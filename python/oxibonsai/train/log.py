@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from types import TracebackType
 
+from oxibonsai.errors import FormatError
 from oxibonsai.whole_file import written_whole
 
 
@@ -88,24 +89,32 @@ def _cells(row: Row) -> list[str]:
 
 
 def read_rows(file: Path) -> list[Row]:
-    """The rows of a ``log.csv``; none where there is no file. An unfinished last row is left out."""
+    """The rows of a ``log.csv``; none where there is no file. An unfinished last row is left out.
+
+    Raises:
+        FormatError: It is another kind of file.
+    """
     if not file.exists():
         return []
     text = file.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1].splitlines()
-    return [
-        Row(
-            int(r["step"]),
-            int(r["tokens"]),
-            float(r["loss"]),
-            float(r["entropy"]),
-            float(r["held_out"]) if r["held_out"] else None,
-            float(r["learning_rate"]),
-            float(r["gradient_norm"]),
-            float(r["tokens_per_second"]),
-        )
-        for r in csv.DictReader(whole)
-    ]
+    try:
+        return [_row(r) for r in csv.DictReader(whole)]
+    except (KeyError, TypeError, ValueError) as e:
+        raise FormatError(f"{file} is no log of oxibonsai train: {e}") from e
+
+
+def _row(r: dict[str, str]) -> Row:
+    return Row(
+        int(r["step"]),
+        int(r["tokens"]),
+        float(r["loss"]),
+        float(r["entropy"]),
+        float(r["held_out"]) if r["held_out"] else None,
+        float(r["learning_rate"]),
+        float(r["gradient_norm"]),
+        float(r["tokens_per_second"]),
+    )
 
 
 def plot(folder: Path) -> Path:

@@ -39,6 +39,19 @@ def new_network(
     return Qwen3ForCausalLM(config)
 
 
+def shape_of(network: Qwen3ForCausalLM) -> NetworkShape:
+    """A network's sizes."""
+    config = network.config
+    return NetworkShape(
+        hidden_size=config.hidden_size,
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads or config.num_attention_heads,
+        head_dim=config.head_dim,
+        ffn_size=config.intermediate_size,
+    )
+
+
 def quantize(network: nn.Module, weight_format: str) -> None:
     """From here on the network computes with rounded matrices, and learns those beneath.
 

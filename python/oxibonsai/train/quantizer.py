@@ -26,7 +26,8 @@ class GroupQuantizer(nn.Module):
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         """The rounded matrix; its gradient goes to ``weight`` as it is (straight-through)."""
-        return weight + (quantized(weight.detach(), self.kind) - weight.detach())
+        # The difference is zero, so that the values stay exact, and carries the gradient.
+        return quantized(weight.detach(), self.kind) + (weight - weight.detach())
 
 
 def quantized(weight: torch.Tensor, kind: WeightFormat) -> torch.Tensor:

@@ -12,15 +12,16 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 from transformers import Qwen3ForCausalLM
 
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import OxiBonsaiError, RequestError
 from oxibonsai.train import checkpoints, export
 from oxibonsai.train.data import TrainTokenizer, Windows, in_order
-from oxibonsai.train.log import Log, Row, plot
+from oxibonsai.train.log import Log, Row, plot, read_rows
 from oxibonsai.train.network import (
     new_network,
     quantize,
     read_network,
     read_teacher,
+    shape_of,
 )
 from oxibonsai.train.objective import Objective
 from oxibonsai.train.optimization import optimizers, schedule
@@ -77,36 +78,47 @@ def train(
         sources: What to read.
         settings: How to learn.
         shape: Of a network of random weights; not with ``sources.init``, which has its own.
-        resume: Go on from the folder's newest checkpoint, where it has one.
+        resume: Go on from the folder's newest checkpoint, where it has one, with its network;
+            ``sources.init`` is then not read.
 
     Raises:
         RequestError: An argument, or a pair of them, makes no run.
         FormatError, UnsupportedError: A file is broken, or of a kind that is not known.
     """
     tokenizer = TrainTokenizer(sources.tokenizer)
-    network = _network(sources, settings, shape, tokenizer)
+    newest = _newest(out, resume)
+    network = _network(sources, settings, shape, tokenizer, newest)
+    export.check_tokenizer(network, sources.tokenizer)
     teacher = _teacher(sources, settings, network)
     tokens = tokenizer.tokens(sources.texts)
     windows = Windows(tokens, settings.context, settings.batch, settings.seed)
     held_out = _held_out(sources, settings, tokenizer)
     quantize(network, settings.weight_format)
-    newest = _prepare(out, resume)
+    out.mkdir(parents=True, exist_ok=True)
     run = _Run(out, settings, network, teacher, held_out)
     if newest is not None:
         run.restore(newest)
     run.learn(windows)
-    if run.rows_written:
-        plot(out)
+    plot(out)
     folder = out / "model"
     export.write_folder(network, settings.weight_format, sources.tokenizer, folder)
     gguf = export.write_gguf(folder, settings.weight_format, out.resolve().name)
-    entropy = run.held_out_entropy()
+    entropy = read_rows(out / "log.csv")[-1].held_out
     return Result(folder, gguf, None if entropy is None else math.exp(entropy))
 
 
 def _network(
-    sources: Sources, settings: TrainSettings, shape: NetworkShape | None, tokenizer: TrainTokenizer
+    sources: Sources,
+    settings: TrainSettings,
+    shape: NetworkShape | None,
+    tokenizer: TrainTokenizer,
+    newest: Path | None,
 ) -> Qwen3ForCausalLM:
+    if newest is not None:
+        network = read_network(newest)
+        if shape not in (None, shape_of(network)):
+            raise RequestError(f"{newest} holds {shape_of(network)}, not {shape}")
+        return network
     if sources.init is None:
         shape = shape or NetworkShape()
         shape.check(settings.weight_format)
@@ -116,7 +128,11 @@ def _network(
     if shape is not None:
         raise RequestError(f"the network's sizes are those of {sources.init}: state none")
     network = read_network(sources.init)
-    _same_vocabulary(network, sources.init, tokenizer.vocab_size)
+    rows = network.config.vocab_size
+    if rows < tokenizer.vocab_size:
+        raise RequestError(
+            f"{sources.init} has a vocabulary of {rows} tokens, the tokenizer {tokenizer.vocab_size}"
+        )
     if settings.context > network.config.max_position_embeddings:
         raise RequestError(
             f"context is {settings.context}; {sources.init} is made for "
@@ -135,14 +151,12 @@ def _teacher(
     if not settings.distill:
         raise RequestError("there is a teacher but distill is 0: it would teach nothing")
     teacher = read_teacher(sources.teacher)
-    _same_vocabulary(teacher, sources.teacher, network.config.vocab_size)
+    own, taught = network.config.vocab_size, teacher.config.vocab_size
+    if own != taught:
+        raise RequestError(
+            f"{sources.teacher} has a vocabulary of {taught} tokens, the network {own}"
+        )
     return teacher
-
-
-def _same_vocabulary(network: Qwen3ForCausalLM, source: Path, size: int) -> None:
-    own = network.config.vocab_size
-    if own != size:
-        raise RequestError(f"{source} has a vocabulary of {own} tokens, the tokenizer {size}")
 
 
 def _held_out(
@@ -154,15 +168,14 @@ def _held_out(
     return in_order(tokens, settings.context, settings.batch // settings.accumulate)
 
 
-def _prepare(out: Path, resume: bool) -> Path | None:
-    """The folder of the run, and the checkpoint to go on from."""
+def _newest(out: Path, resume: bool) -> Path | None:
+    """The checkpoint to go on from."""
     if out.exists() and not out.is_dir():
         raise RequestError(f"{out} is a file; name a folder for the run")
-    out.mkdir(parents=True, exist_ok=True)
-    found = checkpoints.found(out)
     if resume:
+        found = checkpoints.found(out)
         return found[-1] if found else None
-    if any(out.iterdir()):
+    if out.exists() and any(out.iterdir()):
         raise RequestError(f"{out} is not empty: name another folder, or go on with --resume")
     return None
 
@@ -207,7 +220,6 @@ class _Run:
             schedule(optimizer, settings) for optimizer in self.optimizers
         ]
         self.step = 0
-        self.rows_written = False
 
     def restore(self, checkpoint: Path) -> None:
         """Goes back to a checkpoint."""
@@ -237,7 +249,6 @@ class _Run:
                     settings.tokens_per_step / (ended - began),
                 )
                 log.add(row)
-                self.rows_written = True
                 if saves:
                     checkpoints.save(
                         self.out, self.step, self.network, settings, self.optimizers, self.schedules
@@ -248,7 +259,7 @@ class _Run:
         """One step: its loss, its cross-entropy and the norm of its gradient.
 
         Raises:
-            RequestError: The loss is no number any more.
+            OxiBonsaiError: The loss is no number any more.
         """
         settings = self.settings
         parts = batch.to(self.device).chunk(settings.accumulate)
@@ -259,7 +270,7 @@ class _Run:
             torch.autograd.backward(loss / len(parts))
             losses += torch.stack([loss.detach(), entropy.detach()]).cpu() / len(parts)
         if not torch.isfinite(losses).all():
-            raise RequestError(
+            raise OxiBonsaiError(
                 f"the loss is {losses[0]} at step {self.step + 1}: lower the learning rate"
             )
         parameters = list(self.network.parameters())
