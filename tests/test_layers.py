@@ -75,6 +75,7 @@ PYTHON = {
     "chat": _BELOW_ENGINE | {"engine"},
     "evaluate": {"errors", "engine", "tokenizer"},
     "imatrix": {"errors", "engine", "evaluate", "models", "_core"},
+    "train": {"errors", "convert", "whole_file"},
     "hf": _BELOW_ENGINE | {"engine", "export"},
     "loadtest": {"errors"},
     "server": _BELOW_SERVER,
@@ -88,6 +89,7 @@ PYTHON = {
         "loadtest",
         "server",
         "imatrix",
+        "train",
     },
     "serve": {"cli"},
 }
