@@ -126,6 +126,11 @@ py::array tensor_bytes(const std::shared_ptr<const GgufFile>& file, const std::s
   return std::move(view);
 }
 
+void release(const GgufFile& file, const std::string& name) {
+  const TensorInfo& t = tensor(file, name);
+  file.release(file.data(t), static_cast<int64_t>(t.bytes));
+}
+
 py::tuple shape(const TensorInfo& t) {
   py::tuple out(t.dims.size());
   for (size_t i = 0; i < t.dims.size(); ++i) out[i] = t.dims[t.dims.size() - 1 - i];
@@ -170,7 +175,9 @@ void register_format(py::module_& m) {
            })
       .def("tensor", &tensor, py::arg("name"), py::return_value_policy::reference_internal)
       .def("tensor_bytes", &tensor_bytes, py::arg("name"),
-           "Read-only view of a tensor's stored bytes; keeps the file mapped.");
+           "Read-only view of a tensor's stored bytes; keeps the file mapped.")
+      .def("release", &release, py::arg("name"),
+           "Takes a tensor's bytes out of memory; the next look at them reads the file again.");
 }
 
 }  // namespace oxibonsai::bindings

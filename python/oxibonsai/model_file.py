@@ -116,6 +116,10 @@ class ModelFile:
         """A read-only view of a tensor's stored bytes."""
         return self._shard(name).tensor_bytes(name)
 
+    def release(self, name: str) -> None:
+        """Takes a tensor's bytes out of memory; the next look at them reads the file again."""
+        self._shard(name).release(name)
+
     def weight(self, name: str) -> _core.Weight:
         """A tensor as a matrix of its own."""
         return _core.Weight(self._shard(name), name)

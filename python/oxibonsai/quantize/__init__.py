@@ -93,6 +93,7 @@ def write(
                 blocks, loss = encode_matrix(plan.matrix(choice), choice.type, pool, report)
                 losses[choice.type.name] += loss
                 writer.write_tensor(blocks)
+            plan.file.release(choice.tensor.name)
     writer.close()
     return dict(losses)
 
