@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import packed_folders
 
 import oxibonsai
@@ -26,6 +27,9 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.export import save_model
+from oxibonsai.imatrix import Entry, Imatrix, write_imatrix
+from oxibonsai.model_file import ModelFile
+from oxibonsai.quantize import quantize
 from oxibonsai.sources.download import Patience, download
 from oxibonsai.split import merge, split
 
@@ -56,11 +60,23 @@ def _load_packed(p: Places) -> bytes:
         return _load(p, packed_cache=True)
 
 
+def _quantize(p: Places) -> None:
+    quantize(ModelFile.open(p.source / "model.gguf"), p.out / "m.gguf", "q8_0")
+
+
+def _write_imatrix(p: Places) -> None:
+    sums = np.ones((1, 8192), np.float32)
+    entries = {f"blk.{i}.attn_q.weight": Entry(sums, np.ones(1, np.float32)) for i in range(4)}
+    write_imatrix(Imatrix(entries, ("text",)), p.out / "m.gguf")
+
+
 OPERATIONS: dict[str, Callable[[Places], object]] = {
     "load": _load,
     "load-packed": _load_packed,
     "convert": lambda p: convert(p.source / "mlx", p.out / "m.gguf"),
     "convert-awq": lambda p: convert(p.source / "awq", p.out / "m.gguf", dtype="f32"),
+    "quantize": _quantize,
+    "imatrix": _write_imatrix,
     "split": lambda p: split(p.source / "model.gguf", p.out / "m", max_tensors=9),
     "merge": lambda p: merge([p.source / "model.gguf"], p.out / "m.gguf"),
     "save-gguf": lambda p: save_model(Checkpoint(p.source / "model.gguf"), p.out, format="gguf"),

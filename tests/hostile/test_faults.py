@@ -25,6 +25,8 @@ POINTS = {
     "load-packed": 200,
     "convert": 35,
     "convert-awq": 50,
+    "quantize": 20,
+    "imatrix": 6,
     "split": 25,
     "merge": 18,
     "save-gguf": 18,
