@@ -43,9 +43,7 @@ py::dict encoders() {
   py::dict all;
   for (int i = 0; i < static_cast<int>(quant::QuantType::kCount); ++i) {
     const auto type = static_cast<quant::QuantType>(i);
-    const quant::Encoder* encoder = quant::find_encoder(type);
-    if (encoder != nullptr)
-      all[quant::traits(type).name] = kNames[static_cast<int>(encoder->importance)];
+    all[quant::traits(type).name] = kNames[static_cast<int>(quant::encoder_of(type).importance)];
   }
   return all;
 }

@@ -115,26 +115,22 @@ std::vector<float> balance(const float* importance, int64_t cols) {
 
 }  // namespace
 
-const Encoder* find_encoder(QuantType type) {
-  const Encoder& encoder = kEncoders[static_cast<int>(type)];
-  return encoder.row != nullptr ? &encoder : nullptr;
-}
+const Encoder& encoder_of(QuantType type) { return kEncoders[static_cast<int>(type)]; }
 
 void encode(QuantType type, const float* values, int64_t rows, int64_t cols,
             const float* importance, ThreadPool& pool, uint8_t* blocks) {
-  const Encoder* encoder = find_encoder(type);
+  const Encoder& encoder = encoder_of(type);
   const char* name = traits(type).name;
-  if (encoder == nullptr) throw UnsupportedError(std::string("no encoder writes ") + name);
-  if (encoder->importance == Importance::kNeeded && importance == nullptr)
+  if (encoder.importance == Importance::kNeeded && importance == nullptr)
     throw RequestError(std::string(name) + " needs the importance of columns (an imatrix)");
   const int64_t bytes = row_bytes(type, cols);
-  check_values(*encoder, name, values, rows, cols);
+  check_values(encoder, name, values, rows, cols);
   std::vector<float> balanced;
   if (importance != nullptr) balanced = balance(importance, cols);
   const float* weights = balanced.empty() ? nullptr : balanced.data();
   pool.for_each(rows, 4, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
-      encoder->row(values + r * cols, weights, cols, blocks + r * bytes);
+      encoder.row(values + r * cols, weights, cols, blocks + r * bytes);
   });
 }
 

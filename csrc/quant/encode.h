@@ -21,8 +21,7 @@ struct Encoder {
   float largest;  // the largest magnitude that a block can hold
 };
 
-// nullptr where a type can't be written.
-const Encoder* find_encoder(QuantType type);
+const Encoder& encoder_of(QuantType type);
 
 // Encodes rows * cols values; `importance` (cols, finite and not negative, of any size) may be null
 // unless the type needs it. FormatError with the row and column of a value that isn't finite or is

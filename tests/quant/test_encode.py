@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from oxibonsai import _core
-from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.errors import FormatError, RequestError
 
 Floats = pseudo_weights.Floats
 
@@ -250,10 +250,3 @@ def test_calls_that_make_no_sense_are_refused() -> None:
         importance[9] = bad
         with pytest.raises(RequestError, match="importance of column 9 is negative or not finite"):
             _core.encode(values, "Q4_K", importance)
-
-
-def test_types_without_an_encoder_say_so() -> None:
-    for name in GROUPS:
-        if name not in ENCODERS:
-            with pytest.raises(UnsupportedError, match=f"no encoder writes {name}"):
-                _core.encode(np.zeros((1, 512), dtype=np.float32), name)
