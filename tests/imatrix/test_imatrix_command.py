@@ -42,12 +42,19 @@ def test_the_output_matrix_has_an_entry_where_it_is_asked_for(
     assert len(found.entries) == 15
 
 
+def _heed_interrupts() -> None:
+    """A shell's background jobs ignore them, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_an_interrupt_keeps_the_windows_that_are_done(tiny_path: Path, tmp_path: Path) -> None:
     long_text, out = tmp_path / "long.txt", tmp_path / "m.gguf"
     long_text.write_text(TEXT.read_text() * 200)
     arguments = ["-f", long_text, "-o", out, "-c", "32", "--output-frequency", "1"]
     command = [*COMMAND, str(tiny_path), *map(str, arguments)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts
+    )
     while not out.exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
