@@ -176,7 +176,7 @@ def test_files_that_cannot_be_run_are_refused_by_name(
 
 def test_a_vocabulary_only_file_has_no_weights(tmp_path: Path) -> None:
     path = tmp_path / "vocab.gguf"
-    tiny_model.write(path, tensors=dict.fromkeys(tiny_model._shapes()))
+    tiny_model.write(path, tensors=dict.fromkeys(tiny_model.shapes()))
     with pytest.raises(FormatError, match="a vocabulary but no weights"):
         oxibonsai.load(path)
     tokenizer = oxibonsai.AutoTokenizer.from_pretrained(path)
