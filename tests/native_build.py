@@ -1,10 +1,13 @@
-"""Builds the native code for tests, each way once."""
+"""Builds the native code for tests, each way once; processes that test side by side take turns."""
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,13 +21,25 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+@contextmanager
+def builds_locked() -> Iterator[None]:
+    """Nobody builds meanwhile."""
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / "tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def build(name: str, *options: str) -> Path:
     folder = BUILD / name
     command = ["cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", "-DOXIBONSAI_PYTHON=OFF"]
     command.append(f"-DPython_EXECUTABLE={sys.executable}")
     if shutil.which("ccache"):
         command.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
-    subprocess.run([*command, "-DOXIBONSAI_TESTS=ON", *options], check=True, capture_output=True)
-    done = subprocess.run(["cmake", "--build", str(folder)], capture_output=True, text=True)
+    with builds_locked():
+        subprocess.run(
+            [*command, "-DOXIBONSAI_TESTS=ON", *options], check=True, capture_output=True
+        )
+        done = subprocess.run(["cmake", "--build", str(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
     return folder

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from native_build import builds_locked
 from oxibonsai import _core
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,18 +26,19 @@ def objects(tier: str) -> list[Path]:
 def test_tier_objects_define_nothing_that_others_could_link(tier: str) -> None:
     if shutil.which("nm") is None or not objects(tier):
         pytest.skip("no nm, or no build of this tier under build/")
-    for path in objects(tier):
-        listing = subprocess.run(
-            ["nm", "--defined-only", "--demangle", str(path)],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for line in listing.splitlines():
-            _, kind, name = line.split(maxsplit=2)
-            assert kind not in "WVuwv", f"{path.name}: {name} is weak"
-            if kind == "T":
-                assert name.startswith(f"oxibonsai::cpu::{tier}::fill"), name
+    with builds_locked():
+        for path in objects(tier):
+            listing = subprocess.run(
+                ["nm", "--defined-only", "--demangle", str(path)],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            for line in listing.splitlines():
+                _, kind, name = line.split(maxsplit=2)
+                assert kind not in "WVuwv", f"{path.name}: {name} is weak"
+                if kind == "T":
+                    assert name.startswith(f"oxibonsai::cpu::{tier}::fill"), name
 
 
 def test_the_highest_tier_that_the_processor_has_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

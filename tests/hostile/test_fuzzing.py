@@ -10,9 +10,6 @@ import pytest
 
 from native_build import build, needs_compiler
 
-# Builds share folders, so they take turns.
-pytestmark = pytest.mark.xdist_group("native builds")
-
 CORPUS = Path(__file__).parent / "corpus"
 MUTATIONS = {"gguf": 2000, "weights": 100}  # of each file
 

@@ -12,9 +12,6 @@ import pytest
 from native_build import ROOT, build, needs_compiler
 from oxibonsai import _core
 
-# Builds share folders, so they take turns.
-pytestmark = pytest.mark.xdist_group("native builds")
-
 
 def ctest(folder: Path, **environment: str) -> None:
     done = subprocess.run(
@@ -36,6 +33,7 @@ def test_native_tests_pass() -> None:
 
 @pytest.mark.slow
 @needs_compiler
+@pytest.mark.timeout(2400)  # builds of other processes go first
 @pytest.mark.parametrize("tier", _core.cpu.tiers())
 def test_native_tests_pass_with_each_tier_forced(tier: str) -> None:
     ctest(build("native"), OXIBONSAI_ISA=tier)
