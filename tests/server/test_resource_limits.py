@@ -82,14 +82,7 @@ def usual(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return text
 
 
-# Between what the core and what the database needs: a worker that lacks memory for an import is
-# started again and again, and nobody is told.
-_AT_AN_IMPORT = pytest.param(
-    300, marks=pytest.mark.xfail(strict=False, reason="a worker that can't import is started again")
-)
-
-
-@pytest.mark.parametrize("size", [150, _AT_AN_IMPORT, 600, 1200])
+@pytest.mark.parametrize("size", [150, 300, 600, 1200])
 def test_with_little_memory_it_runs_or_says_why_not(
     tiny_path: Path, tmp_path: Path, usual: str, size: int
 ) -> None:

@@ -146,15 +146,15 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         backend = self._make_backend(self.settings, self.lifecycle)
         self._backend = backend
         threading.Thread(target=self._load_model, name="model-loader", daemon=True).start()
-        # Flask and the database are imported while the model loads.
-        from oxibonsai.server.app import create_app
-        from oxibonsai.server.housekeeping import start_housekeeping
-
         try:
+            # Flask and the database are imported while the model loads.
+            from oxibonsai.server.app import create_app
+            from oxibonsai.server.housekeeping import start_housekeeping
+
             app = (self._make_app or create_app)(self.settings, backend, self.lifecycle)
-        except OxiBonsaiError as e:
+            start_housekeeping(app.store, self.settings.retention_days * 86400)
+        except Exception as e:
             self._give_up(e)
-        start_housekeeping(app.store, self.settings.retention_days * 86400)
         self._made.set()
         return app
 
