@@ -7,11 +7,10 @@ from typing import Any
 
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata
-from oxibonsai.convert.vocabulary import token_table
+from oxibonsai.convert.vocabulary import BYTE, UNKNOWN, token_table
 from oxibonsai.errors import FormatError, UnsupportedError
 
 _SPACE = "\u2581"
-_UNKNOWN, _BYTE = 2, 6  # values of tokenizer.ggml.token_type
 _LOWEST = -1e9  # of pieces that no merge makes
 
 
@@ -32,9 +31,9 @@ def spm_keys(folder: ModelFolder, tokenizer: dict[str, Any], vocab_size: int) ->
     ranks = _ranks(folder, model["merges"])
     for i, text in enumerate(texts):
         if re.fullmatch("<0x[0-9A-F]{2}>", text):
-            types[i] = _BYTE
+            types[i] = BYTE
         elif text == model.get("unk_token"):
-            types[i] = _UNKNOWN
+            types[i] = UNKNOWN
     return {
         "tokenizer.ggml.model": ("llama", "str"),
         "tokenizer.ggml.pre": ("default", "str"),

@@ -7,10 +7,10 @@ from typing import Any
 
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata
+from oxibonsai.convert.vocabulary import CONTROL, USER_DEFINED, placed_tokens
 from oxibonsai.errors import FormatError, UnsupportedError
 
 FILE = "tokenizer.model"
-_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5  # values of tokenizer.ggml.token_type
 
 
 def spm_file_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
@@ -40,19 +40,15 @@ def spm_file_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
         )
     if not all(math.isfinite(p.score) for p in model.pieces):
         raise FormatError(f"{path}: a score is not finite")
-    left = vocab_size - len(model.pieces)
-    texts = [p.piece for p in model.pieces] + [
-        f"[PAD{i}]" for i in range(len(model.pieces), vocab_size)
-    ]
-    types = [p.type for p in model.pieces] + [_UNUSED] * left
-    for text, i, kind in _added(folder, vocab_size):
-        texts[i], types[i] = text, kind
+    pieces = [(p.piece, i, p.type) for i, p in enumerate(model.pieces)]
+    texts, types = placed_tokens(str(folder.path), pieces + _added(folder), vocab_size)
+    scores = [p.score for p in model.pieces] + [0.0] * (vocab_size - len(model.pieces))
     ids = {"bos": trained.bos_id, "eos": trained.eos_id, "unknown": trained.unk_id}
     return {
         "tokenizer.ggml.model": ("llama", "str"),
         "tokenizer.ggml.pre": ("default", "str"),
         "tokenizer.ggml.tokens": (texts, "arr[str]"),
-        "tokenizer.ggml.scores": ([p.score for p in model.pieces] + [0.0] * left, "arr[f32]"),
+        "tokenizer.ggml.scores": (scores, "arr[f32]"),
         "tokenizer.ggml.token_type": (types, "arr[i32]"),
         "tokenizer.ggml.add_space_prefix": (normalizer.add_dummy_prefix, "bool"),
         **{
@@ -80,21 +76,16 @@ def _parse(folder: ModelFolder) -> Any:
         raise FormatError(f"cannot read {path}: {e}") from e
 
 
-def _added(folder: ModelFolder, vocab_size: int) -> list[tuple[str, int, int]]:
+def _added(folder: ModelFolder) -> list[tuple[str, Any, int]]:
     """Text, id and type of the tokens that other files add."""
     found: list[tuple[str, Any, int]] = []
     if (folder.path / "added_tokens.json").is_file():
-        found += [(t, i, _USER_DEFINED) for t, i in folder.json("added_tokens.json").items()]
+        found += [(t, i, USER_DEFINED) for t, i in folder.json("added_tokens.json").items()]
     if (folder.path / "tokenizer_config.json").is_file():
         table = folder.json("tokenizer_config.json").get("added_tokens_decoder", {})
         for i, token in table.items() if isinstance(table, dict) else ():
             if not isinstance(token, dict) or not isinstance(token.get("content"), str):
                 raise FormatError(f"{folder.path}: added_tokens_decoder holds no token at {i!r}")
-            kind = _CONTROL if token.get("special") is True else _USER_DEFINED
+            kind = CONTROL if token.get("special") is True else USER_DEFINED
             found.append((token["content"], int(i) if i.isdecimal() else i, kind))
-    for text, i, _ in found:
-        if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < vocab_size:
-            raise FormatError(
-                f"{folder.path}: {text!r} has id {i!r}, outside the vocabulary of {vocab_size}"
-            )
     return found

@@ -1,14 +1,14 @@
-"""What all vocabularies of ``tokenizer.json`` have: ids, texts, special tokens."""
+"""What all vocabularies of a folder have: ids, texts, special tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.errors import FormatError
 
-_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5  # values of tokenizer.ggml.token_type
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # tokenizer.ggml.token_type
 
 
 def token_table(
@@ -17,7 +17,7 @@ def token_table(
     vocab_size: int,
     gguf_form: Callable[[str], str],
 ) -> tuple[list[str], list[int]]:
-    """Texts and types by id.
+    """Texts and types by id, of a ``tokenizer.json``.
 
     Args:
         folder: For errors.
@@ -25,17 +25,33 @@ def token_table(
         vocab_size: Rows of the model's table; ids without a text are filled up.
         gguf_form: How GGUF writes a piece of the model's vocabulary; added tokens stay as they are.
     """
-    path = folder.path / "tokenizer.json"
+    entries = [(t, i, NORMAL) for t, i in tokenizer["model"]["vocab"].items()]
+    entries += _added_tokens(folder, tokenizer)
+    texts, types = placed_tokens(str(folder.path / "tokenizer.json"), entries, vocab_size)
+    return [gguf_form(t) if k == NORMAL else t for t, k in zip(texts, types, strict=True)], types
+
+
+def placed_tokens(
+    where: str, entries: Iterable[tuple[str, Any, int]], vocab_size: int
+) -> tuple[list[str], list[int]]:
+    """Texts and types by id; ids without a text are filled up.
+
+    Args:
+        where: Names the source in errors.
+        entries: Text, id and type of each token; a later one takes an earlier one's place.
+        vocab_size: Rows of the model's table.
+
+    Raises:
+        FormatError: An id is outside of the table.
+    """
     texts = [f"[PAD{i}]" for i in range(vocab_size)]
-    types = [_UNUSED] * vocab_size
-    entries = [(t, i, _NORMAL) for t, i in tokenizer["model"]["vocab"].items()]
-    for text, i, kind in entries + _added_tokens(folder, tokenizer):
+    types = [UNUSED] * vocab_size
+    for text, i, kind in entries:
         if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < vocab_size:
             raise FormatError(
-                f"{path}: {text!r} has id {i!r}, outside the vocabulary of {vocab_size}"
+                f"{where}: {text!r} has id {i!r}, outside the vocabulary of {vocab_size}"
             )
-        texts[i] = gguf_form(text) if kind == _NORMAL else text
-        types[i] = kind
+        texts[i], types[i] = text, kind
     return texts, types
 
 
@@ -46,7 +62,7 @@ def _added_tokens(folder: ModelFolder, tokenizer: dict[str, Any]) -> list[tuple[
         isinstance(t, dict) and isinstance(t.get("content"), str) for t in added
     ):
         raise FormatError(f"{folder.path / 'tokenizer.json'}: added_tokens is no list of tokens")
-    kinds = {True: _CONTROL, False: _USER_DEFINED}
+    kinds = {True: CONTROL, False: USER_DEFINED}
     return [(t["content"], t.get("id"), kinds[t.get("special") is True]) for t in added]
 
 
