@@ -244,21 +244,19 @@ def file_type_of(type_name: str) -> int | None:
 
 def mix_names() -> list[str]:
     """What ``oxibonsai quantize`` takes as its type: mixes, then types without a mix of their own."""
-    writable = [name for name, mix in MIXES.items() if mix.base in encodable_types()]
-    return [*writable, *(t for t in encodable_types() if t not in (*MIXES, *_ALIASES))]
+    return [*MIXES, *(t for t in encodable_types() if t not in (*MIXES, *_ALIASES))]
 
 
 def find_mix(name: str) -> Mix:
     """The mix of a name, in any case; a type without one has no exceptions but the output.
 
     Raises:
-        RequestError: There is none, or its type can't be written.
+        RequestError: There is none.
     """
     upper = name.upper()
     found = MIXES.get(_ALIASES.get(upper, upper))
     if found is None and (kind := find_type(name)) is not None:
         found = MIXES.get(kind.name) or Mix(kind.name)
-    if found is None or found.base not in encodable_types():
-        why = "is no type" if found is None else "can be read but not written"
-        raise RequestError(f"{name} {why}; oxibonsai quantize knows {', '.join(mix_names())}")
+    if found is None:
+        raise RequestError(f"{name} is no type; oxibonsai quantize knows {', '.join(mix_names())}")
     return found

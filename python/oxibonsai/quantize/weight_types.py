@@ -58,19 +58,18 @@ def type_named(name: str) -> WeightType:
 
 @cache
 def encodable_types() -> dict[str, str]:
-    """Types that values can be encoded as; whether with importance: unused, optional or needed."""
+    """Whether each type is encoded with importance: unused, optional or needed."""
     return _core.encoders()
 
 
 def target_type(name: str) -> WeightType:
-    """The type of a name that a user wrote, checked to be one that can be written.
+    """The type of a name that a user wrote.
 
     Raises:
-        RequestError: There is no such type, or no encoder for it.
+        RequestError: There is no such type.
     """
     found = find_type(name)
-    if found is None or found.name not in encodable_types():
+    if found is None:
         known = ", ".join(encodable_types())
-        why = "is no type" if found is None else "can be read but not written"
-        raise RequestError(f"{name} {why}; weights are written as {known}")
+        raise RequestError(f"{name} is no type; weights are written as {known}")
     return found
