@@ -21,9 +21,9 @@ from oxibonsai.model_file import (
     SPLIT_TENSORS,
     ModelFile,
 )
+from oxibonsai.progress import Progress, counted
 from oxibonsai.sources.shards import MOST_SHARDS, shard_name
 
-Progress = Callable[[int, int], None]  # bytes that are copied, bytes in all
 _Tensors = list[_core.TensorInfo]
 
 _SAMPLE_BYTES = 4096  # of each tensor, in the set's identity
@@ -68,7 +68,7 @@ def split(
     names = [stem.parent / shard_name(stem.name, i, len(parts)) for i in range(1, len(parts) + 1)]
     if {n.resolve() for n in names} & {p.resolve() for p in file.paths}:
         raise RequestError(f"{source} would be overwritten by its own shards: name another OUT")
-    report = _report(file, progress)
+    report = _counted(file, progress)
     identity = _identity(file)
     with _scratch_folder(stem.parent) as folder:
         for i, part in enumerate(parts):
@@ -130,7 +130,7 @@ def write_whole(file: ModelFile, out: Path, progress: Progress | None = None) ->
     """Writes an opened model as one file, with the metadata and tensors that it has."""
     writer = _core.GgufWriter(str(out), file.alignment)
     _copy_metadata(file, writer)
-    _copy_tensors(file, file.tensors, writer, _report(file, progress))
+    _copy_tensors(file, file.tensors, writer, _counted(file, progress))
 
 
 def _open_set(sources: Sequence[Path]) -> ModelFile:
@@ -200,13 +200,5 @@ def _copy_tensors(
     writer.close()
 
 
-def _report(file: ModelFile, progress: Progress | None) -> Callable[[int], None]:
-    done, total = 0, sum(t.nbytes for t in file.tensors)
-
-    def report(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(done, total)
-
-    return report
+def _counted(file: ModelFile, progress: Progress | None) -> Callable[[int], None]:
+    return counted(sum(t.nbytes for t in file.tensors), progress)

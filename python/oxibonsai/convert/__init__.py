@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 from oxibonsai import _core
@@ -18,6 +17,7 @@ from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.target import Target, target_names
 from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.progress import Progress, counted
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.plan import destruction
 
@@ -31,9 +31,6 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "qwen2": QWEN2,
     "qwen3": QWEN3,
 }
-
-# Called with the bytes that are written and the bytes in all.
-Progress = Callable[[int, int], None]
 
 
 def convert(
@@ -105,15 +102,13 @@ def _write(
     for tensor in tensors:
         writer.add_tensor(tensor.name, tensor.shape, tensor.type.gguf_id, tensor.nbytes)
     writer.write_header()
-    done, total = 0, sum(t.nbytes for t in tensors)
+    report = counted(sum(t.nbytes for t in tensors), progress)
     losses: defaultdict[str, Loss] = defaultdict(Loss)
     for tensor in tensors:
         blocks, loss = tensor.blocks()
         losses[tensor.type.name] += loss
         writer.write_tensor(blocks)
-        done += tensor.nbytes
-        if progress is not None:
-            progress(done, total)
+        report(tensor.nbytes)
     writer.close()
     return losses
 

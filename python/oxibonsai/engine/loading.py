@@ -15,7 +15,8 @@ from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_
 from oxibonsai.engine.threads import default_threads
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.model_source import open_model
-from oxibonsai.models import Model, PackedCache, Parity, Progress, check_parity, load_model
+from oxibonsai.models import Model, PackedCache, Parity, check_parity, load_model
+from oxibonsai.progress import Progress
 from oxibonsai.tokenizer import Tokenizer
 
 KvPressure = Literal["balanced", "aggressive"]

@@ -10,9 +10,9 @@ from oxibonsai.models.gemma3 import gemma3
 from oxibonsai.models.llama import llama
 from oxibonsai.models.observation import Observation
 from oxibonsai.models.packed_cache import PackedCache
-from oxibonsai.models.packing import Progress
 from oxibonsai.models.parity import Parity, check_parity
 from oxibonsai.models.qwen3 import qwen3
+from oxibonsai.progress import Progress
 
 PAGES: dict[str, ModelPage] = {
     "llama": llama,
@@ -28,7 +28,6 @@ __all__ = [
     "Observation",
     "PackedCache",
     "Parity",
-    "Progress",
     "Weights",
     "check_parity",
     "load_model",

@@ -16,8 +16,9 @@ from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.models.builder import Builder
 from oxibonsai.models.observation import Observation, ObservingBuilder
 from oxibonsai.models.packed_cache import PackedCache
-from oxibonsai.models.packing import Progress, pack
+from oxibonsai.models.packing import pack
 from oxibonsai.models.plan import Recording, Value, Vector
+from oxibonsai.progress import Progress
 
 ModelPage = Callable[[Builder, ModelConfig, "Weights"], Value]
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.models.packed_cache import PackedCache
-
-# Called with the bytes that are done and the bytes in all.
-Progress = Callable[[int, int], None]
+from oxibonsai.progress import Progress
 
 
 def pack(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from oxibonsai import _core
 from oxibonsai.errors import RequestError
 from oxibonsai.model_file import SPLIT_KEYS, ModelFile
+from oxibonsai.progress import Progress, counted
 from oxibonsai.quantize.blocks import Loss, encode_matrix
 from oxibonsai.quantize.choice import TypeWish
 from oxibonsai.quantize.importance import ImportanceMatrix
@@ -18,9 +18,6 @@ from oxibonsai.quantize.mixes import find_mix, mix_names
 from oxibonsai.quantize.plan import Plan, make_plan
 
 __all__ = ["Loss", "Plan", "TypeWish", "find_mix", "make_plan", "mix_names", "quantize", "write"]
-
-# Called with the bytes that are written and the bytes in all.
-Progress = Callable[[int, int], None]
 
 _FILE_TYPE, _VERSION = "general.file_type", "general.quantization_version"
 _BLOCKS_VERSION = 2  # of the layouts of blocks, as ggml counts them
@@ -83,7 +80,7 @@ def write(
         )
     writer.write_header()
     losses: defaultdict[str, Loss] = defaultdict(Loss)
-    report = _report(plan.nbytes, progress)
+    report = counted(plan.nbytes, progress)
     with ThreadPoolExecutor(threads) as pool:
         for choice in plan.choices:
             if choice.kept:
@@ -96,18 +93,6 @@ def write(
             plan.file.release(choice.tensor.name)
     writer.close()
     return dict(losses)
-
-
-def _report(total: int, progress: Progress | None) -> Callable[[int], None]:
-    done = 0
-
-    def report(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(done, total)
-
-    return report
 
 
 def _write_metadata(plan: Plan, writer: _core.GgufWriter, imatrix_name: str) -> None:
