@@ -42,6 +42,7 @@ def chat_blueprint(app: Server) -> Blueprint:
                 stream.frames(),
                 close=answers.close,
                 stopping=lambda: app.lifecycle.stopping,
+                bell=answers.bell,
             )
         with answers:
             answers.wait(request.environ)

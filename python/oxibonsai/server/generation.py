@@ -23,6 +23,7 @@ from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.slots import Slot, SlotBoard, Wish
+from oxibonsai.server.stream_writer import Bell, StreamWriter
 
 
 class Answers:
@@ -33,6 +34,7 @@ class Answers:
         turn: Of a conversation: its prompt.
         prompt_tokens: Tokens of the prompt.
         arrived: When the request came, in seconds of ``time.perf_counter``.
+        bell: Rung when there may be something new.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Answers:
         slots: SlotBoard,
         wish: Wish,
         metrics: GenerationMetrics,
+        bell: Bell,
     ) -> None:
         self.turn = turn
         self.choices: list[Choice] = []
@@ -61,7 +64,7 @@ class Answers:
         self._wish = wish
         self._metrics = metrics
         self._engine: Engine | None = None
-        self._changed = threading.Event()
+        self.bell = bell
         self._closed = False
 
     @property
@@ -127,7 +130,7 @@ class Answers:
         self._slot = self._slots.take(engine, sequences[0], self._wish)
         for i, sequence in enumerate(sequences):
             # What came before this line is found by the first look.
-            sequence.changed = self._changed
+            sequence.changed = self.bell
             sequence.times.arrived = self.arrived
             parser = None
             if self.turn is not None:
@@ -165,13 +168,14 @@ class Answers:
         """Whether everything has been given."""
         return bool(self.choices) and all(c.ended for c in self.choices)
 
-    def pause(self, changed: threading.Event) -> None:
-        """Waits until there may be something new, a quarter of a second at most."""
+    def pause(self) -> bool:
+        """Waits until there may be something new, as long as the bell allows; whether there may."""
         if self._engine is None:
-            self.start(POLL_SECONDS)
-            return
-        if not changed.wait(POLL_SECONDS):
-            self._check_engine()
+            return self.start(self.bell.patience)
+        if self.bell.wait(self.bell.patience):
+            return True
+        self._check_engine()
+        return False
 
     def stream(self) -> Iterator[tuple[int, Delta | None]]:
         """Pieces of all choices in the order in which they come.
@@ -194,11 +198,11 @@ class Answers:
         """
         wait_for_all([self], environ)
 
-    def notify(self, changed: threading.Event) -> None:
-        """Sets this event from now on when there may be something new."""
-        self._changed = changed
+    def share(self, bell: Bell) -> None:
+        """Rings this bell from now on when there may be something new."""
+        self.bell = bell
         for choice in self.choices:
-            choice.sequence.changed = changed
+            choice.sequence.changed = bell
 
     def _check(self, choice: Choice) -> None:
         """An end that is none of the text's own is an error."""
@@ -219,12 +223,14 @@ def follow(group: list[Answers]) -> Iterator[tuple[int, int, Delta | None]]:
         As :meth:`Answers.stream`, with the place in the group before it; ``(-1, -1, None)`` where
         nothing came.
     """
-    changed = threading.Event()
+    if not group:
+        return
+    bell = group[0].bell
     for answers in group:
-        answers.notify(changed)
+        answers.share(bell)
     running = dict(enumerate(group))
     while running:
-        changed.clear()
+        bell.clear()
         quiet = True
         for i, answers in list(running.items()):
             for index, delta in answers.poll():
@@ -232,11 +238,8 @@ def follow(group: list[Answers]) -> Iterator[tuple[int, int, Delta | None]]:
                 yield i, index, delta
             if answers.ended:
                 del running[i]
-        if quiet and running:
-            started = time.monotonic()
-            next(iter(running.values())).pause(changed)
-            if time.monotonic() - started > 0.8 * POLL_SECONDS:
-                yield -1, -1, None
+        if quiet and running and not next(iter(running.values())).pause():
+            yield -1, -1, None
 
 
 def wait_for_all(group: list[Answers], environ: Mapping[str, Any]) -> None:
@@ -261,6 +264,7 @@ class Generations:
         self._backend = backend
         self._board: SlotBoard | None = None
         self._board_lock = threading.Lock()
+        self._writer = StreamWriter()
         self.metrics = metrics
 
     @property
@@ -336,7 +340,7 @@ class Generations:
         place = pool.queue_up()
         answers = Answers(
             place, ids, params, options, n=n, turn=turn, pool=pool, slots=self.slots,
-            wish=Wish(current_owner(), slot), metrics=self.metrics,
+            wish=Wish(current_owner(), slot), metrics=self.metrics, bell=Bell(self._writer),
         )  # fmt: skip
         try:
             if not answers.start(0):

@@ -35,7 +35,10 @@ def answer_job(app: Server, job: Job, *, streams: bool) -> Response:
     """Follows a job to its end and closes it, whatever ends it."""
     if streams:
         return stream_response(
-            job.frames(), close=job.close, stopping=lambda: app.lifecycle.stopping
+            job.frames(),
+            close=job.close,
+            stopping=lambda: app.lifecycle.stopping,
+            bell=job.group[0].bell if job.group else None,
         )
     try:
         wait_for_all(job.group, request.environ)

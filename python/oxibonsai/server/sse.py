@@ -14,6 +14,7 @@ from flask import Response, request
 
 from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
 from oxibonsai.server.errors import ApiError, as_api_error, error_body
+from oxibonsai.server.stream_writer import Bell, carried_socket
 
 # Keeps proxies from closing a quiet stream.
 PING_SECONDS = 1.0
@@ -157,6 +158,7 @@ def stream_response(
     ping_seconds: float = PING_SECONDS,
     ping: str = PING,
     on_error: Callable[[Exception], str] | None = None,
+    bell: Bell | None = None,
 ) -> Response:
     """A response that writes what an iterator gives, in the request's own thread.
 
@@ -168,13 +170,22 @@ def stream_response(
         ping_seconds: ``ping`` is written when nothing came for so long.
         ping: A comment, unless the API has an event for it.
         on_error: Makes the last event of a stream that fails; None: in OpenAI's form.
+        bell: Rung when ``frames`` has more to give. They are then written by the thread that writes
+            all such streams while their clients keep up, so they may not do anything slow.
     """
     environ = request.environ
+
+    def items() -> Iterator[str | None]:
+        sock = None if bell is None else carried_socket(environ)
+        for item in frames:
+            yield item
+            if sock is not None and bell is not None and bell.rung:
+                bell.carry(sock, frames, stopping)
 
     def body() -> Iterator[str]:
         quiet_since = time.monotonic()
         try:
-            for item in frames:
+            for item in items():
                 if stopping():
                     raise _stopped()
                 if item is None:
@@ -185,6 +196,8 @@ def stream_response(
                     item = ping
                 yield item
                 quiet_since = time.monotonic()
+        except (ClientGoneError, TimeoutError):
+            raise  # there is nobody to tell
         except Exception as e:
             yield on_error(e) if on_error else frame(error_body(as_api_error(e)), "error")
         finally:

@@ -42,6 +42,7 @@ def messages_blueprint(app: Server) -> Blueprint:
                 stopping=lambda: app.lifecycle.stopping,
                 ping=_PING,
                 on_error=error_event,
+                bell=answers.bell,
             )
         with answers:
             return jsonify(_whole(app.backend.models()[0].id, answers))
@@ -58,20 +59,21 @@ def messages_blueprint(app: Server) -> Blueprint:
 
 def _whole(model: str, answers: Answers) -> Object:
     writer = BlockWriter()
-    for event in _events(answers, writer):
-        if event is None and client_is_gone(request.environ):
-            raise ClientGoneError("the client closed its connection")
+    looked = time.monotonic()
+    for _ in _events(answers, writer):
+        if time.monotonic() - looked >= POLL_SECONDS:
+            if client_is_gone(request.environ):
+                raise ClientGoneError("the client closed its connection")
+            looked = time.monotonic()
     return {**_message(model, answers), "content": writer.blocks, **_stop(answers)}
 
 
 def _events(answers: Answers, writer: BlockWriter) -> Iterator[Event | None]:
-    """Events of the content; None a few times a second."""
-    looked = time.monotonic()
-    for _, delta in answers.stream():
+    """Events of the content; None where nothing has come for a moment."""
+    for index, delta in answers.stream():
         if delta is not None:
             yield from writer.feed(delta)
-        if delta is None or time.monotonic() - looked >= POLL_SECONDS:
-            looked = time.monotonic()
+        elif index < 0:
             yield None
     yield from writer.finish()
 
