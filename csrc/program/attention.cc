@@ -1,8 +1,8 @@
 // Attention over the paged cache. Phase 0 writes the new keys and values and scales the queries;
 // phase 1 attends. An item of phase 1 is a few neighbouring rows and some of their heads that share
 // a key-value head; a result doesn't depend on what it is bundled with. Where few items would leave
-// threads idle over a long context, an item is one part of the context, and phase 2 folds the parts
-// in order, as one thread would.
+// threads idle over a long context, an item is one part of the context for its rows, and phase 2
+// folds the parts in order, as one thread would.
 
 #include <algorithm>
 #include <vector>
@@ -26,30 +26,30 @@ int value_stride(const Step& s) { return s.pools->front()->layout().value_stride
 struct Bundle {
   int rows, heads;
   int in_group;  // bundles of heads in the group of a key-value head
+  bool cut;      // an item is one part of the context
 };
 
 Bundle bundle_of(const Step& s, const Op& op, int64_t rows) {
   const int group = op.heads / op.kv_heads;
-  int heads = std::min(group, cpu::kMaxQueries);
-  while (heads > 1 && rows * op.kv_heads * ((group + heads - 1) / heads) < s.threads) --heads;
-  const int bundles = (group + heads - 1) / heads;
-  const int many = rows * op.kv_heads * bundles >= 16 * s.threads ? cpu::kMaxQueries / heads : 1;
-  return {many, heads, bundles};
-}
-
-// Whether phase 1 cuts the context.
-bool cuts_context(const Step& s, const Op& op, int64_t rows) {
-  const Bundle b = bundle_of(s, op, rows);
-  return s.parts > 1 && s.threads > 1 && rows * op.kv_heads * b.in_group < 8 * s.threads;
+  Bundle b{};
+  const auto items = [&] { return (rows + b.rows - 1) / b.rows * op.kv_heads * b.in_group; };
+  b.heads = std::min(group, cpu::kMaxQueries);
+  b.in_group = (group + b.heads - 1) / b.heads;
+  b.rows = cpu::kMaxQueries / b.heads;
+  if (s.threads == 1 || items() >= 8 * s.threads) return b;
+  b.cut = s.parts > 1;
+  if (b.cut) return b;
+  b.rows = 1;
+  while (b.heads > 1 && items() < s.threads) b.in_group = (group + --b.heads - 1) / b.heads;
+  return b;
 }
 
 int64_t attention_items(const Step& s, const Op& op, int64_t rows, int phase) {
   const Bundle b = bundle_of(s, op, rows);
-  const bool cut = cuts_context(s, op, rows);
   if (phase == 0) return rows * op.kv_heads;
-  if (phase == 2) return cut ? rows * op.heads : 0;
-  if (cut) return rows * op.kv_heads * b.in_group * s.parts;
-  return (rows + b.rows - 1) / b.rows * op.kv_heads * b.in_group;
+  if (phase == 2) return b.cut ? rows * op.heads : 0;
+  const int64_t bundles = (rows + b.rows - 1) / b.rows * op.kv_heads * b.in_group;
+  return b.cut ? bundles * s.parts : bundles;
 }
 
 // The keys and values of one key-value head of one row, and the scaling of its queries.
@@ -182,8 +182,10 @@ Queries queries_of(const Op& op, const Bundle& bundle, int64_t row, int64_t inde
   return b;
 }
 
-void attend(const Step& s, const Op& op, int64_t rows, int64_t item) {
-  const Bundle bundle = bundle_of(s, op, rows);
+// Calls body for each run of rows of a bundle that see the same pages.
+template <class Body>
+void for_each_run(const Step& s, const Op& op, int64_t rows, const Bundle& bundle, int64_t item,
+                  const Body& body) {
   const int64_t bundles = op.kv_heads * bundle.in_group;
   const int64_t begin = item / bundles * bundle.rows;
   const int64_t end = std::min(rows, begin + bundle.rows);
@@ -195,7 +197,7 @@ void attend(const Step& s, const Op& op, int64_t rows, int64_t item) {
     while (b.row + b.rows < end && sequence[b.row + b.rows] == sequence[b.row] &&
            position[b.row + b.rows] == position[b.row] + b.rows)
       ++b.rows;
-    attend_queries(s, op, b);
+    body(b);
   }
 }
 
@@ -205,22 +207,31 @@ float* kept_part(const Step& s, const Op& op, int64_t row, int head, int part) {
   return s.kept_parts + ((row * op.heads + head) * s.parts + part) * size;
 }
 
-// An item of phase 1 where the context is cut.
-void attend_cut(const Step& s, const Op& op, int64_t rows, int64_t item) {
-  const Bundle bundle = bundle_of(s, op, rows);
-  const auto part = static_cast<int>(item % s.parts);
-  const int64_t bundles = op.kv_heads * bundle.in_group;
-  const Queries b = queries_of(op, bundle, item / s.parts / bundles, item / s.parts % bundles);
+// One part of the context.
+void attend_cut(const Step& s, const Op& op, const Queries& b, int part) {
   const cpu::AttendArgs a = part_args(s, op, b, part);
-  if (a.first[0] >= a.last[0]) return;
+  const auto seen = [&](int q) { return a.first[q] < a.last[q]; };
   thread_local Running state;
+  bool begun = false;
+  for (int q = 0; q < a.queries; ++q) begun = begun || seen(q);
+  if (!begun) return;
   attend_part(s, op, b, part, a, &state);
-  for (int h = 0; h < b.heads; ++h) {
-    float* kept = kept_part(s, op, b.row, b.first_head + h, part);
-    kept[0] = state.top[h];
-    kept[1] = state.mass[h];
-    std::copy_n(state.out.data() + h * a.kv.value_stride, a.kv.value_stride, kept + 2);
+  for (int q = 0; q < a.queries; ++q) {
+    if (!seen(q)) continue;
+    float* kept = kept_part(s, op, b.row + q / b.heads, b.first_head + q % b.heads, part);
+    kept[0] = state.top[q];
+    kept[1] = state.mass[q];
+    std::copy_n(state.out.data() + q * a.kv.value_stride, a.kv.value_stride, kept + 2);
   }
+}
+
+// An item of phase 1.
+void attend(const Step& s, const Op& op, int64_t rows, int64_t item) {
+  const Bundle bundle = bundle_of(s, op, rows);
+  const int64_t parts = bundle.cut ? s.parts : 1;
+  for_each_run(s, op, rows, bundle, item / parts, [&](const Queries& b) {
+    bundle.cut ? attend_cut(s, op, b, static_cast<int>(item % parts)) : attend_queries(s, op, b);
+  });
 }
 
 // An item of phase 2: one head of one row.
@@ -240,13 +251,13 @@ void fold(const Step& s, const Op& op, int64_t item) {
 void attention(const Step& s, const Op& op, int64_t rows, int phase, int64_t item) {
   if (phase == 0) return write_cache(s, op, item);
   if (phase == 2) return fold(s, op, item);
-  cuts_context(s, op, rows) ? attend_cut(s, op, rows, item) : attend(s, op, rows, item);
+  attend(s, op, rows, item);
 }
 
 }  // namespace
 
 int64_t kept_floats(const Step& s, const Op& op) {
-  if (!cuts_context(s, op, s.rows)) return 0;
+  if (!bundle_of(s, op, s.rows).cut) return 0;
   return s.rows * op.heads * s.parts * (value_stride(s) + 2);
 }
 

@@ -40,14 +40,34 @@ def test_proposed_tokens_count_as_rows() -> None:
     assert [c.outputs for c in chunks] == [4, 0]
 
 
-@pytest.mark.parametrize("cost", [0.1, 1.0, 10.0])
+def steps(budget: PromptBudget, cost: float, count: int) -> list[int]:
+    """Rows of prompts in steps of a machine where one takes 10 units and each such row more."""
+    budget.observe(4, 0, 10.0)
+    found = []
+    for _ in range(count):
+        found.append(budget.rows)
+        budget.observe(4, found[-1], 10.0 + cost * found[-1])
+    return found
+
+
+@pytest.mark.parametrize("cost", [0.1, 1.0, 2.5])
 def test_the_budget_for_prompts_settles_where_a_step_takes_the_allowed_time(cost: float) -> None:
-    """In a machine where a step takes 10 units and each row of a prompt ``cost`` more."""
-    budget = PromptBudget(allowed=1.8, most=256)
-    for _ in range(50):
-        budget.observe(4, 0, 10.0)
-        budget.observe(4, budget.rows, 10.0 + cost * budget.rows)
-    assert budget.rows == pytest.approx(max(2, 8.0 / cost), abs=1)
+    found = steps(PromptBudget(allowed=1.8, most=256), cost, 100)[50:]
+    assert set(found) <= {int(8.0 / cost), int(8.0 / cost) + 1}
+    assert sum(found) / len(found) == pytest.approx(8.0 / cost, rel=0.02)
+
+
+@pytest.mark.parametrize(("cost", "share"), [(10.0, 0.8), (20.0, 0.4), (1e4, 0.125)])
+def test_where_one_row_takes_longer_only_some_steps_have_one(cost: float, share: float) -> None:
+    found = steps(PromptBudget(allowed=1.8), cost, 300)[100:]
+    assert set(found) == {0, 1}
+    assert sum(found) / len(found) == pytest.approx(share, abs=0.1)
+
+
+def test_one_row_of_a_prompt_is_no_next_token() -> None:
+    reading, growing = schedule([sequence(9, 3), sequence(5, 4)], 256, 1)[::-1]
+    assert (reading.rows, reading.reads_prompt) == (1, True)
+    assert (growing.rows, growing.reads_prompt) == (1, False)
 
 
 def test_a_step_of_prompts_alone_teaches_nothing() -> None:

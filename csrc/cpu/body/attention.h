@@ -239,8 +239,16 @@ inline void attend_typed(const AttendArgs& a) {
   constexpr int kMany = simd::kQueries;
   int query = 0;
   for (; query + kMany <= a.queries; query += kMany) attend_queries<Kv, kMany>(a, query);
-  if constexpr (kMany > 4)
-    for (; query + 4 <= a.queries; query += 4) attend_queries<Kv, 4>(a, query);
+  if constexpr (kMany > 4) switch (a.queries - query) {
+      case 7:
+        return attend_queries<Kv, 7>(a, query);
+      case 6:
+        return attend_queries<Kv, 6>(a, query);
+      case 5:
+        return attend_queries<Kv, 5>(a, query);
+      case 4:
+        return attend_queries<Kv, 4>(a, query);
+    }
   switch (a.queries - query) {
     case 3:
       return attend_queries<Kv, 3>(a, query);

@@ -99,9 +99,10 @@ class Batcher:
         self.counts.steps += 1
         self.counts.sequences += len(chunks)
         self.counts.rows += sum(c.rows for c in chunks)
-        prompt_rows = sum(c.rows for c in chunks if c.count > 1)
-        decoding = sum(1 for c in chunks if c.count == 1)
-        self._budget.observe(decoding, prompt_rows, time.perf_counter() - started)
+        prompts = [c for c in chunks if c.reads_prompt]
+        self._budget.observe(
+            len(chunks) - len(prompts), sum(c.rows for c in prompts), time.perf_counter() - started
+        )
         return self._collect(chunks, logits)
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:

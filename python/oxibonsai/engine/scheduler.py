@@ -31,6 +31,11 @@ class Chunk:
         """Rows whose logits are wanted."""
         return 1 + len(self.draft) if self.reaches_end else 0
 
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether it is a part of a prompt, and not the next token of a text."""
+        return self.count > 1 or not self.reaches_end
+
 
 def schedule(running: list[Sequence], max_rows: int, prompt_rows: int) -> list[Chunk]:
     """Every sequence that decodes gets its one token; prompts share what is left, first come first.
@@ -38,7 +43,7 @@ def schedule(running: list[Sequence], max_rows: int, prompt_rows: int) -> list[C
     Args:
         running: Sequences in the order of their arrival.
         max_rows: Rows of a step at most (decoding sequences always run).
-        prompt_rows: Rows of prompts at most, where a sequence decodes beside them; at least 1.
+        prompt_rows: Rows of prompts at most, where a sequence decodes beside them.
     """
     decoding = [s for s in running if s.num_waiting == 1]
     chunks = [Chunk(s, s.num_computed, 1, s.draft) for s in decoding]
@@ -53,14 +58,17 @@ def schedule(running: list[Sequence], max_rows: int, prompt_rows: int) -> list[C
     return chunks
 
 
-_FIRST_ROWS, _LEAST_ROWS = 16, 2
+_FIRST_ROWS = 4
+# However dear a row seems: one in eight steps.
+_LEAST_ROWS = 0.125
 
 
 class PromptBudget:
     """How many rows of prompts may join a step so that running texts hardly slow down.
 
-    A step with prompts may take ``allowed`` times as long as those without. The bytes of a text don't
-    depend on what it shares a step with, so this may follow the clock.
+    A step with prompts may take ``allowed`` times as long as those without. Where a single row takes
+    longer, some steps are without. The bytes of a text don't depend on what it shares a step with, so
+    this may follow the clock.
 
     Args:
         allowed: Longest step with prompts, in steps without; above 1.
@@ -72,19 +80,26 @@ class PromptBudget:
         self._most = most
         self._plain: float | None = None  # seconds of a step without prompts, smoothed
         self._cost: float | None = None  # seconds that a row of a prompt adds, smoothed
+        self._saved = 0.0  # part of a row that earlier steps have left
 
     @property
     def rows(self) -> int:
         """Rows of prompts in the next step."""
+        return int(self._saved + self._affordable)
+
+    @property
+    def _affordable(self) -> float:
         if self._plain is None or self._cost is None:
             return _FIRST_ROWS
         room = (self._allowed - 1.0) * self._plain
-        return int(min(max(room / self._cost, _LEAST_ROWS), self._most))
+        return min(max(room / self._cost, _LEAST_ROWS), self._most)
 
     def observe(self, decoding: int, prompt_rows: int, seconds: float) -> None:
         """Learns from a step of ``decoding`` sequences beside ``prompt_rows`` rows of prompts."""
         if decoding == 0:
             return
+        left = self._saved + self._affordable - prompt_rows
+        self._saved = min(max(left, 0.0), 0.999)
         if prompt_rows == 0:
             self._plain = _smoothed(self._plain, seconds)
         elif self._plain is not None:

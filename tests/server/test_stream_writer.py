@@ -1,0 +1,185 @@
+"""One thread writes the streams of all clients that keep up; what needs patience comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from oxibonsai.server.stream_writer import Bell, StreamWriter, carried_socket
+
+
+class Text:
+    """Frames that the test adds, as a text that grows."""
+
+    def __init__(self, writer: StreamWriter) -> None:
+        self.bell = Bell(writer)
+        self._new: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
+        self.thread = ""  # that took the newest frame
+
+    def add(self, *frames: str | Exception | None) -> None:
+        """New frames; None ends the text."""
+        for frame in frames:
+            self._new.put(frame)
+        self.bell.set()
+
+    def frames(self) -> Iterator[str | None]:
+        while True:
+            self.bell.clear()
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    frame = self._new.get_nowait()
+                    self.thread = threading.current_thread().name
+                    if frame is None:
+                        return
+                    if isinstance(frame, Exception):
+                        raise frame
+                    yield frame
+            if not self.bell.wait(self.bell.patience):
+                yield None
+
+
+def chunk(text: str) -> bytes:
+    """A chunk of an HTTP answer."""
+    data = text.encode()
+    return b"%X\r\n%b\r\n" % (len(data), data)
+
+
+class Stream:
+    """A text, its client, and the thread of its request, which lets the writer carry it."""
+
+    def __init__(self, writer: StreamWriter, threads: ThreadPoolExecutor) -> None:
+        self.text = Text(writer)
+        self.ours, self.client = socket.socketpair()
+        self.ours.settimeout(20)
+        self.client.settimeout(20)
+        self.stopping = False
+        self.came_back = 0
+        self.ended: Future[None] = threads.submit(self._follow)
+
+    def _follow(self) -> None:
+        frames = self.text.frames()
+        with self.ours:
+            for frame in frames:
+                if frame is not None:
+                    self.ours.sendall(chunk(frame))
+                if self.stopping:
+                    return
+                self.text.bell.carry(self.ours, frames, lambda: self.stopping)
+                self.came_back += 1
+                assert self.ours.gettimeout() == 20
+
+    def received(self) -> str:
+        """The text of one chunk that the client has got."""
+        header = b""
+        while not header.endswith(b"\r\n"):
+            header += self._bytes(1)
+        size = int(header, 16)
+        data = self._bytes(size + 2)
+        assert data.endswith(b"\r\n")
+        return data[:-2].decode()
+
+    def _bytes(self, count: int) -> bytes:
+        found = bytearray()
+        while len(found) < count:
+            piece = self.client.recv(count - len(found))
+            assert piece, f"the stream ended after {bytes(found)!r}"
+            found += piece
+        return bytes(found)
+
+
+Begin = Callable[[], Stream]
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Makes streams of one writer."""
+    writer, streams = StreamWriter(), []
+    with ThreadPoolExecutor(4) as threads:
+
+        def make() -> Stream:
+            streams.append(Stream(writer, threads))
+            return streams[-1]
+
+        yield make
+        for stream in streams:
+            stream.stopping = True
+            stream.text.add(None)
+            stream.client.close()
+
+
+def test_one_thread_writes_all_streams_that_grow(begin: Begin) -> None:
+    streams = [begin(), begin()]
+    writers: set[str] = set()
+    for i in range(100):
+        for stream in streams:
+            stream.text.add(f"für {i}")
+            assert stream.received() == f"für {i}"
+            writers.add(stream.text.thread)
+    assert "streams" in writers
+
+
+def test_a_text_that_pauses_comes_back_and_goes_on(begin: Begin) -> None:
+    stream = begin()
+    stream.text.add("one")
+    assert stream.received() == "one"
+    while stream.came_back == 0:
+        time.sleep(0.01)
+    stream.text.add("two")
+    assert stream.received() == "two"
+    stream.text.add(None)
+    stream.ended.result(20)
+
+
+def test_a_client_that_does_not_read_stops_nobody_and_loses_nothing(begin: Begin) -> None:
+    slow, quick = begin(), begin()
+    long = "x" * 4_000_000
+    slow.text.add(long)
+    for i in range(20):
+        quick.text.add(f"word {i}")
+        assert quick.received() == f"word {i}"
+    assert slow.received() == long
+    slow.text.add("the end", None)
+    assert slow.received() == "the end"
+    slow.ended.result(20)
+
+
+def test_what_the_text_raises_is_raised_for_its_request(begin: Begin) -> None:
+    stream, other = begin(), begin()
+    stream.text.add("one", ValueError("broken"))
+    with pytest.raises(ValueError, match="broken"):
+        stream.ended.result(20)
+    assert stream.received() == "one"
+    other.text.add("two")
+    assert other.received() == "two"
+
+
+def test_a_client_that_left_ends_its_stream(begin: Begin) -> None:
+    stream = begin()
+    stream.client.close()
+    stream.text.add("one")
+    with pytest.raises(ConnectionError):
+        stream.ended.result(20)
+
+
+def test_streams_come_back_when_the_server_stops(begin: Begin) -> None:
+    stream = begin()
+    stream.text.add("one")
+    assert stream.received() == "one"
+    stream.stopping = True
+    stream.ended.result(20)
+
+
+def test_only_chunks_on_a_plain_socket_are_written_past_the_server() -> None:
+    ours, client = socket.socketpair()
+    with ours, client:
+        environ = {"gunicorn.socket": ours, "SERVER_PROTOCOL": "HTTP/1.1"}
+        assert carried_socket(environ) is ours
+        assert carried_socket({**environ, "SERVER_PROTOCOL": "HTTP/1.0"}) is None
+        assert carried_socket({"SERVER_PROTOCOL": "HTTP/1.1"}) is None
