@@ -33,7 +33,7 @@ _FILES = {
     "_core",
 }
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
-_BELOW_ENGINE = _FILES | _TEXT | {"models", "model_source"}
+_BELOW_ENGINE = _FILES | _TEXT | {"lora", "models", "model_source"}
 _BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat"}
 PYTHON = {
     "errors": set(),
@@ -67,7 +67,17 @@ PYTHON = {
     },
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
-    "models": {"errors", "config", "checkpoint", "cache_folder", "progress", "_core"},
+    "lora": {
+        "errors",
+        "cache_folder",
+        "scratch_folder",
+        "sources",
+        "model_file",
+        "checkpoint",
+        "convert",
+        "_core",
+    },
+    "models": {"errors", "config", "checkpoint", "lora", "cache_folder", "progress", "_core"},
     "convert": {"errors", "config", "progress", "sources", "whole_file", "quantize", "_core"},
     "quantize": {"errors", "model_file", "progress", "_core"},
     "sampling": {"errors", "_core"},

@@ -57,7 +57,23 @@ def engine_options(command: Command) -> Command:
         type=click.IntRange(1),
         help="Positions of the context. Default: the model's, cut to suit the memory.",
     )
-    return ctx_size(machine_options(command))
+    return apply([ctx_size, *_lora_options], machine_options(command))
+
+
+_lora_options = [
+    click.option(
+        "--lora",
+        multiple=True,
+        metavar="FILE",
+        help="A LoRA adapter to add: a GGUF file, or a folder that PEFT saved; may be repeated.",
+    ),
+    click.option(
+        "--lora-scaled",
+        multiple=True,
+        metavar="FILE:SCALE",
+        help="One of which so much is added, 0.5 say.",
+    ),
+]
 
 
 threads_option = click.option(
@@ -111,7 +127,10 @@ def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     from oxibonsai.engine import load
+    from oxibonsai.lora import split_scaled
 
+    plain, scaled = options.pop("lora", ()), options.pop("lora_scaled", ())
+    lora = [*plain, *map(split_scaled, scaled)]
     console = Console(stderr=True)
     columns = (TextColumn("Packing the weights"), BarColumn(), DownloadColumn())
     with Progress(
@@ -122,4 +141,4 @@ def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
         def progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        return load(model, quant_type=quant_type, progress=progress, **options)
+        return load(model, quant_type=quant_type, lora=lora, progress=progress, **options)

@@ -14,6 +14,7 @@ from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, LEVELS, KvPressureP
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.engine.threads import default_threads
 from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.lora import LoraChoice, open_adapters
 from oxibonsai.model_source import open_model
 from oxibonsai.models import Model, PackedCache, Parity, check_parity, load_model
 from oxibonsai.progress import Progress
@@ -30,6 +31,7 @@ def load(
     ctx_size: int | None = None,
     kv_type: str | None = None,
     quant_type: str = "",
+    lora: LoraChoice = (),
     parallel: int = 4,
     prefix_cache: bool = True,
     kv_pressure: KvPressure | None = None,
@@ -47,6 +49,9 @@ def load(
         kv_type: ``"f32"``, ``"f16"``, ``"q8_0"`` or ``"q4_0"``; None: f32 for models with a small
             cache, else f16.
         quant_type: Layout of tensors of type id 42, where the file leaves it open.
+        lora: Low-rank adapters, llama.cpp's GGUF files or folders that PEFT saved: one, or a list in
+            which each may have a scale, ``["a.gguf", ("b.gguf", 0.5)]``. They are added in this order;
+            one of scale 0 leaves every byte as it is.
         parallel: Sequences that fit in the cache at full length.
         prefix_cache: Keep computed pages, so that equal beginnings are computed once. Results don't
             depend on it.
@@ -81,6 +86,7 @@ def load(
         _core.ThreadPool(threads or default_threads()),
         progress,
         PackedCache() if packed_cache else None,
+        open_adapters(lora, checkpoint),
     )
     limit = model.config.max_position_embeddings
     size = default_ctx_size(model.config) if ctx_size is None else ctx_size

@@ -127,7 +127,7 @@ def _header(
     pool = engine.cache.pools[sequence.table.pool]
     options = sequence.options
     return {
-        "model": engine.model.weights.checkpoint.fingerprint(),
+        "model": engine.model.fingerprint(),
         "kv_type": pool.type,
         "page_bytes": pool.page_bytes,
         "pages": pages,
@@ -214,8 +214,10 @@ def _restore(
 
 
 def _check_fit(engine: Engine, path: Path, header: dict[str, Any], data: memoryview) -> None:
-    if header["model"] != engine.model.weights.checkpoint.fingerprint():
-        raise FormatError(f"{path} is a snapshot of another model than the one that is loaded")
+    if header["model"] != engine.model.fingerprint():
+        raise FormatError(
+            f"{path} is a snapshot of another model, or of other adapters, than what is loaded"
+        )
     types = [p.type for p in engine.cache.pools]
     if header["kv_type"] not in types:
         raise FormatError(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.lora import Adapter
 from oxibonsai.models.base import Model, ModelPage, Weights
 from oxibonsai.models.bert import bert
 from oxibonsai.models.gemma3 import gemma3
@@ -39,8 +42,9 @@ def load_model(
     pool: _core.ThreadPool,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
+    adapters: Sequence[Adapter] = (),
 ) -> Model:
     """Builds the program of a checkpoint's architecture and packs its weights."""
     config = checkpoint.config()
     page = PAGES[config.architecture]
-    return Model(config, Weights(checkpoint), page, pool, progress, cache)
+    return Model(config, Weights(checkpoint), page, pool, progress, cache, adapters)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +14,8 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.config import ModelConfig
 from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.lora.adapter import Adapter, in_use
+from oxibonsai.models.adapting import AdaptedBuilder
 from oxibonsai.models.builder import Builder
 from oxibonsai.models.observation import Observation, ObservingBuilder
 from oxibonsai.models.packed_cache import PackedCache
@@ -109,6 +112,7 @@ class Model:
         pool: Threads that run it.
         progress: Told how far packing the weights has come.
         cache: Where packed weights are kept on disk; None: nowhere.
+        adapters: Added to its linear layers, in this order.
     """
 
     def __init__(
@@ -119,21 +123,31 @@ class Model:
         pool: _core.ThreadPool,
         progress: Progress | None = None,
         cache: PackedCache | None = None,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         self.config = config
         self.weights = weights
         self.pool = pool
+        self.adapters = tuple(adapters)
         self._page = page
-        builder = Builder(config.hadamard)
+        builder = self._builder()
         h = self._final_states(builder)
         if config.causal:
             (logits,) = builder.linear(h, weights.head(config))
             if config.final_logit_softcapping > 0.0:
                 builder.softcap(logits, config.final_logit_softcapping)
         weights.refuse_unused()
+        builder.refuse_unused()
         self.recording = builder.finish()
-        pack(self.recording.matrices, weights.checkpoint, pool, progress, cache)
+        own = set(weights.matrices)
+        matrices = [w for w in self.recording.matrices if w in own]
+        pack(matrices, weights.checkpoint, pool, progress, cache)
+        if thin := [w for w in self.recording.matrices if w not in own]:
+            pack(thin, weights.checkpoint, pool)  # small, and none of the model's: not kept
         self.program = self.recording.program(pool)
+
+    def _builder(self) -> AdaptedBuilder:
+        return AdaptedBuilder(self.config.hadamard, self.adapters)
 
     def _final_states(self, builder: Builder) -> Value:
         """Hidden states after the final norm, of the rows that want an output."""
@@ -149,7 +163,7 @@ class Model:
         """The pass up to the final norm, over the same packed matrices: for embeddings."""
         if not self.config.causal:
             return self.recording
-        builder = Builder(self.config.hadamard)
+        builder = self._builder()
         self._final_states(builder)
         return builder.finish()
 
@@ -165,7 +179,7 @@ class Model:
             head: Run the output matrix too, over the rows that want an output; else the pass ends
                 with the hidden states.
         """
-        builder = ObservingBuilder(self.config.hadamard)
+        builder = ObservingBuilder(self.config.hadamard, self.adapters)
         h = self._final_states(builder)
         if head and self.config.causal:
             builder.linear(h, self.weights.head(self.config))
@@ -178,6 +192,14 @@ class Model:
         other.program = self.recording.program(pool)
         other.__dict__.pop("hidden_program", None)
         return other
+
+    def fingerprint(self) -> str:
+        """Names what keys and values depend on: the checkpoint, and adapters with their scales."""
+        own = self.weights.checkpoint.fingerprint()
+        used = [(a.fingerprint, a.scale) for a in in_use(self.adapters)]
+        if not used:
+            return own
+        return hashlib.blake2b(repr((own, used)).encode(), digest_size=16).hexdigest()
 
     @property
     def shareable(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oxibonsai import _core
 from oxibonsai.config import HadamardFold
-from oxibonsai.models.builder import Builder
+from oxibonsai.lora.adapter import Adapter
+from oxibonsai.models.adapting import AdaptedBuilder
 from oxibonsai.models.plan import Value, Vector
 
 
@@ -23,11 +25,14 @@ class Observation:
     sums: dict[str, _core.InputSums]
 
 
-class ObservingBuilder(Builder):
-    """Records a sum of squares before each linear layer, one for all that share an input."""
+class ObservingBuilder(AdaptedBuilder):
+    """Records a sum of squares before each linear layer, one for all that share an input.
 
-    def __init__(self, fold: HadamardFold | None = None) -> None:
-        super().__init__(fold)
+    What adapters add is computed too; their own matrices are not observed.
+    """
+
+    def __init__(self, fold: HadamardFold | None = None, adapters: Sequence[Adapter] = ()) -> None:
+        super().__init__(fold, adapters)
         self.sums: dict[str, _core.InputSums] = {}
         self._sums_of: dict[Value, _core.InputSums] = {}
 

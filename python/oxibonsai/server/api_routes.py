@@ -6,6 +6,7 @@ from oxibonsai.server.app import Server
 from oxibonsai.server.chat_completions import chat_blueprint
 from oxibonsai.server.completions import completions_blueprint
 from oxibonsai.server.embeddings import embeddings_blueprint
+from oxibonsai.server.lora_routes import lora_blueprint
 from oxibonsai.server.native_completion import native_completion_blueprint
 from oxibonsai.server.props import props_blueprint
 from oxibonsai.server.slot_routes import slots_blueprint
@@ -21,3 +22,4 @@ def register_api(app: Server) -> None:
     app.register_blueprint(token_blueprint(app))
     app.register_blueprint(props_blueprint(app))
     app.register_blueprint(slots_blueprint(app))
+    app.register_blueprint(lora_blueprint(app))

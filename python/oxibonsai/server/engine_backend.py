@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.errors import RequestError
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.settings import Settings
@@ -39,10 +39,9 @@ class EngineBackend:
     def load(self) -> None:
         """See :class:`~oxibonsai.server.backend.Backend`."""
         from oxibonsai.engine import EnginePool
+        from oxibonsai.lora import split_scaled
 
         s = self._settings
-        if s.lora:
-            raise UnsupportedError("--lora: this version serves no adapters")
         if s.slot_save_path is not None and not s.slot_save_path.is_dir():
             raise RequestError(f"--slot-save-path: there is no folder {s.slot_save_path}")
         pool = EnginePool.from_pretrained(
@@ -51,6 +50,7 @@ class EngineBackend:
             ctx_size=s.ctx_size,
             kv_type=s.kv_type,
             quant_type=s.quant_type,
+            lora=[*s.lora, *map(split_scaled, s.lora_scaled)],
             replicas=s.replicas,
             parallel=s.parallel,
             queue=s.queue_size,

@@ -16,6 +16,7 @@ from oxibonsai.server.completions import begin_all
 from oxibonsai.server.generation import Answers, follow
 from oxibonsai.server.job_answer import answer_job
 from oxibonsai.server.logprobs import ShownToken, ShownTokens, chat_form, drawn_form
+from oxibonsai.server.lora_routes import FIXED_SCALES
 from oxibonsai.server.prompts import is_several, read_prompts, text_of
 from oxibonsai.server.schemas.completion import NativeCompletionBody
 from oxibonsai.server.sse import compact
@@ -48,6 +49,8 @@ class NativeJob:
     def __init__(self, app: Server, body: NativeCompletionBody) -> None:
         if body.limit == 0:
             raise RequestError("n_predict is 0; it must be 1 or more, or -1")
+        if body.lora:
+            raise RequestError(FIXED_SCALES)
         engine = app.generations.engine
         self._app, self._body = app, body
         self._tokenizer = engine.tokenizer

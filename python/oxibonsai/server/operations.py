@@ -94,6 +94,11 @@ _SERVER = {
     "slots.list_slots": Operation(
         "What the slots do", answer=_array(object_with("id", "is_processing"))
     ),
+    "lora.list_adapters": Operation(
+        "The adapters that are added to the model",
+        answer=_array(object_with("id", "path", "scale")),
+    ),
+    "lora.set_scales": Operation("Refused: scales are fixed when the server starts"),
     "slots.act": Operation(
         "Save, restore or erase what the cache holds of a slot's text",
         body=SlotFile,

@@ -118,7 +118,12 @@ class ModelSettings(BaseModel):
     pooling: Literal["none", "mean", "cls", "last", "rank"] | None = Field(
         None, description="How embeddings are pooled. Default: the model's own way."
     )
-    lora: Paths = Field((), description="LoRA adapters, GGUF files.")
+    lora: Names = Field(
+        (), description="LoRA adapters to add: GGUF files, or folders that PEFT saved."
+    )
+    lora_scaled: Names = Field(
+        (), description="Adapters of which so much is added, as FILE:SCALE; after those of --lora."
+    )
     slot_save_path: Path | None = Field(
         None, description="Folder for saved slots; allows POST /slots/{id}."
     )

@@ -47,6 +47,7 @@ class NativeCompletionBody(StructureFields, AnswerFields, SamplingFields):
     )
     return_tokens: bool | None = None
     response_fields: list[str] | None = Field(None, max_length=64)
+    lora: list[dict[str, Any]] | None = Field(None, description="Not supported.")
 
     @property
     def limit(self) -> int | None:

@@ -1,0 +1,157 @@
+"""Adapters that PEFT saved as the GGUF files of llama.cpp."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from oxibonsai import _core
+from oxibonsai.config import ModelConfig
+from oxibonsai.convert import RECIPES
+from oxibonsai.convert.exact_blocks import Bytes
+from oxibonsai.convert.float_types import PLAIN
+from oxibonsai.convert.llama import paired_rows
+from oxibonsai.convert.parameters import FloatParameter
+from oxibonsai.convert.peft_config import PeftConfig, read_peft_config
+from oxibonsai.convert.recipe import Metadata, Recipe
+from oxibonsai.convert.safetensors_file import StoredTensor, read_header
+from oxibonsai.convert.stored_types import encode
+from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.quantize.weight_types import WeightType, type_named
+
+_TENSORS = "adapter_model.safetensors"
+_PART = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One of the two matrices of a module, as it is stored."""
+
+    held: FloatParameter
+    module: str
+    letter: str  # A or B
+    tensor: str  # of the model, by GGUF's name
+
+    @property
+    def name(self) -> str:
+        return f"{self.tensor}.lora_{self.letter.lower()}"
+
+    @property
+    def where(self) -> str:
+        return f"{self.held.stored.path}: tensor {self.held.stored.name}"
+
+
+def convert_lora(folder: Path, out: Path, base: ModelConfig) -> None:
+    """Writes an adapter as one GGUF file, which appears under its name when it is complete.
+
+    Matrices stay as they are stored. Where a pattern gives a module a scale of its own, which GGUF has
+    no place for, its B is multiplied with the ratio and stored as f32.
+
+    Args:
+        folder: With ``adapter_config.json`` and ``adapter_model.safetensors``.
+        out: The file; replaced where it exists.
+        base: The model that it is for; says how tensors are called and how rows lie.
+
+    Raises:
+        FormatError: A file is missing or damaged, or contradicts the other.
+        UnsupportedError: The adapter is no plain LoRA of linear layers.
+    """
+    config = read_peft_config(folder)
+    parts = _parts(folder, base)
+    for part in parts:
+        _check_rank(part, config)
+    writer = _core.GgufWriter(str(out))
+    for key, value in _keys(folder, base, config).items():
+        writer.add_metadata(key, *value)
+    for part in parts:
+        kind = _type(part, config)
+        writer.add_tensor(
+            part.name, part.held.shape, kind.gguf_id, kind.size(math.prod(part.held.shape))
+        )
+    writer.write_header()
+    for part in parts:
+        writer.write_tensor(_blocks(part, config, base))
+    writer.close()
+
+
+def _keys(folder: Path, base: ModelConfig, config: PeftConfig) -> Metadata:
+    return {
+        "general.architecture": (base.architecture, "str"),
+        "general.type": ("adapter", "str"),
+        "general.name": (folder.resolve().name, "str"),
+        "adapter.type": ("lora", "str"),
+        "adapter.lora.alpha": (config.full_alpha(), "f32"),
+    }
+
+
+def _parts(folder: Path, base: ModelConfig) -> list[_Part]:
+    path = folder / _TENSORS
+    if not path.is_file():
+        raise FormatError(f"{folder} has no {_TENSORS}; save the adapter in that format first")
+    recipe = next(r for r in RECIPES.values() if r.architecture == base.architecture)
+    found: dict[str, _Part] = {}
+    for stored in read_header(path).values():
+        part = _part(stored, recipe)
+        if part.name in found:
+            raise FormatError(
+                f"{path} has two tensors of one meaning: {found[part.name].held.stored.name}, "
+                f"{stored.name}"
+            )
+        found[part.name] = part
+    return [found[name] for name in sorted(found)]
+
+
+def _part(stored: StoredTensor, recipe: Recipe) -> _Part:
+    where = f"{stored.path}: tensor {stored.name}"
+    match = _PART.fullmatch(stored.name)
+    if match is None:
+        raise UnsupportedError(
+            f"{where} is no part of a plain LoRA of linear layers, "
+            "base_model.model.NAME.lora_A.weight or lora_B.weight"
+        )
+    tensor = recipe.tensor_name(f"{match[1]}.weight")
+    if tensor is None or not recipe.is_matrix(tensor):
+        raise UnsupportedError(f"{where} changes no linear layer of {recipe.architecture}")
+    if stored.dtype not in PLAIN:
+        raise UnsupportedError(f"{where} is of type {stored.dtype}; known are {', '.join(PLAIN)}")
+    if len(stored.shape) != 2 or 0 in stored.shape:
+        raise FormatError(f"{where} has shape {stored.shape}: no matrix")
+    return _Part(FloatParameter(stored), match[1], match[2], tensor)
+
+
+def _check_rank(part: _Part, config: PeftConfig) -> None:
+    rank = part.held.shape[0 if part.letter == "A" else 1]
+    if rank != config.rank_of(part.module):
+        raise FormatError(
+            f"{part.where} has rank {rank}, but {config.path.name} says {config.rank_of(part.module)}"
+        )
+
+
+def _ratio(part: _Part, config: PeftConfig) -> float:
+    """What a part is multiplied with, since the file has one alpha for all modules."""
+    return config.full_alpha(part.module) / config.full_alpha() if part.letter == "B" else 1.0
+
+
+def _type(part: _Part, config: PeftConfig) -> WeightType:
+    return type_named("f32" if _ratio(part, config) != 1.0 else part.held.exact_type)
+
+
+def _blocks(part: _Part, config: PeftConfig, base: ModelConfig) -> Bytes:
+    values = part.held.values()
+    heads = {"attn_q": base.num_attention_heads, "attn_k": base.num_key_value_heads}
+    layer_part = part.tensor.split(".")[-2]
+    if base.rope.interleaved and layer_part in heads and part.letter == "B":
+        order = paired_rows(heads[layer_part], base.head_dim)
+        if len(order) != len(values):
+            raise FormatError(
+                f"{part.where} has {len(values)} rows, but {part.tensor} of the model has {len(order)}"
+            )
+        values = values[order]
+    if (ratio := _ratio(part, config)) != 1.0:
+        with np.errstate(over="ignore"):  # refused below
+            values = values * np.float32(ratio)
+    return encode(values, _type(part, config).name, part.where)

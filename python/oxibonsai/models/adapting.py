@@ -1,0 +1,62 @@
+"""A forward pass whose linear layers add what adapters say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from oxibonsai import _core
+from oxibonsai.config import HadamardFold
+from oxibonsai.errors import UnsupportedError
+from oxibonsai.lora.adapter import Adapter, LowRank, in_use
+from oxibonsai.models.builder import Builder
+from oxibonsai.models.plan import Value, Vector
+
+
+class AdaptedBuilder(Builder):
+    """Records two thin products after each linear layer that an adapter changes.
+
+    An adapter's input is the layer's own, before any transform that the stored weights ask for.
+
+    Args:
+        fold: As of :class:`Builder`.
+        adapters: Added one after the other; those of scale 0 are left out, to the byte.
+    """
+
+    def __init__(self, fold: HadamardFold | None = None, adapters: Sequence[Adapter] = ()) -> None:
+        super().__init__(fold)
+        self._adapters = in_use(adapters)
+        self._pairs: dict[str, list[LowRank]] = {}
+        for adapter in self._adapters:
+            for name, pair in adapter.pairs.items():
+                scaled = replace(pair, scale=adapter.scale * pair.scale)
+                self._pairs.setdefault(name, []).append(scaled)
+        self._adapted: set[str] = set()
+
+    def linear(
+        self,
+        x: Value,
+        *weights: _core.Weight,
+        bias: list[Vector | None] | None = None,
+        add: Value | None = None,
+    ) -> list[Value]:
+        """As :meth:`Builder.linear`, then ``+ scale * B (A x)`` of each adapter in turn."""
+        outputs = super().linear(x, *weights, bias=bias, add=add)
+        pairs = [(i, p) for i, w in enumerate(weights) for p in self._pairs.get(w.name, ())]
+        if not pairs:
+            return outputs
+        self._adapted.update(w.name for w in weights)
+        thin = super().linear(x, *(pair.a for _, pair in pairs))
+        for (i, pair), low in zip(pairs, thin, strict=True):
+            scaled = low if pair.scale == 1.0 else self.scale(low, pair.scale)
+            (outputs[i],) = super().linear(scaled, pair.b, add=outputs[i])
+        return outputs
+
+    def refuse_unused(self) -> None:
+        """UnsupportedError for a pair that changes no linear layer of the pass."""
+        for adapter in self._adapters:
+            for name in adapter.pairs:
+                if name not in self._adapted:
+                    raise UnsupportedError(
+                        f"{adapter.name} changes {name}, which is no linear layer of the model"
+                    )
