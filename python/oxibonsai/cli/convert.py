@@ -1,4 +1,4 @@
-"""``oxibonsai convert``: a Hugging Face model, also in ONNX, to a GGUF file."""
+"""``oxibonsai convert``: a Hugging Face model, also in ONNX, or an adapter of PEFT to a GGUF file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from oxibonsai.cli.notices import warn
 from oxibonsai.cli.options import threads_option
 from oxibonsai.convert import convert as convert_folder
 from oxibonsai.convert import target_names
+from oxibonsai.convert.lora import convert_lora
 from oxibonsai.engine.threads import default_threads
+from oxibonsai.errors import RequestError
+from oxibonsai.lora import is_peft_folder
+from oxibonsai.model_source import open_model
 from oxibonsai.sources.model_folder import model_folder
 
 
@@ -29,11 +33,19 @@ from oxibonsai.sources.model_folder import model_folder
     "round. q1_0, q2_0_g64, pq2_0 and ptq1_0 are for weights that are binary or ternary already, which "
     "is checked. Any other type or mix is as oxibonsai quantize makes it.",
 )
+@click.option(
+    "--base",
+    metavar="MODEL",
+    help="The model of an adapter that PEFT saved, which IN then is; OUT is llama.cpp's LoRA file.",
+)
 @threads_option
-def convert(source: str, out: Path, dtype: str, threads: int | None) -> None:
+def convert(source: str, out: Path, dtype: str, base: str | None, threads: int | None) -> None:
     """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, an ONNX file, hf:org/repo or
-    pip:package.
+    pip:package; or a folder with a LoRA adapter.
     """
+    if is_peft_folder(source) or base is not None:
+        _convert_adapter(source, out, dtype, base)
+        return
     # A temporary folder's name, or that of a revision in a cache, says nothing.
     remote = source.startswith(("pip:", "hf:"))
     name = source.partition(":")[2].partition("==")[0].rpartition("/")[2] if remote else ""
@@ -47,4 +59,14 @@ def convert(source: str, out: Path, dtype: str, threads: int | None) -> None:
             progress=progress,
         )
     warn(warnings)
+    click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+
+
+def _convert_adapter(source: str, out: Path, dtype: str, base: str | None) -> None:
+    if base is None:
+        raise RequestError(f"{source} holds an adapter: name the model that it is for with --base")
+    if dtype.lower() != "auto":
+        raise RequestError(f"--type {dtype}: an adapter's matrices stay as they are stored")
+    checkpoint = open_model(base)
+    convert_lora(Path(source).expanduser(), out, checkpoint.config())
     click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")

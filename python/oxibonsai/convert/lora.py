@@ -24,6 +24,7 @@ from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.quantize.weight_types import WeightType, type_named
 
 _TENSORS = "adapter_model.safetensors"
+_FROZEN = ".base_layer.weight"  # the model's own, which PEFT keeps beside an adapted head
 _PART = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 
 
@@ -95,6 +96,8 @@ def _parts(folder: Path, base: ModelConfig) -> list[_Part]:
     recipe = next(r for r in RECIPES.values() if r.architecture == base.architecture)
     found: dict[str, _Part] = {}
     for stored in read_header(path).values():
+        if stored.name.endswith(_FROZEN):
+            continue
         part = _part(stored, recipe)
         if part.name in found:
             raise FormatError(
