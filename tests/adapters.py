@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from oxibonsai import _core
 Floats = npt.NDArray[np.float32]
 Pairs = dict[str, tuple[Floats, Floats]]  # A [rank, cols] and B [rows, rank] by the model's tensor
 
+ALPHA = 6.0
 KEYS: dict[str, tuple[Any, str]] = {
     "general.architecture": ("qwen3", "str"),
     "general.type": ("adapter", "str"),
     "adapter.type": ("lora", "str"),
-    "adapter.lora.alpha": (6.0, "f32"),
+    "adapter.lora.alpha": (ALPHA, "f32"),
 }
 _IDS = {t["name"]: t["gguf_id"] for t in _core.quant_types()}
 
@@ -73,3 +75,19 @@ def write(
     for data in blocks.values():
         writer.write_tensor(data)
     writer.close()
+
+
+def write_peft(folder: Path, layers: int = tiny_model.LAYERS) -> None:
+    """A folder as PEFT saves it, for the keys of so many layers."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"peft_type": "LORA", "r": 3, "lora_alpha": ALPHA, "target_modules": ["k_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    tensors = {}
+    for i in range(layers):
+        (pair,) = random_pairs([f"blk.{i}.attn_k.weight"], seed=i).values()
+        for letter, values in zip("AB", pair, strict=True):
+            module = f"base_model.model.model.layers.{i}.self_attn.k_proj"
+            tensors[f"{module}.lora_{letter}.weight"] = values
+    save_file(tensors, folder / "adapter_model.safetensors")

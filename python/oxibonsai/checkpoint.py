@@ -96,7 +96,9 @@ class Checkpoint:
         if not isinstance(name, str):
             raise FormatError(f"{self.path}: general.architecture is missing")
         if self.file.get("general.type") == "adapter":
-            raise FormatError(f"{self.path} is an adapter, no model: give it with --lora, beside one")
+            raise FormatError(
+                f"{self.path} is an adapter, no model: give it with --lora, beside one"
+            )
         if name not in ARCHITECTURES:
             raise UnsupportedError(
                 f"{self.path} is of architecture {name}; supported are {', '.join(ARCHITECTURES)}"

@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 import packed_folders
 
+import adapters
 import oxibonsai
 import tiny_model
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
+from oxibonsai.convert.lora import convert_lora
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.export import save_model
 from oxibonsai.imatrix import Entry, Imatrix, write_imatrix
@@ -60,6 +62,17 @@ def _load_packed(p: Places) -> bytes:
         return _load(p, packed_cache=True)
 
 
+def _load_lora(p: Places) -> bytes:
+    # What a failing removal leaves there goes with the next scratch folder.
+    os.environ["OXIBONSAI_CACHE"] = str(p.source.with_name("cache"))
+    return _load(p, lora=p.source / "lora")
+
+
+def _convert_lora(p: Places) -> None:
+    config = Checkpoint(p.source / "model.gguf").config()
+    convert_lora(p.source / "lora", p.out / "m.gguf", config)
+
+
 def _quantize(p: Places) -> None:
     quantize(ModelFile.open(p.source / "model.gguf"), p.out / "m.gguf", "q8_0")
 
@@ -73,6 +86,8 @@ def _write_imatrix(p: Places) -> None:
 OPERATIONS: dict[str, Callable[[Places], object]] = {
     "load": _load,
     "load-packed": _load_packed,
+    "load-lora": _load_lora,
+    "convert-lora": _convert_lora,
     "convert": lambda p: convert(p.source / "mlx", p.out / "m.gguf"),
     "convert-awq": lambda p: convert(p.source / "awq", p.out / "m.gguf", dtype="f32"),
     "quantize": _quantize,
@@ -187,6 +202,7 @@ def main(shim: str, operation: str, folder: str, url: str) -> None:
     places = Places(Path(folder) / "source", Path(folder) / "out", url)
     places.source.mkdir(parents=True)
     tiny_model.write(places.source / "model.gguf")
+    adapters.write_peft(places.source / "lora")
     for kind in ("mlx", "awq"):
         packed_folders.good(kind).write(places.source / kind)
     library = ctypes.CDLL(shim)

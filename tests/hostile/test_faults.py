@@ -23,6 +23,8 @@ DATA = random.Random(4).randbytes(3 << 20)
 POINTS = {
     "load": 25,
     "load-packed": 200,
+    "load-lora": 25,
+    "convert-lora": 10,
     "convert": 35,
     "convert-awq": 50,
     "quantize": 20,

@@ -19,13 +19,13 @@ import adapters
 import float_model
 import oxibonsai
 import tiny_model
+from adapters import ALPHA
 from oxibonsai import FormatError, RequestError, SamplingParams, SourceError, _core
 from oxibonsai.engine import restore, save
 from oxibonsai.engine.loading import replicate
 from oxibonsai.models import PackedCache
 
 IDS = [int(i) for i in np.random.default_rng(3).integers(0, tiny_model.VOCABULARY, 90)]
-ALPHA = 6.0
 # Float32 noise of sums in another order; the largest seen here is 1.2e-6 of the largest logit.
 BOUND = 1e-5
 LLAMA_CPP = Path(__file__).with_name("llama_cpp_adapted.json")
@@ -281,8 +281,16 @@ def test_scales_that_are_no_numbers_are_refused(scale: Any, folder: Path) -> Non
         oxibonsai.load(folder / "q1_0.gguf", lora=[(folder / "a.gguf", scale)])
 
 
+@pytest.mark.parametrize("lora", [("a.gguf", 0.5), [3], [("a.gguf", 1, 2)], [None], 7])
+def test_what_is_no_list_of_adapters_is_refused(lora: Any, folder: Path) -> None:
+    with pytest.raises(RequestError, match="it must be a list of files"):
+        oxibonsai.load(folder / "q1_0.gguf", lora=lora)
+
+
 def test_a_missing_adapter_and_one_in_place_of_a_model_are_named(folder: Path) -> None:
     with pytest.raises(SourceError, match=r"none\.gguf does not exist"):
         oxibonsai.load(folder / "q1_0.gguf", lora=folder / "none.gguf")
+    with pytest.raises(SourceError, match="xxx"):
+        oxibonsai.load(folder / "q1_0.gguf", lora="x" * 5000)
     with pytest.raises(FormatError, match=r"a\.gguf is an adapter, no model: .*--lora"):
         oxibonsai.load(folder / "a.gguf")

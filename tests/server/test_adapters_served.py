@@ -74,7 +74,7 @@ def test_texts_are_those_of_the_adapted_model(
 
 def test_scales_can_not_be_set_later(client: FlaskClient) -> None:
     answer = client.post("/lora-adapters", json=[{"id": 0, "scale": 0.5}])
-    assert answer.status_code == 501
+    assert answer.status_code == 400
     assert "--lora-scaled" in answer.get_json()["error"]["message"]
     body = {"prompt": PROMPT, "n_predict": 1, "lora": [{"id": 0, "scale": 0.5}]}
     answer = client.post("/completion", json=body)

@@ -31,7 +31,7 @@ def load(
     ctx_size: int | None = None,
     kv_type: str | None = None,
     quant_type: str = "",
-    lora: LoraChoice = (),
+    lora: LoraChoice | None = None,
     parallel: int = 4,
     prefix_cache: bool = True,
     kv_pressure: KvPressure | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from oxibonsai.cache_folder import cache_folder
 from oxibonsai.checkpoint import Checkpoint
@@ -22,26 +23,26 @@ _PEFT_CONFIG = "adapter_config.json"
 _LARGEST_SCALE = 1e6  # with the largest alpha the product is finite
 
 
-def open_adapters(choice: LoraChoice, base: Checkpoint) -> tuple[Adapter, ...]:
+def open_adapters(choice: LoraChoice | None, base: Checkpoint) -> tuple[Adapter, ...]:
     """Opens adapters for a model.
 
     Args:
         choice: A GGUF file as llama.cpp's converter writes it, ``hf:...``, or a folder that PEFT
-            saved; or a list of such, each by itself or with a scale: ``["a.gguf", ("b.gguf", 0.5)]``.
+            saved; or a list of such, each by itself or with a scale: ``["a.gguf", ("b.gguf", 0.5)]``;
+            None: none.
         base: The model.
 
     Raises:
         SourceError: There is no such adapter.
         FormatError: A file is damaged, or is for another model.
         UnsupportedError: An adapter is more than low-rank pairs of linear layers.
-        RequestError: A scale is no number from -1e6 to 1e6.
+        RequestError: A scale is no number from -1e6 to 1e6, or what is listed is no adapter.
     """
-    listed = [choice] if isinstance(choice, str | os.PathLike) else choice
-    found = []
-    for item in listed:
-        source, scale = (item[0], item[1]) if isinstance(item, tuple) else (item, 1.0)
-        found.append(_open(os.fspath(source), _checked(scale, source), base))
-    return tuple(found)
+    if choice is None:
+        return ()
+    listed = choice if isinstance(choice, list | tuple) else [choice]
+    pairs = [_source_and_scale(item) for item in listed]
+    return tuple(_open(source, scale, base) for source, scale in pairs)
 
 
 def split_scaled(text: str) -> tuple[str, float]:
@@ -60,7 +61,19 @@ def split_scaled(text: str) -> tuple[str, float]:
 
 def is_peft_folder(source: Source) -> bool:
     """Whether it is an adapter's folder as PEFT saves it."""
-    return (Path(os.path.expanduser(source)) / _PEFT_CONFIG).is_file()
+    try:
+        return (Path(os.path.expanduser(source)) / _PEFT_CONFIG).is_file()
+    except OSError:  # a name that is too long, a folder that is closed
+        return False
+
+
+def _source_and_scale(item: Any) -> tuple[str, float]:
+    source, scale = item if isinstance(item, tuple) and len(item) == 2 else (item, 1.0)
+    if not isinstance(source, str | os.PathLike):
+        raise RequestError(
+            f"lora has {item!r}; it must be a list of files, each by itself or as (file, scale)"
+        )
+    return os.fspath(source), _checked(scale, source)
 
 
 def _checked(scale: float, source: Source) -> float:

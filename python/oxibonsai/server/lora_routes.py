@@ -6,8 +6,8 @@ from pathlib import Path
 
 from flask import Blueprint, Response, jsonify
 
+from oxibonsai.errors import RequestError
 from oxibonsai.server.app import Server
-from oxibonsai.server.errors import ApiError
 
 FIXED_SCALES = (
     "Scales of adapters are fixed when the server starts: set them with --lora-scaled FILE:SCALE."
@@ -28,6 +28,6 @@ def lora_blueprint(app: Server) -> Blueprint:
 
     @bp.post("/lora-adapters")
     def set_scales() -> Response:
-        raise ApiError(501, FIXED_SCALES)
+        raise RequestError(FIXED_SCALES)
 
     return bp
