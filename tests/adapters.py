@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,19 @@ def linear_layers() -> list[str]:
 
 
 def random_pairs(targets: Iterable[str] | None = None, *, rank: int = 3, seed: int = 7) -> Pairs:
+    """Of layers of the tiny model; None: of all."""
+    shapes = tiny_model.shapes() | {"output.weight": tiny_model.shapes()["token_embd.weight"]}
+    names = linear_layers() if targets is None else targets
+    return pairs_of_shapes({n: shapes[n] for n in names}, rank=rank, seed=seed)
+
+
+def pairs_of_shapes(
+    shapes: Mapping[str, tuple[int, ...]], *, rank: int = 3, seed: int = 7
+) -> Pairs:
     """Matrices whose product is about as large as the weights of the tiny model."""
     random = np.random.default_rng(seed)
-    shapes = tiny_model.shapes() | {"output.weight": tiny_model.shapes()["token_embd.weight"]}
     pairs = {}
-    for name in linear_layers() if targets is None else targets:
-        rows, cols = shapes[name]
+    for name, (rows, cols) in shapes.items():
         a, b = random.normal(0, 0.3, (rank, cols)), random.normal(0, 0.2, (rows, rank))
         pairs[name] = (a.astype(np.float32), b.astype(np.float32))
     return pairs

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 from test_same_bytes import check_batch, check_chunks, check_threads, digests_by_tier
 
+import adapters
 import oxibonsai
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
@@ -49,6 +50,29 @@ def test_a_folded_model_gives_the_logits_of_the_plain_one(shape: fm.Shape, tmp_p
     twins.write_folded(tmp_path / "folded.gguf")
     plain, folded = (logits_of(tmp_path / f"{name}.gguf") for name in ("plain", "folded"))
     assert np.abs(folded - plain).max() <= BOUND * np.abs(plain).max()
+
+
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[3]], ids=lambda s: s.name)
+def test_adapters_read_what_plain_layers_read(shape: fm.Shape, tmp_path: Path) -> None:
+    twins = fm.twins(shape)
+    twins.write_plain(tmp_path / "plain.gguf")
+    twins.write_folded(tmp_path / "folded.gguf")
+    layers = {
+        t.name: t.shape
+        for t in _core.GgufFile(str(tmp_path / "plain.gguf")).tensors
+        if t.name.startswith("blk.") and len(t.shape) == 2
+    }
+    pairs = adapters.tensors_of(adapters.pairs_of_shapes(layers))
+    architecture = {"general.architecture": (shape.architecture, "str")}
+    adapters.write(tmp_path / "a.gguf", pairs, changes=architecture)
+    lora = [(tmp_path / "a.gguf", 0.25)]  # larger sums would only make noise larger
+    plain, folded = (
+        oxibonsai.load(tmp_path / f"{n}.gguf", lora=lora, kv_type="f32").logits(IDS)
+        for n in ("plain", "folded")
+    )
+    assert np.abs(folded - plain).max() <= BOUND * np.abs(plain).max()
+    without = logits_of(tmp_path / "plain.gguf")
+    assert np.abs(without - plain).max() > 0.1 * np.abs(plain).max()
 
 
 def test_without_the_transform_the_logits_are_others(small: tuple[fm.Twins, Path]) -> None:

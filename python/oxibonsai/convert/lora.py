@@ -116,7 +116,7 @@ def _part(stored: StoredTensor, recipe: Recipe) -> _Part:
             f"{where} is no part of a plain LoRA of linear layers, "
             "base_model.model.NAME.lora_A.weight or lora_B.weight"
         )
-    tensor = recipe.tensor_name(f"{match[1]}.weight")
+    tensor = _tensor(match[1], recipe)
     if tensor is None or not recipe.is_matrix(tensor):
         raise UnsupportedError(f"{where} changes no linear layer of {recipe.architecture}")
     if stored.dtype not in PLAIN:
@@ -124,6 +124,15 @@ def _part(stored: StoredTensor, recipe: Recipe) -> _Part:
     if len(stored.shape) != 2 or 0 in stored.shape:
         raise FormatError(f"{where} has shape {stored.shape}: no matrix")
     return _Part(FloatParameter(stored), match[1], match[2], tensor)
+
+
+def _tensor(module: str, recipe: Recipe) -> str | None:
+    """GGUF's name of a module's weight; one trained without a head has no ``model.`` in front."""
+    try:
+        prefix = "model." if module.startswith("layers.") else ""
+        return recipe.tensor_name(f"{prefix}{module}.weight")
+    except UnsupportedError:
+        return None
 
 
 def _check_rank(part: _Part, config: PeftConfig) -> None:
