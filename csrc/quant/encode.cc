@@ -83,8 +83,16 @@ constexpr Encoder kEncoders[] = {
 };
 static_assert(sizeof kEncoders / sizeof kEncoders[0] == static_cast<int>(QuantType::kCount));
 
+// No branch for each value, so that compilers check many at once.
+bool all_within(const float* values, int64_t count, float largest) {
+  int32_t outside = 0;
+  for (int64_t i = 0; i < count; ++i) outside |= !(std::fabs(values[i]) <= largest);
+  return outside == 0;
+}
+
 void check_values(const Encoder& encoder, const char* type, const float* values, int64_t rows,
                   int64_t cols) {
+  if (all_within(values, rows * cols, encoder.largest)) return;
   for (int64_t i = 0; i < rows * cols; ++i) {
     if (std::fabs(values[i]) <= encoder.largest) continue;
     const std::string where =

@@ -2,6 +2,7 @@
 
 #include "base/f16.h"
 #include "quant/encoders.h"
+#include "quant/fit_even.h"
 #include "quant/fit_scale.h"
 #include "quant/rounding.h"
 
@@ -72,14 +73,17 @@ void fit_q4_0(const float* values, const float* importance, BlockParts* parts) {
 }
 
 void fit_q4_1(const float* values, const float* importance, BlockParts* parts) {
+  if (importance == nullptr) return fit_even_line(values, 15.0f, parts);
   fit_line_of(values, importance, 15.0f, {13.5f, 17.5f, 5}, parts);
 }
 
 void fit_q5_0(const float* values, const float* importance, BlockParts* parts) {
+  if (importance == nullptr) return fit_even_integers(values, parts);
   fit_integers(values, importance, {-16.0f, 15.0f}, {14.0f, 17.5f, 4}, parts);
 }
 
 void fit_q5_1(const float* values, const float* importance, BlockParts* parts) {
+  if (importance == nullptr) return fit_even_line(values, 31.0f, parts);
   fit_line_of(values, importance, 31.0f, {30.0f, 33.0f, 4}, parts);
 }
 

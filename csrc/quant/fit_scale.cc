@@ -2,13 +2,12 @@
 
 #include <cstring>
 
+#include "quant/range.h"
+
 namespace oxibonsai::quant {
 namespace {
 
 constexpr int kMostTurns = 2;
-
-// Below this a value is 0 in every type with a binary16 scale, and its square might be 0 already.
-constexpr float kTiny = 1e-12f;
 
 // Moments for four lines at once: a lane is a line.
 struct FourMoments {
@@ -43,24 +42,6 @@ int best_lane(Lanes v, float floor) {
 Lanes four_places(Places places, int i) {
   const float step = (places.last - places.first) / static_cast<float>(kLanes * places.fours - 1);
   return places.first + step * (static_cast<float>(kLanes * i) + Lanes{0.0f, 1.0f, 2.0f, 3.0f});
-}
-
-struct Range {
-  float low, top;
-};
-
-Range range_of(const Group& g) {
-  Lanes low = load(g.value), top = low;
-  for (int i = kLanes; i < g.count; i += kLanes) {
-    low = smaller(load(g.value + i), low);
-    top = larger(load(g.value + i), top);
-  }
-  Range range{low[0], top[0]};
-  for (int k = 1; k < kLanes; ++k) {
-    range.low = low[k] < range.low ? low[k] : range.low;
-    range.top = top[k] > range.top ? top[k] : range.top;
-  }
-  return range;
 }
 
 }  // namespace
@@ -153,8 +134,7 @@ struct BestScale {
 
 template <class Codes>
 float fit_scale(const Group& g, const Codes& codes, Places places) {
-  const Range range = range_of(g);
-  const float largest = -range.low > range.top ? range.low : range.top;
+  const float largest = extreme(range_of(g.value, g.count));
   if (std::fabs(largest) < kTiny) return 0.0f;
   const float inverted = 1.0f / largest;
   BestScale best;
@@ -195,7 +175,7 @@ struct FourLines {
 Line fit_line(const Group& g, float high, Places places, Minimum minimum) {
   const GroupSums sums(g);
   const bool bounded = minimum == Minimum::kNotPositive;
-  const Range range = range_of(g);
+  const Range range = range_of(g.value, g.count);
   const float low = bounded && range.low > 0.0f ? 0.0f : range.low;
   const float width = range.top - low;
   if (width < kTiny) return {0.0f, low};

@@ -43,13 +43,20 @@ void join_q4(const BlockParts& p, uint8_t* bytes) {
   write_block(b, bytes);
 }
 
+// Bit 4 of eight codes, the first one lowest: the product moves bit 8 * i to bit 56 + i.
+uint8_t fifth_bits(const uint8_t* code) {
+  uint64_t eight;
+  std::memcpy(&eight, code, sizeof eight);
+  return static_cast<uint8_t>((eight >> 4 & 0x0101010101010101u) * 0x0102040810204080u >> 56);
+}
+
 template <class Block>
 void join_q5(const BlockParts& p, uint8_t* bytes) {
   Block b{};
   b.d = p.d;
   if constexpr (sizeof(Block) == sizeof(BlockQ5_1)) b.m = p.m;
   join_nibbles(p.code, b.nibbles);
-  for (int j = 0; j < 32; ++j) b.fifth[j / 8] |= static_cast<uint8_t>((p.code[j] >> 4) << (j % 8));
+  for (int i = 0; i < 4; ++i) b.fifth[i] = fifth_bits(p.code + 8 * i);
   write_block(b, bytes);
 }
 
