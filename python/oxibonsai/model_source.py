@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 from oxibonsai.cache_folder import cache_folder
@@ -10,8 +11,8 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import SourceError
 from oxibonsai.scratch_folder import scratch_folder
 from oxibonsai.sources import resolve
-
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+from oxibonsai.sources.choice import NoGguf
+from oxibonsai.sources.model_folder import model_folder, model_name
 
 
 def open_model(
@@ -20,8 +21,9 @@ def open_model(
     """Opens what ``source`` names.
 
     Args:
-        source: What :func:`oxibonsai.sources.resolve` takes, or a folder with ``config.json`` and
-            safetensors and without a GGUF file.
+        source: What :func:`oxibonsai.sources.resolve` takes; or a folder, repository or package
+            without a GGUF file but with ``config.json`` and safetensors or ONNX, or an ONNX file
+            (also ``hf:org/repo:FILE.onnx``).
         quant_type: Layout of the tensors of type id 42, where a GGUF file leaves it open.
         vocabulary_only: Leave out a folder's weights.
 
@@ -29,26 +31,18 @@ def open_model(
         SourceError: There is no such model, or no room to open a folder.
         FormatError, UnsupportedError: As :class:`Checkpoint` and :func:`oxibonsai.convert.convert`.
     """
-    folder = None if source is None else _weights_folder(os.fspath(source))
-    if folder is None:
-        return Checkpoint(resolve(source), quant_type)
-    return _open_folder(folder, vocabulary_only)
+    named = os.environ.get("OXIBONSAI_MODEL", "") if source is None else os.fspath(source)
+    if not named.endswith(".onnx"):
+        try:
+            return Checkpoint(resolve(source), quant_type)
+        except NoGguf as e:
+            if not e.convertible:
+                raise
+    with model_folder(named) as weights:
+        return _open_weights(weights, model_name(named), vocabulary_only)
 
 
-def _weights_folder(source: str) -> Path | None:
-    """The folder of safetensors that is meant, if one is."""
-    if not source or source.startswith(("hf:", "pip:")):
-        return None
-    path = Path(os.path.expanduser(source))
-    try:
-        names = {p.name for p in path.iterdir()} if path.is_dir() else set()
-    except OSError as e:
-        raise SourceError(f"cannot look at {path}: {e.strerror}") from e
-    wanted = "config.json" in names and not names.isdisjoint(_WEIGHTS)
-    return path if wanted and not any(n.endswith(".gguf") for n in names) else None
-
-
-def _open_folder(folder: Path, vocabulary_only: bool) -> Checkpoint:
+def _open_weights(weights: Path, name: str, vocabulary_only: bool) -> Checkpoint:
     """Writes the same bytes as ``oxibonsai convert`` to a file that loses its name once it is mapped.
 
     The file lies in the cache folder, not in memory: its pages can then leave memory as those of any
@@ -60,17 +54,20 @@ def _open_folder(folder: Path, vocabulary_only: bool) -> Checkpoint:
     place = cache_folder()
     try:
         with scratch_folder(place) as scratch:
-            file = scratch / f"{folder.resolve().name}.gguf"
-            convert(folder, file, weights=not vocabulary_only)
-            _set_time(file, folder)
+            file = scratch / f"{weights.resolve().name}.gguf"
+            for note in convert(weights, file, name=name, weights=not vocabulary_only):
+                warnings.warn(note, stacklevel=2)
+            _set_time(file, weights)
             checkpoint = Checkpoint(file)
-            checkpoint.remember_identity(folder)
+            checkpoint.remember_identity(weights)
             return checkpoint
     except OSError as e:
-        raise SourceError(f"cannot open the folder {folder} through {place}: {e}") from e
+        raise SourceError(f"cannot open {weights} through {place}: {e}") from e
 
 
-def _set_time(file: Path, folder: Path) -> None:
-    """The time of the folder's last change: what is kept of the model is found again by it."""
-    newest = max(p.stat().st_mtime_ns for p in folder.iterdir())
+def _set_time(file: Path, weights: Path) -> None:
+    """The time of the last change around the weights: what is kept of the model is found by it."""
+    folder = weights if weights.is_dir() else weights.parent
+    files = [*folder.iterdir(), *folder.glob("onnx/*")]
+    newest = max(p.stat().st_mtime_ns for p in files)
     os.utime(file, ns=(newest, newest))

@@ -17,7 +17,7 @@ from hf_folders import logits
 from onnx import TensorProto, helper, numpy_helper
 
 import oxibonsai
-from oxibonsai import FormatError, RequestError, UnsupportedError, _core
+from oxibonsai import FormatError, RequestError, SourceError, UnsupportedError, _core
 from oxibonsai.convert import convert
 from oxibonsai.convert.onnx_names import norm_parameter, product_parameter, table_parameter
 
@@ -295,6 +295,28 @@ def test_scales_in_float32_are_rounded(bits: int, zeros: bool, tmp_path: Path) -
     size = np.repeat(scales, 32, axis=1) * (15 if zeros else 0)  # of a minimum, at most
     assert (np.abs(found - truth) <= 2**-11 * (np.abs(truth) + size) * 1.001).all()
     assert not np.array_equal(found, truth)
+
+
+def test_a_folder_or_file_is_loaded_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "cache"))
+    graph, _ = om.build(tmp_path / "m", "optimum", 4, 32, zeros=False)
+    (tmp_path / "m" / "onnx").mkdir()
+    graph.save(tmp_path / "m" / "onnx" / "model.onnx")
+    convert(tmp_path / "m", tmp_path / "m.gguf")
+    truth = oxibonsai.load(tmp_path / "m.gguf").logits(IDS).tobytes()
+    for source in (tmp_path / "m", tmp_path / "m" / "onnx" / "model.onnx"):
+        model = oxibonsai.AutoModelForCausalLM.from_pretrained(source)
+        assert model.logits(IDS).tobytes() == truth
+        assert model.config.name == "m"
+        tokenizer = oxibonsai.AutoTokenizer.from_pretrained(source)
+        assert tokenizer.encode("Hello") == model.engine.tokenizer.encode("Hello")
+    graph.save(tmp_path / "m" / "model.onnx")
+    with pytest.raises(FormatError, match="2 ONNX files"):
+        oxibonsai.load(tmp_path / "m")
+    with pytest.raises(SourceError, match=r"absent\.onnx is no folder and no ONNX file"):
+        oxibonsai.load(tmp_path / "absent.onnx")
 
 
 def test_the_file_is_named_where_there_are_several(tmp_path: Path) -> None:

@@ -241,7 +241,9 @@ from oxibonsai.errors import SourceError
 from oxibonsai.sources.model_folder import model_folder
 try:
     with model_folder(sys.argv[1]) as folder:
-        print(*sorted(str(p.relative_to(folder)) for p in folder.rglob("*.*")))
+        top = folder if folder.is_dir() else folder.parents[folder.parent.name == "onnx"]
+        print(folder.name if folder.is_file() else "folder", end=": ")
+        print(*sorted(str(p.relative_to(top)) for p in top.rglob("*.*")))
 except SourceError as e:
     print("refused:", e)
 """
@@ -252,9 +254,16 @@ except SourceError as e:
     [
         (
             "hf:org/encoder",
-            "1_Pooling/config.json config.json model.safetensors tokenizer.json",
+            "folder: 1_Pooling/config.json config.json model.safetensors tokenizer.json",
         ),
-        ("hf:org/one", "refused: the repository org/one holds no config.json with safetensors"),
+        (
+            "hf:org/one",
+            "refused: the repository org/one holds no config.json with safetensors or an ONNX file",
+        ),
+        (
+            "hf:org/encoder:model.onnx",
+            "model.onnx: 1_Pooling/config.json config.json onnx/model.onnx tokenizer.json",
+        ),
         (
             "hf:org/encoder:a",
             "refused: hf:org/encoder:a names a file; a folder is converted whole: ",
@@ -269,11 +278,90 @@ def test_a_folder_to_convert_is_fetched_without_what_conversion_leaves(
     names = ["config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"]
     others = ["pytorch_model.bin", "onnx/model.onnx", "openvino/m.safetensors", "README.md"]
     hub.repositories["org/encoder"] = {n: b"{}" for n in names + others}
+    assert folder_of(hub, source, tmp_path).startswith(said)
+
+
+def folder_of(hub: hub_server.Hub, source: str, home: Path, **environment: str) -> str:
+    """What a fresh process finds to convert: the folder or the ONNX file, and what is around it."""
     done = subprocess.run(
         [sys.executable, "-c", FOLDER, source],
-        env={**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)},
+        env={**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(home), **environment},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.strip().startswith(said)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def exports(hub: hub_server.Hub) -> hub_server.Hub:
+    """A repository of ONNX files alone, as exports for browsers are."""
+    files = ["onnx/model.onnx", "onnx/model_q4.onnx", "onnx/model_q4.onnx_data", "deep/er/m.onnx"]
+    texts = ["config.json", "tokenizer.json", "chat_template.jinja", "README.md"]
+    hub.repositories["org/exports"] = {n: n.encode() for n in files + texts}
+    return hub
+
+
+@pytest.mark.parametrize("choice", ["model_q4.onnx", "onnx/model_q4.onnx"])
+def test_an_onnx_file_comes_with_its_data_and_texts(
+    exports: hub_server.Hub, choice: str, tmp_path: Path
+) -> None:
+    said = folder_of(exports, f"hf:org/exports:{choice}", tmp_path)
+    assert said == (
+        "model_q4.onnx: chat_template.jinja config.json onnx/model_q4.onnx onnx/model_q4.onnx_data "
+        "tokenizer.json"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [("hf:org/exports", "several ONNX files"), ("hf:org/exports:m.onnx", "no m.onnx")],
+)
+def test_onnx_files_to_choose_from_are_listed(
+    exports: hub_server.Hub, source: str, problem: str, tmp_path: Path
+) -> None:
+    assert folder_of(exports, source, tmp_path) == (
+        f"refused: the repository org/exports holds {problem}; choose with hf:org/exports:FILE from: "
+        "onnx/model.onnx, onnx/model_q4.onnx"
+    )
+
+
+def test_weights_in_the_cache_do_without_the_hub(exports: hub_server.Hub, tmp_path: Path) -> None:
+    source = "hf:org/exports:model_q4.onnx"
+    offline = {"HF_HUB_OFFLINE": "1"}
+    assert folder_of(exports, source, tmp_path, **offline) == (
+        "refused: HF_HUB_OFFLINE is set, and the cache holds no weights of org/exports"
+    )
+    found = folder_of(exports, source, tmp_path)
+    count = len(exports.requests)
+    assert folder_of(exports, source, tmp_path, **offline) == found
+    assert len(exports.requests) == count
+
+
+LOAD = "import sys, oxibonsai; print(oxibonsai.load(sys.argv[1]).logits([1, 2, 3]).tobytes().hex())"
+
+
+def test_a_repository_of_safetensors_is_loaded_as_its_folder_is(
+    hub: hub_server.Hub, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers and torch")
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2,
+    )  # fmt: skip
+    folder = tmp_path / "model"
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    hub.repositories["org/llama"] = {p.name: p.read_bytes() for p in folder.iterdir()}
+    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home")}
+    environment["OXIBONSAI_CACHE"] = str(tmp_path / "cache")
+    logits = [
+        subprocess.run(
+            [sys.executable, "-c", LOAD, source],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for source in ("hf:org/llama", str(folder))
+    ]
+    assert logits[0] == logits[1] != ""

@@ -16,7 +16,7 @@ from oxibonsai.engine.threads import default_threads
 from oxibonsai.errors import RequestError
 from oxibonsai.lora import is_peft_folder
 from oxibonsai.model_source import open_model
-from oxibonsai.sources.model_folder import model_folder
+from oxibonsai.sources.model_folder import model_folder, model_name
 
 
 @click.command()
@@ -40,21 +40,18 @@ from oxibonsai.sources.model_folder import model_folder
 )
 @threads_option
 def convert(source: str, out: Path, dtype: str, base: str | None, threads: int | None) -> None:
-    """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, an ONNX file, hf:org/repo or
-    pip:package; or a folder with a LoRA adapter.
+    """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, an ONNX file,
+    hf:org/repo[:FILE.onnx] or pip:package; or a folder with a LoRA adapter.
     """
     if is_peft_folder(source) or base is not None:
         _convert_adapter(source, out, dtype, base)
         return
-    # A temporary folder's name, or that of a revision in a cache, says nothing.
-    remote = source.startswith(("pip:", "hf:"))
-    name = source.partition(":")[2].partition("==")[0].rpartition("/")[2] if remote else ""
     with model_folder(source) as folder, byte_progress("Converting") as progress:
         warnings = convert_folder(
             folder,
             out,
             dtype=dtype,
-            name=name,
+            name=model_name(source),
             threads=threads or default_threads(),
             progress=progress,
         )

@@ -4,10 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from oxibonsai.errors import SourceError
 from oxibonsai.sources.shards import require_shards, shards
+
+_CONFIG = "config.json"
+_ONNX = "onnx"  # the folder of exports for browsers
+_TEXTS = ("tokenizer.model", "chat_template.jinja")
+
+
+class NoGguf(SourceError):
+    """There is no GGUF file.
+
+    Attributes:
+        convertible: Whether there is what one can be made of.
+    """
+
+    def __init__(self, holder: str, *, convertible: bool) -> None:
+        advice = (
+            "; it has weights: make a GGUF of it with oxibonsai convert IN OUT"
+            if convertible
+            else ""
+        )
+        super().__init__(f"{holder} holds no GGUF model{advice}")
+        self.convertible = convertible
 
 
 def choose(names: Collection[str], choice: str | None, holder: str, form: str) -> list[str]:
@@ -21,15 +43,14 @@ def choose(names: Collection[str], choice: str | None, holder: str, form: str) -
 
     Raises:
         SourceError: There is no such model or not all of it, or there are several; they are listed.
+        NoGguf: There is none at all.
     """
     found = matching(names, choice)
     if len(found) == 1:
         return require_shards(found[0], names.__contains__, holder)
     candidates = found or matching(names, None)
     if not candidates:
-        advice = "; it has safetensors: make a GGUF of it with oxibonsai convert IN OUT"
-        convertible = any(n.endswith(".safetensors") for n in names)
-        raise SourceError(f"{holder} holds no GGUF model" + (advice if convertible else ""))
+        raise NoGguf(holder, convertible=any(n.endswith((".safetensors", ".onnx")) for n in names))
     problem = ("several models" if found else "no model") + (f" for {choice}" if choice else "")
     raise SourceError(f"{holder} holds {problem}; choose with {form} from: {', '.join(candidates)}")
 
@@ -56,3 +77,48 @@ def matching(names: Iterable[str], choice: str | None) -> list[str]:
         ]
     quant = re.compile(rf"(?<![A-Za-z0-9]){re.escape(choice)}(?![A-Za-z0-9_])", re.IGNORECASE)
     return [m for m in models if quant.search(PurePosixPath(m).name)]
+
+
+@dataclass(frozen=True)
+class Convertible:
+    """The files of a folder that a GGUF file can be made of.
+
+    Attributes:
+        onnx: The ONNX file; None: safetensors.
+        weights: With what belongs to it.
+        texts: Configuration and tokenizer.
+    """
+
+    onnx: str | None
+    weights: list[str]
+    texts: list[str]
+
+
+def choose_convertible(
+    names: Collection[str], choice: str | None, holder: str, form: str
+) -> Convertible:
+    """Which files of a folder are to be converted: safetensors, or the only or the chosen ONNX file.
+
+    Args:
+        names: The files that there are, folder and all.
+        choice: An ONNX file.
+        holder: What has the files, for errors.
+        form: How to write a choice, for errors.
+
+    Raises:
+        SourceError: There are none, or several ONNX files; they are listed.
+    """
+    texts = sorted(n for n in names if n.endswith(".json") or n in _TEXTS)
+    weights = sorted(n for n in names if n.endswith(".safetensors") and "/" not in n)
+    if _CONFIG in names and weights and choice is None:
+        return Convertible(None, weights, texts)
+    folders = ("", _ONNX)
+    files = sorted(n for n in names if n.endswith(".onnx") and n.rpartition("/")[0] in folders)
+    if _CONFIG not in names or not files:
+        raise SourceError(f"{holder} holds no {_CONFIG} with safetensors or an ONNX file")
+    found = [f for f in files if choice is None or choice in (f, PurePosixPath(f).name)]
+    if len(found) != 1:
+        problem = "several ONNX files" if found else f"no {choice}"
+        raise SourceError(f"{holder} holds {problem}; choose with {form} from: {', '.join(files)}")
+    # External data has the file's name with something after it.
+    return Convertible(found[0], sorted(n for n in names if n.startswith(found[0])), texts)

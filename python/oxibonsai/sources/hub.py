@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from oxibonsai.errors import OxiBonsaiError, SourceError
-from oxibonsai.sources.choice import choose, matching
+from oxibonsai.sources.choice import choose, choose_convertible, matching
 from oxibonsai.sources.download import download
 from oxibonsai.sources.http import Unreachable
 from oxibonsai.sources.progress import progress_bar
@@ -79,29 +79,57 @@ def find_hub_files(text: str) -> list[HubFile]:
     return [_ask(repo, partial(_describe, repo, name)) for name in _names(repo, choice)]
 
 
-def hub_folder(text: str, *, progress: bool | None = None) -> Path:
-    """The folder of ``org/repo`` with its configuration, its tokenizer and its safetensors.
+def hub_weights(text: str, *, progress: bool | None = None) -> Path:
+    """What a GGUF file can be made of: the folder of ``org/repo`` with its configuration, its
+    tokenizer and its safetensors, or of ``org/repo[:FILE.onnx]`` the ONNX file in such a folder.
 
     Raises:
-        SourceError: There is no such repository, it holds no such model, or the hub can't be reached.
+        SourceError: As :func:`resolve_hub`.
     """
-    from huggingface_hub import HfApi, constants, hf_hub_download
-
     repo, choice = _parse(text)
-    if choice is not None:
+    if choice is not None and not choice.endswith(".onnx"):
         raise SourceError(f"hf:{text} names a file; a folder is converted whole: hf:{repo}")
-    limit = constants.HF_HUB_ETAG_TIMEOUT
     with _progress_bars(progress):
-        siblings = _ask(repo, lambda: HfApi().model_info(repo, timeout=limit).siblings)
-        names = {f.rfilename for f in siblings or []}
-        weights = [n for n in names if n.endswith(".safetensors") and "/" not in n]
-        if not weights or "config.json" not in names:
-            raise SourceError(f"the repository {repo} holds no config.json with safetensors")
-        wanted = sorted([*weights, *(n for n in names if n.endswith(".json"))])
-        for name in weights:
-            _ask(repo, partial(_fetch_content, repo, name, progress))
-        paths = _ask(repo, lambda: {n: Path(hf_hub_download(repo, n)) for n in wanted})
-    return paths["config.json"].parent
+        try:
+            return _weights_from_hub(repo, choice, progress)
+        except Unreachable as e:
+            return _weights_from_cache(repo, choice, e)
+
+
+def _weights_from_hub(repo: str, choice: str | None, progress: bool | None) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    wanted = choose_convertible(_siblings(repo), choice, *_named(repo))
+    for name in wanted.weights:
+        _ask(repo, partial(_fetch_content, repo, name, progress))
+    names = dict.fromkeys([*wanted.weights, *wanted.texts])
+    paths = _ask(repo, lambda: {n: Path(hf_hub_download(repo, n)) for n in names})
+    return paths[wanted.onnx] if wanted.onnx is not None else paths["config.json"].parent
+
+
+def _weights_from_cache(repo: str, choice: str | None, reason: Unreachable) -> Path:
+    """The weights of the first revision that has some."""
+    for files in _cached_revisions(repo):
+        try:
+            wanted = choose_convertible(files, choice, *_named(repo))
+        except SourceError:
+            continue
+        return files[wanted.onnx] if wanted.onnx is not None else files["config.json"].parent
+    raise SourceError(f"{reason}, and the cache holds no weights of {repo}") from reason
+
+
+def _named(repo: str) -> tuple[str, str]:
+    """For errors: what has the files, and how to write a choice."""
+    return f"the repository {repo}", f"hf:{repo}:FILE"
+
+
+def _siblings(repo: str) -> set[str]:
+    """All files of a repository."""
+    from huggingface_hub import HfApi, constants
+
+    limit = constants.HF_HUB_ETAG_TIMEOUT
+    siblings = _ask(repo, lambda: HfApi().model_info(repo, timeout=limit).siblings)
+    return {f.rfilename for f in siblings or []}
 
 
 def _parse(text: str) -> tuple[str, str | None]:
@@ -135,12 +163,7 @@ def _progress_bars(shown: bool | None) -> Iterator[None]:
 
 def _names(repo: str, choice: str | None) -> list[str]:
     """The names of the chosen model's files."""
-    from huggingface_hub import HfApi, constants
-
-    limit = constants.HF_HUB_ETAG_TIMEOUT
-    siblings = _ask(repo, lambda: HfApi().model_info(repo, timeout=limit).siblings)
-    names = {f.rfilename for f in siblings or []}
-    return choose(names, choice, f"the repository {repo}", f"hf:{repo}:FILE")
+    return choose(_siblings(repo), choice, *_named(repo))
 
 
 def _describe(repo: str, name: str) -> HubFile:

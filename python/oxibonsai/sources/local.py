@@ -23,6 +23,7 @@ def resolve_path(path: Path) -> Path:
             return Path(files[0])
         if path.is_dir():
             names = {p.name for p in path.iterdir() if p.is_file()}
+            names |= {f"onnx/{p.name}" for p in path.glob("onnx/*.onnx")}
             return path / choose(names, None, f"the folder {path}", f"{path}/FILE")[0]
         if path.exists():
             raise SourceError(f"{path} is neither a file nor a folder")

