@@ -10,6 +10,7 @@ from oxibonsai import _core
 from oxibonsai.convert.bert import BERT
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.gemma3 import GEMMA3
+from oxibonsai.convert.gemma3_multimodal import GEMMA3_MULTIMODAL
 from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen2 import QWEN2
@@ -25,6 +26,7 @@ __all__ = ["RECIPES", "convert", "target_names"]
 
 RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "bert": BERT,
+    "gemma3": GEMMA3_MULTIMODAL,
     "gemma3_text": GEMMA3,
     "llama": LLAMA,
     "mistral": LLAMA,
@@ -64,7 +66,8 @@ def convert(
         progress: Told after each tensor.
 
     Returns:
-        What the user should know: types that gave way to others, weights that were destroyed.
+        What the user should know: types that gave way to others, weights that were destroyed, parts of
+        the model that were left out.
 
     Raises:
         RequestError: There is no such dtype, or it needs an importance matrix.
@@ -80,6 +83,7 @@ def convert(
         )
     if out.resolve() == folder.resolve():
         raise RequestError(f"{out} is what would be converted: name another OUT")
+    source.config = recipe.config(source)
     keys = _general(recipe, name or source.path.resolve().name)
     own = recipe.metadata(source)
     target = Target(dtype, keys | own)
@@ -89,7 +93,7 @@ def convert(
         keys["general.file_type"] = (number, "u32")
     losses = _write(out, keys | own, tensors, progress)
     ruined = [w for name, loss in losses.items() if (w := destruction(name, loss))]
-    return [*ruined, *target.warnings]
+    return [*ruined, *(recipe.notes if weights else ()), *target.warnings]
 
 
 def _write(

@@ -35,6 +35,8 @@ class Recipe:
             they are.
         offset: Added to the values of a tensor, by GGUF's name.
         extra: Further tensors of the file, computed from the configuration.
+        config: The configuration of the part of the model that is converted.
+        notes: What the user should know.
     """
 
     architecture: str
@@ -45,3 +47,5 @@ class Recipe:
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing
+    config: Callable[[ModelFolder], dict[str, Any]] = lambda folder: folder.config
+    notes: tuple[str, ...] = ()
