@@ -18,13 +18,19 @@ import pytest
 
 import oxibonsai
 from oxibonsai import _core
+from oxibonsai.model_file import ModelFile
+from oxibonsai.quantize import quantize
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import random_models as rm
-from random_blocks import LOW_BIT_TYPES
+from random_blocks import INTEGER_TYPES
 
 pytestmark = pytest.mark.hf
 
+FLOAT_TYPES = ["F32", "F16", "BF16"]
+# ggml does not know them: their blocks are made by our encoders.
+OWN_FLOAT_TYPES = ["F8_E4M3", "F8_E5M2"]
+TYPES = [*INTEGER_TYPES, *FLOAT_TYPES, *OWN_FLOAT_TYPES]
 TIERS = _core.cpu.tiers()
 OTHER_LENGTHS = (5, 64, 131)  # within a tile of 64 keys, exactly one, more than two
 # Past 512: both a second part of attention and a second default chunk.
@@ -89,73 +95,82 @@ def check_batch(engine: oxibonsai.Engine, ids: list[int]) -> None:
 
 
 @pytest.fixture(scope="module")
-def low_bit_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A random Qwen3 of each low-bit type."""
-    folder = tmp_path_factory.mktemp("low-bit")
-    paths = {t: folder / f"{t}.gguf" for t in LOW_BIT_TYPES}
-    for quant_type, path in paths.items():
-        rm.build(rm.QWEN3, path, quant_type)
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A random Qwen3 of each type."""
+    folder = tmp_path_factory.mktemp("models")
+    paths = {t: folder / f"{t}.gguf" for t in TYPES}
+    for quant_type in (*INTEGER_TYPES, *FLOAT_TYPES):
+        rm.build(rm.QWEN3, paths[quant_type], quant_type)
+    for quant_type in OWN_FLOAT_TYPES:
+        quantize(ModelFile.open(paths["F32"]), paths[quant_type], quant_type, pure=True)
     return paths
+
+
+def test_there_is_a_model_of_each_type(models: dict[str, Path]) -> None:
+    assert set(models) == {t["name"] for t in _core.quant_types()}
+    for quant_type, path in models.items():
+        held = {t.quant_type for t in ModelFile.open(path).tensors}
+        assert held == {quant_type, "F32"}
 
 
 @pytest.fixture(scope="module")
 def of_all_tiers(
-    low_bit_models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+    models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, str]]:
     """Digests by tier and quant type."""
-    folder, models = tmp_path_factory.mktemp("ids"), list(low_bit_models.values())
-    found = {t: digests_by_tier(t, rm.IDS, models, folder) for t in TIERS}
-    return {t: dict(zip(low_bit_models, digests, strict=True)) for t, digests in found.items()}
+    folder, paths = tmp_path_factory.mktemp("ids"), list(models.values())
+    found = {t: digests_by_tier(t, rm.IDS, paths, folder) for t in TIERS}
+    return {t: dict(zip(models, digests, strict=True)) for t, digests in found.items()}
 
 
 @pytest.mark.parametrize("tier", [t for t in TIERS if t != "scalar"])
-@pytest.mark.parametrize("quant_type", LOW_BIT_TYPES)
+@pytest.mark.parametrize("quant_type", TYPES)
 def test_every_tier_gives_the_bytes_of_scalar(
     quant_type: str, tier: str, of_all_tiers: dict[str, dict[str, str]]
 ) -> None:
     assert of_all_tiers[tier][quant_type] == of_all_tiers["scalar"][quant_type]
 
 
-@pytest.mark.parametrize("quant_type", LOW_BIT_TYPES)
+@pytest.mark.parametrize("quant_type", TYPES)
 def test_threads_do_not_change_a_byte(
-    quant_type: str, low_bit_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    quant_type: str, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_threads(low_bit_models[quant_type], rm.IDS, monkeypatch)
+    check_threads(models[quant_type], rm.IDS, monkeypatch)
 
 
-@pytest.mark.parametrize("quant_type", LOW_BIT_TYPES)
-def test_chunks_do_not_change_a_byte(quant_type: str, low_bit_models: dict[str, Path]) -> None:
-    check_chunks(oxibonsai.load(low_bit_models[quant_type]), rm.IDS)
+@pytest.mark.parametrize("quant_type", TYPES)
+def test_chunks_do_not_change_a_byte(quant_type: str, models: dict[str, Path]) -> None:
+    check_chunks(oxibonsai.load(models[quant_type]), rm.IDS)
 
 
-@pytest.mark.parametrize("quant_type", LOW_BIT_TYPES)
+@pytest.mark.parametrize("quant_type", TYPES)
 def test_company_in_a_batch_does_not_change_a_byte(
-    quant_type: str, low_bit_models: dict[str, Path]
+    quant_type: str, models: dict[str, Path]
 ) -> None:
-    check_batch(oxibonsai.load(low_bit_models[quant_type]), rm.IDS)
+    check_batch(oxibonsai.load(models[quant_type]), rm.IDS)
 
 
 @pytest.mark.parametrize("kv_type", _core.KV_TYPES)
-def test_a_long_prompt_may_be_cut_anywhere(kv_type: str, low_bit_models: dict[str, Path]) -> None:
-    engine = oxibonsai.load(low_bit_models["Q1_0"], kv_type=kv_type)
+def test_a_long_prompt_may_be_cut_anywhere(kv_type: str, models: dict[str, Path]) -> None:
+    engine = oxibonsai.load(models["Q1_0"], kv_type=kv_type)
     check_chunks(engine, random_ids(LONG, rm.VOCABULARY, seed=1))
 
 
 @pytest.mark.parametrize("kv_type", _core.KV_TYPES)
 def test_all_tiers_agree_on_a_long_prompt(
-    kv_type: str, low_bit_models: dict[str, Path], tmp_path: Path
+    kv_type: str, models: dict[str, Path], tmp_path: Path
 ) -> None:
     ids = random_ids(LONG, rm.VOCABULARY, seed=1)
-    models = [low_bit_models["Q1_0"]]
-    assert len({digests_by_tier(t, ids, models, tmp_path, kv_type)[0] for t in TIERS}) == 1
+    paths = [models["Q1_0"]]
+    assert len({digests_by_tier(t, ids, paths, tmp_path, kv_type)[0] for t in TIERS}) == 1
 
 
 def test_a_file_with_groups_of_128_under_id_42_is_the_one_under_id_142(
-    low_bit_models: dict[str, Path], tmp_path: Path
+    models: dict[str, Path], tmp_path: Path
 ) -> None:
     legacy = tmp_path / "legacy.gguf"
     rm.build(rm.QWEN3, legacy, "Q2_0_g128", gguf_id=42)
-    today = low_bit_models["Q2_0_g128"]
+    today = models["Q2_0_g128"]
     assert legacy.stat().st_size == today.stat().st_size
     logits = [digest(oxibonsai.load(path).logits(rm.IDS)) for path in (legacy, today)]
     assert logits[0] == logits[1]
