@@ -4,7 +4,15 @@ from __future__ import annotations
 
 
 class OxiBonsaiError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base of all errors raised on purpose by this package: one line, whatever it quotes.
+
+    Args:
+        message: What, where and what to do. Characters of a hostile file that would end the line or
+            command a terminal are escaped.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
 
 
 class FormatError(OxiBonsaiError):
