@@ -10,6 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 
+from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.server.app import Server
 
 
@@ -128,3 +129,25 @@ def test_the_page_is_there_unless_turned_off(
         assert app.test_client().get("/").status_code == 404
     finally:
         close_model_app(app)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(10**9) %}{% endfor %}",
+        "{{ [[[1] * 9999] * 9999] * 9999 }}",
+        "{{ cycler() }}",
+    ],
+)
+def test_a_hostile_template_fails_its_requests_and_nothing_else(
+    model_app: Server, monkeypatch: pytest.MonkeyPatch, template: str, path: str
+) -> None:
+    monkeypatch.setattr(model_app.generations.engine, "chat_template", ChatTemplate(template))
+    client = model_app.test_client()
+    messages = [{"role": "user", "content": "a"}]
+    body = {"model": "tiny", "max_tokens": 1, "messages": messages, "input": messages}
+    answer = client.post(path, json=body)
+    assert (answer.status_code < 500, "chat template" in answer.text) == (True, True), answer.text
+    assert client.get("/health").status_code == 200
+    assert client.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200

@@ -1,0 +1,143 @@
+"""A model's chat format.
+
+A template comes with a downloaded file, so it is hostile until proven otherwise: it may not reach
+Python's internals, build huge texts or loop for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from oxibonsai.errors import FormatError, RequestError
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+Message = Mapping[str, Any]
+
+MAX_SOURCE = 1 << 16  # characters of a template; the longest known has a quarter of that
+
+_RESERVED = frozenset(
+    {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception",
+     "strftime_now", "range", "dict", "namespace", "cycler", "joiner", "lipsum"}
+)  # fmt: skip
+
+_CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def _raise_exception(message: str) -> None:
+    raise RequestError(f"the chat template refuses these messages: {message}")
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
+
+
+class ChatTemplate:
+    """A model's chat format.
+
+    Args:
+        source: Jinja source, as ``tokenizer.chat_template`` holds it.
+        bos_token: Text of the bos token, for templates that write it.
+        eos_token: Text of the eos token.
+
+    Raises:
+        FormatError: The source is too long or is no Jinja.
+    """
+
+    def __init__(self, source: str, *, bos_token: str = "", eos_token: str = "") -> None:
+        if len(source) > MAX_SOURCE:
+            raise FormatError(
+                f"the chat template has {len(source)} characters, more than {MAX_SOURCE}"
+            )
+        self.source = source
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+
+    @classmethod
+    def chatml(cls) -> ChatTemplate:
+        """The format of models that know ``<|im_start|>`` and bring no template."""
+        return cls(_CHATML)
+
+    @cached_property
+    def _template(self) -> Template:
+        from oxibonsai.chat_template.bounds import Budget, budget
+        from oxibonsai.chat_template.sandbox import Sandbox
+
+        functions = {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        budget.set(Budget())
+        try:
+            return Sandbox(functions).from_string(self.source)
+        # Jinja's parser raises its own errors; Python's compiler behind it has many more.
+        except Exception as e:
+            raise FormatError(f"the chat template is no valid Jinja: {e}") from e
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        enable_thinking: bool | None = None,
+        variables: Mapping[str, Any] | None = None,
+        **extra: Any,
+    ) -> str:
+        """The prompt for a conversation.
+
+        Args:
+            messages: ``{"role": ..., "content": ...}`` and what else the template knows.
+            tools: Function schemas in OpenAI's form.
+            add_generation_prompt: End with the head of the assistant's turn.
+            enable_thinking: For templates that can switch a thinking phase off; None: their default.
+            variables: Further variables of the template, as a request has them: they can replace
+                none of the others.
+            **extra: The same, such as ``documents``.
+
+        Raises:
+            RequestError: The template refuses the messages, or goes past a bound.
+        """
+        for name, value in (variables or {}).items():
+            if name in extra or (name == "enable_thinking" and enable_thinking is not None):
+                raise RequestError(f"the chat template variable {name} is there twice")
+            extra[name] = value
+        forbidden = _RESERVED.intersection(extra)
+        if forbidden:
+            raise RequestError(f"a chat template variable may not be called {min(forbidden)}")
+        if enable_thinking is not None:
+            extra["enable_thinking"] = enable_thinking
+        variables = {
+            **extra,
+            **self._tokens,
+            "messages": [dict(m) for m in messages],
+            "tools": None if tools is None else [dict(t) for t in tools],
+            "add_generation_prompt": add_generation_prompt,
+        }
+        template = self._template
+        try:
+            return _collect(template.generate(**variables))
+        except RequestError:
+            raise
+        # It is foreign code: whatever it raises is a failure of its own.
+        except Exception as e:
+            raise RequestError(f"the chat template fails on these messages: {e}") from e
+
+
+def _collect(pieces: Iterator[str]) -> str:
+    from oxibonsai.chat_template.bounds import MAX_TEXT, Budget, Refused, budget
+
+    budget.set(Budget())
+    kept: list[str] = []
+    length = 0
+    for piece in pieces:
+        length += len(piece)
+        if length > MAX_TEXT:
+            raise Refused(f"they make a text of more than {MAX_TEXT} characters")
+        kept.append(piece)
+    return "".join(kept)
