@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import resource
@@ -9,11 +10,15 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fake_backend import MakeApp
+from flask.testing import FlaskClient
+from url_sweep import assert_error_object
 
 from oxibonsai.errors import FormatError
 from oxibonsai.server.stores import Store, StoreError
@@ -108,12 +113,60 @@ def test_a_full_disk_refuses_a_file_and_leaves_no_part_of_it(tmp_path: Path) -> 
     assert [p for p in (tmp_path / "files").rglob("*") if p.is_file()] == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only folders")
-def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(StoreError, match=r"Permission denied|unable to open"):
-        Store(f"sqlite:///{tmp_path / 'new' / 'store.sqlite'}", tmp_path / "files")
-    tmp_path.chmod(0o700)
+def as_anyone(work: Callable[[], None]) -> None:
+    """Runs it in a thread without root's right to write where the mode forbids it."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+        assert ctypes.CDLL(None, use_errno=True).capset(header, none) == 0
+        try:
+            work()
+        except BaseException as e:
+            failed.append(e)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "read-only"
+    folder.mkdir(0o500)
+    yield folder
+    folder.chmod(0o700)
+
+
+@pytest.mark.parametrize("name", ["store.sqlite", "new/store.sqlite"])
+def test_a_read_only_folder_is_refused(read_only: Path, tmp_path: Path, name: str) -> None:
+    def work() -> None:
+        with pytest.raises(StoreError, match=r"Permission denied|unable to open"):
+            Store(f"sqlite:///{read_only / name}", tmp_path / "files")
+
+    as_anyone(work)
+
+
+def test_a_read_only_folder_of_files_refuses_files_and_gives_those_it_has(
+    opened: Store, tmp_path: Path
+) -> None:
+    kept = opened.files.upload(A, {}, io.BytesIO(b"content"))["id"]
+    folders = [p for p in (tmp_path / "files").rglob("*") if p.is_dir()]
+    for folder in folders:
+        folder.chmod(0o500)
+
+    def work() -> None:
+        with pytest.raises(StoreError, match="Permission denied"):
+            opened.files.upload(A, {}, io.BytesIO(b"more"))
+        with opened.files.open(A, kept) as file:
+            assert file.read() == b"content"
+
+    as_anyone(work)
+    for folder in folders:
+        folder.chmod(0o700)
+    assert [f["id"] for f in opened.files.list(A).data] == [kept]
 
 
 def test_a_folder_that_can_not_be_made_is_refused(tmp_path: Path) -> None:
@@ -153,6 +206,124 @@ def test_a_damaged_database_is_a_clear_error(tmp_path: Path, page: int) -> None:
         except (StoreError, LookupError):
             continue
     damaged.close()
+
+
+@pytest.mark.parametrize("kept", [0, 100, 5000, 40_000])
+def test_a_database_that_was_cut_is_a_clear_error(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "store.sqlite"
+    store = Store(f"sqlite:///{path}", tmp_path / "files")
+    ids = [store.responses.create(A, {"text": "x" * 3000})["id"] for _ in range(50)]
+    store.close()
+    os.truncate(path, kept)
+    try:
+        cut = Store(f"sqlite:///{path}", tmp_path / "files")
+    except FormatError as e:
+        assert "damaged" in str(e)  # noqa: PT017
+        return
+    for object_id in ids:
+        with pytest.raises((StoreError, LookupError)):
+            cut.responses.get(A, object_id)
+    cut.close()
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "noise"])
+def test_a_damaged_log_of_the_database_loses_no_older_object(tmp_path: Path, damage: str) -> None:
+    """What a process that was killed has left beside the database."""
+    limited_write(tmp_path, 'store.responses.create("owner-a", {"id": "old"})', 10**9)
+    code = 'store.responses.create("owner-a", {"id": "new"}); import os; os._exit(0)'
+    limited_write(tmp_path, code, 10**9)
+    log = tmp_path / "store.sqlite-wal"
+    if damage == "gone":
+        log.unlink()
+    elif damage == "cut":
+        os.truncate(log, log.stat().st_size - 100)
+    else:
+        log.write_bytes(os.urandom(log.stat().st_size))
+    store = Store(f"sqlite:///{tmp_path / 'store.sqlite'}", tmp_path / "files")
+    assert store.responses.get(A, "old") == {"id": "old"}
+    assert set(all_ids(store.responses)) <= {"old", "new"}
+    store.responses.create(A, {})
+    store.close()
+
+
+YEAR = 366 * 24 * 3600.0
+
+
+@pytest.mark.parametrize("jump", [-20 * YEAR, -3600.0, 3600.0, 20 * YEAR])
+def test_a_clock_that_jumps_changes_no_order_and_takes_no_object(
+    opened: Store, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    real = time.time
+    before = [opened.responses.create(A, {"n": n})["id"] for n in range(3)]
+    file = opened.files.upload(A, {"expires_at": real() + 30 * YEAR}, io.BytesIO(b"x"))["id"]
+    monkeypatch.setattr(time, "time", lambda: real() + jump)
+    after = [opened.responses.create(A, {"n": n})["id"] for n in range(3)]
+    opened.files.sweep()
+    opened.forget_responses(30 * YEAR)
+    monkeypatch.undo()
+    opened.files.sweep()
+    opened.forget_responses(30 * YEAR)
+    assert [r["id"] for r in opened.responses.list(A, order="asc").data] == before + after
+    with opened.files.open(A, file) as content:
+        assert content.read() == b"x"
+
+
+def test_an_upload_during_a_jump_of_the_clock_is_kept_or_refused_whole(
+    opened: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Jumping(io.BytesIO):
+        """The clock jumps, and a sweep runs, while the bytes come."""
+
+        def read(self, size: int | None = -1) -> bytes:
+            piece = super().read(size)
+            if not piece:
+                real = time.time
+                monkeypatch.setattr(time, "time", lambda: real() + YEAR)
+                opened.files.sweep()
+            return piece
+
+    with pytest.raises(StoreError, match="No such file"):
+        opened.files.upload(A, {}, Jumping(b"content"))
+    assert opened.files.list(A).data == []
+    assert [p for p in (tmp_path / "files").rglob("*") if p.is_file()] == []
+
+
+def assert_unavailable_but_reading(client: FlaskClient, kept: str) -> None:
+    answer = client.post("/v1/threads", json={"metadata": {"a": "x" * 500}})
+    assert answer.status_code == 503, answer.text
+    assert_error_object(answer)
+    assert answer.headers["Retry-After"] == "5"
+    assert client.get(f"/v1/threads/{kept}").status_code == 200
+    assert client.get("/health").status_code == 200
+
+
+def test_a_locked_database_is_503_and_reads_and_health_go_on(
+    make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oxibonsai.server.stores.database._BUSY_SECONDS", 0.2)
+    client = make_app().test_client()
+    kept = client.post("/v1/threads", json={}).get_json()["id"]
+    (path,) = tmp_path.rglob("*.sqlite")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    assert_unavailable_but_reading(client, kept)
+    other.execute("ROLLBACK")
+    other.close()
+    assert client.post("/v1/threads", json={}).status_code == 200
+
+
+def test_a_full_disk_is_503_and_reads_and_health_go_on(make_app: MakeApp) -> None:
+    app = make_app()
+    client = app.test_client()
+    kept = client.post("/v1/threads", json={}).get_json()["id"]
+    # SQLite's own "database or disk is full".
+    with app.store._database.read() as connection:
+        (pages,) = connection.exec_driver_sql("PRAGMA page_count").one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    body = {"metadata": {"a": "x" * 500}}
+    while client.post("/v1/threads", json=body).status_code == 200:
+        pass
+    assert_unavailable_but_reading(client, kept)
 
 
 def test_a_content_that_is_gone_is_a_clear_error(opened: Store, tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""Ctrl-C and SIGTERM in ``oxibonsai run`` and ``oxibonsai chat``: what came is kept, the code tells."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
+ENDLESS = ["--ctx-size", "512", "--context-shift", "--ignore-eos", "--temp", "0", "--threads", "1"]
+
+
+def _heed_interrupts() -> None:
+    """A shell's background jobs ignore them, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=_heed_interrupts,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None
+    return stream
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
+def test_a_run_that_is_ended_has_written_what_came(
+    tiny_path: Path, number: signal.Signals, code: int
+) -> None:
+    with started("run", "-m", str(tiny_path), "--raw", "ab", *ENDLESS) as process:
+        first = pipe(process.stdout).read(200)
+        process.send_signal(number)
+        rest, said = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert len(first + rest) >= 200
+    assert b"Traceback" not in said
+
+
+def test_ctrl_c_ends_an_answer_and_the_chat_goes_on(tiny_path: Path) -> None:
+    with started("chat", "-m", str(tiny_path), *ENDLESS) as process:
+        for _ in range(2):
+            pipe(process.stdin).write(b"hello\n")
+            pipe(process.stdin).flush()
+            assert pipe(process.stdout).read(200)
+            process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=30)[1]  # the end of its input ends it
+    assert process.returncode == 0
+    assert said.count(b"[stopped]") == 2
+    assert b"Traceback" not in said
