@@ -67,13 +67,51 @@ def _nested(depth: int) -> str:
     return '{"properties":{"a":' * depth + "true" + "}}" * depth
 
 
+def _lists(depth: int) -> Any:
+    return [] if depth == 0 else [_lists(depth - 1)]
+
+
+def _wrapped(keyword: str, depth: int) -> Any:
+    return True if depth == 0 else {keyword: [_wrapped(keyword, depth - 1)]}
+
+
 _REFUSED_SCHEMAS: dict[str, tuple[Any, str]] = {
     "depth": (_nested(60), "nested more than 100 deep"),
     "depth of 500": (_nested(500), "nested too deep"),
+    "arrays in arrays": ({"enum": [_lists(150)]}, "nested more than 100 deep"),
+    "allOf in allOf": (_wrapped("allOf", 60), "nested more than 100 deep"),
+    "anyOf in anyOf": (_wrapped("anyOf", 60), "nested more than 100 deep"),
     "depth of 10000": (_nested(10_000), "nested too deep"),
     "enum of 1 MB": ({"enum": [str(i) for i in range(100_000)]}, "more than 60000 values"),
     "minItems": ({"items": True, "minItems": 2**31}, "'minItems' at its root"),
     "minLength": ({"type": "string", "minLength": 2**31}, "'minLength' at its root"),
+    "least of properties": ({"minProperties": 2**31}, "'minProperties' at its root"),
+    "least of endless digits": ({"minLength": 10**30}, "'minLength' at its root"),
+    "most below 0": ({"maxItems": -(2**31)}, "'maxItems'"),
+    "half an item": ({"maxItems": 1.5}, "'maxItems'"),
+    "huge number": ({"const": 10**400}, "'const' at its root holds a number"),
+    "fine number": ({"multipleOf": 1e-300}, "'multipleOf' at its root holds a number"),
+    "circle of three": (
+        {
+            "$defs": {k: {"$ref": f"#/$defs/{v}"} for k, v in ("ab", "bc", "ca")},
+            "$ref": "#/$defs/a",
+        },
+        "no text fits",
+    ),
+    "circle through allOf": ({"allOf": [{"$ref": "#"}]}, "no text fits"),
+    "recursive anchor": ({"$recursiveAnchor": True}, r"'\$recursiveAnchor'"),
+    "dynamic reference": ({"$dynamicRef": "#a"}, r"'\$dynamicRef'"),
+    "traversal": ({"$ref": "../../etc/passwd"}, r"'\$ref' at its root"),
+    "reference with a NUL": ({"$ref": "#/\x00"}, r"'\$ref' at its root"),
+    "named groups": ({"pattern": "(?P<a>x)(?P=a)"}, "'pattern' at its root"),
+    "backwards": ({"pattern": "(?<=a)b"}, "'pattern' at its root"),
+    "recursion": ({"pattern": "(?R)"}, "'pattern' at its root"),
+    "backwards class": ({"pattern": "[z-a]"}, "'pattern' at its root"),
+    "endless repeat": ({"pattern": "a{1,99999999999}"}, "'pattern' at its root"),
+    "half a character": ({"pattern": "\\ud800"}, "'pattern' at its root"),
+    "no type at all": ({"type": None}, "'type'"),
+    "a list": ([{}], "not an object or a boolean"),
+    "nothing": (None, "not an object or a boolean"),
     "remote": ({"$ref": "http://example.com/a.json"}, r"'\$ref' at its root"),
     "file": ({"$ref": "file:///etc/passwd"}, r"'\$ref' at its root"),
     "dangling": ({"items": {"$ref": "#/$defs/a"}}, r"'\$ref' at /items"),
@@ -123,6 +161,10 @@ _REFUSED_SCHEMAS: dict[str, tuple[Any, str]] = {
         r"'\$ref' at /properties/b has keywords beside it",
     ),
 }
+
+
+def test_there_are_enough_hostile_schemas() -> None:
+    assert len(_REFUSED_SCHEMAS) >= 60
 
 
 @pytest.mark.parametrize("name", _REFUSED_SCHEMAS)
