@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
+import pytest
 from fake_backend import MakeApp
+from model_app import close_model_app, make_model_app
 from url_sweep import assert_hidden
 
 from oxibonsai.server.access import owner_of
@@ -34,8 +37,12 @@ def test_ids_of_another_key_answer_as_unknown_ones(make_app: MakeApp) -> None:
     foreign = some_objects(app, owner_of("a"))
     unknown = {name: new_id(i[: i.index(i[-36:])]) for name, i in foreign.items()}
     client = app.test_client()
-    # 4 routes of responses, 3 of files, 3 of assistants, 16 within threads.
-    assert assert_hidden(client, {"X-Api-Key": "b"}, foreign, unknown, json={}) >= 26
+    # 4 routes of responses, 3 of files, 3 of assistants, 16 within threads: for the ids of a key,
+    # and for those of callers before there were keys.
+    calls = assert_hidden(client, {"X-Api-Key": "b"}, foreign, unknown, json={})
+    nobodys = some_objects(app, "anonymous")
+    calls += assert_hidden(client, {"X-Api-Key": "b"}, nobodys, unknown, json={})
+    assert calls >= 52
     # Its owner finds each.
     for path in (
         "threads/{thread_id}", "threads/{thread_id}/messages/{message_id}",
@@ -74,3 +81,56 @@ def test_a_foreign_id_runs_the_same_statements_as_an_unknown_one(make_app: MakeA
             "EXPLAIN QUERY PLAN SELECT * FROM threads WHERE owner = 'x' AND id = 'y'"
         ).fetchall()
     assert "(owner=? AND id=?)" in str(plan)
+
+
+CURSORS = {
+    "/v1/responses": "response_id", "/v1/files": "file_id", "/v1/assistants": "assistant_id",
+    "/v1/threads/{thread_id}/messages": "message_id", "/v1/threads/{thread_id}/runs": "run_id",
+    "/v1/threads/{thread_id}/runs/{run_id}/steps": "step_id",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("side", ["after", "before"])
+@pytest.mark.parametrize("path", CURSORS)
+def test_a_cursor_of_another_key_answers_as_an_unknown_one(
+    make_app: MakeApp, path: str, side: str
+) -> None:
+    app = make_app(api_key=["a", "b"])
+    foreign, own = (some_objects(app, owner_of(key)) for key in "ab")
+    theirs = foreign[CURSORS[path]]
+    unknown = new_id(theirs[: theirs.index(theirs[-36:])])
+    answers = [
+        app.test_client().get(f"{path.format(**own)}?{side}={i}", headers={"X-Api-Key": "b"})
+        for i in (theirs, unknown)
+    ]
+    assert [a.status_code for a in answers] == [400, 400]
+    assert answers[0].text.replace(theirs, "ID") == answers[1].text.replace(unknown, "ID")
+
+
+def test_an_id_of_another_key_in_a_body_answers_as_an_unknown_one(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    app = make_model_app(tiny_path, tmp_path, api_key=["a", "b"])
+    try:
+        foreign, own = (some_objects(app, owner_of(key)) for key in "ab")
+        runs = f"/v1/threads/{own['thread_id']}/runs"
+        for path, field, kind in (
+            ("/v1/responses", "previous_response_id", "response_id"),
+            ("/v1/responses/input_tokens", "previous_response_id", "response_id"),
+            (runs, "assistant_id", "assistant_id"),
+            ("/v1/threads/runs", "assistant_id", "assistant_id"),
+        ):
+            theirs = foreign[kind]
+            unknown = new_id(theirs[: theirs.index(theirs[-36:])])
+            answers = [
+                app.test_client().post(
+                    path, json={"input": "x", field: i}, headers={"X-Api-Key": "b"}
+                )
+                for i in (theirs, unknown)
+            ]
+            assert [a.status_code for a in answers] in ([404, 404], [400, 400]), (path, answers)
+            texts = [answers[0].text.replace(theirs, "ID"), answers[1].text.replace(unknown, "ID")]
+            assert texts[0] == texts[1], path
+            assert "ID" in texts[0], (path, texts[0])
+    finally:
+        close_model_app(app)
