@@ -102,6 +102,8 @@ def _form() -> dict[str, Any]:
         )
     form: dict[str, Any] = {}
     for name, value in request.form.items():
+        if name is None:
+            raise ApiError(400, "A part of the form has no name.")
         outer, bracket, inner = name.partition("[")
         if bracket:
             fields = form.setdefault(outer, {})
