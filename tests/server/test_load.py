@@ -22,7 +22,9 @@ import tiny_model
 pytestmark = pytest.mark.suite
 
 SLOTS, QUEUE = 4, 2
-ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
+ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
+# What the last event of an answer that was cut says.
+CUT = {ROUTES[2]: b"max_tokens", ROUTES[3]: b"response.incomplete"}
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +45,13 @@ def server(model: Path) -> Iterator[RunningServer]:
 
 def body(route: str, prompt: str, tokens: int, *, stream: bool = True) -> dict[str, Any]:
     """A request whose answer depends on nothing but the prompt."""
-    asked = {"prompt": prompt}
-    if route != "/v1/completions":
-        asked = {"messages": [{"role": "user", "content": prompt}]}
-    options = {"temperature": 0, "seed": 1, "ignore_eos": True, "max_tokens": tokens}
+    messages = [{"role": "user", "content": prompt}]
+    asked = {"messages": messages, "max_tokens": tokens}
+    if route == ROUTES[1]:
+        asked = {"prompt": prompt, "max_tokens": tokens}
+    elif route == ROUTES[3]:
+        asked = {"input": messages, "max_output_tokens": tokens}
+    options = {"temperature": 0, "seed": 1, "ignore_eos": True}
     return {"model": "tiny", "stream": stream, **options, **asked}
 
 
@@ -128,7 +133,7 @@ def leave_in(phase: str, server: RunningServer, route: str, stream: bool) -> Non
         if phase == "last" and stream:
             sock.close()
             with send(server, route, body(route, "hello", 40)) as sock:
-                read_until(sock, 2, b"max_tokens" if route == ROUTES[2] else b'"length"')
+                read_until(sock, 2, CUT.get(route, b'"length"'))
         elif stream and phase != "prefill":
             read_until(sock, {"first token": 2, "middle": 100}[phase])
         else:
