@@ -1,4 +1,4 @@
-"""Writes to a store until it is killed; says on stdout what it was told is kept."""
+"""Writes to a store until it is killed; says through a pipe what it was told is kept."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import hashlib
 import io
 import os
 import random
-import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from oxibonsai.server.stores import Store
 
 
-def main(url: str, folder: str, seed: int) -> None:
-    store = Store(url, Path(folder))
+def write_until_killed(url: str, folder: Path, seed: int, pipe: Connection) -> None:
+    """The work of one process."""
+
+    def say(*words: str) -> None:
+        # In one write, which a kill can't cut.
+        os.write(pipe.fileno(), (" ".join(words) + "\n").encode())
+
+    store = Store(url, folder)
     rng = random.Random(seed)
     owner = f"owner-{seed}"
     alive: dict[str, str] = {}
@@ -43,12 +49,3 @@ def main(url: str, folder: str, seed: int) -> None:
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def say(*words: str) -> None:
-    # In one write, which a kill can't cut.
-    os.write(1, (" ".join(words) + "\n").encode())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
+import os
 import random
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from store_writer import digest
+from store_writer import digest, write_until_killed
 
 from oxibonsai.server.stores import Store
 
-_WRITER = Path(__file__).with_name("store_writer.py")
+# Each writer is a process of its own, forked from one that has imported all and opened nothing.
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(
+    [
+        "pytest",
+        "oxibonsai.server.stores",
+        "sqlalchemy.dialects.sqlite.pysqlite",
+        "sqlalchemy.dialects.postgresql.psycopg",
+    ]
+)
 
 
 def run_and_kill(url: str, folder: Path, seed: int, seconds: float) -> list[list[str]]:
     """Lets a writer work, kills it, and returns what it said."""
-    with subprocess.Popen(
-        [sys.executable, str(_WRITER), url, str(folder), str(seed)], stdout=subprocess.PIPE
-    ) as writer:
-        assert writer.stdout is not None
-        said = [writer.stdout.readline()]
+    reader, pipe = _PROCESSES.Pipe(duplex=False)
+    writer = _PROCESSES.Process(target=write_until_killed, args=(url, folder, seed, pipe))
+    writer.start()
+    pipe.close()
+    with os.fdopen(os.dup(reader.fileno()), "rb") as lines:
+        reader.close()
+        said = [lines.readline()]
         time.sleep(seconds)
         writer.kill()
-        said += writer.stdout.readlines()
+        said += lines.readlines()
+    writer.join()
     assert said[0] == b"open\n"
     return [line.decode().split() for line in said[1:]]
 

@@ -91,7 +91,10 @@ class FileStore(Collection):
                 with contextlib.suppress(NoSuchObjectError):
                     self.delete(owner, file["id"])
         self._blobs.sweep_uploads()
-        for sha256 in list(self._blobs.contents()):
+        with self._database.read() as connection:
+            used = set(connection.execute(select(files.c.sha256).distinct()).scalars())
+        # One that has just come may be missing in what was read; to drop looks again, with a lock.
+        for sha256 in set(self._blobs.contents()) - used:
             self._drop_content(sha256)
 
     def _drop_content(self, sha256: str) -> None:
