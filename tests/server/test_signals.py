@@ -33,7 +33,7 @@ def is_gone(pid: int) -> bool:
 
 
 def test_while_the_model_loads_the_server_is_alive_but_not_ready(tmp_path: Path) -> None:
-    with running_server(tmp_path, load_seconds=6, wait=False) as server:
+    with running_server(tmp_path, load_seconds=4, wait=False) as server:
         server.wait_for("/livez", 200)
         for path in ("/health", "/readyz", "/v1/models"):
             status, headers, body = server.ask(path)
@@ -171,7 +171,8 @@ def test_sighup_reads_the_keys_again_and_restarts_nothing(tmp_path: Path) -> Non
     with running_server(tmp_path, f"--api-key-file={keys}") as server:
         worker = server.worker_pid()
         sock = server.connect(
-            b"GET /stream?count=10&gap=0.1 HTTP/1.1\r\nHost: x\r\nX-Api-Key: first\r\n\r\n"
+            b"GET /stream?count=10&gap=0.1 HTTP/1.1\r\nHost: x\r\n"
+            b"X-Api-Key: first\r\nConnection: close\r\n\r\n"
         )
         assert server.ask("/v1/models", Authorization="Bearer first")[0] == 200
         keys.write_text("second\n")
