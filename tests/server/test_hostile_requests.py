@@ -186,6 +186,51 @@ def test_no_body_breaks_a_post_that_reads_no_json(
             assert_refused(answer, rule.endpoint)
 
 
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+_URL = {"type": "image_url", "image_url": {"url": PICTURE}}
+_INPUT = {"type": "input_image", "image_url": PICTURE}
+_SOURCE = {"type": "image", "source": {"type": "url", "url": "http://x.example"}}
+_STORED = {"type": "image_file", "image_file": {"file_id": "file-1"}}
+
+
+def _said(part: object) -> list[dict[str, object]]:
+    return [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, part]}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": _said(_URL)}),
+        ("/v1/responses", {"input": _said(_INPUT)}),
+        (
+            "/v1/responses",
+            {"input": [{"type": "function_call_output", "call_id": "a", "output": [_INPUT]}]},
+        ),
+        ("/v1/messages", {"model": "m", "max_tokens": 2, "messages": _said(_SOURCE)}),
+        (
+            "/v1/messages",
+            {
+                "model": "m",
+                "max_tokens": 2,
+                "messages": _said(
+                    {"type": "tool_result", "tool_use_id": "a", "content": [_SOURCE]}
+                ),
+            },
+        ),
+        ("/v1/threads", {"messages": _said(_URL)}),
+        ("/v1/threads", {"messages": _said(_STORED)}),
+    ],
+)
+def test_a_picture_is_refused_in_the_same_words_by_every_api(
+    client: FlaskClient, path: str, body: object
+) -> None:
+    answer = client.post(path, json=body)
+    assert answer.status_code == 400
+    message = answer.get_json()["error"]["message"]
+    assert "image input is not supported: the model reads text only" in message
+    assert "content" in message or "output" in message  # where it is
+
+
 @pytest.mark.parametrize("endpoint", sorted(VALID_BODIES))
 def test_the_valid_body_is_accepted(app: Server, client: FlaskClient, endpoint: str) -> None:
     ids = make_objects(client)

@@ -13,7 +13,7 @@ from oxibonsai.output.tools.call_parser import ToolFormat
 from oxibonsai.output.tools.call_writer import call_ids
 
 # Kinds of parts that are pictures, in the three APIs.
-IMAGES = ("image", "image_url", "input_image")
+IMAGES = ("image", "image_url", "image_file", "input_image")
 NO_IMAGES = "image input is not supported: the model reads text only"
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")

@@ -30,7 +30,9 @@ def as_body(model: type[Body], value: Any) -> Body:
     try:
         return model.model_validate(value)
     except ValidationError as e:
-        first = e.errors(include_url=False)[0]
+        errors = e.errors(include_url=False)
+        # A union that a picture fails tells of its other members too.
+        first = next(filter(_is_image, errors), errors[0])
         names = _names(value)
         if first["type"] == "missing":
             names.add(str(first["loc"][-1]))
