@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from oxibonsai.errors import RequestError
 
@@ -129,13 +129,7 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         """Refuses what makes no run."""
-        choices = {
-            "weight_format": tuple(FORMATS),
-            "optimizer": ("adamw", "muon"),
-            "schedule": ("cosine", "wsd"),
-            "precision": ("auto", "bfloat16", "float32"),
-        }
-        for name, known in choices.items():
+        for name, known in settings_choices().items():
             if getattr(self, name) not in known:
                 raise RequestError(
                     f"{name} is {getattr(self, name)!r}; it is one of {', '.join(known)}"
@@ -161,3 +155,10 @@ class TrainSettings:
     def tokens_per_step(self) -> int:
         """Tokens that one update learns from."""
         return self.batch * self.context
+
+
+def settings_choices() -> dict[str, tuple[str, ...]]:
+    """The words that those settings may have that are one of a few."""
+    hints = get_type_hints(TrainSettings)
+    words = {name: get_args(h) for name, h in hints.items() if get_origin(h) is Literal}
+    return {"weight_format": tuple(FORMATS), **words}
