@@ -49,8 +49,8 @@ def gguf(
     return head + bytes(-len(head) % alignment) + data
 
 
-def every_value_type() -> bytes:
-    """A valid file with a value and an array of each type."""
+def every_value_type(*, nested: bool = True) -> bytes:
+    """A valid file with a value and an array of each type, and perhaps an array of arrays."""
     sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
     entries = [entry("general.architecture", 8, string("llama"))]
     entries.append(entry("general.alignment", 4, u32(64)))
@@ -58,7 +58,8 @@ def every_value_type() -> bytes:
         entries.append(entry(f"value{kind}", kind, bytes(size)))
         entries.append(entry(f"array{kind}", 9, u32(kind) + u64(2) + bytes(2 * size)))
     entries.append(entry("texts", 9, u32(8) + u64(2) + string("a") + string("é")))
-    entries.append(entry("arrays", 9, u32(9) + u64(1) + u32(4) + u64(1) + bytes(4)))
+    if nested:
+        entries.append(entry("arrays", 9, u32(9) + u64(1) + u32(4) + u64(1) + bytes(4)))
     return gguf(tuple(entries), (tensor("t", (32,)),), bytes(128), alignment=64)
 
 
