@@ -117,6 +117,7 @@ def test_an_id_of_another_key_in_a_body_answers_as_an_unknown_one(
         for path, field, kind in (
             ("/v1/responses", "previous_response_id", "response_id"),
             ("/v1/responses/input_tokens", "previous_response_id", "response_id"),
+            ("/v1/responses/compact", "previous_response_id", "response_id"),
             (runs, "assistant_id", "assistant_id"),
             ("/v1/threads/runs", "assistant_id", "assistant_id"),
         ):

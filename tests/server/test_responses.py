@@ -20,8 +20,10 @@ from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.server.app import Server
 from oxibonsai.server.generation import Answers
 from oxibonsai.server.interrupted import fail_interrupted
-from oxibonsai.server.responses.items import chat_messages
+from oxibonsai.server.responses.items import chat_messages, stored_items
 from oxibonsai.server.responses.output import OutputWriter
+from oxibonsai.server.schemas.compaction import unpacked
+from oxibonsai.server.schemas.responses import InputTokensRequest
 
 TOOL = {"type": "function", "name": "weather", "parameters": CITY}
 
@@ -436,3 +438,62 @@ def test_what_was_in_progress_when_a_server_died_has_failed(app: Server) -> None
     assert found["error"]["code"] == "server_error"
     assert app.test_client().get(f"/v1/responses/{done['id']}").get_json() == done
     assert fail_interrupted(app.store) == 0
+
+
+def compact(client: FlaskClient, **fields: Any) -> Any:
+    answer = client.post("/v1/responses/compact", json={"model": "m", **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.get_json()
+
+
+def test_a_conversation_is_made_short_and_goes_on(client: FlaskClient) -> None:
+    first = ask(client, input="hi", instructions="Be brief.")
+    short = compact(client, previous_response_id=first["id"], input="and?")
+    assert short["object"] == "response.compaction"
+    assert [i["type"] for i in short["output"]] == ["message", "message", "compaction"]
+    assert [i["content"][0]["text"] for i in short["output"][:2]] == ["hi", "and?"]
+    usage = short["usage"]
+    assert 0 < usage["output_tokens"] <= 128  # a quarter of the context
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+    again = compact(client, previous_response_id=first["id"], input="and?")
+    sealed = [s["output"][-1]["encrypted_content"] for s in (short, again)]
+    assert sealed[0] == sealed[1]
+    more = [*short["output"], {"role": "user", "content": "go on"}]
+    messages = chat_messages(None, stored_items(InputTokensRequest(input=more).input))
+    assert [m["role"] for m in messages] == ["user", "user", "assistant", "user"]
+    assert messages[2]["content"].endswith(unpacked(sealed[0]))
+    kept = ask(client, input=more)
+    assert ask(client, input="so?", previous_response_id=kept["id"])["status"] in (
+        "completed",
+        "incomplete",
+    )
+    # The compacted one itself is not kept.
+    assert client.get(f"/v1/responses/{short['id']}").status_code == 404
+
+
+def test_of_a_conversation_longer_than_the_context_the_newest_is_made_short(
+    client: FlaskClient,
+) -> None:
+    said = [{"role": "user", "content": f"{i} " * 60} for i in range(20)]
+    short = compact(client, input=said)
+    assert len(short["output"]) == 21
+    assert 200 < short["usage"]["input_tokens"] <= 512 - 128
+
+
+@pytest.mark.parametrize(
+    "content", ["", "secret", "e30=", "eyJzdW1tYXJ5IjogMX0=", "\u00e9", "W10="]
+)
+def test_a_compacted_conversation_of_another_service_is_refused(
+    client: FlaskClient, content: str
+) -> None:
+    item = {"type": "compaction", "encrypted_content": content}
+    for path in ("/v1/responses", "/v1/responses/compact"):
+        answer = client.post(path, json={"input": [item]})
+        assert answer.status_code == 400
+        assert "this server has made no such content" in answer.get_json()["error"]["message"]
+
+
+def test_nothing_is_not_made_short(client: FlaskClient) -> None:
+    answer = client.post("/v1/responses/compact", json={"model": "m"})
+    assert answer.status_code == 400
+    assert answer.get_json()["error"]["param"] == "input"

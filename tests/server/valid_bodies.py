@@ -50,6 +50,7 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
         "max_output_tokens": 2,
     },
     "responses.count_tokens": {"input": "Hi", "instructions": "Be brief."},
+    "responses.compact": {"input": "Hi", "instructions": "Be brief."},
     "assistants.create": {"model": "tiny", "instructions": "Be brief.", "tools": [_TOOL]},
     "assistants.change": {"name": "helper"},
     "threads.create": {"messages": _MESSAGES, "metadata": {"a": "b"}},

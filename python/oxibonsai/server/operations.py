@@ -153,7 +153,11 @@ _STORED = {
             input_tokens={"type": "integer"},
         ),
     ),
-    "responses.compact": Operation("Not offered: always 404", answer={}),
+    "responses.compact": Operation(
+        "Make a conversation short",
+        body=InputTokensRequest,
+        answer=_object("response.compaction", "created_at", "output", "usage"),
+    ),
     "responses.create": Operation(
         "Answer, and keep the answer", body=ResponseRequest, answer=_RESPONSE, streams=True
     ),

@@ -128,6 +128,13 @@ def responses(client: openai.OpenAI, model: str, stream: bool) -> None:
     assert stored.output_text == answer.output_text
     (item,) = client.responses.input_items.list(answer.id).data
     assert item.type == "message"
+    # Raw: by its words the output begins with the user's messages, by its types there are none.
+    raw = client.responses.with_raw_response
+    short = raw.compact(model=model, input="Go on.", previous_response_id=answer.id)
+    output = short.http_response.json()["output"]
+    assert [item["type"] for item in output] == ["message", "message", "compaction"]
+    again = [*output, {"role": "user", "content": "And?"}]
+    assert respond(client, model, stream, input=again).usage.input_tokens > 0
     client.responses.delete(answer.id)
     _expect(openai.NotFoundError, lambda: client.responses.retrieve(answer.id))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from oxibonsai.server.schemas.compaction import unpacked
 from oxibonsai.server.schemas.responses import Item, MessageItem
 from oxibonsai.server.stores import Object
 from oxibonsai.server.stores.collection import new_id
@@ -14,6 +15,7 @@ _PREFIXES = {
     "function_call": "fc_",
     "function_call_output": "fco_",
     "reasoning": "rs_",
+    "compaction": "cmp_",
 }
 
 
@@ -27,7 +29,7 @@ def _stored(item: Item) -> Object:
     body = {"id": item.id or new_id(_PREFIXES[item.type]), "status": "completed", **fields}
     if isinstance(item, MessageItem):
         body["content"] = [_complete(part) for part in body["content"]]
-    elif body["type"] == "reasoning":
+    elif body["type"] in ("reasoning", "compaction"):
         del body["status"]
     return body
 
@@ -66,6 +68,9 @@ def _message(item: Mapping[str, Any]) -> Object:
     if kind == "reasoning":
         thoughts = _text(item.get("content") or item["summary"])
         return {"role": "assistant", "content": "", "reasoning_content": thoughts}
+    if kind == "compaction":
+        summary = unpacked(item["encrypted_content"])
+        return {"role": "assistant", "content": f"Summary of the conversation so far:\n{summary}"}
     return {"role": item["role"], "content": _text(item["content"])}
 
 

@@ -26,7 +26,9 @@ _NO_THINKING = ("none", "minimal")
 LOGPROBS = "message.output_text.logprobs"
 
 
-def make_turn(engine: Engine, request: InputTokensRequest, items: Sequence[Object]) -> ChatTurn:
+def make_turn(
+    engine: Engine, request: InputTokensRequest, items: Sequence[Object], *, room: int = 1
+) -> ChatTurn:
     """The prompt.
 
     Args:
@@ -34,6 +36,7 @@ def make_turn(engine: Engine, request: InputTokensRequest, items: Sequence[Objec
         request: What is asked.
         items: The conversation, that of earlier responses included. With ``truncation: auto`` the
             oldest are left out where they don't fit.
+        room: Tokens that are left for the answer then, at least.
 
     Raises:
         RequestError, ApiError: A field makes no sense for this model.
@@ -47,14 +50,15 @@ def make_turn(engine: Engine, request: InputTokensRequest, items: Sequence[Objec
         return prepare(engine, _chat_request(request, rest))
 
     whole = turn(0)
-    if request.truncation != "auto" or len(whole.ids) < engine.ctx_size or len(items) < 2:
+    most = engine.ctx_size - room
+    if request.truncation != "auto" or len(whole.ids) <= most or len(items) < 2:
         return whole
     fits, tried = len(items) - 1, turn(len(items) - 1)
     low = 1
     while low < fits:
         middle = (low + fits) // 2
         shorter = turn(middle)
-        if len(shorter.ids) < engine.ctx_size:
+        if len(shorter.ids) <= most:
             fits, tried = middle, shorter
         else:
             low = middle + 1

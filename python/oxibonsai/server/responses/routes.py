@@ -32,7 +32,7 @@ def responses_blueprint(service: ResponseService, store: Collection) -> Blueprin
 
     @bp.post("/v1/responses/compact")
     def compact() -> Response:
-        raise ApiError(404, "This server compacts nothing: create a response with truncation=auto.")
+        return jsonify(service.compact(owner(), read_body(InputTokensRequest, request)))
 
     @bp.get("/v1/responses")
     def list_responses() -> Response:

@@ -15,6 +15,7 @@ from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation import check_length
 from oxibonsai.server.jobs import Job, Jobs, Key
+from oxibonsai.server.responses.compaction import compacted, summary_request, summary_tokens
 from oxibonsai.server.responses.history import history
 from oxibonsai.server.responses.items import stored_items
 from oxibonsai.server.responses.output import Event
@@ -83,6 +84,22 @@ class ResponseService:
             return 0
         return len(make_turn(self._generations.engine, body, items).ids)
 
+    def compact(self, owner: str, body: InputTokensRequest) -> Object:
+        """The conversation in short; nothing is kept of it."""
+        check_model(body.model, self._settings)
+        engine = self._generations.engine
+        items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
+        if not items:
+            raise ApiError(400, "input: there is no conversation to make short.", param="input")
+        asked, conversation = summary_request(body, items)
+        most = summary_tokens(engine.ctx_size)
+        turn = make_turn(engine, asked, conversation, room=most)
+        request = ResponseRequest.model_validate({"max_output_tokens": most, "temperature": 0})
+        params = sampling(engine, request, self._settings)
+        response = new_response(request, self._backend.models()[0].id, params)
+        self._finish(ResponseRun(response, engine.tokenizer), turn, params)
+        return compacted(items, response)
+
     def follow(self, owner: str, record: Object, after: int | None) -> Response:
         """The events of a background response behind a sequence number, to its end.
 
@@ -131,6 +148,13 @@ class ResponseService:
     def _at_once(
         self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
     ) -> Response:
+        self._finish(run, turn, params)
+        if run.response["store"]:
+            self._store.create(owner, record)
+        return jsonify(run.response)
+
+    def _finish(self, run: ResponseRun, turn: ChatTurn, params: SamplingParams) -> None:
+        """Lets the model answer to the end, or until the client leaves."""
         looked = time.monotonic()
         with self._generations.turn(turn, params) as answers:
             for _ in run.events(answers, lambda: False):
@@ -140,9 +164,6 @@ class ResponseService:
                         raise ClientGoneError("the client closed its connection")
         if run.error is not None:
             raise run.error
-        if run.response["store"]:
-            self._store.create(owner, record)
-        return jsonify(run.response)
 
     def _as_stream(
         self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams

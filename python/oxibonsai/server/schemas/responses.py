@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.schemas.compaction import CompactionItem
 from oxibonsai.server.schemas.fields import Fields, Metadata
 
 Role = Literal["user", "assistant", "system", "developer"]
@@ -80,7 +81,7 @@ class ReasoningItem(Fields):
 
 
 Item = Annotated[
-    MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem,
+    MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem | CompactionItem,
     Field(discriminator="type"),
 ]
 
@@ -148,7 +149,8 @@ _UNKNOWN = ("conversation", "prompt", "context_management")
 
 
 class InputTokensRequest(Fields):
-    """What a response's prompt is made of; also the body of ``/v1/responses/input_tokens``."""
+    """What a response's prompt is made of; also the body of ``/v1/responses/input_tokens``
+    and ``/v1/responses/compact``."""
 
     model: str | None = Field(None, description="Not looked at: one model is served.")
     input: list[Item] = Field(default_factory=list)
