@@ -18,11 +18,13 @@ from pathlib import Path
 import pytest
 from fake_backend import MakeApp
 from flask.testing import FlaskClient
+from running_server import running_server
 from url_sweep import assert_error_object
 
 from oxibonsai.errors import FormatError
 from oxibonsai.server.stores import Store, StoreError
 from oxibonsai.server.stores.collection import Collection
+from oxibonsai.server.stores.permits import Permits
 
 A = "owner-a"
 
@@ -346,3 +348,52 @@ def test_clients_do_not_see_where_the_store_is(make_app: MakeApp, tmp_path: Path
     assert answer.status_code == 503
     assert answer.headers["Retry-After"] == "5"
     assert str(tmp_path) not in answer.text
+
+
+@pytest.mark.slow
+def test_health_answers_while_many_wait_for_a_locked_database(tmp_path: Path) -> None:
+    with running_server(tmp_path, "--http-threads=4") as server:
+        (path,) = tmp_path.rglob("*.sqlite")
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        kind = {"Content-Type": "application/json"}
+        statuses: list[int] = []
+
+        def write() -> None:
+            statuses.append(server.ask("/v1/threads", "POST", b"{}", **kind)[0])
+
+        writers = [threading.Thread(target=write) for _ in range(40)]
+        for writer in writers:
+            writer.start()
+        assert max(server.seconds_to_health() for _ in range(3)) < 5
+        other.execute("ROLLBACK")
+        other.close()
+        for writer in writers:
+            writer.join()
+        assert set(statuses) <= {200, 503}
+        assert server.ask("/v1/threads", "POST", b"{}", **kind)[0] == 200
+
+
+def test_a_write_waits_for_quick_ones_and_not_behind_one_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oxibonsai.server.stores.permits.PATIENCE_SECONDS", 0.3)
+    permits = Permits(1, "s")
+    done = []
+
+    def quick() -> None:
+        with permits.one():
+            time.sleep(0.02)
+            done.append(1)
+
+    threads = [threading.Thread(target=quick) for _ in range(30)]  # longer than one's patience
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 30
+    with permits.one():
+        for _ in range(2):
+            with pytest.raises(StoreError, match=r"another write has waited for more than 0\.3 s"):
+                permits.one().__enter__()
+    quick()

@@ -14,10 +14,12 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.server.stores.errors import StoreError
+from oxibonsai.server.stores.permits import Permits
 from oxibonsai.server.stores.tables import SCHEMA_VERSION, metadata, schema_version
 
 _BUSY_SECONDS = 10
 _CONNECTIONS = 16
+_WRITERS = 8  # of PostgreSQL; SQLite has one
 # A change of the layout: the version it makes, and what it does.
 _MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {}
 
@@ -40,6 +42,7 @@ class Database:
         # Without its password.
         self.name = parsed.render_as_string()
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
+        self._writers = Permits(1 if self._is_sqlite else _WRITERS, self.name)
         self._engine = _sqlite_engine(parsed) if self._is_sqlite else _postgresql_engine(parsed)
         try:
             self._open()
@@ -58,6 +61,7 @@ class Database:
         """A transaction that may write: kept whole at its end, or not at all."""
         options = {"oxibonsai_write": True}
         with (
+            self._writers.one(),
             self._errors(),
             self._engine.connect().execution_options(**options) as connection,
             connection.begin(),
