@@ -40,7 +40,10 @@ Bundle bundle_of(const Step& s, const Op& op, int64_t rows) {
   b.cut = s.parts > 1;
   if (b.cut) return b;
   b.rows = 1;
-  while (b.heads > 1 && items() < s.threads) b.in_group = (group + --b.heads - 1) / b.heads;
+  while (b.heads > 1 && items() < s.threads) {
+    --b.heads;
+    b.in_group = (group + b.heads - 1) / b.heads;
+  }
   return b;
 }
 
