@@ -231,6 +231,30 @@ def test_a_picture_is_refused_in_the_same_words_by_every_api(
     assert "content" in message or "output" in message  # where it is
 
 
+_HI = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [_HI] * 5000}),
+        ("/v1/responses", {"input": [_HI] * 5000}),
+        (
+            "/v1/responses",
+            {"input": [{**_HI, "content": [{"type": "input_text", "text": "a"}] * 5000}]},
+        ),
+        ("/v1/messages", {"model": "m", "max_tokens": 2, "messages": [_HI] * 5000}),
+        ("/v1/threads", {"messages": [_HI] * 5000}),
+    ],
+)
+def test_more_messages_than_any_context_holds_are_refused_before_they_are_read(
+    client: FlaskClient, path: str, body: object
+) -> None:
+    answer = client.post(path, json=body)
+    assert answer.status_code == 400
+    assert "at most 4096 items" in answer.get_json()["error"]["message"]
+
+
 @pytest.mark.parametrize("endpoint", sorted(VALID_BODIES))
 def test_the_valid_body_is_accepted(app: Server, client: FlaskClient, endpoint: str) -> None:
     ids = make_objects(client)

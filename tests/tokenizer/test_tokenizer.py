@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
-from oxibonsai.tokenizer import StreamDecoder, Tokenizer
+from oxibonsai.tokenizer import StreamDecoder, Tokenizer, byte_level
 from oxibonsai.tokenizer.byte_level import BYTE_OF
 
 _PIECES = {
@@ -152,3 +153,29 @@ def test_bad_ids_and_texts_are_refused() -> None:
         tokenizer.decode([261])
     with pytest.raises(RequestError, match="surrogate"):
         tokenizer.encode("a\ud800")
+
+
+def test_a_long_text_has_the_ids_of_a_short_one_and_lets_other_threads_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer = Tokenizer.from_gguf(bpe_metadata())
+    text = "ab a, 12 é\n\n <tool>" * 40_000
+    ticks: list[None] = []
+    ended = threading.Event()
+
+    def tick() -> None:
+        while not ended.wait(0.001):
+            ticks.append(None)
+
+    other = threading.Thread(target=tick)
+    other.start()
+    before = len(ticks)
+    ids = tokenizer.encode("ab a, 12 é\n\n " * 60_000)
+    ran = len(ticks) - before
+    ended.set()
+    other.join()
+    assert ran >= 3
+    long = tokenizer.encode(text)
+    monkeypatch.setattr(byte_level, "_LONG", 10**9)
+    assert tokenizer.encode(text) == long
+    assert tokenizer.encode("ab a, 12 é\n\n " * 60_000) == ids

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from oxibonsai.server.schemas.fields import Fields, Metadata
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Fields, Metadata
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(ge=0, le=1)]
@@ -64,7 +64,7 @@ class SchemaFormat(Fields):
     json_schema: NamedSchema
 
 
-Tools = Annotated[list[FunctionTool], Field(max_length=128)]
+Tools = Annotated[list[FunctionTool], Field(max_length=MOST_TOOLS)]
 ToolChoice = Literal["none", "auto", "required"] | NamedFunction
 Format = Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")]
 ResponseFormat = Literal["auto"] | Format
@@ -107,7 +107,7 @@ class MessageCreate(Fields):
     """A new message. Files can't be attached: no tool would read them."""
 
     role: Literal["user", "assistant"]
-    content: list[TextPart] = Field(min_length=1)
+    content: list[TextPart] = Field(min_length=1, max_length=MOST_MESSAGES)
     attachments: Annotated[list[Any], Field(max_length=0)] | None = None
     metadata: Metadata | None = None
 
@@ -120,6 +120,9 @@ class MessageCreate(Fields):
         return body
 
 
+Messages = Annotated[list[MessageCreate], Field(max_length=MOST_MESSAGES)]
+
+
 class ThreadChange(Fields):
     """What is to be different in a thread."""
 
@@ -130,7 +133,7 @@ class ThreadChange(Fields):
 class ThreadCreate(ThreadChange):
     """A new thread."""
 
-    messages: list[MessageCreate] | None = None
+    messages: Messages | None = None
 
 
 class MetadataChange(Fields):
@@ -172,7 +175,7 @@ class RunCreate(RunFields):
     """A run of a thread."""
 
     additional_instructions: str | None = None
-    additional_messages: list[MessageCreate] | None = None
+    additional_messages: Messages | None = None
 
 
 class ThreadAndRunCreate(RunFields):

@@ -12,11 +12,10 @@ from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import RequestError
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.common import AnswerFields
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS
 from oxibonsai.server.schemas.structure import StructureFields
 from oxibonsai.server.settings import ModelSettings
 from oxibonsai.structured import Structure
-
-MOST_MESSAGES = 4096
 
 
 class ConversationFields(BaseModel):
@@ -25,7 +24,7 @@ class ConversationFields(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=MOST_MESSAGES)
-    tools: list[dict[str, Any]] | None = Field(None, max_length=128)
+    tools: list[dict[str, Any]] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     add_generation_prompt: bool | None = None

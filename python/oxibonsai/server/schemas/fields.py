@@ -13,6 +13,9 @@ class Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)
 
 
+MOST_MESSAGES = 4096  # of a request, and parts of one of them
+MOST_TOOLS = 128
+
 _Key = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 _Value = Annotated[str, StringConstraints(max_length=512)]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from oxibonsai.server.schemas.fields import Fields
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Fields
 
 
 class TextBlock(Fields):
@@ -59,7 +59,7 @@ class Message(Fields):
     """A message; a text stands for one block."""
 
     role: Literal["user", "assistant", "system"]
-    content: list[Block]
+    content: list[Block] = Field(max_length=MOST_MESSAGES)
 
 
 class Tool(Fields):
@@ -104,9 +104,11 @@ class CountRequest(Fields):
     """A prompt whose tokens are to be counted."""
 
     model: str
-    messages: list[Message] = Field(description="None at all: a user who says nothing.")
+    messages: list[Message] = Field(
+        max_length=MOST_MESSAGES, description="None at all: a user who says nothing."
+    )
     system: list[TextBlock] = Field(default_factory=list)
-    tools: list[Tool] = Field(default_factory=list)
+    tools: list[Tool] = Field(default_factory=list, max_length=MOST_TOOLS)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None

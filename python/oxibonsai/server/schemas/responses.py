@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.compaction import CompactionItem
-from oxibonsai.server.schemas.fields import Fields, Metadata
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Fields, Metadata
 
 Role = Literal["user", "assistant", "system", "developer"]
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -37,7 +37,7 @@ class MessageItem(Fields):
     type: Literal["message"]
     id: str | None = None
     role: Role
-    content: list[Part]
+    content: list[Part] = Field(max_length=MOST_MESSAGES)
     status: Status | None = None
 
 
@@ -153,10 +153,10 @@ class InputTokensRequest(Fields):
     and ``/v1/responses/compact``."""
 
     model: str | None = Field(None, description="Not looked at: one model is served.")
-    input: list[Item] = Field(default_factory=list)
+    input: list[Item] = Field(default_factory=list, max_length=MOST_MESSAGES)
     instructions: str | None = None
     previous_response_id: str | None = None
-    tools: list[FunctionTool] = Field(default_factory=list)
+    tools: list[FunctionTool] = Field(default_factory=list, max_length=MOST_TOOLS)
     tool_choice: (
         Literal["none", "auto", "required"]
         | Annotated[NamedFunction | AllowedTools, Field(discriminator="type")]
