@@ -26,6 +26,7 @@ _PIECES = {
     "abc": -3.0,
 }
 _PIECES |= {"▁a": -1.5, "▁▁": -1.2, "aa": -0.5}
+_PIECES |= {"c▁": -0.7, "c▁a": -0.2}  # words that a token joins
 
 
 def spm_metadata(**changes: Any) -> dict[str, Any]:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from oxibonsai.errors import FormatError
 from oxibonsai.tokenizer.vocabulary import BYTE, Metadata, Vocabulary
 
 _SPACE = "\u2581"
+_LONGEST_KEPT = 64  # characters of a word whose tokens are remembered
+_WORDS_KEPT = 1 << 15
 _BYTE_TOKEN = re.compile(r"^<0x([0-9A-Fa-f]{2})>$")
 
 
@@ -30,6 +34,8 @@ class SpmBpe:
         self._scores = vocabulary.scores
         self._unknown = vocabulary.unk_id
         self._bytes = _byte_tokens(vocabulary)
+        self._boundary = _boundary(self._ids)
+        self._kept_ids = lru_cache(_WORDS_KEPT)(self._word_ids)
 
     def encode_text(self, text: str, *, after_special: bool) -> list[int]:
         """Ids of a text without special tokens.
@@ -42,13 +48,27 @@ class SpmBpe:
         if self.add_space_prefix and after_special:
             text = " " + text
         ids: list[int] = []
-        for piece in self._merge(text.replace(" ", _SPACE)):
+        for word in self._words(text.replace(" ", _SPACE)):
+            ids += self._kept_ids(word) if len(word) <= _LONGEST_KEPT else self._word_ids(word)
+        return ids
+
+    def _words(self, text: str) -> Iterator[str]:
+        """Parts of a text that no token joins: each is merged as if it were alone."""
+        start = 0
+        for match in self._boundary.finditer(text):
+            yield text[start : match.start()]
+            start = match.start()
+        yield text[start:]
+
+    def _word_ids(self, word: str) -> tuple[int, ...]:
+        ids: list[int] = []
+        for piece in self._merge(word):
             known = self._ids.get(piece)
             if known is not None:
                 ids.append(known)
             else:
                 ids.extend(self._fall_back(piece))
-        return ids
+        return tuple(ids)
 
     def _merge(self, text: str) -> list[str]:
         """Symbols after all merges: the best score first, the leftmost of equals."""
@@ -91,6 +111,14 @@ class SpmBpe:
     def piece_bytes(text: str) -> bytes:
         """Bytes that a normal token stands for."""
         return text.replace(_SPACE, " ").encode("utf-8", "surrogateescape")
+
+
+def _boundary(texts: Iterable[str]) -> re.Pattern[str]:
+    """Matches between a character and a space that no token has next to each other."""
+    inside = (t for t in texts if t.find(_SPACE, 1) > 0)
+    joined = {t[i] for t in inside for i in range(len(t) - 1) if t[i + 1] == _SPACE}
+    before = f"[^{re.escape(''.join(sorted(joined)))}]" if joined else "."
+    return re.compile(f"(?<={before})(?={_SPACE})", re.DOTALL)
 
 
 def byte_of(text: str) -> int | None:
