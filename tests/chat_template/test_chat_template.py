@@ -66,6 +66,22 @@ def test_a_template_can_refuse_messages() -> None:
         ChatTemplate("{{ raise_exception('system message must be first') }}").render(MESSAGES)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ raise_exception('x' * 4000000) }}",
+        "{{ messages[0]['x' * 4000000].y }}",
+        "{{ " + "y" * 60000 + ".z }}",
+        "{{ 1 | " + "y" * 60000 + " }}",
+    ],
+    ids=lambda s: s[:30],
+)
+def test_the_errors_of_a_template_are_short(source: str) -> None:
+    with pytest.raises((RequestError, FormatError)) as caught:
+        ChatTemplate(source).render(MESSAGES)
+    assert len(str(caught.value)) < 600
+
+
 def test_the_date_is_available() -> None:
     assert len(ChatTemplate("{{ strftime_now('%Y-%m-%d') }}").render(MESSAGES)) == 10
 

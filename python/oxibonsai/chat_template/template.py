@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 
 MAX_SOURCE = 1 << 16  # characters of a template; the longest known has a quarter of that
+_MAX_MESSAGE = 500  # characters of its own errors
 
 _RESERVED = frozenset(
     {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception",
@@ -34,7 +35,12 @@ _CHATML = (
 
 
 def _raise_exception(message: str) -> None:
-    raise RequestError(f"the chat template refuses these messages: {message}")
+    raise RequestError(f"the chat template refuses these messages: {_short(message)}")
+
+
+def _short(message: object) -> str:
+    """What a template says, cut: it is as long as the template likes."""
+    return str(message)[:_MAX_MESSAGE]
 
 
 def _strftime_now(pattern: str) -> str:
@@ -77,7 +83,7 @@ class ChatTemplate:
             return Sandbox(functions).from_string(self.source)
         # Jinja's parser raises its own errors; Python's compiler behind it has many more.
         except Exception as e:
-            raise FormatError(f"the chat template is no valid Jinja: {e}") from e
+            raise FormatError(f"the chat template is no valid Jinja: {_short(e)}") from e
 
     def render(
         self,
@@ -126,7 +132,7 @@ class ChatTemplate:
             raise
         # It is foreign code: whatever it raises is a failure of its own.
         except Exception as e:
-            raise RequestError(f"the chat template fails on these messages: {e}") from e
+            raise RequestError(f"the chat template fails on these messages: {_short(e)}") from e
 
 
 def _collect(pieces: Iterator[str]) -> str:
