@@ -11,6 +11,7 @@ from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 
 from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.errors import FormatError
 from oxibonsai.server.app import Server
 
 
@@ -129,6 +130,13 @@ def test_the_page_is_there_unless_turned_off(
         assert app.test_client().get("/").status_code == 404
     finally:
         close_model_app(app)
+
+
+def test_a_template_that_is_no_jinja_is_refused_before_the_server_is_ready(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(FormatError, match="no valid Jinja"):
+        make_model_app(tiny_path, tmp_path, chat_template="{% for %}")
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])

@@ -10,12 +10,14 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fake_backend import free_port
+from running_model import served
 from running_server import RunningServer
 
 from oxibonsai import _core
@@ -116,6 +118,39 @@ def test_on_every_tier_it_gives_the_same_answer(
     tiny_path: Path, tmp_path: Path, usual: str, tier: str
 ) -> None:
     assert outcome(tiny_path, tmp_path, OXIBONSAI_ISA=tier) == usual
+
+
+HUGE = [
+    ("/v1/completions", {"prompt": "The quick brown fox. " * 200_000}),
+    ("/v1/completions", {"prompt": "The slow brown fox. " * 200_000}),
+    ("/tokenize", {"content": "a" * 4_000_000}),
+    ("/v1/completions", {"prompt": [5] * 1_000_000}),
+    ("/v1/responses", {"input": [{"role": "user", "content": "a"}] * 100_000}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 4_000_000}]}),
+]
+
+
+def test_health_answers_beside_huge_bodies(tiny_path: Path, tmp_path: Path) -> None:
+    kind = {"Content-Type": "application/json"}
+    statuses: list[int] = []
+    with served(tiny_path, tmp_path, "--parity", "off", "--ctx-size", "256") as server:
+
+        def send(path: str, data: bytes) -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+            connection.request("POST", path, data, kind)
+            statuses.append(connection.getresponse().status)
+            connection.close()
+
+        clients = [
+            threading.Thread(target=send, args=(path, json.dumps(body).encode()))
+            for path, body in HUGE
+        ]
+        for client in clients:
+            client.start()
+        while any(client.is_alive() for client in clients):
+            assert server.seconds_to_health() < 5
+            time.sleep(0.05)
+    assert sorted(statuses) == [200, 400, 400, 400, 400, 400]
 
 
 def test_an_unknown_tier_is_refused_by_name(tiny_path: Path, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class ChatTemplate:
         eos_token: Text of the eos token.
 
     Raises:
-        FormatError: The source is too long or is no Jinja.
+        FormatError: The source is too long; see also :meth:`check`.
     """
 
     def __init__(self, source: str, *, bos_token: str = "", eos_token: str = "") -> None:
@@ -71,6 +71,10 @@ class ChatTemplate:
     def chatml(cls) -> ChatTemplate:
         """The format of models that know ``<|im_start|>`` and bring no template."""
         return cls(_CHATML)
+
+    def check(self) -> None:
+        """FormatError where the source is no Jinja; otherwise the first use finds out."""
+        _ = self._template
 
     @cached_property
     def _template(self) -> Template:

@@ -100,11 +100,13 @@ class EngineBackend:
                 raise RequestError(f"can't read {s.chat_template_file}: {e}") from e
         texts = engine.tokenizer.vocabulary.texts
         bos, eos = engine.tokenizer.bos_id, engine.tokenizer.eos_id
-        return ChatTemplate(
+        template = ChatTemplate(
             source or "",
             bos_token="" if bos is None else texts[bos],
             eos_token="" if eos is None else texts[eos],
         )
+        template.check()
+        return template
 
 
 def _meta(engine: Engine) -> dict[str, Any]:
