@@ -3,8 +3,8 @@
     python bench/http_cost.py --model MODEL --streams 8 --tokens 256 --rounds 7
 
 Both hold the model and take turns. The engine steps its sequences and makes their text; the server
-streams the same texts as chat chunks to a client that only reads bytes, since it runs on the same
-cores. Pieces of text are counted while all streams run: from the last one's first piece to the first
+streams the same texts as chat chunks to a client that only looks for bytes fifty times a second, since
+it runs on the same cores. Pieces of text are counted while all streams run: from the last one's first piece to the first
 one's last, so that how prompts are let in, which is the scheduler's business, has no part in it. Prints
 the pieces per second of both and the share that HTTP costs.
 """
@@ -25,6 +25,7 @@ from oxibonsai.chat import ChatRequest, prepare
 from oxibonsai.engine.threads import default_threads
 from oxibonsai.sources import resolve
 
+_READ_SECONDS = 0.02
 _PROMPT = "Tell me a long story about the number {}."
 
 
@@ -98,6 +99,7 @@ def server_rate(server: served.Served, first: int, streams: int, tokens: int) ->
                 if not piece:
                     selector.unregister(connection)
                     connection.close()
+            time.sleep(_READ_SECONDS)
     for parts in received.values():
         answer = b"".join(piece for _, piece in parts)
         if f'"completion_tokens":{tokens}'.encode() not in answer.replace(b" ", b""):
