@@ -4,9 +4,9 @@
 
 Both hold the model and take turns. The engine steps its sequences and makes their text; the server
 streams the same texts as chat chunks to a client that only looks for bytes fifty times a second, since
-it runs on the same cores. Pieces of text are counted while all streams run: from the last one's first piece to the first
-one's last, so that how prompts are let in, which is the scheduler's business, has no part in it. Prints
-the pieces per second of both and the share that HTTP costs.
+it runs on the same cores. Pieces of text are counted while all streams run, from the last one's first
+piece to the first one's last: how prompts are let in is the scheduler's business. Prints the pieces per
+second of both and the share that HTTP costs.
 """
 
 from __future__ import annotations
