@@ -16,6 +16,10 @@ namespace {
 // About ten microseconds, longer than the usual gap between two threads at a barrier.
 constexpr int kSpins = 300;
 
+// Then about a hundred of giving way to whoever else wants the core. A thread that sleeps comes back so
+// late that the next ones to wait go to sleep, too: one disturbance would cost many barriers.
+constexpr int kYields = 200;
+
 void relax() {
 #if defined(__x86_64__)
   _mm_pause();
@@ -39,6 +43,10 @@ void Barrier::wait() {
   for (int i = 0; i < kSpins; ++i) {
     if (round_.load(std::memory_order_acquire) != round) return;
     relax();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    if (round_.load(std::memory_order_acquire) != round) return;
+    std::this_thread::yield();
   }
   std::unique_lock<std::mutex> lock(mutex_);
   ++sleepers_;
