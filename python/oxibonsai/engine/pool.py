@@ -102,6 +102,11 @@ class EnginePool:
         """What stopped an engine; None while all is well."""
         return next((r.failure for r in self._runners if r.failure is not None), None)
 
+    def after_steps(self, call: Callable[[], None]) -> None:
+        """Has this called after each step of an engine, in its thread; it may not wait for anything."""
+        for runner in self._runners:
+            runner.after_step = call
+
     @contextmanager
     def permit(self, timeout: float | None = None) -> Iterator[Engine]:
         """An engine with room for one request, in the order of arrival.

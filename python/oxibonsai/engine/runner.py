@@ -19,6 +19,7 @@ class EngineRunner:
         on_failure: Called in the thread when a step has failed, before every sequence is ended.
 
     Attributes:
+        after_step: Called in the thread after each step; it may not wait for anything.
         failure: What ended the thread; None while all is well.
     """
 
@@ -27,6 +28,7 @@ class EngineRunner:
         self._on_failure = on_failure
         self._work = threading.Event()
         self._closing = False
+        self.after_step: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="oxibonsai-engine", daemon=True)
         engine.attach(self)
@@ -51,6 +53,7 @@ class EngineRunner:
                     self._work.clear()
                     continue
                 engine.step()
+                self.after_step()
         except Exception as e:
             # A step that fails would fail again: nobody may wait for it for ever.
             _log.exception("a step of the engine has failed")

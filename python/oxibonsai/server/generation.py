@@ -244,12 +244,16 @@ def follow(group: list[Answers]) -> Iterator[tuple[int, int, Delta | None]]:
 
 def wait_for_all(group: list[Answers], environ: Mapping[str, Any]) -> None:
     """Runs the answers to several requests to their ends; see :meth:`Answers.wait`."""
+    news = follow(group)
     looked = time.monotonic()
-    for _ in follow(group):
+    for _ in news:
         if time.monotonic() - looked >= POLL_SECONDS:
             if client_is_gone(environ):
                 raise ClientGoneError("the client closed its connection")
             looked = time.monotonic()
+        if group[0].bell.rung:
+            quiet = (None if which < 0 else "" for which, _, _ in news)
+            group[0].bell.carry(None, quiet, lambda: client_is_gone(environ))
 
 
 class Generations:
@@ -263,8 +267,8 @@ class Generations:
     def __init__(self, backend: Backend, metrics: GenerationMetrics) -> None:
         self._backend = backend
         self._board: SlotBoard | None = None
-        self._board_lock = threading.Lock()
-        self._writer = StreamWriter()
+        self._lock = threading.Lock()
+        self._writer: StreamWriter | None = None
         self.metrics = metrics
 
     @property
@@ -278,10 +282,19 @@ class Generations:
     @property
     def slots(self) -> SlotBoard:
         """Who runs where."""
-        with self._board_lock:
+        with self._lock:
             if self._board is None:
                 self._board = SlotBoard(self.pool)
             return self._board
+
+    @property
+    def writer(self) -> StreamWriter:
+        """Writes streams after the engines' steps."""
+        with self._lock:
+            if self._writer is None:
+                self._writer = StreamWriter()
+                self.pool.after_steps(self._writer.write)
+            return self._writer
 
     @property
     def engine(self) -> Engine:
@@ -340,7 +353,7 @@ class Generations:
         place = pool.queue_up()
         answers = Answers(
             place, ids, params, options, n=n, turn=turn, pool=pool, slots=self.slots,
-            wish=Wish(current_owner(), slot), metrics=self.metrics, bell=Bell(self._writer),
+            wish=Wish(current_owner(), slot), metrics=self.metrics, bell=Bell(self.writer),
         )  # fmt: skip
         try:
             if not answers.start(0):

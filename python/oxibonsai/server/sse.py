@@ -170,8 +170,8 @@ def stream_response(
         ping_seconds: ``ping`` is written when nothing came for so long.
         ping: A comment, unless the API has an event for it.
         on_error: Makes the last event of a stream that fails; None: in OpenAI's form.
-        bell: Rung when ``frames`` has more to give. They are then written by the thread that writes
-            all such streams while their clients keep up, so they may not do anything slow.
+        bell: Rung when ``frames`` has more to give. While the client keeps up the engine's thread then
+            asks for them and writes them, so they may not do anything slow.
     """
     environ = request.environ
 
