@@ -15,7 +15,10 @@ _TOKENS = 400
 
 
 def long_prompt(server: Served, tokens: int) -> dict[str, Any]:
-    """Gaps between tokens of running streams before and while a long prompt is read.
+    """Gaps between tokens of running streams while a long prompt is read.
+
+    They are compared with the gaps at the same places of such streams that run without it: a gap grows
+    with the text before it, too.
 
     Args:
         server: Has room for five streams.
@@ -28,39 +31,39 @@ async def _long_prompt(server: Served, tokens: int) -> dict[str, Any]:
     base = {"model": ALIAS, "temperature": 0, **server.body}
     short, long = made_up(32, 77), made_up(tokens, 78)
     async with ChatClient(server.url) as client:
+
+        async def begin(first: int) -> list[asyncio.Task[Sample]]:
+            body = {**base, "max_tokens": _TOKENS}
+            chats = [client.chat({**body, "messages": short(first + i)}) for i in range(_RUNNING)]
+            running = [asyncio.create_task(chat) for chat in chats]
+            await asyncio.sleep(1.0)
+            return running
+
         await client.chat({**base, "max_tokens": 4, "messages": short(0)})
-        running = [
-            asyncio.create_task(
-                client.chat({**base, "max_tokens": _TOKENS, "messages": short(1 + i)})
-            )
-            for i in range(_RUNNING)
-        ]
-        await asyncio.sleep(1.0)
+        alone = await asyncio.gather(*await begin(1))
+        running = await begin(1 + _RUNNING)
         arrived = await client.chat({**base, "max_tokens": 1, "messages": long(0)})
-        samples = await asyncio.gather(*running)
-    for sample in (arrived, *samples):
+        beside = await asyncio.gather(*running)
+    for sample in (arrived, *alone, *beside):
         if sample.error is not None:
             raise RuntimeError(f"a measurement failed: {sample.error}")
-    begin = arrived.sent
-    end = arrived.sent + (arrived.ttft or arrived.duration)
-    before = [gap for s in samples for at, gap in _timed_gaps(s) if at < begin]
-    during = [gap for s in samples for at, gap in _timed_gaps(s) if begin <= at < end]
-    if not before or not during:
+    begun, ended = arrived.sent, arrived.sent + (arrived.ttft or arrived.duration)
+    during, usual = [], []
+    for sample, other in zip(beside, alone, strict=True):
+        for at, gap, gap_alone in zip(sample.arrivals, sample.gaps, other.gaps, strict=False):
+            if begun <= sample.sent + at < ended:
+                during.append(gap)
+                usual.append(gap_alone)
+    if not during:
         raise RuntimeError("the streams were over before the long prompt was read: raise _TOKENS")
     return {
         "prompt_tokens": arrived.prompt_tokens,
-        "ttft_s": round(end - begin, 3),
-        "itl_before_ms": _spread(before),
-        "itl_during_ms": _spread(during),
-        "times": round(statistics.median(during) / statistics.median(before), 3),
-        "times_of_worst": round(max(during) / max(before), 3),
+        "ttft_s": round(ended - begun, 3),
+        "itl_alone_ms": _spread(usual),
+        "itl_beside_ms": _spread(during),
+        "times": round(statistics.median(during) / statistics.median(usual), 3),
+        "times_of_mean": round(statistics.fmean(during) / statistics.fmean(usual), 3),
     }
-
-
-def _timed_gaps(sample: Sample) -> list[tuple[float, float]]:
-    """When each gap began on the clock, and its length."""
-    starts = [sample.sent + at for at in sample.arrivals]
-    return list(zip(starts, sample.gaps, strict=False))
 
 
 def _spread(seconds: list[float]) -> dict[str, float]:

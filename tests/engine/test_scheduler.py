@@ -52,9 +52,9 @@ def steps(budget: PromptBudget, cost: float, count: int) -> list[int]:
 
 @pytest.mark.parametrize("cost", [0.1, 1.0, 2.5])
 def test_the_budget_for_prompts_settles_where_a_step_takes_the_allowed_time(cost: float) -> None:
-    found = steps(PromptBudget(allowed=1.8, most=256), cost, 100)[50:]
+    found = [n for n in steps(PromptBudget(allowed=1.8, most=256), cost, 200)[50:] if n > 0]
     assert set(found) <= {int(8.0 / cost), int(8.0 / cost) + 1}
-    assert sum(found) / len(found) == pytest.approx(8.0 / cost, rel=0.02)
+    assert sum(found) / len(found) == pytest.approx(8.0 / cost, rel=0.05)
 
 
 @pytest.mark.parametrize(("cost", "share"), [(10.0, 0.8), (20.0, 0.4), (1e4, 0.125)])
@@ -62,6 +62,18 @@ def test_where_one_row_takes_longer_only_some_steps_have_one(cost: float, share:
     found = steps(PromptBudget(allowed=1.8), cost, 300)[100:]
     assert set(found) == {0, 1}
     assert sum(found) / len(found) == pytest.approx(share, abs=0.1)
+
+
+def test_one_slow_step_changes_nothing() -> None:
+    budget = PromptBudget()
+    before = max(steps(budget, 1.0, 50)[-3:])
+    budget.observe(4, before, 1000.0)
+    budget.observe(4, 0, 1000.0)
+    assert abs(budget.rows - before) <= 1
+
+
+def test_a_step_without_prompts_comes_now_and_then_to_see_how_long_one_takes() -> None:
+    assert 0 in steps(PromptBudget(), 1.0, 20)
 
 
 def test_one_row_of_a_prompt_is_no_next_token() -> None:

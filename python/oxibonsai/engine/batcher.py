@@ -74,6 +74,8 @@ class Batcher:
         self._eos_ids = eos_ids
         self._policy = policy
         self._budget = PromptBudget(most=DEFAULT_CHUNK)
+        # The newest step: when it began, sequences that decoded, rows of prompts.
+        self._newest: tuple[float, int, int] | None = None
         # Computes what may come next while the model runs.
         self._masks = ThreadPoolExecutor(1, thread_name_prefix="oxibonsai-masks")
         self.waiting: deque[Sequence] = deque()
@@ -82,13 +84,17 @@ class Batcher:
 
     def step(self) -> list[Sequence]:
         """One pass of the model over all running sequences; returns those that grew."""
+        started = time.perf_counter()
+        if self._newest is not None and self.running:
+            # From step to step, so with all that texts have to wait for.
+            self._budget.observe(*self._newest[1:], started - self._newest[0])
+        self._newest = None
         self.sweep()
         self._admit()
         self._propose()
         chunks = self._reserve(schedule(self.running, DEFAULT_CHUNK, self._budget.rows))
         if not chunks:
             return []
-        started = time.perf_counter()
         for c in chunks:
             c.sequence.times.started = c.sequence.times.started or started
         constrained = [c.sequence for c in chunks if c.reaches_end and c.sequence.constraint]
@@ -100,9 +106,7 @@ class Batcher:
         self.counts.sequences += len(chunks)
         self.counts.rows += sum(c.rows for c in chunks)
         prompts = [c for c in chunks if c.reads_prompt]
-        self._budget.observe(
-            len(chunks) - len(prompts), sum(c.rows for c in prompts), time.perf_counter() - started
-        )
+        self._newest = (started, len(chunks) - len(prompts), sum(c.rows for c in prompts))
         return self._collect(chunks, logits)
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
+from statistics import median
 
 from oxibonsai.engine.sequence import Sequence
 
@@ -61,6 +63,10 @@ def schedule(running: list[Sequence], max_rows: int, prompt_rows: int) -> list[C
 _FIRST_ROWS = 4
 # However dear a row seems: one in eight steps.
 _LEAST_ROWS = 0.125
+# Medians of so many steps: one that was held up by something else teaches nothing.
+_PLAIN_STEPS, _PROMPT_STEPS = 15, 7
+# A step without prompts comes after so many with them: it takes longer as texts grow.
+_REFRESH_STEPS = 16
 
 
 class PromptBudget:
@@ -75,24 +81,29 @@ class PromptBudget:
         most: Rows at most.
     """
 
-    def __init__(self, allowed: float = 1.8, most: int = 256) -> None:
+    def __init__(self, allowed: float = 1.7, most: int = 256) -> None:
         self._allowed = allowed
         self._most = most
-        self._plain: float | None = None  # seconds of a step without prompts, smoothed
-        self._cost: float | None = None  # seconds that a row of a prompt adds, smoothed
+        self._plain: deque[float] = deque(maxlen=_PLAIN_STEPS)  # seconds of steps without prompts
+        self._costs: deque[float] = deque(
+            maxlen=_PROMPT_STEPS
+        )  # seconds that a row of a prompt adds
         self._saved = 0.0  # part of a row that earlier steps have left
+        self._since_plain = 0  # steps with prompts since the newest one without
 
     @property
     def rows(self) -> int:
         """Rows of prompts in the next step."""
+        if self._since_plain >= _REFRESH_STEPS:
+            return 0
         return int(self._saved + self._affordable)
 
     @property
     def _affordable(self) -> float:
-        if self._plain is None or self._cost is None:
+        if not self._plain or not self._costs:
             return _FIRST_ROWS
-        room = (self._allowed - 1.0) * self._plain
-        return min(max(room / self._cost, _LEAST_ROWS), self._most)
+        room = (self._allowed - 1.0) * median(self._plain)
+        return min(max(room / median(self._costs), _LEAST_ROWS), self._most)
 
     def observe(self, decoding: int, prompt_rows: int, seconds: float) -> None:
         """Learns from a step of ``decoding`` sequences beside ``prompt_rows`` rows of prompts."""
@@ -101,11 +112,9 @@ class PromptBudget:
         left = self._saved + self._affordable - prompt_rows
         self._saved = min(max(left, 0.0), 0.999)
         if prompt_rows == 0:
-            self._plain = _smoothed(self._plain, seconds)
-        elif self._plain is not None:
-            cost = max(seconds - self._plain, 1e-9) / prompt_rows
-            self._cost = _smoothed(self._cost, cost)
-
-
-def _smoothed(old: float | None, new: float) -> float:
-    return new if old is None else old + 0.2 * (new - old)
+            self._since_plain = 0
+            self._plain.append(seconds)
+            return
+        self._since_plain += 1
+        if self._plain:
+            self._costs.append(max(seconds - median(self._plain), 1e-9) / prompt_rows)
