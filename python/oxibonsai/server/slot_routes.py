@@ -63,7 +63,10 @@ def _described(slot: Slot, app: Server) -> dict[str, Any]:
     sequence = slot.sequence
     if sequence is None or slot.owner != owner():
         return whole
-    params, decoded = sequence.params, sequence.num_generated
+    params = sequence.params
+    # What has ended leaves no budget behind.
+    decoded = sequence.num_generated if slot.busy else 0
+    most = params.max_tokens if slot.busy else None
     whole |= {
         "id_task": slot.task,
         "n_prompt_tokens": sequence.num_prompt_tokens,
@@ -74,7 +77,7 @@ def _described(slot: Slot, app: Server) -> dict[str, Any]:
             {
                 "has_next_token": not sequence.finished,
                 "has_new_line": "\n" in sequence.text,
-                "n_remain": -1 if params.max_tokens is None else params.max_tokens - decoded,
+                "n_remain": -1 if most is None else most - decoded,
                 "n_decoded": decoded,
             }
         ],
