@@ -5,7 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import select
 import socket
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -34,6 +35,21 @@ def client_is_gone(environ: Mapping[str, Any]) -> bool:
         return False
     except (OSError, ValueError):
         return True
+
+
+def watched(items: Iterable[_T], environ: Mapping[str, Any]) -> Iterator[_T]:
+    """The items, as long as the client is there to wait for them.
+
+    Raises:
+        ClientGoneError: The client left.
+    """
+    looked = time.monotonic()
+    for item in items:
+        if time.monotonic() - looked >= POLL_SECONDS:
+            if client_is_gone(environ):
+                raise ClientGoneError("the client closed its connection")
+            looked = time.monotonic()
+        yield item
 
 
 def wait_for_result(

@@ -19,7 +19,7 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import current_owner
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.choice import Choice
-from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
+from oxibonsai.server.disconnect import client_is_gone, watched
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.slots import Slot, SlotBoard, Wish
@@ -245,12 +245,7 @@ def follow(group: list[Answers]) -> Iterator[tuple[int, int, Delta | None]]:
 def wait_for_all(group: list[Answers], environ: Mapping[str, Any]) -> None:
     """Runs the answers to several requests to their ends; see :meth:`Answers.wait`."""
     news = follow(group)
-    looked = time.monotonic()
-    for _ in news:
-        if time.monotonic() - looked >= POLL_SECONDS:
-            if client_is_gone(environ):
-                raise ClientGoneError("the client closed its connection")
-            looked = time.monotonic()
+    for _ in watched(news, environ):
         if group[0].bell.rung:
             quiet = (None if which < 0 else "" for which, _, _ in news)
             group[0].bell.carry(None, quiet, lambda: client_is_gone(environ))

@@ -160,7 +160,7 @@ def stream_response(
     on_error: Callable[[Exception], str] | None = None,
     bell: Bell | None = None,
 ) -> Response:
-    """A response that writes what an iterator gives, in the request's own thread.
+    """A response that writes what an iterator gives, in no thread but the request's and the engine's.
 
     Args:
         frames: Text to write; None when nothing came for a moment, so that the client is looked

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.chat import prepare
 from oxibonsai.server.app import Server
-from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
+from oxibonsai.server.disconnect import POLL_SECONDS, watched
 from oxibonsai.server.generation import Answers
 from oxibonsai.server.messages.blocks import BlockWriter, Event
 from oxibonsai.server.messages.errors import error_event
@@ -59,12 +58,8 @@ def messages_blueprint(app: Server) -> Blueprint:
 
 def _whole(model: str, answers: Answers) -> Object:
     writer = BlockWriter()
-    looked = time.monotonic()
-    for _ in _events(answers, writer):
-        if time.monotonic() - looked >= POLL_SECONDS:
-            if client_is_gone(request.environ):
-                raise ClientGoneError("the client closed its connection")
-            looked = time.monotonic()
+    for _ in watched(_events(answers, writer), request.environ):
+        pass
     return {**_message(model, answers), "content": writer.blocks, **_stop(answers)}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 
 from flask import Response, jsonify, request
@@ -11,7 +10,7 @@ from flask import Response, jsonify, request
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
-from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
+from oxibonsai.server.disconnect import watched
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation import check_length
 from oxibonsai.server.jobs import Job, Jobs, Key
@@ -155,13 +154,9 @@ class ResponseService:
 
     def _finish(self, run: ResponseRun, turn: ChatTurn, params: SamplingParams) -> None:
         """Lets the model answer to the end, or until the client leaves."""
-        looked = time.monotonic()
         with self._generations.turn(turn, params) as answers:
-            for _ in run.events(answers, lambda: False):
-                if time.monotonic() - looked >= POLL_SECONDS:
-                    looked = time.monotonic()
-                    if client_is_gone(request.environ):
-                        raise ClientGoneError("the client closed its connection")
+            for _ in watched(run.events(answers, lambda: False), request.environ):
+                pass
         if run.error is not None:
             raise run.error
 
