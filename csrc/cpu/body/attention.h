@@ -234,29 +234,19 @@ inline void attend_queries(const AttendArgs& a, int query) {
     attend_page<Kv, Q>(a, query, page);
 }
 
+// The queries from `query` on, which are Q at most.
+template <class Kv, int Q>
+inline void attend_rest(const AttendArgs& a, int query) {
+  if (a.queries - query == Q) return attend_queries<Kv, Q>(a, query);
+  if constexpr (Q > 1) attend_rest<Kv, Q - 1>(a, query);
+}
+
 template <class Kv>
 inline void attend_typed(const AttendArgs& a) {
   constexpr int kMany = simd::kQueries;
   int query = 0;
   for (; query + kMany <= a.queries; query += kMany) attend_queries<Kv, kMany>(a, query);
-  if constexpr (kMany > 4) switch (a.queries - query) {
-      case 7:
-        return attend_queries<Kv, 7>(a, query);
-      case 6:
-        return attend_queries<Kv, 6>(a, query);
-      case 5:
-        return attend_queries<Kv, 5>(a, query);
-      case 4:
-        return attend_queries<Kv, 4>(a, query);
-    }
-  switch (a.queries - query) {
-    case 3:
-      return attend_queries<Kv, 3>(a, query);
-    case 2:
-      return attend_queries<Kv, 2>(a, query);
-    case 1:
-      return attend_queries<Kv, 1>(a, query);
-  }
+  attend_rest<Kv, kMany - 1>(a, query);
 }
 
 void attend(const AttendArgs& a) {
