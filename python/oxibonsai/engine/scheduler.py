@@ -84,10 +84,10 @@ class PromptBudget:
     def __init__(self, allowed: float = 1.7, most: int = 256) -> None:
         self._allowed = allowed
         self._most = most
-        self._plain: deque[float] = deque(maxlen=_PLAIN_STEPS)  # seconds of steps without prompts
-        self._costs: deque[float] = deque(
-            maxlen=_PROMPT_STEPS
-        )  # seconds that a row of a prompt adds
+        # Seconds of steps without prompts, and those that a row of a prompt adds.
+        self._plain: deque[float] = deque(maxlen=_PLAIN_STEPS)
+        self._costs: deque[float] = deque(maxlen=_PROMPT_STEPS)
+        self._affordable: float = _FIRST_ROWS  # rows in a step, on the average
         self._saved = 0.0  # part of a row that earlier steps have left
         self._since_plain = 0  # steps with prompts since the newest one without
 
@@ -98,13 +98,6 @@ class PromptBudget:
             return 0
         return int(self._saved + self._affordable)
 
-    @property
-    def _affordable(self) -> float:
-        if not self._plain or not self._costs:
-            return _FIRST_ROWS
-        room = (self._allowed - 1.0) * median(self._plain)
-        return min(max(room / median(self._costs), _LEAST_ROWS), self._most)
-
     def observe(self, decoding: int, prompt_rows: int, seconds: float) -> None:
         """Learns from a step of ``decoding`` sequences beside ``prompt_rows`` rows of prompts."""
         if decoding == 0:
@@ -114,7 +107,13 @@ class PromptBudget:
         if prompt_rows == 0:
             self._since_plain = 0
             self._plain.append(seconds)
+        else:
+            self._since_plain += 1
+        if not self._plain:
             return
-        self._since_plain += 1
-        if self._plain:
-            self._costs.append(max(seconds - median(self._plain), 1e-9) / prompt_rows)
+        plain = median(self._plain)
+        if prompt_rows > 0:
+            self._costs.append(max(seconds - plain, 1e-9) / prompt_rows)
+        if self._costs:
+            room = (self._allowed - 1.0) * plain
+            self._affordable = min(max(room / median(self._costs), _LEAST_ROWS), self._most)
