@@ -38,6 +38,17 @@ PATTERNS = {
 CASES = {c.name: c for c in hf.CASES}
 
 
+def draw(adapted: Any) -> None:
+    """Gives the adapter's matrices random weights; PEFT's own B is zero."""
+    import torch
+
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(0.1 * torch.randn(parameter.shape))
+
+
 def save(case: str, folder: Path, **options: Any) -> npt.NDArray[np.float64]:
     """Writes folders ``base`` and ``lora``; the logits of PEFT's own model in float64."""
     import peft
@@ -46,11 +57,7 @@ def save(case: str, folder: Path, **options: Any) -> npt.NDArray[np.float64]:
     model = hf.save(CASES[case], folder / "base")
     config = peft.LoraConfig(**{**PLAIN, "task_type": "CAUSAL_LM", **options})
     adapted = peft.get_peft_model(model, config)
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if "lora_" in name:
-                parameter.copy_(0.1 * torch.randn(parameter.shape))
+    draw(adapted)
     adapted.save_pretrained(folder / "lora")
     with torch.no_grad():
         logits: npt.NDArray[np.float64] = adapted.double()(torch.tensor([IDS])).logits[0].numpy()
@@ -142,11 +149,8 @@ def test_an_adapted_encoder_gives_the_vectors_of_peft(tmp_path: Path) -> None:
         r=4, lora_alpha=8, target_modules=targets, exclude_modules=["pooler.dense"]
     )
     adapted = peft.get_peft_model(model, config).eval()
-    torch.manual_seed(1)
+    draw(adapted)
     with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if "lora_" in name:
-                parameter.copy_(0.1 * torch.randn(parameter.shape))
         adapted.save_pretrained(tmp_path / "lora")
         truth = adapted.double()(torch.tensor([IDS])).last_hidden_state[0].numpy().mean(axis=0)
     vectors = [

@@ -188,12 +188,18 @@ def test_a_read_only_database_still_answers_reads(opened: Store, tmp_path: Path)
     assert opened.responses.get(A, kept)["x"] == 1
 
 
+def fill(path: Path) -> list[str]:
+    """Makes a store with fifty responses; their ids."""
+    store = Store(f"sqlite:///{path}", path.parent / "files")
+    ids = [store.responses.create(A, {"text": "x" * 3000})["id"] for _ in range(50)]
+    store.close()
+    return ids
+
+
 @pytest.mark.parametrize("page", [1, 2, 5])
 def test_a_damaged_database_is_a_clear_error(tmp_path: Path, page: int) -> None:
     path = tmp_path / "store.sqlite"
-    store = Store(f"sqlite:///{path}", tmp_path / "files")
-    ids = [store.responses.create(A, {"text": "x" * 3000})["id"] for _ in range(50)]
-    store.close()
+    ids = fill(path)
     with path.open("r+b") as file:
         file.seek((page - 1) * 4096)
         file.write(b"\xa5" * 4096)
@@ -213,9 +219,7 @@ def test_a_damaged_database_is_a_clear_error(tmp_path: Path, page: int) -> None:
 @pytest.mark.parametrize("kept", [0, 100, 5000, 40_000])
 def test_a_database_that_was_cut_is_a_clear_error(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "store.sqlite"
-    store = Store(f"sqlite:///{path}", tmp_path / "files")
-    ids = [store.responses.create(A, {"text": "x" * 3000})["id"] for _ in range(50)]
-    store.close()
+    ids = fill(path)
     os.truncate(path, kept)
     try:
         cut = Store(f"sqlite:///{path}", tmp_path / "files")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import hf_folders
 import hub_server
 import pytest
 
@@ -344,13 +345,9 @@ LOAD = "import sys, oxibonsai; print(oxibonsai.load(sys.argv[1]).logits([1, 2, 3
 def test_a_repository_of_safetensors_is_loaded_as_its_folder_is(
     hub: hub_server.Hub, tmp_path: Path
 ) -> None:
-    transformers = pytest.importorskip("transformers", reason="needs transformers and torch")
-    config = transformers.LlamaConfig(
-        vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=2,
-    )  # fmt: skip
+    pytest.importorskip("transformers", reason="needs transformers and torch")
     folder = tmp_path / "model"
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    hf_folders.save(hf_folders.CASES[0], folder, tokenizer=False)
     hub.repositories["org/llama"] = {p.name: p.read_bytes() for p in folder.iterdir()}
     environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home")}
     environment["OXIBONSAI_CACHE"] = str(tmp_path / "cache")

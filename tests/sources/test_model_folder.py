@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+import hf_folders
 import pytest
 from wheels import make_wheel
 
@@ -76,13 +77,9 @@ def test_running_a_package_of_safetensors_names_convert(from_wheel: Path) -> Non
 def test_a_package_of_safetensors_is_loaded_as_its_folder_is(
     from_wheel: Path, tmp_path: Path
 ) -> None:
-    transformers = pytest.importorskip("transformers", reason="needs transformers and torch")
-    config = transformers.LlamaConfig(
-        vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=2,
-    )  # fmt: skip
+    pytest.importorskip("transformers", reason="needs transformers and torch")
     folder = tmp_path / "model"
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    hf_folders.save(hf_folders.CASES[0], folder, tokenizer=False)
     make_wheel(from_wheel, {f"carrier/m/{p.name}": p.read_bytes() for p in folder.iterdir()})
     package = oxibonsai.load("pip:carrier==1.0")
     assert package.logits([1, 2, 3]).tobytes() == oxibonsai.load(folder).logits([1, 2, 3]).tobytes()
