@@ -15,7 +15,7 @@ Command = Callable[..., Any]
 
 # Option and how its value becomes a structure; in the order of the help.
 _MAKERS: dict[str, Callable[[Any], Structure]] = {
-    "json_schema": lambda value: Structure.json_schema(_schema_text(value)),
+    "json_schema": lambda value: Structure.described_json(_schema_text(value)),
     "json_object": lambda _: Structure.json_object(),
     "regex": Structure.regex,
     "choice": Structure.choice,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oxibonsai.errors import RequestError
+from oxibonsai.structured.implied_types import with_implied_types
 
 # The longest text of each kind, in UTF-8 bytes: beyond these the cost of a compilation is no longer
 # in proportion to what anyone writes by hand or generates from types.
@@ -50,6 +51,8 @@ class Structure:
     def json_schema(cls, schema: Mapping[str, Any] | bool | str) -> Structure:
         """A JSON document that a schema accepts (drafts 6 to 2020-12; see docs/structured.md).
 
+        By the letter: ``{"properties": ...}`` without ``type`` accepts every number, too.
+
         Args:
             schema: As Python values, or as the text of a JSON document. Properties come in the
                 order in which the schema lists them.
@@ -59,6 +62,20 @@ class Structure:
         if not isinstance(schema, (Mapping, bool)):
             raise RequestError(f"json_schema is {_json_type(schema)}, not an object or a boolean")
         return cls("json_schema", _dump(schema, "json_schema"))
+
+    @classmethod
+    def described_json(cls, schema: Mapping[str, Any] | bool | str) -> Structure:
+        """As :meth:`json_schema`, with the types that properties and items imply.
+
+        The reading of llama.cpp: who describes properties means an object. Servers and commands
+        take their users' schemas so.
+        """
+        strict = cls.json_schema(schema)
+        try:
+            typed = with_implied_types(json.loads(strict.text))
+        except RecursionError as e:
+            raise RequestError("json_schema is nested too deep") from e
+        return cls("json_schema", _dump(typed, "json_schema"))
 
     @classmethod
     def json_object(cls) -> Structure:

@@ -77,7 +77,7 @@ def _structure(form: str | Object | None) -> Structure | None:
         return None
     if form["type"] == "json_object":
         return Structure.json_object()
-    return Structure.json_schema(form["json_schema"]["schema"])
+    return Structure.described_json(form["json_schema"]["schema"])
 
 
 def _without_none(tool: Object) -> Object:

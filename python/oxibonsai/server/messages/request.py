@@ -48,7 +48,7 @@ def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRe
         tools=[_tool(t.name, t.description, t.input_schema) for t in request.tools],
         tool_choice=_tool_choice(request),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
-        structure=None if form is None else Structure.json_schema(form.schema_),
+        structure=None if form is None else Structure.described_json(form.schema_),
         enable_thinking=thinking,
         thinking_budget=budget,
     )

@@ -120,5 +120,5 @@ def _chat_tool(tool: FunctionTool) -> Object:
 def _structure(request: InputTokensRequest) -> Structure | None:
     form = request.text.format
     if isinstance(form, SchemaFormat):
-        return Structure.json_schema(form.schema_)
+        return Structure.described_json(form.schema_)
     return Structure.json_object() if form.type == "json_object" else None

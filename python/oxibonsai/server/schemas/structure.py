@@ -43,7 +43,7 @@ class ResponseFormat(BaseModel):
         if self.json_schema is not None and self.json_schema.schema_ is not None:
             schema = self.json_schema.schema_
         if schema is not None:
-            return Structure.json_schema(schema)
+            return Structure.described_json(schema)
         if self.type == "json_schema":
             raise RequestError("response_format.json_schema.schema is missing")
         return Structure.json_object()
@@ -92,16 +92,16 @@ class StructureFields(BaseModel):
         plain = self.response_format
         if plain is not None and (structure := plain.structure()) is not None:
             asked["response_format"] = structure
-        ask("json_schema", Structure.json_schema, self.json_schema)
+        ask("json_schema", Structure.described_json, self.json_schema)
         ask("grammar", Structure.gbnf, self.grammar or None)
-        ask("guided_json", Structure.json_schema, self.guided_json)
+        ask("guided_json", Structure.described_json, self.guided_json)
         ask("guided_regex", Structure.regex, self.guided_regex)
         ask("guided_choice", Structure.choice, self.guided_choice)
         ask("guided_grammar", Structure.gbnf, self.guided_grammar)
         ask("regex", Structure.regex, self.regex)
         ask("choice", Structure.choice, self.choice)
         if (more := self.structured_outputs) is not None:
-            ask("structured_outputs.json", Structure.json_schema, more.json_)
+            ask("structured_outputs.json", Structure.described_json, more.json_)
             ask("structured_outputs.json_object", _any_object, more.json_object or None)
             ask("structured_outputs.regex", Structure.regex, more.regex)
             ask("structured_outputs.choice", Structure.choice, more.choice)
