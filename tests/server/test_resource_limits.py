@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -111,6 +111,44 @@ def test_with_few_threads_it_gives_the_same_answer(
 
 def test_on_one_core_it_gives_the_same_answer(tiny_path: Path, tmp_path: Path, usual: str) -> None:
     assert outcome(tiny_path, tmp_path, limit=on_one_core) == usual
+
+
+@pytest.fixture
+def cpu_group() -> Iterator[Path]:
+    """A cgroup of its own in the hierarchy of version 1 or 2 that limits processor time."""
+    roots = [Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")]
+    root = next((r for r in roots if (r / "cgroup.procs").exists()), roots[1])
+    group = root / f"oxibonsai-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as e:
+        pytest.skip(f"no cgroup can be made: {e}")
+    try:
+        if not any((group / name).exists() for name in ("cpu.max", "cpu.cfs_quota_us")):
+            pytest.skip("this cgroup hierarchy does not limit processor time")
+        yield group
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.parametrize("percent", [30, 100])
+def test_under_a_cpu_quota_it_gives_the_same_answer_with_the_threads_that_it_allows(
+    tiny_path: Path, tmp_path: Path, usual: str, cpu_group: Path, percent: int
+) -> None:
+    if (cpu_group / "cpu.max").exists():
+        (cpu_group / "cpu.max").write_text(f"{percent * 1000} 100000")
+    else:
+        (cpu_group / "cpu.cfs_quota_us").write_text(f"{percent * 1000}")
+
+    def join() -> None:
+        (cpu_group / "cgroup.procs").write_text(str(os.getpid()))
+
+    assert outcome(tiny_path, tmp_path, limit=join) == usual
+    code = "from oxibonsai.engine.threads import default_threads; print(default_threads())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], preexec_fn=join, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1\n"
 
 
 @pytest.mark.parametrize("tier", _core.cpu.tiers())

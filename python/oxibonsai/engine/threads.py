@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 from oxibonsai.errors import RequestError
 
+_CGROUPS = Path("/sys/fs/cgroup")
+
 
 def default_threads() -> int:
-    """``OXIBONSAI_THREADS``, else the cores this process may use: affinity, cut by a cgroup quota."""
+    """``OXIBONSAI_THREADS``, else the cores this process may use: affinity, cut by cgroup quotas."""
     forced = os.environ.get("OXIBONSAI_THREADS")
     if forced:
         if not forced.isdecimal() or not 1 <= int(forced) <= 1024:
@@ -21,13 +24,39 @@ def default_threads() -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
         cores = os.cpu_count() or 1
-    return max(1, min(cores, _quota(Path("/sys/fs/cgroup/cpu.max"))))
+    return min([cores, *quotas(Path("/proc/self/cgroup"), _CGROUPS)])
 
 
-def _quota(file: Path) -> int:
-    """Whole cores of a cgroup v2 quota; a large number where there is none."""
+def quotas(membership: Path, mounted: Path) -> Iterator[int]:
+    """Cores of each CPU quota that holds for a process, at least 1, parts rounded up.
+
+    A group's quota holds for all groups below it, so those above count, too; a service's is often
+    its own (systemd's CPUQuota), a container's the root of what it sees.
+
+    Args:
+        membership: The process's ``/proc/PID/cgroup``.
+        mounted: Where the cgroup file systems are, of version 1 or 2.
+    """
     try:
-        quota, period = file.read_text().split()
-        return max(1, -(-int(quota) // int(period)))
-    except (OSError, ValueError):
-        return 1 << 20
+        lines = membership.read_text().splitlines()
+    except OSError:  # not on Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        group = PurePosixPath(path.lstrip("/"))
+        for above in (group, *group.parents):
+            if not controllers:
+                yield from _quota(mounted / above / "cpu.max")
+            elif "cpu" in controllers.split(","):
+                folder = mounted / "cpu" / above
+                yield from _quota(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+
+
+def _quota(*files: Path) -> Iterator[int]:
+    """From the texts of the files together: microseconds of a period and the period's."""
+    try:
+        quota, period = (int(n) for file in files for n in file.read_text().split())
+    except (OSError, ValueError):  # no such group, or "max"
+        return
+    if quota > 0:  # version 1 says -1 for none
+        yield max(1, -(-quota // period))

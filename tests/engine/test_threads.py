@@ -1,0 +1,61 @@
+"""Threads by default: as many as a process may use, by affinity and by quotas of its cgroups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oxibonsai.engine.threads import default_threads, quotas
+from oxibonsai.errors import RequestError
+
+
+def group(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("200000 100000\n", [2]),
+        ("150000 100000\n", [2]),
+        ("20000 100000\n", [1]),
+        ("max 100000\n", []),
+        ("\n", []),
+    ],
+)
+def test_a_containers_quota_is_that_of_the_root_it_sees(
+    tmp_path: Path, text: str, cores: list[int]
+) -> None:
+    (tmp_path / "membership").write_text("0::/\n")
+    group(tmp_path / "mounted", cpu__max=text)
+    assert list(quotas(tmp_path / "membership", tmp_path / "mounted")) == cores
+
+
+def test_a_services_quota_is_its_own_and_those_of_the_slices_above(tmp_path: Path) -> None:
+    (tmp_path / "membership").write_text("0::/system.slice/oxibonsai.service\n")
+    group(tmp_path / "system.slice", cpu__max="800000 100000")
+    group(tmp_path / "system.slice" / "oxibonsai.service", cpu__max="400000 100000")
+    group(tmp_path / "system.slice" / "other.service", cpu__max="100000 100000")
+    assert list(quotas(tmp_path / "membership", tmp_path)) == [4, 8]
+
+
+def test_quotas_of_version_1_count(tmp_path: Path) -> None:
+    (tmp_path / "membership").write_text("5:memory:/a\n3:cpu,cpuacct:/a/b\n2:cpuset:/\n0::/\n")
+    group(tmp_path / "cpu" / "a", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
+    group(tmp_path / "cpu/a/b", cpu__cfs_quota_us="250000\n", cpu__cfs_period_us="100000\n")
+    assert list(quotas(tmp_path / "membership", tmp_path)) == [3]
+
+
+def test_without_cgroups_there_is_no_quota(tmp_path: Path) -> None:
+    assert list(quotas(tmp_path / "membership", tmp_path)) == []
+
+
+def test_the_environment_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OXIBONSAI_THREADS", "7")
+    assert default_threads() == 7
+    monkeypatch.setenv("OXIBONSAI_THREADS", "many")
+    with pytest.raises(RequestError, match="OXIBONSAI_THREADS is 'many'"):
+        default_threads()
