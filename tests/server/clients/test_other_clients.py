@@ -92,7 +92,7 @@ def test_anthropics_client_sees_its_own_errors(server: RunningServer) -> None:
     anthropic = pytest.importorskip("anthropic", reason="Anthropic's client is not installed")
     client = anthropic_client(server)
     with pytest.raises(anthropic.BadRequestError):
-        client.messages.create(**ask(messages=[]))
+        client.messages.create(**ask(messages=[{"role": "tool", "content": "21"}]))
     with pytest.raises(anthropic.BadRequestError):
         client.messages.create(**ask(extra_body={"temperature": -1}))
 
