@@ -31,7 +31,6 @@ class FakeBackend:
     """Ready after ``load_seconds``; writes no texts and makes no vectors."""
 
     pool = None
-    embedder = None
     generates = False
 
     def __init__(self, load_seconds: float = 0.0) -> None:

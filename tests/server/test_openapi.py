@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator
 from model_app import close_model_app, make_model_app
 from url_sweep import PUBLIC
+from valid_bodies import VALID_BODIES
 
 from oxibonsai.server.app import Server
 from oxibonsai.server.openapi import openapi_document
@@ -20,7 +21,8 @@ from oxibonsai.server.operations import OPERATIONS
 
 @pytest.fixture(scope="module")
 def app(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = make_model_app(tiny_path, tmp_path_factory.mktemp("openapi"), metrics=True)
+    folder = tmp_path_factory.mktemp("openapi")
+    made = make_model_app(tiny_path, folder, metrics=True, slot_save_path=folder)
     yield made
     close_model_app(made)
 
@@ -50,8 +52,7 @@ def test_the_document_has_every_rule_and_method(app: Server, document: dict[str,
     }
     ruled = set()
     for rule in app.url_map.iter_rules():
-        path = rule.rule.replace("<path:", "<").replace("<", "{").replace(">", "}")
-        ruled |= {(path, m) for m in (rule.methods or set()) - {"HEAD", "OPTIONS"}}
+        ruled |= {(_templated(rule.rule), m) for m in (rule.methods or set()) - {"HEAD", "OPTIONS"}}
     assert described == ruled
 
 
@@ -111,6 +112,45 @@ def assert_as_described(client: FlaskClient, document: dict[str, Any], path: str
     content = document["paths"][path]["get"]["responses"]["200"]["content"]
     schema = {**content["application/json"]["schema"], "components": document["components"]}
     Draft202012Validator(schema).validate(answer.get_json())
+
+
+@pytest.mark.parametrize("settings", [{"slots": False}, {"embedding": True, "pooling": "mean"}])
+def test_what_this_server_lacks_answers_501_and_is_left_out(
+    tiny_path: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    app = make_model_app(tiny_path, tmp_path, **settings)
+    client = app.test_client()
+    described = client.get("/openapi.json").get_json()["paths"]
+    ids = {"slot_id": "0"} | {
+        f"{kind}_id": client.post(path, json=body).get_json()["id"]
+        for kind, path, body in (
+            ("assistant", "/v1/assistants", {"model": "tiny"}),
+            ("thread", "/v1/threads", {}),
+        )
+    }
+    lacking = set()
+    for rule in app.url_map.iter_rules():
+        if "POST" not in (rule.methods or ()) and rule.arguments:
+            continue
+        path = rule.rule
+        for argument in rule.arguments:
+            path = path.replace(f"<{argument}>", ids.get(argument, "unknown"))
+        body = VALID_BODIES.get(rule.endpoint, {}) | {"assistant_id": ids["assistant_id"]}
+        for method in (rule.methods or set()) & {"GET", "POST"}:
+            given = {"json": body} if method == "POST" else {}
+            with client.open(path, method=method, **given) as answer:
+                status = answer.status_code
+            shown = method.lower() in described.get(_templated(rule.rule), {})
+            assert shown == (status != 501), (method, path, status)
+            lacking |= {rule.rule} if status == 501 else set()
+    assert {"/metrics", "/slots/<slot_id>"} <= lacking
+    assert ("/slots" in lacking) == (not app.settings.slots)
+    assert ("/v1/threads/<thread_id>/runs" in lacking) == app.settings.embedding
+    close_model_app(app)
+
+
+def _templated(rule: str) -> str:
+    return rule.replace("<path:", "<").replace("<", "{").replace(">", "}")
 
 
 def test_a_route_without_an_operation_is_left_out(app: Server) -> None:

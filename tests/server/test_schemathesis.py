@@ -19,7 +19,7 @@ CHECKS = "not_a_server_error,response_schema_conformance,content_type_conformanc
 
 def test_no_example_of_the_document_breaks_the_server(tiny_path: Path, tmp_path: Path) -> None:
     pytest.importorskip("schemathesis", reason="schemathesis is not installed")
-    flags = ("--ctx-size", "128", "--parallel", "4", "--metrics", "--alias", "tiny")
+    flags = ("--ctx-size", "128", "--parallel", "4", "--alias", "tiny")
     report = tmp_path / "report.json"
     with real_server(tiny_path, tmp_path, *flags) as server:
         url = f"http://127.0.0.1:{server.port}"

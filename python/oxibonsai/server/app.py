@@ -11,6 +11,7 @@ from oxibonsai.server.access import KeyRing, register_access
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.cors import register_cors
 from oxibonsai.server.errors import ApiError, register_errors
+from oxibonsai.server.features import features_of
 from oxibonsai.server.health import health_blueprint, unready
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.metrics import Metrics, register_metrics
@@ -92,7 +93,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
         register_cors(app, settings.cors_origins)
     app.register_blueprint(health_blueprint(app.lifecycle))
     app.register_blueprint(models_blueprint(backend))
-    app.register_blueprint(openapi_blueprint(OPERATIONS))
+    app.register_blueprint(openapi_blueprint(OPERATIONS, lambda: features_of(settings, backend)))
     if settings.ui:
         app.register_blueprint(page)
     register_api(app)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from oxibonsai.engine import EnginePool
-    from oxibonsai.engine.embedding import Embedder
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,10 @@ class Backend(Protocol):
 
     Attributes:
         pool: The engines; None before :meth:`load` is done.
-        embedder: Makes vectors; None before :meth:`load` is done.
         generates: Whether the model is there to write texts, and not for vectors alone.
     """
 
     pool: EnginePool | None
-    embedder: Embedder | None
     generates: bool
 
     def load(self) -> None:

@@ -24,13 +24,12 @@ def embeddings_blueprint(app: Server) -> Blueprint:
     def create_embeddings() -> Response:
         body = read_body(EmbeddingBody, request)
         check_model(body.model, app.settings)
-        embedder, pool = app.backend.embedder, app.backend.pool
-        if embedder is None or pool is None:
-            raise ApiError(501, "This server makes no embeddings.")
+        engine = app.generations.loaded.engines[0]
+        embedder = engine.embedder
         pooling = app.settings.pooling
         if pooling == "none":
             raise RequestError("--pooling none gives no vector for a text: choose another")
-        texts = read_prompts(body.input, pool.engines[0].tokenizer, "input")
+        texts = read_prompts(body.input, engine.tokenizer, "input")
         for i, ids in enumerate(texts):
             if len(ids) > embedder.ctx_size:
                 raise ApiError(

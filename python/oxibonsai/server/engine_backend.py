@@ -15,7 +15,6 @@ from oxibonsai.server.settings import Settings
 if TYPE_CHECKING:
     from oxibonsai.chat_template import ChatTemplate
     from oxibonsai.engine import Engine, EnginePool
-    from oxibonsai.engine.embedding import Embedder
 
 
 class EngineBackend:
@@ -33,7 +32,6 @@ class EngineBackend:
         self._lifecycle = lifecycle
         self._models: tuple[ModelInfo, ...] = ()
         self.pool: EnginePool | None = None
-        self.embedder: Embedder | None = None
         self.generates = False
 
     def load(self) -> None:
@@ -62,7 +60,6 @@ class EngineBackend:
         for each in pool.engines:
             each.chat_template = self._chosen_template(engine)
         self.generates = engine.model.config.causal and not s.embedding
-        self.embedder = engine.embedder
         names = s.alias or (_short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
         self.pool = pool

@@ -267,19 +267,25 @@ class Generations:
         self.metrics = metrics
 
     @property
+    def loaded(self) -> EnginePool:
+        """The engines, whatever they are there for; ApiError 503 before the model is loaded."""
+        if self._backend.pool is None:
+            raise ApiError(503, "The model is not loaded.")
+        return self._backend.pool
+
+    @property
     def pool(self) -> EnginePool:
         """The engines; ApiError 501 where the model is there for vectors alone."""
-        pool = self._backend.pool
-        if pool is None or not self._backend.generates:
+        if not self._backend.generates:
             raise ApiError(501, "This server makes embeddings only: it writes no texts.")
-        return pool
+        return self.loaded
 
     @property
     def slots(self) -> SlotBoard:
         """Who runs where."""
         with self._lock:
             if self._board is None:
-                self._board = SlotBoard(self.pool)
+                self._board = SlotBoard(self.loaded)
             return self._board
 
     @property

@@ -20,7 +20,7 @@ def lora_blueprint(app: Server) -> Blueprint:
 
     @bp.get("/lora-adapters")
     def list_adapters() -> Response:
-        adapters = app.generations.engine.model.adapters
+        adapters = app.generations.loaded.engines[0].model.adapters
         # A client needs their names; the folders are nobody's business.
         return jsonify(
             [{"id": i, "path": Path(a.name).name, "scale": a.scale} for i, a in enumerate(adapters)]

@@ -7,7 +7,7 @@ application's URL map and fails for one that has none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 from flask import Blueprint, Flask, Response, current_app, jsonify
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+
+from oxibonsai.server.features import Feature
 
 _SCHEMAS = "#/components/schemas/"
 _UNDOCUMENTED_METHODS = {"HEAD", "OPTIONS"}
@@ -36,6 +38,7 @@ class Operation:
         streams: The answer is a stream of events if the body says ``"stream": true``.
         public: It answers without a key.
         failure: The name of the schema of its errors.
+        needs: What a server has to have; without, it answers 501 and is no part of the document.
     """
 
     summary: str
@@ -47,15 +50,25 @@ class Operation:
     streams: bool = False
     public: bool = False
     failure: str = "Error"
+    needs: Feature | None = None
 
 
-def openapi_blueprint(operations: Mapping[str, Operation]) -> Blueprint:
-    """The document, closed like any other route."""
+def openapi_blueprint(
+    operations: Mapping[str, Operation], features: Callable[[], Set[Feature]]
+) -> Blueprint:
+    """The document, closed like any other route.
+
+    Args:
+        operations: By endpoint, as ``blueprint.view``.
+        features: What the server has; asked when the model is loaded.
+    """
     bp = Blueprint("openapi", __name__)
 
     @lru_cache(maxsize=1)
     def document_of(app: Flask) -> Schema:
-        return openapi_document(app, operations)
+        there = features()
+        served = {k: o for k, o in operations.items() if o.needs is None or o.needs in there}
+        return openapi_document(app, served)
 
     @bp.get("/openapi.json")
     def openapi() -> Response:

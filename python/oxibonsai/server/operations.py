@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from oxibonsai.server.features import Feature
 from oxibonsai.server.openapi import Operation, Schema, object_with
 from oxibonsai.server.paging import PageQuery
 from oxibonsai.server.schemas.assistants import (
@@ -84,7 +85,9 @@ _SERVER = {
     "health.health": Operation("Whether the model is loaded", answer=_STATUS, public=True),
     "health.livez": Operation("Whether the process lives", answer=_STATUS, public=True),
     "health.readyz": Operation("Whether requests may come", answer=_STATUS, public=True),
-    "metrics.show": Operation("Metrics for Prometheus", media_type="text/plain"),
+    "metrics.show": Operation(
+        "Metrics for Prometheus", media_type="text/plain", needs=Feature.METRICS
+    ),
     "openapi.openapi": Operation("This document", answer=object_with("openapi", "paths")),
     "page.index": Operation("The chat page", media_type="text/html", public=True),
     "page.asset": Operation("A file of the chat page", media_type="*/*", public=True),
@@ -92,7 +95,9 @@ _SERVER = {
     "models.get_model": Operation("One model, by its id or an alias", answer=_MODEL),
     "props.props": Operation("What the server runs with", answer=object_with("total_slots")),
     "slots.list_slots": Operation(
-        "What the slots do", answer=_array(object_with("id", "is_processing"))
+        "What the slots do",
+        answer=_array(object_with("id", "is_processing")),
+        needs=Feature.SLOTS,
     ),
     "lora.list_adapters": Operation(
         "The adapters that are added to the model",
@@ -104,21 +109,32 @@ _SERVER = {
         body=SlotFile,
         query=SlotAction,
         answer=object_with("id_slot"),
+        needs=Feature.SAVED_SLOTS,
     ),
 }
 _GENERATION = {
     "chat.create_chat_completion": Operation(
-        "Answer a conversation", body=ChatBody, answer=_CHAT, streams=True
+        "Answer a conversation", body=ChatBody, answer=_CHAT, streams=True, needs=Feature.TEXTS
     ),
     "chat.count_tokens": Operation(
-        "Count the tokens of a conversation", body=ConversationFields, answer=_COUNT
+        "Count the tokens of a conversation",
+        body=ConversationFields,
+        answer=_COUNT,
+        needs=Feature.TEXTS,
     ),
     "completions.create_completion": Operation(
-        "Continue a text", body=CompletionBody, answer=_COMPLETION, streams=True
+        "Continue a text",
+        body=CompletionBody,
+        answer=_COMPLETION,
+        streams=True,
+        needs=Feature.TEXTS,
     ),
     "native_completion.create_native_completion": Operation(
         "Continue a text, for llama-server's clients",
-        body=NativeCompletionBody, answer={"type": ["object", "array"]}, streams=True,
+        body=NativeCompletionBody,
+        answer={"type": ["object", "array"]},
+        streams=True,
+        needs=Feature.TEXTS,
     ),
     "embeddings.create_embeddings": Operation(
         "Vectors of texts", body=EmbeddingBody, answer=_EMBEDDINGS
@@ -130,18 +146,27 @@ _GENERATION = {
         "Text of tokens", body=DetokenizeBody, answer=object_with("content")
     ),
     "tokens.apply_template": Operation(
-        "The prompt of a conversation", body=ConversationFields, answer=object_with("prompt")
+        "The prompt of a conversation",
+        body=ConversationFields,
+        answer=object_with("prompt"),
+        needs=Feature.TEXTS,
     ),
     "messages.create": Operation(
         "Answer a conversation, for Anthropic's clients",
-        body=MessageRequest, answer=_MESSAGE, streams=True, failure="AnthropicError",
+        body=MessageRequest,
+        answer=_MESSAGE,
+        streams=True,
+        failure="AnthropicError",
+        needs=Feature.TEXTS,
     ),
     "messages.count_tokens": Operation(
         "Count the tokens of a conversation",
-        body=CountRequest, answer=_COUNT,
+        body=CountRequest,
+        answer=_COUNT,
         failure="AnthropicError",
+        needs=Feature.TEXTS,
     ),
-}  # fmt: skip
+}
 _STORED = {
     "responses.count_tokens": Operation(
         "Count the tokens of an answer's prompt",
@@ -152,14 +177,20 @@ _STORED = {
             object={"const": "response.input_tokens"},
             input_tokens={"type": "integer"},
         ),
+        needs=Feature.TEXTS,
     ),
     "responses.compact": Operation(
         "Make a conversation short",
         body=InputTokensRequest,
         answer=_object("response.compaction", "created_at", "output", "usage"),
+        needs=Feature.TEXTS,
     ),
     "responses.create": Operation(
-        "Answer, and keep the answer", body=ResponseRequest, answer=_RESPONSE, streams=True
+        "Answer, and keep the answer",
+        body=ResponseRequest,
+        answer=_RESPONSE,
+        streams=True,
+        needs=Feature.TEXTS,
     ),
     "responses.list_responses": Operation(
         "The kept answers", query=PageQuery, answer=_page_of(_RESPONSE)
@@ -175,7 +206,7 @@ _STORED = {
     "files.get": Operation("What is known about a file", answer=_FILE),
     "files.delete": Operation("Forget a file", answer=_deleted("file")),
     "files.content": Operation("A file's bytes", media_type="application/octet-stream"),
-}  # fmt: skip
+}
 _ASSISTANTS = {
     "assistants.create": Operation("Make one", body=AssistantCreate, answer=_ASSISTANT),
     "assistants.list_assistants": Operation("All", query=PageQuery, answer=_page_of(_ASSISTANT)),
@@ -198,9 +229,15 @@ _ASSISTANTS = {
         "Forget a message", answer=_deleted("thread.message.deleted")
     ),
     "runs.create_thread_and_run": Operation(
-        "Begin a thread and answer it", body=ThreadAndRunCreate, answer=_RUN, streams=True
+        "Begin a thread and answer it",
+        body=ThreadAndRunCreate,
+        answer=_RUN,
+        streams=True,
+        needs=Feature.TEXTS,
     ),
-    "runs.create": Operation("Answer a thread", body=RunCreate, answer=_RUN, streams=True),
+    "runs.create": Operation(
+        "Answer a thread", body=RunCreate, answer=_RUN, streams=True, needs=Feature.TEXTS
+    ),
     "runs.list_runs": Operation("A thread's runs", query=PageQuery, answer=_page_of(_RUN)),
     "runs.get": Operation("A run", answer=_RUN),
     "runs.change": Operation("Change a run's metadata", body=MetadataChange, answer=_RUN),

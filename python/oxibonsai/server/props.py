@@ -18,8 +18,8 @@ def props_blueprint(app: Server) -> Blueprint:
 
     @bp.get("/props")
     def props() -> Response:
-        generations = app.generations
-        engine = generations.engine
+        pool = app.generations.loaded
+        engine = pool.engines[0]
         params = SamplingFields.model_validate({}).sampling_params(
             app.settings, engine.tokenizer, max_tokens=None
         )
@@ -30,7 +30,7 @@ def props_blueprint(app: Server) -> Blueprint:
                 "params": generation_settings(params, params, app, app.settings.seed),
                 "n_ctx": engine.ctx_size,
             },
-            total_slots=generations.pool.permits,
+            total_slots=pool.permits,
             model_alias=app.backend.models()[0].id,
             # A client needs its name; the folder is nobody's business.
             model_path=Path(checkpoint.path).name,

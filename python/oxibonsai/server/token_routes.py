@@ -8,7 +8,6 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.chat import render
 from oxibonsai.server.app import Server
-from oxibonsai.server.errors import ApiError
 from oxibonsai.server.schemas.chat import ConversationFields
 from oxibonsai.server.schemas.tokens import DetokenizeBody, TokenizeBody
 from oxibonsai.server.validation import read_body
@@ -20,9 +19,7 @@ def token_blueprint(app: Server) -> Blueprint:
     bp = Blueprint("tokens", __name__)
 
     def tokenizer() -> Tokenizer:
-        if app.backend.pool is None:
-            raise ApiError(501, "This server has no tokenizer.")
-        return app.backend.pool.engines[0].tokenizer
+        return app.generations.loaded.engines[0].tokenizer
 
     @bp.post("/tokenize")
     def tokenize() -> Response:
