@@ -1,6 +1,6 @@
 """Writes a GGUF file with the shapes of a Bonsai model and random weights, to time engines with.
 
-    python bench/make_random_bonsai.py --size 1.7B --type Q1_0 [--vocab QWEN2.gguf] OUT.gguf
+    python bench/make_random_bonsai.py --size 1.7B --type Q1_0 --vocab QWEN2.gguf OUT.gguf
 
 Speed depends on shapes and types, not on values; the text of such a model is noise.
 """
@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 ROWS = 151_669  # of the vocabulary, as published: odd, so that every tiled kernel has a tail
-DEFAULT_VOCABULARY = Path(__file__).resolve().parents[2] / "shared/data/vocab/ggml-vocab-qwen2.gguf"
 CONTEXT, ORIGINAL_CONTEXT, YARN_FACTOR = 65_536, 16_384, 4.0
 HEAD_DIM = 128
 # Deviation of a matrix times the root of its columns: logits then spread over a few units.
@@ -196,12 +195,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, required=True)
     parser.add_argument("--type", choices=FORMATS, required=True)
     parser.add_argument("--layers", type=int, help="cut to this many layers")
-    parser.add_argument(
-        "--vocab",
-        type=Path,
-        default=DEFAULT_VOCABULARY,
-        help="GGUF with a Qwen2 vocabulary; default: ../shared/data/vocab beside this repository",
-    )
+    parser.add_argument("--vocab", type=Path, required=True, help="GGUF with a Qwen2 vocabulary")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("out", type=Path)
     a = parser.parse_args()
@@ -210,7 +204,7 @@ def main() -> None:
     if not 1 <= layers <= most:
         parser.error(f"--layers is {layers}; {a.size} has 1 to {most}")
     if not a.vocab.is_file():
-        parser.error(f"{a.vocab} is no file: name a GGUF with a Qwen2 vocabulary with --vocab")
+        parser.error(f"--vocab: there is no file {a.vocab}")
     write(a.out, a.size, a.type, layers, a.vocab, a.seed)
 
 

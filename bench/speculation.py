@@ -1,6 +1,6 @@
 """Whether speculation pays: speed and acceptance beside plain decoding, over a grid.
 
-    python bench/speculation.py --model MODEL [--draft-model SMALL] [--text FILE] --json OUT
+    python bench/speculation.py --model MODEL [--draft-model SMALL] [--tokens 96 --rounds 3] [--json OUT]
 
 Each configuration generates the same texts (checked), in turn with plain decoding; the figures are
 ratios of medians. Prompt lookup is tried on two kinds of work: free text, and text that repeats its

@@ -104,6 +104,7 @@ PYTHON = {
         "train",
     },
     "serve": {"cli"},
+    "__main__": {"cli"},
 }
 
 

@@ -131,9 +131,6 @@ class Graph:
         onnx.save_model(model, path, **options)
 
 
-STYLES = ("genai", "browser", "optimum")
-
-
 def product_names(style: str, module: str) -> tuple[str, str]:
     """Names of a product's node and of its tensor, as an exporter has them."""
     if style == "optimum":

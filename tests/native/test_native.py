@@ -13,11 +13,11 @@ from native_build import ROOT, build, needs_compiler
 from oxibonsai import _core
 
 
-def ctest(folder: Path, **environment: str) -> None:
+def ctest(folder: Path, names: str = ".", **environment: str) -> None:
     done = subprocess.run(
         [
             *("ctest", "--test-dir", str(folder), "--output-on-failure", "--no-tests=error"),
-            f"-j{os.cpu_count() or 1}",
+            *("-R", names, f"-j{os.cpu_count() or 1}"),
         ],
         env={**os.environ, **environment},
         capture_output=True,
@@ -50,9 +50,13 @@ def test_native_tests_pass_under_sanitizers() -> None:
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize("processor", ["max", "cortex-a72"])  # with and without dot products
-def test_the_neon_tier_gives_the_bytes_of_scalar(processor: str) -> None:
+@pytest.mark.parametrize(
+    ("processor", "names"),
+    [("cortex-a72", "."), ("max", "linear|program")],
+    ids=["neon", "what differs with dot products"],
+)
+def test_the_neon_tiers_give_the_bytes_of_scalar(processor: str, names: str) -> None:
     if shutil.which("aarch64-linux-gnu-g++") is None or shutil.which("qemu-aarch64-static") is None:
         pytest.skip("needs g++-aarch64-linux-gnu and qemu-user-static")
     toolchain = ROOT / "cmake" / "aarch64-linux-gnu.cmake"
-    ctest(build("arm", f"-DCMAKE_TOOLCHAIN_FILE={toolchain}"), QEMU_CPU=processor)
+    ctest(build("arm", f"-DCMAKE_TOOLCHAIN_FILE={toolchain}"), names, QEMU_CPU=processor)

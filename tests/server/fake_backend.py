@@ -5,17 +5,16 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 
 from flask import Blueprint, Response, g, jsonify, request
 
 from oxibonsai.server.app import Server, create_app
 from oxibonsai.server.backend import Backend, ModelInfo
-from oxibonsai.server.disconnect import wait_for_result
+from oxibonsai.server.disconnect import ClientGoneError, watched
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.settings import Settings
-from oxibonsai.server.sse import EventChannel, event_stream, frame
+from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.strict_json import read_object
 
 MakeApp = Callable[..., Server]
@@ -79,29 +78,41 @@ class Probe:
 
         @bp.get("/slow")
         def slow() -> Response:
-            future: Future[str] = Future()
-            timer = threading.Timer(float(request.args["seconds"]), future.set_result, ["done"])
-            timer.daemon = True
-            timer.start()
-            return jsonify(wait_for_result(future, request.environ, self.cancel))
+            try:
+                for _ in watched(_waiting(float(request.args["seconds"])), request.environ):
+                    pass
+            except ClientGoneError:
+                self.cancel()
+                raise
+            return jsonify("done")
 
         @bp.get("/stream")
         def stream() -> Response:
-            channel = EventChannel()
             count, gap = int(request.args["count"]), float(request.args["gap"])
+            running = [True]
 
-            def produce() -> None:
+            def frames() -> Iterator[str | None]:
                 for i in range(count):
-                    time.sleep(gap)
-                    if not channel.put(frame({"i": i})):
-                        return
-                channel.finish()
+                    yield from _waiting(gap)
+                    yield frame({"i": i})
+                running.clear()
 
-            threading.Thread(target=produce, daemon=True).start()
+            def close() -> None:
+                if running:
+                    running.clear()
+                    self.cancel()
+
             stopping = lambda: self._lifecycle.stopping  # noqa: E731
-            return event_stream(channel, cancel=self.cancel, stopping=stopping)
+            return stream_response(frames(), close=close, stopping=stopping)
 
         return bp
+
+
+def _waiting(seconds: float) -> Iterator[None]:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, 0.05))
+        yield None
 
 
 def make_fake_app(settings: Settings, backend: Backend, lifecycle: Lifecycle) -> Server:

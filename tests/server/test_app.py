@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
-import queue
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.logs import JsonFormatter, configure_logs
 from oxibonsai.server.setting_sources import load_settings
-from oxibonsai.server.sse import DONE, EventChannel, event_stream, frame
+from oxibonsai.server.sse import DONE, frame, stream_response
 
 
 def test_models_are_listed_and_found_by_id_and_alias(client: FlaskClient) -> None:
@@ -235,81 +233,63 @@ def test_the_log_has_a_largest_size(tmp_path: Path) -> None:
             logger.setLevel(level)
 
 
-def read_stream(app: Flask, channel: EventChannel, **options: object) -> tuple[list[str], int]:
-    """What a stream writes, and how often it was cancelled."""
-    cancelled: list[None] = []
+def read_stream(
+    app: Flask, frames: Iterable[str | None], **options: object
+) -> tuple[list[str], int]:
+    """What a stream writes, and how often it was closed before its end."""
+    closed: list[None] = []
     values = {"stopping": lambda: False, **options}
     with app.test_request_context():
-        response = event_stream(channel, cancel=lambda: cancelled.append(None), **values)  # type: ignore[arg-type]
+        response = stream_response(iter(frames), close=lambda: closed.append(None), **values)  # type: ignore[arg-type]
         assert response.mimetype == "text/event-stream"
         assert response.headers["Cache-Control"] == "no-cache"
         assert response.headers["X-Accel-Buffering"] == "no"
         pieces = [p if isinstance(p, str) else p.decode() for p in response.response]  # type: ignore[union-attr]
-        response.close()
-    return pieces, len(cancelled)
+    return pieces, len(closed)
 
 
-def test_a_stream_writes_frames_until_the_producer_is_done(app: Flask) -> None:
-    channel = EventChannel()
-    channel.put(frame({"text": "é\n\n"}))
-    channel.put(frame([1], "response.done"))
-    channel.put(DONE)
-    channel.finish()
-    assert read_stream(app, channel) == (
-        ['data: {"text":"é\\n\\n"}\n\n', "event: response.done\ndata: [1]\n\n", DONE],
-        0,
-    )
+def test_a_stream_writes_frames_until_there_are_no_more(app: Flask) -> None:
+    frames = [frame({"text": "é\n\n"}), frame([1], "response.done"), DONE]
+    pieces = ['data: {"text":"é\\n\\n"}\n\n', "event: response.done\ndata: [1]\n\n", DONE]
+    assert read_stream(app, frames) == (pieces, 1)
 
 
 def test_an_error_ends_a_stream_with_an_event(app: Flask) -> None:
-    channel = EventChannel()
-    channel.finish(RequestError("too long"))
-    (piece,), cancelled = read_stream(app, channel)
-    assert cancelled == 0
+    def frames() -> Iterator[str]:
+        raise RequestError("too long")
+        yield ""
+
+    (piece,), closed = read_stream(app, frames())
+    assert closed == 1
     assert piece.startswith("event: error\ndata: ")
     assert json.loads(piece.split("data: ")[1])["error"]["message"] == "too long"
 
 
 def test_a_silent_stream_pings(app: Flask) -> None:
-    channel = EventChannel()
-    timer = threading.Timer(0.3, channel.finish)
-    timer.start()
-    pieces, _ = read_stream(app, channel, ping_seconds=0.05)
-    timer.join()
-    assert len(pieces) >= 2
-    assert set(pieces) == {": ping\n\n"}
+    def frames() -> Iterator[None]:
+        for _ in range(6):
+            time.sleep(0.06)
+            yield None
+
+    pieces, _ = read_stream(app, frames(), ping_seconds=0.05)
+    assert pieces == [": ping\n\n"] * 6
 
 
-def test_a_stream_that_is_closed_early_cancels_once_and_frees_the_producer(app: Flask) -> None:
-    channel = EventChannel(size=1)
-    cancelled: list[None] = []
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_stream_that_is_closed_early_or_never_begun_is_closed(app: Flask, begun: bool) -> None:
+    closed: list[None] = []
     with app.test_request_context():
-        response = event_stream(
-            channel, cancel=lambda: cancelled.append(None), stopping=lambda: False
+        response = stream_response(
+            iter(["a", "b"]), close=lambda: closed.append(None), stopping=lambda: False
         )
-    pieces = iter(response.response)
-    channel.put("a")
-    next(pieces)
-    channel.put("b")
-    stuck = threading.Thread(target=channel.put, args=("c",))
-    stuck.start()
-    response.response.close()  # type: ignore[union-attr]
-    stuck.join(5)
-    assert not stuck.is_alive()
-    assert cancelled == [None]
-    assert channel.put("d") is False
+    if begun:
+        assert next(iter(response.response)) == "a"
     response.close()
+    assert closed
 
 
 def test_a_stopping_server_ends_streams_with_an_error(app: Flask) -> None:
-    channel = EventChannel()
-    channel.put(frame(1))
-    pieces, cancelled = read_stream(app, channel, stopping=lambda: True)
+    pieces, closed = read_stream(app, [frame(1), frame(2)], stopping=lambda: True)
     assert len(pieces) == 1
     assert '"code":"stopped"' in pieces[0]
-    assert cancelled == 1
-
-
-def test_a_channel_says_when_nothing_comes() -> None:
-    with pytest.raises(queue.Empty):
-        EventChannel().get(0.01)
+    assert closed == 1

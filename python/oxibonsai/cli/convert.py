@@ -9,8 +9,8 @@ import rich_click as click
 from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.notices import warn
 from oxibonsai.cli.options import threads_option
+from oxibonsai.convert import check_dtype
 from oxibonsai.convert import convert as convert_folder
-from oxibonsai.convert import target_names
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.engine.threads import default_threads
 from oxibonsai.errors import RequestError
@@ -25,13 +25,12 @@ from oxibonsai.sources.model_folder import model_folder, model_name
 @click.option(
     "--type",
     "dtype",
-    type=click.Choice(target_names(), case_sensitive=False),
     metavar="TYPE",
     default="auto",
     show_default=True,
-    help="Of matrices; vectors stay f32. auto loses nothing: each as it is stored. f32, f16 and bf16 "
-    "round. q1_0, q2_0_g64, pq2_0 and ptq1_0 are for weights that are binary or ternary already, which "
-    "is checked. Any other type or mix is as oxibonsai quantize makes it.",
+    help="Of matrices; vectors stay f32. auto: each as it is stored (docs/formats.md says what is "
+    "rounded). f32, f16 and bf16 round. q1_0, q2_0_g64, pq2_0 and ptq1_0 are for weights that are binary "
+    "or ternary already, which is checked. Any other type or mix is as oxibonsai quantize makes it.",
 )
 @click.option(
     "--base",
@@ -43,6 +42,7 @@ def convert(source: str, out: Path, dtype: str, base: str | None, threads: int |
     """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, an ONNX file,
     hf:org/repo[:FILE.onnx] or pip:package; or a folder with a LoRA adapter.
     """
+    check_dtype(dtype)
     if is_peft_folder(source) or base is not None:
         _convert_adapter(source, out, dtype, base)
         return

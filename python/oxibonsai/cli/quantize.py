@@ -33,7 +33,13 @@ def _patterns(
     return [type_pattern(v) for v in values]
 
 
-@click.command(epilog=f"TYPE is one of {', '.join(mix_names())}; docs/quantize.md describes them.")
+_NAMES = (
+    f"TYPE is one of {', '.join(mix_names())}; Q3_K, Q4_K and Q5_K are their _M mixes, Q2_0 is Q2_0_g64 "
+    "and PQ2_0 is Q2_0_g128. docs/quantize.md describes them."
+)
+
+
+@click.command(epilog=_NAMES)
 @click.argument("source", metavar="IN")
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("type_name", metavar="TYPE")

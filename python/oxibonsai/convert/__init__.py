@@ -16,13 +16,13 @@ from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.recipe import Metadata, Recipe
-from oxibonsai.convert.target import Target, target_names
+from oxibonsai.convert.target import Target, check_dtype
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.progress import Progress, counted
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.plan import destruction
 
-__all__ = ["RECIPES", "convert", "target_names"]
+__all__ = ["RECIPES", "check_dtype", "convert"]
 
 RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "bert": BERT,

@@ -20,18 +20,16 @@ _AUTO, _FLOATS = "auto", ("f32", "f16", "bf16")
 _EXACT = {type_named(name).name: name for name in EXACT_TYPES}
 
 
-def target_names() -> list[str]:
-    """What matrices may be stored as; mixes are those of ``oxibonsai quantize``."""
-    exact = (_AUTO, *_FLOATS, *EXACT_TYPES)
-    mixes = [n.lower() for n in mix_names() if n not in _EXACT]
-    return [*exact, *(m for m in mixes if m not in exact)]
+def check_dtype(dtype: str) -> None:
+    """RequestError where no :class:`Target` knows the name; costs nothing, so it comes first."""
+    _parsed(dtype)
 
 
 class Target:
     """Chooses the types of a model's matrices.
 
     Args:
-        dtype: One of :func:`target_names`, in any case, or another name of such a type.
+        dtype: ``auto``, ``f32``, ``f16``, ``bf16``, or any type or mix, in any case.
         keys: Metadata of the file, which mixes look at.
 
     Attributes:
@@ -42,15 +40,7 @@ class Target:
     """
 
     def __init__(self, dtype: str, keys: Metadata) -> None:
-        kind = find_type(dtype)
-        self._plain: str | None = None  # the type of all matrices; None: a mix, or auto
-        self._mix: Mix | None = None
-        if kind is not None and kind.name in _EXACT:
-            self._plain = _EXACT[kind.name]
-        elif dtype.lower() in _FLOATS:
-            self._plain = dtype.lower()
-        elif dtype.lower() != _AUTO:
-            self._mix = _mix_of(dtype)
+        self._plain, self._mix = _parsed(dtype)
         self._shape = ModelShape.of(lambda key: keys[key][0] if key in keys else None)
         self.warnings: list[str] = []
 
@@ -82,8 +72,19 @@ class Target:
         return file_type_of(counts.most_common(1)[0][0]) if counts else 0
 
 
-def _mix_of(dtype: str) -> Mix:
+def _parsed(dtype: str) -> tuple[str | None, Mix | None]:
+    """The type of all matrices, or the mix; neither for ``auto``."""
+    kind, lower = find_type(dtype), dtype.lower()
+    if kind is not None and kind.name in _EXACT:
+        return _EXACT[kind.name], None
+    if lower in _FLOATS:
+        return lower, None
+    if lower == _AUTO:
+        return None, None
     try:
-        return find_mix(dtype)
+        return None, find_mix(dtype)
     except RequestError as e:
-        raise RequestError(f"dtype is {dtype!r}; it is one of {', '.join(target_names())}") from e
+        exact = (_AUTO, *_FLOATS, *EXACT_TYPES)
+        mixes = (n.lower() for n in mix_names() if n not in _EXACT)
+        names = ", ".join(dict.fromkeys((*exact, *mixes)))
+        raise RequestError(f"there is no type {dtype!r} to store as; it is one of {names}") from e

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -50,29 +49,3 @@ def watched(items: Iterable[_T], environ: Mapping[str, Any]) -> Iterator[_T]:
                 raise ClientGoneError("the client closed its connection")
             looked = time.monotonic()
         yield item
-
-
-def wait_for_result(
-    future: concurrent.futures.Future[_T],
-    environ: Mapping[str, Any],
-    cancel: Callable[[], None],
-) -> _T:
-    """The result of ``future``, unless the client leaves first.
-
-    Args:
-        future: Work that goes on elsewhere.
-        environ: The request's WSGI environment.
-        cancel: Called if the client leaves.
-
-    Raises:
-        ClientGoneError: The client left; ``cancel`` was called.
-    """
-    while True:
-        try:
-            return future.result(timeout=POLL_SECONDS)
-        except concurrent.futures.TimeoutError:
-            if future.done():
-                raise
-            if client_is_gone(environ):
-                cancel()
-                raise ClientGoneError("the client closed its connection") from None

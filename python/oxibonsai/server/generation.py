@@ -82,13 +82,6 @@ class Answers:
         """Tokens generated, over all choices."""
         return sum(c.sequence.num_generated for c in self.choices)
 
-    @property
-    def computed_tokens(self) -> int:
-        """Tokens of the prompt that are done, cached ones included."""
-        if not self.choices:
-            return 0
-        return min(self.choices[0].sequence.num_computed, self.prompt_tokens)
-
     def __enter__(self) -> Answers:
         return self
 

@@ -19,7 +19,6 @@ class Flag:
     """Other spellings of a field's flag: those of llama-server, so that its users' habits work."""
 
     aliases: tuple[str, ...] = ()
-    hidden: bool = False
 
 
 def _split(value: Any) -> Any:
@@ -100,11 +99,13 @@ class ModelSettings(BaseModel):
     min_p: float = Field(0.05, ge=0, le=1, description="min_p where a request names none.")
     jinja: Switch = Field(True, description="Use the model's chat template, not ChatML.")
     chat_template: str | None = Field(
-        None, description="A Jinja chat template instead of it, or chatml."
+        None, description="A Jinja chat template in place of the model's, or chatml."
     )
     chat_template_file: Path | None = Field(None, description="A file with a chat template.")
     reasoning_format: Literal["auto", "none", "deepseek", "deepseek-legacy"] = Field(
-        "auto", description="Where a model's thoughts go: reasoning_content, or left in the text."
+        "auto",
+        description="Where a model's thoughts go: none leaves them in the text, the others put them into "
+        "reasoning_content.",
     )
     reasoning: Literal["auto", "on", "off"] = Field(
         "auto", description="Let a model reason where a request does not say; auto: as it is made."
@@ -115,8 +116,9 @@ class ModelSettings(BaseModel):
     embedding: Annotated[Switch, Flag(("--embeddings",))] = Field(
         False, description="Serve embeddings only."
     )
-    pooling: Literal["none", "mean", "cls", "last", "rank"] | None = Field(
-        None, description="How embeddings are pooled. Default: the model's own way."
+    pooling: Literal["none", "mean", "cls", "last", "max"] | None = Field(
+        None,
+        description="How embeddings are pooled; none: no vectors of texts. Default: the model's own way.",
     )
     lora: Names = Field(
         (), description="LoRA adapters to add: GGUF files, or folders that PEFT saved."
@@ -142,7 +144,8 @@ class Settings(ModelSettings):
     )
     api_key_file: Paths = Field((), description="Files of keys, one a line; changes are noticed.")
     cors_origins: Names = Field(
-        (), description="Origins whose pages may call; localhost; * for all."
+        (),
+        description="Origins whose pages may call; localhost for pages of this machine, * for all.",
     )
     rate_limit: float | None = Field(
         None, gt=0, description="Requests a second for each key. Default: no limit."

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 from json.encoder import encode_basestring
@@ -12,7 +10,7 @@ from typing import Any
 
 from flask import Response, request
 
-from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
+from oxibonsai.server.disconnect import ClientGoneError, client_is_gone
 from oxibonsai.server.errors import ApiError, as_api_error, error_body
 from oxibonsai.server.stream_writer import Bell, carried_socket
 
@@ -36,118 +34,6 @@ def frame(data: Any, event: str | None = None) -> str:
     """One event; ``data`` becomes one line of JSON."""
     text = compact(data)
     return f"event: {event}\ndata: {text}\n\n" if event else f"data: {text}\n\n"
-
-
-class EventChannel:
-    """Where a producer thread puts what a stream writes; bounded, so a slow client slows it down.
-
-    Args:
-        size: Frames that may wait.
-    """
-
-    def __init__(self, size: int = 256) -> None:
-        self._queue: queue.Queue[str | Exception | None] = queue.Queue(size)
-        self._closed = threading.Event()
-
-    @property
-    def closed(self) -> bool:
-        """The reader is gone: there is no use in going on."""
-        return self._closed.is_set()
-
-    def put(self, text: str) -> bool:
-        """Waits for room.
-
-        Returns:
-            False if the reader is gone.
-        """
-        return self._put(text)
-
-    def finish(self, error: Exception | None = None) -> None:
-        """Ends the stream, with an ``error`` event if there is one."""
-        self._put(error)
-
-    def get(self, seconds: float) -> str | Exception | None:
-        """What comes next; None for the end.
-
-        Raises:
-            queue.Empty: Nothing came in time.
-        """
-        return self._queue.get(timeout=seconds)
-
-    def close(self) -> None:
-        """The reader leaves."""
-        self._closed.set()
-
-    def _put(self, item: str | Exception | None) -> bool:
-        while not self.closed:
-            try:
-                self._queue.put(item, timeout=0.5)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-
-def event_stream(
-    channel: EventChannel,
-    *,
-    cancel: Callable[[], None],
-    stopping: Callable[[], bool],
-    ping_seconds: float = PING_SECONDS,
-) -> Response:
-    """A response that writes what comes through ``channel``; made within its request.
-
-    Args:
-        channel: Filled by the producer.
-        cancel: Called once if the stream ends before the producer finished: the client left, or the
-            server stops.
-        stopping: Whether the server is about to end; the stream then ends with an error event.
-        ping_seconds: A comment is written when nothing came for so long.
-    """
-
-    environ = request.environ
-
-    def items() -> Iterator[str]:
-        """Ends by itself when the stream is whole."""
-        quiet_since = time.monotonic()
-        while True:
-            if stopping():
-                raise _StoppedError
-            try:
-                item = channel.get(min(ping_seconds, POLL_SECONDS))
-            except queue.Empty:
-                # A write would tell too, but only the second one after the client left.
-                if client_is_gone(environ):
-                    raise ClientGoneError from None
-                if time.monotonic() - quiet_since < ping_seconds:
-                    continue
-                item = PING
-            if item is None:
-                return
-            if isinstance(item, Exception):
-                yield frame(error_body(as_api_error(item)), "error")
-                return
-            yield item
-            quiet_since = time.monotonic()
-
-    def body() -> Iterator[str]:
-        finished = False
-        try:
-            yield from items()
-            finished = True
-        except _StoppedError:
-            yield frame(error_body(_stopped()), "error")
-        except ClientGoneError:
-            pass
-        finally:
-            channel.close()
-            if not finished:
-                cancel()
-
-    response = Response(body(), mimetype="text/event-stream")
-    response.headers["Cache-Control"] = "no-cache"
-    response.headers["X-Accel-Buffering"] = "no"
-    return response
 
 
 def stream_response(
@@ -209,10 +95,6 @@ def stream_response(
     # The body's own end does not come where it was never begun.
     response.call_on_close(close)
     return response
-
-
-class _StoppedError(Exception):
-    """The server stops."""
 
 
 def _stopped() -> ApiError:

@@ -1,4 +1,4 @@
-"""Responses, conversations, threads, messages, runs and files, kept in a database."""
+"""Responses, threads, messages, runs and files, kept in a database."""
 
 from oxibonsai.server.stores.collection import Collection, Object, Page
 from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError

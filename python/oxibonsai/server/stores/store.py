@@ -37,8 +37,6 @@ class Store:
     ) -> None:
         self._database = db = Database(url)
         self.responses = Collection(db, tables.responses, "resp_", "response")
-        self.conversations = Collection(db, tables.conversations, "conv_", "conversation")
-        self.conversation_items = Collection(db, tables.conversation_items, "item_", "item")
         self.assistants = Collection(db, tables.assistants, "asst_", "assistant")
         self.threads = Collection(db, tables.threads, "thread_", "thread")
         self.messages = Collection(db, tables.messages, "msg_", "message")

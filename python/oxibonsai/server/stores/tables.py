@@ -60,8 +60,6 @@ def _objects(kind: str, parent: str | None = None, *extra: Column[object]) -> Ta
 
 
 responses = _objects("responses")
-conversations = _objects("conversations")
-conversation_items = _objects("conversation_items", "conversations")
 assistants = _objects("assistants")
 threads = _objects("threads")
 messages = _objects("messages", "threads")
