@@ -219,6 +219,7 @@ def test_a_wrong_field_is_named(
     "fields",
     [
         {"messages": [{"role": "nobody", "content": "x"}]},
+        {"messages": [{"role": "assistant", "content": [{"type": "text"}]}]},
         {"messages": [*HELLO, *[{"role": "assistant", "content": "a"}] * 2]},
         {"add_generation_prompt": True, "continue_final_message": True},
         {"continue_final_message": True},

@@ -157,3 +157,90 @@ def test_members_of_the_native_form_can_be_chosen(model_client: FlaskClient) -> 
     answer = ask(model_client, "/completion", response_fields=fields)
     assert set(answer) == set(fields[:2])
     assert answer["generation_settings/n_predict"] == 8
+
+
+def test_tokens_of_part_characters_have_names_and_places_of_their_own(
+    model_client: FlaskClient,
+) -> None:
+    asked = {"prompt": "é€xz😀c", "echo": True, "logprobs": 20, "max_tokens": 4}
+    (choice,) = ask(model_client, **asked)["choices"]
+    form = choice["logprobs"]
+    # A byte a token: each has the place of its character.
+    assert form["text_offset"][:12] == [0, 0, 1, 1, 1, 2, 3, 4, 4, 4, 4, 5]
+    assert form["tokens"][:5] == [
+        r"bytes:\xc3",
+        r"bytes:\xa9",
+        r"bytes:\xe2",
+        r"bytes:\x82",
+        r"bytes:\xac",
+    ]
+    for name, logprob, top in zip(
+        form["tokens"][1:], form["token_logprobs"][1:], form["top_logprobs"][1:], strict=True
+    ):
+        assert len(top) == 20
+        assert top.get(name, logprob) == logprob
+    chunks = events(model_client.post("/v1/completions", json={**PARTS, **asked, "stream": True}))
+    forms = [c["logprobs"] for chunk in chunks for c in chunk["choices"] if c["logprobs"]]
+    for member in ("tokens", "text_offset", "token_logprobs"):
+        assert [value for f in forms for value in f[member]] == form[member], member
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tokens_end_with_the_text_where_it_is_no_utf8(model_client: FlaskClient, seed: int) -> None:
+    biases = {str(token): 5 for token in (0xC3, 0xE2, 0xF0, 0xFF, 0xFE, 0x80)}  # bytes, as tokens
+    asked = {"temperature": 1.5, "seed": seed, "max_tokens": 60, "logit_bias": biases}
+    result = ask(model_client, "/completion", **asked, n_probs=1, stop=["e", "é", "a", "\ufffd!"])
+    data = b"".join(bytes(t["bytes"]) for t in result["completion_probabilities"])
+    assert data.decode(errors="replace") == result["content"]
+    assert "\ufffd" in result["content"]
+
+
+def test_a_stream_of_prompts_alone_counts_their_tokens(model_client: FlaskClient) -> None:
+    asked = {"echo": True, "max_tokens": 0}
+    whole = ask(model_client, **asked)
+    *others, last = events(
+        model_client.post(
+            "/v1/completions",
+            json={
+                "prompt": "ab",
+                **asked,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+            },
+        )
+    )
+    assert last["usage"] == whole["usage"]
+    assert all(chunk["usage"] is None for chunk in others)
+
+
+def test_a_best_of_that_is_no_choice_changes_nothing(model_client: FlaskClient) -> None:
+    assert texts(model_client, best_of=1) == texts(model_client)
+    assert texts(model_client, best_of=2, n=2) == texts(model_client, n=2)
+    assert model_client.post(
+        "/v1/completions", json={"prompt": "ab", **PARTS, "best_of": 1, "stream": True}
+    ).text.endswith("[DONE]\n\n")
+
+
+def test_a_native_request_for_nothing_warms_the_cache(model_client: FlaskClient) -> None:
+    prompt = "A prompt that is long enough for a page of the cache. " * 3
+    result = ask(model_client, "/completion", prompt=prompt, n_predict=0, return_tokens=True)
+    assert (result["content"], result["tokens"], result["tokens_predicted"]) == ("", [], 0)
+    assert result["stop_type"] == "limit"
+    stream = model_client.post(
+        "/completion", json={"prompt": prompt, "n_predict": 0, "stream": True}
+    )
+    assert stream.text.count("data: ") == 1
+    assert '"stop":true' in stream.text
+    later = ask(model_client, "/completion", prompt=prompt)
+    assert later["timings"]["cache_n"] >= 64
+
+
+def test_native_samples_are_numbered(model_client: FlaskClient) -> None:
+    results = ask(model_client, "/completion", prompt=["ab", "c"], n=2)
+    assert [r["index"] for r in results] == [0, 1, 2, 3]
+
+
+def test_a_negative_seed_is_a_seed_but_for_minus_one(model_client: FlaskClient) -> None:
+    drawn = {"temperature": 1.0, "max_tokens": 20}
+    assert texts(model_client, **drawn, seed=-2) == texts(model_client, **drawn, seed=2**64 - 2)
+    assert texts(model_client, **drawn, seed=-2) != texts(model_client, **drawn, seed=-3)

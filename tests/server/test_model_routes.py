@@ -28,6 +28,23 @@ def test_vectors_come_as_numbers_and_as_base64(model_client: FlaskClient) -> Non
     assert [np.frombuffer(d, "<f4").tolist() for d in data] == rows
 
 
+def test_a_large_batch_of_texts_is_taken(model_client: FlaskClient) -> None:
+    texts = [chr(65 + i % 26) for i in range(2048)]
+    answer = model_client.post("/v1/embeddings", json={"input": texts})
+    assert [d["index"] for d in answer.get_json()["data"]] == list(range(2048))
+    assert model_client.post("/v1/embeddings", json={"input": [*texts, "a"]}).status_code == 400
+
+
+@pytest.mark.parametrize("field", ["content", "input"])
+def test_llama_servers_route_gives_its_own_form(model_client: FlaskClient, field: str) -> None:
+    vectors = model_client.post("/v1/embeddings", json={"input": ["ab", "c"]}).get_json()["data"]
+    answer = model_client.post("/embedding", json={field: ["ab", "c"]})
+    assert answer.get_json() == [
+        {"index": i, "embedding": [v["embedding"]]} for i, v in enumerate(vectors)
+    ]
+    assert model_client.post("/embedding", json={}).status_code == 400
+
+
 def test_vectors_can_be_shortened(model_client: FlaskClient) -> None:
     body = {"input": [5, 6, 7], "dimensions": 4}
     (item,) = model_client.post("/v1/embeddings", json=body).get_json()["data"]

@@ -20,7 +20,7 @@ class Choice:
         self.index = index
         self.sequence = sequence
         self._parser = parser
-        self._shown = self._measured = self._bytes = 0
+        self._shown = self._measured = self._characters = 0
         self._flushed = False
 
     @property
@@ -32,15 +32,15 @@ class Choice:
         return Reply("" if text is None else "".join(text.pieces[: self._shown]))
 
     @property
-    def shown_bytes(self) -> int:
-        """Length in UTF-8 of the model's text that the stream has taken so far."""
+    def shown_characters(self) -> int:
+        """Length of the model's text that the stream has taken so far."""
         text = self.sequence.text_output
         if text is None:
             return 0
         while self._measured < self._shown:
-            self._bytes += len(text.pieces[self._measured].encode())
+            self._characters += len(text.pieces[self._measured])
             self._measured += 1
-        return self._bytes
+        return self._characters
 
     @property
     def finish_reason(self) -> str | None:

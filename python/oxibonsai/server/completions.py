@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from flask import Blueprint, Response, request
@@ -17,7 +19,7 @@ from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Answers, check_length, follow
 from oxibonsai.server.identity import fingerprint
 from oxibonsai.server.job_answer import answer_job
-from oxibonsai.server.logprobs import ShownToken, ShownTokens, completion_form
+from oxibonsai.server.logprobs import ShownToken, ShownTokens, TextOffsets, completion_form
 from oxibonsai.server.prompt_logprobs import prompt_tokens
 from oxibonsai.server.prompts import read_prompts, text_of
 from oxibonsai.server.schemas.completion import CompletionBody
@@ -76,12 +78,13 @@ class CompletionJob:
         self._app, self._body = app, body
         self._engine: Engine = app.generations.engine
         self._n = body.n or 1
+        self._made = max(self._n, body.best_of or 0)
         self._prompts = read_prompts(body.prompt, self._engine.tokenizer, "prompt")
         params = body.sampling_params(
             app.settings,
             self._engine.tokenizer,
             max_tokens=1 if body.limit == 0 else body.limit,
-            logprobs=body.logprobs is not None or body.best_of is not None,
+            logprobs=body.logprobs is not None or self._made > self._n,
             top_logprobs=body.logprobs or 0,
         )
         self._head = {
@@ -95,9 +98,10 @@ class CompletionJob:
             check_length(ids, self._engine.ctx_size)
         self.group: list[Answers] = []
         if body.limit != 0:
-            made = max(self._n, body.best_of or 0)
             options = Options(structure=body.structure())
-            self.group = begin_all(app, self._prompts, params, options, made, slot=body.id_slot)
+            self.group = begin_all(
+                app, self._prompts, params, options, self._made, slot=body.id_slot
+            )
 
     def close(self) -> None:
         """Cancels what still runs."""
@@ -107,10 +111,7 @@ class CompletionJob:
     def whole(self) -> dict[str, Any]:
         """The answer, once everything has ended."""
         choices = [choice for i in range(len(self._prompts)) for choice in self._choices_of(i)]
-        counts = usage(self.group)
-        if not self.group:  # prompts alone
-            counts["prompt_tokens"] = counts["total_tokens"] = sum(map(len, self._prompts))
-        whole = {**self._head, "choices": choices, "usage": counts}
+        whole = {**self._head, "choices": choices, "usage": self._usage()}
         if self.group:
             whole["timings"] = timings(self.group[0], self.group[0].choices[0])
         return whole
@@ -118,7 +119,10 @@ class CompletionJob:
     def frames(self) -> Iterator[str | None]:
         """Pieces as they come, a chunk with the finish reason for each choice, then the counts."""
         body = self._body
-        head = f'data: {compact(self._head)[:-1]},"choices":['
+        head = f"data: {compact(self._head)[:-1]},"
+        last = f'{head}"choices":['
+        # OpenAI's chunks before the counts say that they have none.
+        head += '"usage":null,"choices":[' if body.wants_usage else '"choices":['
         writers = _Writers(self, head)
         progress = [PromptProgress(a) for a in self.group] if body.return_progress else []
         for which in range(len(self._prompts)):
@@ -139,11 +143,17 @@ class CompletionJob:
             else:
                 yield writers.piece(which, j, delta.content)
         if body.wants_usage:
-            rest = f',"usage":{compact(usage(self.group))}'
+            rest = f',"usage":{compact(self._usage())}'
             if self.group:
                 rest += f',"timings":{self.timings_json(0, 0)}'
-            yield f"{head}]{rest}}}\n\n"
+            yield f"{last}]{rest}}}\n\n"
         yield DONE
+
+    def _usage(self) -> dict[str, Any]:
+        counts = usage(self.group)
+        if not self.group:  # prompts alone
+            counts["prompt_tokens"] = counts["total_tokens"] = sum(map(len, self._prompts))
+        return counts
 
     def timings_json(self, which: int, index: int) -> str:
         """Timings of one choice so far."""
@@ -162,13 +172,16 @@ class CompletionJob:
     def echoed_tokens(self, which: int) -> list[ShownToken]:
         """Log-probabilities of a prompt's tokens; of the first one there is none."""
         top = self._body.logprobs or 0
-        return prompt_tokens(self._engine, self._prompts[which], top)
+        tokens = prompt_tokens(self._engine, self._prompts[which], top)
+        if tokens and self._engine.tokenizer.strips_leading_space:  # so does the echo
+            tokens[0] = replace(tokens[0], data=tokens[0].data.removeprefix(b" "))
+        return tokens
 
-    def form(self, tokens: list[ShownToken], offset: int) -> dict[str, Any] | None:
+    def form(self, tokens: list[ShownToken], offsets: TextOffsets) -> dict[str, Any] | None:
         """The logprobs member for some tokens; None where nobody asked."""
         if self._body.logprobs is None:
             return None
-        return completion_form(tokens, self._engine.tokenizer, offset, self._body.logprobs)
+        return completion_form(tokens, self._engine.tokenizer, offsets, self._body.logprobs)
 
     @property
     def body(self) -> CompletionBody:
@@ -187,17 +200,17 @@ class CompletionJob:
         before = self.echoed_tokens(which) if wants_echo else []
         if not self.group:
             return [
-                _object(which * self._n + j, echo, self.form(before, 0), "length")
+                _object(which * self._n + j, echo, self.form(before, TextOffsets()), "length")
                 for j in range(self._n)
             ]
         choices = self.group[which].choices
-        if self._body.best_of is not None:
+        if self._made > self._n:
             choices = sorted(choices, key=_mean_logprob, reverse=True)[: self._n]
         return [
             _object(
                 which * self._n + j,
                 echo + c.reply.content,
-                self.form([*before, *ShownTokens(c, self._engine.tokenizer).take()], 0),
+                self.form([*before, *ShownTokens(c, self._engine.tokenizer).take()], TextOffsets()),
                 c.finish_reason,
             )
             for j, c in enumerate(choices)
@@ -211,15 +224,15 @@ class _Writers:
         self._job = job
         self._head = head
         self._shown: dict[tuple[int, int], ShownTokens] = {}
-        self._offset: dict[tuple[int, int], int] = {}
+        self._offsets: defaultdict[tuple[int, int], TextOffsets] = defaultdict(TextOffsets)
 
     def echo(self, which: int, j: int) -> str:
         """The prompt, as the first piece of a choice."""
         text = self._job.prompt_text(which)
-        self._offset[which, j] = len(text)
         logprobs = "null"
         if self._job.body.logprobs is not None:
-            logprobs = compact(self._job.form(self._job.echoed_tokens(which), 0))
+            tokens = self._job.echoed_tokens(which)
+            logprobs = compact(self._job.form(tokens, self._offsets[which, j]))
         return self._chunk(self._index(which, j), text, logprobs)
 
     def piece(self, which: int, j: int, text: str) -> str:
@@ -230,9 +243,7 @@ class _Writers:
             if key not in self._shown:
                 choice = self._job.group[which].choices[j]
                 self._shown[key] = ShownTokens(choice, self._job.engine.tokenizer)
-            offset = self._offset.get(key, 0)
-            self._offset[key] = offset + len(text)
-            logprobs = compact(self._job.form([*self._shown[key].take()], offset))
+            logprobs = compact(self._job.form(self._shown[key].take(), self._offsets[key]))
         if self._job.body.timings_per_token:
             rest = f',"timings":{self._job.timings_json(which, j)}'
         return self._chunk(self._index(which, j), text, logprobs, rest)
@@ -270,7 +281,7 @@ def _refuse(body: CompletionBody) -> None:
         raise RequestError("suffix is not supported: this server does not fill in the middle")
     if body.best_of is not None and body.best_of < (body.n or 1):
         raise RequestError(f"best_of is {body.best_of}, less than n, which is {body.n}")
-    if body.best_of is not None and body.stream:
+    if (body.best_of or 1) > (body.n or 1) and body.stream:
         raise RequestError("best_of can't be streamed: the best is known at the end")
     if body.limit == 0 and not body.echo:
         raise RequestError("max_tokens is 0: there is something to return only with echo")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -27,34 +28,64 @@ class ShownToken:
 class ShownTokens:
     """Gives out the tokens of a choice as far as its text has been sent.
 
-    The bytes of all tokens given out, joined, are those of the text: what marks its end is left out.
+    The bytes of all tokens given out, joined, decode to the text: what marks its end is left out.
     """
 
     def __init__(self, choice: Choice, tokenizer: Tokenizer) -> None:
         self._choice = choice
         self._tokenizer = tokenizer
         self._next = 0
-        self._given = 0  # bytes
+        self._given = 0  # characters that are whole with the tokens given out
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self) -> list[ShownToken]:
         """The tokens of the text that is new since the last call."""
         tokens = []
         records = self._choice.sequence.logprobs
         visible = self._choice.sequence.options.visible
-        shown = self._choice.shown_bytes
+        shown = self._choice.shown_characters
         while self._next < len(records):
             record = records[self._next]
             hidden = record.token in self._tokenizer.special_ids - visible
             data = b"" if hidden else self._tokenizer.token_bytes(record.token)
-            if self._given + len(data) > shown:
-                if not self._choice.ended or self._given == shown:
+            before = self._decoder.getstate()
+            whole = len(self._decoder.decode(data))
+            begun = (
+                1 if self._decoder.getstate()[0] else 0
+            )  # of which this token has the first bytes
+            if self._given + whole + begun > shown:
+                whole = shown - self._given
+                self._decoder.setstate(before)
+                if not self._choice.ended or whole == 0:
                     break
-                data = data[: shown - self._given]
+                data = self._beginning(data, whole)
             self._next += 1
-            self._given += len(data)
+            self._given += whole
             if data:
                 tokens.append(ShownToken(data, record))
         return tokens
+
+    def _beginning(self, data: bytes, characters: int) -> bytes:
+        """The bytes up to the end of so many characters."""
+        for i in range(len(data)):
+            characters -= len(self._decoder.decode(data[i : i + 1]))
+            if characters <= 0:
+                return data[: i + 1]
+        return data
+
+
+class TextOffsets:
+    """Where each token begins in the text that all of them make, in characters."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._next = 0
+
+    def of(self, data: bytes) -> int:
+        """The place of the next token; one that goes on with a character has that character's."""
+        offset = self._next
+        self._next += len(self._decoder.decode(data))
+        return offset
 
 
 def chat_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str, Any]]:
@@ -90,39 +121,45 @@ def drawn_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str,
 
 
 def completion_form(
-    tokens: list[ShownToken], tokenizer: Tokenizer, offset: int, top: int
+    tokens: list[ShownToken], tokenizer: Tokenizer, offsets: TextOffsets, top: int
 ) -> dict[str, Any]:
     """``choices[].logprobs`` of ``/v1/completions``.
 
     Args:
         tokens: Those to list.
         tokenizer: Of the model.
-        offset: Where the text of the first one begins, in characters.
+        offsets: Has seen the tokens before them.
         top: Whether, and how many, most likely tokens were asked for.
     """
-    names = [_text(t.data) for t in tokens]
-    offsets = []
-    for name in names:
-        offsets.append(offset)
-        offset += len(name)
     return {
-        "tokens": names,
+        "tokens": [_escaped(t.data) for t in tokens],
         "token_logprobs": [
             None if t.logprobs is None else _finite(t.logprobs.logprob) for t in tokens
         ],
         "top_logprobs": [_ranked(t, tokenizer) for t in tokens] if top else None,
-        "text_offset": offsets,
+        "text_offset": [offsets.of(t.data) for t in tokens],
     }
 
 
 def _ranked(token: ShownToken, tokenizer: Tokenizer) -> dict[str, float] | None:
     if token.logprobs is None:
         return None
-    return {_text(tokenizer.token_bytes(i)): _finite(p) for i, p in token.logprobs.top}
+    ranked: dict[str, float] = {}
+    for i, logprob in token.logprobs.top:  # of equal texts the most likely one counts
+        ranked.setdefault(_escaped(tokenizer.token_bytes(i)), _finite(logprob))
+    return ranked
 
 
 def _named(token: int, data: bytes) -> dict[str, Any]:
     return {"id": token, "token": _text(data), "bytes": list(data)}
+
+
+def _escaped(data: bytes) -> str:
+    """Text, or as OpenAI writes a part of a character, ``bytes:\\xe2\\x80``: each has a name of its own."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
 
 def _text(data: bytes) -> str:

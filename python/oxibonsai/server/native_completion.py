@@ -23,6 +23,11 @@ from oxibonsai.server.sse import compact
 from oxibonsai.server.timings import PromptProgress, timings
 from oxibonsai.server.validation import read_body
 
+# Of an answer without tokens.
+_NOTHING = {
+    "content": "", "completion_probabilities": [], "tokens_predicted": 0, "has_new_line": False,
+    "stop_type": "limit", "stopping_word": "",
+}  # fmt: skip
 _STOP_TYPES = {"length": "limit", None: "none"}
 
 
@@ -47,18 +52,18 @@ class NativeJob:
     """
 
     def __init__(self, app: Server, body: NativeCompletionBody) -> None:
-        if body.limit == 0:
-            raise RequestError("n_predict is 0; it must be 1 or more, or -1")
         if body.lora:
             raise RequestError(FIXED_SCALES)
         engine = app.generations.engine
         self._app, self._body = app, body
+        # The prompt goes into the cache and nothing comes back: its one token is not told.
+        self._silent = body.limit == 0
         self._tokenizer = engine.tokenizer
         self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt")
         self._params = body.sampling_params(
             app.settings,
             engine.tokenizer,
-            max_tokens=body.limit,
+            max_tokens=1 if self._silent else body.limit,
             logprobs=bool(body.n_probs),
             top_logprobs=body.n_probs or 0,
             drawn_logprobs=bool(body.post_sampling_probs),
@@ -80,7 +85,9 @@ class NativeJob:
             for choice in answers.choices:
                 shown = ShownTokens(choice, self._tokenizer).take()
                 result = self._result(which, choice, shown, choice.reply.content)
-                result["tokens"] = choice.sequence.generated if self._body.return_tokens else []
+                result["index"] = self._number(which, choice)
+                if self._body.return_tokens and not self._silent:
+                    result["tokens"] = choice.sequence.generated
                 results.append(self._chosen(result))
         many = is_several(self._body.prompt) or (self._body.n or 1) > 1
         return results if many else results[0]
@@ -99,10 +106,12 @@ class NativeJob:
                 continue
             answers = self.group[which]
             choice = answers.choices[index]
-            number = which * (self._body.n or 1) + index
+            number = self._number(which, choice)
             if delta is None:
                 result = self._chosen({**self._result(which, choice, [], ""), "index": number})
                 yield f"data: {compact(result)}\n\n"
+                continue
+            if self._silent:
                 continue
             key = (which, index)
             tokens = choice.sequence.generated[sent.get(key, 0) :]
@@ -118,6 +127,9 @@ class NativeJob:
             if self._body.timings_per_token:
                 piece["timings"] = timings(answers, choice)
             yield f"data: {compact(piece)}\n\n"
+
+    def _number(self, which: int, choice: Choice) -> int:
+        return which * (self._body.n or 1) + choice.index
 
     def _progress(self, which: int, report: dict[str, Any]) -> str:
         answers = self.group[which]
@@ -160,7 +172,7 @@ class NativeJob:
         }
         if self._body.n_probs:
             result["completion_probabilities"] = self._probabilities(shown)
-        return result
+        return {**result, **_NOTHING} if self._silent else result
 
     def _probabilities(self, shown: list[ShownToken]) -> list[dict[str, Any]]:
         form = drawn_form if self._body.post_sampling_probs else chat_form

@@ -24,7 +24,12 @@ from oxibonsai.server.schemas.files import UploadForm
 from oxibonsai.server.schemas.messages import CountRequest, MessageRequest
 from oxibonsai.server.schemas.responses import InputTokensRequest, ResponseRequest
 from oxibonsai.server.schemas.slots import SlotAction, SlotFile
-from oxibonsai.server.schemas.tokens import DetokenizeBody, EmbeddingBody, TokenizeBody
+from oxibonsai.server.schemas.tokens import (
+    DetokenizeBody,
+    EmbeddingBody,
+    NativeEmbeddingBody,
+    TokenizeBody,
+)
 
 
 def _object(kind: str, *required: str) -> Schema:
@@ -135,6 +140,11 @@ _GENERATION = {
         answer={"type": ["object", "array"]},
         streams=True,
         needs=Feature.TEXTS,
+    ),
+    "embeddings.create_native_embeddings": Operation(
+        "Vectors of texts, for llama-server's clients",
+        body=NativeEmbeddingBody,
+        answer=_array(object_with("index", "embedding")),
     ),
     "embeddings.create_embeddings": Operation(
         "Vectors of texts", body=EmbeddingBody, answer=_EMBEDDINGS

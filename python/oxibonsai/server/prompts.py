@@ -9,7 +9,9 @@ from oxibonsai.server.schemas.completion import MOST_PROMPTS, Prompts
 from oxibonsai.tokenizer import Tokenizer
 
 
-def read_prompts(prompt: Prompts, tokenizer: Tokenizer, name: str) -> list[list[int]]:
+def read_prompts(
+    prompt: Prompts, tokenizer: Tokenizer, name: str, most: int = MOST_PROMPTS
+) -> list[list[int]]:
     """Token ids of each prompt.
 
     A list of ids, or of ids and texts, is one prompt; a list of texts or of lists is several.
@@ -18,6 +20,7 @@ def read_prompts(prompt: Prompts, tokenizer: Tokenizer, name: str) -> list[list[
         prompt: As sent.
         tokenizer: Of the model.
         name: Of the field, for errors.
+        most: How many prompts are taken.
 
     Raises:
         RequestError: A prompt is empty or of a kind that is not taken.
@@ -26,8 +29,8 @@ def read_prompts(prompt: Prompts, tokenizer: Tokenizer, name: str) -> list[list[
     prompts: list[Any] = [prompt] if one or not isinstance(prompt, list) else prompt
     if not prompts:
         raise RequestError(f"{name} is an empty list")
-    if len(prompts) > MOST_PROMPTS:
-        raise RequestError(f"{name} has {len(prompts)} entries: at most {MOST_PROMPTS} are taken")
+    if len(prompts) > most:
+        raise RequestError(f"{name} has {len(prompts)} entries: at most {most} are taken")
     return [_ids(p, tokenizer, name) for p in prompts]
 
 

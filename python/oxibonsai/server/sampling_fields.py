@@ -71,7 +71,7 @@ class SamplingFields(BaseModel):
     mirostat_tau: float | None = Field(None, ge=0)
     mirostat_eta: float | None = Field(None, ge=0, le=1)
     samplers: list[str] | str | None = Field(None, max_length=32)
-    seed: int | None = Field(None, ge=-1, lt=2**64, description="-1: random.")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**64, description="-1: random.")
     stop: str | Stops | None = None
     stop_token_ids: list[int] | None = Field(None, max_length=_MOST_BIASES)
     min_tokens: int | None = Field(None, ge=0)
@@ -114,7 +114,7 @@ class SamplingFields(BaseModel):
             # The smallest set of tokens has one.
             top_p=max(top_p, 1e-9),
             min_p=settings.min_p if self.min_p is None else self.min_p,
-            seed=None if seed == -1 else seed,
+            seed=None if seed == -1 else seed % 2**64,  # OpenAI's are signed
             stop=tuple(s for s in _stops(self.stop) if s),
             logit_bias=bias,
             banned_tokens=banned,

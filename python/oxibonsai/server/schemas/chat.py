@@ -117,4 +117,6 @@ def _joined(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_text(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part["text"], str)
+    return (
+        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    )

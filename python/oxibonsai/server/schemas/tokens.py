@@ -28,6 +28,15 @@ class DetokenizeBody(BaseModel):
     tokens: list[int]
 
 
+class NativeEmbeddingBody(BaseModel):
+    """``POST /embedding``."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    content: Prompts | None = None
+    input: Prompts | None = Field(None, description="The same; wins over content.")
+
+
 class EmbeddingBody(BaseModel):
     """``POST /v1/embeddings``."""
 
