@@ -116,6 +116,36 @@ def test_a_step_that_fails_is_known_and_ends_what_waits(
     assert isinstance(pool.failure, CapacityError)
 
 
+def test_who_waits_for_an_engine_that_stops_is_told_so(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+    pool = EnginePool.from_pretrained(tiny_path, parallel=1, on_failure=failed.set)
+    (engine,) = pool.engines
+    running = pool.queue_up()
+    assert running.wait(0) is engine
+
+    def wait() -> str:
+        with pytest.raises(CapacityError) as error, pool.permit():
+            pass
+        return str(error.value)
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(wait)
+        while pool.waiting == 0:
+            time.sleep(0.01)
+        monkeypatch.setattr(engine.model, "run", lambda *_: 1 / 0)
+        engine.submit(PROMPTS[0], DRAWN)
+        assert "an engine has stopped" in waiting.result(20)
+    assert failed.wait(20)
+    running.leave()
+    assert (pool.running, pool.waiting) == (0, 0)
+    with pytest.raises(CapacityError, match="an engine has stopped"):
+        pool.queue_up()
+    assert pool.waiting == 0
+    pool.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [({"replicas": 0}, "replicas is 0"), ({"parallel": 0}, "parallel is 0"), ({"queue": -1}, "-1")],

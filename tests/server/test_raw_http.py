@@ -245,6 +245,22 @@ def test_health_answers_beside_a_crowd_that_is_slow_in_one_way(
     assert hold(server, [case], 200, dribble) < HEALTH_SECONDS
 
 
+def test_probes_are_answered_while_every_thread_is_at_work(server: RunningServer) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(12):
+            request = b"GET /stream?count=1&gap=60 HTTP/1.1\r\nHost: x\r\n\r\n"
+            stack.enter_context(server.connect(request))
+        # Bodies that never come don't keep the threads of probes.
+        for _ in range(4):
+            request = b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n"
+            stack.enter_context(server.connect(request))
+        for path in ("/health", "/v1/health", "/livez", "/readyz?a=b"):
+            answer = stack.enter_context(
+                server.connect(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), timeout=5)
+            )
+            assert answer.recv(12) == b"HTTP/1.1 200"
+
+
 def test_a_slow_request_ends_with_a_word(server: RunningServer) -> None:
     cases = ["half a header", "half a body", "half a chunk", "chunk of 10^48 bytes"]
     started = time.monotonic()

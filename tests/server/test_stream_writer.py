@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from flask import Flask
 
+from oxibonsai.errors import CapacityError
+from oxibonsai.server.sse import stream_response
 from oxibonsai.server.stream_writer import Bell, StreamWriter, carried_socket
 
 
@@ -176,6 +179,48 @@ def test_streams_come_back_when_the_server_stops(begin: Begin) -> None:
     assert stream.received() == "one"
     stream.stopping = True
     stream.ended.result(20)
+
+
+def test_an_error_comes_after_the_text_before_it_although_the_client_is_slow(begin: Begin) -> None:
+    stream = begin()
+    stream.text.add("one")
+    assert stream.received() == "one"
+    long = "y" * 10_000_000  # more than the socket holds
+    stream.text.add(long, CapacityError("too much"))
+    assert stream.received() == long
+    with pytest.raises(CapacityError):
+        stream.ended.result(20)
+
+
+def test_a_text_that_shows_nothing_comes_back(begin: Begin) -> None:
+    """Control tokens, halves of characters: somebody has to look after the client meanwhile."""
+    stream = begin()
+    stream.text.add("one")
+    assert stream.received() == "one"
+    before, deadline = stream.came_back, time.monotonic() + 20
+    while stream.came_back == before:
+        assert time.monotonic() < deadline
+        stream.text.add("")
+        time.sleep(0.01)
+
+
+def test_nothing_is_written_before_the_header() -> None:
+    writer = StreamWriter()
+    bell = Bell(writer)
+    ours, client = socket.socketpair()
+
+    def frames() -> Iterator[str | None]:
+        bell.set()  # a token without text
+        yield None
+        yield "one"
+
+    environ = {"gunicorn.socket": ours, "SERVER_PROTOCOL": "HTTP/1.1"}
+    with ours, client, Flask("x").test_request_context(environ_base=environ):
+        response = stream_response(frames(), close=lambda: None, stopping=lambda: False, bell=bell)
+        assert next(iter(response.response)) == "one"  # which the server sends behind the header
+        client.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            client.recv(1)
 
 
 def test_only_chunks_on_a_plain_socket_are_written_past_the_server() -> None:

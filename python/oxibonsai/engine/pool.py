@@ -42,11 +42,13 @@ class EnginePool:
         self.engines = engines
         self.parallel = parallel
         self._most_waiting = queue
-        self._runners = [EngineRunner(e, on_failure) for e in engines]
         self._busy = [0] * len(engines)
         self._waiting: list[Place] = []  # in the order of arrival
         self._changed = threading.Condition()
         self._closed = False
+        self._on_failure = on_failure
+        self._runners: list[EngineRunner] = []
+        self._runners += [EngineRunner(e, self._failed) for e in engines]
 
     @classmethod
     def from_pretrained(
@@ -134,6 +136,7 @@ class EnginePool:
         """
         place = Place(self)
         with self._changed:
+            self._check_open()
             self._waiting.append(place)
             self._hand_out()
             if place.engine is None and len(self._waiting) > self._most_waiting:
@@ -154,7 +157,7 @@ class EnginePool:
     def wait_for(self, place: Place, timeout: float | None) -> Engine | None:
         """The engine that a place has come to; None where that took too long."""
         with self._changed:
-            self._changed.wait_for(lambda: place.engine is not None or self._closed, timeout)
+            self._changed.wait_for(lambda: place.engine is not None or self._ended, timeout)
             self._check_open()
             return place.engine
 
@@ -168,6 +171,16 @@ class EnginePool:
             elif place in self._waiting:
                 self._waiting.remove(place)
 
+    @property
+    def _ended(self) -> bool:
+        return self._closed or self.failure is not None
+
+    def _failed(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        if self._on_failure is not None:
+            self._on_failure()
+
     def _check_open(self) -> None:
         if self._closed:
             raise CapacityError("the engines have been closed")
@@ -176,14 +189,14 @@ class EnginePool:
 
     def _hand_out(self) -> None:
         """Gives free engines to the first of the queue."""
-        while self._waiting and (free := self._free_engine()) is not None:
+        # What ended gives nothing out; who waits is told so.
+        while not self._ended and self._waiting and (free := self._free_engine()) is not None:
             self._busy[free] += 1
             self._waiting.pop(0).engine = self.engines[free]
             self._changed.notify_all()
 
     def _free_engine(self) -> int | None:
         """The engine with the fewest requests; None where all are full."""
-        self._check_open()
         least = min(range(len(self.engines)), key=lambda i: self._busy[i])
         return least if self._busy[least] < self.parallel else None
 

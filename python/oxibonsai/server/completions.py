@@ -24,6 +24,7 @@ from oxibonsai.server.prompt_logprobs import prompt_tokens
 from oxibonsai.server.prompts import read_prompts, text_of
 from oxibonsai.server.schemas.completion import CompletionBody
 from oxibonsai.server.sse import DONE, compact, quoted
+from oxibonsai.server.stream_writer import Bell
 from oxibonsai.server.timings import PromptProgress, timings, usage
 from oxibonsai.server.validation import check_model, read_body
 
@@ -79,6 +80,7 @@ class CompletionJob:
         self._engine: Engine = app.generations.engine
         self._n = body.n or 1
         self._made = max(self._n, body.best_of or 0)
+        self._echoed: dict[int, list[ShownToken]] = {}
         self._prompts = read_prompts(body.prompt, self._engine.tokenizer, "prompt")
         params = body.sampling_params(
             app.settings,
@@ -102,6 +104,12 @@ class CompletionJob:
             self.group = begin_all(
                 app, self._prompts, params, options, self._made, slot=body.id_slot
             )
+
+    @property
+    def bell(self) -> Bell | None:
+        """Of the answers; None without any, and where an echo runs whole prompts once more."""
+        slow = self._body.echo and self._body.logprobs is not None
+        return None if slow or not self.group else self.group[0].bell
 
     def close(self) -> None:
         """Cancels what still runs."""
@@ -170,11 +178,17 @@ class CompletionJob:
         return text.removeprefix(" ") if tokenizer.strips_leading_space else text
 
     def echoed_tokens(self, which: int) -> list[ShownToken]:
-        """Log-probabilities of a prompt's tokens; of the first one there is none."""
+        """Log-probabilities of a prompt's tokens; of the first one there is none.
+
+        Runs the prompt once more, since a step keeps the logits of its last position alone.
+        """
+        if which in self._echoed:
+            return self._echoed[which]
         top = self._body.logprobs or 0
         tokens = prompt_tokens(self._engine, self._prompts[which], top)
         if tokens and self._engine.tokenizer.strips_leading_space:  # so does the echo
             tokens[0] = replace(tokens[0], data=tokens[0].data.removeprefix(b" "))
+        self._echoed[which] = tokens
         return tokens
 
     def form(self, tokens: list[ShownToken], offsets: TextOffsets) -> dict[str, Any] | None:

@@ -19,11 +19,17 @@ MAX_COLLECTED_BYTES = 256 * 1024
 _BYTES_PER_SECOND = 32 * 1024
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*(?=\r\n)", re.IGNORECASE)
+_PROBE = re.compile(rb"GET /(?:(?:v1/)?health|livez|readyz)[? ]")
 _CHUNKED = re.compile(rb"\r\n(?:transfer-encoding|expect):", re.IGNORECASE)
 
 
 class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
     """Adds the bytes that have come so far, and until when the rest must come.
+
+    Attributes:
+        received: The bytes.
+        deadline: When the request is too late, in seconds of ``time.monotonic``.
+        is_probe: Whether it asks how the server is, and brings no body that a thread may wait for.
 
     The look at the header here only decides *when* a thread takes over; what the request means is
     decided by gunicorn's parser alone, from the first byte on.
@@ -40,6 +46,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         """Begins anew: a request must come within so many seconds."""
         self.received = bytearray(received)
         self._needed: int | None = None
+        self.is_probe = False
         self.deadline = time.monotonic() + seconds
 
     @property
@@ -56,6 +63,9 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
             if end < 0:
                 return False
             self._needed = end + 4 + self._body_bytes(end + 2, max_body)
+            header = bytes(self.received[: end + 2])
+            body = _LENGTH.search(header) or _CHUNKED.search(header)
+            self.is_probe = body is None and _PROBE.match(header) is not None
             self.deadline += (self._needed - end) / _BYTES_PER_SECOND
         return len(self.received) >= self._needed
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
+# Linux tells of an end behind bytes that nobody has read yet; elsewhere they hide it.
+_LEFT = getattr(select, "POLLRDHUP", 0)
 # How late a client's leaving is noticed.
 POLL_SECONDS = 0.25
 
@@ -25,10 +27,13 @@ def client_is_gone(environ: Mapping[str, Any]) -> bool:
         return False
     try:
         poller = select.poll()
-        poller.register(sock, select.POLLIN)
-        # The socket may have a timeout, with which a plain recv() would wait.
-        if not poller.poll(0):
+        poller.register(sock, select.POLLIN | _LEFT)
+        events = poller.poll(0)
+        if not events:
             return False
+        if events[0][1] & (_LEFT | select.POLLHUP | select.POLLERR):
+            return True
+        # The socket may have a timeout, with which a plain recv() would wait.
         return sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except (BlockingIOError, InterruptedError):
         return False

@@ -19,7 +19,7 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import current_owner
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.choice import Choice
-from oxibonsai.server.disconnect import client_is_gone, watched
+from oxibonsai.server.disconnect import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.slots import Slot, SlotBoard, Wish
@@ -222,6 +222,7 @@ def follow(group: list[Answers]) -> Iterator[tuple[int, int, Delta | None]]:
     for answers in group:
         answers.share(bell)
     running = dict(enumerate(group))
+    shown = time.monotonic()  # when a piece last came: tokens may come without one
     while running:
         bell.clear()
         quiet = True
@@ -231,8 +232,13 @@ def follow(group: list[Answers]) -> Iterator[tuple[int, int, Delta | None]]:
                 yield i, index, delta
             if answers.ended:
                 del running[i]
-        if quiet and running and not next(iter(running.values())).pause():
-            yield -1, -1, None
+        if not quiet:
+            shown = time.monotonic()
+        elif running:
+            came = next(iter(running.values())).pause()
+            if not came or time.monotonic() - shown >= POLL_SECONDS:
+                shown = time.monotonic()
+                yield -1, -1, None
 
 
 def wait_for_all(group: list[Answers], environ: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from flask import Response, jsonify, request
 from oxibonsai.server.app import Server
 from oxibonsai.server.generation import Answers, wait_for_all
 from oxibonsai.server.sse import stream_response
+from oxibonsai.server.stream_writer import Bell
 
 
 class Job(Protocol):
@@ -20,6 +21,10 @@ class Job(Protocol):
     """
 
     group: list[Answers]
+
+    @property
+    def bell(self) -> Bell | None:
+        """Of the answers; None where an event may take long to make."""
 
     def frames(self) -> Iterator[str | None]:
         """The events of a stream."""
@@ -38,7 +43,7 @@ def answer_job(app: Server, job: Job, *, streams: bool) -> Response:
             job.frames(),
             close=job.close,
             stopping=lambda: app.lifecycle.stopping,
-            bell=job.group[0].bell if job.group else None,
+            bell=job.bell,
         )
     try:
         wait_for_all(job.group, request.environ)

@@ -20,6 +20,7 @@ from oxibonsai.server.lora_routes import FIXED_SCALES
 from oxibonsai.server.prompts import is_several, read_prompts, text_of
 from oxibonsai.server.schemas.completion import NativeCompletionBody
 from oxibonsai.server.sse import compact
+from oxibonsai.server.stream_writer import Bell
 from oxibonsai.server.timings import PromptProgress, timings
 from oxibonsai.server.validation import read_body
 
@@ -72,6 +73,11 @@ class NativeJob:
         self.group = begin_all(
             app, self._prompts, self._params, options, body.n or 1, slot=body.id_slot
         )
+
+    @property
+    def bell(self) -> Bell:
+        """Of the answers."""
+        return self.group[0].bell
 
     def close(self) -> None:
         """Cancels what still runs."""

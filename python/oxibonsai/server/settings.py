@@ -172,7 +172,7 @@ class Settings(ModelSettings):
         None,
         ge=2,
         le=4096,
-        description="HTTP threads. Default: max(32, 4 x parallel x replicas + 16).",
+        description="HTTP threads. Default: max(32, 4 x parallel x replicas + 16) and the queue's size.",
     )
     require_model: Switch = Field(
         False, description="Refuse requests that name no model, as OpenAI does."
@@ -202,8 +202,9 @@ class Settings(ModelSettings):
 
     @property
     def threads_for_http(self) -> int:
-        """Every running sequence may hold a thread, and probes must find a free one."""
-        return self.http_threads or max(32, 4 * self.parallel * self.replicas + 16)
+        """Each request that runs or waits holds one, and others must find one free."""
+        least = max(32, 4 * self.parallel * self.replicas + 16)
+        return self.http_threads or least + self.queue_size
 
     @property
     def store_url(self) -> str:

@@ -63,9 +63,11 @@ def stream_response(
 
     def items() -> Iterator[str | None]:
         sock = None if bell is None else carried_socket(environ)
+        begun = False  # and with it the header is out
         for item in frames:
             yield item
-            if sock is not None and bell is not None and bell.rung:
+            begun = begun or bool(item)
+            if begun and sock is not None and bell is not None and bell.rung:
                 bell.carry(sock, frames, stopping)
 
     def body() -> Iterator[str]:

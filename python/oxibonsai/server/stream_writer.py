@@ -78,10 +78,10 @@ class Bell(threading.Event):
             if sock is not None:
                 with contextlib.suppress(OSError):
                     sock.settimeout(patience)
-        if stream.error is not None:
-            raise stream.error
         if sock is not None and stream.unsent:
             sock.sendall(stream.unsent)
+        if stream.error is not None:
+            raise stream.error
 
 
 def carried_socket(environ: Mapping[str, Any]) -> socket.socket | None:
@@ -98,7 +98,7 @@ class _Stream:
     bell: Bell
     sock: socket.socket | None
     frames: Iterator[str | None]
-    looked: float = field(default_factory=time.monotonic)  # when something last came
+    wrote: float = field(default_factory=time.monotonic)  # when something last came of the text
     unsent: bytes = b""
     error: BaseException | None = None
     returned: threading.Event = field(default_factory=threading.Event)
@@ -107,9 +107,11 @@ class _Stream:
         """Writes what has come; whether the stream goes on without its own thread."""
         if not self.bell.is_set():
             return True
-        self.looked = time.monotonic()
         try:
             ended, text = self._gather()
+            # Tokens may come without text: the request's own thread then looks after its client.
+            if text or self.sock is None:
+                self.wrote = time.monotonic()
             if text and self.sock is not None:
                 data = text.encode()
                 self._send(self.sock, b"%X\r\n%b\r\n" % (len(data), data))
@@ -162,7 +164,7 @@ class StreamWriter:
                 return
             self._streams.append(stream)
         while not stream.returned.wait(POLL_SECONDS):
-            quiet = time.monotonic() - stream.looked >= POLL_SECONDS
+            quiet = time.monotonic() - stream.wrote >= POLL_SECONDS
             if quiet or interrupted():
                 with self._lock, contextlib.suppress(ValueError):
                     self._streams.remove(stream)

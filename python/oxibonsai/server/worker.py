@@ -18,6 +18,7 @@ import socket
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
 from gunicorn.http.errors import (
@@ -72,6 +73,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         self._reaper = SocketReaper()
         self._reaper.start()
         self._body_threads = threading.BoundedSemaphore(max(1, self.cfg.threads // 2))
+        self._probe_threads = ThreadPoolExecutor(2)
         self._next_sweep = 0.0
         super().init_process()
 
@@ -209,9 +211,13 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             self._drop(conn)
 
     def enqueue_req(self, conn: Connection) -> None:
-        """Hands a request to a thread."""
+        """Hands a request to a thread; a probe to one of those that nothing else takes."""
         self._running.add(conn)
-        super().enqueue_req(conn)
+        threads = self._probe_threads if conn.is_probe else self.tpool
+        future = threads.submit(self.handle, conn)
+        future.add_done_callback(
+            lambda done: self.method_queue.defer(self.finish_request, conn, done)
+        )
 
     def finish_request(self, conn: Connection, fs: Any) -> None:
         """Back in the loop: the next request, or the end of the connection."""
