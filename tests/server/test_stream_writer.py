@@ -192,6 +192,18 @@ def test_an_error_comes_after_the_text_before_it_although_the_client_is_slow(beg
         stream.ended.result(20)
 
 
+def test_what_a_text_holds_can_be_freed_while_its_client_does_not_read(begin: Begin) -> None:
+    stream, relieved = begin(), threading.Event()
+    stream.text.bell.relieve = relieved.set
+    stream.text.add("one")
+    assert stream.received() == "one"
+    long = "y" * 10_000_000  # more than the socket holds
+    stream.text.add(long, None)
+    assert relieved.wait(20)
+    assert stream.received() == long
+    stream.ended.result(20)
+
+
 def test_a_text_that_shows_nothing_comes_back(begin: Begin) -> None:
     """Control tokens, halves of characters: somebody has to look after the client meanwhile."""
     stream = begin()

@@ -150,6 +150,11 @@ class Answers:
         if self.ended:
             self._leave()
 
+    def relieve(self) -> None:
+        """Gives up the slot where the texts are done, although not all has been given yet."""
+        if self.choices and all(c.sequence.times.finished is not None for c in self.choices):
+            self._leave()
+
     def _leave(self) -> None:
         # The slot first: whoever gets the permit finds one free.
         if self._slot is not None:
@@ -221,6 +226,12 @@ def follow(group: list[Answers]) -> Iterator[tuple[int, int, Delta | None]]:
     bell = group[0].bell
     for answers in group:
         answers.share(bell)
+
+    def relieve() -> None:
+        for answers in group:
+            answers.relieve()
+
+    bell.relieve = relieve
     running = dict(enumerate(group))
     shown = time.monotonic()  # when a piece last came: tokens may come without one
     while running:

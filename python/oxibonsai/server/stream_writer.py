@@ -28,6 +28,7 @@ class Bell(threading.Event):
 
     Attributes:
         rung: Whether the engine has rung it yet.
+        relieve: Called now and then while the client does not read: frees what the text needs no more.
     """
 
     def __init__(self, writer: StreamWriter) -> None:
@@ -35,6 +36,7 @@ class Bell(threading.Event):
         self._writer = writer
         self._carried = False
         self.rung = False
+        self.relieve: Callable[[], None] = lambda: None
 
     def set(self) -> None:
         """There may be something new. Called by the engine's thread."""
@@ -79,9 +81,26 @@ class Bell(threading.Event):
                 with contextlib.suppress(OSError):
                     sock.settimeout(patience)
         if sock is not None and stream.unsent:
-            sock.sendall(stream.unsent)
+            self._deliver(sock, stream.unsent)
         if stream.error is not None:
             raise stream.error
+
+    def _deliver(self, sock: socket.socket, data: bytes) -> None:
+        patience, progress = sock.gettimeout(), time.monotonic()
+        left = memoryview(data)
+        sock.settimeout(POLL_SECONDS)
+        try:
+            while left:
+                try:
+                    left = left[sock.send(left) :]
+                    progress = time.monotonic()
+                except TimeoutError:
+                    if patience is not None and time.monotonic() - progress >= patience:
+                        raise
+                    self.relieve()
+        finally:
+            with contextlib.suppress(OSError):
+                sock.settimeout(patience)
 
 
 def carried_socket(environ: Mapping[str, Any]) -> socket.socket | None:

@@ -47,6 +47,8 @@ _SWEEP_SECONDS = 0.5
 _LINGER_SECONDS = 2.0
 # Streams are told to end so long before the time for draining is over.
 _LAST_WORDS_SECONDS = 1.5
+# Between two tries to let a client in while there is no descriptor for it.
+_FULL_SECONDS = 0.05
 _ACCEPT_BURST = 64
 # For requests that are under way when the server closes its door.
 _FAREWELL_SECONDS = 0.2
@@ -152,8 +154,11 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
                 sock, address = listener.accept()
             except OSError as e:
                 # Out of descriptors: the oldest waiting connection gives its own.
-                if e.errno in (errno.EMFILE, errno.ENFILE) and self._waiting:
-                    self._drop(next(iter(self._waiting)))
+                if e.errno in (errno.EMFILE, errno.ENFILE):
+                    if self._waiting:
+                        self._drop(next(iter(self._waiting)))
+                    else:  # the listener stays readable: leave the processor to those that run
+                        time.sleep(_FULL_SECONDS)
                 return
             if self.nr_conns >= self._settings.max_connections:
                 if not self._waiting:
