@@ -192,6 +192,15 @@ def test_an_error_comes_after_the_text_before_it_although_the_client_is_slow(beg
         stream.ended.result(20)
 
 
+def test_what_came_together_is_written_together(begin: Begin) -> None:
+    stream = begin()
+    stream.text.add("one", "two", "three", None)
+    assert stream.received() == "one"
+    assert stream.received() == "twothree"
+    stream.ended.result(20)
+    assert stream.came_back == 1
+
+
 def test_what_a_text_holds_can_be_freed_while_its_client_does_not_read(begin: Begin) -> None:
     stream, relieved = begin(), threading.Event()
     stream.text.bell.relieve = relieved.set

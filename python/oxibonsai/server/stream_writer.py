@@ -122,9 +122,13 @@ class _Stream:
     error: BaseException | None = None
     returned: threading.Event = field(default_factory=threading.Event)
 
-    def advance(self) -> bool:
-        """Writes what has come; whether the stream goes on without its own thread."""
-        if not self.bell.is_set():
+    def advance(self, *, anyway: bool = False) -> bool:
+        """Writes what has come; whether the stream goes on without its own thread.
+
+        Args:
+            anyway: Look also where the bell has not been rung since the last look.
+        """
+        if not anyway and not self.bell.is_set():
             return True
         try:
             ended, text = self._gather()
@@ -179,7 +183,8 @@ class StreamWriter:
     def carry(self, stream: _Stream, interrupted: Callable[[], bool]) -> None:
         """Has a stream written until it needs a thread of its own."""
         with self._lock:
-            if not stream.advance():  # what came meanwhile
+            # What came meanwhile, and what came with the frame that was just taken.
+            if not stream.advance(anyway=True):
                 return
             self._streams.append(stream)
         while not stream.returned.wait(POLL_SECONDS):
