@@ -201,6 +201,23 @@ def test_what_came_together_is_written_together(begin: Begin) -> None:
     assert stream.came_back == 1
 
 
+def test_a_step_that_ends_while_a_stream_is_taken_over_is_not_missed() -> None:
+    writer = StreamWriter()
+    bell = Bell(writer)
+
+    def frames() -> Iterator[str | None]:
+        bell.set()  # the last step, behind our look at what there is
+        writer.write()
+        yield None
+        yield "one"
+
+    ours, client = socket.socketpair()
+    with ours, client:
+        bell.carry(ours, frames(), lambda: False)
+        client.setblocking(False)
+        assert client.recv(100) == chunk("one")
+
+
 def test_what_a_text_holds_can_be_freed_while_its_client_does_not_read(begin: Begin) -> None:
     stream, relieved = begin(), threading.Event()
     stream.text.bell.relieve = relieved.set

@@ -187,6 +187,10 @@ class StreamWriter:
             if not stream.advance(anyway=True):
                 return
             self._streams.append(stream)
+            # A step that ended in between has found no stream to write.
+            if not stream.advance():
+                self._streams.remove(stream)
+                return
         while not stream.returned.wait(POLL_SECONDS):
             quiet = time.monotonic() - stream.wrote >= POLL_SECONDS
             if quiet or interrupted():
