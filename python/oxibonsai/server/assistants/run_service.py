@@ -7,7 +7,7 @@ from typing import Any
 
 from oxibonsai.chat import ChatTurn, prepare
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.assistants.conversation import chat_request
+from oxibonsai.server.assistants.conversation import Conversation
 from oxibonsai.server.assistants.objects import (
     ENDED,
     new_message,
@@ -30,6 +30,7 @@ from oxibonsai.server.settings import Settings
 from oxibonsai.server.sse import frame
 from oxibonsai.server.stores import NoSuchObjectError, Object, Store
 from oxibonsai.server.stores.collection import new_id
+from oxibonsai.server.truncation import fitting_turn
 
 # How long a cancel request waits for the work to notice.
 _CANCEL_SECONDS = 10.0
@@ -241,11 +242,20 @@ class RunService:
         self, owner: str, run: Object, more: Sequence[Object] = ()
     ) -> tuple[ChatTurn, SamplingParams]:
         engine = self._generations.engine
-        turn = prepare(engine, chat_request(self._store, owner, run, more))
-        check_length(turn.ids, engine.ctx_size)
-        most = run["max_completion_tokens"]
+        conversation = Conversation(self._store, owner, run, more)
+        used, most = run["used"], run["max_completion_tokens"]
         if most is not None:
-            most = max(1, most - run["used"]["completion_tokens"])
+            most = max(1, most - used["completion_tokens"])
+        room = max(1, engine.ctx_size // 4)
+        tokens = engine.ctx_size - (room if most is None else min(most, room))
+        if run["max_prompt_tokens"] is not None:
+            tokens = min(tokens, run["max_prompt_tokens"] - used["prompt_tokens"])
+        turn = fitting_turn(
+            lambda left_out: prepare(engine, conversation.request(left_out)),
+            conversation.most_left_out,
+            tokens,
+        )
+        check_length(turn.ids, engine.ctx_size)
         given = {"temperature": run["temperature"], "top_p": run["top_p"]}
         fields = SamplingFields.model_validate(given)
         return turn, fields.sampling_params(self._settings, engine.tokenizer, max_tokens=most)

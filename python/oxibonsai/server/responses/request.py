@@ -20,6 +20,7 @@ from oxibonsai.server.schemas.responses import (
 )
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Object
+from oxibonsai.server.truncation import fitting_turn
 from oxibonsai.structured import Structure
 
 _NO_THINKING = ("none", "minimal")
@@ -49,20 +50,8 @@ def make_turn(
             rest.pop(0)
         return prepare(engine, _chat_request(request, rest))
 
-    whole = turn(0)
-    most = engine.ctx_size - room
-    if request.truncation != "auto" or len(whole.ids) <= most or len(items) < 2:
-        return whole
-    fits, tried = len(items) - 1, turn(len(items) - 1)
-    low = 1
-    while low < fits:
-        middle = (low + fits) // 2
-        shorter = turn(middle)
-        if len(shorter.ids) <= most:
-            fits, tried = middle, shorter
-        else:
-            low = middle + 1
-    return tried
+    can_be_cut = request.truncation == "auto"
+    return fitting_turn(turn, len(items) - 1 if can_be_cut else 0, engine.ctx_size - room)
 
 
 def sampling(engine: Engine, request: ResponseRequest, settings: Settings) -> SamplingParams:

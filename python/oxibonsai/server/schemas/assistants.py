@@ -148,6 +148,12 @@ class Truncation(Fields):
     type: Literal["auto", "last_messages"]
     last_messages: int | None = Field(None, ge=1)
 
+    @model_validator(mode="after")
+    def _with_its_number(self) -> Truncation:
+        if self.type == "last_messages" and self.last_messages is None:
+            raise ValueError("last_messages is missing: say how many of them")
+        return self
+
 
 class RunFields(Fields):
     """How a run differs from its assistant."""
