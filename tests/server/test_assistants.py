@@ -362,6 +362,16 @@ def test_only_the_last_messages_are_read_where_their_number_is_given(
     assert (error["param"], "last_messages" in error["message"]) == ("truncation_strategy", True)
 
 
+@pytest.mark.parametrize("sides", [["user", "assistant"], ["assistant"]])
+def test_a_run_never_goes_on_with_a_message_of_the_thread(
+    client: FlaskClient, assistant: str, prompts: list[str], sides: list[str]
+) -> None:
+    said = [{"role": side, "content": "I say"} for side in sides]
+    thread = post(client, "threads", messages=said)["id"]
+    finished(client, assistant, thread, max_completion_tokens=2)
+    assert prompts[-1].endswith("\nI say<|im_end|>\n<|im_start|>assistant\n")
+
+
 def test_in_an_empty_thread_the_model_begins(client: FlaskClient, assistant: str) -> None:
     given = {"assistant_id": assistant, "max_completion_tokens": 2, "tool_choice": "none"}
     run = settled(client, post(client, "threads/runs", **given))

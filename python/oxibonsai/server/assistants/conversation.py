@@ -56,6 +56,7 @@ class Conversation:
         effort = run["reasoning_effort"]
         return ChatRequest(
             messages=messages,
+            continue_last=False,
             tools=[_without_none(t) for t in run["tools"]],
             tool_choice=_choice(run),
             parallel_tool_calls=run["parallel_tool_calls"],
