@@ -20,6 +20,7 @@ from url_sweep import assert_error_object
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
+from oxibonsai.server.assistants.run_work import RunWork
 from oxibonsai.server.generation import Answers, Generations
 from oxibonsai.server.interrupted import fail_interrupted
 
@@ -214,6 +215,50 @@ def test_a_run_can_be_cancelled(
     (step,) = get(client, f"{path}/{run['id']}/steps")["data"]
     assert step["status"] == "cancelled"
     post(client, f"{path}/{run['id']}/submit_tool_outputs", 400, tool_outputs=outputs_for(run))
+
+
+def test_a_run_that_waits_for_its_turn_is_cancelled_at_once(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    given = {"chat_template": TEMPLATE, "parallel": 1, "queue_size": 2}
+    app = make_model_app(tiny_path, tmp_path, **given)
+    client = app.test_client()
+    assistant = post(client, "assistants", model="tiny")["id"]
+    body = {"assistant_id": assistant, "max_completion_tokens": 2}
+    with engines_busy(app):
+        *others, last = [post(client, "threads/runs", **body) for _ in range(4)]
+        path = f"threads/{last['thread_id']}/runs/{last['id']}"
+        run = post(client, f"{path}/cancel")
+        assert (run["status"], run["started_at"]) == ("cancelled", None)
+        assert run["cancelled_at"] >= run["created_at"]
+        assert get(client, path) == run
+        # Its thread is free, and so is its place.
+        others.append(post(client, f"threads/{last['thread_id']}/runs", **body))
+    assert {settled(client, r)["status"] for r in others} <= {"completed", "incomplete"}
+    assert get(client, path) == run
+    close_model_app(app)
+
+
+@pytest.mark.parametrize("at", ["in_progress", "requires_action"])
+def test_a_cancelled_run_does_nothing_more(
+    client: FlaskClient, assistant: str, thread: str, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The request to cancel comes just before the run goes on to its next status."""
+    change = RunWork._change_run
+
+    def late(self: RunWork, status: str, **fields: Any) -> None:
+        if status == at:
+            self._store.runs.change(
+                self._owner, self._run["id"], lambda r: {**r, "status": "cancelling"}
+            )
+        change(self, status, **fields)
+
+    monkeypatch.setattr(RunWork, "_change_run", late)
+    path = f"threads/{thread}/runs"
+    run = settled(client, post(client, path, assistant_id=assistant, **FORCED))
+    assert (run["status"], run["required_action"]) == ("cancelled", None)
+    steps = get(client, f"{path}/{run['id']}/steps")["data"]
+    assert [s["status"] for s in steps] == ["cancelled"] * len(steps)
 
 
 def test_a_run_that_waits_too_long_expires(

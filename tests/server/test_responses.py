@@ -218,6 +218,46 @@ def test_a_background_response_can_be_cancelled(app: Server, client: FlaskClient
     assert client.post(f"/v1/responses/{foreground['id']}/cancel").status_code == 400
 
 
+@pytest.fixture
+def narrow(tiny_path: Path, tmp_path: Path) -> Iterator[Server]:
+    """One answer at a time; two jobs run, two more may wait for a thread."""
+    given = {"chat_template": TEMPLATE, "parallel": 1, "queue_size": 2}
+    made = make_model_app(tiny_path, tmp_path, **given)
+    yield made
+    close_model_app(made)
+
+
+def test_a_background_response_that_waits_for_its_turn_is_cancelled_at_once(
+    narrow: Server,
+) -> None:
+    client = narrow.test_client()
+    with engines_busy(narrow):
+        *others, last = [ask(client, background=True) for _ in range(4)]
+        more = {"model": "tiny", "input": "hi", "background": True}
+        assert client.post("/v1/responses", json=more).status_code == 503
+        cancelled = client.post(f"/v1/responses/{last['id']}/cancel").get_json()
+        assert (cancelled["status"], cancelled["output"]) == ("cancelled", [])
+        assert client.get(f"/v1/responses/{last['id']}").get_json() == cancelled
+        assert client.post(f"/v1/responses/{last['id']}/cancel").get_json() == cancelled
+        # Who follows it is told, and its place is free.
+        events = read_events(client.get(f"/v1/responses/{last['id']}?stream=true").text)
+        assert [name for name, _ in events] == [
+            "response.created", "response.queued", "response.cancelled",
+        ]  # fmt: skip
+        assert events[-1][1]["response"] == cancelled
+        others.append(ask(client, background=True))
+    assert {ended(client, r["id"])["status"] for r in others} == {"incomplete"}
+    assert client.get(f"/v1/responses/{last['id']}").get_json() == cancelled
+
+
+def test_a_background_response_that_waits_for_its_turn_can_be_deleted(narrow: Server) -> None:
+    client = narrow.test_client()
+    with engines_busy(narrow):
+        *_, last = [ask(client, background=True) for _ in range(4)]
+        assert client.delete(f"/v1/responses/{last['id']}").status_code == 200
+        assert ask(client, background=True)["status"] == "queued"
+
+
 def test_a_client_that_leaves_a_stream_ends_the_work(app: Server, client: FlaskClient) -> None:
     body = {"model": "tiny", "input": "hi", "stream": True, "ignore_eos": True}
     answer = client.post("/v1/responses", json=body, buffered=False)

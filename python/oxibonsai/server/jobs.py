@@ -29,6 +29,7 @@ class Job:
         self._changed = threading.Condition()
         self._finished = False
         self._cancelled = threading.Event()
+        self._work: Callable[[], None] | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -36,8 +37,24 @@ class Job:
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """Asks it to end; it does within a step of the engine."""
+        """Asks it to end; it does within a step of the engine.
+
+        One that still waits for a thread runs here: its work finds itself cancelled and ends.
+        """
         self._cancelled.set()
+        self.run()
+
+    def queue(self, work: Callable[[], None]) -> None:
+        """What :meth:`run` is to do."""
+        with self._changed:
+            self._work = work
+
+    def run(self) -> None:
+        """Does the work, unless another thread does or did."""
+        with self._changed:
+            work, self._work = self._work, None
+        if work is not None:
+            work()
 
     def tell(self, event: Object) -> None:
         """Adds an event."""
@@ -110,7 +127,10 @@ class Jobs:
                 del self._open[key]
 
     def start(self, key: Key, job: Job, work: Callable[[Job], None]) -> None:
-        """Runs ``work`` as soon as a thread is free; it handles its own errors."""
+        """Runs ``work`` as soon as a thread is free; it handles its own errors.
+
+        A job that is cancelled before that runs at once, in the thread that cancels it.
+        """
 
         def run() -> None:
             try:
@@ -122,18 +142,22 @@ class Jobs:
                 job.finish()
                 self._keep(key, job)
 
-        self._threads.submit(run)
+        job.queue(run)
+        self._threads.submit(job.run)
 
     def find(self, key: Key) -> Job | None:
         """The job of an object; None where it has ended long ago or in another process."""
         with self._lock:
             return self._open.get(key) or self._kept.get(key)
 
-    def cancel(self, key: Key) -> None:
-        """Asks the job of an object to end, if there is one."""
+    def cancel(self, key: Key, *, seconds: float = 0.0) -> bool:
+        """Asks the job of an object to end, and gives it so many seconds; whether there is one."""
         job = self.find(key)
-        if job is not None:
-            job.cancel()
+        if job is None:
+            return False
+        job.cancel()
+        job.wait(seconds)
+        return True
 
     def _keep(self, key: Key, job: Job) -> None:
         with self._lock:

@@ -17,6 +17,10 @@ from oxibonsai.server.stores import NoSuchObjectError, Object, Store
 _log = logging.getLogger("oxibonsai.server")
 
 
+class _CancelledError(Exception):
+    """The run is to be cancelled."""
+
+
 class RunWork:
     """Makes the model's next answer of a run; every change is kept before it is told.
 
@@ -47,6 +51,9 @@ class RunWork:
                     self._follow(answers)
             except NoSuchObjectError:
                 raise
+            except _CancelledError:
+                self._leave("cancelled", reason="run_cancelled")
+                self._change_run("cancelled", cancelled_at=now())
             except Exception as e:
                 self._fail(e)
         except NoSuchObjectError:
@@ -67,9 +74,8 @@ class RunWork:
         self._count(answers)
         choice = answers.choices[0] if answers.choices else None
         if self._job.cancelled or choice is None:
-            self._leave("cancelled", reason="run_cancelled")
-            self._change_run("cancelled", cancelled_at=now())
-        elif choice.finish_reason == "tool_calls":
+            raise _CancelledError
+        if choice.finish_reason == "tool_calls":
             calls = [
                 {"id": c.id, "type": "function",
                  "function": {"name": c.name, "arguments": c.arguments}}
@@ -197,6 +203,8 @@ class RunWork:
         ended = status not in ("in_progress", "requires_action")
 
         def edit(run: Object) -> Object:
+            if run["status"] == "cancelling" and not ended:
+                raise _CancelledError
             return {**run, **fields, "status": status, "used": usage,
                     "usage": usage if ended else None}  # fmt: skip
 

@@ -122,6 +122,10 @@ class ResponseRun:
         """The response waits for a thread."""
         return self._tell("response.queued")
 
+    def withdrawn(self) -> Event:
+        """The last event of a response that was cancelled before its work began."""
+        return self._last("cancelled")
+
     def events(self, answers: Answers, cancelled: Callable[[], bool]) -> Iterator[Event | None]:
         """Events up to the last; None where nothing has come for a moment.
 

@@ -130,11 +130,7 @@ class ResponseService:
             raise ApiError(400, "Only a response made with background=true can be cancelled.")
         if response["status"] in ENDED:
             return response
-        job = self._jobs.find((owner, response_id))
-        if job is not None:
-            job.cancel()
-            job.wait(_CANCEL_SECONDS)
-        else:
+        if not self._jobs.cancel((owner, response_id), seconds=_CANCEL_SECONDS):
             self._save(owner, {**record, "response": {**response, "status": "cancelled"}})
         ended: Object = self._store.get(owner, response_id)["response"]
         return ended
@@ -230,6 +226,9 @@ class ResponseService:
                 self._save(owner, record)
             job.tell(event)
 
+        if job.cancelled:
+            tell(run.withdrawn())
+            return
         try:
             with self._generations.turn(turn, params) as answers:
                 for event in run.events(answers, lambda: job.cancelled):
