@@ -289,6 +289,27 @@ def test_responses_and_input_items_are_listed_in_pages(client: FlaskClient) -> N
     assert client.get(f"{path}?after=msg_none").status_code == 400
 
 
+def test_every_input_item_has_an_id_of_its_own(client: FlaskClient) -> None:
+    given = ["msg_a", "msg_b", "msg_a", "", None]
+    items = [
+        {"type": "message", "role": "user", "content": f"n{i}", "id": item_id}
+        for i, item_id in enumerate(given)
+    ]
+    response = ask(client, input=items, max_output_tokens=1)
+    path = f"/v1/responses/{response['id']}/input_items?order=asc&limit=1"
+    found, after = [], ""
+    for _ in given:
+        page = client.get(f"{path}&after={after}").get_json()
+        found += page["data"]
+        after = page["last_id"]
+    assert not page["has_more"]
+    assert [i["content"][0]["text"] for i in found] == [f"n{i}" for i in range(5)]
+    ids = [i["id"] for i in found]
+    assert ids[:2] == ["msg_a", "msg_b"]
+    assert len(set(ids)) == len(ids)
+    assert all(i.startswith("msg_") for i in ids)
+
+
 def test_auto_truncation_leaves_out_the_oldest(client: FlaskClient) -> None:
     items = [{"role": "user", "content": f"{i:03} " + "x" * 60} for i in range(20)]
     body = {"model": "tiny", "input": items, "max_output_tokens": 2}

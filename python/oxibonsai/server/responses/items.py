@@ -20,13 +20,19 @@ _PREFIXES = {
 
 
 def stored_items(given: Iterable[Item]) -> list[Object]:
-    """The input as it is kept and listed: whole objects, each with an id."""
-    return [_stored(item) for item in given]
+    """The input as it is kept and listed: whole objects, each with an id of its own."""
+    stored: dict[str, Object] = {}
+    for item in given:
+        # An id that was there already could be no cursor of the list.
+        item_id = new_id(_PREFIXES[item.type]) if not item.id or item.id in stored else item.id
+        stored[item_id] = _stored(item, item_id)
+    return list(stored.values())
 
 
-def _stored(item: Item) -> Object:
-    fields = {k: v for k, v in item.model_dump().items() if v is not None}
-    body = {"id": item.id or new_id(_PREFIXES[item.type]), "status": "completed", **fields}
+def _stored(item: Item, item_id: str) -> Object:
+    given = {**item.model_dump(), "id": item_id}
+    fields = {k: v for k, v in given.items() if v is not None}
+    body = {"id": item_id, "status": "completed", **fields}
     if isinstance(item, MessageItem):
         body["content"] = [_complete(part) for part in body["content"]]
     elif body["type"] in ("reasoning", "compaction"):
