@@ -100,6 +100,22 @@ def test_assistants_are_made_changed_listed_and_deleted(client: FlaskClient) -> 
     get(client, f"assistants/{made['id']}", 404)
 
 
+def test_a_field_of_an_assistant_is_cleared_with_null(client: FlaskClient) -> None:
+    form = {"type": "json_object"}
+    fields = {"name": "a", "metadata": {"k": "v"}, "temperature": 0.5, "response_format": form}
+    made = post(client, "assistants", model="tiny", **fields)
+    plain = post(client, "assistants", model="tiny")
+    cleared = post(client, f"assistants/{made['id']}", **dict.fromkeys(fields))
+    own = ("id", "created_at")
+    assert {k: v for k, v in cleared.items() if k not in own} == {
+        k: v for k, v in plain.items() if k not in own
+    }
+    # Without a model there is no assistant.
+    error = post(client, f"assistants/{made['id']}", 400, model=None)["error"]
+    assert error["param"] == "model"
+    assert get(client, f"assistants/{made['id']}")["model"] == "tiny"
+
+
 def test_threads_and_their_messages(client: FlaskClient) -> None:
     thread = post(client, "threads", metadata={"k": "v"})
     path = f"threads/{thread['id']}"
@@ -237,6 +253,67 @@ def test_a_run_that_waits_for_its_turn_is_cancelled_at_once(
     assert {settled(client, r)["status"] for r in others} <= {"completed", "incomplete"}
     assert get(client, path) == run
     close_model_app(app)
+
+
+def total(usages: list[Any]) -> Any:
+    return {name: sum(u[name] for u in usages) for name in usages[0]}
+
+
+def test_steps_that_are_over_tell_what_they_took(
+    client: FlaskClient, assistant: str, thread: str
+) -> None:
+    run = waiting_run(client, assistant, thread)
+    path = f"threads/{thread}/runs/{run['id']}"
+    (step,) = get(client, f"{path}/steps")["data"]
+    assert (run["usage"], step["status"], step["usage"]) == (None, "in_progress", None)
+    assert "used" not in step
+    events = post(client, f"{path}/submit_tool_outputs", tool_outputs=outputs_for(run), stream=True)
+    done = [step for name, step in events if name == "thread.run.step.completed"]
+    steps = get(client, f"{path}/steps?order=asc")["data"]
+    assert [s["status"] for s in steps] == ["completed", "completed"]
+    assert steps == done
+    assert get(client, f"{path}/steps/{steps[0]['id']}") == steps[0]
+    for usage in (s["usage"] for s in steps):
+        assert usage["prompt_tokens"] > 0
+        assert usage["completion_tokens"] > 0
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert total([s["usage"] for s in steps]) == get(client, path)["usage"]
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "expired"])
+def test_a_step_that_waited_in_vain_tells_what_it_took(
+    client: FlaskClient, assistant: str, thread: str, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    run = waiting_run(client, assistant, thread)
+    path = f"threads/{thread}/runs/{run['id']}"
+    if ending == "cancelled":
+        post(client, f"{path}/cancel")
+    else:
+        late = run["expires_at"] + 1
+        monkeypatch.setattr("oxibonsai.server.assistants.run_service.now", lambda: late)
+    run = get(client, path)
+    (step,) = get(client, f"{path}/steps")["data"]
+    assert run["status"] == step["status"] == ending
+    assert step["usage"] == run["usage"]
+    assert step["usage"]["completion_tokens"] > 0
+
+
+@pytest.mark.parametrize("limit", ["max_prompt_tokens", "max_completion_tokens"])
+def test_a_limit_of_a_run_counts_the_tokens_of_all_its_rounds(
+    client: FlaskClient, assistant: str, thread: str, limit: str
+) -> None:
+    first = waiting_run(client, assistant, thread)
+    path = f"threads/{thread}/runs/{first['id']}"
+    used = post(client, f"{path}/cancel")["usage"]
+    most = {limit: used[limit.removeprefix("max_")]}
+    asked = {"assistant_id": assistant, **FORCED, **most}
+    run = settled(client, post(client, f"threads/{thread}/runs", **asked))
+    assert run["status"] == "requires_action", run
+    path = f"threads/{thread}/runs/{run['id']}"
+    post(client, f"{path}/submit_tool_outputs", tool_outputs=outputs_for(run))
+    run = settled(client, run)
+    assert (run["status"], run["incomplete_details"]) == ("incomplete", {"reason": limit})
+    assert run["usage"] == used
 
 
 @pytest.mark.parametrize("at", ["in_progress", "requires_action"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from oxibonsai.server.assistants.objects import ended_step
 from oxibonsai.server.paging import all_of
 from oxibonsai.server.stores import Object, Store
 
@@ -47,7 +48,9 @@ def _fail_run(store: Store, owner: str, run: Object) -> None:
     failed = {"status": "failed", "failed_at": now, "last_error": _ERROR}
     for step in all_of(store.run_steps, owner, run["id"]):
         if step["status"] == "in_progress":
-            store.run_steps.change(owner, step["id"], lambda s: {**s, **failed})
+            store.run_steps.change(
+                owner, step["id"], lambda s: ended_step(s, "failed", last_error=_ERROR)
+            )
     incomplete = {
         "status": "incomplete",
         "incomplete_at": now,

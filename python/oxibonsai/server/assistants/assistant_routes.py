@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.server.access import owner
-from oxibonsai.server.assistants.objects import new_assistant
+from oxibonsai.server.assistants.objects import changed_assistant, new_assistant
 from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.schemas.assistants import AssistantChange, AssistantCreate
 from oxibonsai.server.stores import Collection
@@ -33,8 +33,8 @@ def assistants_blueprint(store: Collection) -> Blueprint:
     def change(assistant_id: str) -> Response:
         store.get(owner(), assistant_id)
         body = read_body(AssistantChange, request)
-        given = body.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        return jsonify(store.change(owner(), assistant_id, lambda kept: {**kept, **given}))
+        edit = lambda kept: changed_assistant(kept, body)  # noqa: E731
+        return jsonify(store.change(owner(), assistant_id, edit))
 
     @bp.delete("/v1/assistants/<assistant_id>")
     def delete(assistant_id: str) -> Response:

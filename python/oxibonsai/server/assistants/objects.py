@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from oxibonsai.server.schemas.assistants import (
+    AssistantChange,
     AssistantCreate,
     MessageCreate,
     RunFields,
@@ -25,6 +27,15 @@ def view(kept: Object) -> Object:
     return {k: v for k, v in kept.items() if k not in _HIDDEN}
 
 
+def tokens(prompt: int, completion: int) -> Object:
+    """A count of tokens."""
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+
+
 def now() -> int:
     """Unix time in seconds."""
     return int(time.time())
@@ -33,12 +44,19 @@ def now() -> int:
 def new_assistant(body: AssistantCreate) -> Object:
     """An assistant."""
     fields = body.model_dump(mode="json", by_alias=True)
+    return _complete({"object": "assistant", "created_at": now(), **fields})
+
+
+def changed_assistant(kept: Object, body: AssistantChange) -> Object:
+    """An assistant in which the fields that were given are others."""
+    return _complete({**kept, **body.model_dump(mode="json", by_alias=True, exclude_unset=True)})
+
+
+def _complete(assistant: Object) -> Object:
     return {
-        "object": "assistant",
-        "created_at": now(),
-        **fields,
-        "metadata": body.metadata or {},
-        "response_format": fields["response_format"] or "auto",
+        **assistant,
+        "metadata": assistant["metadata"] or {},
+        "response_format": assistant["response_format"] or "auto",
     }
 
 
@@ -124,7 +142,7 @@ def new_run(thread_id: str, assistant: Object, body: RunFields) -> Object:
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "reasoning_effort": body.reasoning_effort,
         "usage": None,
-        "used": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+        "used": tokens(0, 0),
     }
 
 
@@ -145,5 +163,12 @@ def new_step(run: Object, details: Object) -> Object:
         "last_error": None,
         "step_details": details,
         "usage": None,
+        "used": tokens(0, 0),
         "metadata": {},
     }
+
+
+def ended_step(step: Object, status: str, **fields: Any) -> Object:
+    """A step that is over, and what it took."""
+    usage = step.get("used")  # stores of earlier versions have none
+    return {**step, **fields, "status": status, f"{status}_at": now(), "usage": usage}

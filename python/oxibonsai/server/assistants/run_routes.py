@@ -102,11 +102,12 @@ def run_steps_blueprint(store: Store, runs: RunService) -> Blueprint:
     @bp.get("/v1/threads/<thread_id>/runs/<run_id>/steps")
     def steps(thread_id: str, run_id: str) -> Response:
         runs.get(owner(), thread_id, run_id)
-        return jsonify(list_page(store.run_steps, owner(), page_query(), parent=run_id).to_json())
+        page = list_page(store.run_steps, owner(), page_query(), parent=run_id)
+        return jsonify(Page([view(s) for s in page.data], page.has_more).to_json())
 
     @bp.get("/v1/threads/<thread_id>/runs/<run_id>/steps/<step_id>")
     def step(thread_id: str, run_id: str, step_id: str) -> Response:
         runs.get(owner(), thread_id, run_id)
-        return jsonify(store.run_steps.get(owner(), step_id, parent=run_id))
+        return jsonify(view(store.run_steps.get(owner(), step_id, parent=run_id)))
 
     return bp

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from oxibonsai.chat import ChatTurn, prepare
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.assistants.conversation import Conversation
 from oxibonsai.server.assistants.objects import (
     ENDED,
+    ended_step,
     new_message,
     new_run,
     now,
@@ -143,7 +143,7 @@ class RunService:
             if run["status"] == "queued":
                 self._give_up(owner, run_id, e)
             raise
-        job.tell({"event": "thread.run.step.completed", "data": step})
+        job.tell({"event": "thread.run.step.completed", "data": view(step)})
         self._start(owner, run, turn, params, job)
         return run, job
 
@@ -163,7 +163,7 @@ class RunService:
 
         run = self._store.runs.change(owner, run["id"], expire)
         if run["status"] == "expired":
-            self.end_steps(owner, run["id"], "expired", expired_at=now())
+            self.end_steps(owner, run["id"], "expired")
         return run
 
     def cancel(self, owner: str, thread_id: str, run_id: str) -> Object:
@@ -184,7 +184,7 @@ class RunService:
 
         run = self._store.runs.change(owner, run_id, edit, parent=thread_id)
         if run["status"] == "cancelled":
-            self.end_steps(owner, run_id, "cancelled", cancelled_at=now())
+            self.end_steps(owner, run_id, "cancelled")
             return run
         job = self._jobs.find((owner, run_id))
         if job is not None:
@@ -215,13 +215,11 @@ class RunService:
         if thread.get("active_run") is not None:
             self._jobs.cancel((owner, thread["active_run"]))
 
-    def end_steps(self, owner: str, run_id: str, status: str, **fields: Any) -> None:
+    def end_steps(self, owner: str, run_id: str, status: str) -> None:
         """Gives the open steps of a run a last status."""
         for step in all_of(self._store.run_steps, owner, run_id):
             if step["status"] == "in_progress":
-                self._store.run_steps.change(
-                    owner, step["id"], lambda s: {**s, **fields, "status": status}
-                )
+                self._store.run_steps.change(owner, step["id"], lambda s: ended_step(s, status))
 
     def _claim(self, owner: str, thread_id: str, run_id: str) -> None:
         """Makes a run the only one of its thread that has not ended."""
@@ -303,4 +301,4 @@ def _with_outputs(step: Object, given: dict[str, str]) -> Object:
         for c in step["step_details"]["tool_calls"]
     ]
     details = {"type": "tool_calls", "tool_calls": calls}
-    return {**step, "status": "completed", "completed_at": now(), "step_details": details}
+    return ended_step(step, "completed", step_details=details)

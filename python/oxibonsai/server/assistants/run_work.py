@@ -8,7 +8,14 @@ from typing import Any
 from oxibonsai.chat import ChatTurn
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.assistants.objects import new_answer, new_step, now, view
+from oxibonsai.server.assistants.objects import (
+    ended_step,
+    new_answer,
+    new_step,
+    now,
+    tokens,
+    view,
+)
 from oxibonsai.server.errors import as_api_error
 from oxibonsai.server.generation import Answers, Generations
 from oxibonsai.server.jobs import Job
@@ -36,6 +43,10 @@ class RunWork:
         self._owner = owner
         self._run = run
         self._job = job
+        # Tokens of earlier rounds, of this one, and those of this one that its steps tell.
+        self._before = run["used"]
+        self._answers: Answers | None = None
+        self._told = tokens(0, 0)
         self._message: Object | None = None
         self._message_step: Object | None = None
         self._calls_step: Object | None = None
@@ -47,7 +58,11 @@ class RunWork:
         try:
             try:
                 self._change_run("in_progress", started_at=self._run["started_at"] or now())
+                if reason := self._limit(turn):
+                    self._change_run("incomplete", incomplete_details={"reason": reason})
+                    return
                 with generations.turn(turn, params) as answers:
+                    self._answers = answers
                     self._follow(answers)
             except NoSuchObjectError:
                 raise
@@ -60,18 +75,21 @@ class RunWork:
             # The thread was deleted: nobody will ask.
             _log.debug("run %s ended with its thread", self._run["id"])
 
+    def _limit(self, turn: ChatTurn) -> str | None:
+        """The limit on the tokens of all rounds that leaves no room for this one, if there is one."""
+        prompt, made = self._run["max_prompt_tokens"], self._run["max_completion_tokens"]
+        if prompt is not None and self._before["prompt_tokens"] + len(turn.ids) > prompt:
+            return "max_prompt_tokens"
+        if made is not None and self._before["completion_tokens"] >= made:
+            return "max_completion_tokens"
+        return None
+
     def _follow(self, answers: Answers) -> None:
-        most = self._run["max_prompt_tokens"]
-        if most is not None and answers.prompt_tokens > most:
-            details = {"incomplete_details": {"reason": "max_prompt_tokens"}}
-            self._change_run("incomplete", **details)
-            return
         for _, delta in answers.stream():
             if self._job.cancelled:
                 break
             if delta is not None:
                 self._feed(delta)
-        self._count(answers)
         choice = answers.choices[0] if answers.choices else None
         if self._job.cancelled or choice is None:
             raise _CancelledError
@@ -144,7 +162,12 @@ class RunWork:
         self._end_message()
         waiting = [{**c, "function": {**c["function"], "output": None}} for c in calls]
         details = {"type": "tool_calls", "tool_calls": waiting}
-        self._change_step(self._calls_step, step_details=details)
+        used = self._not_told()
+        self._store.run_steps.change(
+            self._owner,
+            self._calls_step["id"],
+            lambda s: {**s, "step_details": details, "used": _sum(s["used"], used)},
+        )
         action = {"type": "submit_tool_outputs", "submit_tool_outputs": {"tool_calls": calls}}
         self._change_run("requires_action", required_action=action)
 
@@ -192,14 +215,16 @@ class RunWork:
         self._end_step(self._message_step, status, error)
 
     def _end_step(self, step: Object, status: str, error: Object | None) -> None:
-        ended = self._change_step(step, status=status, last_error=error, **{f"{status}_at": now()})
+        used = self._not_told()
+        ended = self._store.run_steps.change(
+            self._owner,
+            step["id"],
+            lambda s: ended_step({**s, "used": _sum(s["used"], used)}, status, last_error=error),
+        )
         self._tell(f"thread.run.step.{status}", ended)
 
-    def _change_step(self, step: Object, **fields: Any) -> Object:
-        return self._store.run_steps.change(self._owner, step["id"], lambda s: {**s, **fields})
-
     def _change_run(self, status: str, **fields: Any) -> None:
-        usage = self._run["used"]
+        usage = _sum(self._before, self._this_round())
         ended = status not in ("in_progress", "requires_action")
 
         def edit(run: Object) -> Object:
@@ -219,13 +244,20 @@ class RunWork:
         self._leave("failed", reason="run_failed", error={**last, "code": step_code})
         self._change_run("failed", failed_at=now(), last_error=last)
 
-    def _count(self, answers: Answers) -> None:
-        used = self._run["used"]
-        prompt = used["prompt_tokens"] + answers.prompt_tokens
-        made = used["completion_tokens"] + answers.completion_tokens
-        self._run["used"] = {
-            "prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made,
-        }  # fmt: skip
+    def _this_round(self) -> Object:
+        if self._answers is None or not self._answers.choices:
+            return tokens(0, 0)  # no engine has read the prompt
+        return tokens(self._answers.prompt_tokens, self._answers.completion_tokens)
+
+    def _not_told(self) -> Object:
+        """Tokens since the last step ended."""
+        so_far, told = self._this_round(), self._told
+        self._told = so_far
+        return {name: so_far[name] - told[name] for name in so_far}
 
     def _tell(self, name: str, data: Object) -> None:
         self._job.tell({"event": name, "data": view(data)})
+
+
+def _sum(one: Object, other: Object) -> Object:
+    return {name: one[name] + other[name] for name in one}

@@ -93,7 +93,7 @@ class AssistantCreate(AssistantFields):
 class AssistantChange(AssistantFields):
     """What is to be different; fields that are left out stay."""
 
-    model: str | None = None
+    model: str = ""  # never null, and looked at only where it is given
 
 
 class TextPart(Fields):
