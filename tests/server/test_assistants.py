@@ -136,6 +136,18 @@ def test_threads_and_their_messages(client: FlaskClient) -> None:
     get(client, f"{path}/messages", 404)
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_thread_is_made_with_a_body_or_without(client: FlaskClient, chunked: bool) -> None:
+    # As a server hands on a body in chunks: without its length.
+    chunks = {"wsgi.input_terminated": True, "CONTENT_LENGTH": ""} if chunked else {}
+    given = {"content_type": "application/json", "environ_overrides": chunks}
+    made = client.post("/v1/threads", data=b'{"metadata": {"a": "b"}}', **given).get_json()
+    assert made["metadata"] == {"a": "b"}
+    empty = client.post("/v1/threads", environ_overrides=chunks)
+    assert (empty.status_code, empty.get_json()["metadata"]) == (200, {})
+    assert client.post("/v1/threads", data=b"[]", **given).status_code == 400
+
+
 def test_a_run_writes_a_message(client: FlaskClient, assistant: str, thread: str) -> None:
     given = {"tool_choice": "none", "max_completion_tokens": 6}
     run = post(client, f"threads/{thread}/runs", assistant_id=assistant, **given)

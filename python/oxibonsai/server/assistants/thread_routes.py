@@ -32,7 +32,8 @@ def threads_blueprint(store: Store, runs: RunService) -> Blueprint:
 
     @bp.post("/v1/threads")
     def create() -> Response:
-        body = read_body(ThreadCreate, request) if request.content_length else ThreadCreate()
+        # A body in chunks has no length beforehand.
+        body = read_body(ThreadCreate, request) if request.get_data() else ThreadCreate()
         return jsonify(create_thread(store, owner(), body))
 
     @bp.get("/v1/threads/<thread_id>")
