@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from oxibonsai.server.app import Server
 from oxibonsai.server.assistants.run_work import RunWork
 from oxibonsai.server.generation import Answers, Generations
 from oxibonsai.server.interrupted import fail_interrupted
+from oxibonsai.server.jobs import Job, Jobs, Key
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 FORCED = {"tool_choice": "required", "parallel_tool_calls": False}
@@ -192,6 +196,43 @@ def test_a_run_waits_for_outputs_and_goes_on(
     post(client, f"{path}/submit_tool_outputs", 400, tool_outputs=given)
     # The outputs were read.
     assert run["usage"]["prompt_tokens"] > 2 * 20
+
+
+def test_of_two_outputs_for_one_call_none_is_taken(
+    client: FlaskClient, assistant: str, thread: str
+) -> None:
+    run = waiting_run(client, assistant, thread)
+    path = f"threads/{thread}/runs/{run['id']}"
+    twice = [*outputs_for(run, "sunny"), *outputs_for(run, "rainy")]
+    error = post(client, f"{path}/submit_tool_outputs", 400, tool_outputs=twice)["error"]
+    assert error["param"] == "tool_outputs"
+    assert get(client, path)["status"] == "requires_action"
+
+
+def test_outputs_that_come_twice_at_once_continue_a_run_once(
+    app: Server, assistant: str, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = app.test_client()
+    run = waiting_run(client, assistant, thread)
+    path = f"threads/{thread}/runs/{run['id']}"
+    reserve, both = Jobs.reserve, threading.Barrier(2)
+
+    def slowly(self: Jobs, key: Key) -> Job:
+        # Where nothing keeps the other request from it, it comes here, too; one goes on first.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            time.sleep(0.3 * both.wait(0.5))
+        return reserve(self, key)
+
+    def submit(_: int) -> int:
+        body = {"tool_outputs": outputs_for(run)}
+        return app.test_client().post(f"/v1/{path}/submit_tool_outputs", json=body).status_code
+
+    monkeypatch.setattr(Jobs, "reserve", slowly)
+    with engines_busy(app):
+        with ThreadPoolExecutor(2) as threads:
+            assert sorted(threads.map(submit, range(2))) == [200, 400]
+        # The job that was made can be found.
+        assert post(client, f"{path}/cancel")["status"] == "cancelled"
 
 
 def test_the_streams_of_a_run_tell_every_change(client: FlaskClient, assistant: str) -> None:

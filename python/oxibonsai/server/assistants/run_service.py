@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 
 from oxibonsai.chat import ChatTurn, prepare
@@ -53,6 +54,7 @@ class RunService:
         self._generations = generations
         self._jobs = jobs
         self._settings = settings
+        self._submitting = threading.Lock()
 
     def create(
         self,
@@ -119,33 +121,48 @@ class RunService:
             ApiError: 400 where it waits for no outputs, or for others.
         """
         given = {o.tool_call_id: o.output for o in outputs}
-        run = self.get(owner, thread_id, run_id)
-        _check_outputs(run, given)
-        key = (owner, run_id)
-        job = self._jobs.reserve(key)
+        if len(given) < len(outputs):
+            raise ApiError(
+                400, "tool_outputs has two outputs for one call: send one for each.",
+                param="tool_outputs",
+            )  # fmt: skip
+        run, job = self._queue_again(owner, thread_id, run_id, given)
         try:
             (step,) = [
                 s for s in all_of(self._store.run_steps, owner, run_id)
                 if s["type"] == "tool_calls" and s["status"] == "in_progress"
             ]  # fmt: skip
-
-            def queue(run: Object) -> Object:
-                _check_outputs(run, given)  # nobody else was first
-                return {**run, "status": "queued", "required_action": None}
-
-            run = self._store.runs.change(owner, run_id, queue, parent=thread_id)
             step = self._store.run_steps.change(
                 owner, step["id"], lambda s: _with_outputs(s, given)
             )
             turn, params = self._turn(owner, run)
         except BaseException as e:
-            self._jobs.drop(key, job)
-            if run["status"] == "queued":
-                self._give_up(owner, run_id, e)
+            self._jobs.drop((owner, run_id), job)
+            self._give_up(owner, run_id, e)
             raise
         job.tell({"event": "thread.run.step.completed", "data": view(step)})
         self._start(owner, run, turn, params, job)
         return run, job
+
+    def _queue_again(
+        self, owner: str, thread_id: str, run_id: str, given: dict[str, str]
+    ) -> tuple[Object, Job]:
+        """A run that these outputs continue, and the job for that."""
+
+        def queue(run: Object) -> Object:
+            _check_outputs(run, given)  # nobody has cancelled it
+            return {**run, "status": "queued", "required_action": None}
+
+        # One at a time: a second request for the same run must not get a job of its own.
+        with self._submitting:
+            _check_outputs(self.get(owner, thread_id, run_id), given)
+            key = (owner, run_id)
+            job = self._jobs.reserve(key)
+            try:
+                return self._store.runs.change(owner, run_id, queue, parent=thread_id), job
+            except BaseException:
+                self._jobs.drop(key, job)
+                raise
 
     def get(self, owner: str, thread_id: str, run_id: str) -> Object:
         """A run as it is kept; one that has waited for too long has expired."""
