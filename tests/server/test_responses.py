@@ -258,6 +258,15 @@ def test_a_background_response_that_waits_for_its_turn_can_be_deleted(narrow: Se
         assert ask(client, background=True)["status"] == "queued"
 
 
+def test_a_server_that_drains_waits_for_jobs_that_wait_for_a_thread(narrow: Server) -> None:
+    client = narrow.test_client()
+    with engines_busy(narrow):
+        *_, last = [ask(client, background=True) for _ in range(4)]
+        assert narrow.lifecycle.background == 4
+        client.post(f"/v1/responses/{last['id']}/cancel")
+        assert narrow.lifecycle.background == 3
+
+
 def test_a_client_that_leaves_a_stream_ends_the_work(app: Server, client: FlaskClient) -> None:
     body = {"model": "tiny", "input": "hi", "stream": True, "ignore_eos": True}
     answer = client.post("/v1/responses", json=body, buffered=False)

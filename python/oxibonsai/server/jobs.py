@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import OrderedDict
@@ -132,9 +133,13 @@ class Jobs:
         A job that is cancelled before that runs at once, in the thread that cancels it.
         """
 
+        # Counted while it waits, too: draining must not end before it has begun.
+        counted = contextlib.ExitStack()
+        counted.enter_context(self._lifecycle.work())
+
         def run() -> None:
             try:
-                with self._lifecycle.work():
+                with counted:
                     work(job)
             except Exception:
                 _log.exception("a job failed without saying so")
