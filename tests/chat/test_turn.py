@@ -80,6 +80,40 @@ def test_after_bounded_reasoning_comes_what_was_asked_for(
         assert json.loads(reply.reply.tool_calls[0].arguments)["a"] in ("x", "y")
 
 
+@pytest.mark.parametrize("thinks", [True, False])
+def test_the_model_calls_or_answers_in_the_structure(engine: Engine, thinks: bool) -> None:
+    """Which of the two, is its own choice: here that of a bias on how they begin."""
+    begins = {
+        bias: {engine.tokenizer.encode(text, add_special=False, parse_special=True)[0]: 30.0}
+        for bias, text in (("call", "<tool_call>"), ("answer", "{"))
+    }
+    for bias, logit_bias in begins.items():
+        params = SamplingParams(
+            seed=1, temperature=1, top_k=0, top_p=1, max_tokens=300, logit_bias=logit_bias
+        )
+        fields: dict[str, Any] = {"tools": tools(), "parallel_tool_calls": False}
+        fields |= {"structure": JSON, "enable_thinking": thinks, "thinking_budget": 5}
+        reply = answer(engine, ChatRequest(ASK, **fields), params)
+        list(reply)
+        whole = reply.reply
+        text = whole.tool_calls[0].arguments if bias == "call" else whole.content
+        assert json.loads(text)["a"] in ("x", "y")
+        assert bool(whole.tool_calls) != bool(whole.content)
+        assert reply.finish_reason == ("tool_calls" if bias == "call" else "stop")
+
+
+def test_the_text_of_a_call_inside_of_a_structured_answer_is_text(engine: Engine) -> None:
+    request = ChatRequest(ASK, tools=tools(), structure=JSON)
+    for structured, calls in ((request, 0), (ChatRequest(ASK, tools=tools()), 1)):
+        parser = prepare(engine, structured).parser(str)
+        text = '["<tool_call>{"name": "f", "arguments": {}}</tool_call>"]'
+        for char in text:
+            parser.feed(char)
+        parser.finish()
+        assert len(parser.reply.tool_calls) == calls
+        assert (parser.reply.content == text) is (calls == 0)
+
+
 def test_reasoning_does_not_end_an_answer_that_has_to_come(engine: Engine) -> None:
     """The end-of-text token is a likely one here; an answer without its structure would be wrong."""
     params = SamplingParams(

@@ -20,6 +20,7 @@ from oxibonsai.output.tools import (
     ToolFormat,
     read_tools,
 )
+from oxibonsai.structured import Structure
 from oxibonsai.structured.grammar import to_lark
 
 END = 256
@@ -250,6 +251,67 @@ def test_where_a_call_must_come_white_space_ends(tool_format: ToolFormat, specia
 def test_who_does_not_think_is_not_made_to() -> None:
     assert not Judge(QWEN, REQUIRED, True).begins("<think>")
     assert not Judge(QWEN, REQUIRED, False).begins("<think>")
+
+
+ANSWER = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "sum": {"type": "integer"}},
+    "required": ["name", "sum"],
+    "additionalProperties": False,
+}
+
+
+@formats
+@spellings
+def test_an_answer_that_has_a_structure_stands_beside_calls(
+    tool_format: ToolFormat, special: bool
+) -> None:
+    judge = Judge(tool_format, AUTO, special, answer=Structure.json_schema(ANSWER))
+    assert judge.accepts('{"name": "weather", "sum": 5}')
+    assert judge.accepts(call(tool_format))
+    assert judge.accepts(several(tool_format))
+    for text in ("Hello", "", '{"name": 5'):
+        assert not judge.accepts(text)
+    assert not judge.begins(call(tool_format, days=8))
+    assert not judge.begins(call(tool_format, "rm"))
+    assert not judge.begins('{"name": "a", "sum": 5}' + call(tool_format))
+    assert not judge.begins(call(tool_format) + '{"name": "a"')
+
+
+@formats
+@spellings
+def test_reasoning_may_come_before_a_structured_answer_beside_calls(
+    tool_format: ToolFormat, special: bool
+) -> None:
+    options = {"answer": Structure.json_schema(ANSWER), "reasoning": ReasoningTags()}
+    for judge, head in (
+        (Judge(tool_format, AUTO, special, **options), "<think>a"),
+        (Judge(tool_format, AUTO, special, inside_reasoning=True, **options), "a"),
+    ):
+        assert not judge.accepts(head)
+        assert not judge.accepts(head + "</think>")
+        assert judge.accepts(head + '</think>\n\n{"name": "a", "sum": 5}')
+        assert judge.accepts(head + "</think>\n\n" + call(tool_format))
+
+
+@pytest.mark.parametrize("structure", [Structure.regex("a"), Structure.gbnf('root ::= "a"')])
+def test_beside_calls_a_structure_is_a_schema(structure: Structure) -> None:
+    with pytest.raises(RequestError, match=f"{structure.kind} exclude each other"):
+        tool_structure(QWEN, TOOLS, AUTO, answer=structure)
+
+
+@pytest.mark.parametrize("choice", [REQUIRED, ToolChoice("named", "now")])
+def test_a_forced_call_leaves_no_room_for_an_answer(choice: ToolChoice) -> None:
+    with pytest.raises(RequestError, match="exclude each other"):
+        tool_structure(QWEN, TOOLS, choice, answer=Structure.json_schema(ANSWER))
+
+
+@pytest.mark.parametrize("schema", [{"type": "object"}, {"required": ["sum"]}, True])
+def test_an_answer_that_could_be_a_bare_call_is_refused(schema: Any) -> None:
+    answer = Structure.json_schema(schema)
+    assert tool_structure(QWEN, TOOLS, AUTO, answer=answer) is not None
+    with pytest.raises(RequestError, match="require a property other than name"):
+        tool_structure(LLAMA, TOOLS, AUTO, answer=answer)
 
 
 def test_without_calls_there_is_no_structure() -> None:

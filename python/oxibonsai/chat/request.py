@@ -23,7 +23,8 @@ class ChatRequest:
         tool_choice: ``"auto"`` (None, where there are tools), ``"none"``, ``"required"`` or
             ``{"type": "function", "function": {"name": ...}}``.
         parallel_tool_calls: Allow more than one call in an answer.
-        structure: What the answer must match, reasoning before it apart.
+        structure: What the answer must match, reasoning before it apart. Where there are tools, the
+            model may call instead, and the structure is a JSON schema.
         enable_thinking: For models that reason first; None: the template's own default. False ends
             reasoning that the template itself begins.
         split_reasoning: Tell reasoning from the answer; False leaves it there with its tags.

@@ -70,8 +70,6 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
         tools = ()
     if tools and tool_format is None:
         raise RequestError("tools: this model's chat template knows nothing of tool calls")
-    if request.structure is not None and choice.mode in ("required", "named"):
-        raise RequestError("a structure and a forced tool call exclude each other: ask for one")
     tags = find_reasoning_tags(template.source)
     if request.thinking_budget is not None and tags is None:
         raise RequestError("thinking_budget: this model's chat template knows no reasoning")
@@ -79,9 +77,9 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
     shown_tags = tags if request.split_reasoning else None
     if tags is not None and prompt.rstrip().endswith(tags.close):
         tags = None  # reasoning is switched off
-    structure = request.structure
-    if structure is None and tool_format is not None:
-        structure = tool_structure(
+    calls = None
+    if tool_format is not None:
+        calls = tool_structure(
             tool_format,
             tools,
             choice,
@@ -89,19 +87,20 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
             reasoning=tags,
             inside_reasoning=inside,
             special_tokens={t: i for i, t in special_texts(engine.tokenizer).items()},
+            answer=request.structure,
         )
     options = replace(
         options or Options(),
-        structure=structure,
+        structure=calls or request.structure,
         thinking=_thinking(engine.tokenizer, tags, inside, request),
-        answer_only=request.structure is not None,
+        answer_only=calls is None and request.structure is not None,
         visible=_visible(engine.tokenizer, tool_format, tags),
     )
     return ChatTurn(
         prompt,
         engine.tokenizer.encode(prompt, add_special=False, parse_special=True),
         options,
-        partial(_parser, tool_format, tools, request.parallel_tool_calls, shown_tags, inside),
+        partial(_parser, request, tool_format, tools, shown_tags, inside),
     )
 
 
@@ -194,13 +193,19 @@ def _visible(
 
 
 def _parser(
+    request: ChatRequest,
     tool_format: ToolFormat | None,
     tools: tuple[Tool, ...],
-    parallel: bool,
     tags: ReasoningTags | None,
     inside: bool,
     ids: CallIds,
 ) -> OutputParser:
     return OutputParser(
-        tool_format, tools, ids=ids, parallel=parallel, reasoning=tags, inside_reasoning=inside
+        tool_format,
+        tools,
+        ids=ids,
+        parallel=request.parallel_tool_calls,
+        reasoning=tags,
+        inside_reasoning=inside,
+        structured=request.structure is not None,
     )

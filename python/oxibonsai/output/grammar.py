@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
+from oxibonsai.errors import RequestError
 from oxibonsai.output.reasoning import ReasoningTags
 from oxibonsai.output.tools.call_parser import ToolFormat
 from oxibonsai.output.tools.lark import CallGrammar, Lark, literal, pattern
 from oxibonsai.output.tools.request import Tool, ToolChoice
 from oxibonsai.structured import Structure
 
-# Keys that a call as a bare JSON object may begin with.
-_BARE_CALL = r'\{\s*"(name|arguments|parameters|id|type)"(?s:.*)'
+# Keys of a call as a bare JSON object.
+_CALL_KEYS = ("name", "arguments", "parameters", "id", "type")
+_BARE_CALL = rf'\{{\s*"({"|".join(_CALL_KEYS)})"(?s:.*)'
 
 
 def tool_structure(
@@ -24,11 +28,13 @@ def tool_structure(
     reasoning: ReasoningTags | None = None,
     inside_reasoning: bool = False,
     special_tokens: Mapping[str, int] = MappingProxyType({}),
+    answer: Structure | None = None,
 ) -> Structure | None:
     """What a reply with these tools has to look like; None where it is free.
 
     Required and named: nothing but calls, behind an optional block of reasoning; named: one call.
-    Auto: any text, but once the opening of a call is there, a call follows.
+    Auto: any text, but once the opening of a call is there, a call follows. Where an answer has to
+    have a structure, auto is either nothing but calls or nothing but that, behind reasoning.
 
     Args:
         tool_format: Of the model.
@@ -38,20 +44,52 @@ def tool_structure(
         reasoning: Tags of a model that may think first; None: it does not.
         inside_reasoning: The prompt ends with an open tag.
         special_tokens: Of the vocabulary, text to id: a mark that is one is matched by its id.
+        answer: What an answer without calls must match.
 
     Raises:
-        RequestError: A schema that the format can't be held to.
+        RequestError: A schema that the format can't be held to, or a structure that can't stand
+            beside calls.
     """
     if choice.mode == "none" or not tools:
         return None
+    if answer is not None and choice.mode != "auto":
+        raise RequestError("a structure and a forced tool call exclude each other: ask for one")
     if choice.mode == "named":
         tools, parallel = [t for t in tools if t.name == choice.name], False
-    lark = Lark(special_tokens)
+    lark = Lark(special_tokens, beside_json=answer is not None)
     frame = _Frame(lark, tool_format, reasoning, inside_reasoning)
     calls = tool_format.grammar(lark, tools, parallel=parallel)
     several = parallel and calls.repeats
-    start = frame.auto(calls, several) if choice.mode == "auto" else frame.forced(calls, several)
+    if answer is not None:
+        start = frame.calls_or(_answer(answer, tool_format), calls, several)
+    elif choice.mode == "auto":
+        start = frame.auto(calls, several)
+    else:
+        start = frame.forced(calls, several)
     return Structure.lark(f"start: {start}\n{lark.text()}")
+
+
+def _answer(structure: Structure, tool_format: ToolFormat) -> str:
+    """An answer that is no call, as part of a grammar."""
+    if structure.kind != "json_schema":
+        raise RequestError(
+            f"tools and a structure of kind {structure.kind} exclude each other:"
+            ' send a JSON schema, or tool_choice "none"'
+        )
+    if tool_format.bare and not _is_never_a_call(json.loads(structure.text)):
+        raise RequestError(
+            "this model writes calls as JSON objects: beside tools, the schema of an answer has to"
+            f" require a property other than {', '.join(_CALL_KEYS)}"
+        )
+    return f"%json {structure.text}"
+
+
+def _is_never_a_call(schema: Any) -> bool:
+    if not isinstance(schema, Mapping):
+        return False
+    required = schema.get("required", [])
+    lists = schema.get("type") == "object" and isinstance(required, list)
+    return lists and any(key not in _CALL_KEYS for key in required)
 
 
 class _Frame:
@@ -74,8 +112,21 @@ class _Frame:
 
     def forced(self, calls: CallGrammar, several: bool) -> str:
         opening = "" if self._format.bare else self._lark.mark(calls.opening)
+        return self._behind_reasoning(self._blocks(opening, calls, several))
+
+    def calls_or(self, answer: str, calls: CallGrammar, several: bool) -> str:
+        opening = self._lark.mark(calls.opening)
+        if self._format.bare:
+            opening = f"({opening})?"
+        self._lark.rule("answer", answer)
+        return self._behind_reasoning(f"({self._blocks(opening, calls, several)} | answer)")
+
+    @staticmethod
+    def _blocks(opening: str, calls: CallGrammar, several: bool) -> str:
         more = f"({literal(calls.separator) if calls.separator else ''} {opening} block)*"
-        start = f"{opening} block {more if several else ''}"
+        return f"{opening} block {more if several else ''}"
+
+    def _behind_reasoning(self, start: str) -> str:
         if not self._reasoning:
             return start
         self._lark.rule("lines", r"/\n{1,2}/")

@@ -39,6 +39,7 @@ class OutputParser:
         parallel: Take more than one call; further ones stay in the content.
         reasoning: Tags of the model; None leaves reasoning in the content.
         inside_reasoning: The prompt ends with an open tag (see ``starts_inside``).
+        structured: An answer has a structure: a call counts at its beginning, or behind another.
     """
 
     def __init__(
@@ -50,12 +51,17 @@ class OutputParser:
         parallel: bool = True,
         reasoning: ReasoningTags | None = None,
         inside_reasoning: bool = False,
+        structured: bool = False,
     ) -> None:
         self._splitter = (
             ReasoningSplitter(reasoning, inside=inside_reasoning) if reasoning else None
         )
         self._writer = CallWriter({t.name: t for t in tools}, ids, parallel=parallel)
-        self._calls = CallParser(tool_format, self._writer) if tool_format and tools else None
+        self._calls = (
+            CallParser(tool_format, self._writer, first_only=structured)
+            if tool_format and tools
+            else None
+        )
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._cut_call: ToolCall | None = None

@@ -61,10 +61,14 @@ class CallParser:
     Args:
         tool_format: Of the model.
         writer: Takes the calls.
+        first_only: Behind content nothing is a call: a JSON string may hold the text of one.
     """
 
-    def __init__(self, tool_format: ToolFormat, writer: CallWriter) -> None:
+    def __init__(
+        self, tool_format: ToolFormat, writer: CallWriter, *, first_only: bool = False
+    ) -> None:
         self._format = tool_format
+        self._first_only = first_only
         self._writer = writer
         self._events: list[Event] = []
         self._openings = StopScanner(tool_format.openings)
@@ -85,8 +89,14 @@ class CallParser:
                 continue
             shown, position = self._openings.scan(text, position)
             self._content(shown)
-            if self._openings.hit is not None:
-                self._start(self._openings.hit)
+            opening = self._openings.hit
+            if opening is None:
+                continue
+            self._openings.reset()
+            if self._first_only and self._has_content:
+                self._content(opening)
+            else:
+                self._start(opening)
         return self._take()
 
     def finish(self, *, cut: bool = False) -> list[Event]:
@@ -108,7 +118,6 @@ class CallParser:
         return self._take()
 
     def _start(self, opening: str) -> None:
-        self._openings.reset()
         self._raw = [opening]
         self._reader = self._format.read(self._writer, opening)
         next(self._reader)

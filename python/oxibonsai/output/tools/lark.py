@@ -32,10 +32,13 @@ class Lark:
     Args:
         special_tokens: Texts that are one special token in the model's vocabulary, and its id.
             llguidance matches such a token by its id alone, never by its letters.
+        beside_json: JSON of a schema may come in place of a call. What begins both has to be the
+            same terminals then, while beside free text a call is told by one long terminal.
     """
 
-    def __init__(self, special_tokens: Mapping[str, int]) -> None:
+    def __init__(self, special_tokens: Mapping[str, int], *, beside_json: bool = False) -> None:
         self._special_tokens = special_tokens
+        self._beside_json = beside_json
         self._rules: list[str] = []
 
     def rule(self, head: str, body: str) -> None:
@@ -53,8 +56,9 @@ class Lark:
     def call_objects(self, tools: Sequence[Tool], arguments: str) -> None:
         """Rules ``call_0``, ... of calls as JSON objects, the arguments under a key."""
         for i, tool in enumerate(tools):
-            head = f'{{"name": {json.dumps(tool.name)}, "{arguments}": '
-            self.rule(f"call_{i}", f'{literal(head)} {json_value(tool.parameters)} "}}"')
+            pieces = ("{", '"name"', ": ", json.dumps(tool.name), ", ", f'"{arguments}"', ": ")
+            head = " ".join(map(literal, pieces if self._beside_json else ["".join(pieces)]))
+            self.rule(f"call_{i}", f'{head} {json_value(tool.parameters)} "}}"')
 
     @staticmethod
     def one_of(name: str, tools: Sequence[Tool]) -> str:
