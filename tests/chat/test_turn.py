@@ -36,8 +36,8 @@ SCHEMA = {
 JSON = Structure.json_schema(SCHEMA)
 
 
-def tools(schema: object = SCHEMA) -> list[dict[str, Any]]:
-    return [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+def tools(schema: object = SCHEMA, **fields: Any) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {"name": "f", "parameters": schema, **fields}}]
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["mark tokens", "spelled marks"])
@@ -167,13 +167,17 @@ def _cycle() -> dict[str, Any]:
     ids=["deep", "deeper", "cyclic", "wide", "long", "remote", "nan", "surrogate"],
 )
 def test_hostile_tools_are_refused_in_time(engine: Engine, schema: dict[str, Any]) -> None:
-    def take(choice: str) -> None:
-        turn = prepare(engine, ChatRequest(ASK, tools=tools(schema), tool_choice=choice))
+    def take(choice: str, strict: bool) -> None:
+        offered = tools(schema, strict=strict)
+        turn = prepare(engine, ChatRequest(ASK, tools=offered, tool_choice=choice))
         assert turn.options.structure is not None
         engine.structures.constraint(turn.options.structure)
 
-    for choice in ("auto", "required"):
+    for choice, strict in (("auto", True), ("required", True), ("auto", False)):
+        if not strict and schema["properties"].get("a") == {"$ref": "http://127.0.0.1:9/x"}:
+            take(choice, strict)  # nothing is known of it, and nothing fetched
+            continue
         started = time.process_time()
         with pytest.raises(RequestError):
-            take(choice)
+            take(choice, strict)
         assert time.process_time() - started < 2

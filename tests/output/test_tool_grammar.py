@@ -398,9 +398,62 @@ def test_optional_parameters_keep_the_order_of_the_schema() -> None:
     ],
 )
 def test_what_tags_can_not_express_is_refused(parameters: dict[str, Any], word: str) -> None:
-    tools = read_tools([function("f", parameters=parameters)])
+    tools = read_tools([function("f", parameters=parameters, strict=True)])
     with pytest.raises(RequestError, match=word):
         tool_structure(XML, tools, REQUIRED)
+
+
+def test_a_tool_that_is_not_strict_is_held_to_what_tags_express() -> None:
+    branch = {"properties": {"b": {"type": "integer"}, "c": {"type": "integer"}}}
+    parameters = {
+        "properties": {"a": {"$ref": "https://example.com/a"}},
+        "anyOf": [{"$ref": "#/$defs/branch"}, {"properties": {"c": {"type": "null"}}}],
+        "$defs": {"branch": branch},
+        "minProperties": 1,
+    }
+    judge = Judge(XML, REQUIRED, False, tools=read_tools([function("f", parameters=parameters)]))
+    for name, text, good in (
+        ("a", "x", True),
+        ("b", "5", True),
+        ("b", "x", False),
+        ("c", "x", True),
+    ):
+        whole = value(text).replace("=a>", f"={name}>")
+        assert judge.begins(whole) is good, whole
+
+
+LOOSE = [
+    ({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}, "[1, 1]", '["a"]'),
+    ({"type": "object", "propertyNames": {"type": "string"}}, '{"b": 1}', "5"),
+    ({"type": "integer", "format": "int32"}, "5", "1.5"),
+    ({"type": "array", "items": {"type": "string", "format": "uri-reference"}}, '["x y"]', "[1]"),
+    ({"type": "integer", "minimum": 0, "maximum": 2**64 - 1}, "5", "-5"),
+    ({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 5}]}, "7", "{}"),
+]
+
+
+@formats
+@spellings
+@pytest.mark.parametrize(("schema", "good", "bad"), LOOSE, ids=str)
+def test_a_keyword_that_is_not_enforced_is_left_out_unless_the_tool_is_strict(
+    tool_format: ToolFormat, special: bool, schema: dict[str, Any], good: str, bad: str
+) -> None:
+    parameters = {"properties": {"a": schema}, "required": ["a"]}
+    tools = read_tools([function("f", parameters=parameters)])
+    judge = Judge(tool_format, REQUIRED, special, tools=tools)
+    assert judge.accepts(call(tool_format, "f", a=json.loads(good)))
+    assert not judge.begins(call(tool_format, "f", a=json.loads(bad)))
+    strict = read_tools([function("f", parameters=parameters, strict=True)])
+    assert not is_taken(tool_format, strict)
+
+
+def is_taken(tool_format: ToolFormat, tools: Any) -> bool:
+    try:
+        structure = tool_structure(tool_format, tools, REQUIRED)
+        assert structure is not None
+        return not llguidance.LLMatcher(VOCABULARY, to_lark(structure)).is_error()
+    except RequestError:
+        return False
 
 
 @pytest.mark.parametrize(

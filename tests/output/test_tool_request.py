@@ -46,6 +46,7 @@ def test_tools_are_read() -> None:
         ([function(name=7)], r"tools\[0\].function.name"),
         ([function(), function()], r"tools\[1\].function.name: 'f' is there twice"),
         ([function(description=1)], r"tools\[0\].function.description"),
+        ([function(strict="yes")], r"tools\[0\].function.strict"),
         ([function(parameters=[])], r"tools\[0\].function.parameters is not an object"),
         ([function(parameters={"type": "string"})], r"tools\[0\].function.parameters.type"),
         ([function(parameters={"properties": []})], r"tools\[0\].function.parameters.properties"),

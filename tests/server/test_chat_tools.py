@@ -139,3 +139,44 @@ def test_a_call_that_a_limit_cuts_off_is_no_content(tools_client: FlaskClient) -
     chunks = stream(tools_client, **forced, max_tokens=limit - 2)
     assert not "".join(c["delta"].get("content") or "" for c in chunks).strip()
     assert chunks[-1]["finish_reason"] == "length"
+
+
+def test_only_a_strict_tool_is_refused_for_what_can_not_be_enforced(
+    tools_client: FlaskClient,
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"on": {"type": "array", "maxItems": 2, "uniqueItems": True}},
+    }
+    chat = {"name": "lamp", "parameters": schema}
+    bodies: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        URL: (
+            {"messages": HELLO, "max_tokens": 5},
+            {"type": "function", "function": chat},
+        ),
+        "/v1/responses": (
+            {"input": "hello", "max_output_tokens": 5, "store": False},
+            {"type": "function", **chat},
+        ),
+        "/v1/messages": (
+            {"model": "tiny", "messages": HELLO, "max_tokens": 5},
+            {"name": "lamp", "input_schema": schema},
+        ),
+    }
+    for url, (body, tool_) in bodies.items():
+        for strict, status in ((None, 200), (False, 200), (True, 400)):
+            marked = {**tool_, "function": {**chat, "strict": strict}}
+            given = marked if "function" in tool_ else {**tool_, "strict": strict}
+            answer = tools_client.post(url, json={**body, "tools": [given]})
+            assert answer.status_code == status, (url, strict, answer.text)
+            assert status == 200 or "uniqueItems" in answer.text
+
+
+def test_strictness_is_no_part_of_the_prompt(tools_client: FlaskClient) -> None:
+    prompts = set()
+    for strict in (None, False, True):
+        given = tool("lamp")
+        given["function"]["strict"] = strict
+        body = {"messages": HELLO, "tools": [given]}
+        prompts.add(tools_client.post("/apply-template", json=body).get_json()["prompt"])
+    assert len(prompts) == 1

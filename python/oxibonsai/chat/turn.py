@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from oxibonsai.chat.request import ChatRequest
 from oxibonsai.chat_template import ChatTemplate
@@ -149,7 +150,7 @@ def _render(
             raise RequestError(f"template_options: {name!r} is no variable that can be set there")
     prompt = template.render(
         messages,
-        tools=request.tools if with_tools else None,
+        tools=[_shown(tool) for tool in request.tools] if with_tools else None,
         add_generation_prompt=request.add_generation_prompt or bool(prefill),
         enable_thinking=request.thinks,
         variables={k: v for k, v in request.template_options.items() if k != "enable_thinking"},
@@ -160,6 +161,12 @@ def _render(
     if request.thinks is False and not prefill:
         return prompt + tags.close, False
     return prompt, True
+
+
+def _shown(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool as the model sees it: how closely it is held to the schema is not its affair."""
+    function = {k: v for k, v in tool["function"].items() if k != "strict"}
+    return {**tool, "function": function}
 
 
 def _thinking(

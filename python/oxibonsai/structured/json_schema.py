@@ -25,7 +25,7 @@ MAX_DEPTH = 100  # of nested JSON values; llguidance reads 127
 MAX_NODES = 60_000  # JSON values; its grammars hold 65 thousand symbols
 MAX_LEAST = 100_000  # of minItems, minLength, minProperties: more is longer than any context
 
-_DIALECTS = re.compile(
+DIALECTS = re.compile(
     r"https?://json-schema\.org/(draft-0[67]/schema|draft/20(19-09|20-12)/schema)#?"
 )
 _TYPES = {"null", "boolean", "integer", "number", "string", "array", "object"}
@@ -33,10 +33,10 @@ _TYPES = {"null", "boolean", "integer", "number", "string", "array", "object"}
 MAX_DIGITS = 15  # before and after the point: what a double, as llguidance reads it, surely keeps
 
 # Characters that JSON can write as \\uXXXX only, which our grammars do without.
-_UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
+UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 
 # Keywords that restrict a document and that no grammar of ours holds.
-_UNSUPPORTED = {
+UNSUPPORTED = {
     "not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems",
     "dependencies", "dependentRequired", "dependentSchemas", "propertyNames", "unevaluatedItems",
     "unevaluatedProperties", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor",
@@ -53,7 +53,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _is_exact(value: Any) -> bool:
+def is_exact(value: Any) -> bool:
+    """Whether a number keeps all of its digits; anything else does."""
     if not _is_number(value):
         return True
     number = Decimal(repr(value)).normalize()
@@ -89,7 +90,7 @@ def _of(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kinds)
 
 
-_COUNT = (_is_count, "a whole number of at least 0")
+COUNT = (_is_count, "a whole number of at least 0")
 _NUMBER = (_is_number, "a number")
 _TEXT = (_of(str), "a string")
 _FLAG = (_of(bool), "true or false")
@@ -98,12 +99,12 @@ _SCHEMA = (_is_schema, "a schema")
 _SCHEMAS = (_is_schemas, "an array of one or more schemas")
 _SCHEMA_MAP = (_is_schema_map, "an object of schemas")
 
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 # What the value of a keyword has to be, by the definition of JSON schema.
-_KEYWORDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+KEYWORDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "$schema": (
-        lambda v: isinstance(v, str) and _DIALECTS.fullmatch(v) is not None,
+        lambda v: isinstance(v, str) and DIALECTS.fullmatch(v) is not None,
         "the address of draft-06, draft-07, 2019-09 or 2020-12",
     ),
     "$id": _TEXT, "$ref": _TEXT, "$anchor": _TEXT, "$comment": _TEXT, "title": _TEXT,
@@ -115,8 +116,8 @@ _KEYWORDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "allOf": _SCHEMAS, "anyOf": _SCHEMAS, "oneOf": _SCHEMAS, "prefixItems": _SCHEMAS,
     "items": (lambda v: _is_schema(v) or _is_schemas(v), "a schema or an array of schemas"),
     "additionalItems": _SCHEMA,
-    "minItems": _COUNT, "maxItems": _COUNT, "minLength": _COUNT, "maxLength": _COUNT,
-    "minProperties": _COUNT, "maxProperties": _COUNT,
+    "minItems": COUNT, "maxItems": COUNT, "minLength": COUNT, "maxLength": COUNT,
+    "minProperties": COUNT, "maxProperties": COUNT,
     "minimum": _NUMBER, "maximum": _NUMBER, "exclusiveMinimum": _NUMBER,
     "exclusiveMaximum": _NUMBER,
     "multipleOf": (lambda v: _is_number(v) and v > 0, "a number above 0"),
@@ -132,12 +133,12 @@ def prepared(schema: Schema | bool) -> Schema | bool:
         RequestError: It is no schema, too large, or uses what is not enforced; names the keyword
             and the place, as a JSON pointer.
     """
-    _check_size(schema)
+    check_size(schema)
     if not _is_schema(schema):
         raise RequestError("json_schema is neither an object nor true nor false")
     schema = copy.deepcopy(schema)
-    places = dict(_checked_subschemas(schema))
-    _check_bounds(places)
+    places = dict(subschemas(schema, check_keywords))
+    check_bounds(places)
     legacy = isinstance(schema, dict) and "draft-0" in schema.get("$schema", "")
     anchors = {p["$anchor"] for p in places.values() if isinstance(p, dict) and "$anchor" in p}
     targets = places.keys() | anchors
@@ -151,7 +152,8 @@ def prepared(schema: Schema | bool) -> Schema | bool:
     return schema
 
 
-def _check_size(schema: Any) -> None:
+def check_size(schema: Any) -> None:
+    """Refuses what is nested too deep or holds too many values."""
     nodes, level = 0, [schema]
     for _ in range(MAX_DEPTH):
         nodes += len(level)
@@ -169,20 +171,27 @@ def _children(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _checked_subschemas(schema: Schema | bool) -> Iterator[tuple[str, Schema | bool]]:
-    """Every schema inside a schema with its JSON pointer, the outer ones first."""
+def subschemas(
+    schema: Schema | bool, visit: Callable[[str, Schema], None]
+) -> Iterator[tuple[str, Schema | bool]]:
+    """Every schema inside a schema with its JSON pointer, the outer ones first.
+
+    Args:
+        schema: The outermost.
+        visit: Called with each before those inside of it are looked for; refuses a malformed one.
+    """
     pending: list[tuple[str, Schema | bool]] = [("", schema)]
     while pending:
         place, part = pending.pop()
         if isinstance(part, dict):
-            _check_keywords(place, part)
+            visit(place, part)
             pending += _inside(place, part)
         yield place, part
 
 
 def _inside(place: str, part: Schema) -> Iterator[tuple[str, Schema | bool]]:
     for keyword, value in part.items():
-        wanted = _KEYWORDS.get(keyword, _TEXT)[1]
+        wanted = KEYWORDS.get(keyword, _TEXT)[1]
         here = f"{place}/{_escaped(keyword)}"
         if wanted == _SCHEMA_MAP[1]:
             yield from ((f"{here}/{_escaped(k)}", v) for k, v in value.items())
@@ -196,20 +205,24 @@ def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def _check_keywords(place: str, part: Schema) -> None:
+def check_keywords(place: str, part: Schema) -> None:
+    """Refuses keywords that are malformed, and most of those that are not enforced."""
     for keyword, value in part.items():
-        if keyword in _UNSUPPORTED:
+        if keyword in UNSUPPORTED:
             raise _refusal(place, keyword, "is not supported")
-        known = _KEYWORDS.get(keyword)
+        known = KEYWORDS.get(keyword)
         if known is not None and not known[0](value):
             raise _refusal(place, keyword, f"is not {known[1]}")
-        if known is _COUNT and keyword.startswith("min") and value > MAX_LEAST:
+        if known is COUNT and keyword.startswith("min") and value > MAX_LEAST:
             raise _refusal(place, keyword, f"is more than the {MAX_LEAST} that are taken")
     for keyword in ("const", "enum", "properties", "required"):
-        if any(map(_UNWRITABLE.search, _texts(part.get(keyword)))):
+        value = part.get(keyword)
+        # What the schemas of properties hold is their own affair.
+        written = texts(list(value) if keyword == "properties" and value else value)
+        if any(map(UNWRITABLE.search, written)):
             raise _refusal(place, keyword, "holds a control character, which is not supported")
-    for keyword in ("const", "enum", *_BOUNDS, "multipleOf"):
-        if not all(map(_is_exact, _leaves(part.get(keyword)))):
+    for keyword in ("const", "enum", *BOUNDS, "multipleOf"):
+        if not all(map(is_exact, leaves(part.get(keyword)))):
             raise _refusal(place, keyword, f"holds a number of more than {MAX_DIGITS} digits")
     if place and "$id" in part:
         raise _refusal(place, "$id", "is not supported below the root")
@@ -218,7 +231,7 @@ def _check_keywords(place: str, part: Schema) -> None:
         raise _refusal(place, "minProperties", "is more than the required properties and one")
 
 
-def _check_bounds(places: dict[str, Schema | bool]) -> None:
+def check_bounds(places: dict[str, Schema | bool]) -> None:
     """Refuses an exclusive bound less than 1 from its opposite.
 
     llguidance takes the bound itself in then, if it is whole. References and ``allOf`` join the
@@ -230,7 +243,7 @@ def _check_bounds(places: dict[str, Schema | bool]) -> None:
             for place, part in places.items()
             if isinstance(part, dict) and keyword in part
         ]
-        for keyword in _BOUNDS
+        for keyword in BOUNDS
     }
     lower = sorted(v for k in ("minimum", "exclusiveMinimum") for v, _ in found[k])
     upper = sorted(v for k in ("maximum", "exclusiveMaximum") for v, _ in found[k])
@@ -244,7 +257,8 @@ def _check_bounds(places: dict[str, Schema | bool]) -> None:
                 raise _refusal(place, keyword, "is less than 1 from an opposite bound")
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def leaves(value: Any) -> Iterator[Any]:
+    """A JSON value and all values inside of it."""
     pending = [value]
     while pending:
         value = pending.pop()
@@ -252,9 +266,9 @@ def _leaves(value: Any) -> Iterator[Any]:
         pending += _children(value)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts(value: Any) -> Iterator[str]:
     """Strings and keys in a JSON value."""
-    for leaf in _leaves(value):
+    for leaf in leaves(value):
         if isinstance(leaf, str):
             yield leaf
         elif isinstance(leaf, dict):
@@ -276,7 +290,7 @@ def _check_reference(place: str, part: Schema, targets: Set[str], *, legacy: boo
 def _replace(place: str, part: Schema) -> None:
     """Writes whole numbers as such, patterns in llguidance's dialect, dates as patterns."""
     for keyword, value in part.items():
-        if _KEYWORDS.get(keyword) is _COUNT:
+        if KEYWORDS.get(keyword) is COUNT:
             part[keyword] = int(value)
     if "pattern" in part:
         part["pattern"] = _translated(place, "pattern", part["pattern"])

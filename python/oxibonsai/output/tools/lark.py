@@ -9,6 +9,7 @@ from typing import Any
 
 from oxibonsai.errors import RequestError
 from oxibonsai.output.tools.request import Tool
+from oxibonsai.structured.loosened import loosened
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Lark:
         for i, tool in enumerate(tools):
             pieces = ("{", '"name"', ": ", json.dumps(tool.name), ", ", f'"{arguments}"', ": ")
             head = " ".join(map(literal, pieces if self._beside_json else ["".join(pieces)]))
-            self.rule(f"call_{i}", f'{head} {json_value(tool.parameters)} "}}"')
+            self.rule(f"call_{i}", f'{head} {arguments_of(tool)} "}}"')
 
     @staticmethod
     def one_of(name: str, tools: Sequence[Tool]) -> str:
@@ -80,8 +81,22 @@ def pattern(text: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else f"\\x{{{ord(c):x}}}" for c in text)
 
 
-def json_value(schema: Mapping[str, Any]) -> str:
-    """A JSON text that a schema accepts; RequestError where the schema is no JSON itself."""
+def arguments_of(tool: Tool) -> str:
+    """A JSON text that the schema of a tool's arguments accepts."""
+    return json_value(tool.parameters, strict=tool.strict)
+
+
+def json_value(schema: Mapping[str, Any], *, strict: bool) -> str:
+    """A JSON text that a schema accepts.
+
+    Args:
+        schema: Of it.
+        strict: To the letter; else as far as it can be enforced.
+
+    Raises:
+        RequestError: The schema is no JSON itself, or malformed.
+    """
+    schema = schema if strict else loosened(schema)
     try:
         return f"%json {json.dumps(schema, ensure_ascii=False, allow_nan=False)}"
     except RecursionError as e:

@@ -14,7 +14,7 @@ from oxibonsai.output.tools.call_object import (
 from oxibonsai.output.tools.call_parser import CallReader, ToolFormat
 from oxibonsai.output.tools.call_writer import CallWriter
 from oxibonsai.output.tools.json_scan import Malformed
-from oxibonsai.output.tools.lark import CallGrammar, Lark, json_value, literal
+from oxibonsai.output.tools.lark import CallGrammar, Lark, arguments_of, literal
 from oxibonsai.output.tools.request import Tool
 
 
@@ -49,7 +49,7 @@ class MistralFormat(ToolFormat):
             return CallGrammar("[TOOL_CALLS]", separator="", repeats=False)
         for i, tool in enumerate(tools):
             head = f"{literal(tool.name)} {lark.mark('[ARGS]')}"
-            lark.rule(f"call_{i}", f"{head} {json_value(tool.parameters)}")
+            lark.rule(f"call_{i}", f"{head} {arguments_of(tool)}")
         lark.rule("block", call)
         return CallGrammar("[TOOL_CALLS]", separator="", repeats=True)
 

@@ -8,12 +8,14 @@ from typing import Any
 from oxibonsai.errors import RequestError
 from oxibonsai.output.tools.lark import Lark, json_value, literal, pattern
 from oxibonsai.output.tools.request import Tool
-from oxibonsai.output.tools.schema_types import STRING, parameter_types, resolve
+from oxibonsai.output.tools.schema_types import STRING, listed_properties, parameter_types, resolve
+from oxibonsai.structured.loosened import loosened
 
 _TAG = "</parameter>"
 _END = "\n" + _TAG
 # Keywords that leave every value possible.
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment"})
+_OF_STRINGS = ("minLength", "maxLength", "pattern")
 # Keywords that a list of tagged values, one after the other, can hold to.
 _KNOWN = frozenset(
     {"type", "properties", "required", "additionalProperties", "$defs", "definitions", "$ref"}
@@ -36,11 +38,11 @@ def function_body(lark: Lark, rule: str, tool: Tool) -> str:
     if not isinstance(root, Mapping):
         raise RequestError(f"parameters of the tool {tool.name}: $ref leads nowhere")
     unknown = sorted(set(root) - _KNOWN)
-    if unknown:
+    if unknown and tool.strict:
         raise RequestError(
             f"parameters of the tool {tool.name}: this model's calls can't be held to {unknown[0]!r}"
         )
-    properties, required = root.get("properties", {}), root.get("required", [])
+    properties, required = listed_properties(tool.parameters), root.get("required", [])
     parts = [literal(f"<function={tool.name}>\n")]
     for i, name in enumerate(dict.fromkeys([*properties, *required])):
         if not name or any(c in name for c in "<>\n"):
@@ -57,6 +59,8 @@ def _value(lark: Lark, rule: str, tool: Tool, name: str, schema: Any) -> str:
     """A value and its end tag."""
     root = tool.parameters
     schema = {} if schema is True else resolve(schema, root)
+    if schema is None and not tool.strict:
+        schema = {}  # of a reference to elsewhere nothing is known
     free = isinstance(schema, Mapping) and set(schema) <= _ANNOTATIONS
     types = STRING if free else parameter_types(root, name)
     if types is not None and "string" in types and isinstance(schema, Mapping):
@@ -64,15 +68,17 @@ def _value(lark: Lark, rule: str, tool: Tool, name: str, schema: Any) -> str:
         if isinstance(texts, list) and texts and all(isinstance(t, str) for t in texts):
             return "(" + " | ".join(literal(t + _END) for t in texts) + ")"
         if types == STRING or not set(schema) & {"enum", "const", "anyOf", "oneOf"}:
-            lark.rule(f"{rule}[lazy]", _string(schema))
+            lark.rule(f"{rule}[lazy]", _string(schema, strict=tool.strict))
             return rule
     own = schema if isinstance(schema, Mapping) else {"allOf": [schema]}
     shared = {k: root[k] for k in ("$defs", "definitions") if k in root}
-    return f"{json_value({**own, **shared})} {literal(_END)}"
+    return f"{json_value({**own, **shared}, strict=tool.strict)} {literal(_END)}"
 
 
-def _string(schema: Mapping[str, Any]) -> str:
+def _string(schema: Mapping[str, Any], *, strict: bool) -> str:
     """Any text up to the end tag, as long as the schema wants it."""
+    if not strict:
+        schema = loosened({k: schema[k] for k in _OF_STRINGS if k in schema})
     least, most = _length(schema, "minLength", "0"), _length(schema, "maxLength", "")
     # The first end tag ends the value, whatever else is asked of it.
     kinds = [f"/(?s:.{{{least},{most}}}){pattern(_END)}/", f"~/(?s:.*){pattern(_TAG)}(?s:.+)/"]

@@ -21,10 +21,12 @@ class Tool:
     Attributes:
         name: 1 to 64 letters, digits, ``_`` and ``-``.
         parameters: JSON schema of the arguments; always one of type object.
+        strict: Refuse a schema that can't be enforced to the letter; else what can't be is left out.
     """
 
     name: str
     parameters: Mapping[str, Any]
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,11 @@ def _tool(tool: Any, place: str) -> Tool:
     description = function.get("description")
     if description is not None and not isinstance(description, str):
         raise RequestError(f"{place}.function.description is not a string")
-    return Tool(name, _parameters(function.get("parameters"), f"{place}.function.parameters"))
+    strict = function.get("strict")
+    if strict is not None and not isinstance(strict, bool):
+        raise RequestError(f"{place}.function.strict is neither true nor false")
+    parameters = _parameters(function.get("parameters"), f"{place}.function.parameters")
+    return Tool(name, parameters, strict is True)
 
 
 def _parameters(schema: Any, place: str) -> Mapping[str, Any]:

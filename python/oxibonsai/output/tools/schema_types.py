@@ -9,6 +9,7 @@ _MAX_STEPS = 64  # through references and alternatives
 
 STRING = frozenset({"string"})
 
+_BRANCHES = ("allOf", "anyOf", "oneOf")
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _NAMES |= {list: "array", dict: "object"}
 
@@ -20,10 +21,31 @@ def parameter_types(parameters: Mapping[str, Any], name: str) -> frozenset[str] 
         parameters: Schema of a function's arguments.
         name: Of the parameter. One that the schema does not know is a string.
     """
-    properties = parameters.get("properties", {})
+    properties = listed_properties(parameters)
     if name not in properties:
         return STRING
     return _types(properties[name], parameters, [_MAX_STEPS])
+
+
+def listed_properties(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters and their schemas, those that only alternatives list behind the others.
+
+    One that two alternatives list differently may be anything.
+    """
+    root = resolve(parameters, parameters)
+    if not isinstance(root, Mapping):
+        return {}
+    listed: Mapping[str, Any] = root.get("properties", {})
+    branches = [b for k in _BRANCHES if isinstance(root.get(k), list) for b in root[k]]
+    if not branches:
+        return listed
+    others: dict[str, Any] = {}
+    for branch in branches:
+        branch = resolve(branch, parameters)
+        inner = branch.get("properties") if isinstance(branch, Mapping) else None
+        for name, schema in inner.items() if isinstance(inner, Mapping) else ():
+            others[name] = schema if others.get(name, schema) == schema else True
+    return {**listed, **{k: v for k, v in others.items() if k not in listed}}
 
 
 def resolve(schema: Any, root: Mapping[str, Any]) -> Any:

@@ -115,5 +115,5 @@ def _structure(form: str | Object | None) -> Structure | None:
 
 
 def _without_none(tool: Object) -> Object:
-    function = {k: v for k, v in tool["function"].items() if v is not None and k != "strict"}
+    function = {k: v for k, v in tool["function"].items() if v is not None}
     return {"type": "function", "function": function}

@@ -17,6 +17,7 @@ from oxibonsai.server.schemas.messages import (
     MessageRequest,
     TextBlock,
     ThinkingBlock,
+    Tool,
     ToolResultBlock,
     ToolUseBlock,
 )
@@ -45,7 +46,7 @@ def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRe
     choice = request.tool_choice
     return ChatRequest(
         messages=messages,
-        tools=[_tool(t.name, t.description, t.input_schema) for t in request.tools],
+        tools=[_tool(t) for t in request.tools],
         tool_choice=_tool_choice(request),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
         structure=None if form is None else Structure.described_json(form.schema_),
@@ -75,10 +76,10 @@ def _thinking(
     return wanted.type != "disabled", wanted.budget_tokens if wanted.type == "enabled" else None
 
 
-def _tool(name: str, description: str | None, schema: Object) -> Object:
-    function = {"name": name, "parameters": schema}
-    if description is not None:
-        function["description"] = description
+def _tool(tool: Tool) -> Object:
+    function: Object = {"name": tool.name, "parameters": tool.input_schema, "strict": tool.strict}
+    if tool.description is not None:
+        function["description"] = tool.description
     return {"type": "function", "function": function}
 
 

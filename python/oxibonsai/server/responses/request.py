@@ -102,6 +102,7 @@ def _chat_tool(tool: FunctionTool) -> Object:
         "name": tool.name,
         "description": tool.description,
         "parameters": tool.parameters,
+        "strict": tool.strict,
     }
     return {"type": "function", "function": {k: v for k, v in function.items() if v is not None}}
 

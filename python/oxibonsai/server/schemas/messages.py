@@ -69,6 +69,7 @@ class Tool(Fields):
     name: str
     description: str | None = None
     input_schema: dict[str, Any]
+    strict: bool | None = None
 
 
 class ToolChoice(Fields):

@@ -87,7 +87,7 @@ Item = Annotated[
 
 
 class FunctionTool(Fields):
-    """A function on offer. Arguments always follow the schema, with ``strict`` or without."""
+    """A function on offer. ``strict`` refuses a schema that can't be enforced to the letter."""
 
     type: Literal["function"]
     name: str
