@@ -55,6 +55,26 @@ def test_no_arguments_are_an_empty_object(arguments: Any) -> None:
     assert template_messages([message])[0]["tool_calls"][0]["function"]["arguments"] == {}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"city": "Par',
+        "[1]",
+        "5",
+        '{"a": NaN}',
+        '{"a": 1e999}',
+        f'{{"a": {"9" * 5000}}}',
+        '{"a":' * 10_000 + "1" + "}" * 10_000,
+    ],
+    ids=range(8),
+)
+def test_arguments_that_are_no_object_come_in_one(text: str) -> None:
+    message = {"role": "assistant", "tool_calls": [called("f", text)]}
+    function = template_messages([message])[0]["tool_calls"][0]["function"]
+    assert function["arguments"] == {"INVALID_JSON": text}
+
+
 def assistant(calls: Any) -> dict[str, Any]:
     return {"role": "assistant", "tool_calls": calls}
 
@@ -75,12 +95,10 @@ def assistant(calls: Any) -> dict[str, Any]:
         (assistant("f"), r"messages\[1\].tool_calls is not a list"),
         (assistant(["f"]), r"messages\[1\].tool_calls\[0\].function"),
         (assistant([called(5, "{}")]), r"tool_calls\[0\].function.name"),  # type: ignore[arg-type]
-        (assistant([called("f", "{")]), r"tool_calls\[0\].function.arguments is no JSON"),
-        (assistant([called("f", "[1]")]), r"function.arguments is not the JSON text of an object"),
-        (assistant([called("f", '{"a": NaN}')]), "NaN"),
-        (assistant([called("f", '{"a": 1e999}')]), "too large"),
-        (assistant([called("f", f'{{"a": {"9" * 5000}}}')]), "arguments is no JSON"),
-        (assistant([called("f", '{"a":' * 10_000 + "1" + "}" * 10_000)]), "nested too deep"),
+        (
+            assistant([called("f", [1])]),
+            r"tool_calls\[0\].function.arguments is neither an object nor",
+        ),
         (assistant([called("f", "{}", 5)]), r"tool_calls\[0\].id"),  # type: ignore[arg-type]
     ],
 )

@@ -180,3 +180,29 @@ def test_strictness_is_no_part_of_the_prompt(tools_client: FlaskClient) -> None:
         body = {"messages": HELLO, "tools": [given]}
         prompts.add(tools_client.post("/apply-template", json=body).get_json()["prompt"])
     assert len(prompts) == 1
+
+
+def test_a_conversation_goes_on_behind_a_call_that_was_cut_off(tools_client: FlaskClient) -> None:
+    forced = {"tools": [tool("lamp")], "tool_choice": "required"}
+    limit = next(
+        n
+        for n in range(30, 60)
+        if ask(tools_client, **forced, max_tokens=n)["message"].get("tool_calls")
+    )
+    cut = ask(tools_client, **forced, max_tokens=limit)
+    assert cut["finish_reason"] == "length"
+    (call,) = cut["message"]["tool_calls"]
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(call["function"]["arguments"])
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "cut off"}
+    ask(tools_client, messages=[*HELLO, cut["message"], result], max_tokens=5)
+    body = {"input": "hello", "max_output_tokens": limit, "seed": 3, "tool_choice": "required"}
+    body["tools"] = [{"type": "function", **tool("lamp")["function"]}]
+    first = tools_client.post("/v1/responses", json=body).get_json()
+    assert first["status"] == "incomplete"
+    assert first["output"][-1]["type"] == "function_call"
+    answer = tools_client.post(
+        "/v1/responses",
+        json={"input": "again", "previous_response_id": first["id"], "max_output_tokens": 5},
+    )
+    assert answer.status_code == 200, answer.text

@@ -16,6 +16,9 @@ from oxibonsai.output.tools.call_writer import call_ids
 IMAGES = ("image", "image_url", "image_file", "input_image")
 NO_IMAGES = "image input is not supported: the model reads text only"
 
+# Key of arguments that are no JSON object, as Anthropic tells its clients to send them back.
+INVALID_JSON = "INVALID_JSON"
+
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -28,8 +31,8 @@ def template_messages(
     """Checks messages and gives them the form that chat templates expect.
 
     Content is one text: the text parts of a list, joined by new lines. Arguments of calls are
-    objects, ``reasoning`` is called ``reasoning_content``, a result knows the name of its function,
-    ``developer`` is ``system`` where the template does not know it.
+    objects (what is none is text in one), ``reasoning`` is called ``reasoning_content``, a result
+    knows the name of its function, ``developer`` is ``system`` where the template does not know it.
 
     Args:
         messages: As the request has them; they stay as they are.
@@ -118,16 +121,23 @@ def _calls(calls: Any, place: str, id_length: int | None) -> list[dict[str, Any]
 def _arguments(arguments: Any, place: str) -> dict[str, Any]:
     if arguments is None or arguments == "":
         return {}
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments, parse_constant=_refuse, parse_float=_finite)
-        except RecursionError as e:
-            raise RequestError(f"{place} is nested too deep") from e
-        except ValueError as e:
-            raise RequestError(f"{place} is no JSON: {e}") from e
-    if not isinstance(arguments, Mapping):
-        raise RequestError(f"{place} is not the JSON text of an object")
-    return dict(arguments)
+    value = _object(arguments) if isinstance(arguments, str) else arguments
+    if not isinstance(value, Mapping):
+        raise RequestError(f"{place} is neither an object nor a string")
+    return dict(value)
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The object that a text stands for; the text itself in one where it is none.
+
+    A limit of tokens cuts calls off, and models write what is no JSON: the conversation goes on
+    behind such a call, and templates want an object.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (RecursionError, ValueError):
+        return {INVALID_JSON: text}
+    return value if isinstance(value, dict) else {INVALID_JSON: text}
 
 
 def _refuse(name: str) -> None:
