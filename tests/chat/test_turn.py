@@ -139,6 +139,35 @@ def test_other_variables_reach_the_template(engine: Engine) -> None:
     assert turn.prompt.endswith("<think>\n")
 
 
+@pytest.mark.parametrize(
+    ("fields", "thinks"),
+    [
+        ({}, None),
+        ({"reasoning_effort": "none"}, False),
+        ({"reasoning_effort": "minimal"}, False),
+        ({"reasoning_effort": "low"}, True),
+        ({"reasoning_effort": "none", "enable_thinking": True}, True),
+        ({"reasoning_effort": "high", "enable_thinking": False}, False),
+        ({"reasoning_effort": "high", "template_options": {"enable_thinking": False}}, False),
+    ],
+)
+def test_an_effort_says_whether_to_think_where_nothing_else_does(
+    fields: dict[str, Any], thinks: bool | None
+) -> None:
+    assert ChatRequest(ASK, **fields).thinks is thinks
+
+
+def test_an_effort_is_a_variable_of_the_template() -> None:
+    request = ChatRequest(ASK, reasoning_effort="low")
+    assert request.template_variables == {"reasoning_effort": "low"}
+    request = ChatRequest(
+        ASK,
+        reasoning_effort="low",
+        template_options={"reasoning_effort": 5, "enable_thinking": True},
+    )
+    assert request.template_variables == {"reasoning_effort": 5}
+
+
 def _deep(depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(depth):

@@ -545,6 +545,16 @@ def test_a_run_never_goes_on_with_a_message_of_the_thread(
     thread = post(client, "threads", messages=said)["id"]
     finished(client, assistant, thread, max_completion_tokens=2)
     assert prompts[-1].endswith("\nI say<|im_end|>\n<|im_start|>assistant\n")
+def test_a_run_thinks_as_hard_as_its_assistant_unless_it_says_so(
+    client: FlaskClient, thread: str
+) -> None:
+    made = post(client, "assistants", model="tiny", reasoning_effort="low")
+    assert made["reasoning_effort"] == "low"
+    for given, expected in (({}, "low"), ({"reasoning_effort": "none"}, "none")):
+        run = post(client, f"threads/{thread}/runs", assistant_id=made["id"], **given)
+        assert run["reasoning_effort"] == expected
+        settled(client, run)
+    post(client, "assistants", 400, model="tiny", reasoning_effort="much")
 
 
 def test_in_an_empty_thread_the_model_begins(client: FlaskClient, assistant: str) -> None:

@@ -114,6 +114,38 @@ def test_reasoning_can_be_turned_off_or_left_in_the_text(thinking_client: FlaskC
     assert "reasoning_content" not in left["message"]
 
 
+_EFFORT_TEMPLATE = (
+    "{{ messages[-1].content }} {% if enable_thinking is defined %}"
+    "{{ 'thinks' if enable_thinking else 'answers' }}{% endif %}{{ reasoning_effort }}"
+)
+
+
+def test_an_effort_reaches_the_template_from_every_api(tiny_path: Path, tmp_path: Path) -> None:
+    app = make_model_app(tiny_path, tmp_path, chat_template=_EFFORT_TEMPLATE, reasoning="off")
+    client = app.test_client()
+    body = {"messages": HELLO, "reasoning_effort": "high"}
+    prompts = {
+        effort: client.post("/apply-template", json={**body, "reasoning_effort": effort})
+        for effort in ("none", "high", None)
+    }
+    shown = {effort: answer.get_json()["prompt"] for effort, answer in prompts.items()}
+    assert shown == {"none": "hello answersnone", "high": "hello thinkshigh", None: "hello answers"}
+    counted = [
+        ("/v1/chat/completions/input_tokens", body),
+        ("/v1/responses/input_tokens", {"input": "hello", "reasoning": {"effort": "high"}}),
+        (
+            "/v1/messages/count_tokens",
+            {"model": "tiny", "messages": HELLO, "output_config": {"effort": "high"}},
+        ),
+    ]
+    tokens = {url: client.post(url, json=one).get_json()["input_tokens"] for url, one in counted}
+    assert len(set(tokens.values())) == 1, tokens
+    refused = client.post(URL, json={"messages": HELLO, "reasoning_effort": "much"})
+    assert refused.status_code == 400
+    assert "reasoning_effort" in refused.text
+    close_model_app(app)
+
+
 def test_an_answer_after_reasoning_matches_its_schema(thinking_client: FlaskClient) -> None:
     answer = ask(thinking_client, thinking_budget_tokens=4, json_schema={"enum": [1, 2]})
     assert json.loads(answer["message"]["content"]) in (1, 2)

@@ -9,6 +9,8 @@ from typing import Any
 from oxibonsai.errors import RequestError
 from oxibonsai.structured import Structure
 
+_NO_EFFORT = ("none", "minimal")
+
 
 @dataclass(frozen=True)
 class ChatRequest:
@@ -27,10 +29,12 @@ class ChatRequest:
             model may call instead, and the structure is a JSON schema.
         enable_thinking: For models that reason first; None: the template's own default. False ends
             reasoning that the template itself begins.
+        reasoning_effort: Variable of the template, for models that know it; where nothing else says
+            whether to reason, ``"none"`` and ``"minimal"`` mean no, any other yes.
         split_reasoning: Tell reasoning from the answer; False leaves it there with its tags.
         thinking_budget: Tokens of reasoning at most; None: no bound.
-        template_options: Further variables of the chat template; ``enable_thinking`` among them goes
-            before the field.
+        template_options: Further variables of the chat template; ``enable_thinking`` and
+            ``reasoning_effort`` among them go before the fields.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -43,13 +47,23 @@ class ChatRequest:
     enable_thinking: bool | None = None
     split_reasoning: bool = True
     thinking_budget: int | None = None
+    reasoning_effort: str | None = None
     template_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def thinks(self) -> bool | None:
         """Whether the template is told to let the model reason; None: its own default."""
         thinks: bool | None = self.template_options.get("enable_thinking", self.enable_thinking)
+        if thinks is None and self.reasoning_effort is not None:
+            return self.reasoning_effort not in _NO_EFFORT
         return thinks
+
+    @property
+    def template_variables(self) -> dict[str, Any]:
+        """What the template gets beside messages, tools and ``enable_thinking``."""
+        given = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
+        options = self.template_options.items()
+        return given | {k: v for k, v in options if k != "enable_thinking"}
 
     def __post_init__(self) -> None:
         if self.thinking_budget is not None and self.thinking_budget < 0:

@@ -153,7 +153,7 @@ def _render(
         tools=[_shown(tool) for tool in request.tools] if with_tools else None,
         add_generation_prompt=request.add_generation_prompt or bool(prefill),
         enable_thinking=request.thinks,
-        variables={k: v for k, v in request.template_options.items() if k != "enable_thinking"},
+        variables=request.template_variables,
     )
     prompt += prefill
     if tags is None or not starts_inside(prompt, tags, prefill=prefill):

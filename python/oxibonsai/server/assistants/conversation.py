@@ -53,7 +53,6 @@ class Conversation:
         if not any(m["role"] != "system" for m in messages):
             # An empty thread: the model begins, and templates want somebody to answer.
             messages.append({"role": "user", "content": ""})
-        effort = run["reasoning_effort"]
         return ChatRequest(
             messages=messages,
             continue_last=False,
@@ -61,8 +60,7 @@ class Conversation:
             tool_choice=_choice(run),
             parallel_tool_calls=run["parallel_tool_calls"],
             structure=_structure(run["response_format"]),
-            enable_thinking=None if effort is None else effort not in ("none", "minimal"),
-            template_options={} if effort is None else {"reasoning_effort": effort},
+            reasoning_effort=run["reasoning_effort"],
         )
 
     def _told(self, left_out: int) -> list[Object]:

@@ -15,6 +15,7 @@ from oxibonsai.server.schemas.messages import (
     CountRequest,
     Message,
     MessageRequest,
+    OutputConfig,
     TextBlock,
     ThinkingBlock,
     Tool,
@@ -42,7 +43,8 @@ def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRe
     if not request.messages:
         messages.append({"role": "user", "content": ""})
     thinking, budget = _thinking(request, template)
-    form = request.output_config.format if request.output_config else None
+    output = request.output_config or OutputConfig()
+    form = output.format
     choice = request.tool_choice
     return ChatRequest(
         messages=messages,
@@ -51,6 +53,7 @@ def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRe
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
         structure=None if form is None else Structure.described_json(form.schema_),
         enable_thinking=thinking,
+        reasoning_effort=output.effort,
         thinking_budget=budget,
     )
 

@@ -23,7 +23,6 @@ from oxibonsai.server.stores import Object
 from oxibonsai.server.truncation import fitting_turn
 from oxibonsai.structured import Structure
 
-_NO_THINKING = ("none", "minimal")
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -67,7 +66,6 @@ def sampling(engine: Engine, request: ResponseRequest, settings: Settings) -> Sa
 
 
 def _chat_request(request: InputTokensRequest, items: Sequence[Object]) -> ChatRequest:
-    effort = request.reasoning.effort if request.reasoning else None
     tools, choice = _tools(request)
     return ChatRequest(
         messages=chat_messages(request.instructions, items),
@@ -75,8 +73,7 @@ def _chat_request(request: InputTokensRequest, items: Sequence[Object]) -> ChatR
         tool_choice=choice,
         parallel_tool_calls=request.parallel_tool_calls is not False,
         structure=_structure(request),
-        enable_thinking=None if effort is None else effort not in _NO_THINKING,
-        template_options={} if effort is None else {"reasoning_effort": effort},
+        reasoning_effort=request.reasoning.effort if request.reasoning else None,
     )
 
 

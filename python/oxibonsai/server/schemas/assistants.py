@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Fields, Metadata
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields, Metadata
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(ge=0, le=1)]
@@ -82,6 +82,7 @@ class AssistantFields(Fields):
     temperature: Temperature | None = None
     top_p: TopP | None = None
     response_format: ResponseFormat | None = None
+    reasoning_effort: Effort | None = None
 
 
 class AssistantCreate(AssistantFields):
@@ -172,9 +173,7 @@ class RunFields(Fields):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = True
     response_format: ResponseFormat | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        None
-    )
+    reasoning_effort: Effort | None = None
 
 
 class RunCreate(RunFields):

@@ -12,7 +12,7 @@ from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import RequestError
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.common import AnswerFields
-from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort
 from oxibonsai.server.schemas.structure import StructureFields
 from oxibonsai.server.settings import ModelSettings
 from oxibonsai.structured import Structure
@@ -33,6 +33,9 @@ class ConversationFields(BaseModel):
     )
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description="Variables of the chat template, enable_thinking among them."
+    )
+    reasoning_effort: Effort | None = Field(
+        None, description="none and minimal turn thinking off, the others on."
     )
     reasoning_format: str | None = Field(
         None, pattern="^(auto|none|deepseek|deepseek-legacy)$",
@@ -72,7 +75,7 @@ class ConversationFields(BaseModel):
         thinking = options.pop("enable_thinking", None)
         if thinking is not None and not isinstance(thinking, bool):
             raise RequestError("chat_template_kwargs.enable_thinking is neither true nor false")
-        if thinking is None and settings.reasoning != "auto":
+        if thinking is None and self.reasoning_effort is None and settings.reasoning != "auto":
             thinking = settings.reasoning == "on"
         budgets = (self.thinking_budget_tokens, self.reasoning_budget, settings.reasoning_budget)
         budget = next(b for b in budgets if b is not None)
@@ -86,6 +89,7 @@ class ConversationFields(BaseModel):
             parallel_tool_calls=self.parallel_tool_calls is not False,
             structure=structure,
             enable_thinking=thinking,
+            reasoning_effort=self.reasoning_effort,
             split_reasoning=format_ != "none",
             thinking_budget=None if budget == -1 else budget,
             template_options=options,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -22,3 +22,6 @@ _Value = Annotated[str, StringConstraints(max_length=512)]
 
 # Up to 16 pairs of the client's own.
 Metadata = Annotated[dict[_Key, _Value], Field(max_length=16)]
+
+# How hard the model is to think.
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Fields
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields
 
 
 class TextBlock(Fields):
@@ -96,9 +96,10 @@ class SchemaFormat(Fields):
 
 
 class OutputConfig(Fields):
-    """The form of the answer's text."""
+    """The form of the answer's text, and how hard to think about it."""
 
     format: SchemaFormat | None = None
+    effort: Effort | None = None
 
 
 class CountRequest(Fields):

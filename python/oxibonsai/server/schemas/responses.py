@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.compaction import CompactionItem
-from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Fields, Metadata
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields, Metadata
 
 Role = Literal["user", "assistant", "system", "developer"]
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -139,7 +139,7 @@ class TextField(Fields):
 class ReasoningField(Fields):
     """Whether the model thinks first, and how its thoughts are shown."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
