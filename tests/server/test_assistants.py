@@ -545,6 +545,8 @@ def test_a_run_never_goes_on_with_a_message_of_the_thread(
     thread = post(client, "threads", messages=said)["id"]
     finished(client, assistant, thread, max_completion_tokens=2)
     assert prompts[-1].endswith("\nI say<|im_end|>\n<|im_start|>assistant\n")
+
+
 def test_a_run_thinks_as_hard_as_its_assistant_unless_it_says_so(
     client: FlaskClient, thread: str
 ) -> None:
