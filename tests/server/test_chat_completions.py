@@ -75,6 +75,8 @@ def test_counts_come_last_and_only_when_asked_for(model_client: FlaskClient) -> 
     assert [c["choices"] for c in chunks].count([]) == 1
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"]["completion_tokens"] == 12
+    assert chunks[-1]["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}
+    assert all(c["usage"] is None for c in chunks[:-1])
     assert "timings" in chunks[-1]
 
 

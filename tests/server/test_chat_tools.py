@@ -105,6 +105,14 @@ def test_reasoning_comes_apart_and_its_budget_ends_it(thinking_client: FlaskClie
         assert "".join(c["delta"].get(name) or "" for c in chunks) == answer[name]
 
 
+def test_tokens_of_thoughts_are_counted_among_the_new_ones(thinking_client: FlaskClient) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 40}
+    whole = thinking_client.post("/v1/chat/completions", json={**body, "reasoning_budget": 5})
+    usage = whole.get_json()["usage"]
+    thoughts = usage["completion_tokens_details"]["reasoning_tokens"]
+    assert 1 <= thoughts < usage["completion_tokens"]
+
+
 def test_reasoning_can_be_turned_off_or_left_in_the_text(thinking_client: FlaskClient) -> None:
     off = ask(thinking_client, chat_template_kwargs={"enable_thinking": False}, max_tokens=20)
     assert "reasoning_content" not in off["message"]

@@ -21,7 +21,7 @@ from oxibonsai.server.prompts import text_of
 from oxibonsai.server.schemas.chat import ChatBody, ConversationFields
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.sse import stream_response
-from oxibonsai.server.timings import timings, usage
+from oxibonsai.server.timings import chat_usage, timings
 from oxibonsai.server.validation import check_model, read_body
 from oxibonsai.tokenizer import Tokenizer
 
@@ -88,7 +88,7 @@ def completion(
         **head,
         "object": "chat.completion",
         "choices": [_choice(c, body, tokenizer) for c in answers.choices],
-        "usage": usage([answers]),
+        "usage": chat_usage(answers, tokenizer),
         "timings": timings(answers, answers.choices[0]),
     }
     if verbose(body.verbose, app.settings) and answers.turn is not None:

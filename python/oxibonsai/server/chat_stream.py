@@ -13,7 +13,7 @@ from oxibonsai.server.logprobs import ShownTokens, chat_form
 from oxibonsai.server.prompts import text_of
 from oxibonsai.server.schemas.chat import ChatBody
 from oxibonsai.server.sse import DONE, compact, quoted
-from oxibonsai.server.timings import PromptProgress, timings, usage
+from oxibonsai.server.timings import PromptProgress, chat_usage, timings
 
 
 class ChunkWriter:
@@ -21,10 +21,13 @@ class ChunkWriter:
 
     Args:
         head: The members before ``choices``.
+        counts: Whether the last chunk has the counts; OpenAI's others then say that they have none.
     """
 
-    def __init__(self, head: dict[str, Any]) -> None:
-        self._head = f'data: {compact(head)[:-1]},"choices":['
+    def __init__(self, head: dict[str, Any], *, counts: bool) -> None:
+        start = f"data: {compact(head)[:-1]},"
+        self._last = f'{start}"choices":[]'
+        self._head = f'{start}"usage":null,"choices":[' if counts else f'{start}"choices":['
 
     def choice(self, index: int, delta: str, rest: str = "", *, finish: str = "null") -> str:
         """A chunk of one choice.
@@ -49,7 +52,7 @@ class ChunkWriter:
 
     def last(self, rest: str) -> str:
         """A chunk without choices."""
-        return f"{self._head}]{rest}}}\n\n"
+        return f"{self._last}{rest}}}\n\n"
 
 
 class ChatStream:
@@ -66,7 +69,7 @@ class ChatStream:
         self._body = body
         self._answers = answers
         self._tokenizer = app.generations.engine.tokenizer
-        self._writer = ChunkWriter(head)
+        self._writer = ChunkWriter(head, counts=bool(body.wants_usage))
         self._shown: dict[int, ShownTokens] = {}
         self._verbose = app.settings.verbose if body.verbose is None else body.verbose
 
@@ -89,7 +92,7 @@ class ChatStream:
             else:
                 yield self._piece(answers.choices[index], delta)
         if body.wants_usage:
-            rest = f',"usage":{compact(usage([answers]))},"timings":{self._timings(0)}'
+            rest = f',"usage":{compact(chat_usage(answers, self._tokenizer))},"timings":{self._timings(0)}'
             yield write.last(rest + self._verbose_part())
         yield DONE
 

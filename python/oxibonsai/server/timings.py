@@ -7,6 +7,7 @@ from typing import Any
 
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Answers
+from oxibonsai.tokenizer import Tokenizer
 
 
 def timings(answers: Answers, choice: Choice) -> dict[str, float]:
@@ -49,6 +50,20 @@ def usage(group: list[Answers]) -> dict[str, Any]:
         "total_tokens": prompt + new,
         "prompt_tokens_details": {"cached_tokens": sum(a.cached_tokens for a in group)},
     }
+
+
+def chat_usage(answers: Answers, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The same of a conversation, with the thoughts among the new tokens."""
+    thoughts = {"reasoning_tokens": reasoning_tokens(answers, tokenizer)}
+    return {**usage([answers]), "completion_tokens_details": thoughts}
+
+
+def reasoning_tokens(answers: Answers, tokenizer: Tokenizer) -> int:
+    """Tokens of the thoughts; the engine doesn't count them apart, so their text is tokenized."""
+    thoughts = "".join(c.reply.reasoning_content for c in answers.choices)
+    if not thoughts:
+        return 0
+    return min(len(tokenizer.encode(thoughts, add_special=False)), answers.completion_tokens)
 
 
 class PromptProgress:

@@ -14,7 +14,7 @@ from oxibonsai.server.responses.output import Event, OutputWriter, copy_item
 from oxibonsai.server.schemas.responses import ResponseRequest
 from oxibonsai.server.stores import Object
 from oxibonsai.server.stores.collection import new_id
-from oxibonsai.server.timings import PromptProgress, timings
+from oxibonsai.server.timings import PromptProgress, reasoning_tokens, timings
 from oxibonsai.tokenizer import Tokenizer
 
 # Events that tell how long things took, where it is asked for; the last stands for every end.
@@ -210,9 +210,7 @@ class ResponseRun:
         return chat_form(self._shown.take(), self._tokenizer)
 
     def _usage(self, answers: Answers) -> Object:
-        thoughts = "".join(c.reply.reasoning_content for c in answers.choices)
-        # The engine doesn't count them apart; the tokenizer's count is the same but for the tags.
-        reasoning = len(self._tokenizer.encode(thoughts, add_special=False)) if thoughts else 0
+        reasoning = reasoning_tokens(answers, self._tokenizer)
         given, made = answers.prompt_tokens, answers.completion_tokens
         return {
             "input_tokens": given,
@@ -221,6 +219,6 @@ class ResponseRun:
                 "cache_write_tokens": 0,
             },
             "output_tokens": made,
-            "output_tokens_details": {"reasoning_tokens": min(reasoning, made)},
+            "output_tokens_details": {"reasoning_tokens": reasoning},
             "total_tokens": given + made,
         }
