@@ -141,6 +141,15 @@ def test_a_model_that_knows_no_reasoning_answers_at_once(client: FlaskClient) ->
     assert [b["type"] for b in message["content"]] == ["text"]
 
 
+def test_servers_of_tools_are_refused_by_name(client: FlaskClient) -> None:
+    body = {"model": "tiny", "max_tokens": 2, "messages": [USER]}
+    servers = [{"type": "url", "name": "s", "url": "https://example.com/sse"}]
+    refused = client.post("/v1/messages", json={**body, "mcp_servers": servers})
+    assert refused.status_code == 400
+    assert "mcp_servers is not supported" in refused.get_json()["error"]["message"]
+    assert client.post("/v1/messages", json={**body, "mcp_servers": []}).status_code == 200
+
+
 def test_an_answer_follows_its_schema(client: FlaskClient) -> None:
     form = {"format": {"type": "json_schema", "schema": CITY}}
     message = ask(client, output_config=form, max_tokens=100)

@@ -246,3 +246,14 @@ def test_a_conversation_goes_on_behind_a_call_that_was_cut_off(tools_client: Fla
         json={"input": "again", "previous_response_id": first["id"], "max_output_tokens": 5},
     )
     assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("field", ["functions", "function_call"])
+def test_the_predecessors_of_tools_are_refused_by_name(
+    tools_client: FlaskClient, field: str
+) -> None:
+    value = {"functions": [tool("lamp")["function"]], "function_call": "auto"}[field]
+    refused = tools_client.post(URL, json={"messages": HELLO, field: value})
+    assert refused.status_code == 400
+    assert f"{field} is not supported: use tools" in refused.get_json()["error"]["message"]
+    ask(tools_client, max_tokens=2, **{field: None})

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import RequestError
@@ -43,6 +43,15 @@ class ConversationFields(BaseModel):
     )  # fmt: skip
     reasoning_budget: int | None = Field(None, ge=-1, description="-1: no limit.")
     thinking_budget_tokens: int | None = Field(None, ge=-1, description="The same.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_functions(cls, body: Any) -> Any:
+        """Calls as they were before tools: ignored, they would promise calls that never come."""
+        for name in ("functions", "function_call"):
+            if isinstance(body, dict) and body.get(name) is not None:
+                raise ValueError(f"{name} is not supported: use tools and tool_choice")
+        return body
 
     def chat_request(
         self, settings: ModelSettings, structure: Structure | None = None

@@ -120,6 +120,8 @@ class CountRequest(Fields):
     def _complete(cls, body: Any) -> Any:
         """Texts in place of lists of blocks; null means the same as nothing."""
         body = {k: v for k, v in body.items() if v is not None}
+        if body.get("mcp_servers"):
+            raise ValueError("mcp_servers is not supported: send the servers' tools as tools")
         body["system"] = _blocks(body.get("system", []))
         if isinstance(body.get("messages"), list):
             body["messages"] = [_with_blocks(m) for m in body["messages"]]
