@@ -91,6 +91,19 @@ def test_the_pieces_of_a_streamed_call_make_the_call(tools_client: FlaskClient) 
     assert arguments == whole["function"]["arguments"]
 
 
+@pytest.mark.parametrize("limit", [150, 40, 3])
+def test_a_stream_tells_the_log_probabilities_of_all_tokens_of_a_call(
+    tools_client: FlaskClient, limit: int
+) -> None:
+    fields: dict[str, Any] = {"tools": [tool("lamp")], "tool_choice": "required"}
+    fields |= {"parallel_tool_calls": False, "logprobs": True, "max_tokens": limit}
+    whole = ask(tools_client, **fields)["logprobs"]["content"]
+    told = [c["logprobs"]["content"] for c in stream(tools_client, **fields) if c["logprobs"]]
+    assert [token for tokens in told for token in tokens] == whole
+    text = b"".join(bytes(token["bytes"]) for token in whole).decode()
+    assert text.endswith("</tool_call>") is (limit == 150)
+
+
 def test_a_forbidden_call_is_text(tools_client: FlaskClient) -> None:
     answer = ask(tools_client, tools=[tool("lamp")], tool_choice="none", max_tokens=20)
     assert "tool_calls" not in answer["message"]

@@ -29,25 +29,27 @@ class ChunkWriter:
         self._last = f'{start}"choices":[]'
         self._head = f'{start}"usage":null,"choices":[' if counts else f'{start}"choices":['
 
-    def choice(self, index: int, delta: str, rest: str = "", *, finish: str = "null") -> str:
+    def choice(
+        self,
+        index: int,
+        delta: str,
+        rest: str = "",
+        *,
+        logprobs: str = "null",
+        finish: str = "null",
+    ) -> str:
         """A chunk of one choice.
 
         Args:
             index: Of the choice.
             delta: JSON of the delta.
             rest: Further members of the chunk, each with its comma before it.
+            logprobs: JSON of the log-probabilities.
             finish: JSON of the finish reason.
         """
         return (
-            f'{self._head}{{"index":{index},"delta":{delta},"logprobs":null,'
-            f'"finish_reason":{finish}}}]{rest}}}\n\n'
-        )
-
-    def choice_with_logprobs(self, index: int, delta: str, logprobs: str, rest: str) -> str:
-        """The same, with log-probabilities."""
-        return (
             f'{self._head}{{"index":{index},"delta":{delta},"logprobs":{logprobs},'
-            f'"finish_reason":null}}]{rest}}}\n\n'
+            f'"finish_reason":{finish}}}]{rest}}}\n\n'
         )
 
     def last(self, rest: str) -> str:
@@ -101,21 +103,27 @@ class ChatStream:
         if self._body.timings_per_token:
             rest = f',"timings":{self._timings(choice.index)}'
         text = delta_json(delta)
-        if not self._body.logprobs:
-            return self._writer.choice(choice.index, text, rest)
+        logprobs = "null"
+        if self._body.logprobs:
+            logprobs = compact({"content": self._new_logprobs(choice), "refusal": None})
+        return self._writer.choice(choice.index, text, rest, logprobs=logprobs)
+
+    def _new_logprobs(self, choice: Choice) -> list[dict[str, Any]]:
+        """Those of the tokens since the last chunk."""
         if choice.index not in self._shown:
             self._shown[choice.index] = ShownTokens(choice, self._tokenizer)
-        tokens = chat_form(self._shown[choice.index].take(), self._tokenizer)
-        logprobs = compact({"content": tokens, "refusal": None})
-        return self._writer.choice_with_logprobs(choice.index, text, logprobs, rest)
+        return chat_form(self._shown[choice.index].take(), self._tokenizer)
 
     def _finish(self, choice: Choice) -> str:
         rest = ""
         if not self._body.wants_usage:
             rest = f',"timings":{self._timings(choice.index)}{self._verbose_part()}'
-        return self._writer.choice(
-            choice.index, "{}", rest, finish=quoted(choice.finish_reason or "")
-        )
+        logprobs = "null"
+        # Marks, as of a call's end, are tokens of the answer and no part of any piece.
+        if self._body.logprobs and (tokens := self._new_logprobs(choice)):
+            logprobs = compact({"content": tokens, "refusal": None})
+        finish = quoted(choice.finish_reason or "")
+        return self._writer.choice(choice.index, "{}", rest, logprobs=logprobs, finish=finish)
 
     def _progress(self, progress: PromptProgress) -> Iterator[str]:
         for report in progress.news():
