@@ -270,3 +270,41 @@ def test_the_predecessors_of_tools_are_refused_by_name(
     assert refused.status_code == 400
     assert f"{field} is not supported: use tools" in refused.get_json()["error"]["message"]
     ask(tools_client, max_tokens=2, **{field: None})
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_some_of_the_tools_may_be_allowed(tools_client: FlaskClient) -> None:
+    offered = [tool("lamp"), tool("radio"), tool("stove")]
+    for names in (("radio",), ("lamp", "stove")):
+        fields = {"tools": offered, "tool_choice": allowed("required", *names)}
+        calls = ask(tools_client, **fields)["message"]["tool_calls"]
+        assert {c["function"]["name"] for c in calls} <= set(names)
+        shown = [t for t in offered if t["function"]["name"] in names]
+        bodies: list[dict[str, Any]] = [{"tools": shown}, {**fields}]
+        prompts = {
+            tools_client.post("/apply-template", json={"messages": HELLO, **b}).get_json()["prompt"]
+            for b in bodies
+        }
+        assert len(prompts) == 1
+    ask(tools_client, tools=offered, tool_choice=allowed("auto", "lamp"), max_tokens=3)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (allowed("required", "horn"), "tool_choice.allowed_tools: there is no tool 'horn'"),
+        (allowed("required"), "tool_choice is required, but there are no tools"),
+        ({"type": "allowed_tools"}, "tool_choice is none of"),
+    ],
+)
+def test_allowed_tools_that_make_no_sense_are_refused(
+    tools_client: FlaskClient, choice: dict[str, Any], message: str
+) -> None:
+    body = {"messages": HELLO, "tools": [tool("lamp")], "tool_choice": choice}
+    refused = tools_client.post(URL, json=body)
+    assert refused.status_code == 400
+    assert message in refused.get_json()["error"]["message"]

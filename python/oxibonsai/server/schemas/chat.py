@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import RequestError
+from oxibonsai.output.tools import read_tools
 from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.schemas.assistants import NamedFunction
 from oxibonsai.server.schemas.common import AnswerFields
-from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields
 from oxibonsai.server.schemas.structure import StructureFields
 from oxibonsai.server.settings import ModelSettings
 from oxibonsai.structured import Structure
+
+
+class AllowedSet(Fields):
+    """Names of tools, and whether one of them has to be called."""
+
+    mode: Literal["auto", "required"]
+    tools: list[NamedFunction]
+
+
+class AllowedTools(Fields):
+    """``tool_choice``: some of the tools on offer. The model sees no others."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedSet
 
 
 class ConversationFields(BaseModel):
@@ -25,7 +41,9 @@ class ConversationFields(BaseModel):
 
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=MOST_MESSAGES)
     tools: list[dict[str, Any]] | None = Field(None, max_length=MOST_TOOLS)
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: str | AllowedTools | dict[str, Any] | None = Field(
+        None, union_mode="left_to_right"
+    )
     parallel_tool_calls: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = Field(
@@ -75,8 +93,9 @@ class ConversationFields(BaseModel):
             )
         # Templates of Llama 3 and of its relatives take the day and the tools under these names.
         now = datetime.now()
+        tools, choice = self._tools()
         options = {
-            "functions": json.dumps(self.tools, indent=4) if self.tools else "",
+            "functions": json.dumps(tools, indent=4) if tools else "",
             "date_string": now.strftime("%d %b %Y"),
             "datetime": now.strftime("%b %d %Y %H:%M:%S"),
             **(self.chat_template_kwargs or {}),
@@ -93,8 +112,8 @@ class ConversationFields(BaseModel):
             [*self.messages[:-1], _joined(last)] if with_answer else self.messages,
             continue_last=self.continue_final_message is not False,
             add_generation_prompt=self.add_generation_prompt is not False,
-            tools=self.tools or (),
-            tool_choice=self.tool_choice,
+            tools=tools,
+            tool_choice=choice,
             parallel_tool_calls=self.parallel_tool_calls is not False,
             structure=structure,
             enable_thinking=thinking,
@@ -103,6 +122,17 @@ class ConversationFields(BaseModel):
             thinking_budget=None if budget == -1 else budget,
             template_options=options,
         )
+
+    def _tools(self) -> tuple[list[dict[str, Any]], str | dict[str, Any] | None]:
+        """What the model may call, and whether it has to."""
+        tools, choice = self.tools or [], self.tool_choice
+        if not isinstance(choice, AllowedTools):
+            return tools, choice
+        offered = {tool.name for tool in read_tools(tools)}
+        names = {tool.function.name for tool in choice.allowed_tools.tools}
+        if unknown := names - offered:
+            raise RequestError(f"tool_choice.allowed_tools: there is no tool {min(unknown)!r}")
+        return [t for t in tools if t["function"]["name"] in names], choice.allowed_tools.mode
 
 
 class ChatBody(ConversationFields, StructureFields, AnswerFields, SamplingFields):
