@@ -49,6 +49,12 @@ def test_what_templates_get() -> None:
     assert kept[0]["role"] == "developer"
 
 
+def test_a_refusal_is_what_the_assistant_said() -> None:
+    parts = [{"type": "text", "text": "Hm."}, {"type": "refusal", "refusal": "No."}]
+    message = {"role": "assistant", "content": parts}
+    assert template_messages([message]) == [{"role": "assistant", "content": "Hm.\nNo."}]
+
+
 @pytest.mark.parametrize("arguments", [None, "", "{}", {}])
 def test_no_arguments_are_an_empty_object(arguments: Any) -> None:
     message = {"role": "assistant", "tool_calls": [called("f", arguments)]}
@@ -91,6 +97,8 @@ def assistant(calls: Any) -> dict[str, Any]:
             r"content\[0\]: image input is not supported",
         ),
         ({"role": "user", "content": [{"type": "text"}]}, r"content\[0\].text"),
+        ({"role": "user", "content": [{"type": "refusal", "refusal": "No."}]}, "'refusal': only"),
+        ({"role": "assistant", "content": [{"type": "refusal"}]}, r"content\[0\].refusal is not"),
         ({"role": "assistant", "reasoning_content": 1}, r"messages\[1\].reasoning_content"),
         (assistant("f"), r"messages\[1\].tool_calls is not a list"),
         (assistant(["f"]), r"messages\[1\].tool_calls\[0\].function"),

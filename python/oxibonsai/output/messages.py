@@ -68,7 +68,7 @@ def _fields(message: Mapping[str, Any], place: str) -> dict[str, Any]:
     if role not in _ROLES:
         raise RequestError(f"{place}.role is {role!r}, none of {', '.join(_ROLES)}")
     fields = {k: v for k, v in message.items() if k not in ("tool_calls", "reasoning")}
-    fields["content"] = _text(message.get("content"), f"{place}.content")
+    fields["content"] = _text(message.get("content"), f"{place}.content", role)
     reasoning = message.get("reasoning_content", message.get("reasoning"))
     if reasoning is not None and not isinstance(reasoning, str):
         raise RequestError(f"{place}.reasoning_content is not a string")
@@ -78,7 +78,7 @@ def _fields(message: Mapping[str, Any], place: str) -> dict[str, Any]:
     return fields
 
 
-def _text(content: Any, place: str) -> str:
+def _text(content: Any, place: str, role: str) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
@@ -90,11 +90,11 @@ def _text(content: Any, place: str) -> str:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind in IMAGES:
             raise RequestError(f"{place}[{i}]: {NO_IMAGES}")
-        if kind != "text":
+        if kind != "text" and not (kind == "refusal" and role == "assistant"):
             raise RequestError(f"{place}[{i}].type is {kind!r}: only parts of type text are taken")
-        if not isinstance(part.get("text"), str):
-            raise RequestError(f"{place}[{i}].text is not a string")
-        texts.append(part["text"])
+        if not isinstance(part.get(kind), str):
+            raise RequestError(f"{place}[{i}].{kind} is not a string")
+        texts.append(part[kind])
     return "\n".join(texts)
 
 
