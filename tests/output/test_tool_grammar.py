@@ -333,6 +333,19 @@ def test_what_is_accepted_can_be_read(tool_format: ToolFormat, special: bool) ->
             json.loads(one.arguments)
 
 
+@formats
+@spellings
+def test_the_longest_name_can_be_called(tool_format: ToolFormat, special: bool) -> None:
+    name = "mcp__server__" + "n" * 115
+    tools = read_tools([function(name)])
+    text = call(tool_format, name)
+    assert Judge(tool_format, REQUIRED, special, tools=tools).accepts(text)
+    parser = OutputParser(tool_format, tools, ids=str)
+    parser.feed(text)
+    parser.finish()
+    assert [c.name for c in parser.reply.tool_calls] == [name]
+
+
 # --- the XML-like form: text between tags instead of JSON -----------------------------------------
 
 

@@ -42,7 +42,7 @@ def test_tools_are_read() -> None:
         ([function(name="a b")], r"tools\[0\].function.name"),
         ([function(name="é")], r"tools\[0\].function.name"),
         ([function(name="a\n")], r"tools\[0\].function.name"),
-        ([function(name="a" * 65)], r"tools\[0\].function.name"),
+        ([function(name="a" * 129)], r"tools\[0\].function.name"),
         ([function(name=7)], r"tools\[0\].function.name"),
         ([function(), function()], r"tools\[1\].function.name: 'f' is there twice"),
         ([function(description=1)], r"tools\[0\].function.description"),

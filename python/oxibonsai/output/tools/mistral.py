@@ -15,7 +15,7 @@ from oxibonsai.output.tools.call_parser import CallReader, ToolFormat
 from oxibonsai.output.tools.call_writer import CallWriter
 from oxibonsai.output.tools.json_scan import Malformed
 from oxibonsai.output.tools.lark import CallGrammar, Lark, arguments_of, literal
-from oxibonsai.output.tools.request import Tool
+from oxibonsai.output.tools.request import MAX_NAME, Tool
 
 
 class MistralFormat(ToolFormat):
@@ -66,7 +66,7 @@ def _read_list(writer: CallWriter) -> CallReader:
 
 
 def _read_named(writer: CallWriter, first: str) -> CallReader:
-    name, end = yield from read_until("[{", 64)
+    name, end = yield from read_until("[{", MAX_NAME)
     writer.begin()
     writer.name((first + name).strip())
     if end == "[":

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from oxibonsai.errors import RequestError
 
 MAX_TOOLS = 128
+MAX_NAME = 128  # characters of a name: Anthropic's bound; OpenAI's is 64
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Tool:
     """A function on offer.
 
     Attributes:
-        name: 1 to 64 letters, digits, ``_`` and ``-``.
+        name: 1 to 128 letters, digits, ``_`` and ``-``.
         parameters: JSON schema of the arguments; always one of type object.
         strict: Refuse a schema that can't be enforced to the letter; else what can't be is left out.
     """
@@ -97,7 +98,8 @@ def _tool(tool: Any, place: str) -> Tool:
     name = function.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise RequestError(
-            f"{place}.function.name is {str(name)[:80]!r}: a name has 1 to 64 of a-z A-Z 0-9 _ -"
+            f"{place}.function.name is {str(name)[:80]!r}:"
+            f" a name has 1 to {MAX_NAME} of a-z A-Z 0-9 _ -"
         )
     description = function.get("description")
     if description is not None and not isinstance(description, str):
