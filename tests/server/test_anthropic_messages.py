@@ -136,6 +136,21 @@ def test_thoughts_come_first(tiny_path: Path, tmp_path: Path) -> None:
     assert {"type": "signature_delta", "signature": block["signature"]} in pieces
 
 
+def test_thoughts_can_be_omitted(tiny_path: Path, tmp_path: Path) -> None:
+    app = make_model_app(tiny_path, tmp_path, chat_template=THINKING_TEMPLATE)
+    thinking = {"type": "enabled", "budget_tokens": 6}
+    omitted = {**thinking, "display": "omitted"}
+    whole = ask(app.test_client(), thinking=thinking, max_tokens=60)["content"]
+    short = ask(app.test_client(), thinking=omitted, max_tokens=60)["content"]
+    events = ask(app.test_client(), thinking=omitted, max_tokens=60, stream=True)
+    assert short == [{**whole[0], "thinking": ""}, *whole[1:]]
+    pieces = [d["delta"] for name, d in events if name == "content_block_delta"]
+    assert pieces[0] == {"type": "signature_delta", "signature": whole[0]["signature"]}
+    assert "thinking_delta" not in {p["type"] for p in pieces}
+    ask(app.test_client(), messages=[USER, {"role": "assistant", "content": short}, USER])
+    close_model_app(app)
+
+
 def test_a_model_that_knows_no_reasoning_answers_at_once(client: FlaskClient) -> None:
     message = ask(client, thinking={"type": "enabled", "budget_tokens": 1024})
     assert [b["type"] for b in message["content"]] == ["text"]

@@ -14,12 +14,17 @@ Event = Object
 class BlockWriter:
     """Sorts pieces of a reply into blocks: thoughts, text, calls.
 
+    Args:
+        omit_thoughts: Of thoughts, only that there were some, and their signature.
+
     Attributes:
         blocks: The content so far; complete after :meth:`finish`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, omit_thoughts: bool = False) -> None:
         self.blocks: list[Object] = []
+        self._omit_thoughts = omit_thoughts
+        self._signature = hashlib.sha256()
         self._arguments = ""
         self._call_index: int | None = None
         self._open = False
@@ -33,6 +38,9 @@ class BlockWriter:
             self.blocks[-1]["text"] += delta.content
             return [*events, self._delta("text_delta", "text", delta.content)]
         events = self._enter("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+        self._signature.update(delta.reasoning_content.encode())
+        if self._omit_thoughts:
+            return events
         self.blocks[-1]["thinking"] += delta.reasoning_content
         return [*events, self._delta("thinking_delta", "thinking", delta.reasoning_content)]
 
@@ -78,7 +86,7 @@ class BlockWriter:
         events = []
         if block["type"] == "thinking":
             # Clients send it back unread; it shows that the thoughts are unchanged, no more.
-            block["signature"] = hashlib.sha256(block["thinking"].encode()).hexdigest()
+            block["signature"] = self._signature.hexdigest()
             events = [self._delta("signature_delta", "signature", block["signature"])]
         if block["type"] == "tool_use":
             block["input"] = _object(self._arguments)

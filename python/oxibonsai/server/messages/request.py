@@ -131,7 +131,7 @@ def _assistant(message: Message, place: str) -> Object:
         if isinstance(block, TextBlock):
             texts.append(block.text)
         elif isinstance(block, ThinkingBlock):
-            thoughts.append(block.thinking)
+            thoughts += [block.thinking] if block.thinking else []  # else they were omitted
         elif isinstance(block, ToolUseBlock):
             function = {"name": block.name, "arguments": json.dumps(block.input)}
             calls.append({"type": "function", "id": block.id, "function": function})

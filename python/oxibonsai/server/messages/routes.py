@@ -33,10 +33,12 @@ def messages_blueprint(app: Server) -> Blueprint:
         body = read_body(MessageRequest, request)
         engine = generations.engine
         asked = chat_request(body, engine.chat_template)
+        omitted = body.thinking is not None and body.thinking.display == "omitted"
+        writer = BlockWriter(omit_thoughts=omitted)
         answers = generations.chat(asked, sampling(body, settings, engine.tokenizer))
         if body.stream:
             return stream_response(
-                _frames(app.backend.models()[0].id, answers),
+                _frames(app.backend.models()[0].id, answers, writer),
                 close=answers.close,
                 stopping=lambda: app.lifecycle.stopping,
                 ping=_PING,
@@ -44,7 +46,7 @@ def messages_blueprint(app: Server) -> Blueprint:
                 bell=answers.bell,
             )
         with answers:
-            return jsonify(_whole(app.backend.models()[0].id, answers))
+            return jsonify(_whole(app.backend.models()[0].id, answers, writer))
 
     @bp.post("/v1/messages/count_tokens")
     def count_tokens() -> Response:
@@ -56,30 +58,32 @@ def messages_blueprint(app: Server) -> Blueprint:
     return bp
 
 
-def _whole(model: str, answers: Answers) -> Object:
-    writer = BlockWriter()
+def _whole(model: str, answers: Answers, writer: BlockWriter) -> Object:
     for _ in watched(_events(answers, writer), request.environ):
         pass
     return {**_message(model, answers), "content": writer.blocks, **_stop(answers)}
 
 
 def _events(answers: Answers, writer: BlockWriter) -> Iterator[Event | None]:
-    """Events of the content; None where nothing has come for a moment."""
+    """Events of the content; None where there is nothing to tell for a moment."""
     for index, delta in answers.stream():
         if delta is not None:
-            yield from writer.feed(delta)
+            events = writer.feed(delta)
+            yield from events
+            if not events:
+                yield None
         elif index < 0:
             yield None
     yield from writer.finish()
 
 
-def _frames(model: str, answers: Answers) -> Iterator[str | None]:
+def _frames(model: str, answers: Answers, writer: BlockWriter) -> Iterator[str | None]:
     while not answers.start(POLL_SECONDS):
         yield None
     start = {"type": "message_start", "message": _message(model, answers)}
     yield frame(start, "message_start")
     yield _PING
-    for event in _events(answers, BlockWriter()):
+    for event in _events(answers, writer):
         yield None if event is None else frame(event, event["type"])
     usage = _usage(answers)
     delta = {"type": "message_delta", "delta": _stop(answers), "usage": usage}
