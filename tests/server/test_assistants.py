@@ -609,6 +609,27 @@ def test_a_request_that_makes_no_sense_is_refused(
     post(client, path.format(thread=thread), 400, **body)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "param"),
+    [
+        ("response_format", "json", ""),
+        ("response_format", {"type": "json_schema"}, ".json_schema"),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "a"}},
+         ".json_schema.schema"),
+        ("tool_choice", "maybe", ""),
+        ("tool_choice", {"type": "function"}, ".function"),
+        ("tool_choice", {"type": "function", "function": {"name": 1}}, ".function.name"),
+        ("tool_choice", {"type": "file_search"}, ".type"),
+    ],
+)  # fmt: skip
+def test_a_field_of_several_forms_is_refused_by_what_is_wrong_in_the_form_that_was_meant(
+    client: FlaskClient, field: str, value: Any, param: str
+) -> None:
+    error = post(client, "threads/runs", 400, assistant_id="asst_x", **{field: value})["error"]
+    assert error["param"] == field + param
+    assert error["message"].startswith(f"{field}{param}: ")
+
+
 def test_a_run_of_an_unknown_assistant_is_not_found(client: FlaskClient, thread: str) -> None:
     for path in ("threads/runs", f"threads/{thread}/runs"):
         error = post(client, path, 404, assistant_id="asst_none")["error"]

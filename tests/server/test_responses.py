@@ -340,6 +340,7 @@ def test_auto_truncation_leaves_out_the_oldest(client: FlaskClient) -> None:
         ({"tools": [TOOL, TOOL]}, None),
         ({"tool_choice": "sometimes"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "name": "none"}}, None),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice.name"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": "1"}, "temperature"),
@@ -361,6 +362,13 @@ def test_a_request_that_makes_no_sense_is_refused(
     assert_error_object(answer)
     if param is not None:
         assert answer.get_json()["error"]["param"] == param
+
+
+def test_a_refusal_is_one_sentence_of_our_own(client: FlaskClient) -> None:
+    answer = client.post("/v1/responses", json={"input": "hi", "conversation": "conv_1"})
+    assert answer.get_json()["error"]["message"] == (
+        "the body: conversation is not supported: send the items themselves."
+    )
 
 
 def test_a_request_without_a_model_gets_the_one_that_is_served(

@@ -30,17 +30,45 @@ def as_body(model: type[Body], value: Any) -> Body:
     try:
         return model.model_validate(value)
     except ValidationError as e:
-        errors = e.errors(include_url=False)
-        # A union that a picture fails tells of its other members too.
-        first = next(filter(_is_image, errors), errors[0])
-        names = _names(value)
-        if first["type"] == "missing":
-            names.add(str(first["loc"][-1]))
-        # A union tells which of its members it tried; the client knows only the field.
-        parts = [str(p) for p in first["loc"] if isinstance(p, int) or p in names]
-        param = ".".join(parts) or None
-        reason = NO_IMAGES if _is_image(first) else first["msg"]
-        raise ApiError(400, f"{param or 'the body'}: {reason}.", param=param) from None
+        error = _telling(e.errors(include_url=False), value)
+        param = ".".join(_path(error, value)) or None
+        raise ApiError(400, f"{param or 'the body'}: {_reason(error)}.", param=param) from None
+
+
+def _telling(errors: list[ErrorDetails], value: Any) -> ErrorDetails:
+    """The one of the errors that tells most."""
+    # A union that a picture fails tells of its other members too.
+    image = next(filter(_is_image, errors), None)
+    if image is not None:
+        return image
+    # Of a union the member that the value is nearest to: what is wrong in it lies deepest.
+    first = _path(errors[0], value)
+    same_field = [e for e in errors if _path(e, value)[: len(first)] == first]
+    return max(same_field, key=lambda e: len(_path(e, value)))
+
+
+def _path(error: ErrorDetails, value: Any) -> list[str]:
+    """Where the error is in the client's value; a union tells which of its members it tried, too."""
+    path: list[str] = []
+    for i, part in enumerate(error["loc"]):
+        inside = isinstance(value, dict) and part in value
+        is_missing = error["type"] == "missing" and i == len(error["loc"]) - 1
+        if inside and is_missing:
+            path.pop()  # what was taken for a key was the tag of a union
+        if inside or is_missing or isinstance(part, int):
+            path.append(str(part))
+        if inside:
+            value = value[part]
+        elif isinstance(part, int):
+            value = value[part] if isinstance(value, list) and part < len(value) else None
+    return path
+
+
+def _reason(error: ErrorDetails) -> str:
+    if _is_image(error):
+        return NO_IMAGES
+    # Our own sentence, without what pydantic puts before it.
+    return str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
 
 
 def _is_image(error: ErrorDetails) -> bool:
@@ -55,17 +83,3 @@ def check_model(model: str | None, settings: Settings) -> None:
     """ApiError 400 where a request has to name its model and does not; any name will do."""
     if model is None and settings.require_model:
         raise ApiError(400, "model: a request has to name its model.", param="model")
-
-
-def _names(value: Any) -> set[str]:
-    """Every key of a JSON value."""
-    names: set[str] = set()
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            names |= item.keys()
-            waiting += item.values()
-        elif isinstance(item, list):
-            waiting += item
-    return names
