@@ -53,8 +53,8 @@ def _path(error: ErrorDetails, value: Any) -> list[str]:
     for i, part in enumerate(error["loc"]):
         inside = isinstance(value, dict) and part in value
         is_missing = error["type"] == "missing" and i == len(error["loc"]) - 1
-        if inside and is_missing:
-            path.pop()  # what was taken for a key was the tag of a union
+        if is_missing and inside and path and value[part] is not None:
+            path.pop()  # it is there: what was taken for the key before was the tag of a union
         if inside or is_missing or isinstance(part, int):
             path.append(str(part))
         if inside:
