@@ -278,3 +278,10 @@ def test_a_call_that_broke_off_has_no_input() -> None:
     assert [e["type"] for e in events] == [
         "content_block_start", "content_block_delta", "content_block_stop",
     ] * 2  # fmt: skip
+
+
+def test_a_field_that_is_needed_is_missing_where_it_is_null(client: FlaskClient) -> None:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": None}
+    answer = client.post("/v1/messages", json=body)
+    assert answer.status_code == 400
+    assert answer.get_json()["error"]["message"] == "max_tokens: Field required."
