@@ -120,6 +120,22 @@ def test_a_field_of_an_assistant_is_cleared_with_null(client: FlaskClient) -> No
     assert get(client, f"assistants/{made['id']}")["model"] == "tiny"
 
 
+@pytest.mark.parametrize(
+    "tools",
+    [[TOOL, TOOL], [{"type": "function", "function": {"name": "two words"}}],
+     [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]],
+)  # fmt: skip
+def test_an_assistant_whose_runs_would_be_refused_is_refused(
+    client: FlaskClient, assistant: str, tools: list[Any]
+) -> None:
+    assert (
+        "tools[" in post(client, "assistants", 400, model="tiny", tools=tools)["error"]["message"]
+    )
+    post(client, f"assistants/{assistant}", 400, tools=tools)
+    kept = get(client, f"assistants/{assistant}")["tools"]
+    assert [t["function"]["name"] for t in kept] == ["weather"]
+
+
 def test_threads_and_their_messages(client: FlaskClient) -> None:
     thread = post(client, "threads", metadata={"k": "v"})
     path = f"threads/{thread['id']}"

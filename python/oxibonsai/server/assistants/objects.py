@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from oxibonsai.output.tools import read_tools
 from oxibonsai.server.schemas.assistants import (
     AssistantChange,
     AssistantCreate,
@@ -42,17 +43,27 @@ def now() -> int:
 
 
 def new_assistant(body: AssistantCreate) -> Object:
-    """An assistant."""
+    """An assistant.
+
+    Raises:
+        RequestError: Its tools can't be used.
+    """
     fields = body.model_dump(mode="json", by_alias=True)
     return _complete({"object": "assistant", "created_at": now(), **fields})
 
 
 def changed_assistant(kept: Object, body: AssistantChange) -> Object:
-    """An assistant in which the fields that were given are others."""
+    """An assistant in which the fields that were given are others.
+
+    Raises:
+        RequestError: Its tools can't be used.
+    """
     return _complete({**kept, **body.model_dump(mode="json", by_alias=True, exclude_unset=True)})
 
 
 def _complete(assistant: Object) -> Object:
+    # Refused now: every run would be.
+    read_tools(assistant["tools"])
     return {
         **assistant,
         "metadata": assistant["metadata"] or {},
