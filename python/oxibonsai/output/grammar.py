@@ -44,7 +44,7 @@ def tool_structure(
         reasoning: Tags of a model that may think first; None: it does not.
         inside_reasoning: The prompt ends with an open tag.
         special_tokens: Of the vocabulary, text to id: a mark that is one is matched by its id.
-        answer: What an answer without calls must match.
+        answer: What an answer without calls must match; a forced call leaves no room for one.
 
     Raises:
         RequestError: A schema that the format can't be held to, or a structure that can't stand
@@ -52,8 +52,8 @@ def tool_structure(
     """
     if choice.mode == "none" or not tools:
         return None
-    if answer is not None and choice.mode != "auto":
-        raise RequestError("a structure and a forced tool call exclude each other: ask for one")
+    if choice.mode != "auto":
+        answer = None
     if choice.mode == "named":
         tools, parallel = [t for t in tools if t.name == choice.name], False
     lark = Lark(special_tokens, beside_json=answer is not None)
