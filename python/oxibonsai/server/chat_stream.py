@@ -12,7 +12,7 @@ from oxibonsai.server.generation import Answers
 from oxibonsai.server.logprobs import ShownTokens, chat_form
 from oxibonsai.server.prompts import text_of
 from oxibonsai.server.schemas.chat import ChatBody
-from oxibonsai.server.sse import DONE, compact, quoted
+from oxibonsai.server.sse import DONE, chunk_heads, compact, quoted
 from oxibonsai.server.timings import PromptProgress, chat_usage, timings
 
 
@@ -20,14 +20,11 @@ class ChunkWriter:
     """Makes chunks of one stream; what they have in common is made once.
 
     Args:
-        head: The members before ``choices``.
-        counts: Whether the last chunk has the counts; OpenAI's others then say that they have none.
+        head, counts: As of :func:`~oxibonsai.server.sse.chunk_heads`.
     """
 
     def __init__(self, head: dict[str, Any], *, counts: bool) -> None:
-        start = f"data: {compact(head)[:-1]},"
-        self._last = f'{start}"choices":[]'
-        self._head = f'{start}"usage":null,"choices":[' if counts else f'{start}"choices":['
+        self._head, self._last = chunk_heads(head, counts=counts)
 
     def choice(
         self,
@@ -54,7 +51,7 @@ class ChunkWriter:
 
     def last(self, rest: str) -> str:
         """A chunk without choices."""
-        return f"{self._last}{rest}}}\n\n"
+        return f"{self._last}]{rest}}}\n\n"
 
 
 class ChatStream:
@@ -71,7 +68,7 @@ class ChatStream:
         self._body = body
         self._answers = answers
         self._tokenizer = app.generations.engine.tokenizer
-        self._writer = ChunkWriter(head, counts=bool(body.wants_usage))
+        self._writer = ChunkWriter(head, counts=body.wants_usage)
         self._shown: dict[int, ShownTokens] = {}
         self._verbose = app.settings.verbose if body.verbose is None else body.verbose
 

@@ -23,7 +23,7 @@ from oxibonsai.server.logprobs import ShownToken, ShownTokens, TextOffsets, comp
 from oxibonsai.server.prompt_logprobs import prompt_tokens
 from oxibonsai.server.prompts import read_prompts, text_of
 from oxibonsai.server.schemas.completion import CompletionBody
-from oxibonsai.server.sse import DONE, compact, quoted
+from oxibonsai.server.sse import DONE, chunk_heads, compact, quoted
 from oxibonsai.server.stream_writer import Bell
 from oxibonsai.server.timings import PromptProgress, timings, usage
 from oxibonsai.server.validation import check_model, read_body
@@ -127,10 +127,7 @@ class CompletionJob:
     def frames(self) -> Iterator[str | None]:
         """Pieces as they come, a chunk with the finish reason for each choice, then the counts."""
         body = self._body
-        head = f"data: {compact(self._head)[:-1]},"
-        last = f'{head}"choices":['
-        # OpenAI's chunks before the counts say that they have none.
-        head += '"usage":null,"choices":[' if body.wants_usage else '"choices":['
+        head, last = chunk_heads(self._head, counts=body.wants_usage)
         writers = _Writers(self, head)
         progress = [PromptProgress(a) for a in self.group] if body.return_progress else []
         for which in range(len(self._prompts)):

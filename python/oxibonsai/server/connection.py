@@ -62,17 +62,16 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
             end = self.received.find(b"\r\n\r\n", searched)
             if end < 0:
                 return False
-            self._needed = end + 4 + self._body_bytes(end + 2, max_body)
-            header = bytes(self.received[: end + 2])
-            body = _LENGTH.search(header) or _CHUNKED.search(header)
-            self.is_probe = body is None and _PROBE.match(header) is not None
+            self._needed = end + 4 + self._look_at_header(end + 2, max_body)
             self.deadline += (self._needed - end) / _BYTES_PER_SECOND
         return len(self.received) >= self._needed
 
-    def _body_bytes(self, end: int, max_body: int) -> int:
+    def _look_at_header(self, end: int, max_body: int) -> int:
+        """How many bytes of the body to collect; tells a probe."""
         header = bytes(self.received[:end])
-        length = _LENGTH.search(header)
-        if length is None or _CHUNKED.search(header):
+        length, chunked = _LENGTH.search(header), _CHUNKED.search(header)
+        self.is_probe = not (length or chunked) and _PROBE.match(header) is not None
+        if length is None or chunked:
             return 0
         size = int(length[1])
         # Too large: answered without its body.

@@ -36,6 +36,18 @@ def frame(data: Any, event: str | None = None) -> str:
     return f"event: {event}\ndata: {text}\n\n" if event else f"data: {text}\n\n"
 
 
+def chunk_heads(head: dict[str, Any], *, counts: bool) -> tuple[str, str]:
+    """The beginnings of OpenAI's chunks, up to their choices, and of the last one with the counts.
+
+    Args:
+        head: The members before ``choices``.
+        counts: Whether the last chunk has the counts; the others then say that they have none.
+    """
+    start = f"data: {compact(head)[:-1]},"
+    last = f'{start}"choices":['
+    return (f'{start}"usage":null,"choices":[' if counts else last), last
+
+
 def stream_response(
     frames: Iterator[str | None],
     *,

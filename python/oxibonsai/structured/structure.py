@@ -57,11 +57,7 @@ class Structure:
             schema: As Python values, or as the text of a JSON document. Properties come in the
                 order in which the schema lists them.
         """
-        if isinstance(schema, str):
-            schema = _parse(schema, "json_schema")
-        if not isinstance(schema, (Mapping, bool)):
-            raise RequestError(f"json_schema is {_json_type(schema)}, not an object or a boolean")
-        return cls("json_schema", _dump(schema, "json_schema"))
+        return cls("json_schema", _dump(_schema(schema), "json_schema"))
 
     @classmethod
     def described_json(cls, schema: Mapping[str, Any] | bool | str) -> Structure:
@@ -70,9 +66,8 @@ class Structure:
         The reading of llama.cpp: who describes properties means an object. Servers and commands
         take their users' schemas so.
         """
-        strict = cls.json_schema(schema)
         try:
-            typed = with_implied_types(json.loads(strict.text))
+            typed = with_implied_types(_schema(schema))
         except RecursionError as e:
             raise RequestError("json_schema is nested too deep") from e
         return cls("json_schema", _dump(typed, "json_schema"))
@@ -116,6 +111,14 @@ class Structure:
         if not isinstance(fields, dict) or set(fields) != {"kind", "text"}:
             raise RequestError("structure is not an object of the two fields kind and text")
         return cls(**fields)
+
+
+def _schema(schema: Mapping[str, Any] | bool | str) -> Mapping[str, Any] | bool:
+    if isinstance(schema, str):
+        schema = _parse(schema, "json_schema")
+    if not isinstance(schema, (Mapping, bool)):
+        raise RequestError(f"json_schema is {_json_type(schema)}, not an object or a boolean")
+    return schema
 
 
 def _parse(text: str, name: str) -> Any:
