@@ -12,8 +12,8 @@
 #include "base/work_shares.h"
 #include "bindings/register.h"
 #include "cpu/dispatch.h"
+#include "cpu/packed_weight.h"
 #include "cpu/quantized_rows.h"
-#include "ops/pack_weights.h"
 #include "quant/split.h"
 
 namespace py = pybind11;
@@ -54,12 +54,12 @@ class Linear {
     if (type == nullptr) throw RequestError("no quant type is called " + type_name);
     if (rows.ndim() != 2 || rows.shape(1) != quant::row_bytes(type->type, cols))
       throw RequestError("Linear() takes rows [n, row bytes]");
-    weight_ =
-        std::make_shared<ops::Weight>("w", type->type, rows.shape(0), cols, rows_.data(), nullptr);
-    ops::pack_weights({weight_}, table_, *pool_, [](int64_t) {});
+    weight_ = std::make_shared<graph::Weight>("w", type->type, rows.shape(0), cols, rows_.data(),
+                                              nullptr);
+    packed_ = cpu::pack_weights({weight_}, table_, *pool_, [](int64_t) {}).weights.front();
   }
 
-  int64_t nbytes() const { return std::max(weight_->packed_bytes(), weight_->bytes()); }
+  int64_t nbytes() const { return std::max(packed_->bytes(), weight_->bytes()); }
 
   void set_input(const Floats& x) {
     if (x.ndim() != 2 || x.shape(1) != weight_->cols())
@@ -70,10 +70,10 @@ class Linear {
     y_.resize(static_cast<size_t>(x.shape(0) * weight_->rows()));
   }
 
-  // As a step of a program does it: pieces of rows, a run of them for each thread.
+  // As a step does it: pieces of rows, a run of them for each thread.
   void run() {
     cpu::LinearArgs all{};
-    const cpu::LinearKernel& kernel = weight_->bind(table_, &all);
+    packed_->bind(0, &all);
     all.xf = x_.data();
     if (rounded_) all.x = rounded_->values();
     all.y = y_.data();
@@ -88,7 +88,7 @@ class Linear {
         a.last = std::min(weight_->rows(), a.first + cpu::kItemRows);
         a.first_token = i / pieces * cpu::kPanelTokens;
         a.last_token = std::min<int64_t>(x_.shape(0), a.first_token + cpu::kPanelTokens);
-        kernel.run(a);
+        packed_->kernel().run(a);
       }
       shares_.prepare_next(phase_, thread);
     });
@@ -103,7 +103,8 @@ class Linear {
   const cpu::KernelTable& table_;
   const std::shared_ptr<ThreadPool> pool_;
   const Bytes rows_;
-  std::shared_ptr<ops::Weight> weight_;
+  graph::WeightPtr weight_;
+  cpu::PackedWeightPtr packed_;
   Floats x_;
   std::unique_ptr<cpu::RoundedRows> rounded_;
   std::vector<float> y_;

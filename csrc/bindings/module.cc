@@ -2,13 +2,15 @@
 
 PYBIND11_MODULE(_core, m) {
   using namespace oxibonsai::bindings;
-  m.doc() = "The compiled core of oxibonsai: formats, kernels, programs, sampling.";
+  m.doc() = "The compiled core of oxibonsai: formats, graphs, devices, sampling.";
   register_errors(m);
   register_quant(m);
   register_encode(m);
   register_format(m);
   register_format_writer(m);
   register_cpu(m);
-  register_program(m);
+  register_graph(m);
+  register_batch(m);
+  register_device(m);
   register_sampling(m);
 }

@@ -2,6 +2,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include "graph/batch.h"
+
 namespace oxibonsai::bindings {
 
 // One function an area, each in the file of its name.
@@ -11,7 +13,12 @@ void register_encode(pybind11::module_& m);
 void register_format(pybind11::module_& m);
 void register_format_writer(pybind11::module_& m);
 void register_cpu(pybind11::module_& m);
-void register_program(pybind11::module_& m);
+void register_graph(pybind11::module_& m);
+void register_batch(pybind11::module_& m);
+void register_device(pybind11::module_& m);
 void register_sampling(pybind11::module_& m);
+
+// The batch that a Python object holds.
+const graph::Batch& native_batch(const pybind11::handle& batch);
 
 }  // namespace oxibonsai::bindings

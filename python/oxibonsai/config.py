@@ -164,6 +164,14 @@ class ModelConfig:
     name: str = ""
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def paged_layers(self) -> list[tuple[int, int, int]]:
+        """Key-value heads and the dims of a key and of a value, of each layer of the cache."""
+        if not self.causal:
+            return []
+        layer = (self.num_key_value_heads, self.head_dim, self.head_dim)
+        return [layer] * self.num_hidden_layers
+
     def is_local(self, layer: int) -> bool:
         """Whether the layer attends within the sliding window only."""
         if self.sliding_window == 0:

@@ -18,7 +18,7 @@ from oxibonsai.models import load_model
 
 
 def digest(path: str, texts: list[list[int]]) -> str:
-    embedder = Embedder(load_model(Checkpoint(Path(path)), _core.ThreadPool(2)), None)
+    embedder = Embedder(load_model(Checkpoint(Path(path)), _core.CpuDevice(2)), None)
     found = hashlib.sha256()
     for pooling in POOLINGS:
         found.update(embedder.embed(texts, pooling=pooling).tobytes())

@@ -56,7 +56,7 @@ def test_torch_shares_the_memory_which_outlives_its_maker() -> None:
 def test_embeddings_go_to_torch_as_they_are(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     convert(bert_folder.write(tmp_path / "model"), tmp_path / "m.gguf")
-    model = load_model(Checkpoint(tmp_path / "m.gguf"), _core.ThreadPool(1))
+    model = load_model(Checkpoint(tmp_path / "m.gguf"), _core.CpuDevice(1))
     vectors = Embedder(model, None).embed([[5, 6], [7]])
     for source in (vectors, DLPackArray(vectors)):
         assert torch.from_dlpack(source).data_ptr() == vectors.__array_interface__["data"][0]

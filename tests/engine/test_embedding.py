@@ -37,7 +37,7 @@ def ids(count: int, seed: int = 0) -> list[int]:
 
 def embedder(path: Path, threads: int = 2, **options: Any) -> Embedder:
     checkpoint = Checkpoint(path)
-    model = load_model(checkpoint, _core.ThreadPool(threads))
+    model = load_model(checkpoint, _core.CpuDevice(threads))
     return Embedder(model, Tokenizer.from_gguf(checkpoint.file), **options)
 
 
@@ -55,11 +55,12 @@ def path(request: pytest.FixtureRequest, tiny_path: Path, bert_path: Path) -> Pa
 
 def states(path: Path, text: list[int]) -> Floats:
     """Hidden states after the final norm, all of them in one step."""
-    model = load_model(Checkpoint(path), _core.ThreadPool(1))
+    model = load_model(Checkpoint(path), _core.CpuDevice(1))
     n = len(text)
     pages = -(-n // _core.PAGE_SLOTS)
-    batch = _core.Batch(text, list(range(n)), [0] * n, [list(range(pages))], list(range(n)))
-    return model.hidden_program.run(batch, [model.new_pages("f32", pages)])
+    batch = _core.Batch()
+    batch.add(text, pages=list(range(pages)), outputs=n)
+    return model.run_hidden(batch, [model.new_pages("f32", pages)] if model.config.causal else [])
 
 
 # Pooling, by hand.
@@ -222,14 +223,14 @@ def test_every_tier_gives_the_same_bytes(tiny_path: Path, bert_path: Path, tmp_p
 
 
 def test_packed_weights_are_shared(tiny_path: Path) -> None:
-    model = load_model(Checkpoint(tiny_path), _core.ThreadPool(1))
-    matrices = {id(w): w.packed_nbytes for w in model.recording.matrices}
-    hidden = model.hidden_recording.matrices
-    assert all(w.packed for w in hidden)
-    assert {id(w) for w in hidden} < matrices.keys()  # all but the head's
-    assert len(hidden) == len(matrices) - 1
+    model = load_model(Checkpoint(tiny_path), _core.CpuDevice(1))
+    own = model.graph.matrices
+    hidden = model.hidden_graph.matrices
+    assert model.device.packed_size(hidden) == 0
+    assert set(hidden) < set(own)
+    assert len(hidden) == len(own) - 1  # all but the head's
     Embedder(model, None).embed([ids(5)])
-    assert {id(w): w.packed_nbytes for w in model.recording.matrices} == matrices
+    assert model.device.packed_size(own) == 0
 
 
 # What is refused.
@@ -281,7 +282,7 @@ def test_texts_are_truncated_where_asked(bert_path: Path) -> None:
 
 
 def test_strings_need_a_tokenizer(bert_path: Path) -> None:
-    model = load_model(Checkpoint(bert_path), _core.ThreadPool(1))
+    model = load_model(Checkpoint(bert_path), _core.CpuDevice(1))
     with pytest.raises(FormatError, match="has no tokenizer: give token ids"):
         Embedder(model, None).embed(["hello"])
 

@@ -15,8 +15,8 @@
 
 #include "base/check.h"
 #include "cpu/dispatch.h"
+#include "cpu/packed_weight.h"
 #include "cpu/quantized_rows.h"
-#include "ops/pack_weights.h"
 #include "quant/split.h"
 
 using namespace oxibonsai;
@@ -62,10 +62,11 @@ Layer read_layer(Bytes bytes) {
 
 Floats multiply(const cpu::KernelTable& table, const Layer& l, ThreadPool& pool) {
   const auto w =
-      std::make_shared<ops::Weight>("w", l.type, l.rows, l.cols, l.weight.data(), nullptr);
-  ops::pack_weights({w}, table, pool, [](int64_t) {});
+      std::make_shared<graph::Weight>("w", l.type, l.rows, l.cols, l.weight.data(), nullptr);
+  const auto packed = cpu::pack_weights({w}, table, pool, [](int64_t) {}).weights.front();
   cpu::LinearArgs a{};
-  const cpu::LinearKernel& kernel = w->bind(table, &a);
+  packed->bind(0, &a);
+  const cpu::LinearKernel& kernel = packed->kernel();
   std::optional<cpu::RoundedRows> rounded;
   if (quant::is_integer(l.type))
     a.x = rounded.emplace(table, l.x.data(), l.tokens, l.cols, cpu::reads_tables(kernel)).values();

@@ -141,7 +141,7 @@ def test_an_adapter_of_scale_zero_leaves_every_byte(folder: Path) -> None:
     base = oxibonsai.load(folder / "q1_0.gguf")
     zero = oxibonsai.load(folder / "q1_0.gguf", lora=[(folder / "a.gguf", 0)])
     assert zero.logits(IDS).tobytes() == base.logits(IDS).tobytes()
-    assert len(zero.model.recording.ops) == len(base.model.recording.ops)
+    assert zero.model.graph.ops == base.model.graph.ops
     assert zero.model.fingerprint() == base.model.fingerprint()
     assert [a.scale for a in zero.model.adapters] == [0.0]
 
@@ -250,11 +250,10 @@ def test_replicas_observed_passes_and_embeddings_are_adapted(folder: Path) -> No
     assert np.abs(vectors[0] - vectors[1]).max() > 0.01
     observation = engine.model.observed(head=True)
     count = len(IDS)
-    batch = _core.Batch(
-        IDS, list(range(count)), [0] * count, [list(range(-(-count // _core.PAGE_SLOTS)))], [*range(count)]
-    )  # fmt: skip
+    batch = _core.Batch()
+    batch.add(IDS, pages=list(range(-(-count // _core.PAGE_SLOTS))), outputs=count)
     pages = engine.model.new_pages(engine.kv_type, 8)
-    assert observation.program.run(batch, [pages]).tobytes() == logits
+    assert observation.run(batch, [pages]).tobytes() == logits
     assert set(observation.sums) == {*adapters.linear_layers(), "token_embd.weight"}
 
 
@@ -265,7 +264,7 @@ def test_packed_weights_on_disk_are_the_models_own(
     load = oxibonsai.load
     engine = load(folder / "q1_0.gguf", packed_cache=True)
     plain, kept = engine.logits(IDS), PackedCache().entries()
-    assert bool(kept) is any(w.packed_nbytes for w in engine.model.recording.matrices)
+    assert bool(kept) is any(map(engine.model.device.packed_nbytes, engine.model.graph.matrices))
     adapted = load(folder / "q1_0.gguf", packed_cache=True, lora=folder / "a.gguf").logits(IDS)
     assert [e.path for e in PackedCache().entries()] == [e.path for e in kept]
     assert (

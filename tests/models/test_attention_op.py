@@ -1,4 +1,4 @@
-"""The attention operation alone, in a program of its own, against a softmax in float64."""
+"""Attention alone, in a graph of its own, against a softmax in float64."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 
 import tiny_model
 from oxibonsai import _core
-from oxibonsai.errors import RequestError
-from oxibonsai.models.builder import Builder
+from oxibonsai.graph import Builder
 
 HEAD_DIM, SCALE = 64, 0.125
 HEADS = tiny_model.HIDDEN // HEAD_DIM
@@ -23,25 +22,27 @@ def embedding(tiny_path: Path) -> _core.Weight:
     return _core.Weight(_core.GgufFile(str(tiny_path)), "token_embd.weight")
 
 
-def attention_program(embedding: _core.Weight, *, causal: bool, window: int = 0) -> _core.Program:
+LAYERS = [(HEADS, HEAD_DIM, HEAD_DIM)]
+
+
+def attention(embedding: _core.Weight, *, causal: bool) -> _core.Executable:
     """Embeds the tokens and lets them attend to each other: q, k and v are the embedding."""
     builder = Builder()
     h = builder.embed(embedding)
-    out = builder.attention(
-        h, h, h, layer=0, head_dim=HEAD_DIM, scale=SCALE, causal=causal, window=window
-    )
-    builder.select_outputs(out)
-    return builder.finish().program(_core.ThreadPool(2))
+    if causal:
+        out = builder.attention(h, h, h, layer=0, head_dim=HEAD_DIM, scale=SCALE)
+    else:
+        out = builder.attend_local(h, h, h, head_dim=HEAD_DIM, scale=SCALE)
+    builder.output("out", builder.select_outputs(out))
+    return _core.CpuDevice(2).compile(builder.graph)
 
 
 def embedded(embedding: _core.Weight, tokens: list[int]) -> Rows:
     builder = Builder()
-    builder.select_outputs(builder.embed(embedding))
-    batch = _core.Batch(
-        tokens, list(range(len(tokens))), [0] * len(tokens), [[0, 1, 2]], [*range(len(tokens))]
-    )
-    program = builder.finish().program(_core.ThreadPool(1))
-    return program.run(batch, [_core.KvPages(1, HEADS, HEAD_DIM, "f32", 3)])
+    builder.output("out", builder.select_outputs(builder.embed(embedding)))
+    batch = _core.Batch()
+    batch.add(tokens, outputs=len(tokens))
+    return _core.CpuDevice(1).compile(builder.graph).run(batch)["out"]
 
 
 def expected(x: Rows, *, causal: bool) -> npt.NDArray[np.float64]:
@@ -56,16 +57,12 @@ def expected(x: Rows, *, causal: bool) -> npt.NDArray[np.float64]:
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_each_row_sees_what_its_mask_says(embedding: _core.Weight, causal: bool) -> None:
-    program = attention_program(embedding, causal=causal)
+    executable = attention(embedding, causal=causal)
     texts = [[int(t) for t in np.random.default_rng(n).integers(0, 300, n)] for n in (5, 130, 1)]
-    batch = _core.Batch(
-        [t for text in texts for t in text],
-        [i for text in texts for i in range(len(text))],
-        [s for s, text in enumerate(texts) for _ in text],
-        [[0], [1, 2, 3], [4]],
-        list(range(sum(map(len, texts)))),
-    )
-    got = program.run(batch, [_core.KvPages(1, HEADS, HEAD_DIM, "f32", 5)])
+    batch = _core.Batch()
+    for text, pages in zip(texts, ([0], [1, 2, 3], [4]), strict=True):
+        batch.add(text, pages=pages, outputs=len(text))
+    got = executable.run(batch, [_core.KvPages(LAYERS, "f32", 5)] if causal else [])["out"]
     want = np.concatenate([expected(embedded(embedding, t), causal=causal) for t in texts])
     np.testing.assert_allclose(got, want, atol=1e-5)
 
@@ -77,14 +74,10 @@ def test_every_kv_type_is_as_near_as_its_bits_allow(
     embedding: _core.Weight, kv_type: str, tolerance: float
 ) -> None:
     tokens = [int(t) for t in np.random.default_rng(1).integers(0, 300, 100)]
-    batch = _core.Batch(tokens, [*range(100)], [0] * 100, [[0, 1]], [*range(100)])
-    program = attention_program(embedding, causal=True)
-    got = program.run(batch, [_core.KvPages(1, HEADS, HEAD_DIM, kv_type, 2)])
+    batch = _core.Batch()
+    batch.add(tokens, pages=[0, 1], outputs=100)
+    pages = _core.KvPages(LAYERS, kv_type, 2)
+    got = attention(embedding, causal=True).run(batch, [pages])["out"]
     want = expected(embedded(embedding, tokens), causal=True)
     error = np.abs(got - want).max() / np.abs(want).max()
     assert error < tolerance
-
-
-def test_a_window_without_causal_attention_is_refused(embedding: _core.Weight) -> None:
-    with pytest.raises(RequestError, match="window"):
-        attention_program(embedding, causal=False, window=8)

@@ -14,8 +14,9 @@ import gguf_copy
 from oxibonsai import FormatError, RequestError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
+from oxibonsai.graph import Builder
 from oxibonsai.models import Model, check_parity, load_model
-from oxibonsai.models.builder import Builder
+from oxibonsai.models.parity import compare_ops
 
 IDS: list[int] = np.random.default_rng(1).integers(0, bert_folder.ROWS, 90).tolist()
 
@@ -50,13 +51,13 @@ def _quantized(whole: Path, folder: Path, out: Path, quant_type: str) -> None:
 
 
 def load(path: Path, threads: int = 2) -> Model:
-    return load_model(Checkpoint(path), _core.ThreadPool(threads))
+    return load_model(Checkpoint(path), _core.CpuDevice(threads))
 
 
-def states(model: Model, program: _core.Program, ids: list[int]) -> npt.NDArray[np.float32]:
-    n = len(ids)
-    batch = _core.Batch(ids, list(range(n)), [0] * n, [[1, 0]], list(range(n)))
-    return program.run(batch, [model.new_pages("f32", 2)])
+def states(executable: _core.Executable, ids: list[int]) -> npt.NDArray[np.float32]:
+    batch = _core.Batch()
+    batch.add(ids, outputs=len(ids))
+    return executable.run(batch)["hidden"]
 
 
 @pytest.mark.hf
@@ -69,7 +70,7 @@ def test_float_weights_give_the_states_of_transformers(folder: Path, tmp_path: P
         truth = truth_model.eval()(torch.tensor([IDS])).last_hidden_state[0].numpy()
     convert(folder, tmp_path / "m.gguf", dtype="f32")
     model = load(tmp_path / "m.gguf")
-    found = states(model, model.program, IDS)
+    found = states(model.executable, IDS)
     assert truth.std(axis=0).mean() > 0.3  # states that hardly change with the text prove nothing
     assert np.abs(found - truth).max() <= 1e-5 * np.abs(truth).max()
 
@@ -78,22 +79,34 @@ def test_the_definition_and_any_number_of_threads_give_the_same_bytes(path: Path
     found = set()
     for threads in (1, 3):
         model = load(path, threads)
-        for program in (model.program, model.recording.program(model.pool, "scalar")):
-            found.add(states(model, program, IDS).tobytes())
+        for device in (model.device, model.device.with_tier("scalar")):
+            found.add(states(device.compile(model.graph), IDS).tobytes())
     assert len(found) == 1
 
 
 def test_the_parity_check_knows_every_kernel(path: Path) -> None:
     model = load(path)
-    assert model.program.compare_kernels("scalar") == []
+    assert compare_ops(model.graph, model.device, model.device.with_tier("scalar")) == []
     check_parity(model, "full", "f32")
 
 
 def test_a_position_past_the_table_is_refused(path: Path) -> None:
     model = load(path)
-    batch = _core.Batch([5], [bert_folder.CONTEXT], [0], [[0, 1]], [0])
+    batch = _core.Batch()
+    batch.add([5], first=bert_folder.CONTEXT, outputs=1)
     with pytest.raises(RequestError, match="position 96 is outside the table of 96"):
-        model.program.run(batch, [model.new_pages("f32", 2)])
+        model.executable.run(batch)
+
+
+def test_a_text_sees_itself_alone(path: Path) -> None:
+    model = load(path)
+    texts = [IDS, IDS[:1], IDS[5:70], IDS[:64]]
+    alone = [states(model.executable, ids).tobytes() for ids in texts]
+    batch = _core.Batch()
+    for ids in texts:
+        batch.add(ids, outputs=len(ids))
+    together = model.executable.run(batch)["hidden"]
+    assert together.tobytes() == b"".join(alone)
 
 
 @pytest.mark.parametrize(
@@ -114,12 +127,10 @@ def test_what_a_file_asks_for_and_is_not_there_is_said(
         Checkpoint(tmp_path / "m.gguf").config()
 
 
-def test_shapes_of_a_program_are_checked(path: Path) -> None:
-    weight = Checkpoint(path).weight("position_embd.weight")
-    for width, norm in ((127, 128), (128, 127)):
-        builder = Builder()
-        h = builder.add_vector(builder.embed(weight), np.zeros(width, np.float32))
-        h = builder.layer_norm(h, np.ones(128, np.float32), np.zeros(norm, np.float32), 1e-5)
-        builder.select_outputs(builder.gelu(h))
-        with pytest.raises(RequestError, match="a vector has another width"):
-            builder.finish().program(_core.ThreadPool(1))
+def test_shapes_are_checked_where_an_op_joins_the_graph(path: Path) -> None:
+    builder = Builder()
+    h = builder.embed(Checkpoint(path).weight("position_embd.weight"))
+    with pytest.raises(RequestError, match=r"op 1 \(add_vector\): a vector has another width"):
+        builder.add_vector(h, np.zeros(127, np.float32))
+    with pytest.raises(RequestError, match=r"op 1 \(layer_norm\): a vector has another width"):
+        builder.layer_norm(h, np.ones(128, np.float32), np.zeros(127, np.float32), 1e-5)

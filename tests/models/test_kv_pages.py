@@ -25,14 +25,18 @@ def model(tiny_path: Path) -> Model:
     return oxibonsai.load(tiny_path, threads=2).model
 
 
+def one_row() -> _core.Batch:
+    batch = _core.Batch()
+    batch.add([1], pages=[0], outputs=1)
+    return batch
+
+
 def run(
     model: Model, pools: list[_core.KvPages], first: int, last: int, table: list[int]
 ) -> Logits:
     """Logits of the last position of IDS[first:last], whose pages lie in the last pool."""
-    count = last - first
-    batch = _core.Batch(
-        IDS[first:last], [*range(first, last)], [0] * count, [table], [count - 1], [len(pools) - 1]
-    )
+    batch = _core.Batch()
+    batch.add(IDS[first:last], first=first, pages=table, pool=len(pools) - 1, outputs=1)
     return model.run(batch, pools)
 
 
@@ -43,7 +47,7 @@ def test_a_page_has_the_bytes_that_its_positions_are_said_to_take(
 ) -> None:
     fields = vars(model.config) | {"head_dim": head_dim, "num_hidden_layers": 3}
     config = ModelConfig(**fields)
-    pages = _core.KvPages(3, config.num_key_value_heads, head_dim, kv_type, 2)
+    pages = _core.KvPages(config.paged_layers, kv_type, 2)
     assert pages.page_bytes == kv_bytes_per_token(config, kv_type) * _core.PAGE_SLOTS
     assert len(pages.read(0)) == pages.page_bytes
     assert (pages.type, pages.pages) == (kv_type, 2)
@@ -92,14 +96,10 @@ def test_sequences_of_all_types_share_a_step_and_get_what_they_get_alone(model: 
     alone = [run(model, [model.new_pages(t, 2)], 0, 70, [0, 1]) for t in _core.KV_TYPES]
     pools = [model.new_pages(t, 4) for t in _core.KV_TYPES]
     owners = [3, 0, 2, 1, 3]  # by sequence; two share a pool
-    batch = _core.Batch(
-        IDS[:70] * 5,
-        [*range(70)] * 5,
-        [s for s in range(5) for _ in range(70)],
-        [[0, 1], [3, 2], [1, 0], [2, 0], [3, 2]],
-        [70 * s + 69 for s in range(5)],
-        owners,
-    )
+    batch = _core.Batch()
+    tables = [[0, 1], [3, 2], [1, 0], [2, 0], [3, 2]]
+    for table, owner in zip(tables, owners, strict=True):
+        batch.add(IDS[:70], pages=table, pool=owner, outputs=1)
     together = model.run(batch, pools)
     for row, owner in zip(together, owners, strict=True):
         assert row.tobytes() == alone[owner].tobytes()
@@ -107,36 +107,58 @@ def test_sequences_of_all_types_share_a_step_and_get_what_they_get_alone(model: 
 
 
 @pytest.mark.parametrize(
-    ("table", "pools", "message"),
+    ("table", "pool", "first", "message"),
     [
-        ([0], [1], r"no such pool of KV pages: 1 of 1 \(page table 0"),
-        ([0], [-1], "no such pool of KV pages: -1 of 1"),
-        ([0], [0, 0], "one pool for each page table"),
-        ([2], [0], r"no such page: 2 of 2 \(page table 0"),
-        ([-1], [], "no such page: -1 of 2"),
+        ([0], 1, 0, r"no such pool of KV pages: 1 of 1 \(span 0"),
+        ([0], -1, 0, "no such pool of KV pages: -1 of 1"),
+        ([2], 0, 0, r"no such page: 2 of 2 \(span 0"),
+        ([-1], 0, 0, "no such page: -1 of 2"),
+        ([0], 0, 64, r"position 64 has no page \(span 0"),
+        ([0], 0, -1, r"a span needs a first position .*\(span 0"),
+        ([0], 0, 2**31 - 1, r"a span needs a first position .*\(span 0"),
     ],
 )
 def test_tables_and_pools_are_checked(
-    model: Model, table: list[int], pools: list[int], message: str
+    model: Model, table: list[int], pool: int, first: int, message: str
 ) -> None:
+    batch = _core.Batch()
+    batch.add([1], first=first, pages=table, pool=pool, outputs=1)
     with pytest.raises(RequestError, match=message):
-        model.run(_core.Batch([1], [0], [0], [table], [0], pools), [model.new_pages("f16", 2)])
+        model.run(batch, [model.new_pages("f16", 2)])
 
 
 def test_a_pool_of_another_shape_is_refused_even_if_nobody_uses_it(model: Model) -> None:
     good = model.new_pages("f16", 1)
-    other = _core.KvPages(
-        tiny_model.LAYERS, tiny_model.KV_HEADS, tiny_model.HEAD_DIM + 16, "f16", 1
-    )
+    dim = tiny_model.HEAD_DIM + 16
+    other = _core.KvPages([(tiny_model.KV_HEADS, dim, dim)] * tiny_model.LAYERS, "f16", 1)
     with pytest.raises(RequestError, match="another shape"):
-        model.run(_core.Batch([1], [0], [0], [[0]], [0]), [good, other])
+        model.run(one_row(), [good, other])
 
 
 def test_a_step_needs_rows_and_a_pool(model: Model) -> None:
     with pytest.raises(RequestError, match="no such pool"):
-        model.run(_core.Batch([1], [0], [0], [[0]], [0]), [])
+        model.run(one_row(), [])
     with pytest.raises(RequestError, match="at least one row"):
-        model.run(_core.Batch([], [], [], [], []), [model.new_pages("f16", 1)])
+        model.run(_core.Batch(), [model.new_pages("f16", 1)])
+    with pytest.raises(RequestError, match="at least one row"):
+        _core.Batch().add([])
+
+
+@pytest.mark.parametrize("outputs", [2, -1, [1], [-1]])
+def test_an_output_is_a_row_of_its_span(outputs: int | list[int]) -> None:
+    with pytest.raises(RequestError, match="an output row is not in the batch"):
+        _core.Batch().add([1], outputs=outputs)
+
+
+def test_each_layer_may_have_a_shape_and_a_type_of_its_own() -> None:
+    layers = [(2, 64, 64), (1, 128, 128), (4, 16, 16)]
+    types = ["f32", "q8_0", "f16"]
+    pages = _core.KvPages(layers, types, 2)
+    alone = [_core.kv_page_bytes([s], t) for s, t in zip(layers, types, strict=True)]
+    assert pages.page_bytes == _core.kv_page_bytes(layers, types) == sum(alone)
+    assert pages.type == "f32+q8_0+f16"
+    with pytest.raises(RequestError, match="a type for each"):
+        _core.KvPages(layers, types[:2], 1)
 
 
 @pytest.mark.parametrize("page", [-1, 2])

@@ -14,13 +14,13 @@ from oxibonsai import RequestError, _core
 from oxibonsai.models import Observation
 
 IDS: list[int] = np.random.default_rng(4).integers(0, 256, 70).tolist()
-ROWS = list(range(len(IDS)))
 
 
 def run(engine: oxibonsai.Engine, observation: Observation) -> npt.NDArray[np.float32]:
     pages = engine.model.new_pages(engine.kv_type, 2)
-    batch = _core.Batch(IDS, ROWS, [0] * len(IDS), [[0, 1]], ROWS)
-    return observation.program.run(batch, [pages])
+    batch = _core.Batch()
+    batch.add(IDS, pages=[0, 1], outputs=len(IDS))
+    return observation.run(batch, [pages])
 
 
 def test_observing_changes_no_result(tiny_path: Path) -> None:
@@ -54,13 +54,10 @@ def test_inputs_of_folded_weights_count_as_they_are_transformed(tmp_path: Path) 
 
 def test_sums_must_fit_what_they_observe(tiny_path: Path) -> None:
     table = oxibonsai.load(tiny_path).model.weights.matrices[0]
-    kind = _core.OpKind
-    embed = _core.Op(kind.embed, [], [0], [table], [])
-    select = _core.Op(kind.select, [0], [1], [], [])
-    slots = [(table.cols, False)] * 2
-    for options in ({}, {"sums": None}, {"sums": _core.InputSums(table.cols + 1)}):
-        observe = _core.Op(kind.observe, [0], [], [], [], **options)
+    graph = _core.Graph()
+    h = graph.embed(table)
+    for sums in (None, _core.InputSums(table.cols + 1)):
         with pytest.raises(RequestError, match="sums of another width"):
-            _core.Program([embed, observe, select], slots, _core.ThreadPool(1))
+            graph.observe(h, sums)
     with pytest.raises(RequestError, match="at least one column"):
         _core.InputSums(0)

@@ -69,7 +69,7 @@ def test_embeddings_are_poolings_of_the_states_of_transformers(
     reference = rm.build(recipe, tmp_path / "model.gguf", "F32")
     with torch.no_grad():
         truth = reference.model(torch.tensor([rm.IDS])).last_hidden_state[0].numpy()
-    model = load_model(Checkpoint(tmp_path / "model.gguf"), _core.ThreadPool(2))
+    model = load_model(Checkpoint(tmp_path / "model.gguf"), _core.CpuDevice(2))
     embedder = Embedder(model, None)
     limit = 1e-4 * np.abs(truth).max()
     (last,) = embedder.embed([rm.IDS], normalize=False)

@@ -8,8 +8,8 @@
 #include "blocks.h"
 #include "check.h"
 #include "cpu/dispatch.h"
+#include "cpu/packed_weight.h"
 #include "cpu/quantized_rows.h"
-#include "ops/pack_weights.h"
 
 using namespace oxibonsai;
 using quant::QuantType;
@@ -30,10 +30,11 @@ struct Inputs {
 std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Inputs& in) {
   ThreadPool pool(1);
   const auto weight =
-      std::make_shared<ops::Weight>("w", c.type, c.rows, c.cols, in.weight.data(), nullptr);
-  ops::pack_weights({weight}, table, pool, [](int64_t) {});
+      std::make_shared<graph::Weight>("w", c.type, c.rows, c.cols, in.weight.data(), nullptr);
+  const auto packed = cpu::pack_weights({weight}, table, pool, [](int64_t) {}).weights.front();
   cpu::LinearArgs a{};
-  const cpu::LinearKernel& kernel = weight->bind(table, &a);
+  packed->bind(0, &a);
+  const cpu::LinearKernel& kernel = packed->kernel();
   std::optional<cpu::RoundedRows> rounded;
   if (quant::is_integer(c.type))
     a.x = rounded.emplace(table, in.x.data(), c.tokens, c.cols, cpu::reads_tables(kernel)).values();

@@ -52,7 +52,7 @@ def test_native_tests_pass_under_sanitizers() -> None:
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
     ("processor", "names"),
-    [("cortex-a72", "."), ("max", "linear|program")],
+    [("cortex-a72", "."), ("max", "linear|executable")],
     ids=["neon", "what differs with dot products"],
 )
 def test_the_neon_tiers_give_the_bytes_of_scalar(processor: str, names: str) -> None:

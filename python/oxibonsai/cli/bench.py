@@ -51,7 +51,7 @@ def bench(
         return
     options["prefix_cache"] = False  # a repeated prompt is to be computed again
     engine = load_engine(model, quant_type, **options)
-    pool = engine.model.pool
+    pool = engine.model.device.pool
     if max(n_prompt, n_gen + 1) > engine.ctx_size:
         raise RequestError(f"-p and -n must fit in the context of {engine.ctx_size}")
     bandwidth = read_bandwidth(pool)

@@ -72,9 +72,9 @@ def check_file(path: Path, quant_type: str, sha256: str | None) -> dict[str, Any
 
 
 def _shapes(checkpoint: Checkpoint) -> bool:
-    """Builds the program, which checks every tensor's presence and shape."""
+    """Describes the forward pass, which checks every tensor's presence and shape."""
     config = checkpoint.config()
-    Model(config, Weights(checkpoint), PAGES[config.architecture], _core.ThreadPool(1))
+    Model(config, Weights(checkpoint), PAGES[config.architecture], _core.CpuDevice(1))
     return True
 
 

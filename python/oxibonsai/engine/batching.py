@@ -19,17 +19,14 @@ def reserve(cache: KvCache, table: PageTable, first: int, rows: int) -> None:
 
 def make_batch(chunks: list[Chunk], *, all_rows: bool = False) -> _core.Batch:
     """Rows of all chunks; outputs are all of them, or those from which a token is chosen."""
-    tokens: list[int] = []
-    positions: list[int] = []
-    owner: list[int] = []
-    outputs: list[int] = []
-    for i, c in enumerate(chunks):
-        tokens += c.sequence.tokens[c.first : c.first + c.count]
-        tokens += c.draft
-        positions += range(c.first, c.first + c.rows)
-        owner += [i] * c.rows
-        outputs += range(len(tokens) - (c.rows if all_rows else c.outputs), len(tokens))
-    tables = [c.sequence.table for c in chunks]
-    return _core.Batch(
-        tokens, positions, owner, [t.pages for t in tables], outputs, [t.pool for t in tables]
-    )
+    batch = _core.Batch()
+    for c in chunks:
+        table = c.sequence.table
+        batch.add(
+            c.sequence.tokens[c.first : c.first + c.count] + c.draft,
+            first=c.first,
+            pages=table.pages,
+            pool=table.pool,
+            outputs=c.rows if all_rows else c.outputs,
+        )
+    return batch

@@ -109,7 +109,7 @@ class Embedder:
             waiting.append(_Text(ids, Pool(chosen, len(ids)), index))
         result = np.empty((len(texts), width), dtype=np.float32)
         with self._lock:
-            free = list(range(self._pages.pages))
+            free = [page for pool in self._pools for page in range(pool.pages)]
             while waiting:
                 self._step(self._next_step(waiting), free)
                 while waiting and waiting[0].done == len(waiting[0].ids):
@@ -120,11 +120,16 @@ class Embedder:
         return result
 
     @cached_property
-    def _pages(self) -> _core.KvPages:
-        """Room for one text of full length, which is read in pieces, beside those of one step."""
+    def _pools(self) -> list[_core.KvPages]:
+        """Room for one text of full length, which is read in pieces, beside those of one step.
+
+        An encoder keeps nothing between steps.
+        """
+        if not self._model.config.causal:
+            return []
         slots = _core.PAGE_SLOTS
         pages = -(-self.ctx_size // slots) + -(-self._rows // slots) + _STEP_TEXTS
-        return self._model.new_pages(default_kv_type(self._model.config), pages)
+        return [self._model.new_pages(default_kv_type(self._model.config), pages)]
 
     def _ids(self, index: int, text: str | Items[int], truncate: int | None) -> list[int]:
         """Token ids of a text, checked."""
@@ -175,23 +180,21 @@ class Embedder:
 
     def _step(self, pieces: list[tuple[_Text, int]], free: list[int]) -> None:
         """One pass of the model; the states that poolings want are folded in."""
-        tokens: list[int] = []
-        positions: list[int] = []
-        owner: list[int] = []
-        outputs: list[int] = []
+        batch = _core.Batch()
         readers: list[Pool] = []
-        for i, (text, count) in enumerate(pieces):
+        for text, count in pieces:
             now = range(text.done, text.done + count)
-            while len(text.pages) * _core.PAGE_SLOTS < now.stop:
+            while self._pools and len(text.pages) * _core.PAGE_SLOTS < now.stop:
                 text.pages.append(free.pop())
             wanted = range(max(now.start, text.pool.rows.start), min(now.stop, text.pool.rows.stop))
-            outputs += (len(tokens) + p - now.start for p in wanted)
             readers += [text.pool] * len(wanted)
-            tokens += text.ids[now.start : now.stop]
-            positions += now
-            owner += [i] * count
+            batch.add(
+                text.ids[now.start : now.stop],
+                first=now.start,
+                pages=text.pages,
+                outputs=[p - now.start for p in wanted],
+            )
             text.done = now.stop
-        batch = _core.Batch(tokens, positions, owner, [t.pages for t, _ in pieces], outputs)
-        states = self._model.hidden_program.run(batch, [self._pages])
+        states = self._model.run_hidden(batch, self._pools)
         for pool, row in zip(readers, states, strict=True):
             pool.add(row)

@@ -164,6 +164,7 @@ class Engine:
         self, prompt: Items[int], params: SamplingParams, options: Options
     ) -> Sequence:
         """A checked sequence that nobody runs yet."""
+        self.model.check_generates()
         ids = self.check_prompt(prompt)
         self.check_ids([*params.logit_bias, *params.banned_tokens, *params.stop_token_ids])
         if options.shift is not None:

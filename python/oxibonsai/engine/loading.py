@@ -83,7 +83,7 @@ def load(
         raise RequestError(f"kv_type is {kv_type!r}; it is one of {', '.join(_core.KV_TYPES)}")
     model = load_model(
         checkpoint,
-        _core.ThreadPool(threads or default_threads()),
+        _core.CpuDevice(threads or default_threads()),
         progress,
         PackedCache() if packed_cache else None,
         open_adapters(lora, checkpoint),
@@ -116,14 +116,15 @@ def replicate(engine: Engine, count: int) -> list[Engine]:
     """So many engines over the weights of one, itself among them; they share out its threads."""
     if count == 1:
         return [engine]
-    threads = max(1, engine.model.pool.size // count)
-    return [_replica(engine, _core.ThreadPool(threads)) for _ in range(count)]
+    threads = max(1, engine.model.device.threads // count)
+    return [_replica(engine, threads) for _ in range(count)]
 
 
-def _replica(engine: Engine, pool: _core.ThreadPool) -> Engine:
-    model = engine.model.replica(pool)
+def _replica(engine: Engine, threads: int) -> Engine:
+    model = engine.model.replica(threads)
     types = tuple(p.type for p in engine.cache.pools)
-    positions = engine.cache.budget // kv_bytes_per_token(model.config, types[0])
+    per_token = kv_bytes_per_token(model.config, types[0]) if types else 0
+    positions = engine.cache.budget // per_token if per_token else 0
     policy = engine.policy
     return Engine(
         model,
@@ -136,7 +137,12 @@ def _replica(engine: Engine, pool: _core.ThreadPool) -> Engine:
 
 
 def make_cache(model: Model, types: tuple[str, ...], positions: int, *, keep: bool) -> KvCache:
-    """A cache with room for so many positions of the first type, whatever types take the room."""
+    """A cache with room for so many positions of the first type, whatever types take the room.
+
+    That of a model that keeps nothing for its positions has no pools.
+    """
+    if not model.graph.paged_layers:
+        return KvCache([], 0, keep=keep)
     budget = positions * kv_bytes_per_token(model.config, types[0])
     pools = []
     for kv_type in types:

@@ -40,6 +40,7 @@ def iter_logits(
     """
     if chunk_size < 1:
         raise RequestError(f"chunk_size is {chunk_size}; it must be at least 1")
+    engine.model.check_generates()
     checked = [engine.check_prompt(ids) for ids in texts]
     sequences = [Sequence(ids, SamplingParams(), Options()) for ids in checked]
     return _run(engine, sequences, chunk_size, first)

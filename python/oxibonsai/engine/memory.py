@@ -16,15 +16,13 @@ _F32_BYTES_PER_TOKEN = 64 * 1024
 
 
 def kv_bytes_per_token(config: ModelConfig, kv_type: str) -> int:
-    """Bytes of the cache that one position takes in all layers, exactly.
+    """Bytes of the cache that one position takes in all layers, exactly; 0 for an encoder.
 
     Raises:
         RequestError: No such type; ``_core.KV_TYPES`` lists them.
     """
-    page = _core.kv_page_bytes(
-        config.num_hidden_layers, config.num_key_value_heads, config.head_dim, kv_type
-    )
-    return page // _core.PAGE_SLOTS
+    layers = config.paged_layers
+    return _core.kv_page_bytes(layers, kv_type) // _core.PAGE_SLOTS if layers else 0
 
 
 def default_kv_type(config: ModelConfig) -> str:

@@ -66,15 +66,14 @@ def _run(
     for done, window in enumerate(windows, 1):
         for first in range(0, size, _STEP_ROWS):
             tokens = window[first : first + _STEP_ROWS]
-            rows = range(len(tokens))
-            batch = _core.Batch(
+            batch = _core.Batch()
+            batch.add(
                 tokens,
-                [first + r for r in rows],
-                [0] * len(tokens),
-                [list(range(count))],
-                list(rows) if process_output else [],
+                first=first,
+                pages=list(range(count)),
+                outputs=len(tokens) if process_output else 0,
             )
-            observation.program.run(batch, [pages])
+            observation.run(batch, [pages])
         yield Imatrix(_entries(observation), datasets, chunk_count=done, chunk_size=size)
 
 

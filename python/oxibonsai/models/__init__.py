@@ -39,12 +39,12 @@ __all__ = [
 
 def load_model(
     checkpoint: Checkpoint,
-    pool: _core.ThreadPool,
+    device: _core.CpuDevice,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
     adapters: Sequence[Adapter] = (),
 ) -> Model:
-    """Builds the program of a checkpoint's architecture and packs its weights."""
+    """Describes a checkpoint's architecture, packs its weights for a device and compiles it."""
     config = checkpoint.config()
     page = PAGES[config.architecture]
-    return Model(config, Weights(checkpoint), page, pool, progress, cache, adapters)
+    return Model(config, Weights(checkpoint), page, device, progress, cache, adapters)

@@ -8,9 +8,8 @@ from dataclasses import replace
 from oxibonsai import _core
 from oxibonsai.config import HadamardFold
 from oxibonsai.errors import UnsupportedError
+from oxibonsai.graph import Builder, Value, Vector
 from oxibonsai.lora.adapter import Adapter, LowRank, in_use
-from oxibonsai.models.builder import Builder
-from oxibonsai.models.plan import Value, Vector
 
 
 class AdaptedBuilder(Builder):

@@ -14,14 +14,16 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.config import ModelConfig
 from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.graph import Builder, Value, Vector
 from oxibonsai.lora.adapter import Adapter, in_use
 from oxibonsai.models.adapting import AdaptedBuilder
-from oxibonsai.models.builder import Builder
 from oxibonsai.models.observation import Observation, ObservingBuilder
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import pack
-from oxibonsai.models.plan import Recording, Value, Vector
 from oxibonsai.progress import Progress
+
+# Results of a pass.
+_LOGITS, _HIDDEN = "logits", "hidden"
 
 ModelPage = Callable[[Builder, ModelConfig, "Weights"], Value]
 
@@ -103,16 +105,20 @@ class Weights:
 
 
 class Model:
-    """Configuration, weights and program: what an engine steps.
+    """Configuration, weights and a compiled pass: what an engine steps.
 
     Args:
         config: The model's dimensions.
         weights: Its tensors.
         page: The architecture's forward pass.
-        pool: Threads that run it.
+        device: Runs it.
         progress: Told how far packing the weights has come.
         cache: Where packed weights are kept on disk; None: nowhere.
         adapters: Added to its linear layers, in this order.
+
+    Attributes:
+        graph: The pass up to ``logits``; for an encoder up to ``hidden``.
+        executable: ``graph``, compiled for the device.
     """
 
     def __init__(
@@ -120,14 +126,14 @@ class Model:
         config: ModelConfig,
         weights: Weights,
         page: ModelPage,
-        pool: _core.ThreadPool,
+        device: _core.CpuDevice,
         progress: Progress | None = None,
         cache: PackedCache | None = None,
         adapters: Sequence[Adapter] = (),
     ) -> None:
         self.config = config
         self.weights = weights
-        self.pool = pool
+        self.device = device
         self.adapters = tuple(adapters)
         self._page = page
         builder = self._builder()
@@ -135,16 +141,20 @@ class Model:
         if config.causal:
             (logits,) = builder.linear(h, weights.head(config))
             if config.final_logit_softcapping > 0.0:
-                builder.softcap(logits, config.final_logit_softcapping)
+                logits = builder.softcap(logits, config.final_logit_softcapping)
+            builder.output(_LOGITS, logits)
+        else:
+            builder.output(_HIDDEN, h)
         weights.refuse_unused()
         builder.refuse_unused()
-        self.recording = builder.finish()
+        self.graph = builder.graph
         own = set(weights.matrices)
-        matrices = [w for w in self.recording.matrices if w in own]
-        pack(matrices, weights.checkpoint, pool, progress, cache)
-        if thin := [w for w in self.recording.matrices if w not in own]:
-            pack(thin, weights.checkpoint, pool)  # small, and none of the model's: not kept
-        self.program = self.recording.program(pool)
+        matrices = [w for w in self.graph.matrices if w in own]
+        self._packed = [pack(matrices, weights.checkpoint, device, progress, cache)]
+        if thin := [w for w in self.graph.matrices if w not in own]:
+            # Small, and none of the model's: not kept on disk.
+            self._packed.append(pack(thin, weights.checkpoint, device))
+        self.executable = device.compile(self.graph)
 
     def _builder(self) -> AdaptedBuilder:
         return AdaptedBuilder(self.config.hadamard, self.adapters)
@@ -159,18 +169,17 @@ class Model:
         return builder.rms_norm(h, weight, c.rms_norm_eps)
 
     @cached_property
-    def hidden_recording(self) -> Recording:
+    def hidden_graph(self) -> _core.Graph:
         """The pass up to the final norm, over the same packed matrices: for embeddings."""
         if not self.config.causal:
-            return self.recording
+            return self.graph
         builder = self._builder()
-        self._final_states(builder)
-        return builder.finish()
+        builder.output(_HIDDEN, self._final_states(builder))
+        return builder.graph
 
     @cached_property
-    def hidden_program(self) -> _core.Program:
-        """Runs ``hidden_recording``: float32 [outputs, hidden]; made when first asked for."""
-        return self.hidden_recording.program(self.pool) if self.config.causal else self.program
+    def _hidden_executable(self) -> _core.Executable:
+        return self.device.compile(self.hidden_graph) if self.config.causal else self.executable
 
     def observed(self, *, head: bool = False) -> Observation:
         """A pass of its own over the same packed matrices that sums what its linear layers read.
@@ -182,15 +191,16 @@ class Model:
         builder = ObservingBuilder(self.config.hadamard, self.adapters)
         h = self._final_states(builder)
         if head and self.config.causal:
-            builder.linear(h, self.weights.head(self.config))
-        return Observation(builder.finish().program(self.pool), builder.sums)
+            (h,) = builder.linear(h, self.weights.head(self.config))
+        builder.output(Observation.OUTPUT, h)
+        return Observation(self.device.compile(builder.graph), builder.sums)
 
-    def replica(self, pool: _core.ThreadPool) -> Model:
-        """The same weights behind a program of its own, so that both can step at once."""
+    def replica(self, threads: int) -> Model:
+        """The same weights behind an executable and threads of its own, so that both can step."""
         other = copy.copy(self)
-        other.pool = pool
-        other.program = self.recording.program(pool)
-        other.__dict__.pop("hidden_program", None)
+        other.device = self.device.with_threads(threads)
+        other.executable = other.device.compile(self.graph)
+        other.__dict__.pop("_hidden_executable", None)
         return other
 
     def fingerprint(self) -> str:
@@ -203,38 +213,45 @@ class Model:
 
     @property
     def shareable(self) -> bool:
-        """Whether several programs can run on these weights at once; so it is on CPUs."""
+        """Whether several executables can run on these weights at once; so it is on CPUs."""
         return True
 
     @property
     def bytes_per_token(self) -> int:
         """Bytes of weights that decoding one token reads: all packed matrices and one table row."""
-        return sum(w.packed_nbytes or w.nbytes for w in self.recording.matrices)
+        return sum(self.device.packed_nbytes(w) or w.nbytes for w in self.graph.matrices)
 
     @property
     def products_per_token(self) -> int:
         """Multiply-adds in linear layers for one token of a prompt, which needs no head."""
         head = self.weights.head(self.config)
-        return sum(w.rows * w.cols for w in self.recording.matrices if w is not head)
+        return sum(w.rows * w.cols for w in self.graph.matrices if w is not head)
 
     def new_pages(self, kv_type: str, pages: int) -> _core.KvPages:
         """A paged KV cache that fits this model; memory is taken as pages are written."""
-        c = self.config
-        return _core.KvPages(c.num_hidden_layers, c.num_key_value_heads, c.head_dim, kv_type, pages)
+        return _core.KvPages(self.graph.paged_layers, kv_type, pages)
+
+    def check_generates(self) -> None:
+        """UnsupportedError where the model is an encoder, which has no logits."""
+        if not self.config.causal:
+            raise UnsupportedError(
+                f"{self.weights.checkpoint.path} is an encoder ({self.config.architecture}): it turns "
+                "texts into vectors (oxibonsai embed) and does not continue them"
+            )
 
     def run(self, batch: _core.Batch, pools: list[_core.KvPages]) -> npt.NDArray[np.float32]:
         """Logits of the batch's output rows: float32 [outputs, vocabulary].
 
         Args:
             batch: Rows of any sequences.
-            pools: Where the pages of their tables lie; ``batch.pools`` says whose in which.
+            pools: Where their pages lie; each span of the batch names its own.
 
         Raises:
             UnsupportedError: The model is an encoder, which has none.
         """
-        if not self.config.causal:
-            raise UnsupportedError(
-                f"{self.weights.checkpoint.path} is an encoder ({self.config.architecture}): it turns "
-                "texts into vectors (oxibonsai embed) and does not continue them"
-            )
-        return self.program.run(batch, pools)
+        self.check_generates()
+        return self.executable.run(batch, pools)[_LOGITS]
+
+    def run_hidden(self, batch: _core.Batch, pools: list[_core.KvPages]) -> npt.NDArray[np.float32]:
+        """Hidden states after the final norm: float32 [outputs, hidden]; arguments as of run()."""
+        return self._hidden_executable.run(batch, pools)[_HIDDEN]

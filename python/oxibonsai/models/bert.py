@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from oxibonsai.config import ModelConfig
+from oxibonsai.graph import Builder, Value
 from oxibonsai.models.base import Weights
-from oxibonsai.models.builder import Builder
-from oxibonsai.models.plan import Value
 
 
 def bert(g: Builder, c: ModelConfig, w: Weights) -> Value:
@@ -17,7 +16,7 @@ def bert(g: Builder, c: ModelConfig, w: Weights) -> Value:
         return g.layer_norm(x, weight, bias, c.layer_norm_eps)
 
     h = g.add_vector(g.embed(w.embedding(c)), w.first_row("token_types", hidden))
-    h = g.add(h, g.positions(w.matrix("position_embd", c.max_position_embeddings, hidden)))
+    h = g.add(h, g.embed_positions(w.matrix("position_embd", c.max_position_embeddings, hidden)))
     h = norm(h, "token_embd_norm")
     for i in range(c.num_hidden_layers):
         b = f"blk.{i}"
@@ -26,9 +25,7 @@ def bert(g: Builder, c: ModelConfig, w: Weights) -> Value:
             *(w.matrix(f"{b}.{part}", hidden, hidden) for part in ("attn_q", "attn_k", "attn_v")),
             bias=[w.bias(f"{b}.{part}", hidden) for part in ("attn_q", "attn_k", "attn_v")],
         )
-        a = g.attention(
-            q, k, v, layer=i, head_dim=c.head_dim, scale=c.attention_scale, causal=False
-        )
+        a = g.attend_local(q, k, v, head_dim=c.head_dim, scale=c.attention_scale)
         (a,) = g.linear(
             a,
             w.matrix(f"{b}.attn_output", hidden, hidden),

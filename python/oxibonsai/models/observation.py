@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.config import HadamardFold
+from oxibonsai.graph import Value, Vector
 from oxibonsai.lora.adapter import Adapter
 from oxibonsai.models.adapting import AdaptedBuilder
-from oxibonsai.models.plan import Value, Vector
 
 
 @dataclass(frozen=True)
@@ -17,12 +21,18 @@ class Observation:
     """The pass, and the sums that grow while it runs.
 
     Attributes:
-        program: Computes the same bytes as a pass that is not observed.
+        executable: Computes the same bytes as a pass that is not observed.
         sums: Of each weight, by the name of its tensor; weights that share an input share them.
     """
 
-    program: _core.Program
+    OUTPUT: ClassVar[str] = "result"
+
+    executable: _core.Executable
     sums: dict[str, _core.InputSums]
+
+    def run(self, batch: _core.Batch, pools: list[_core.KvPages]) -> npt.NDArray[np.float32]:
+        """What the pass ends with: float32 [outputs, vocabulary or hidden]."""
+        return self.executable.run(batch, pools)[self.OUTPUT]
 
 
 class ObservingBuilder(AdaptedBuilder):
@@ -47,7 +57,7 @@ class ObservingBuilder(AdaptedBuilder):
         for weight in weights:
             source = self._read_by(weight, x)
             if source not in self._sums_of:
-                self._sums_of[source] = _core.InputSums(source.width)
-                self._record(_core.OpKind.observe, [source], [], sums=self._sums_of[source])
+                self._sums_of[source] = _core.InputSums(source.cols)
+                self.graph.observe(source, self._sums_of[source])
             self.sums[weight.name] = self._sums_of[source]
         return super().linear(x, *weights, bias=bias, add=add)

@@ -60,18 +60,20 @@ class PackedCache:
         digest.update(identity.encode())
         return digest.hexdigest()
 
-    def attach(self, key: str, matrices: list[_core.Weight]) -> bool:
-        """Lets the matrices use what is kept under a key; False where there is nothing whole."""
+    def attach(
+        self, key: str, matrices: list[_core.Weight], device: _core.CpuDevice
+    ) -> _core.PackedWeights | None:
+        """Lets a device use what is kept under a key; None where there is nothing whole."""
         path = self._path(key)
         header = _read_header(path)
-        size = _core.packed_size(matrices)
+        size = device.packed_size(matrices)
         if header is None or path.stat().st_size != _HEADER_BYTES + size:
-            return False
-        _core.attach_weights(matrices, str(path), _HEADER_BYTES)
+            return None
+        packed = device.attach(matrices, str(path), _HEADER_BYTES)
         os.utime(path)
-        return True
+        return packed
 
-    def store(self, key: str, model: Path, packed: _core.Packed) -> None:
+    def store(self, key: str, model: Path, packed: _core.PackedWeights) -> None:
         """Keeps packed weights under a key: all of them, or nothing.
 
         Raises:

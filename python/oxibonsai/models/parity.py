@@ -1,4 +1,4 @@
-"""The start-up check: does this machine's tier give the bytes that the definition gives?"""
+"""Whether this machine's kernels give the results that the definition, the scalar tier, gives."""
 
 from __future__ import annotations
 
@@ -13,51 +13,102 @@ from oxibonsai.models.base import Model
 Parity = Literal["quick", "full", "off"]
 DEFINITION = "scalar"
 
+# Rows of a step: one, a few, and more than a kernel takes at once; attention also over two pages.
+_ROW_COUNTS = (1, 3, 9)
+_ATTENTION_ROWS = 70
 _PROMPT_TOKENS = 8
 _GREEDY_TOKENS = 8
 
 
 def check_parity(model: Model, level: Parity, kv_type: str) -> None:
-    """Compares the tier in use with the scalar one, byte for byte.
+    """Compares the device in use with the scalar tier, byte for byte.
 
     Args:
         model: With its weights packed.
-        level: ``quick``: every kind of kernel that the model uses, on slices of its weights.
-            ``full``: besides, a greedy decode of 8 tokens after a prompt of 8, which takes as long
-            as the scalar tier does. ``off``: nothing.
+        level: ``quick``: one op of each kind and shape in the model's graph, on slices of its
+            weights. ``full``: besides, a greedy decode of 8 tokens after a prompt of 8, which takes
+            as long as the scalar tier does. ``off``: nothing.
         kv_type: Of the decode.
 
     Raises:
-        ParityError: A kernel gives other bytes; it is named.
+        ParityError: An op gives other bytes; it is named.
     """
-    if level == "off" or _core.cpu.name() == DEFINITION:
+    if level == "off" or model.device.tier == DEFINITION:
         return
-    different = model.program.compare_kernels(DEFINITION)
-    if different:
-        raise ParityError(_sentence(", ".join(sorted(set(different)))))
-    if level == "full":
-        _compare_decoding(model, kv_type)
+    definition = model.device.with_tier(DEFINITION)
+    if different := compare_ops(model.graph, model.device, definition):
+        raise ParityError(_sentence(model, ", ".join(sorted(set(different)))))
+    if level == "full" and model.config.causal:
+        _compare_decoding(model, definition, kv_type)
 
 
-def _sentence(what: str) -> str:
+def compare_ops(
+    graph: _core.Graph, device: _core.CpuDevice, definition: _core.CpuDevice
+) -> list[str]:
+    """Names of the graph's ops that give other bytes on one device than on another; [] if none do.
+
+    Each op is compiled for both, alone, and reads the same random inputs.
+    """
+    different = []
+    for name, op, inputs in graph.isolated():
+        ones = [d.compile(op) for d in (device, definition)]
+        if "attend" in op.ops:
+            for kv_type in _core.KV_TYPES:
+                if not _same(op, ones, inputs, _ATTENTION_ROWS, kv_type):
+                    different.append(f"attention, {kv_type} cache")
+            continue
+        counts = (_ATTENTION_ROWS,) if "attend_local" in op.ops else _ROW_COUNTS
+        if not all(_same(op, ones, inputs, rows, _core.KV_TYPES[0]) for rows in counts):
+            different.append(name)
+    return different
+
+
+def _same(
+    graph: _core.Graph,
+    executables: list[_core.Executable],
+    inputs: list[tuple[str, int, int]],
+    rows: int,
+    kv_type: str,
+) -> bool:
+    """Whether all executables of a graph give the same bytes, over state of their own."""
+    random = np.random.default_rng(rows)
+    batch = _core.Batch()
+    pages = list(range(-(-rows // _core.PAGE_SLOTS)))
+    tokens = list(range(rows)) if "embed" in graph.ops else []
+    add = batch.add if tokens else batch.add_span
+    add(tokens or rows, pages=pages, outputs=rows)  # type: ignore[arg-type]
+    for name, per_token, cols in inputs:
+        values = random.standard_normal((rows * per_token, cols), dtype=np.float32)
+        values[:, ::61] *= 16  # as activations, of which a few are large
+        batch.set_input(name, values)
+    results = []
+    for executable in executables:
+        paged, entries = graph.paged_layers, graph.slot_entries
+        pools = [_core.KvPages(paged, kv_type, len(pages))] if paged else []
+        slots = _core.Slots(entries, 1) if entries else None
+        results.append(executable.run(batch, pools, slots))
+    first, *others = ({k: v.tobytes() for k, v in r.items()} for r in results)
+    return all(other == first for other in others)
+
+
+def _sentence(model: Model, what: str) -> str:
     return (
-        f"the tier {_core.cpu.name()} gives other results than the definition on this machine: "
+        f"the tier {model.device.tier} gives other results than the definition on this machine: "
         f"{what}. Set OXIBONSAI_ISA=scalar to run without it, and please report it"
     )
 
 
-def _compare_decoding(model: Model, kv_type: str) -> None:
-    programs = [model.program, model.recording.program(model.pool, DEFINITION)]
-    caches = [model.new_pages(kv_type, 1) for _ in programs]
+def _compare_decoding(model: Model, definition: _core.CpuDevice, kv_type: str) -> None:
+    executables = [model.executable, definition.compile(model.graph)]
+    caches = [model.new_pages(kv_type, 1) for _ in executables]
     tokens = [i * 7919 % model.config.vocab_size for i in range(_PROMPT_TOKENS)]
     position = 0
     for step in range(_GREEDY_TOKENS + 1):
-        count = len(tokens)
-        batch = _core.Batch(
-            tokens, list(range(position, position + count)), [0] * count, [[0]], [count - 1]
-        )
-        results = [p.run(batch, [c]) for p, c in zip(programs, caches, strict=True)]
-        if not np.array_equal(results[0].view(np.uint32), results[1].view(np.uint32)):
-            raise ParityError(_sentence(f"the logits of step {step} of a greedy decode"))
-        position += count
-        tokens = [int(_core.argmax(results[0][0]))]
+        batch = _core.Batch()
+        batch.add(tokens, first=position, pages=[0], outputs=1)
+        runs = zip(executables, caches, strict=True)
+        first, second = (e.run(batch, [cache])["logits"] for e, cache in runs)
+        if first.tobytes() != second.tobytes():
+            raise ParityError(_sentence(model, f"the logits of step {step} of a greedy decode"))
+        position += len(tokens)
+        tokens = [int(_core.argmax(first[0]))]

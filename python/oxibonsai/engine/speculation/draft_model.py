@@ -108,13 +108,13 @@ class DraftSpeculator:
         for first in range(same, len(tokens), _CHUNK):
             part = tokens[first : first + _CHUNK]
             last = first + len(part) == len(tokens)
-            batch = _core.Batch(
+            batch = _core.Batch()
+            batch.add(
                 part,
-                list(range(first, first + len(part))),
-                [0] * len(part),
-                [self._table.pages],
-                [len(part) - 1] if last else [],
-                [self._table.pool],
+                first=first,
+                pages=self._table.pages,
+                pool=self._table.pool,
+                outputs=1 if last else 0,
             )
             logits = self._draft.model.run(batch, cache.pools)
         self._computed = list(tokens)

@@ -1,0 +1,75 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <variant>
+
+#include "base/check.h"
+#include "bindings/register.h"
+#include "graph/batch.h"
+
+namespace py = pybind11;
+
+namespace oxibonsai::bindings {
+namespace {
+
+using graph::Batch;
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+// How many of the last rows want a result, or which rows.
+using Wanted = std::variant<int64_t, std::vector<int64_t>>;
+
+// A batch keeps the arrays of its inputs.
+struct PyBatch {
+  Batch batch;
+  std::vector<Floats> arrays;
+
+  void add(const std::vector<int32_t>& tokens, int32_t first, std::vector<int32_t> pages,
+           int32_t pool, int32_t slot, const Wanted& wanted) {
+    add_span(static_cast<int64_t>(tokens.size()), first, std::move(pages), pool, slot, wanted);
+    batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end());
+  }
+
+  void add_span(int64_t count, int32_t first, std::vector<int32_t> pages, int32_t pool,
+                int32_t slot, const Wanted& wanted) {
+    if (count < 1 || count > INT32_MAX) throw RequestError("a batch needs at least one row");
+    const int64_t begin = batch.rows();
+    const auto want = [&](int64_t row) {
+      if (row < 0 || row >= count) throw RequestError("an output row is not in the batch");
+      batch.outputs.push_back(static_cast<int32_t>(begin + row));
+    };
+    if (const auto* last = std::get_if<int64_t>(&wanted)) {
+      if (*last < 0 || *last > count) throw RequestError("an output row is not in the batch");
+      for (int64_t i = count - *last; i < count; ++i) want(i);
+    } else {
+      for (const int64_t row : std::get<std::vector<int64_t>>(wanted)) want(row);
+    }
+    batch.spans.push_back({first, static_cast<int32_t>(count), std::move(pages), pool, slot});
+  }
+
+  void set_input(const std::string& name, const Floats& values) {
+    if (values.ndim() != 2) throw RequestError("the input " + name + " is no matrix");
+    arrays.push_back(values);
+    batch.inputs[name] = {values.data(), values.shape(0), values.shape(1)};
+  }
+};
+
+}  // namespace
+
+const Batch& native_batch(const py::handle& batch) { return batch.cast<const PyBatch&>().batch; }
+
+void register_batch(py::module_& m) {
+  py::class_<PyBatch>(m, "Batch", "What one step runs: spans of sequences, one after the other.")
+      .def(py::init<>())
+      .def("__len__", [](const PyBatch& b) { return b.batch.rows(); })
+      .def("add", &PyBatch::add, py::arg("tokens"), py::kw_only(), py::arg("first") = 0,
+           py::arg("pages") = std::vector<int32_t>{}, py::arg("pool") = 0, py::arg("slot") = 0,
+           py::arg("outputs") = 0,
+           "Tokens of one sequence from position `first` on. outputs: how many of the last rows "
+           "want a result, or which rows, counted from the first.")
+      .def("add_span", &PyBatch::add_span, py::arg("count"), py::kw_only(), py::arg("first") = 0,
+           py::arg("pages") = std::vector<int32_t>{}, py::arg("pool") = 0, py::arg("slot") = 0,
+           py::arg("outputs") = 0, "As add(), for a graph that takes its rows from inputs.")
+      .def("set_input", &PyBatch::set_input, py::arg("name"), py::arg("values"),
+           "A float32 matrix for an input of the graph.");
+}
+
+}  // namespace oxibonsai::bindings

@@ -1,0 +1,360 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <limits>
+#include <optional>
+
+#include "base/check.h"
+#include "bindings/register.h"
+#include "format/gguf.h"
+#include "graph/graph.h"
+#include "graph/isolate.h"
+
+namespace py = pybind11;
+
+namespace oxibonsai::bindings {
+namespace {
+
+using graph::Graph;
+using graph::InputSums;
+using graph::ValueId;
+using graph::Weight;
+using graph::WeightPtr;
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+// A value as Python holds it.
+struct PyValue {
+  ValueId id;
+  graph::Value value;
+};
+
+std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file,
+                                    const std::string& name) {
+  const format::TensorInfo* t = file->find_tensor(name);
+  if (t == nullptr) throw FormatError(file->path() + " has no tensor " + name);
+  if (!t->type.has_value())
+    throw UnsupportedError("tensor " + name + " of " + file->path() + " has type " + t->type_name +
+                           ", which this version cannot run");
+  const int64_t rows = t->dims.size() > 1 ? t->dims[1] : 1;
+  int64_t experts = 1;
+  for (size_t i = 2; i < t->dims.size(); ++i) experts *= t->dims[i];
+  const uint8_t* data = file->data(*t);
+  return std::make_shared<Weight>(name, *t->type, rows, t->dims[0], data, std::move(file), experts);
+}
+
+py::dict inspect_weight(const Weight& w) {
+  const quant::BlockReport r = w.inspect();
+  return py::dict(py::arg("blocks") = r.blocks, py::arg("not_finite") = r.not_finite,
+                  py::arg("codes_of_three") = r.codes_of_three);
+}
+
+std::shared_ptr<InputSums> input_sums(int64_t cols) {
+  if (cols < 1 || cols > std::numeric_limits<int32_t>::max())
+    throw RequestError("sums of inputs need at least one column");
+  return std::make_shared<InputSums>(cols);
+}
+
+py::array_t<double> squares(const InputSums& sums) {
+  return py::array_t<double>(static_cast<py::ssize_t>(sums.cols()), sums.squares().data());
+}
+
+graph::Vector vector(const std::optional<Floats>& values) {
+  if (!values.has_value()) return nullptr;
+  return std::make_shared<const std::vector<float>>(values->data(),
+                                                    values->data() + values->size());
+}
+
+std::vector<PyValue> add(Graph& g, graph::Op op) {
+  std::vector<PyValue> made;
+  for (const ValueId id : g.add(std::move(op))) made.push_back({id, g.value(id)});
+  return made;
+}
+
+PyValue add_one(Graph& g, graph::Op op) { return add(g, std::move(op)).front(); }
+
+void register_weight(py::module_& m) {
+  py::class_<Weight, std::shared_ptr<Weight>>(m, "Weight")
+      .def(py::init(&load_weight), py::arg("file"), py::arg("name"))
+      .def_property_readonly("name", &Weight::name)
+      .def_property_readonly("experts", &Weight::experts, "Matrices in the tensor.")
+      .def_property_readonly("rows", &Weight::rows, "Of one matrix.")
+      .def_property_readonly("cols", &Weight::cols)
+      .def_property_readonly("nbytes", &Weight::bytes, "Bytes in the file.")
+      .def_property_readonly("integer", &Weight::integer,
+                             "Whether linear layers round their input to int8 for it.")
+      .def_property_readonly(
+          "quant_type", [](const Weight& w) { return std::string(quant::traits(w.type()).name); })
+      .def("inspect", &inspect_weight,
+           "What a look at every block finds: blocks, not_finite, codes_of_three.");
+  py::class_<InputSums, std::shared_ptr<InputSums>>(m, "InputSums")
+      .def(py::init(&input_sums), py::arg("cols"))
+      .def_property_readonly("rows", &InputSums::rows, "Inputs that were summed.")
+      .def_property_readonly("squares", &squares,
+                             "A copy of the sums, float64 [cols]; not while a step runs.");
+}
+
+void register_value(py::module_& m) {
+  py::class_<PyValue>(m, "Value", "A matrix that a graph computes: [rows of a row space, cols].")
+      .def_property_readonly("cols", [](const PyValue& v) { return v.value.cols; })
+      .def_property_readonly("rows", [](const PyValue& v) { return to_string(v.value.rows); })
+      .def("__eq__", [](const PyValue& a, const PyValue& b) { return a.id == b.id; })
+      .def("__hash__", [](const PyValue& v) { return v.id; });
+}
+
+graph::Gated::Activation activation(const std::string& name) {
+  if (name == "silu") return graph::Gated::Activation::kSilu;
+  if (name == "gelu_tanh") return graph::Gated::Activation::kGeluTanh;
+  throw RequestError("no activation is called " + name + "; there are silu and gelu_tanh");
+}
+
+graph::Route::Scoring scoring(const std::string& name) {
+  if (name == "softmax") return graph::Route::Scoring::kSoftmax;
+  if (name == "softmax_of_chosen") return graph::Route::Scoring::kSoftmaxOfChosen;
+  if (name == "sigmoid") return graph::Route::Scoring::kSigmoid;
+  throw RequestError("no scoring of experts is called " + name +
+                     "; there are softmax, softmax_of_chosen and sigmoid");
+}
+
+using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
+using OptionalFloats = std::optional<Floats>;
+
+void register_row_ops(GraphClass& c) {
+  c.def(
+       "embed", [](Graph& g, const WeightPtr& w) { return add_one(g, graph::Embed{w}); },
+       py::arg("weight"))
+      .def(
+          "embed_positions",
+          [](Graph& g, const WeightPtr& w) { return add_one(g, graph::EmbedPositions{w}); },
+          py::arg("weight"))
+      .def(
+          "input",
+          [](Graph& g, const std::string& name, int64_t cols, bool own_rows) {
+            return add_one(
+                g, graph::Input{name, own_rows ? graph::input_rows(name) : graph::tokens(), cols});
+          },
+          py::arg("name"), py::arg("cols"), py::arg("own_rows") = false)
+      .def(
+          "select_outputs",
+          [](Graph& g, const PyValue& x) { return add_one(g, graph::SelectOutputs{x.id}); },
+          py::arg("x"));
+}
+
+void register_linear_ops(GraphClass& c) {
+  c.def(
+       "rms_norm",
+       [](Graph& g, const PyValue& x, const Floats& weight, float eps, int groups) {
+         return add_one(g, graph::RmsNorm{x.id, vector(weight), eps, groups});
+       },
+       py::arg("x"), py::arg("weight"), py::arg("eps"), py::arg("groups") = 1)
+      .def(
+          "layer_norm",
+          [](Graph& g, const PyValue& x, const Floats& weight, const OptionalFloats& bias,
+             float eps) {
+            return add_one(g, graph::LayerNorm{x.id, vector(weight), vector(bias), eps});
+          },
+          py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("eps"))
+      .def(
+          "linear",
+          [](Graph& g, const PyValue& x, const graph::Weights& weights,
+             const std::vector<OptionalFloats>& biases, const PyValue* sum) {
+            graph::Linear op;
+            op.x = x.id;
+            op.add = sum != nullptr ? sum->id : graph::kNoValue;
+            op.weights = weights;
+            for (const OptionalFloats& b : biases) op.biases.push_back(vector(b));
+            return add(g, std::move(op));
+          },
+          py::arg("x"), py::arg("weights"), py::arg("biases") = std::vector<OptionalFloats>{},
+          py::arg("add") = nullptr)
+      .def(
+          "hadamard",
+          [](Graph& g, const PyValue& x, int64_t block, const OptionalFloats& before,
+             const OptionalFloats& after) {
+            return add_one(g, graph::Hadamard{x.id, block, vector(before), vector(after)});
+          },
+          py::arg("x"), py::arg("block"), py::arg("before") = py::none(),
+          py::arg("after") = py::none())
+      .def(
+          "observe",
+          [](Graph& g, const PyValue& x, std::shared_ptr<InputSums> sums) {
+            add(g, graph::Observe{x.id, std::move(sums)});
+          },
+          py::arg("x"), py::arg("sums"));
+}
+
+void register_attention_ops(GraphClass& c) {
+  c.def(
+       "rope_table",
+       [](Graph& g, const Floats& frequencies, float scale) {
+         return add_one(g, graph::RopeTable{vector(frequencies), scale});
+       },
+       py::arg("frequencies"), py::arg("scale"))
+      .def(
+          "rope",
+          [](Graph& g, const PyValue& x, const PyValue& table, int head_dim, bool interleaved) {
+            return add_one(g, graph::Rope{x.id, table.id, head_dim, interleaved});
+          },
+          py::arg("x"), py::arg("table"), py::arg("head_dim"), py::arg("interleaved") = false)
+      .def(
+          "store_kv",
+          [](Graph& g, const PyValue& k, const PyValue& v, int layer) {
+            add(g, graph::StoreKv{k.id, v.id, layer});
+          },
+          py::arg("k"), py::arg("v"), py::arg("layer"))
+      .def(
+          "attend",
+          [](Graph& g, const PyValue& q, int layer, int heads, float scale, int window,
+             float softcap) {
+            return add_one(g, graph::Attend{q.id, layer, heads, scale, window, softcap});
+          },
+          py::arg("q"), py::arg("layer"), py::arg("heads"), py::arg("scale"), py::arg("window") = 0,
+          py::arg("softcap") = 0.0f)
+      .def(
+          "attend_local",
+          [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
+             float scale) {
+            return add_one(g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale});
+          },
+          py::arg("q"), py::arg("k"), py::arg("v"), py::arg("head_dim"), py::arg("scale"));
+}
+
+void register_elementwise_ops(GraphClass& c) {
+  c.def(
+       "gated",
+       [](Graph& g, const PyValue& gate, const PyValue& up, const std::string& name) {
+         return add_one(g, graph::Gated{gate.id, up.id, activation(name)});
+       },
+       py::arg("gate"), py::arg("up"), py::arg("activation"))
+      .def(
+          "gelu", [](Graph& g, const PyValue& x) { return add_one(g, graph::Gelu{x.id}); },
+          py::arg("x"))
+      .def(
+          "add",
+          [](Graph& g, const PyValue& a, const PyValue& b) {
+            return add_one(g, graph::Add{a.id, b.id});
+          },
+          py::arg("a"), py::arg("b"))
+      .def(
+          "add_vector",
+          [](Graph& g, const PyValue& x, const Floats& v) {
+            return add_one(g, graph::AddVector{x.id, vector(v)});
+          },
+          py::arg("x"), py::arg("vector"))
+      .def(
+          "scale",
+          [](Graph& g, const PyValue& x, float factor) {
+            return add_one(g, graph::Scale{x.id, factor});
+          },
+          py::arg("x"), py::arg("factor"))
+      .def(
+          "softcap",
+          [](Graph& g, const PyValue& x, float cap) {
+            return add_one(g, graph::Softcap{x.id, cap});
+          },
+          py::arg("x"), py::arg("cap"));
+}
+
+void register_expert_ops(GraphClass& c) {
+  c.def(
+       "route",
+       [](Graph& g, const PyValue& scores, int k, const std::string& scoring_name,
+          const OptionalFloats& selection_bias, bool normalize, float scale) {
+         const auto made = add(g, graph::Route{scores.id, k, scoring(scoring_name),
+                                               vector(selection_bias), normalize, scale});
+         return py::make_tuple(made[0], made[1]);
+       },
+       py::arg("scores"), py::arg("k"), py::arg("scoring") = "softmax",
+       py::arg("selection_bias") = py::none(), py::arg("normalize") = false,
+       py::arg("scale") = 1.0f)
+      .def(
+          "expert_linear",
+          [](Graph& g, const PyValue& x, const PyValue& experts, const WeightPtr& weight) {
+            return add_one(g, graph::ExpertLinear{x.id, experts.id, weight});
+          },
+          py::arg("x"), py::arg("experts"), py::arg("weight"))
+      .def(
+          "combine",
+          [](Graph& g, const PyValue& x, const PyValue& weights) {
+            return add_one(g, graph::Combine{x.id, weights.id});
+          },
+          py::arg("x"), py::arg("weights"))
+      .def(
+          "conv1d",
+          [](Graph& g, const PyValue& x, const Floats& weight, const OptionalFloats& bias, int taps,
+             int slot) {
+            return add_one(g, graph::Conv1d{x.id, vector(weight), vector(bias), taps, slot});
+          },
+          py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("taps"), py::arg("slot"));
+}
+
+// (name, graph, its inputs as (name, row space, columns)) of each op.
+py::list isolated(const Graph& g) {
+  py::list all;
+  for (const graph::IsolatedOp& op : graph::isolate_ops(g)) {
+    py::list inputs;
+    for (const graph::Op& o : op.graph.ops())
+      if (const auto* input = std::get_if<graph::Input>(&o))
+        inputs.append(py::make_tuple(
+            input->name, input->rows.kind == graph::RowSpace::Kind::kRouted ? input->rows.k : 1,
+            input->cols));
+    all.append(py::make_tuple(op.name, std::make_shared<Graph>(op.graph), inputs));
+  }
+  return all;
+}
+
+void register_graph_class(py::module_& m) {
+  GraphClass c(m, "Graph", "A forward pass; its ops are methods that check and return values.");
+  c.def(py::init<>())
+      .def(
+          "add_paged_layer",
+          [](Graph& g, int kv_heads, int key_dim, int value_dim) {
+            return g.add_paged_layer({kv_heads, key_dim, value_dim});
+          },
+          py::arg("kv_heads"), py::arg("key_dim"), py::arg("value_dim"),
+          "Declares keys and values that are kept for each position; returns the layer's index.")
+      .def("add_slot", &Graph::add_slot, py::arg("floats"),
+           "Declares recurrent state; returns the entry's index.")
+      .def(
+          "set_output",
+          [](Graph& g, const std::string& name, const PyValue& v) { g.set_output(name, v.id); },
+          py::arg("name"), py::arg("value"))
+      .def_property_readonly(
+          "ops",
+          [](const Graph& g) {
+            std::vector<std::string> names;
+            for (const graph::Op& op : g.ops()) names.emplace_back(graph::name_of(op));
+            return names;
+          },
+          "Names of the ops, in order.")
+      .def_property_readonly("matrices", &Graph::matrices,
+                             "Weights of linear layers, each once, in the order of their use.")
+      .def_property_readonly(
+          "paged_layers",
+          [](const Graph& g) {
+            py::list layers;
+            for (const graph::PagedLayer& l : g.state().paged)
+              layers.append(py::make_tuple(l.kv_heads, l.key_dim, l.value_dim));
+            return layers;
+          },
+          "(kv_heads, key_dim, value_dim) of each layer of the cache.")
+      .def_property_readonly(
+          "slot_entries", [](const Graph& g) { return g.state().slot; },
+          "Floats of each entry of recurrent state.")
+      .def("isolated", &isolated,
+           "(name, graph, [(input, rows a token, columns)]) of one op of each kind and shape.");
+  register_row_ops(c);
+  register_linear_ops(c);
+  register_attention_ops(c);
+  register_elementwise_ops(c);
+  register_expert_ops(c);
+}
+
+}  // namespace
+
+void register_graph(py::module_& m) {
+  register_weight(m);
+  register_value(m);
+  register_graph_class(m);
+}
+
+}  // namespace oxibonsai::bindings

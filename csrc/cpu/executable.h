@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/aligned.h"
+#include "cpu/device.h"
+#include "cpu/runner.h"
+#include "graph/lowering.h"
+
+namespace oxibonsai::cpu {
+
+// A graph that a device has compiled: its runners in stages, and their buffers, which grow to the
+// largest step. One step at a time.
+class Executable {
+ public:
+  // Weights must be packed for the device.
+  Executable(const CpuDevice& device, const graph::Graph& graph);
+
+  const graph::StateSpec& state() const { return state_; }
+  // Names and columns of what run() gives.
+  const std::vector<std::pair<std::string, int64_t>>& outputs() const { return output_columns_; }
+  // Rows of an output for a batch.
+  int64_t output_rows(size_t output, const graph::Batch& batch) const;
+
+  // Runs the batch. `results` holds memory for each output, [output_rows(), columns].
+  // RequestError where the batch does not fit the graph or the state.
+  void run(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
+
+ private:
+  // A phase of an op in a stage.
+  struct Part {
+    const Runner* runner;
+    int phase;
+  };
+  // Phases that don't depend on each other: threads meet only behind all of them.
+  using Stage = std::vector<Part>;
+
+  void make_runners(const CpuDevice& device);
+  void make_stages();
+  ValueRef ref(graph::ValueId id) const;
+  int space(const graph::RowSpace& rows);
+  int64_t rows_in(const graph::RowSpace& rows, const graph::Batch& batch) const;
+  int64_t bytes_of(const graph::Buffer& buffer, bool tables, int64_t rows) const;
+  void check(const graph::Batch& batch, const State& state) const;
+  void check_state(const graph::Batch& batch, const State& state) const;
+  void check_inputs(const graph::Batch& batch) const;
+  Step make_step(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
+
+  const KernelTable& table_;
+  const std::shared_ptr<ThreadPool> pool_;
+  graph::LoweredGraph lowered_;
+  const graph::StateSpec state_;
+  std::vector<std::pair<std::string, int64_t>> output_columns_;
+  std::vector<graph::RowSpace> spaces_;
+  std::vector<int> space_of_;       // by buffer: index into spaces_
+  std::vector<bool> tables_;        // by buffer: a reader wants lookup tables
+  std::vector<RunnerPtr> runners_;  // by op
+  std::vector<Stage> stages_;
+  int64_t vocabulary_ = -1;  // of the smallest token table; -1: no tokens are embedded
+  int64_t positions_ = -1;   // of the smallest table of positions; -1: none
+
+  std::mutex mutex_;
+  std::vector<AlignedBuffer> memory_;  // by buffer
+  AlignedBuffer workspace_;
+};
+
+}  // namespace oxibonsai::cpu

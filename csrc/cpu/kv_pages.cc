@@ -1,0 +1,102 @@
+#include "cpu/kv_pages.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "cpu/kv_layout.h"
+
+namespace oxibonsai::cpu {
+
+namespace {
+
+int64_t head_bytes(const KvLayout& layout) { return layout.key_bytes + layout.value_bytes; }
+
+KvLayout layout_of(const graph::PagedLayer& layer, KvType type) {
+  if (layer.key_dim != layer.value_dim)
+    throw UnsupportedError("keys of " + std::to_string(layer.key_dim) + " dims and values of " +
+                           std::to_string(layer.value_dim) +
+                           " cannot share a page yet: they must have as many");
+  return kv_layout(type, layer.key_dim);
+}
+
+}  // namespace
+
+int64_t kv_page_bytes(const std::vector<graph::PagedLayer>& layers,
+                      const std::vector<KvType>& types) {
+  constexpr size_t kMost = 1 << 16;
+  if (layers.empty() || layers.size() > kMost || types.size() != layers.size())
+    throw RequestError("a KV cache needs 1 to 65536 layers, and a type for each");
+  int64_t bytes = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const graph::PagedLayer& l = layers[i];
+    if (l.kv_heads < 1 || static_cast<size_t>(l.kv_heads) > kMost || l.key_dim < 1 ||
+        l.key_dim > 4096)
+      throw RequestError("a layer of a KV cache needs 1 to 65536 heads of 1 to 4096 dims");
+    bytes += head_bytes(layout_of(l, types[i])) * l.kv_heads;
+  }
+  return bytes;
+}
+
+KvPages::KvPages(std::vector<graph::PagedLayer> layers, std::vector<KvType> types, int64_t pages)
+    : layers_(std::move(layers)),
+      types_(std::move(types)),
+      page_bytes_(kv_page_bytes(layers_, types_)),
+      pages_(pages) {
+  int64_t offset = 0;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    places_.push_back({layout_of(layers_[i], types_[i]), offset});
+    offset += head_bytes(places_.back().layout) * layers_[i].kv_heads;
+  }
+  if (pages < 1) throw RequestError("a KV cache needs at least one page");
+  if (pages > (int64_t{1} << 46) / page_bytes_)
+    throw CapacityError("a KV cache of " + std::to_string(pages) + " pages of " +
+                        std::to_string(page_bytes_) + " bytes is past any address space");
+  void* memory = mmap(nullptr, static_cast<size_t>(pages * page_bytes_), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    throw CapacityError("the system refused " + std::to_string(pages * page_bytes_) +
+                        " bytes for the KV cache: choose a smaller context");
+  base_ = static_cast<uint8_t*>(memory);
+#if defined(MADV_HUGEPAGE)
+  madvise(memory, static_cast<size_t>(pages * page_bytes_), MADV_HUGEPAGE);  // advice only
+#endif
+}
+
+KvPages::~KvPages() { munmap(base_, static_cast<size_t>(pages_ * page_bytes_)); }
+
+uint8_t* KvPages::page(int64_t index) const {
+  if (index < 0 || index >= pages_)
+    throw RequestError("the KV cache has no page " + std::to_string(index) + "; it has " +
+                       std::to_string(pages_));
+  return base_ + index * page_bytes_;
+}
+
+void KvPages::copy(int64_t source, int64_t target) {
+  const uint8_t* from = page(source);
+  std::memmove(page(target), from, static_cast<size_t>(page_bytes_));
+}
+
+const uint8_t* KvPages::read(int64_t index) const { return page(index); }
+
+void KvPages::write(int64_t index, const uint8_t* data, int64_t bytes) {
+  uint8_t* to = page(index);
+  if (bytes != page_bytes_)
+    throw RequestError("a page of this KV cache has " + std::to_string(page_bytes_) +
+                       " bytes, not " + std::to_string(bytes));
+  std::memcpy(to, data, static_cast<size_t>(bytes));
+}
+
+void KvPages::release(int64_t index) {
+  const auto unit = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(page(index));
+  const uintptr_t first = (begin + unit - 1) / unit * unit;
+  const uintptr_t last = (begin + static_cast<uintptr_t>(page_bytes_)) / unit * unit;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+}  // namespace oxibonsai::cpu

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/kernel_table.h"
+#include "graph/state.h"
+
+namespace oxibonsai::cpu {
+
+// Bytes of one page, in which every layer keeps its keys and values of 64 positions, each layer of
+// a type of its own. RequestError where a shape is out of range.
+int64_t kv_page_bytes(const std::vector<graph::PagedLayer>& layers,
+                      const std::vector<KvType>& types);
+
+// Memory of a paged cache of keys and values: a pool of pages. Address space is reserved for all
+// pages at once, memory is taken as pages are first written. Which sequence owns which page is the
+// engine's business, and so is that no step runs while a page is copied, written or released.
+class KvPages {
+ public:
+  // `types` holds one type for each layer.
+  KvPages(std::vector<graph::PagedLayer> layers, std::vector<KvType> types, int64_t pages);
+  ~KvPages();
+  KvPages(const KvPages&) = delete;
+  KvPages& operator=(const KvPages&) = delete;
+
+  const std::vector<graph::PagedLayer>& layers() const { return layers_; }
+  const std::vector<KvType>& types() const { return types_; }
+  const KvLayout& layout(int layer) const { return places_[static_cast<size_t>(layer)].layout; }
+  int64_t pages() const { return pages_; }
+  int64_t page_bytes() const { return page_bytes_; }
+
+  uint8_t* keys(int64_t page, int layer, int head) const {
+    const Place& p = places_[static_cast<size_t>(layer)];
+    return base_ + page * page_bytes_ + p.offset +
+           head * (p.layout.key_bytes + p.layout.value_bytes);
+  }
+  uint8_t* values(int64_t page, int layer, int head) const {
+    return keys(page, layer, head) + layout(layer).key_bytes;
+  }
+
+  // These throw RequestError for a page that does not exist.
+  void copy(int64_t source, int64_t target);
+  const uint8_t* read(int64_t page) const;                       // page_bytes() bytes
+  void write(int64_t page, const uint8_t* data, int64_t bytes);  // RequestError: another size
+  // Gives the memory of a page back to the system, as far as whole pages of the system go. What the
+  // page held is lost.
+  void release(int64_t page);
+
+ private:
+  // Where a layer lies in a page.
+  struct Place {
+    KvLayout layout;
+    int64_t offset;
+  };
+
+  uint8_t* page(int64_t index) const;
+
+  const std::vector<graph::PagedLayer> layers_;
+  const std::vector<KvType> types_;
+  const int64_t page_bytes_;
+  const int64_t pages_;
+  std::vector<Place> places_;
+  uint8_t* base_;
+};
+
+}  // namespace oxibonsai::cpu

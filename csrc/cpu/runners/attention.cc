@@ -1,0 +1,410 @@
+// Keys and values to pages, and attention over them.
+//
+// Attention has three phases. Phase 0 scales the queries, into the output, where they stay until
+// the results replace them. Phase 1 attends: an item is a few neighbouring rows and some of their
+// heads that share a key-value head, or, where few items would leave threads idle over a long
+// context, one part of the context for them; phase 2 then merges the parts in order, as one thread
+// would. A result does not depend on what it shares an item with.
+
+#include <algorithm>
+#include <vector>
+
+#include "cpu/kv_layout.h"
+#include "cpu/kv_rotation.h"
+#include "cpu/runner.h"
+
+namespace oxibonsai::cpu {
+namespace {
+
+constexpr int kPagesInPart = kPartSlots / kPageSlots;
+
+class StoreKvRunner : public Runner {
+ public:
+  StoreKvRunner(const graph::StoreKv& op, const RunnerContext& c)
+      : layer_(op.layer), k_(c.value(op.k)), v_(c.value(op.v)) {}
+
+  int64_t items(const Step& s, int) const override { return s.rows_of(k_) * heads(s); }
+
+  void run(const Step& s, int, int64_t item) const override {
+    const int64_t r = item / heads(s);
+    const auto head = static_cast<int>(item % heads(s));
+    const KvPages& pages = s.pages_of(r);
+    const graph::PagedLayer& layer = pages.layers()[static_cast<size_t>(layer_)];
+    const int32_t position = s.positions[static_cast<size_t>(r)];
+    const int32_t page = s.span_of(r).pages[static_cast<size_t>(position / kPageSlots)];
+    write_kv_slot(*s.kernels, pages.layout(layer_), position % kPageSlots,
+                  s.row(k_, r) + static_cast<int64_t>(head) * layer.key_dim,
+                  s.row(v_, r) + static_cast<int64_t>(head) * layer.value_dim,
+                  pages.keys(page, layer_, head), pages.values(page, layer_, head));
+  }
+
+ private:
+  int heads(const Step& s) const {  // the same in all pools
+    return s.state->pools.front()->layers()[static_cast<size_t>(layer_)].kv_heads;
+  }
+
+  const int layer_;
+  const ValueRef k_, v_;
+};
+
+// Shape of an attention op.
+struct Shape {
+  int heads, kv_heads, head_dim;
+  float scale;
+  int window;     // 0: none
+  float softcap;  // 0: none
+
+  int group() const { return heads / kv_heads; }
+  // Floats that a sum of values takes.
+  int stride() const { return (head_dim + 15) / 16 * 16; }
+};
+
+// Rows and heads of one item of phase 1.
+struct Tiling {
+  int rows, heads;
+  int in_group;  // sets of heads in the group of a key-value head
+  bool cut;      // an item is one part of the context
+};
+
+// Queries that see the same pages: heads first_head .. first_head + heads - 1 of consecutive
+// positions of one sequence.
+struct Queries {
+  int64_t row;
+  int rows;
+  int kv_head, first_head, heads;
+};
+
+// The running softmax of a few queries.
+struct Running {
+  float max[kMaxQueries], sum[kMaxQueries];
+  std::vector<float> out;
+};
+
+class AttentionRunner : public Runner {
+ public:
+  AttentionRunner(const Shape& shape, const ValueRef& q, const ValueRef& out)
+      : shape_(shape), q_(q), out_(out) {}
+
+  int phases() const override { return 3; }
+
+  int64_t items(const Step& s, int phase) const override {
+    const int64_t rows = s.rows_of(q_);
+    if (phase == 0) return rows * shape_.kv_heads;
+    const Tiling t = tiling(s);
+    if (phase == 2) return t.cut ? rows * shape_.heads : 0;
+    const int64_t tiles = (rows + t.rows - 1) / t.rows * shape_.kv_heads * t.in_group;
+    return t.cut ? tiles * parts(s) : tiles;
+  }
+
+  void run(const Step& s, int phase, int64_t item) const override {
+    if (phase == 0)
+      return begin(s, item / shape_.kv_heads, static_cast<int>(item % shape_.kv_heads));
+    if (phase == 2)
+      return merge_parts(s, item / shape_.heads, static_cast<int>(item % shape_.heads));
+    const Tiling t = tiling(s);
+    const int64_t count = t.cut ? parts(s) : 1;
+    for_each_run(s, t, item / count, [&](const Queries& b) {
+      t.cut ? attend_cut(s, b, static_cast<int>(item % count)) : attend_queries(s, b);
+    });
+  }
+
+  // For the parts of a cut context, behind whatever else the op keeps there.
+  int64_t workspace_bytes(const Step& s) const override {
+    if (!tiling(s).cut) return parts_offset(s);
+    return parts_offset(s) + s.rows_of(q_) * shape_.heads * parts(s) * (shape_.stride() + 2) *
+                                 static_cast<int64_t>(sizeof(float));
+  }
+
+ protected:
+  // Phase 0 for a row and a key-value head, beyond the queries.
+  virtual void prepare(const Step&, int64_t, int) const {}
+  virtual KvLayout layout(const Step& s, int64_t row) const = 0;
+  // Page `index` of a row's context.
+  virtual const uint8_t* keys(const Step& s, int64_t row, int index, int head) const = 0;
+  virtual const uint8_t* values(const Step& s, int64_t row, int index, int head) const = 0;
+  // One past the last position that a row sees, and the largest of all rows.
+  virtual int end_seen(const Step& s, int64_t row) const = 0;
+  virtual int longest(const Step& s) const = 0;
+  virtual int64_t parts_offset(const Step&) const { return 0; }
+
+  const Shape& shape() const { return shape_; }
+
+ private:
+  int parts(const Step& s) const { return (longest(s) + kPartSlots - 1) / kPartSlots; }
+  // The first position that a query sees that sees none from `last` on.
+  int first_seen(int last) const {
+    return shape_.window > 0 ? std::max(0, last - shape_.window) : 0;
+  }
+
+  Tiling tiling(const Step& s) const {
+    const int64_t rows = s.rows_of(q_);
+    const int group = shape_.group();
+    Tiling t{};
+    const auto items = [&] { return (rows + t.rows - 1) / t.rows * shape_.kv_heads * t.in_group; };
+    t.heads = std::min(group, kMaxQueries);
+    t.in_group = (group + t.heads - 1) / t.heads;
+    t.rows = kMaxQueries / t.heads;
+    if (s.threads == 1 || items() >= 8 * s.threads) return t;
+    t.cut = parts(s) > 1;
+    if (t.cut) return t;
+    t.rows = 1;
+    while (t.heads > 1 && items() < s.threads) {
+      --t.heads;
+      t.in_group = (group + t.heads - 1) / t.heads;
+    }
+    return t;
+  }
+
+  void begin(const Step& s, int64_t row, int kv_head) const {
+    prepare(s, row, kv_head);
+    const int dim = shape_.head_dim;
+    const int count = shape_.group() * dim;
+    const int64_t at = static_cast<int64_t>(kv_head) * count;
+    float* q = s.row(out_, row) + at;
+    s.kernels->scale(s.row(q_, row) + at, shape_.scale, count, q);
+    if (is_rotated(layout(s, row).type))
+      for (int i = 0; i < count; i += dim) rotate_head(*s.kernels, q + i, dim);
+  }
+
+  // Calls body for each run of rows of an item that see the same pages.
+  template <class Body>
+  void for_each_run(const Step& s, const Tiling& t, int64_t item, const Body& body) const {
+    const int64_t sets = static_cast<int64_t>(shape_.kv_heads) * t.in_group;
+    const int64_t begin = item / sets * t.rows;
+    const int64_t end = std::min(s.rows_of(q_), begin + t.rows);
+    const int64_t set = item % sets;
+    const int in_group = static_cast<int>(set % t.in_group) * t.heads;
+    Queries b{};
+    b.kv_head = static_cast<int>(set / t.in_group);
+    b.first_head = b.kv_head * shape_.group() + in_group;
+    b.heads = std::min(t.heads, shape_.group() - in_group);
+    for (b.row = begin; b.row < end; b.row += b.rows) {
+      b.rows = 1;
+      while (b.row + b.rows < end &&
+             s.span[static_cast<size_t>(b.row + b.rows)] == s.span[static_cast<size_t>(b.row)])
+        ++b.rows;
+      body(b);
+    }
+  }
+
+  // What queries see of one part. AttendArgs::q is set.
+  AttendArgs part_args(const Step& s, const Queries& b, int part) const {
+    AttendArgs a{};
+    const int base = part * kPartSlots;
+    for (int i = 0; i < b.rows; ++i) {
+      const int last = end_seen(s, b.row + i);
+      const int first = first_seen(last);
+      for (int h = 0; h < b.heads; ++h, ++a.queries) {
+        a.q[a.queries] =
+            s.row(out_, b.row + i) + static_cast<int64_t>(b.first_head + h) * shape_.head_dim;
+        a.first[a.queries] = std::max(first - base, 0);
+        a.last[a.queries] = std::min(last - base, kPartSlots);
+      }
+    }
+    a.kv = layout(s, b.row);
+    a.softcap = shape_.softcap;
+    return a;
+  }
+
+  void attend_part(const Step& s, const Queries& b, int part, AttendArgs a, Running* state) const {
+    const uint8_t* part_keys[kPagesInPart];
+    const uint8_t* part_values[kPagesInPart];
+    const int first = *std::min_element(a.first, a.first + a.queries);
+    const int last = *std::max_element(a.last, a.last + a.queries);
+    for (int i = first / kPageSlots; i * kPageSlots < last; ++i) {
+      part_keys[i] = keys(s, b.row, part * kPagesInPart + i, b.kv_head);
+      part_values[i] = values(s, b.row, part * kPagesInPart + i, b.kv_head);
+    }
+    a.keys = part_keys;
+    a.values = part_values;
+    state->out.resize(static_cast<size_t>(kMaxQueries) * static_cast<size_t>(a.kv.value_stride));
+    a.top = state->max;
+    a.mass = state->sum;
+    a.out = state->out.data();
+    s.kernels->attend(a);
+  }
+
+  // The result of one head of one row: what was summed over the sum of the weights.
+  void finish_head(const Step& s, const float* values, float sum, int64_t row, int head) const {
+    float* out = s.row(out_, row) + static_cast<int64_t>(head) * shape_.head_dim;
+    s.kernels->scale(values, 1.0f / sum, shape_.head_dim, out);
+    if (is_rotated(layout(s, row).type)) rotate_head(*s.kernels, out, shape_.head_dim);
+  }
+
+  void attend_queries(const Step& s, const Queries& b) const {
+    thread_local Running all, next;
+    const int stride = shape_.stride();
+    const int last = end_seen(s, b.row + b.rows - 1);
+    const int first_part = first_seen(end_seen(s, b.row)) / kPartSlots;
+    bool begun[kMaxQueries] = {};
+    for (int part = first_part; part * kPartSlots < last; ++part) {
+      const AttendArgs a = part_args(s, b, part);
+      attend_part(s, b, part, a, part == first_part ? &all : &next);
+      for (int q = 0; q < a.queries; ++q) {
+        if (a.first[q] >= a.last[q]) continue;
+        float* out = all.out.data() + q * stride;
+        const float* more = next.out.data() + q * stride;
+        if (begun[q]) {
+          s.kernels->fold_parts(&all.max[q], &all.sum[q], out, next.max[q], next.sum[q], more,
+                                stride);
+        } else if (part != first_part) {
+          all.max[q] = next.max[q];
+          all.sum[q] = next.sum[q];
+          std::copy(more, more + stride, out);
+        }
+        begun[q] = true;
+      }
+    }
+    for (int q = 0; q < b.rows * b.heads; ++q)
+      finish_head(s, all.out.data() + q * stride, all.sum[q], b.row + q / b.heads,
+                  b.first_head + q % b.heads);
+  }
+
+  // Where a part of one head of one row is kept for phase 2: maximum, sum, then the sums of values.
+  float* kept_part(const Step& s, int64_t row, int head, int part) const {
+    return reinterpret_cast<float*>(s.workspace + parts_offset(s)) +
+           ((row * shape_.heads + head) * parts(s) + part) * (shape_.stride() + 2);
+  }
+
+  // One part of the context.
+  void attend_cut(const Step& s, const Queries& b, int part) const {
+    const AttendArgs a = part_args(s, b, part);
+    const auto seen = [&](int q) { return a.first[q] < a.last[q]; };
+    thread_local Running state;
+    bool any = false;
+    for (int q = 0; q < a.queries; ++q) any = any || seen(q);
+    if (!any) return;
+    attend_part(s, b, part, a, &state);
+    for (int q = 0; q < a.queries; ++q) {
+      if (!seen(q)) continue;
+      float* kept = kept_part(s, b.row + q / b.heads, b.first_head + q % b.heads, part);
+      kept[0] = state.max[q];
+      kept[1] = state.sum[q];
+      std::copy_n(state.out.data() + static_cast<int64_t>(q) * shape_.stride(), shape_.stride(),
+                  kept + 2);
+    }
+  }
+
+  void merge_parts(const Step& s, int64_t row, int head) const {
+    const int last = end_seen(s, row);
+    const int first_part = first_seen(last) / kPartSlots;
+    float* all = kept_part(s, row, head, first_part);
+    for (int part = first_part + 1; part * kPartSlots < last; ++part) {
+      const float* next = kept_part(s, row, head, part);
+      s.kernels->fold_parts(&all[0], &all[1], all + 2, next[0], next[1], next + 2, shape_.stride());
+    }
+    finish_head(s, all + 2, all[1], row, head);
+  }
+
+  const Shape shape_;
+  const ValueRef q_, out_;
+};
+
+// Over the pages of a sequence; a row sees the positions up to its own.
+class PagedAttentionRunner : public AttentionRunner {
+ public:
+  PagedAttentionRunner(const Shape& shape, int layer, const ValueRef& q, const ValueRef& out)
+      : AttentionRunner(shape, q, out), layer_(layer) {}
+
+ protected:
+  KvLayout layout(const Step& s, int64_t row) const override {
+    return s.pages_of(row).layout(layer_);
+  }
+  const uint8_t* keys(const Step& s, int64_t row, int index, int head) const override {
+    return s.pages_of(row).keys(page(s, row, index), layer_, head);
+  }
+  const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
+    return s.pages_of(row).values(page(s, row, index), layer_, head);
+  }
+  int end_seen(const Step& s, int64_t row) const override {
+    return s.positions[static_cast<size_t>(row)] + 1;
+  }
+  int longest(const Step& s) const override { return s.longest; }
+
+ private:
+  static int32_t page(const Step& s, int64_t row, int index) {
+    return s.span_of(row).pages[static_cast<size_t>(index)];
+  }
+
+  const int layer_;
+};
+
+// Among the rows of a span, which all see each other. Their keys and values lie in pages of the
+// workspace: span i has those from first_row / 64 + i on, which are enough for its rows.
+class LocalAttentionRunner : public AttentionRunner {
+ public:
+  LocalAttentionRunner(const Shape& shape, const ValueRef& q, const ValueRef& k, const ValueRef& v,
+                       const ValueRef& out)
+      : AttentionRunner(shape, q, out),
+        k_(k),
+        v_(v),
+        layout_(kv_layout(KvType::kF32, shape.head_dim)) {}
+
+ protected:
+  void prepare(const Step& s, int64_t row, int head) const override {
+    const int at = place(s, row);
+    const int64_t dim = static_cast<int64_t>(head) * layout_.head_dim;
+    write_kv_slot(*s.kernels, layout_, at % kPageSlots, s.row(k_, row) + dim, s.row(v_, row) + dim,
+                  page(s, row, at / kPageSlots, head),
+                  page(s, row, at / kPageSlots, head) + layout_.key_bytes);
+  }
+  KvLayout layout(const Step&, int64_t) const override { return layout_; }
+  const uint8_t* keys(const Step& s, int64_t row, int index, int head) const override {
+    return page(s, row, index, head);
+  }
+  const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
+    return page(s, row, index, head) + layout_.key_bytes;
+  }
+  int end_seen(const Step& s, int64_t row) const override { return s.span_of(row).count; }
+  int longest(const Step& s) const override {
+    int most = 0;
+    for (const graph::Span& span : s.batch->spans) most = std::max(most, span.count);
+    return most;
+  }
+  int64_t parts_offset(const Step& s) const override {
+    const auto spans = static_cast<int64_t>(s.batch->spans.size());
+    return (s.rows_of(k_) / kPageSlots + spans + 1) * shape().kv_heads * head_bytes();
+  }
+
+ private:
+  int64_t head_bytes() const { return layout_.key_bytes + layout_.value_bytes; }
+  static int place(const Step& s, int64_t row) {
+    return static_cast<int>(row) -
+           s.first_row[static_cast<size_t>(s.span[static_cast<size_t>(row)])];
+  }
+  uint8_t* page(const Step& s, int64_t row, int index, int head) const {
+    const int32_t span = s.span[static_cast<size_t>(row)];
+    const int64_t first = s.first_row[static_cast<size_t>(span)] / kPageSlots + span;
+    return s.workspace + ((first + index) * shape().kv_heads + head) * head_bytes();
+  }
+
+  const ValueRef k_, v_;
+  const KvLayout layout_;
+};
+
+}  // namespace
+
+RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
+  return std::make_unique<StoreKvRunner>(op, c);
+}
+
+RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
+  const ValueRef q = c.value(op.q);
+  const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
+  const Shape shape{op.heads, layer.kv_heads, layer.key_dim, op.scale, op.window, op.softcap};
+  return std::make_unique<PagedAttentionRunner>(shape, op.layer, q, c.value(op.out));
+}
+
+RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
+  const ValueRef q = c.value(op.q);
+  const ValueRef k = c.value(op.k);
+  const Shape shape{static_cast<int>(q.cols / op.head_dim),
+                    static_cast<int>(k.cols / op.head_dim),
+                    op.head_dim,
+                    op.scale,
+                    0,
+                    0.0f};
+  return std::make_unique<LocalAttentionRunner>(shape, q, k, c.value(op.v), c.value(op.out));
+}
+
+}  // namespace oxibonsai::cpu

@@ -1,0 +1,52 @@
+#include "cpu/runners/row_parts.h"
+
+namespace oxibonsai::cpu {
+
+RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c) {
+  const ValueRef gate = c.value(op.gate);
+  const ValueRef up = c.value(op.up);
+  const bool silu = op.activation == graph::Gated::Activation::kSilu;
+  return row_parts(c.value(op.out), kPartCols, [=](const Step& s, const RowPart& part, float* y) {
+    (silu ? s.kernels->swiglu : s.kernels->geglu)(s.row(gate, part.row) + part.first,
+                                                  s.row(up, part.row) + part.first,
+                                                  part.last - part.first, y + part.first);
+  });
+}
+
+RunnerPtr make_runner(const graph::Gelu& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  return row_parts(c.value(op.out), kPartCols, [=](const Step& s, const RowPart& part, float* y) {
+    s.kernels->gelu(s.row(x, part.row) + part.first, part.last - part.first, y + part.first);
+  });
+}
+
+RunnerPtr make_runner(const graph::Add& op, const RunnerContext& c) {
+  const ValueRef a = c.value(op.a);
+  const ValueRef b = c.value(op.b);
+  return row_parts(c.value(op.out), a.cols, [=](const Step& s, const RowPart& part, float* y) {
+    s.kernels->add(s.row(a, part.row), s.row(b, part.row), a.cols, y);
+  });
+}
+
+RunnerPtr make_runner(const graph::AddVector& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  return row_parts(c.value(op.out), x.cols, [=](const Step& s, const RowPart& part, float* y) {
+    s.kernels->add(s.row(x, part.row), op.vector->data(), x.cols, y);
+  });
+}
+
+RunnerPtr make_runner(const graph::Scale& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  return row_parts(c.value(op.out), x.cols, [=](const Step& s, const RowPart& part, float* y) {
+    s.kernels->scale(s.row(x, part.row), op.factor, x.cols, y);
+  });
+}
+
+RunnerPtr make_runner(const graph::Softcap& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  return row_parts(c.value(op.out), x.cols, [=](const Step& s, const RowPart& part, float* y) {
+    s.kernels->softcap(s.row(x, part.row), op.cap, x.cols, y);
+  });
+}
+
+}  // namespace oxibonsai::cpu

@@ -1,0 +1,130 @@
+// Linear layers that share their input: items are runs of rows of all their weights, one after the
+// other. A weight's inner axis is never cut.
+
+#include <algorithm>
+
+#include "cpu/runners/row_parts.h"
+
+namespace oxibonsai::cpu {
+namespace {
+
+int64_t pieces_of(const graph::Weight& w) { return (w.rows() + kItemRows - 1) / kItemRows; }
+
+class LinearRunner : public Runner {
+ public:
+  LinearRunner(const graph::Linear& op, const RunnerContext& c) : x_(c.value(op.x)) {
+    if (op.add != graph::kNoValue) add_ = c.value(op.add);
+    for (size_t i = 0; i < op.weights.size(); ++i) {
+      const bool biased = !op.biases.empty() && op.biases[i] != nullptr;
+      parts_.push_back({c.packed(op.weights[i]), c.value(op.out[i]),
+                        biased ? op.biases[i] : nullptr, pieces_of(*op.weights[i])});
+      pieces_ += parts_.back().pieces;
+    }
+  }
+
+  // For one panel of tokens after the other, all rows.
+  int64_t items(const Step& s, int) const override {
+    return (s.rows_of(x_) + kPanelTokens - 1) / kPanelTokens * pieces_;
+  }
+
+  void run(const Step& s, int, int64_t item) const override {
+    const int64_t panel = item / pieces_;
+    int64_t piece = item % pieces_;
+    const Part* part = parts_.data();
+    for (; piece >= part->pieces; ++part) piece -= part->pieces;
+    const graph::Weight& w = part->weight->weight();
+    LinearArgs a{};
+    part->weight->bind(0, &a);
+    a.first = piece * kItemRows;
+    a.last = std::min(w.rows(), a.first + kItemRows);
+    if (x_.type == graph::ValueType::kInt8) {
+      a.x = s.quantized(x_);
+    } else {
+      a.xf = s.floats(x_);
+    }
+    a.first_token = panel * kPanelTokens;
+    a.last_token = std::min(s.rows_of(x_), a.first_token + kPanelTokens);
+    a.bias = part->bias != nullptr ? part->bias->data() : nullptr;
+    a.add = add_.buffer >= 0 ? s.floats(add_) : nullptr;
+    a.y = s.floats(part->out);
+    a.stride = w.rows();
+    part->weight->kernel().run(a);
+  }
+
+ private:
+  struct Part {
+    PackedWeightPtr weight;
+    ValueRef out;
+    graph::Vector bias;
+    int64_t pieces;
+  };
+
+  const ValueRef x_;
+  ValueRef add_;  // of no buffer: nothing is added
+  std::vector<Part> parts_;
+  int64_t pieces_ = 0;
+};
+
+class RoundInt8Runner : public Runner {
+ public:
+  RoundInt8Runner(const ValueRef& x, const ValueRef& out)
+      : x_(x), out_(out), count_((out.cols + kPartCols - 1) / kPartCols) {}
+  int64_t items(const Step& s, int) const override { return s.rows_of(out_) * count_; }
+  void run(const Step& s, int, int64_t item) const override {
+    const int64_t row = item / count_;
+    const int64_t first = item % count_ * kPartCols;
+    quantize_cols(*s.kernels, s.row(x_, row) + first, s.quantized(out_), row, first,
+                  std::min(kPartCols, out_.cols - first));
+  }
+
+ private:
+  const ValueRef x_, out_;
+  const int64_t count_;
+};
+
+// Items are runs of columns, over all rows.
+class ObserveRunner : public Runner {
+ public:
+  ObserveRunner(const graph::Observe& op, const ValueRef& x) : sums_(op.sums), x_(x) {}
+  int64_t items(const Step& s, int) const override {
+    return s.rows_of(x_) == 0 ? 0 : (x_.cols + kItemCols - 1) / kItemCols;
+  }
+  void run(const Step& s, int, int64_t item) const override {
+    const int64_t first = item * kItemCols;
+    sums_->add(s.floats(x_), s.rows_of(x_), first, std::min(first + kItemCols, x_.cols));
+  }
+
+ private:
+  static constexpr int64_t kItemCols = 64;
+  const std::shared_ptr<graph::InputSums> sums_;
+  const ValueRef x_;
+};
+
+}  // namespace
+
+RunnerPtr make_runner(const graph::Linear& op, const RunnerContext& c) {
+  return std::make_unique<LinearRunner>(op, c);
+}
+
+RunnerPtr make_runner(const graph::RoundInt8& op, const RunnerContext& c) {
+  return std::make_unique<RoundInt8Runner>(c.value(op.x), c.value(op.out));
+}
+
+RunnerPtr make_runner(const graph::Hadamard& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  // Blocks are powers of two, as the parts are.
+  const int64_t cols = std::max(kPartCols, op.block);
+  return row_parts(c.value(op.out), cols, [=](const Step& s, const RowPart& part, float* y) {
+    const auto factors = [&](const graph::Vector& v) {
+      return v != nullptr ? v->data() + part.first : nullptr;
+    };
+    s.kernels->hadamard({s.row(x, part.row) + part.first, factors(op.before), factors(op.after),
+                         part.last - part.first, op.block, y + part.first});
+  });
+}
+
+RunnerPtr make_runner(const graph::Observe& op, const RunnerContext& c) {
+  return std::make_unique<ObserveRunner>(op, c.value(op.x));
+}
+
+}  // namespace oxibonsai::cpu

@@ -1,0 +1,64 @@
+// Ops that begin a pass, or choose rows: an item is a row.
+
+#include <cstring>
+
+#include "cpu/runner.h"
+
+namespace oxibonsai::cpu {
+namespace {
+
+class EmbedRunner : public Runner {
+ public:
+  EmbedRunner(const graph::WeightPtr& table, const ValueRef& out, bool positions)
+      : table_(table), out_(out), positions_(positions) {}
+  int64_t items(const Step& s, int) const override { return s.rows_of(out_); }
+  void run(const Step& s, int, int64_t r) const override {
+    const auto i = static_cast<size_t>(r);
+    table_->decode_row(positions_ ? s.positions[i] : s.batch->tokens[i], s.row(out_, r));
+  }
+
+ private:
+  const graph::WeightPtr table_;
+  const ValueRef out_;
+  const bool positions_;
+};
+
+// The memory of an input is the caller's.
+class InputRunner : public Runner {
+ public:
+  int64_t items(const Step&, int) const override { return 0; }
+  void run(const Step&, int, int64_t) const override {}
+};
+
+class SelectOutputsRunner : public Runner {
+ public:
+  SelectOutputsRunner(const ValueRef& x, const ValueRef& out) : x_(x), out_(out) {}
+  int64_t items(const Step& s, int) const override { return s.rows_of(out_); }
+  void run(const Step& s, int, int64_t r) const override {
+    std::memcpy(s.row(out_, r), s.row(x_, s.batch->outputs[static_cast<size_t>(r)]),
+                static_cast<size_t>(out_.cols) * sizeof(float));
+  }
+
+ private:
+  const ValueRef x_, out_;
+};
+
+}  // namespace
+
+RunnerPtr make_runner(const graph::Embed& op, const RunnerContext& c) {
+  return std::make_unique<EmbedRunner>(op.weight, c.value(op.out), false);
+}
+
+RunnerPtr make_runner(const graph::EmbedPositions& op, const RunnerContext& c) {
+  return std::make_unique<EmbedRunner>(op.weight, c.value(op.out), true);
+}
+
+RunnerPtr make_runner(const graph::Input&, const RunnerContext&) {
+  return std::make_unique<InputRunner>();
+}
+
+RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c) {
+  return std::make_unique<SelectOutputsRunner>(c.value(op.x), c.value(op.out));
+}
+
+}  // namespace oxibonsai::cpu

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu/kernel_table.h"
+#include "cpu/kv_pages.h"
+#include "cpu/slots.h"
+#include "graph/batch.h"
+#include "graph/value.h"
+
+namespace oxibonsai::cpu {
+
+// Where sequences keep their state between two steps. The caller owns it.
+struct State {
+  std::vector<KvPages*> pools;  // of pages; a span names its own
+  Slots* slots = nullptr;
+};
+
+// A value as a runner sees it: a buffer of the step.
+struct ValueRef {
+  int buffer = -1;
+  int space = -1;  // index into Step::rows
+  int64_t cols = 0;
+  graph::ValueType type = graph::ValueType::kF32;
+  bool tables = false;  // int8 with the lookup tables that a reader wants
+};
+
+// Everything that the runners of one running step share.
+struct Step {
+  const KernelTable* kernels;
+  const graph::Batch* batch;
+  const State* state;
+  int threads;
+  std::vector<uint8_t*> memory;  // by buffer
+  std::vector<int64_t> rows;     // by row space
+  // By row of the tokens.
+  std::vector<int32_t> positions;
+  std::vector<int32_t> span;
+  std::vector<int32_t> first_row;  // by span
+  int longest = 0;                 // one past the last position of any span
+  uint8_t* workspace = nullptr;    // what Runner::workspace_bytes() asked for
+
+  const graph::Span& span_of(int64_t row) const {
+    return batch->spans[static_cast<size_t>(span[static_cast<size_t>(row)])];
+  }
+  // The pool that holds the pages of a row's sequence.
+  const KvPages& pages_of(int64_t row) const {
+    return *state->pools[static_cast<size_t>(span_of(row).pool)];
+  }
+  int64_t rows_of(const ValueRef& v) const { return rows[static_cast<size_t>(v.space)]; }
+  float* floats(const ValueRef& v) const {
+    return reinterpret_cast<float*>(memory[static_cast<size_t>(v.buffer)]);
+  }
+  float* row(const ValueRef& v, int64_t r) const { return floats(v) + r * v.cols; }
+  int32_t* index_row(const ValueRef& v, int64_t r) const {
+    return reinterpret_cast<int32_t*>(memory[static_cast<size_t>(v.buffer)]) + r * v.cols;
+  }
+  // The arrays of an int8 value.
+  QuantizedRows quantized(const ValueRef& v) const;
+};
+
+}  // namespace oxibonsai::cpu

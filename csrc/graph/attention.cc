@@ -1,0 +1,52 @@
+#include "graph/attention.h"
+
+namespace oxibonsai::graph {
+namespace {
+
+const PagedLayer& layer_of(int layer, const Checker& c) {
+  const std::vector<PagedLayer>& paged = c.state().paged;
+  c.require(layer >= 0 && static_cast<size_t>(layer) < paged.size(),
+            "the graph declares no such layer of pages");
+  return paged[static_cast<size_t>(layer)];
+}
+
+void check_tokens(ValueId id, const Checker& c) {
+  c.require(c.floats(id).rows == tokens(), "attention is among the rows of the tokens");
+}
+
+}  // namespace
+
+std::vector<Value> infer(const StoreKv& op, const Checker& c) {
+  const PagedLayer& layer = layer_of(op.layer, c);
+  check_tokens(op.k, c);
+  check_tokens(op.v, c);
+  c.require(c.value(op.k).cols == static_cast<int64_t>(layer.kv_heads) * layer.key_dim,
+            "k has another width than the pages");
+  c.require(c.value(op.v).cols == static_cast<int64_t>(layer.kv_heads) * layer.value_dim,
+            "v has another width than the pages");
+  return {};
+}
+
+std::vector<Value> infer(const Attend& op, const Checker& c) {
+  const PagedLayer& layer = layer_of(op.layer, c);
+  check_tokens(op.q, c);
+  c.require(op.heads > 0 && op.heads % layer.kv_heads == 0,
+            "heads are no multiple of key-value heads");
+  c.require(op.window >= 0, "a window is negative");
+  c.require(c.value(op.q).cols == static_cast<int64_t>(op.heads) * layer.key_dim,
+            "q has another width than the pages");
+  return {{tokens(), static_cast<int64_t>(op.heads) * layer.value_dim}};
+}
+
+std::vector<Value> infer(const AttendLocal& op, const Checker& c) {
+  for (const ValueId id : {op.q, op.k, op.v}) check_tokens(id, c);
+  const int64_t q = c.value(op.q).cols;
+  const int64_t k = c.value(op.k).cols;
+  c.require(op.head_dim > 0 && q % op.head_dim == 0 && k % op.head_dim == 0,
+            "the width has no such heads");
+  c.require(q % k == 0, "heads are no multiple of key-value heads");
+  c.require(c.value(op.v).cols == k, "k and v have different widths");
+  return {{tokens(), q}};
+}
+
+}  // namespace oxibonsai::graph

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "graph/check.h"
+
+namespace oxibonsai::graph {
+
+// Writes keys and values of the batch's tokens to the pages of a layer of the cache.
+struct StoreKv {
+  static constexpr const char* kName = "store_kv";
+  ValueId k = kNoValue;  // [tokens, kv_heads * key_dim]
+  ValueId v = kNoValue;  // [tokens, kv_heads * value_dim]
+  int layer = 0;         // of StateSpec::paged
+  std::vector<ValueId*> inputs() { return {&k, &v}; }
+  std::vector<ValueId*> outputs() { return {}; }
+};
+
+// Softmax attention of q over the pages of a layer, which hold the batch's own tokens already. A
+// query sees the positions up to its own; [tokens, heads * value_dim].
+struct Attend {
+  static constexpr const char* kName = "attend";
+  ValueId q = kNoValue;  // [tokens, heads * key_dim]
+  int layer = 0;
+  int heads = 0;
+  float scale = 1.0f;    // of the scores
+  int window = 0;        // keys that a query may look back on, itself counted; 0: all
+  float softcap = 0.0f;  // of the scores; 0: none
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&q}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// Softmax attention among the tokens that one sequence has in the batch, each of which sees all of
+// them; nothing is kept. For encoders.
+struct AttendLocal {
+  static constexpr const char* kName = "attend_local";
+  ValueId q = kNoValue;  // [tokens, heads * head_dim]
+  ValueId k = kNoValue;  // [tokens, kv_heads * head_dim]
+  ValueId v = kNoValue;
+  int head_dim = 0;
+  float scale = 1.0f;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&q, &k, &v}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+std::vector<Value> infer(const StoreKv& op, const Checker& c);
+std::vector<Value> infer(const Attend& op, const Checker& c);
+std::vector<Value> infer(const AttendLocal& op, const Checker& c);
+
+}  // namespace oxibonsai::graph

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace oxibonsai::graph {
+
+// Tokens of one sequence in a step: positions first .. first + count - 1.
+struct Span {
+  int32_t first = 0;
+  int32_t count = 0;
+  std::vector<int32_t> pages;  // page of positions 64i .. 64i + 63
+  int32_t pool = 0;            // of the pools of pages that a step is given
+  int32_t slot = 0;            // of recurrent state, where the graph has any
+};
+
+// A float matrix for an input of the graph; the caller keeps the data.
+struct InputArray {
+  const float* data;
+  int64_t rows, cols;
+};
+
+// What one step runs: any mix of prompt chunks and single tokens, one span after the other.
+struct Batch {
+  std::vector<Span> spans;
+  std::vector<int32_t> tokens;   // [rows] ids; empty where the graph embeds none
+  std::vector<int32_t> outputs;  // rows that want a result
+  std::map<std::string, InputArray> inputs;
+
+  int64_t rows() const {
+    int64_t sum = 0;
+    for (const Span& s : spans) sum += s.count;
+    return sum;
+  }
+};
+
+}  // namespace oxibonsai::graph

@@ -1,0 +1,37 @@
+#include "graph/elementwise.h"
+
+namespace oxibonsai::graph {
+namespace {
+
+std::vector<Value> like(ValueId x, const Checker& c) {
+  const Value& v = c.floats(x);
+  return {{v.rows, v.cols}};
+}
+
+std::vector<Value> pair(ValueId a, ValueId b, const Checker& c) {
+  c.same_rows(a, b);
+  c.require(c.value(a).cols == c.value(b).cols, "the inputs have different widths");
+  return like(a, c);
+}
+
+}  // namespace
+
+std::vector<Value> infer(const Gated& op, const Checker& c) { return pair(op.gate, op.up, c); }
+
+std::vector<Value> infer(const Gelu& op, const Checker& c) { return like(op.x, c); }
+
+std::vector<Value> infer(const Add& op, const Checker& c) { return pair(op.a, op.b, c); }
+
+std::vector<Value> infer(const AddVector& op, const Checker& c) {
+  c.vector(op.vector, c.floats(op.x).cols);
+  return like(op.x, c);
+}
+
+std::vector<Value> infer(const Scale& op, const Checker& c) { return like(op.x, c); }
+
+std::vector<Value> infer(const Softcap& op, const Checker& c) {
+  c.require(op.cap > 0.0f, "a soft cap is positive");
+  return like(op.x, c);
+}
+
+}  // namespace oxibonsai::graph

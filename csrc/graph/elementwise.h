@@ -1,0 +1,76 @@
+#pragma once
+
+// Ops in which an element depends on the same element of the inputs.
+
+#include "graph/check.h"
+
+namespace oxibonsai::graph {
+
+// act(gate) * up.
+struct Gated {
+  static constexpr const char* kName = "gated";
+  enum class Activation : uint8_t { kSilu, kGeluTanh };
+  ValueId gate = kNoValue;
+  ValueId up = kNoValue;
+  Activation activation = Activation::kSilu;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&gate, &up}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// x (1 + erf(x / sqrt(2))) / 2.
+struct Gelu {
+  static constexpr const char* kName = "gelu";
+  ValueId x = kNoValue;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+struct Add {
+  static constexpr const char* kName = "add";
+  ValueId a = kNoValue;
+  ValueId b = kNoValue;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&a, &b}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// x + vector in each row.
+struct AddVector {
+  static constexpr const char* kName = "add_vector";
+  ValueId x = kNoValue;
+  Vector vector;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// x * factor.
+struct Scale {
+  static constexpr const char* kName = "scale";
+  ValueId x = kNoValue;
+  float factor = 1.0f;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// cap * tanh(x / cap).
+struct Softcap {
+  static constexpr const char* kName = "softcap";
+  ValueId x = kNoValue;
+  float cap = 0.0f;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+std::vector<Value> infer(const Gated& op, const Checker& c);
+std::vector<Value> infer(const Gelu& op, const Checker& c);
+std::vector<Value> infer(const Add& op, const Checker& c);
+std::vector<Value> infer(const AddVector& op, const Checker& c);
+std::vector<Value> infer(const Scale& op, const Checker& c);
+std::vector<Value> infer(const Softcap& op, const Checker& c);
+
+}  // namespace oxibonsai::graph

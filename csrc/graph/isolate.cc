@@ -1,0 +1,179 @@
+#include "graph/isolate.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "quant/quant_type.h"
+
+namespace oxibonsai::graph {
+namespace {
+
+// Rows of a slice: more than a tile of any device, and a multiple of it, but for the last rows.
+constexpr int64_t kSliceRows = 128;
+
+// What tells two ops of a kind apart besides their widths.
+template <class T>
+std::string detail(const T&) {
+  return "";
+}
+std::string detail(const RmsNorm& op) { return std::to_string(op.groups); }
+std::string detail(const LayerNorm& op) { return op.bias != nullptr ? "bias" : ""; }
+std::string detail(const Hadamard& op) { return std::to_string(op.block); }
+std::string detail(const Rope& op) {
+  return std::to_string(op.head_dim) + (op.interleaved ? " interleaved" : "");
+}
+std::string detail(const Attend& op) {
+  return std::to_string(op.heads) + " " + std::to_string(op.window) +
+         (op.softcap > 0.0f ? " softcap" : "");
+}
+std::string detail(const AttendLocal& op) { return std::to_string(op.head_dim); }
+std::string detail(const Gated& op) { return std::to_string(static_cast<int>(op.activation)); }
+std::string detail(const Route& op) {
+  return std::to_string(static_cast<int>(op.scoring)) + (op.selection_bias != nullptr ? " b" : "") +
+         (op.normalize ? " n" : "");
+}
+std::string detail(const Conv1d& op) { return std::to_string(op.taps); }
+
+std::string type_of(const Weight& w) { return quant::traits(w.type()).name; }
+std::string detail(const Embed& op) { return type_of(*op.weight); }
+std::string detail(const EmbedPositions& op) { return type_of(*op.weight); }
+std::string detail(const ExpertLinear& op) { return type_of(*op.weight); }
+
+// Builds the graph around one op: inputs in place of what other ops make.
+class Isolation {
+ public:
+  explicit Isolation(const Graph& from) : from_(from) {
+    for (const PagedLayer& l : from.state().paged) graph_.add_paged_layer(l);
+    for (const int64_t n : from.state().slot) graph_.add_slot(n);
+  }
+
+  void add(Op op) {
+    std::visit(
+        [&](auto& o) {
+          add_needed(o);
+          const std::vector<ValueId> before = outputs_of(Op(o));
+          for (ValueId* id : o.inputs()) *id = moved(*id);
+          const std::vector<ValueId> made = graph_.add(o);
+          for (size_t i = 0; i < made.size() && i < before.size(); ++i) moved_[before[i]] = made[i];
+          last_ = made;
+        },
+        op);
+  }
+
+  Graph finish() {
+    int count = 0;
+    for (const ValueId id : last_)
+      if (graph_.value(id).type == ValueType::kF32)
+        graph_.set_output("out" + std::to_string(count++), id);
+    return std::move(graph_);
+  }
+
+ private:
+  template <class T>
+  void add_needed(const T&) {}
+
+  void add_needed(const ExpertLinear& op) { add_maker(op.experts); }
+
+  void add_needed(const Attend& op) {
+    for (const Op& other : from_.ops()) {
+      const auto* store = std::get_if<StoreKv>(&other);
+      if (store != nullptr && store->layer == op.layer) return add(*store);
+    }
+  }
+
+  void add_maker(ValueId id) {
+    for (const Op& other : from_.ops()) {
+      const std::vector<ValueId> made = outputs_of(other);
+      if (std::find(made.begin(), made.end(), id) != made.end()) return add(other);
+    }
+  }
+
+  ValueId moved(ValueId id) {
+    const auto found = moved_.find(id);
+    if (found != moved_.end()) return found->second;
+    const Value& v = from_.value(id);
+    Input input;
+    input.name = "in" + std::to_string(moved_.size());
+    // Rows of an input of its own, or of outputs, come from nowhere here.
+    input.rows = v.rows.kind == RowSpace::Kind::kRouted ? v.rows : tokens();
+    input.cols = v.cols;
+    return moved_[id] = graph_.add(input).front();
+  }
+
+  const Graph& from_;
+  Graph graph_;
+  std::map<ValueId, ValueId> moved_;
+  std::vector<ValueId> last_;
+};
+
+class Collector {
+ public:
+  explicit Collector(const Graph& graph) : graph_(graph) {}
+
+  // A graph for each matrix, of its first rows and of its last.
+  void collect(const Linear& op) {
+    for (size_t i = 0; i < op.weights.size(); ++i) {
+      const WeightPtr& w = op.weights[i];
+      const bool biased = !op.biases.empty() && op.biases[i] != nullptr;
+      const std::string key = "linear " + type_of(*w) + " " + std::to_string(w->cols()) +
+                              (biased ? " bias" : "") + (op.add != kNoValue ? " add" : "");
+      if (!seen_.insert(key).second) continue;
+      const int64_t tail = std::max<int64_t>(0, (w->rows() - 1) / kSliceRows * kSliceRows);
+      for (const int64_t first : std::set<int64_t>{0, tail}) {
+        const int64_t last = std::min(w->rows(), first + kSliceRows);
+        Linear part;
+        part.x = op.x;
+        part.weights = {Weight::slice(w, first, last)};
+        if (biased)
+          part.biases = {std::make_shared<const std::vector<float>>(op.biases[i]->begin() + first,
+                                                                    op.biases[i]->begin() + last)};
+        part.out = {kNoValue};
+        Isolation isolation(graph_);
+        if (op.add != kNoValue && last - first == w->rows()) part.add = op.add;
+        isolation.add(part);
+        result_.push_back(
+            {"linear layer, " + type_of(*w) + " (" + w->name() + ")", isolation.finish()});
+      }
+    }
+  }
+
+  void collect(const Input&) {}
+  void collect(const SelectOutputs&) {}  // a copy
+  void collect(const StoreKv&) {}        // goes with attention
+  void collect(const Observe&) {}        // makes nothing
+  void collect(const Route& op) { whole(op); }
+
+  template <class T>
+  void collect(const T& op) {
+    whole(op);
+  }
+
+  std::vector<IsolatedOp> take() { return std::move(result_); }
+
+ private:
+  template <class T>
+  void whole(const T& op) {
+    std::string key = std::string(T::kName) + " " + detail(op);
+    for (const ValueId id : inputs_of(op)) key += " " + std::to_string(graph_.value(id).cols);
+    for (const ValueId id : outputs_of(op)) key += " " + std::to_string(graph_.value(id).cols);
+    if (!seen_.insert(key).second) return;
+    Isolation isolation(graph_);
+    isolation.add(op);
+    result_.push_back({T::kName, isolation.finish()});
+  }
+
+  const Graph& graph_;
+  std::set<std::string> seen_;
+  std::vector<IsolatedOp> result_;
+};
+
+}  // namespace
+
+std::vector<IsolatedOp> isolate_ops(const Graph& graph) {
+  Collector collector(graph);
+  for (const Op& op : graph.ops()) std::visit([&](const auto& o) { collector.collect(o); }, op);
+  return collector.take();
+}
+
+}  // namespace oxibonsai::graph

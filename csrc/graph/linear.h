@@ -1,0 +1,61 @@
+#pragma once
+
+// Linear layers and what belongs to their inputs: the Hadamard transform of folded weights, the
+// rounding to int8, sums for an importance matrix.
+
+#include "graph/check.h"
+#include "graph/input_sums.h"
+#include "graph/weight.h"
+
+namespace oxibonsai::graph {
+
+// out[i] = x * weights[i]^T (+ biases[i]) (+ add, for a single weight). Weights that share an input
+// are one op, so that it is rounded once and their rows share the threads.
+struct Linear {
+  static constexpr const char* kName = "linear";
+  ValueId x = kNoValue;
+  ValueId add = kNoValue;  // kNoValue: nothing is added
+  Weights weights;
+  std::vector<Vector> biases;  // one a weight, or none at all
+  std::vector<ValueId> out;
+  std::vector<ValueId*> inputs();
+  std::vector<ValueId*> outputs();
+};
+
+// x rounded to int8 in groups of 32. Lowering puts it before what reads integers; where an op that
+// can round its result itself makes x, lowering joins the two.
+struct RoundInt8 {
+  static constexpr const char* kName = "round_int8";
+  ValueId x = kNoValue;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// out = after * H(before * x), H the orthonormal Hadamard matrix in Sylvester's order over each
+// `block` values of a row. A null factor stands for ones.
+struct Hadamard {
+  static constexpr const char* kName = "hadamard";
+  ValueId x = kNoValue;
+  int64_t block = 0;  // a power of two that divides the width
+  Vector before, after;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// Adds the squares of x to `sums`.
+struct Observe {
+  static constexpr const char* kName = "observe";
+  ValueId x = kNoValue;
+  std::shared_ptr<InputSums> sums;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {}; }
+};
+
+std::vector<Value> infer(const Linear& op, const Checker& c);
+std::vector<Value> infer(const RoundInt8& op, const Checker& c);
+std::vector<Value> infer(const Hadamard& op, const Checker& c);
+std::vector<Value> infer(const Observe& op, const Checker& c);
+
+}  // namespace oxibonsai::graph

@@ -1,0 +1,192 @@
+#include "graph/lowering.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace oxibonsai::graph {
+namespace {
+
+// Ops that a device lets write int8 directly. The float row then never leaves the cache.
+template <class T>
+constexpr bool kRoundsItself = false;
+template <>
+constexpr bool kRoundsItself<RmsNorm> = true;
+template <>
+constexpr bool kRoundsItself<LayerNorm> = true;
+template <>
+constexpr bool kRoundsItself<Gated> = true;
+template <>
+constexpr bool kRoundsItself<Gelu> = true;
+template <>
+constexpr bool kRoundsItself<Hadamard> = true;
+
+bool rounds_itself(const Op& op) {
+  return std::visit([](const auto& o) { return kRoundsItself<std::decay_t<decltype(o)>>; }, op);
+}
+
+// Appends the ops of a graph with their inputs rounded where integer weights read them.
+class RoundInserter {
+ public:
+  explicit RoundInserter(LoweredGraph* out) : out_(out) {}
+
+  void add(Linear op) {
+    Linear parts[2];  // of float weights, of integer ones
+    for (size_t i = 0; i < op.weights.size(); ++i) {
+      Linear& part = parts[op.weights[i]->integer() ? 1 : 0];
+      part.weights.push_back(op.weights[i]);
+      part.out.push_back(op.out[i]);
+      if (!op.biases.empty()) part.biases.push_back(op.biases[i]);
+    }
+    for (const bool integer : {false, true}) {
+      Linear& part = parts[integer ? 1 : 0];
+      if (part.weights.empty()) continue;
+      part.add = op.add;
+      part.x = integer ? rounded(op.x) : op.x;
+      out_->ops.emplace_back(std::move(part));
+    }
+  }
+
+  void add(ExpertLinear op) {
+    if (op.weight->integer()) op.x = rounded(op.x);
+    out_->ops.emplace_back(std::move(op));
+  }
+
+  template <class Other>
+  void add(Other op) {
+    out_->ops.emplace_back(std::move(op));
+  }
+
+ private:
+  ValueId rounded(ValueId x) {
+    const auto [found, fresh] = rounded_.try_emplace(x, static_cast<ValueId>(out_->values.size()));
+    if (fresh) {
+      const Value& v = out_->values[static_cast<size_t>(x)];
+      out_->values.push_back({v.rows, v.cols, ValueType::kInt8});
+      out_->ops.emplace_back(RoundInt8{x, found->second});
+    }
+    return found->second;
+  }
+
+  LoweredGraph* const out_;
+  std::map<ValueId, ValueId> rounded_;
+};
+
+// Joins a rounding to the op that makes its input, where nothing else reads that.
+void fuse_rounding(LoweredGraph* g) {
+  std::vector<int> readers(g->values.size());
+  std::vector<Op*> maker(g->values.size());
+  for (Op& op : g->ops) {
+    for (const ValueId id : inputs_of(op)) ++readers[static_cast<size_t>(id)];
+    for (const ValueId id : outputs_of(op)) maker[static_cast<size_t>(id)] = &op;
+  }
+  for (const auto& [name, id] : g->outputs) ++readers[static_cast<size_t>(id)];
+  std::vector<Op> kept;
+  std::vector<bool> gone(g->ops.size());
+  for (size_t i = 0; i < g->ops.size(); ++i) {
+    const auto* round = std::get_if<RoundInt8>(&g->ops[i]);
+    if (round == nullptr || readers[static_cast<size_t>(round->x)] != 1) continue;
+    Op* source = maker[static_cast<size_t>(round->x)];
+    if (source == nullptr || !rounds_itself(*source)) continue;
+    std::visit([&](auto& o) { *o.outputs().front() = round->out; }, *source);
+    gone[i] = true;
+  }
+  for (size_t i = 0; i < g->ops.size(); ++i)
+    if (!gone[i]) kept.push_back(std::move(g->ops[i]));
+  g->ops = std::move(kept);
+}
+
+using BufferKind = std::tuple<int, int, std::string, int64_t, ValueType>;
+
+BufferKind kind_of(const Value& v) {
+  return {static_cast<int>(v.rows.kind), v.rows.k, v.rows.name, v.cols, v.type};
+}
+
+// Gives every value a buffer.
+class BufferPlanner {
+ public:
+  explicit BufferPlanner(LoweredGraph* g) : g_(g), last_use_(g->values.size(), -1) {
+    g_->buffer_of.assign(g_->values.size(), -1);
+    for (size_t i = 0; i < g_->ops.size(); ++i) {
+      for (const ValueId id : inputs_of(g_->ops[i])) use(id, i);
+      for (const ValueId id : outputs_of(g_->ops[i])) use(id, i);
+    }
+    for (const auto& [name, id] : g_->outputs) use(id, g_->ops.size());
+  }
+
+  void run() {
+    for (const auto& [name, id] : g_->outputs) buffer_of(id) = fresh(value(id));
+    for (const auto& [name, id] : g_->inputs)
+      if (buffer_of(id) < 0) buffer_of(id) = fresh(value(id));
+    for (size_t i = 0; i < g_->ops.size(); ++i) place(g_->ops[i], i);
+  }
+
+ private:
+  void use(ValueId id, size_t op) { last_use_[static_cast<size_t>(id)] = static_cast<int64_t>(op); }
+  int& buffer_of(ValueId id) { return g_->buffer_of[static_cast<size_t>(id)]; }
+  const Value& value(ValueId id) const { return g_->values[static_cast<size_t>(id)]; }
+  bool ends_at(ValueId id, size_t op) const {
+    return last_use_[static_cast<size_t>(id)] == static_cast<int64_t>(op);
+  }
+
+  int fresh(const Value& v) {
+    g_->buffers.push_back({v.rows, v.cols, v.type});
+    return static_cast<int>(g_->buffers.size()) - 1;
+  }
+
+  bool is_input(ValueId id) const {
+    return std::any_of(g_->inputs.begin(), g_->inputs.end(),
+                       [&](const auto& input) { return input.second == id; });
+  }
+
+  void place(const Op& op, size_t index) {
+    // A rotation may happen in place.
+    if (const auto* rope = std::get_if<Rope>(&op))
+      if (buffer_of(rope->out) < 0 && ends_at(rope->x, index) && !is_input(rope->x)) {
+        buffer_of(rope->out) = buffer_of(rope->x);
+        moved_ = rope->x;
+      }
+    for (const ValueId id : outputs_of(op)) {
+      if (buffer_of(id) >= 0) continue;
+      std::vector<int>& free = free_[kind_of(value(id))];
+      if (free.empty()) {
+        buffer_of(id) = fresh(value(id));
+      } else {
+        buffer_of(id) = free.front();
+        free.erase(free.begin());
+      }
+    }
+    std::vector<ValueId> done = inputs_of(op);
+    const std::vector<ValueId> made = outputs_of(op);
+    done.insert(done.end(), made.begin(), made.end());
+    std::sort(done.begin(), done.end());
+    done.erase(std::unique(done.begin(), done.end()), done.end());
+    for (const ValueId id : done)
+      if (ends_at(id, index) && id != moved_ && !is_input(id))
+        free_[kind_of(value(id))].push_back(buffer_of(id));
+    moved_ = kNoValue;
+  }
+
+  LoweredGraph* const g_;
+  std::vector<int64_t> last_use_;
+  std::map<BufferKind, std::vector<int>> free_;
+  ValueId moved_ = kNoValue;  // its buffer went on to another value
+};
+
+}  // namespace
+
+LoweredGraph lower(const Graph& graph) {
+  LoweredGraph g;
+  g.values = graph.values();
+  g.outputs = graph.outputs();
+  RoundInserter inserter(&g);
+  for (const Op& op : graph.ops()) {
+    std::visit([&](const auto& o) { inserter.add(o); }, op);
+    if (const auto* input = std::get_if<Input>(&op)) g.inputs.emplace_back(input->name, input->out);
+  }
+  fuse_rounding(&g);
+  BufferPlanner(&g).run();
+  return g;
+}
+
+}  // namespace oxibonsai::graph

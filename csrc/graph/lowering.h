@@ -1,0 +1,35 @@
+#pragma once
+
+// From a graph to what a device runs: inputs rounded to int8 where weights are integers, the
+// rounding joined to the op before it, and a buffer for every value.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace oxibonsai::graph {
+
+// Memory for a value. Its size follows from the number of rows of a step.
+struct Buffer {
+  RowSpace rows;
+  int64_t cols;
+  ValueType type;
+};
+
+struct LoweredGraph {
+  std::vector<Op> ops;
+  std::vector<Value> values;  // of the graph, in its order, then those of the rounding
+  std::vector<Buffer> buffers;
+  std::vector<int> buffer_of;  // by value; -1 where no op reads or makes it
+  std::vector<std::pair<std::string, ValueId>> outputs;  // each in a buffer of its own
+  std::vector<std::pair<std::string, ValueId>> inputs;   // likewise, never written
+};
+
+// Rounding goes before each op that reads integers, once for all that share an input. An op that
+// can round its own result does so where nobody else reads it: its output then is kInt8. A value
+// gets the buffer of one that nobody reads any more, if that has the same rows, columns and type.
+LoweredGraph lower(const Graph& graph);
+
+}  // namespace oxibonsai::graph

@@ -1,0 +1,19 @@
+#include "graph/norm.h"
+
+namespace oxibonsai::graph {
+
+std::vector<Value> infer(const RmsNorm& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  c.require(op.groups > 0 && x.cols % op.groups == 0, "the width has no such groups");
+  c.vector(op.weight, x.cols / op.groups);
+  return {{x.rows, x.cols}};
+}
+
+std::vector<Value> infer(const LayerNorm& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  c.vector(op.weight, x.cols);
+  if (op.bias != nullptr) c.vector(op.bias, x.cols);
+  return {{x.rows, x.cols}};
+}
+
+}  // namespace oxibonsai::graph

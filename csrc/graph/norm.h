@@ -1,0 +1,34 @@
+#pragma once
+
+#include "graph/check.h"
+
+namespace oxibonsai::graph {
+
+// out = x / sqrt(mean(x^2) + eps) * weight over each of `groups` equal parts of a row, whose width
+// the weight has.
+struct RmsNorm {
+  static constexpr const char* kName = "rms_norm";
+  ValueId x = kNoValue;
+  Vector weight;
+  float eps = 0.0f;
+  int groups = 1;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// out = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over each row; bias may be null.
+struct LayerNorm {
+  static constexpr const char* kName = "layer_norm";
+  ValueId x = kNoValue;
+  Vector weight, bias;
+  float eps = 0.0f;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+std::vector<Value> infer(const RmsNorm& op, const Checker& c);
+std::vector<Value> infer(const LayerNorm& op, const Checker& c);
+
+}  // namespace oxibonsai::graph

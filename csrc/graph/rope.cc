@@ -1,0 +1,19 @@
+#include "graph/rope.h"
+
+namespace oxibonsai::graph {
+
+std::vector<Value> infer(const RopeTable& op, const Checker& c) {
+  c.require(op.frequencies != nullptr && !op.frequencies->empty(), "a table needs frequencies");
+  return {{tokens(), 2 * static_cast<int64_t>(op.frequencies->size())}};
+}
+
+std::vector<Value> infer(const Rope& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  c.same_rows(op.x, op.table);
+  const int64_t angles = c.value(op.table).cols;
+  c.require(op.head_dim > 0 && x.cols % op.head_dim == 0, "the width has no such heads");
+  c.require(angles % 2 == 0 && angles <= op.head_dim, "more pairs than a head has");
+  return {{x.rows, x.cols}};
+}
+
+}  // namespace oxibonsai::graph

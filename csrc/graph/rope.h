@@ -1,0 +1,32 @@
+#pragma once
+
+#include "graph/check.h"
+
+namespace oxibonsai::graph {
+
+// cos, then sin, of position * frequency for each pair, times `scale`: [tokens, 2 * pairs].
+struct RopeTable {
+  static constexpr const char* kName = "rope_table";
+  Vector frequencies;
+  float scale = 1.0f;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// Every head of x rotated by the table; dims past the table's pairs stay.
+struct Rope {
+  static constexpr const char* kName = "rope";
+  ValueId x = kNoValue;
+  ValueId table = kNoValue;
+  int head_dim = 0;
+  bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + pairs)
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x, &table}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+std::vector<Value> infer(const RopeTable& op, const Checker& c);
+std::vector<Value> infer(const Rope& op, const Checker& c);
+
+}  // namespace oxibonsai::graph

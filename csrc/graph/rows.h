@@ -1,0 +1,54 @@
+#pragma once
+
+// Ops that begin a pass, or choose rows.
+
+#include "graph/check.h"
+#include "graph/weight.h"
+
+namespace oxibonsai::graph {
+
+// Rows of a table for the tokens of the batch: [tokens, cols].
+struct Embed {
+  static constexpr const char* kName = "embed";
+  WeightPtr weight;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// Rows of a table for the positions of the batch: [tokens, cols].
+struct EmbedPositions {
+  static constexpr const char* kName = "embed_positions";
+  WeightPtr weight;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// A float matrix that comes with the batch, [rows, cols]: embeddings, pixels, a time step.
+struct Input {
+  static constexpr const char* kName = "input";
+  std::string name;
+  RowSpace rows;
+  int64_t cols = 0;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// The rows of x that want an output: from tokens to outputs.
+struct SelectOutputs {
+  static constexpr const char* kName = "select_outputs";
+  ValueId x = kNoValue;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// Each checks an op and returns the values that it makes.
+std::vector<Value> infer(const Embed& op, const Checker& c);
+std::vector<Value> infer(const EmbedPositions& op, const Checker& c);
+std::vector<Value> infer(const Input& op, const Checker& c);
+std::vector<Value> infer(const SelectOutputs& op, const Checker& c);
+
+}  // namespace oxibonsai::graph

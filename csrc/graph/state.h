@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace oxibonsai::graph {
+
+// Positions in one page of keys and values.
+constexpr int kPagePositions = 64;
+
+// Keys and values that one layer keeps for each position of a sequence.
+struct PagedLayer {
+  int kv_heads;
+  int key_dim, value_dim;  // floats of one head's key, of its value
+
+  bool operator==(const PagedLayer& o) const {
+    return kv_heads == o.kv_heads && key_dim == o.key_dim && value_dim == o.value_dim;
+  }
+};
+
+// What a graph keeps between two steps of a sequence. Pages grow with the sequence; a slot has a
+// fixed size and is overwritten by every step. The device makes both, the engine hands them out.
+struct StateSpec {
+  std::vector<PagedLayer> paged;  // by layer of the cache
+  std::vector<int64_t> slot;      // floats, by entry: the recurrent state of one layer each
+
+  int64_t slot_floats() const {
+    int64_t sum = 0;
+    for (const int64_t n : slot) sum += n;
+    return sum;
+  }
+};
+
+}  // namespace oxibonsai::graph

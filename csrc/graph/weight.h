@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/data_owner.h"
+#include "quant/inspect.h"
+#include "quant/quant_type.h"
+
+namespace oxibonsai::graph {
+
+// Matrices of a checkpoint in their stored form: `experts` of them, [rows, cols] each, one after
+// the other. Most tensors hold one. Shared, never copied; a device packs it for itself.
+class Weight {
+ public:
+  // `owner`, which may be null, keeps `data` alive: experts * rows * row_bytes bytes.
+  Weight(std::string name, quant::QuantType type, int64_t rows, int64_t cols, const uint8_t* data,
+         std::shared_ptr<const DataOwner> owner, int64_t experts = 1);
+
+  const std::string& name() const { return name_; }
+  quant::QuantType type() const { return type_; }
+  int64_t experts() const { return experts_; }
+  int64_t rows() const { return rows_; }  // of one expert
+  int64_t cols() const { return cols_; }
+  int64_t row_bytes() const { return row_bytes_; }
+  int64_t bytes() const { return experts_ * rows_ * row_bytes_; }
+  const uint8_t* data() const { return data_; }
+
+  // Whether a linear layer rounds its input to int8 for it.
+  bool integer() const;
+
+  // Row r of all experts' rows as float32: cols values.
+  void decode_row(int64_t r, float* out) const;
+
+  // A look at every block.
+  quant::BlockReport inspect() const;
+  // FormatError where a scale or value in rows first .. last - 1 is not finite.
+  void check_finite(int64_t first, int64_t last) const;
+  // These rows won't be read soon.
+  void release(int64_t first, int64_t last) const;
+
+  // Rows first .. last - 1 of a weight with one expert; a device that has packed the whole uses
+  // that for its slices.
+  static std::shared_ptr<Weight> slice(const std::shared_ptr<Weight>& whole, int64_t first,
+                                       int64_t last);
+  // What this is a slice of, and from which row on; null and 0 where it is none.
+  const std::shared_ptr<Weight>& whole() const { return whole_; }
+  int64_t first_row() const { return first_row_; }
+
+ private:
+  const std::string name_;
+  const quant::QuantType type_;
+  const int64_t rows_, cols_, row_bytes_, experts_;
+  const uint8_t* const data_;
+  const std::shared_ptr<const DataOwner> owner_;
+  std::shared_ptr<Weight> whole_;
+  int64_t first_row_ = 0;
+};
+
+using WeightPtr = std::shared_ptr<Weight>;
+using Weights = std::vector<WeightPtr>;
+
+}  // namespace oxibonsai::graph

@@ -1,0 +1,210 @@
+// A small transformer with random weights of each type: its logits have the bytes recorded here, on
+// every tier of every processor, for any number of threads and any cut of the prompt. The random
+// weights come from integers alone, so that they are the same everywhere.
+
+#include <cstdlib>
+
+#include "base/f16.h"
+#include "base/threefry.h"
+#include "blocks.h"
+#include "check.h"
+#include "cpu/device.h"
+#include "cpu/dispatch.h"
+#include "cpu/executable.h"
+#include "cpu/kv_layout.h"
+
+using namespace oxibonsai;
+using quant::QuantType;
+
+namespace {
+
+constexpr int kHidden = 256, kHeads = 4, kKvHeads = 2, kHeadDim = 64, kFf = 512, kVocabulary = 509;
+constexpr int kLayers = 2, kPrompt = 150;
+
+class Source {
+ public:
+  explicit Source(uint64_t seed) : key_(threefry_key(seed)) {}
+  uint32_t next() { return threefry2x32(key_, {0, counter_++}).a; }
+  // A multiple of 2^-16 in [low, high).
+  float uniform(float low, float high) {
+    return low + (high - low) * static_cast<float>(next() >> 16) * 0x1p-16f;
+  }
+  std::vector<float> floats(size_t n, float low, float high) {
+    std::vector<float> v(n);
+    for (float& f : v) f = uniform(low, high);
+    return v;
+  }
+
+ private:
+  Words2 key_;
+  uint32_t counter_ = 0;
+};
+
+struct Owned : DataOwner {
+  explicit Owned(int64_t bytes) : data(static_cast<size_t>(bytes)) {}
+  void release(const uint8_t*, int64_t) const override {}
+  std::vector<uint8_t> data;
+};
+
+graph::WeightPtr make_weight(Source& source, QuantType type, int64_t rows, int64_t cols) {
+  const auto& t = quant::traits(type);
+  const auto owner = std::make_shared<Owned>(rows * quant::row_bytes(type, cols));
+  std::vector<uint8_t>& bytes = owner->data;
+  if (t.group == 1) {
+    for (size_t i = 0; i < bytes.size(); i += static_cast<size_t>(t.bytes)) {
+      const float v = source.uniform(-0.1f, 0.1f);
+      if (type == QuantType::kF16)
+        test::put_half(&bytes[i], v);
+      else
+        std::memcpy(&bytes[i], reinterpret_cast<const uint8_t*>(&v) + 4 - t.bytes, t.bytes);
+    }
+  } else {
+    for (auto& b : bytes) b = static_cast<uint8_t>(source.next());
+    const float size = 1.0f / static_cast<float>(t.group == 256 ? 4096 : 256);
+    for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(t.bytes))
+      test::put_scales(type, &bytes[block], [&] { return source.uniform(-8, 8) * size; });
+  }
+  return std::make_shared<graph::Weight>("w", type, rows, cols, bytes.data(), owner);
+}
+
+graph::Vector make_vector(Source& source, size_t n) {
+  return std::make_shared<const std::vector<float>>(source.floats(n, 0.5f, 1.5f));
+}
+
+using graph::ValueId;
+
+graph::Graph make_graph(QuantType type) {
+  Source source(7);
+  graph::Graph g;
+  const auto one = [&g](graph::Op op) { return g.add(std::move(op)).front(); };
+  const auto weight = [&](int rows, int cols) { return make_weight(source, type, rows, cols); };
+  const auto norm = [&](ValueId x) {
+    return one(graph::RmsNorm{x, make_vector(source, kHidden), 1e-6f});
+  };
+  const auto linear = [&](ValueId x, graph::Weights weights, ValueId add = graph::kNoValue) {
+    graph::Linear op;
+    op.x = x;
+    op.add = add;
+    op.weights = std::move(weights);
+    return g.add(std::move(op));
+  };
+  ValueId h = one(graph::Embed{weight(kVocabulary, kHidden)});
+  std::vector<float> frequencies;
+  for (int i = 0; i < kHeadDim / 2; ++i)
+    frequencies.push_back(1.0f / static_cast<float>(1 + i * i));
+  const ValueId table =
+      one(graph::RopeTable{std::make_shared<const std::vector<float>>(frequencies)});
+  for (int layer = 0; layer < kLayers; ++layer) {
+    g.add_paged_layer({kKvHeads, kHeadDim, kHeadDim});
+    ValueId x = norm(h);
+    const auto qkv =
+        linear(x, {weight(kHeads * kHeadDim, kHidden), weight(kKvHeads * kHeadDim, kHidden),
+                   weight(kKvHeads * kHeadDim, kHidden)});
+    const ValueId q = one(graph::Rope{qkv[0], table, kHeadDim, layer == 1});
+    const ValueId k = one(graph::Rope{qkv[1], table, kHeadDim, layer == 1});
+    g.add(graph::StoreKv{k, qkv[2], layer});
+    const ValueId a = one(graph::Attend{q, layer, kHeads, 0.125f, layer == 1 ? 40 : 0});
+    h = linear(a, {weight(kHidden, kHeads * kHeadDim)}, h).front();
+    x = norm(h);
+    const auto up = linear(x, {weight(kFf, kHidden), weight(kFf, kHidden)});
+    using Activation = graph::Gated::Activation;
+    const ValueId unit =
+        one(graph::Gated{up[0], up[1], layer == 0 ? Activation::kSilu : Activation::kGeluTanh});
+    h = linear(unit, {weight(kHidden, kFf)}, h).front();
+  }
+  h = norm(one(graph::SelectOutputs{h}));
+  g.set_output("logits", linear(h, {weight(kVocabulary, kHidden)}).front());
+  return g;
+}
+
+std::shared_ptr<cpu::Executable> compile(QuantType type, int threads) {
+  return cpu::CpuDevice(cpu::kernels(), threads).compile(make_graph(type));
+}
+
+// Logits of all rows, the prompt run in pieces of `chunk`, beside a second sequence if asked, whose
+// pages lie in a pool of another type.
+std::vector<float> run(cpu::Executable& executable, cpu::KvType type, int chunk, bool company) {
+  const auto layers = executable.state().paged;
+  const auto next = (static_cast<size_t>(type) + 1) % cpu::kKvTypeNames.size();
+  cpu::KvPages pages(layers, {type, type}, 16);
+  cpu::KvPages others(layers, std::vector<cpu::KvType>(2, static_cast<cpu::KvType>(next)), 5);
+  const std::vector<int32_t> tables[] = {{3, 0, 5}, {1, 2, 4}};
+  std::vector<float> all;
+  for (int first = 0; first < kPrompt; first += chunk) {
+    graph::Batch batch;
+    const int last = std::min(kPrompt, first + chunk);
+    for (int sequence = company ? 1 : 0; sequence >= 0; --sequence) {
+      batch.spans.push_back({first, last - first, tables[sequence], sequence, 0});
+      for (int i = first; i < last; ++i) {
+        batch.tokens.push_back((i * 31 + sequence * 17) % kVocabulary);
+        if (sequence == 0) batch.outputs.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
+      }
+    }
+    std::vector<float> part(batch.outputs.size() * kVocabulary);
+    executable.run(batch, {{&pages, &others}}, {part.data()});
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+// FNV-1a over the bytes.
+uint64_t hash(const std::vector<float>& values) {
+  uint64_t h = 14695981039346656037u;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+  for (size_t i = 0; i < values.size() * sizeof(float); ++i) h = (h ^ bytes[i]) * 1099511628211u;
+  return h;
+}
+
+// Of the scalar tier, f16 cache. A change of the arithmetic changes them, in all tiers at once.
+constexpr uint64_t kRecorded[] = {
+    2509310669591617771u,  621851806920157009u,   5663014250990058074u,  3220026054378198857u,
+    4525913678770479717u,  4721672907034765899u,  16396882719070563812u, 2548938617885959748u,
+    14669296208645305930u, 4997139651264611839u,  1258919226911272494u,  12469608026408858123u,
+    5248250245984790635u,  1589450889586703101u,  12334700068884631974u, 18379305980124078215u,
+    3336640426332625483u,  3437046077094552828u,  9107155536319276652u,  2593404172187163920u,
+    2932118663964907865u,  12055598177976145533u, 2648757139020847302u,  8739595387159718369u,
+    6951832495309048843u,  14642709953911869800u, 81355028065327426u,    13548872975413398916u,
+    15921169968677968271u, 1553153289687776924u,  15008018392450030002u, 17764667319481717632u,
+    6799423061362297124u,  9925353197649683413u,  16152668758697128208u,
+};
+static_assert(sizeof kRecorded / sizeof kRecorded[0] == static_cast<int>(QuantType::kCount));
+
+// Of Q1_0 weights, by type of the cache.
+constexpr uint64_t kRecordedCaches[] = {7734916777102924036u, 12469608026408858123u,
+                                        14397629047709950u, 4373832475200333757u};
+static_assert(sizeof kRecordedCaches / sizeof kRecordedCaches[0] == cpu::kKvTypeNames.size());
+
+void check_caches(cpu::Executable* one, cpu::Executable* two) {
+  for (size_t i = 0; i < cpu::kKvTypeNames.size(); ++i) {
+    const auto type = static_cast<cpu::KvType>(i);
+    const std::string name = std::string(cpu::kernels().name) + " " + cpu::kKvTypeNames[i];
+    const auto truth = run(*one, type, kPrompt, false);
+    CHECK(hash(truth) == kRecordedCaches[i],
+          name + " cache has hash " + std::to_string(hash(truth)) + "u");
+    CHECK(test::same_bytes(truth, run(*two, type, 33, true)), name + " chunks of 33, in a batch");
+    CHECK(test::same_bytes(truth, run(*two, type, 1, true)), name + " one by one");
+  }
+}
+
+}  // namespace
+
+int main() {
+  for (int i = 0; i < static_cast<int>(QuantType::kCount); ++i) {
+    const auto type = static_cast<QuantType>(i);
+    const std::string name = std::string(cpu::kernels().name) + " " + quant::traits(type).name;
+    const auto one = compile(type, 1);
+    const auto two = compile(type, 2);
+    const auto truth = run(*one, cpu::KvType::kF16, kPrompt, false);
+    CHECK(hash(truth) == kRecorded[i], name + " has hash " + std::to_string(hash(truth)) + "u");
+    CHECK(test::same_bytes(truth, run(*two, cpu::KvType::kF16, 7, true)),
+          name + " chunks of 7, in a batch, 2 threads");
+    if (type != QuantType::kQ1_0) continue;
+    // What is left of a prompt's cut does not depend on the type of the weights.
+    CHECK(test::same_bytes(truth, run(*two, cpu::KvType::kF16, kPrompt, false)),
+          name + " 2 threads");
+    CHECK(test::same_bytes(truth, run(*two, cpu::KvType::kF16, 64, true)),
+          name + " chunks of 64, in a batch");
+    check_caches(one.get(), two.get());
+  }
+  return test::finish("executable");
+}
