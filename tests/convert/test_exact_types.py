@@ -28,8 +28,8 @@ def representable(blocks: Floats, name: str) -> npt.NDArray[np.bool_]:
 
 
 @pytest.mark.parametrize("name", ["q1_0", "q2_0_g64"])
-def test_bytes_are_those_of_llama_cpps_encoder(name: str, shared_data: Path) -> None:
-    truth = np.load(shared_data / "quant" / f"{TRUTH[name]}.npz")
+def test_bytes_are_those_of_llama_cpps_encoder(name: str, truth_folder: Path) -> None:
+    truth = np.load(truth_folder / "quant" / f"{TRUTH[name]}.npz")
     kind = EXACT_TYPES[name]
     groups = truth["src"].reshape(-1, kind.group)
     blocks = truth["quantized"].reshape(-1, kind.nbytes)
@@ -40,8 +40,8 @@ def test_bytes_are_those_of_llama_cpps_encoder(name: str, shared_data: Path) -> 
     assert np.array_equal(found, blocks[exact])
 
 
-def test_bytes_of_base_three_are_those_of_the_truth(shared_data: Path) -> None:
-    truth = np.load(shared_data / "quant" / "PTQ1_0.npz")
+def test_bytes_of_base_three_are_those_of_the_truth(truth_folder: Path) -> None:
+    truth = np.load(truth_folder / "quant" / "PTQ1_0.npz")
     positive = truth["raw"][:, -2:].copy().view("<f2")[:, 0] > 0
     raw = truth["raw"][positive]
     found = encode(truth["dequant"][positive], "ptq1_0", "w").reshape(-1, 28)

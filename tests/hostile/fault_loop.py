@@ -123,6 +123,7 @@ class Loop:
             if error is not None:
                 raise error
         self.right = right
+        gc.freeze()  # what is imported stays, and each attempt looks for garbage of its own only
         self.files = _open_files()
 
     def attempt(self, kind: int, n: int) -> tuple[bool, dict[str, bytes], BaseException | None]:

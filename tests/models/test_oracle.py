@@ -17,9 +17,9 @@ FIXTURES = {"smollm2": "smollm2_path", "gemma270m": "gemma_path"}
 
 
 @pytest.fixture(scope="module", params=list(FIXTURES))
-def model(request: pytest.FixtureRequest, shared_data: Path) -> tuple[Engine, Path]:
+def model(request: pytest.FixtureRequest, truth_folder: Path) -> tuple[Engine, Path]:
     engine = oxibonsai.load(request.getfixturevalue(FIXTURES[request.param]))
-    return engine, shared_data / "oracle" / request.param
+    return engine, truth_folder / "oracle" / request.param
 
 
 Model = tuple[Engine, Path]

@@ -48,9 +48,9 @@ def round_trip(values: Floats, name: str, importance: Floats | None = None) -> F
 
 @pytest.mark.parametrize("name", SAME_BYTES)
 def test_types_with_one_right_answer_have_the_bytes_of_the_reference(
-    name: str, shared_data: Path
+    name: str, truth_folder: Path
 ) -> None:
-    truth = np.load(shared_data / "quant" / f"{SAME_BYTES[name]}.npz")
+    truth = np.load(truth_folder / "quant" / f"{SAME_BYTES[name]}.npz")
     assert np.array_equal(_core.encode(truth["src"], name), truth["quantized"])
 
 
@@ -71,8 +71,8 @@ def test_ternary_weights_are_kept_exactly(name: str, sizes: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["PTQ1_0", "TQ2_0_g128"])
-def test_blocks_without_truth_of_an_encoder_come_back(name: str, shared_data: Path) -> None:
-    values = np.load(shared_data / "quant" / f"{name}.npz")["dequant"]
+def test_blocks_without_truth_of_an_encoder_come_back(name: str, truth_folder: Path) -> None:
+    values = np.load(truth_folder / "quant" / f"{name}.npz")["dequant"]
     assert np.array_equal(round_trip(values, name), values)
 
 

@@ -62,8 +62,10 @@ def test_errors_on_gemma_are_below_those_of_llama_cpp(
 
 
 @pytest.mark.parametrize("quant_type", cases.TYPES)
-def test_what_was_decoded_is_encoded_with_a_small_error(quant_type: str, shared_data: Path) -> None:
-    truth = np.load(shared_data / "quant" / f"{quant_type}.npz")["dequant"]
+def test_what_was_decoded_is_encoded_with_a_small_error(
+    quant_type: str, truth_folder: Path
+) -> None:
+    truth = np.load(truth_folder / "quant" / f"{quant_type}.npz")["dequant"]
     error = cases.relative_error(
         truth, quant_type, _core.encode(truth, quant_type, EVEN[:256]), None
     )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -15,25 +13,21 @@ import pytest
 
 import bert_folder
 import float_model
+from forked import PROCESSES, run_command_line
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 KILLS = 100
-# Says that it is about to start, so that moments are counted from there.
-_PROGRAM = (
-    "import sys; from oxibonsai.cli import convert, main, quantize; "
-    "print('ready', flush=True); main.main()"
-)
 
 
-def start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
+def start(arguments: list[str]) -> BaseProcess:
+    """A run of the command line, from the moment when all is imported."""
+    reader, pipe = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=run_command_line, args=(arguments, pipe))
+    process.start()
+    pipe.close()
+    with reader:
+        assert reader.recv() == "ready"
     return process
 
 
@@ -61,18 +55,20 @@ def test_nothing_broken_is_left_under_the_final_name(command: str, tmp_path: Pat
     arguments[arguments.index("OUT")] = str(out)
     longest = 0.0
     for _ in range(3):
-        with start(arguments) as process:
-            began = time.monotonic()
-            assert process.wait() == 0
-            longest = max(longest, time.monotonic() - began)
+        process = start(arguments)
+        began = time.monotonic()
+        process.join()
+        longest = max(longest, time.monotonic() - began)
+        assert process.exitcode == 0
     whole = out.read_bytes()
     moments = random.Random(5)
     found = {"old": 0, "new": 0, "parts": 0}
     for _ in range(KILLS):
         out.write_bytes(b"old")
-        with start(arguments) as process:
-            time.sleep(moments.uniform(0, longest))
-            process.send_signal(signal.SIGKILL)
+        process = start(arguments)
+        time.sleep(moments.uniform(0, longest))
+        process.kill()
+        process.join()
         data = out.read_bytes()
         assert data in (b"old", whole)
         found["old" if data == b"old" else "new"] += 1

@@ -35,7 +35,7 @@ def even_importance(file: ModelFile) -> Imatrix:
 
 @pytest.mark.parametrize("name", list(_core.encoders()))
 def test_gemma_runs_in_every_type(
-    name: str, gemma_path: Path, shared_data: Path, tmp_path: Path
+    name: str, gemma_path: Path, truth_folder: Path, tmp_path: Path
 ) -> None:
     source = ModelFile.open(gemma_path)
     out = tmp_path / "m.gguf"
@@ -47,7 +47,7 @@ def test_gemma_runs_in_every_type(
     # Rows of ffn_down have 2,048 weights, which every type's groups divide.
     assert name in {t.quant_type for t in ModelFile.open(out).tensors}
     assert all(loss.relative < 1.0 for loss in losses.values())
-    truth = np.load(shared_data / "oracle" / "gemma270m_logits.npz")
+    truth = np.load(truth_folder / "oracle" / "gemma270m_logits.npz")
     logits = oxibonsai.load(out, ctx_size=512, parallel=1).logits(truth["tokens"].tolist())
     assert np.isfinite(logits).all()
     top = truth["top_logp"].astype(np.float64)

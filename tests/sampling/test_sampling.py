@@ -20,7 +20,7 @@ def chosen(params: SamplingParams, logits: np.ndarray = LOGITS, n: int = 2000) -
 
 
 def random_words(key: tuple[int, int], n: int) -> list[int]:
-    """MLX's layout of n outputs over counters (shared data README)."""
+    """MLX's layout of n outputs over counters (tests/truth/README.md)."""
     half, odd = n // 2, n % 2
     words = [0] * n
     for i in range(half):
@@ -30,8 +30,8 @@ def random_words(key: tuple[int, int], n: int) -> list[int]:
     return words
 
 
-def test_threefry_gives_the_words_of_another_implementation(shared_data: Path) -> None:
-    vectors = json.loads((shared_data / "threefry.json").read_text())
+def test_threefry_gives_the_words_of_another_implementation(truth_folder: Path) -> None:
+    vectors = json.loads((truth_folder / "threefry.json").read_text())
     for seed, splits in vectors["split"].items():
         key = (int(seed) >> 32, int(seed) & 0xFFFFFFFF)
         assert list(key) == vectors["keys"].get(seed, list(key))

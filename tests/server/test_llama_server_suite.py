@@ -16,6 +16,7 @@ import pytest
 from fake_backend import free_port
 
 _HERE = Path(__file__).parent
+_MAKER = _HERE / "standin_model.py"
 _PACKAGE = "llama-cpp-python==0.3.36"
 _MODULES = ("filelock", "gguf", "openai", "pytest_timeout", "requests", "wget")
 
@@ -46,12 +47,12 @@ def is_excluded(test: str) -> bool:
     return any(test.startswith(beginning) for beginning in EXCLUDED)
 
 
-def listed(shared_data: Path) -> list[str]:
-    return (shared_data / "llama_server" / "portable_tests.txt").read_text().splitlines()
+def listed(truth_folder: Path) -> list[str]:
+    return (truth_folder / "llama_server" / "portable_tests.txt").read_text().splitlines()
 
 
-def test_few_are_left_out(shared_data: Path) -> None:
-    left_out = [t for t in listed(shared_data) if is_excluded(t)]
+def test_few_are_left_out(truth_folder: Path) -> None:
+    left_out = [t for t in listed(truth_folder) if is_excluded(t)]
     assert len(left_out) <= 25
     for beginning in EXCLUDED:
         assert any(t.startswith(beginning) for t in left_out), beginning
@@ -71,18 +72,17 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.suite
-def test_every_listed_test_passes(shared_data: Path, suite: Path, tmp_path: Path) -> None:
+def test_every_listed_test_passes(truth_folder: Path, suite: Path, tmp_path: Path) -> None:
     for module in _MODULES:
         pytest.importorskip(module, reason=f"the suite needs {module}")
     model = tmp_path / "standin.gguf"
-    vocabulary = shared_data / "vocab" / "ggml-vocab-llama-spm.gguf"
-    maker = shared_data / "llama_server" / "standin.py"
-    subprocess.run([sys.executable, str(maker), str(vocabulary), str(model)], check=True)
+    vocabulary = truth_folder / "vocab" / "ggml-vocab-llama-spm.gguf"
+    subprocess.run([sys.executable, str(_MAKER), str(vocabulary), str(model)], check=True)
     program = tmp_path / "llama-server"
     wrapper = _HERE / "llama_server_wrapper.py"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{wrapper}" "$@"\n')
     program.chmod(0o755)
-    wanted = [t for t in listed(shared_data) if not is_excluded(t)]
+    wanted = [t for t in listed(truth_folder) if not is_excluded(t)]
     environment = {
         **os.environ,
         "LLAMA_SERVER_BIN_PATH": str(program),

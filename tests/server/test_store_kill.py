@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import random
 import sqlite3
@@ -13,24 +12,14 @@ from pathlib import Path
 import pytest
 from store_writer import digest, write_until_killed
 
+from forked import PROCESSES
 from oxibonsai.server.stores import Store
-
-# Each writer is a process of its own, forked from one that has imported all and opened nothing.
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(
-    [
-        "pytest",
-        "oxibonsai.server.stores",
-        "sqlalchemy.dialects.sqlite.pysqlite",
-        "sqlalchemy.dialects.postgresql.psycopg",
-    ]
-)
 
 
 def run_and_kill(url: str, folder: Path, seed: int, seconds: float) -> list[list[str]]:
     """Lets a writer work, kills it, and returns what it said."""
-    reader, pipe = _PROCESSES.Pipe(duplex=False)
-    writer = _PROCESSES.Process(target=write_until_killed, args=(url, folder, seed, pipe))
+    reader, pipe = PROCESSES.Pipe(duplex=False)
+    writer = PROCESSES.Process(target=write_until_killed, args=(url, folder, seed, pipe))
     writer.start()
     pipe.close()
     with os.fdopen(os.dup(reader.fileno()), "rb") as lines:

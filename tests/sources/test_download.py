@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import lying_server
@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lying_server import Request, Web, chunked, hang, serve, sha256, status, wait_until
 
+from forked import PROCESSES
 from oxibonsai.errors import CapacityError, RequestError, SourceError
 from oxibonsai.sources.download import Patience, download
 from oxibonsai.sources.partial_file import PartialFile
@@ -375,14 +376,22 @@ def test_a_hash_that_is_none_is_refused(web: Web, tmp_path: Path) -> None:
         download(web.url, tmp_path / "file", sha256="abc")
 
 
+def start_download(web: Web, place: Path) -> BaseProcess:
+    process = PROCESSES.Process(
+        target=download, args=(web.url, place), kwargs={"sha256": sha256(BIG)}
+    )
+    process.start()
+    return process
+
+
 def kill_at(web: Web, place: Path, sent: int) -> None:
     """Starts a download and kills it when the server has sent so many bytes of what it asks for."""
     web.sent = 0
     web.script = [hang(BIG, sent)]
-    process = subprocess.Popen([sys.executable, "-c", DOWNLOAD, web.url, str(place), sha256(BIG)])
+    process = start_download(web, place)
     wait_until(lambda: web.sent >= sent)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
 
 
 @pytest.mark.parametrize(
@@ -408,11 +417,11 @@ def test_a_kill_loses_a_few_mebibytes_at_most(web: Web, tmp_path: Path) -> None:
     place = tmp_path / "file"
     sent = 20 * MIB
     web.script = [hang(BIG, sent)]
-    process = subprocess.Popen([sys.executable, "-c", DOWNLOAD, web.url, str(place), sha256(BIG)])
+    process = start_download(web, place)
     part = tmp_path / "file.oxipart"
     wait_until(lambda: part.exists() and part.stat().st_size == sent)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     web.ranges.clear()
     web.script = [serve(BIG)]
     assert download(web.url, place, patience=QUICK) == sha256(BIG)

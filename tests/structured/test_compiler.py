@@ -232,9 +232,9 @@ def test_a_costly_structure_is_taken(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("vocabulary", ["qwen2", "llama-spm"])
 def test_no_structure_takes_more_than_two_seconds_of_processor_time_and_256_mb(
-    shared_data: Path, vocabulary: str
+    truth_folder: Path, vocabulary: str
 ) -> None:
-    path = shared_data / "vocab" / f"ggml-vocab-{vocabulary}.gguf"
+    path = truth_folder / "vocab" / f"ggml-vocab-{vocabulary}.gguf"
     tokenizer = Tokenizer.from_gguf(_core.GgufFile(str(path)))
     compiler = StructureCompiler(tokenizer, tokenizer.vocab_size + 8)
     compiler.constraint(Structure.regex("a"))

@@ -16,9 +16,9 @@ SEPARATOR = "\n__ggml_vocab_test__\n"
 
 @pytest.fixture(scope="module", params=NAMES)
 def recorded(
-    request: pytest.FixtureRequest, shared_data: Path
+    request: pytest.FixtureRequest, truth_folder: Path
 ) -> tuple[Tokenizer, list[tuple[str, list[int]]]]:
-    path = shared_data / "vocab" / f"ggml-vocab-{request.param}.gguf"
+    path = truth_folder / "vocab" / f"ggml-vocab-{request.param}.gguf"
     with open(f"{path}.inp", newline="") as file:
         texts = file.read().split(SEPARATOR)
     ids = [[int(i) for i in line.split()] for line in Path(f"{path}.out").read_text().split("\n")]
@@ -53,11 +53,11 @@ def test_a_stream_never_cuts_a_character_and_joins_to_the_text(recorded: Recorde
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["smollm2", "gemma270m"])
 def test_prompts_of_real_models_have_equal_ids(
-    name: str, shared_data: Path, request: pytest.FixtureRequest
+    name: str, truth_folder: Path, request: pytest.FixtureRequest
 ) -> None:
     path = request.getfixturevalue({"smollm2": "smollm2_path", "gemma270m": "gemma_path"}[name])
     tokenizer = Tokenizer.from_gguf(_core.GgufFile(str(path)))
-    for prompt in json.loads((shared_data / "oracle" / f"{name}.json").read_text())["prompts"]:
+    for prompt in json.loads((truth_folder / "oracle" / f"{name}.json").read_text())["prompts"]:
         ids = tokenizer.encode(
             prompt["prompt"],
             add_special=prompt["add_special"],
