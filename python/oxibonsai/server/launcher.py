@@ -140,7 +140,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         self._made.wait()
         gc.freeze()
         gc.enable()
-        _log.info("ready", extra={"fields": {"models": [m.id for m in self._backend.models()]}})
+        _log.info("ready", extra={"models": [m.id for m in self._backend.models()]})
 
     def _give_up(self, error: BaseException) -> NoReturn:
         known = isinstance(error, (OxiBonsaiError, OSError))
