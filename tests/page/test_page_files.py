@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -13,7 +15,9 @@ import oxibonsai.server.page as page_module
 from oxibonsai.server.page import CONTENT_SECURITY_POLICY, page
 
 STATIC = Path(page_module.__file__).with_name("static")
-NAMES = sorted(path.name for path in STATIC.iterdir())
+NAMES = sorted(path.name for path in STATIC.iterdir() if path.is_file())
+VENDOR = STATIC / "vendor"
+SCRIPTS = sorted(path.name for path in VENDOR.glob("*.js"))
 
 
 @pytest.fixture
@@ -23,7 +27,10 @@ def client() -> FlaskClient:
     return app.test_client()
 
 
-@pytest.mark.parametrize("address", ["/", *(f"/ui/{name}" for name in NAMES)])
+@pytest.mark.parametrize(
+    "address",
+    ["/", *(f"/ui/{name}" for name in NAMES), *(f"/ui/vendor/{name}" for name in SCRIPTS)],
+)
 def test_every_file_is_served_with_strict_headers(client: FlaskClient, address: str) -> None:
     with client.get(address) as answer:
         assert answer.status_code == 200
@@ -53,6 +60,27 @@ def test_types_do_not_depend_on_the_system(
 def test_nothing_else_is_served(client: FlaskClient, name: str) -> None:
     with client.get(f"/ui/{name}") as answer:
         assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("name", ["versions.json", "LICENSE-marked", "../app.js", "..%2fapp.js"])
+def test_of_the_scripts_of_others_only_the_scripts_are_served(
+    client: FlaskClient, name: str
+) -> None:
+    with client.get(f"/ui/vendor/{name}") as answer:
+        assert answer.status_code == 404
+
+
+def test_the_scripts_of_others_are_the_recorded_ones() -> None:
+    """Byte for byte as their packages on npm have them; third_party/renew_page_scripts.py renews them."""
+    record = json.loads((VENDOR / "versions.json").read_text())
+    recorded = {name: value for entry in record for name, value in entry["sha256"].items()}
+    files = {path.name: path.read_bytes() for path in VENDOR.iterdir()}
+    del files["versions.json"]
+    assert {name: hashlib.sha256(data).hexdigest() for name, data in files.items()} == recorded
+    for entry in record:
+        assert f"LICENSE-{entry['name']}" in files
+        (script,) = (name for name in entry["sha256"] if name.endswith(".js"))
+        assert entry["version"] in files[script][:200].decode()
 
 
 def test_the_policy_lets_nothing_inline_run_and_nothing_leave() -> None:

@@ -20,7 +20,8 @@ const [text, done] = arguments;
 import("./ui/markdown.js").then(({ MarkdownView }) => {
   const root = document.createElement("div");
   new MarkdownView(root).update(text);
-  done(root.innerHTML);
+  // Line ends between elements are marked's, and show nowhere.
+  done(root.innerHTML.replace(/\\n+(?=<)/g, "").replace(/>\\n+/g, ">"));
 });
 """
 LINK = 'rel="noopener noreferrer nofollow" target="_blank"'
@@ -40,7 +41,7 @@ def render(chromium: Any) -> Iterator[Callable[[str], str]]:
     ("text", "html"),
     [
         ("one\ntwo\n\nthree", "<p>one<br>two</p><p>three</p>"),
-        ("*a* **b** ***c*** ~~d~~", "<p><em>a</em> <strong>b</strong> <strong><em>c</em></strong> "
+        ("*a* **b** ***c*** ~~d~~", "<p><em>a</em> <strong>b</strong> <em><strong>c</strong></em> "
          "<del>d</del></p>"),
         ("_a_ __b__ snake_case_name", "<p><em>a</em> <strong>b</strong> snake_case_name</p>"),
         ("**a *b* c**", "<p><strong>a <em>b</em> c</strong></p>"),
@@ -65,13 +66,22 @@ def render(chromium: Any) -> Iterator[Callable[[str], str]]:
         ("- a\n- b", "<ul><li>a</li><li>b</li></ul>"),
         ("3. a\n4. b", '<ol start="3"><li>a</li><li>b</li></ol>'),
         ("1. a\n   - b\n   - c\n2. d", "<ol><li>a<ul><li>b</li><li>c</li></ul></li><li>d</li></ol>"),
-        ("- a\n\n  b\n- c", "<ul><li>a<p>b</p></li><li>c</li></ul>"),
-        ("1. a\n\n2. b\n\n3. c", "<ol><li>a</li><li>b</li><li>c</li></ol>"),
+        ("- a\n\n  b\n- c", "<ul><li><p>a</p><p>b</p></li><li><p>c</p></li></ul>"),
+        ("1. a\n\n2. b\n\n3. c", "<ol><li><p>a</p></li><li><p>b</p></li><li><p>c</p></li></ol>"),
         ("- a\n1. b", "<ul><li>a</li></ul><ol><li>b</li></ol>"),
         ("- a\n  more\nlazy", "<ul><li>a<br>more<br>lazy</li></ul>"),
         ("born in\n1984. A good year", "<p>born in<br>1984. A good year</p>"),
         ("text:\n- a", "<p>text:</p><ul><li>a</li></ul>"),
-        ("1 < 2 && 3 > 2 &amp;", "<p>1 &lt; 2 &amp;&amp; 3 &gt; 2 &amp;amp;</p>"),
+        ("1 < 2 && 3 > 2 &amp;", "<p>1 &lt; 2 &amp;&amp; 3 &gt; 2 &amp;</p>"),
+        ("a <b>b</b>\n\n<i>\n\n&lt;i&gt;", "<p>a &lt;b&gt;b&lt;/b&gt;</p><p>&lt;i&gt;</p><p>&lt;i&gt;</p>"),
+        ("a\n---\nb", "<p>a</p><hr><p>b</p>"),
+        ("- [ ] a\n- [x] b", "<ul><li>☐ a</li><li>☑ b</li></ul>"),
+        ("![a](https://e.org/p.png)", f'<p><a href="https://e.org/p.png" {LINK}>a</a></p>'),
+        ("![](https://e.org/p.png)", f'<p><a href="https://e.org/p.png" {LINK}>https://e.org/p.png'
+         "</a></p>"),
+        ("![a](p.png)", "<p>![a](p.png)</p>"),
+        ("[a]\n\n[a]: https://e.org/", f'<p>[a]</p><p>[a]: <a href="https://e.org/" {LINK}>'
+         "https://e.org/</a></p>"),
         ("", ""),
         ("\n \n", ""),
     ],
@@ -118,6 +128,41 @@ def test_fenced_code_is_kept_to_the_letter(
     assert html.count("<pre") == 1
 
 
+GROW = """
+const [text, done] = arguments;
+import("./ui/markdown.js").then(({ MarkdownView }) => {
+  const root = document.createElement("div");
+  const view = new MarkdownView(root);
+  const differ = [];
+  for (let end = 1; end <= text.length; end += 1) {
+    view.update(text.slice(0, end));
+    const whole = document.createElement("div");
+    new MarkdownView(whole).update(text.slice(0, end));
+    const shown = (node) => node.innerHTML.replace(/\\n+(?=<)/g, "").replace(/>\\n+/g, ">");
+    if (shown(root) !== shown(whole)) differ.push([text.slice(0, end), shown(root), shown(whole)]);
+  }
+  done(differ);
+});
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\n***\nb\n***bold*** c\n#\n#no\n# yes\n--\n---\n---x",
+        "1. a\n\n2. b\n\n   c\n\n3\n\n3. d\n- e\n\n-\n\n-f\n\n- g\nlazy\n\n  - h\n\nend",
+        "| a | b |\n|---|---|\n| 1 | 2 |\nlazy\n\n| no |\n|---|x\n",
+        "> a\n> - b\nlazy\n>\n> ```\n> c\n> ```\n\n> d\n\n>e",
+        "```py\nx\n\n\ny\n``\n```\n    z\n\n    code\n\n    more\ntext\n    lazy",
+        "a\r\nb\r\n\r\n- c\r\n\r\n\td\n\n\te\n\n***\n\n[x](https://e.org) `a\nb` **c\nd**",
+    ],
+)
+def test_a_text_looks_the_same_whether_it_came_at_once_or_grew(
+    render: Callable[[str], str], chromium: Any, text: str
+) -> None:
+    assert chromium.execute_async_script(GROW, text) == []
+
+
 def test_code_is_copied_as_it_stands(visit: Visit, api: FakeApi) -> None:
     api.replies = [Reply(["```py\nif a < b:\n\tpass  # **no**\n```"])]
     visitor = visit()
@@ -129,6 +174,22 @@ def test_code_is_copied_as_it_stands(visit: Visit, api: FakeApi) -> None:
     assert visitor.js("return document.querySelector('#draft').value") == (
         "if a < b:\n\tpass  # **no**"
     )
+
+
+def test_finished_items_of_a_list_keep_their_nodes_while_the_text_grows(
+    visit: Visit, api: FakeApi
+) -> None:
+    reply = Reply(["1. one\n2. two\n3. thr", None, "ee\n4. four"])
+    api.replies = [reply]
+    visitor = visit()
+    visitor.ask("?", finish=False)
+    visitor.wait(lambda: visitor.text(".answer").endswith("thr"))
+    visitor.js("for (const n of document.querySelectorAll('.answer li')) n.seen = true")
+    reply.go_on.set()
+    visitor.finish()
+    kept = "return [...document.querySelectorAll('.answer li')].map(n => n.seen === true)"
+    assert visitor.js(kept) == [True, True, False, False]
+    assert visitor.text(".answer li:nth-child(3)") == "three"
 
 
 def test_finished_blocks_keep_their_nodes_while_the_text_grows(visit: Visit, api: FakeApi) -> None:

@@ -70,19 +70,41 @@ FOREIGN = (
 )
 
 
-def check_nothing_happened(visitor: Visitor, where: str) -> None:
+SAFE_TAGS = {
+    "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre",
+    "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+}  # fmt: skip
+
+# Adds what DOMPurify leaves of some HTML to the page, without marked before it.
+SANITISE = """
+const [html, done] = arguments;
+import("./ui/markdown.js").then(({ safeNode }) => {
+  const root = document.createElement("div");
+  root.className = "sanitised";
+  root.append(safeNode(html));
+  document.body.append(root);
+  requestAnimationFrame(() => done());
+});
+"""
+
+
+def check_nothing_is_there(visitor: Visitor, where: str, links: str = "a") -> None:
     assert visitor.js("return window.hit") is None
     found = "return [...document.querySelectorAll(arguments[0])].map(n => n.outerHTML)"
     chosen = ", ".join(f"{where} {selector.strip()}" for selector in FOREIGN.split(","))
     assert visitor.js(found, chosen) == []
-    links = visitor.js(
-        f"return [...document.querySelectorAll('{where} a')].map(a => [a.href, a.rel])"
+    targets = visitor.js(
+        f"return [...document.querySelectorAll('{where} {links}')].map(a => [a.href, a.rel])"
     )
-    for address, relation in links:
+    for address, relation in targets:
         assert address.startswith(("http://", "https://"))
         assert "noopener" in relation
     loaded = visitor.js("return performance.getEntriesByType('resource').map(e => e.name)")
     assert all(address.startswith(visitor.api.url) for address in loaded)
+
+
+def check_nothing_happened(visitor: Visitor, where: str) -> None:
+    check_nothing_is_there(visitor, where)
     assert visitor.complaints() == []
 
 
@@ -96,6 +118,35 @@ def test_hostile_text_stays_text(visit: Visit, api: FakeApi, text: str) -> None:
     visitor.ask("?")
     visitor.js("document.querySelectorAll('details').forEach(d => d.open = true)")
     check_nothing_happened(visitor, ".message")
+
+
+@pytest.mark.parametrize(
+    "html",
+    [text for text in HOSTILE if "<" in text]
+    + [
+        "<p>a<img src=http://127.0.0.1:9/pixel.png></p>",
+        "<p>a<picture><source srcset=http://127.0.0.1:9/pixel.png></picture></p>",
+        "<p style='background: url(http://127.0.0.1:9/pixel.png)'>a</p>",
+        "<table background=http://127.0.0.1:9/pixel.png><tr><td>a</td></tr></table>",
+        "<p><a href=ftp://example.org>a</a> <a href=//evil.example>b</a> <a ping=x>c</a></p>",
+        "<p id=draft name=draft data-x=1 aria-label=x tabindex=0>a</p>",
+        "<p><select><option>a</select><textarea>b</textarea><label>c</label></p>",
+        "<p><template><script>window.hit=1</script></template><slot>a</slot></p>",
+    ],
+)
+def test_what_marked_might_let_through_is_taken_out_before_the_page_sees_it(
+    visit: Visit, html: str
+) -> None:
+    visitor = visit()
+    visitor.chromium.execute_async_script(SANITISE, html)
+    found = visitor.js(
+        "return [...document.querySelectorAll('.sanitised *')].filter(n => !n.closest('.code, .table'))"
+        ".map(n => [n.localName, n.getAttributeNames()])"
+    )
+    for tag, attributes in found:
+        assert tag in SAFE_TAGS
+        assert set(attributes) <= {"align", "class", "href", "rel", "start", "target"}
+    check_nothing_is_there(visitor, ".sanitised", links="a[href]")
 
 
 def test_hostile_names_questions_and_errors_stay_text(visit: Visit, api: FakeApi) -> None:
@@ -127,6 +178,11 @@ def test_the_browser_refuses_markup_even_from_the_pages_own_scripts(visit: Visit
     except Exception:  # newer browsers refuse to set the attribute at all
         refused = True
     assert refused
+    for name in ("default", "other", "dompurify"):
+        policy = (
+            f"try {{ trustedTypes.createPolicy('{name}', {{}}) }} catch (e) {{ return e.name }}"
+        )
+        assert visitor.js(policy) == "TypeError", name
     visitor.complaints()
 
 
@@ -156,8 +212,10 @@ def test_the_browser_refuses_markup_even_from_the_pages_own_scripts(visit: Visit
         "<https://" * 10_000,
         "\\" * 50_001,
         "a\n" * 20_000,
+        "*a **b " * 5_000 + "c** d* " * 5_000,
+        "1-**" * 5_000,
     ],
-    ids=range(23),
+    ids=range(25),
 )
 def test_no_text_takes_the_page_long(visit: Visit, api: FakeApi, text: str) -> None:
     """Quadratic parsing of these would take a minute or more; linear, well under a second."""

@@ -28,7 +28,7 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
     made = []
 
     def make(**values: Any) -> Server:
-        settings = load_settings({"state_dir": tmp_path, **values}, {})
+        settings = load_settings({"state_dir": tmp_path, **values})
         app = create_app(settings, FakeBackend())
         app.lifecycle.advance(Phase.READY)
         made.append(app)

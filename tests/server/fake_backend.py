@@ -11,7 +11,7 @@ from flask import Blueprint, Response, g, jsonify, request
 
 from oxibonsai.server.app import Server, create_app
 from oxibonsai.server.backend import Backend, ModelInfo
-from oxibonsai.server.disconnect import ClientGoneError, watched
+from oxibonsai.server.http.disconnect import ClientGoneError, watched
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.sse import frame, stream_response

@@ -14,7 +14,7 @@ from oxibonsai.server.setting_sources import load_settings
 def make_model_app(model: Path, folder: Path, **values: Any) -> Server:
     """A ready application; the caller closes its backend and store."""
     given = {"model": str(model), "alias": "tiny", "threads": 1, "parity": "off", "seed": 7}
-    settings = load_settings({"state_dir": folder, **given, **values}, {})
+    settings = load_settings({"state_dir": folder, **given, **values})
     backend = EngineBackend(settings)
     backend.load()
     app = create_app(settings, backend)

@@ -89,6 +89,6 @@ def test_without_adapters_the_list_is_empty(model_client: FlaskClient) -> None:
 
 @pytest.mark.parametrize("value", ["style.gguf", "style.gguf:", "style.gguf:x", "style.gguf:inf"])
 def test_a_scaled_adapter_needs_its_scale(value: str, tiny_path: Path) -> None:
-    settings = load_settings({"model": str(tiny_path), "lora_scaled": value}, {})
+    settings = load_settings({"model": str(tiny_path), "lora_scaled": value})
     with pytest.raises(RequestError, match=r"style\.gguf"):
         EngineBackend(settings).load()

@@ -212,7 +212,7 @@ def test_an_unforeseen_error_is_logged_with_its_request(
 
 def test_the_log_has_a_largest_size(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "server.log"
-    settings = load_settings({"log_file": path, "log_max_mb": 0.01, "state_dir": tmp_path}, {})
+    settings = load_settings({"log_file": path, "log_max_mb": 0.01, "state_dir": tmp_path})
     loggers = [logging.getLogger(name) for name in ("oxibonsai", "gunicorn")]
     before = [(x, x.handlers, x.level, x.propagate) for x in loggers]
     try:

@@ -21,33 +21,42 @@ def parse(*arguments: str) -> Settings:
     @click.command()
     @setting_options
     def command(**options: object) -> None:
-        found.append(load_settings(given(options), {}))
+        found.append(load_settings(given(options)))
 
     CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)
     return found[0]
 
 
-def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(tmp_path: Path) -> None:
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tmp_path / "server.toml"
     config.write_text("port = 1000\nparallel = 2\nseed = 3\n")
-    environment = {"OXIBONSAI_PORT": "2000", "OXIBONSAI_PARALLEL": "5"}
-    settings = load_settings({"port": "3000"}, environment, config)
+    monkeypatch.setenv("OXIBONSAI_PORT", "2000")
+    monkeypatch.setenv("OXIBONSAI_PARALLEL", "5")
+    settings = load_settings({"port": "3000"}, config)
     assert (settings.port, settings.parallel, settings.seed) == (3000, 5, 3)
     assert settings.ctx_size is None
 
 
-def test_replicas_come_from_the_environment_and_the_file_too(tmp_path: Path) -> None:
+def test_replicas_come_from_the_environment_and_the_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tmp_path / "server.toml"
     config.write_text("replicas = 3\n")
-    assert load_settings({}, {}, config).replicas == 3
-    assert load_settings({}, {"OXIBONSAI_REPLICAS": "2"}, config).replicas == 2
-    assert load_settings({"parallel": 8, "replicas": 2}, {}).threads_for_http == 144
+    assert load_settings({}, config).replicas == 3
+    assert load_settings({"parallel": 8, "replicas": 2}).threads_for_http == 144
+    monkeypatch.setenv("OXIBONSAI_REPLICAS", "2")
+    assert load_settings({}, config).replicas == 2
 
 
-def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
+def test_the_file_can_be_named_by_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tmp_path / "server.toml"
     config.write_text('api-key = ["a", "b"]\nmetrics = true\n')
-    settings = load_settings({}, {"OXIBONSAI_CONFIG": str(config)})
+    monkeypatch.setenv("OXIBONSAI_CONFIG", str(config))
+    settings = load_settings({})
     assert settings.api_key == ("a", "b")
     assert settings.metrics
 
@@ -89,13 +98,23 @@ def test_the_names_of_llama_server_work(arguments: list[str], field: str, value:
 
 
 @pytest.mark.parametrize("word", ["1", "on", "true", "TRUE", "yes", "enabled"])
-def test_a_switch_knows_words_for_on(word: str) -> None:
-    assert load_settings({}, {"OXIBONSAI_METRICS": word}).metrics is True
+def test_a_switch_knows_words_for_on(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OXIBONSAI_METRICS", word)
+    assert load_settings({}).metrics is True
 
 
 @pytest.mark.parametrize("word", ["0", "off", "false", "no", "disabled", ""])
-def test_a_switch_knows_words_for_off(word: str) -> None:
-    assert load_settings({}, {"OXIBONSAI_SLOTS": word}).slots is False
+def test_a_switch_knows_words_for_off(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OXIBONSAI_SLOTS", word)
+    assert load_settings({}).slots is False
+
+
+def test_a_variable_holds_a_list_as_words_between_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OXIBONSAI_HOST", "127.0.0.1, ::1")
+    monkeypatch.setenv("OXIBONSAI_API_KEY_FILE", "a,b")
+    settings = load_settings({})
+    assert settings.host == ("127.0.0.1", "::1")
+    assert settings.api_key_file == (Path("a"), Path("b"))
 
 
 @pytest.mark.parametrize(
@@ -114,11 +133,18 @@ def test_a_switch_knows_words_for_off(word: str) -> None:
         ("seed", str(2**64)),
     ],
 )
-def test_a_value_out_of_range_is_refused_by_the_name_it_came_under(field: str, value: str) -> None:
+def test_a_value_out_of_range_is_refused_by_the_name_it_came_under(
+    field: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(RequestError, match=f"^{flag(field)} is '{value}': "):
-        load_settings({field: value}, {})
+        load_settings({field: value})
+    config = tmp_path / "server.toml"
+    config.write_text(f"{flag(field)[2:]} = '{value}'\n")
+    with pytest.raises(RequestError, match=f"^{field} in {config} is '{value}': "):
+        load_settings({}, config)
+    monkeypatch.setenv(variable(field), value)
     with pytest.raises(RequestError, match=f"^{variable(field)} is '{value}': "):
-        load_settings({}, {variable(field): value})
+        load_settings({}, config)
 
 
 @pytest.mark.parametrize(
@@ -136,36 +162,36 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
     config.write_text(text)
     if words == "port in ":
         # pydantic takes true for 1, as Python does.
-        assert load_settings({}, {}, config).port == 1
+        assert load_settings({}, config).port == 1
         return
     with pytest.raises(RequestError, match=words):
-        load_settings({}, {}, config)
+        load_settings({}, config)
 
 
 def test_a_file_that_is_not_there_is_refused() -> None:
     with pytest.raises(RequestError, match=r"cannot read the configuration none\.toml"):
-        load_settings({}, {}, "none.toml")
+        load_settings({}, "none.toml")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.org", "[::]"])
 def test_a_public_address_needs_a_key_or_a_word(host: str) -> None:
     with pytest.raises(RequestError, match="--allow-public to open it on purpose"):
-        load_settings({"host": host}, {})
+        load_settings({"host": host})
     with pytest.raises(RequestError, match="no API key"):
-        load_settings({"host": ["127.0.0.1", host]}, {})
+        load_settings({"host": ["127.0.0.1", host]})
     for more in ({"api_key": "k"}, {"api_key_file": "keys"}, {"allow_public": True}):
-        assert load_settings({"host": host, **more}, {}).host == (host,)
+        assert load_settings({"host": host, **more}).host == (host,)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost"])
 def test_a_loopback_address_needs_no_key(host: str) -> None:
-    assert load_settings({"host": host}, {}).host == (host,)
+    assert load_settings({"host": host}).host == (host,)
 
 
 def test_keys_are_neither_printed_nor_shown_in_errors() -> None:
-    assert "secret" not in repr(load_settings({"api_key": "secret"}, {}))
+    assert "secret" not in repr(load_settings({"api_key": "secret"}))
     with pytest.raises(RequestError) as error:
-        load_settings({"api_key": {"secret": 1}}, {})
+        load_settings({"api_key": {"secret": 1}})
     assert "secret" not in str(error.value)
 
 

@@ -14,8 +14,8 @@ import pytest
 from flask import Flask
 
 from oxibonsai.errors import CapacityError
+from oxibonsai.server.http.stream_writer import Bell, StreamWriter, carried_socket
 from oxibonsai.server.sse import stream_response
-from oxibonsai.server.stream_writer import Bell, StreamWriter, carried_socket
 
 
 class Text:

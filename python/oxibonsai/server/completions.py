@@ -17,6 +17,7 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Answers, check_length, follow
+from oxibonsai.server.http.stream_writer import Bell
 from oxibonsai.server.identity import fingerprint
 from oxibonsai.server.job_answer import answer_job
 from oxibonsai.server.logprobs import ShownToken, ShownTokens, TextOffsets, completion_form
@@ -24,7 +25,6 @@ from oxibonsai.server.prompt_logprobs import prompt_tokens
 from oxibonsai.server.prompts import read_prompts, text_of
 from oxibonsai.server.schemas.completion import CompletionBody
 from oxibonsai.server.sse import DONE, chunk_heads, compact, quoted
-from oxibonsai.server.stream_writer import Bell
 from oxibonsai.server.timings import PromptProgress, timings, usage
 from oxibonsai.server.validation import check_model, read_body
 

@@ -9,8 +9,8 @@ from flask import Flask, Response, jsonify
 from werkzeug.exceptions import HTTPException
 
 from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError, UnsupportedError
-from oxibonsai.server.disconnect import ClientGoneError
 from oxibonsai.server.error_types import error_type
+from oxibonsai.server.http.disconnect import ClientGoneError
 from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError
 
 _log = logging.getLogger("oxibonsai.server")

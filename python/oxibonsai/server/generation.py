@@ -19,11 +19,11 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import current_owner
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.choice import Choice
-from oxibonsai.server.disconnect import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
+from oxibonsai.server.http.disconnect import POLL_SECONDS, client_is_gone, watched
+from oxibonsai.server.http.stream_writer import Bell, StreamWriter
 from oxibonsai.server.slots import Slot, SlotBoard, Wish
-from oxibonsai.server.stream_writer import Bell, StreamWriter
 
 
 class Answers:

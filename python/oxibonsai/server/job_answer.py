@@ -9,8 +9,8 @@ from flask import Response, jsonify, request
 
 from oxibonsai.server.app import Server
 from oxibonsai.server.generation import Answers, wait_for_all
+from oxibonsai.server.http.stream_writer import Bell
 from oxibonsai.server.sse import stream_response
-from oxibonsai.server.stream_writer import Bell
 
 
 class Job(Protocol):

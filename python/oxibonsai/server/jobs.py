@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from oxibonsai.errors import CapacityError
-from oxibonsai.server.disconnect import POLL_SECONDS
+from oxibonsai.server.http.disconnect import POLL_SECONDS
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.stores import Object
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import gc
 import logging
-import mmap
 import os
-import signal
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from gunicorn.app.base import BaseApplication
-from gunicorn.arbiter import Arbiter
-from gunicorn.errors import HaltServer
 
 from oxibonsai.errors import (
     FormatError,
@@ -27,6 +23,8 @@ from oxibonsai.errors import (
     UnsupportedError,
 )
 from oxibonsai.server.backend import Backend
+from oxibonsai.server.http.arbiter import GunicornLogger, OneWorkerArbiter, Outcome
+from oxibonsai.server.http.gunicorn_version import check_gunicorn
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.logs import configure_logs
 from oxibonsai.server.settings import Settings
@@ -53,7 +51,11 @@ def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp | Non
 
     Returns:
         The exit code.
+
+    Raises:
+        OxiBonsaiError: The installed gunicorn is not one that the worker is made for.
     """
+    check_gunicorn()
     application = ServerApplication(settings, make_backend, make_app)
     arbiter = OneWorkerArbiter(application)
     try:
@@ -67,36 +69,6 @@ def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp | Non
     if arbiter.forced:
         return 143
     return application.outcome.exit_code if code == Outcome.FAILED else code
-
-
-class Outcome:
-    """What the worker's process tells the arbiter's: whether it got ready, why it gave up.
-
-    One page shared by both, since an exit status other than 3 makes gunicorn start the worker anew.
-    """
-
-    FAILED = Arbiter.WORKER_BOOT_ERROR
-
-    def __init__(self) -> None:
-        self._page = mmap.mmap(-1, 2)
-
-    @property
-    def is_ready(self) -> bool:
-        """The worker that runs now has loaded the model."""
-        return self._page[0] == 1
-
-    @is_ready.setter
-    def is_ready(self, value: bool) -> None:
-        self._page[0] = int(value)
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code that goes with the failure to load."""
-        return self._page[1] or 1
-
-    @exit_code.setter
-    def exit_code(self, value: int) -> None:
-        self._page[1] = value
 
 
 class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -120,7 +92,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         values: dict[str, Any] = {
             "bind": [h if h.startswith("unix:") else f"{_bracketed(h)}:{s.port}" for h in s.host],
             "workers": 1,
-            "worker_class": "oxibonsai.server.worker.DeadlineWorker",
+            "worker_class": "oxibonsai.server.http.worker.DeadlineWorker",
             "threads": s.threads_for_http,
             "worker_connections": s.max_connections + s.threads_for_http + 1,
             "timeout": 120,
@@ -130,7 +102,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             "control_socket_disable": True,
             "proc_name": "oxibonsai",
             "loglevel": "debug" if s.verbose else "info",
-            "logger_class": _Logger,
+            "logger_class": GunicornLogger,
             "pre_fork": self._pre_fork,
             "child_exit": self._child_exit,
             "worker_exit": self._worker_exit,
@@ -168,7 +140,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         self._made.wait()
         gc.freeze()
         gc.enable()
-        _log.info("ready", extra={"fields": {"models": [m.id for m in self._backend.models()]}})
+        _log.info("ready", extra={"models": [m.id for m in self._backend.models()]})
 
     def _give_up(self, error: BaseException) -> NoReturn:
         known = isinstance(error, (OxiBonsaiError, OSError))
@@ -183,7 +155,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
 
     def _child_exit(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
         if not self.outcome.is_ready and not arbiter.ending:
-            raise HaltServer("The worker died while it loaded the model.", 1)
+            arbiter.give_up("The worker died while it loaded the model.")
 
     def _worker_exit(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
         if worker.pid != os.getpid():
@@ -194,65 +166,6 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             logging.shutdown()
             # Threads that wait for a client that was cut off would keep the interpreter from ending.
             os._exit(0)
-
-
-class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
-    """One worker for good; the second SIGTERM is as quick as SIGINT."""
-
-    def __init__(self, app: ServerApplication) -> None:
-        self.ending = self.forced = self.interrupted = False
-        super().__init__(app)
-
-    def signal(self, sig: int, frame: Any) -> None:
-        """Notes how the end was asked for."""
-        if sig in (signal.SIGINT, signal.SIGQUIT):
-            self.interrupted = self.interrupted or not self.ending
-            self.forced = self.forced or self.ending
-        elif sig == signal.SIGTERM and self.ending:
-            self.forced = True
-            sig = signal.SIGQUIT
-        self.ending = self.ending or sig in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-        super().signal(sig, frame)
-
-    def handle_hup(self) -> None:
-        """The worker reads its API keys again; nothing restarts."""
-        self.kill_workers(signal.SIGHUP)
-
-    def handle_ttin(self) -> None:
-        """There is one worker: slots, cache and metrics live in it."""
-        self.log.warning("The number of workers is fixed.")
-
-    def handle_ttou(self) -> None:
-        """As for SIGTTIN."""
-        self.log.warning("The number of workers is fixed.")
-
-    def handle_usr2(self) -> None:
-        """A second arbiter would load the model twice."""
-        self.log.warning("SIGUSR2 is not supported: start the new server on another port.")
-
-
-class _Logger:
-    """gunicorn's logger on our handlers; requests are logged by the application."""
-
-    def __init__(self, cfg: Any) -> None:
-        self.cfg = cfg
-        self._log = logging.getLogger("gunicorn")
-
-    def __getattr__(self, name: str) -> Any:
-        # debug, info, warning, error, exception, critical, log
-        return getattr(self._log, name)
-
-    def setup(self, cfg: Any) -> None:
-        """Nothing to set up: see :func:`configure_logs`."""
-
-    def access(self, *_: Any) -> None:
-        """The application writes a line for each request."""
-
-    def reopen_files(self) -> None:
-        """The file rotates by itself."""
-
-    def close_on_exec(self) -> None:
-        """Python opens files so."""
 
 
 def _bracketed(host: str) -> str:

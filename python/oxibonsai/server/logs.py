@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import logging.handlers
 import sys
@@ -10,14 +9,16 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
+from pythonjsonlogger import json
+
 from oxibonsai.server.settings import Settings
 
 # Longer lines are cut: one request must not fill the log.
 MAX_LINE = 8192
 
 
-class JsonFormatter(logging.Formatter):
-    """One record as one line of JSON.
+class JsonFormatter(json.JsonFormatter):
+    """One record as one line of JSON; what is given as ``extra`` becomes members of the object.
 
     Attributes:
         request_id: Says which request the present thread works for; None: for none.
@@ -25,22 +26,34 @@ class JsonFormatter(logging.Formatter):
 
     request_id: ClassVar[Callable[[], str | None]] = staticmethod(lambda: None)
 
-    def format(self, record: logging.LogRecord) -> str:
-        """The line; fields given as ``extra={"fields": {...}}`` become members of the object."""
+    def __init__(self) -> None:
+        super().__init__(
+            ["asctime", "levelname", "name", "message"],
+            rename_fields={
+                "asctime": "time",
+                "levelname": "level",
+                "name": "logger",
+                "exc_info": "exception",
+            },
+            json_default=str,
+            json_ensure_ascii=False,
+        )
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """The time in UTC, to the millisecond."""
         when = datetime.fromtimestamp(record.created, timezone.utc)
-        line: dict[str, Any] = {
-            "time": when.isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage()[:MAX_LINE],
-        }
+        return when.isoformat(timespec="milliseconds")
+
+    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+        """Cuts what is long, and adds the request."""
         request_id = JsonFormatter.request_id()
         if request_id is not None:
-            line["request_id"] = request_id
-        line.update(getattr(record, "fields", {}))
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)[-MAX_LINE:]
-        return json.dumps(line, ensure_ascii=False, default=str)
+            log_data.setdefault("request_id", request_id)
+        log_data["level"] = log_data["level"].lower()
+        log_data["message"] = log_data["message"][:MAX_LINE]
+        if "exception" in log_data:
+            log_data["exception"] = log_data["exception"][-MAX_LINE:]
+        return log_data
 
 
 def configure_logs(settings: Settings) -> None:

@@ -14,13 +14,13 @@ from oxibonsai.server.app import Server
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.completions import begin_all
 from oxibonsai.server.generation import Answers, follow
+from oxibonsai.server.http.stream_writer import Bell
 from oxibonsai.server.job_answer import answer_job
 from oxibonsai.server.logprobs import ShownToken, ShownTokens, chat_form, drawn_form
 from oxibonsai.server.lora_routes import FIXED_SCALES
 from oxibonsai.server.prompts import is_several, read_prompts, text_of
 from oxibonsai.server.schemas.completion import NativeCompletionBody
 from oxibonsai.server.sse import compact
-from oxibonsai.server.stream_writer import Bell
 from oxibonsai.server.timings import PromptProgress, timings
 from oxibonsai.server.validation import read_body
 

@@ -96,6 +96,9 @@ _SERVER = {
     "openapi.openapi": Operation("This document", answer=object_with("openapi", "paths")),
     "page.index": Operation("The chat page", media_type="text/html", public=True),
     "page.asset": Operation("A file of the chat page", media_type="*/*", public=True),
+    "page.vendored": Operation(
+        "A script of the chat page that another project made", media_type="*/*", public=True
+    ),
     "models.list_models": Operation("The models that are served", answer=_list_of(_MODEL)),
     "models.get_model": Operation("One model, by its id or an alias", answer=_MODEL),
     "props.props": Operation("What the server runs with", answer=object_with("total_slots")),

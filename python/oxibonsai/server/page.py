@@ -20,7 +20,8 @@ _TYPES = {
 
 # The page shows what a model wrote, so it gets nothing beyond its own files and its own server:
 # no inline script or style, no eval, no other origin for anything, no frame around it. Trusted
-# types make the browser itself refuse innerHTML and its kin, whatever the scripts say.
+# types make the browser itself refuse innerHTML and its kin, whatever the scripts say; DOMPurify
+# alone, which looks at markup before the page takes it, may have markup parsed.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -32,7 +33,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "form-action 'none'",
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
+        "trusted-types dompurify",
     )
 )
 
@@ -61,6 +62,13 @@ def index() -> Response:
 def asset(name: str) -> Response:
     """A script, style sheet or picture of the page."""
     return _send(name)
+
+
+@page.get("/ui/vendor/<name>")
+@public
+def vendored(name: str) -> Response:
+    """A script of another project."""
+    return _send(f"vendor/{name}")
 
 
 def _send(name: str) -> Response:

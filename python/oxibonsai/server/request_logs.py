@@ -45,7 +45,7 @@ def register_logs(app: Flask, *, prompts: bool) -> None:
         @response.call_on_close
         def closed() -> None:
             seconds = round(time.perf_counter() - arrived, 6)
-            _log.info("request", extra={"fields": {**fields, "seconds": seconds}})
+            _log.info("request", extra={**fields, "seconds": seconds})
 
         return response
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource
 
 from oxibonsai.errors import RequestError
-from oxibonsai.server.settings import Settings
+from oxibonsai.server.settings import ENV_PREFIX, Settings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,7 +24,7 @@ else:
 
 def variable(field: str) -> str:
     """Name of a field's environment variable."""
-    return "OXIBONSAI_" + field.upper()
+    return ENV_PREFIX + field.upper()
 
 
 def flag(field: str) -> str:
@@ -32,37 +33,27 @@ def flag(field: str) -> str:
 
 
 def load_settings(
-    flags: Mapping[str, Any],
-    environment: Mapping[str, str] | None = None,
-    config: str | os.PathLike[str] | None = None,
+    flags: Mapping[str, Any], config: str | os.PathLike[str] | None = None
 ) -> Settings:
     """Merges the sources and checks the result.
 
     Args:
         flags: Values of flags that were given, by field name.
-        environment: Where ``OXIBONSAI_*`` is looked up; None: the process's own.
         config: A TOML file; None: ``OXIBONSAI_CONFIG``, else none.
 
     Raises:
         RequestError: A value out of range, an unknown key, a file that can't be read, or a public
             address without an API key. The message names the flag, variable or key.
     """
-    environment = os.environ if environment is None else environment
-    config = config or environment.get("OXIBONSAI_CONFIG")
-    values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
-    if config:
-        for key, value in _read_toml(Path(config)).items():
-            values[key], origin[key] = value, f"{key} in {config}"
-    for field in Settings.model_fields:
-        text = environment.get(variable(field))
-        if text is not None:
-            values[field], origin[field] = text, variable(field)
-    for field, value in flags.items():
-        values[field], origin[field] = value, flag(field)
+    config = config or os.environ.get("OXIBONSAI_CONFIG")
+    file = _read_toml(Path(config)) if config else {}
+    variables = EnvSettingsSource(Settings)()
     try:
-        settings = Settings.model_validate(values)
+        settings = Settings(**{**file, **variables, **flags})
     except ValidationError as e:
+        origin = {field: f"{field} in {config}" for field in file}
+        origin |= {field: variable(field) for field in variables}
+        origin |= {field: flag(field) for field in flags}
         raise RequestError(_sentence(e, origin)) from e
     _check_public(settings)
     return settings

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+ENV_PREFIX = "OXIBONSAI_"
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,9 @@ def _switch(value: Any) -> Any:
     return words.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
+# A variable holds a list as words between commas, not as JSON.
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
@@ -131,8 +135,10 @@ class ModelSettings(BaseModel):
     )
 
 
-class Settings(ModelSettings):
-    """All settings; see :func:`oxibonsai.server.setting_sources.load_settings`."""
+class Settings(ModelSettings, BaseSettings):
+    """All settings; made by :func:`oxibonsai.server.setting_sources.load_settings`."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX)
 
     host: Names = Field(("127.0.0.1",), description="Addresses to listen on; one or several.")
     port: int = Field(8080, ge=0, le=65535, description="TCP port; 0 takes a free one.")

@@ -10,9 +10,9 @@ from typing import Any
 
 from flask import Response, request
 
-from oxibonsai.server.disconnect import ClientGoneError, client_is_gone
 from oxibonsai.server.errors import ApiError, as_api_error, error_body
-from oxibonsai.server.stream_writer import Bell, carried_socket
+from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
+from oxibonsai.server.http.stream_writer import Bell, carried_socket
 
 # Keeps proxies from closing a quiet stream.
 PING_SECONDS = 1.0

@@ -8,8 +8,8 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.chat import prepare
 from oxibonsai.server.app import Server
-from oxibonsai.server.disconnect import POLL_SECONDS, watched
 from oxibonsai.server.generation import Answers
+from oxibonsai.server.http.disconnect import POLL_SECONDS, watched
 from oxibonsai.server.messages.blocks import BlockWriter, Event
 from oxibonsai.server.messages.errors import error_event
 from oxibonsai.server.messages.request import chat_request, sampling

@@ -10,9 +10,9 @@ from flask import Response, jsonify, request
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
-from oxibonsai.server.disconnect import watched
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation import check_length
+from oxibonsai.server.http.disconnect import watched
 from oxibonsai.server.jobs import Job, Jobs, Key
 from oxibonsai.server.responses.compaction import compacted, summary_request, summary_tokens
 from oxibonsai.server.responses.history import history

@@ -10,6 +10,7 @@ import { loadKey, newConversation, saveConversation } from "./storage.js";
 import { setUpTheme } from "./theme.js";
 
 const NEAR_END = 60; // pixels from the end within which the page follows the text
+const FRAME = 16; // milliseconds between two looks at what has come
 
 const scroller = byId("scroller");
 const draft = byId("draft");
@@ -91,17 +92,21 @@ async function answer(index) {
   show(true);
   scroller.scrollTop = scroller.scrollHeight;
   let planned = 0;
+  let pause = FRAME;
   const changed = () => {
-    planned ||= requestAnimationFrame(() => {
-      planned = 0;
+    planned ||= setTimeout(() => {
+      const began = performance.now();
       show(true);
-    });
+      // No text keeps the page from its visitor for more than a fifth of the time.
+      pause = Math.max(FRAME, 4 * (performance.now() - began));
+      planned = 0;
+    }, pause);
   };
   setBusy(true);
   const done = fillAnswer(message, body, { key: loadKey(), signal: abort.signal, changed });
   running = { abort, done };
   await done;
-  cancelAnimationFrame(planned);
+  clearTimeout(planned);
   show(false);
   running = null;
   setBusy(false);

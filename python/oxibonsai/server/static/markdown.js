@@ -1,32 +1,51 @@
-// Markdown blocks to nodes: headings, lists, quotes, tables, fenced code, paragraphs.
+// Shows Markdown: marked makes HTML of it, and of that DOMPurify lets through what a text is made of.
 
+import "./vendor/purify.min.js"; // makes DOMPurify a global
 import { copyFrom, element } from "./dom.js";
-import { renderInline } from "./inline.js";
+import { readMarkdown, writeHtml } from "./markdown_rules.js";
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$/;
-const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
-const RULE = /^ {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$/;
-const QUOTE = /^ {0,3}> ?(.*)$/;
-const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:[ \t]+(.*))?$/;
-const TABLE_RULE = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*){0,99}\|?[ \t]*$/;
-const MAX_DEPTH = 12;
+// Nothing that loads, runs, styles, names or takes input.
+DOMPurify.setConfig({
+  ALLOWED_TAGS: [
+    "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p",
+    "pre", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+  ],
+  ALLOWED_ATTR: ["align", "class", "href", "start"],
+  ADD_URI_SAFE_ATTR: ["align", "start"],
+  ALLOWED_URI_REGEXP: /^https?:\/\//i,
+  ALLOW_ARIA_ATTR: false,
+  ALLOW_DATA_ATTR: false,
+  RETURN_DOM_FRAGMENT: true,
+});
 
-// Shows a text that grows: blocks whose source is unchanged keep their nodes, so that a selection
-// and a scroll position inside them outlive the next token.
+// Shows a text that grows: blocks and items of lists whose source is unchanged keep their nodes, so
+// that a selection and a scroll position inside them outlive the next token, and only what is new is
+// sanitised. Each block is one child of `root`.
 export class MarkdownView {
   constructor(root) {
     this.root = root;
-    this.sources = [];
+    this.text = "";
+    this.blocks = [];
   }
 
-  update(text) {
-    const blocks = splitBlocks(text.replaceAll("\r\n", "\n").split("\n"));
-    const sources = blocks.map((block) => `${block.type}\n${block.lines.join("\n")}`);
-    const same = sources.findIndex((source, i) => source !== this.sources[i]);
-    const keep = same === -1 ? sources.length : same;
+  update(given) {
+    const text = given.replace(/\r\n?/g, "\n");
+    if (text === this.text) return;
+    const from = text.startsWith(this.text) ? settled(this.blocks) : 0;
+    const old = this.blocks.slice(from);
+    this.blocks = this.blocks.slice(0, from).concat(readBlocks(text, old[0]?.start ?? 0));
+    this.text = text;
+
+    let keep = from;
+    while (keep < this.blocks.length && this.blocks[keep].html === old[keep - from]?.html) keep += 1;
+    const before = old[keep - from];
+    const block = this.blocks[keep];
+    if (before?.items && block?.list === before.list) {
+      extend(this.root.children[keep], before.items, block.items);
+      keep += 1;
+    }
     while (this.root.childElementCount > keep) this.root.lastElementChild.remove();
-    for (const block of blocks.slice(keep)) this.root.append(renderBlock(block, 0));
-    this.sources = sources;
+    for (const added of this.blocks.slice(keep)) this.root.append(render(added));
   }
 
   // Text of the blocks from `first`; the last one counts once the text is complete.
@@ -36,121 +55,68 @@ export class MarkdownView {
   }
 }
 
-function splitBlocks(lines) {
+// How many blocks stay as they are, whatever is added to the text.
+function settled(blocks) {
+  let count = Math.max(0, blocks.length - 1);
+  while (count > 0 && blocks[count].joined) count -= 1;
+  return count;
+}
+
+// The blocks from a place in the text. One is joined to the block before it where more text may yet
+// make it a part of that: without a blank line between them, or after a list.
+function readBlocks(text, from) {
   const blocks = [];
-  let at = 0;
-  while (at < lines.length) {
-    if (!lines[at].trim()) {
-      at += 1;
-      continue;
+  let start = from;
+  let joined = false;
+  for (const token of readMarkdown(text.slice(from))) {
+    if (token.type === "space") {
+      joined = Boolean(blocks.at(-1)?.items);
+    } else {
+      blocks.push({ ...written(token), start, joined });
+      joined = token.type === "list" || !/\n[ \t]*\n$/.test(token.raw);
     }
-    const [type, end] = blockAt(lines, at);
-    blocks.push({ type, lines: lines.slice(at, end) });
-    at = end;
+    start += token.raw.length;
   }
   return blocks;
 }
 
-function blockAt(lines, at) {
-  const line = lines[at];
-  if (FENCE.test(line)) return ["code", fenceEnd(lines, at)];
-  if (HEADING.test(line)) return ["heading", at + 1];
-  if (RULE.test(line)) return ["rule", at + 1];
-  if (QUOTE.test(line)) return ["quote", endOf(lines, at, (next) => QUOTE.test(next))];
-  if (ITEM.test(line)) return ["list", listEnd(lines, at)];
-  if (isTable(lines, at)) return ["table", endOf(lines, at + 1, (next) => next.includes("|"))];
-  return ["paragraph", endOf(lines, at, (next, i) => !startsBlock(lines, i))];
+// The HTML of a block; of a list also that of each item, in a list of its own.
+function written(token) {
+  if (token.type !== "list") return { html: writeHtml([token]) };
+  const list = writeHtml([{ ...token, items: [] }]);
+  const items = token.items.map((item) => writeHtml([{ ...token, items: [item] }]));
+  return { html: [list, ...items].join(""), list, items };
 }
 
-function endOf(lines, at, belongs) {
-  let end = at + 1;
-  while (end < lines.length && lines[end].trim() && belongs(lines[end], end)) end += 1;
-  return end;
+function render({ html, list, items }) {
+  if (!items) return safeNode(html);
+  const node = safeNode(list);
+  extend(node, [], items);
+  return node;
 }
 
-function startsBlock(lines, at) {
-  const line = lines[at];
-  const item = ITEM.exec(line);
-  // "2024. was" inside a paragraph is no list, unlike "1. one"; neither is a lone dash.
-  const startsList = item && item[3] && (!/^\d/.test(item[2]) || parseInt(item[2], 10) === 1);
-  const plain = !FENCE.test(line) && !HEADING.test(line) && !RULE.test(line) && !QUOTE.test(line);
-  return !plain || startsList || isTable(lines, at);
+function extend(list, before, items) {
+  let keep = 0;
+  while (keep < items.length && items[keep] === before[keep]) keep += 1;
+  while (list.childElementCount > keep) list.lastElementChild.remove();
+  for (const item of items.slice(keep)) list.append(safeNode(item).firstElementChild);
 }
 
-function isTable(lines, at) {
-  const rule = lines[at + 1];
-  if (!lines[at].includes("|") || !rule?.includes("-") || !TABLE_RULE.test(rule)) return false;
-  return cells(lines[at]).length === cells(rule).length;
-}
-
-function fenceEnd(lines, at) {
-  const fence = FENCE.exec(lines[at])[1];
-  let end = at + 1;
-  while (end < lines.length && !closesFence(lines[end], fence)) end += 1;
-  return Math.min(end + 1, lines.length);
-}
-
-function closesFence(line, fence) {
-  const trimmed = line.trim();
-  return trimmed.length >= fence.length && trimmed === fence[0].repeat(trimmed.length);
-}
-
-// A list goes on over blank lines as long as an item or an indented line follows.
-function listEnd(lines, at) {
-  const indent = ITEM.exec(lines[at])[1].length;
-  const ordered = isOrdered(lines[at]);
-  let end = at + 1;
-  while (end < lines.length) {
-    let next = end;
-    while (next < lines.length && !lines[next].trim()) next += 1;
-    if (next === lines.length) break;
-    const deeper = indentOf(lines[next]) > indent;
-    const sibling = !RULE.test(lines[next]) && ITEM.test(lines[next]);
-    if (sibling && !deeper && isOrdered(lines[next]) !== ordered) break;
-    const lazy = next === end && !startsBlock(lines, next);
-    if (!deeper && !sibling && !lazy) break;
-    end = FENCE.test(lines[next]) ? fenceEnd(lines, next) : next + 1;
+// One node with nothing in it that the page would not have made itself.
+export function safeNode(html) {
+  const fragment = DOMPurify.sanitize(html);
+  for (const link of fragment.querySelectorAll("a")) {
+    link.setAttribute("rel", "noopener noreferrer nofollow");
+    link.setAttribute("target", "_blank");
   }
-  return end;
+  for (const pre of fragment.querySelectorAll("pre")) pre.replaceWith(code(pre.firstElementChild));
+  for (const table of fragment.querySelectorAll("table")) frame(table);
+  return fragment.childElementCount === 1 ? fragment.firstElementChild : element("p", {}, fragment);
 }
 
-const isOrdered = (line) => /\d/.test(ITEM.exec(line)[2]);
-const indentOf = (line) => line.length - line.trimStart().length;
-
-function renderBlock({ type, lines }, depth) {
-  switch (type) {
-    case "code":
-      return code(lines);
-    case "heading":
-      return heading(lines[0]);
-    case "rule":
-      return element("hr");
-    case "quote":
-      return element("blockquote", {}, nested(lines.map((l) => QUOTE.exec(l)[1]), depth));
-    case "list":
-      return list(lines, depth);
-    case "table":
-      return table(lines);
-    default:
-      return element("p", {}, renderInline(lines.map((l) => l.trim()).join("\n")));
-  }
-}
-
-function nested(lines, depth) {
-  const out = document.createDocumentFragment();
-  if (depth >= MAX_DEPTH) {
-    out.append(lines.join("\n"));
-    return out;
-  }
-  for (const block of splitBlocks(lines)) out.append(renderBlock(block, depth + 1));
-  return out;
-}
-
-function code(lines) {
-  const [, fence, info] = FENCE.exec(lines[0]);
-  const closed = lines.length > 1 && closesFence(lines.at(-1), fence);
-  const text = lines.slice(1, closed ? -1 : undefined).join("\n");
-  const language = info.trim().split(/\s/, 1)[0].slice(0, 40);
+function code(source) {
+  const text = source.textContent.replace(/\n$/, "");
+  const language = source.className.replace("language-", "").slice(0, 40);
   const button = element("button", { type: "button", class: "quiet" }, "Copy");
   button.addEventListener("click", () => copyFrom(button, text));
   const name = language ? `Code, ${language}` : "Code";
@@ -162,61 +128,13 @@ function code(lines) {
   return element("div", { class: "code" }, head, pre);
 }
 
-function heading(line) {
-  const [, marks, text] = HEADING.exec(line);
-  // The page's own headings come first, so a model's begin at the third level.
-  const level = Math.min(marks.length + 2, 6);
-  const title = text.replace(/[ \t]+#+[ \t]*$/, "");
-  return element(`h${level}`, { class: `level-${marks.length}` }, renderInline(title));
-}
-
-function list(lines, depth) {
-  const items = [];
-  const indent = ITEM.exec(lines[0])[1].length;
-  let fence = null;
-  for (const line of lines) {
-    const item = ITEM.exec(line);
-    if (!fence && item && item[1].length <= indent + 1 && !RULE.test(line)) {
-      items.push({ width: item[1].length + item[2].length + 1, lines: [item[3] ?? ""] });
-      continue;
-    }
-    const opened = FENCE.exec(line.trim());
-    if (fence ? closesFence(line, fence) : opened) fence = fence ? null : opened[1];
-    const { width, lines: own } = items.at(-1);
-    own.push(line.slice(Math.min(width, indentOf(line))));
+function frame(table) {
+  for (const cell of table.querySelectorAll("th, td")) {
+    cell.className = cell.getAttribute("align") ?? "left";
+    cell.removeAttribute("align");
   }
-  const ordered = isOrdered(lines[0]);
-  const start = parseInt(ITEM.exec(lines[0])[2], 10);
-  const node = element(ordered ? "ol" : "ul", ordered && start !== 1 ? { start } : {});
-  for (const { lines: own } of items) node.append(listItem(own, depth));
-  return node;
-}
-
-function listItem(lines, depth) {
-  const content = nested(lines, depth);
-  const first = content.firstElementChild;
-  // A tight item reads as one line, so its first paragraph gives up its margins.
-  if (first?.localName === "p") first.replaceWith(...first.childNodes);
-  return element("li", {}, content);
-}
-
-function table(lines) {
-  const sides = cells(lines[1]).map((cell) => {
-    const right = cell.endsWith(":");
-    return right ? (cell.startsWith(":") ? "center" : "right") : "left";
-  });
-  const row = (line, tag) => {
-    const values = cells(line);
-    const made = sides.map((side, i) => element(tag, { class: side }, renderInline(values[i] ?? "")));
-    return element("tr", {}, ...made);
-  };
-  const head = element("thead", {}, row(lines[0], "th"));
-  const body = element("tbody", {}, ...lines.slice(2).map((line) => row(line, "td")));
   const attributes = { class: "table", tabindex: "0", role: "region", "aria-label": "Table" };
-  return element("div", attributes, element("table", {}, head, body));
-}
-
-function cells(line) {
-  const inner = line.trim().replace(/^\|/, "").replace(/(^|[^\\])\|$/, "$1");
-  return inner.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+  const around = element("div", attributes);
+  table.replaceWith(around);
+  around.append(table);
 }

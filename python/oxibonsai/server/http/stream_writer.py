@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oxibonsai.server.disconnect import POLL_SECONDS, ClientGoneError
+from oxibonsai.server.http.disconnect import POLL_SECONDS, ClientGoneError
 
 
 class Bell(threading.Event):

@@ -32,14 +32,14 @@ from gunicorn.http.errors import (
 )
 from gunicorn.workers.gthread import ThreadWorker
 
-from oxibonsai.server.connection import (
+from oxibonsai.server.http.connection import (
     MAX_COLLECTED_BYTES,
     Connection,
     body_seconds,
     plain_error,
 )
+from oxibonsai.server.http.reaper import SocketReaper
 from oxibonsai.server.lifecycle import Lifecycle, Phase
-from oxibonsai.server.reaper import SocketReaper
 from oxibonsai.server.settings import Settings
 
 _SWEEP_SECONDS = 0.5

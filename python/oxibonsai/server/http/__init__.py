@@ -1,0 +1,1 @@
+"""HTTP below the application: what is built on the inner parts of gunicorn's threaded worker."""

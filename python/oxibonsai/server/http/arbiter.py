@@ -1,0 +1,105 @@
+"""gunicorn's arbiter with one worker, what that worker tells it, and gunicorn's log."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import signal
+from typing import Any, NoReturn
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
+
+
+class Outcome:
+    """What the worker's process tells the arbiter's: whether it got ready, why it gave up.
+
+    One page shared by both, since an exit status other than 3 makes gunicorn start the worker anew.
+    """
+
+    FAILED = Arbiter.WORKER_BOOT_ERROR
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, 2)
+
+    @property
+    def is_ready(self) -> bool:
+        """The worker that runs now has loaded the model."""
+        return self._page[0] == 1
+
+    @is_ready.setter
+    def is_ready(self, value: bool) -> None:
+        self._page[0] = int(value)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that goes with the failure to load."""
+        return self._page[1] or 1
+
+    @exit_code.setter
+    def exit_code(self, value: int) -> None:
+        self._page[1] = value
+
+
+class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
+    """One worker for good; the second SIGTERM is as quick as SIGINT."""
+
+    def __init__(self, app: BaseApplication) -> None:
+        self.ending = self.forced = self.interrupted = False
+        super().__init__(app)
+
+    def signal(self, sig: int, frame: Any) -> None:
+        """Notes how the end was asked for."""
+        if sig in (signal.SIGINT, signal.SIGQUIT):
+            self.interrupted = self.interrupted or not self.ending
+            self.forced = self.forced or self.ending
+        elif sig == signal.SIGTERM and self.ending:
+            self.forced = True
+            sig = signal.SIGQUIT
+        self.ending = self.ending or sig in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+        super().signal(sig, frame)
+
+    def handle_hup(self) -> None:
+        """The worker reads its API keys again; nothing restarts."""
+        self.kill_workers(signal.SIGHUP)
+
+    def handle_ttin(self) -> None:
+        """There is one worker: slots, cache and metrics live in it."""
+        self.log.warning("The number of workers is fixed.")
+
+    def handle_ttou(self) -> None:
+        """As for SIGTTIN."""
+        self.log.warning("The number of workers is fixed.")
+
+    def handle_usr2(self) -> None:
+        """A second arbiter would load the model twice."""
+        self.log.warning("SIGUSR2 is not supported: start the new server on another port.")
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Ends the server instead of starting the worker anew; called in a hook of gunicorn."""
+        raise HaltServer(reason, 1)
+
+
+class GunicornLogger:
+    """gunicorn's logger on our handlers; requests are logged by the application."""
+
+    def __init__(self, cfg: Any) -> None:
+        self.cfg = cfg
+        self._log = logging.getLogger("gunicorn")
+
+    def __getattr__(self, name: str) -> Any:
+        # debug, info, warning, error, exception, critical, log
+        return getattr(self._log, name)
+
+    def setup(self, cfg: Any) -> None:
+        """Nothing to set up: see :func:`configure_logs`."""
+
+    def access(self, *_: Any) -> None:
+        """The application writes a line for each request."""
+
+    def reopen_files(self) -> None:
+        """The file rotates by itself."""
+
+    def close_on_exec(self) -> None:
+        """Python opens files so."""
