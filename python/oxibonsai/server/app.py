@@ -61,7 +61,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     app.metrics = Metrics(app.lifecycle)
     app.store = Store(
         settings.store_url,
-        settings.state_dir / "files",
+        settings.files_dir,
         max_file_bytes=settings.max_file_bytes,
         max_total_bytes=int(settings.max_files_mb * 2**20),
     )
