@@ -80,6 +80,7 @@ class Engine:
         self.embedder = Embedder(model, tokenizer, ctx_size=ctx_size)
         self._compiler: StructureCompiler | None = None
         self._breakers = lru_cache(maxsize=16)(self._find_breakers)
+        self._bad_words = lru_cache(maxsize=16)(self._tokens_of_words)
         self._batcher = Batcher(
             model, cache, ctx_size=ctx_size, eos_ids=self.eos_ids, policy=policy
         )
@@ -166,6 +167,7 @@ class Engine:
         """A checked sequence that nobody runs yet."""
         ids = self.check_prompt(prompt)
         self.check_ids([*params.logit_bias, *params.banned_tokens, *params.stop_token_ids])
+        self.check_ids(params.allowed_tokens)
         if options.shift is not None:
             options.shift.window_of(self.ctx_size)  # refuses what does not fit
         constraint = None
@@ -179,7 +181,8 @@ class Engine:
         breakers = frozenset[int]()
         if params.dry_multiplier > 0.0:
             breakers = self._breakers(params.dry_sequence_breakers)
-        return Sequence(ids, params, options, text, constraint, breakers)
+        bad_words = self._bad_words(params.bad_words) if params.bad_words else ()
+        return Sequence(ids, params, options, text, constraint, breakers, bad_words)
 
     @property
     def structures(self) -> StructureCompiler:
@@ -391,3 +394,10 @@ class Engine:
 
     def _find_breakers(self, strings: tuple[str, ...]) -> frozenset[int]:
         return breaker_ids(self.tokenizer.vocabulary.texts, strings)
+
+    def _tokens_of_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+        """Tokens of each word, at the beginning of a text and within one."""
+        bare = [word.lstrip() or word for word in words]
+        spellings = [spelling for word in bare for spelling in (word, f" {word}")]
+        found = [tuple(self.tokenizer.encode(s, add_special=False)) for s in spellings]
+        return tuple(dict.fromkeys(filter(None, found)))
