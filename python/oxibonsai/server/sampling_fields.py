@@ -8,13 +8,14 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling import SamplingParams
+from oxibonsai.sampling import PRESETS, SamplingParams, preset
 from oxibonsai.sampling.chain import STEP_NAMES
 from oxibonsai.server.settings import ModelSettings
 from oxibonsai.tokenizer import Tokenizer
 
 MOST_STOPS = 16
 _MOST_BIASES = 1024
+_MOST_TOKENS = 2**20
 
 # llama-server's spellings of our steps; those that we lack are neutral unless a field asks for them.
 _STEP_ALIASES = {
@@ -41,6 +42,9 @@ class SamplingFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
+    preset: str | None = Field(
+        None, description=f"{', '.join(PRESETS)}: defaults in place of the server's."
+    )
     temperature: float | None = Field(None, ge=0)
     top_k: int | None = Field(None, ge=-1, description="0 or -1: all.")
     top_p: float | None = Field(None, ge=0, le=1)
@@ -76,6 +80,12 @@ class SamplingFields(BaseModel):
     stop_token_ids: list[int] | None = Field(None, max_length=_MOST_BIASES)
     min_tokens: int | None = Field(None, ge=0)
     ignore_eos: bool | None = None
+    allowed_token_ids: list[int] | None = Field(
+        None, min_length=1, max_length=_MOST_TOKENS, description="vLLM's: no other token is chosen."
+    )
+    bad_words: list[str] | None = Field(
+        None, max_length=_MOST_BIASES, description="vLLM's: none of these is written."
+    )
     logit_bias: dict[str, Bias] | list[BiasPair] | None = Field(None, max_length=_MOST_BIASES)
 
     def sampling_params(
@@ -106,14 +116,15 @@ class SamplingFields(BaseModel):
         limit = settings.n_predict if max_tokens in (None, -1) else max_tokens
         bias, banned = _biases(self.logit_bias, tokenizer)
         seed = settings.seed if self.seed is None else self.seed
-        top_p = settings.top_p if self.top_p is None else self.top_p
+        default = settings if self.preset is None else preset(self.preset)
+        top_p = default.top_p if self.top_p is None else self.top_p
         return SamplingParams(
             max_tokens=None if limit in (None, -1) else limit,
-            temperature=settings.temperature if self.temperature is None else self.temperature,
-            top_k=max(0, settings.top_k if self.top_k is None else self.top_k),
+            temperature=default.temperature if self.temperature is None else self.temperature,
+            top_k=max(0, default.top_k if self.top_k is None else self.top_k),
             # The smallest set of tokens has one.
             top_p=max(top_p, 1e-9),
-            min_p=settings.min_p if self.min_p is None else self.min_p,
+            min_p=default.min_p if self.min_p is None else self.min_p,
             seed=None if seed == -1 else seed % 2**64,  # OpenAI's are signed
             stop=tuple(s for s in _stops(self.stop) if s),
             logit_bias=bias,
@@ -133,7 +144,7 @@ class SamplingFields(BaseModel):
             "epsilon_cutoff": self.epsilon_cutoff,
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
-            "repetition_penalty": self.repeat_penalty,
+            "repetition_penalty": self._repetition_penalty(),
             "repetition_window": self.repeat_last_n,
             "dry_multiplier": self.dry_multiplier,
             # Below 1 llama-server turns the step off.
@@ -150,10 +161,17 @@ class SamplingFields(BaseModel):
             "mirostat_eta": self.mirostat_eta,
             "samplers": _steps(self.samplers),
             "stop_token_ids": _tuple(self.stop_token_ids),
+            "allowed_tokens": _tuple(self.allowed_token_ids),
+            "bad_words": _tuple(self.bad_words),
             "min_tokens": self.min_tokens,
             "ignore_eos": self.ignore_eos,
         }
         return {name: value for name, value in given.items() if value is not None}
+
+    def _repetition_penalty(self) -> float | None:
+        if self.repeat_penalty is None and self.preset is not None:
+            return preset(self.preset).repetition_penalty
+        return self.repeat_penalty
 
 
 def _tuple(items: list[Any] | None) -> tuple[Any, ...] | None:
