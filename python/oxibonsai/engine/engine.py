@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import index
 from typing import Literal, Protocol, overload
 
@@ -23,7 +23,7 @@ from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.text import TextOutput
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
-from oxibonsai.sampling import SamplingParams, breaker_ids
+from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens
 from oxibonsai.structured import StructureCompiler
 from oxibonsai.tokenizer import Tokenizer
 
@@ -80,7 +80,6 @@ class Engine:
         self.embedder = Embedder(model, tokenizer, ctx_size=ctx_size)
         self._compiler: StructureCompiler | None = None
         self._breakers = lru_cache(maxsize=16)(self._find_breakers)
-        self._bad_words = lru_cache(maxsize=16)(self._tokens_of_words)
         self._batcher = Batcher(
             model, cache, ctx_size=ctx_size, eos_ids=self.eos_ids, policy=policy
         )
@@ -181,7 +180,10 @@ class Engine:
         breakers = frozenset[int]()
         if params.dry_multiplier > 0.0:
             breakers = self._breakers(params.dry_sequence_breakers)
-        bad_words = self._bad_words(params.bad_words) if params.bad_words else ()
+        bad_words: tuple[tuple[int, ...], ...] = ()
+        if params.bad_words:
+            encode = partial(self.tokenizer.encode, add_special=False)
+            bad_words = word_tokens(params.bad_words, encode)
         return Sequence(ids, params, options, text, constraint, breakers, bad_words)
 
     @property
@@ -394,10 +396,3 @@ class Engine:
 
     def _find_breakers(self, strings: tuple[str, ...]) -> frozenset[int]:
         return breaker_ids(self.tokenizer.vocabulary.texts, strings)
-
-    def _tokens_of_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-        """Tokens of each word, at the beginning of a text and within one."""
-        bare = [word.lstrip() or word for word in words]
-        spellings = [spelling for word in bare for spelling in (word, f" {word}")]
-        found = [tuple(self.tokenizer.encode(s, add_special=False)) for s in spellings]
-        return tuple(dict.fromkeys(filter(None, found)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -209,3 +209,12 @@ def breaker_ids(token_texts: Iterable[str], strings: Iterable[str]) -> frozenset
     return frozenset(
         i for i, text in enumerate(token_texts) if any(string in text for string in wanted)
     )
+
+
+def word_tokens(
+    words: Iterable[str], encode: Callable[[str], Iterable[int]]
+) -> tuple[tuple[int, ...], ...]:
+    """Tokens of each word, as it is at the beginning of a text and behind a space."""
+    bare = [word.lstrip() or word for word in words]
+    spellings = [spelling for word in bare for spelling in (word, f" {word}")]
+    return tuple(dict.fromkeys(filter(None, (tuple(encode(s)) for s in spellings))))

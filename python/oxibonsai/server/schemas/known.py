@@ -84,9 +84,7 @@ class TextRequest(EveryRequest):
     n_keep: NoEffect = None
     n_discard: NoEffect = None
 
-    use_beam_search: Annotated[
-        Any, Unsupported("/v1/completions has best_of", False)
-    ] = None
+    use_beam_search: Annotated[Any, Unsupported("/v1/completions has best_of", False)] = None
     length_penalty: Annotated[Any, Unsupported("there is no beam search", 1.0, 1)] = None
     early_stopping: Annotated[Any, Unsupported("there is no beam search", False)] = None
     logits_processors: Annotated[
