@@ -7,6 +7,7 @@ import hashlib
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ class Database:
     Args:
         url: ``sqlite:///path`` or ``postgresql+psycopg://user:password@host/name``.
 
+    Attributes:
+        name: The URL without its password.
+        writing: Makes a context for each write.
+
     Raises:
         RequestError: Not such a URL, or its driver is not installed.
         UnsupportedError: A newer version wrote it.
@@ -44,6 +49,7 @@ class Database:
         self.name = without_password(url)
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
         self._writers = Permits(1 if self._is_sqlite else _WRITERS, self.name)
+        self.writing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         if self._is_sqlite:
             self._engine = _sqlite_engine(parsed)
         else:
@@ -66,6 +72,12 @@ class Database:
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that may write: kept whole at its end, or not at all."""
+        with self.writing(), self.write_unnoted() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def write_unnoted(self) -> Iterator[Connection]:
+        """:meth:`write`, of which :attr:`writing` is not told."""
         options = {"oxibonsai_write": True}
         with (
             self._writers.one(),
