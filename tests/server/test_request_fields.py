@@ -60,6 +60,17 @@ def test_a_slip_of_the_pen_is_told_the_field_that_was_meant(model_client: FlaskC
         assert said == f"{slip}: there is no such field; did you mean {meant}?"
 
 
+def test_a_field_may_be_sent_under_both_of_its_names(model_client: FlaskClient) -> None:
+    one = texts(model_client, repeat_penalty=1.5)
+    assert texts(model_client, repeat_penalty=1.5, repetition_penalty=1.5) == one
+    assert texts(model_client, repeat_penalty=None, repetition_penalty=1.5) == one
+    both = {"repeat_penalty": 1.5, "repetition_penalty": 1.2}
+    answer = model_client.post(TEXT, json={**BODIES[TEXT], **both})
+    assert answer.status_code == 400
+    assert "repeat_penalty and repetition_penalty mean the same" in answer.text
+    ask(model_client, TEXT, typ_p=0.5, typical_p=0.5)
+
+
 UNSUPPORTED: dict[str, dict[str, Any]] = {
     CHAT: {
         "lora": [{"id": 0, "scale": 0.5}], "kv_type": "q8_0", "modalities": ["text", "audio"],

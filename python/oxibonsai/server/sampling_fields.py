@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import PRESETS, SamplingParams, preset
@@ -28,6 +28,9 @@ _STEP_LETTERS = {
 }  # fmt: skip
 _MISSING_STEPS = frozenset({"top_n_sigma", "infill", "adaptive_p"})
 
+# Two names of one field.
+_SPELLINGS = (("typical_p", "typ_p"), ("repeat_penalty", "repetition_penalty"))
+
 Stops = Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=MOST_STOPS)]
 Bias = float | bool
 BiasPair = Annotated[list[int | str | Bias], Field(min_length=2, max_length=2)]
@@ -49,18 +52,14 @@ class SamplingFields(BaseModel):
     top_k: int | None = Field(None, ge=-1, description="0 or -1: all.")
     top_p: float | None = Field(None, ge=0, le=1)
     min_p: float | None = Field(None, ge=0, le=1)
-    typical_p: float | None = Field(
-        None, gt=0, le=1, validation_alias=AliasChoices("typical_p", "typ_p")
-    )
+    typical_p: float | None = Field(None, gt=0, le=1, validation_alias=AliasChoices(*_SPELLINGS[0]))
     top_a: float | None = Field(None, ge=0, le=1)
     eta_cutoff: float | None = Field(None, ge=0, le=1)
     epsilon_cutoff: float | None = Field(None, ge=0, le=1)
     top_n_sigma: float | None = Field(None, description="Only -1 and 0, its neutral values.")
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    repeat_penalty: float | None = Field(
-        None, gt=0, validation_alias=AliasChoices("repeat_penalty", "repetition_penalty")
-    )
+    repeat_penalty: float | None = Field(None, gt=0, validation_alias=AliasChoices(*_SPELLINGS[1]))
     repeat_last_n: int | None = Field(None, ge=-1)
     dry_multiplier: float | None = Field(None, ge=0)
     dry_base: float | None = Field(None, ge=0)
@@ -87,6 +86,19 @@ class SamplingFields(BaseModel):
         None, max_length=_MOST_BIASES, description="vLLM's: none of these is written."
     )
     logit_bias: dict[str, Bias] | list[BiasPair] | None = Field(None, max_length=_MOST_BIASES)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_spelling(cls, body: dict[str, Any]) -> dict[str, Any]:
+        """Some clients send a field under both of its names."""
+        for name, other in _SPELLINGS:
+            if name not in body or other not in body:
+                continue
+            values = [body[n] for n in (name, other) if body[n] is not None] or [None]
+            if values[0] != values[-1]:
+                raise ValueError(f"{name} and {other} mean the same: send one of them")
+            body = {k: v for k, v in body.items() if k != other} | {name: values[0]}
+        return body
 
     def sampling_params(
         self,
