@@ -54,10 +54,10 @@ def test_a_field_that_nobody_knows_is_refused(model_client: FlaskClient, path: s
     assert "did you mean model?" in refused(model_client, path, modell="tiny")
 
 
-def test_a_slip_of_the_pen_is_told_the_field_that_was_meant(model_client: FlaskClient) -> None:
-    for slip, meant in (("max_tokenz", "max_tokens"), ("temprature", "temperature")):
-        said = refused(model_client, CHAT, **{slip: 1})
-        assert said == f"{slip}: there is no such field; did you mean {meant}?"
+def test_a_misspelt_field_is_told_the_one_that_was_meant(model_client: FlaskClient) -> None:
+    for wrong, meant in (("max_tokenz", "max_tokens"), ("temprature", "temperature")):
+        said = refused(model_client, CHAT, **{wrong: 1})
+        assert said == f"{wrong}: there is no such field; did you mean {meant}?"
 
 
 def test_a_field_may_be_sent_under_both_of_its_names(model_client: FlaskClient) -> None:
@@ -99,6 +99,14 @@ def test_what_there_is_not_is_refused_by_name(
     message = refused(model_client, path, **{field: UNSUPPORTED[path][field]})
     assert message.startswith(f"{field} is not supported: ")
     ask(model_client, path, **{field: None})
+
+
+@pytest.mark.parametrize("field", ["lora", "kv_type", "use_beam_search", "logits_processors"])
+def test_responses_refuse_what_there_is_not_too(model_client: FlaskClient, field: str) -> None:
+    body = {"input": "hi", "max_output_tokens": 2, "store": False}
+    answer = model_client.post("/v1/responses", json={**body, field: UNSUPPORTED[TEXT][field]})
+    assert answer.status_code == 400
+    assert answer.get_json()["error"]["message"].startswith(f"{field} is not supported: ")
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
