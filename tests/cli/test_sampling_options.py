@@ -62,6 +62,8 @@ def test_without_options_the_defaults_hold() -> None:
         ("-s -1", {}),
         ("--stop x -r y --stop-token-id 4 --ban-token 9", {
             "stop": ("x", "y"), "stop_token_ids": (4,), "banned_tokens": (9,)}),
+        ("--allow-token 4 --allow-token 7 --bad-word x --bad-word y", {
+            "allowed_tokens": (4, 7), "bad_words": ("x", "y")}),
         ("--logprobs --top-logprobs 3", {"logprobs": True, "top_logprobs": 3}),
         ("-l 15043+1 --logit-bias 7-2.5", {"logit_bias": {15043: 1.0, 7: -2.5}}),
         ("--samplers top_k;temperature", {"samplers": ("top_k", "temperature")}),

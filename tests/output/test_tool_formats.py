@@ -9,7 +9,7 @@ import pytest
 from cuts import any_cuts, pieces
 from hypothesis import given, settings
 
-from oxibonsai.output import Delta, OutputParser, ReasoningTags, ToolCallDelta
+from oxibonsai.output import Delta, OutputParser, ReasoningTags, Reply, ToolCallDelta
 from oxibonsai.output.tools import (
     Llama3Format,
     MistralFormat,
@@ -301,3 +301,22 @@ def test_a_call_that_a_limit_cuts_off_is_no_content(
         assert (None if cut is None else cut.arguments) == arguments
         shown = "".join(d.tool_call.arguments for d in deltas if d.tool_call is not None)
         assert shown == "".join(c.arguments for c in one.reply.tool_calls) + (arguments or "")
+
+
+BARELY_BEGUN = [
+    (QWEN, "<"),
+    (QWEN, "\n<tool_ca"),
+    (QWEN, '<tool_call>{"na'),
+    (LLAMA, '{"name": "wea'),
+    (NAMED, "[TOOL_"),
+]
+
+
+@pytest.mark.parametrize(("tool_format", "text"), BARELY_BEGUN)
+def test_a_forced_call_that_a_limit_cuts_off_is_no_content_however_short(
+    tool_format: ToolFormat, text: str
+) -> None:
+    for parts in ([text], list(text)):
+        one = parser(tool_format, forced=True)
+        assert [d for part in parts for d in one.feed(part)] + one.finish(cut=True) == []
+        assert one.reply == Reply()

@@ -145,6 +145,27 @@ def test_only_tokens_of_the_mask_are_chosen(params: SamplingParams) -> None:
     assert chosen <= allowed - {64}
 
 
+def test_only_allowed_tokens_are_chosen_and_the_mask_of_a_grammar_holds_too() -> None:
+    values = np.linspace(0, 1, 100, dtype=np.float32)
+    for temperature in (0.0, 5.0):
+        params = SamplingParams(temperature=temperature, allowed_tokens=(3, 31, 64))
+        sampler = Sampler(params)
+        chosen = {sampler.choose(values, [], t) for t in range(200)}
+        assert chosen == ({64} if params.greedy else {3, 31, 64})
+        mask = np.array([1 << 31, 1], dtype=np.uint32)  # 31 and 32
+        assert {sampler.choose(values, [], t, mask=mask) for t in range(20)} == {31}
+
+
+def test_the_last_token_of_a_bad_word_is_banned_behind_the_others() -> None:
+    sampler = Sampler(SamplingParams(temperature=0), bad_words=[(0,), (3, 1, 2)])
+    assert sampler.choose(LOGITS, [], 0) == 2
+    assert sampler.choose(LOGITS, [9, 3, 1], 3) == 1
+    assert sampler.choose(LOGITS, np.int32([9, 3, 1]), 3) == 1  # type: ignore[arg-type]
+    # What the prompt says is no part of the text, and other tokens may come between.
+    assert sampler.choose(LOGITS, [9, 3, 1], 1) == 2
+    assert sampler.choose(LOGITS, [3, 9, 1], 3) == 2
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_where_no_token_is_left_the_error_says_so(temperature: float) -> None:
     sampler = Sampler(SamplingParams(temperature=temperature))

@@ -21,7 +21,8 @@ FLOATS = (*SHARES, *MASSES, *POSITIVE, "temperature", "dynatemp_range", "presenc
 INTEGERS = ("max_tokens", "min_tokens", "top_k", "seed", "repetition_window", "dry_allowed_length",
             "dry_penalty_last_n", "mirostat", "top_logprobs")  # fmt: skip
 FLAGS = ("ignore_eos", "logprobs", "drawn_logprobs")
-LISTS = ("stop", "stop_token_ids", "samplers", "banned_tokens", "dry_sequence_breakers")
+LISTS = ("stop", "stop_token_ids", "samplers", "banned_tokens", "allowed_tokens", "bad_words",
+         "dry_sequence_breakers")  # fmt: skip
 
 WRONG = [
     *((name, value) for name in FLOATS for value in (math.nan, math.inf, -math.inf, True, "1",
@@ -38,6 +39,7 @@ WRONG = [
     ("seed", 2**64), ("repetition_window", -2), ("dry_allowed_length", 0),
     ("dry_penalty_last_n", -2), ("mirostat", 3), ("mirostat", -1), ("top_logprobs", 21),
     ("stop", [""]), ("stop", [b"x"]), ("stop_token_ids", [-1]), ("banned_tokens", [2**31]),
+    ("allowed_tokens", [-1]), ("bad_words", [""]),
     ("logit_bias", [(1, 2.0)]), ("logit_bias", {1: 101.0}), ("logit_bias", {1: math.nan}),
     ("logit_bias", {-1: 1.0}), ("logit_bias", {"1": 1.0}), ("logit_bias", {1: True}),
     ("logit_bias", {1.5: 1.0}), ("logit_bias", None),

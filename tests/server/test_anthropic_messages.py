@@ -72,6 +72,14 @@ def test_a_message_has_every_member(client: FlaskClient) -> None:
     assert usage["output_tokens"] == 8
 
 
+def test_a_text_that_cites_nothing_has_no_citations(client: FlaskClient) -> None:
+    """Clients that check answers take a list or nothing, not null."""
+    (block,) = ask(client)["content"]
+    assert set(block) == {"type", "text"}
+    starts = [d for name, d in ask(client, stream=True) if name == "content_block_start"]
+    assert [start["content_block"] for start in starts] == [{"type": "text", "text": ""}]
+
+
 def test_a_stream_tells_the_same_as_the_answer_at_once(client: FlaskClient) -> None:
     whole = ask(client)
     events = ask(client, stream=True)

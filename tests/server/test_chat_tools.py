@@ -182,8 +182,7 @@ def test_a_call_that_a_limit_cuts_off_is_no_content(tools_client: FlaskClient) -
         if cut["finish_reason"] != "length":
             break
         message = cut["message"]
-        # Before the whole mark is there it may be anything.
-        assert "<tool_call>".startswith((message["content"] or "").strip())
+        assert not message["content"]
         for call in message.get("tool_calls", [])[:1]:
             assert call["function"]["name"] == "lamp"
             assert whole["function"]["arguments"].startswith(call["function"]["arguments"])

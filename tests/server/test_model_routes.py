@@ -171,7 +171,10 @@ def test_a_hostile_template_fails_its_requests_and_nothing_else(
     monkeypatch.setattr(model_app.generations.engine, "chat_template", ChatTemplate(template))
     client = model_app.test_client()
     messages = [{"role": "user", "content": "a"}]
-    body = {"model": "tiny", "max_tokens": 1, "messages": messages, "input": messages}
+    said = (
+        {"input": messages} if path == "/v1/responses" else {"messages": messages, "max_tokens": 1}
+    )
+    body = {"model": "tiny", **said}
     answer = client.post(path, json=body)
     assert (answer.status_code < 500, "chat template" in answer.text) == (True, True), answer.text
     assert client.get("/health").status_code == 200

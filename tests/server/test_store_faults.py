@@ -14,11 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_backend import MakeApp
 from flask.testing import FlaskClient
 from running_server import running_server
+from sqlalchemy import event
 from url_sweep import assert_error_object
 
 from oxibonsai.errors import FormatError
@@ -330,6 +332,73 @@ def test_a_full_disk_is_503_and_reads_and_health_go_on(make_app: MakeApp) -> Non
     while client.post("/v1/threads", json=body).status_code == 200:
         pass
     assert_unavailable_but_reading(client, kept)
+
+
+def wait_until_ready(client: FlaskClient) -> None:
+    deadline = time.monotonic() + 20
+    while client.get("/readyz").status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def assert_not_ready(client: FlaskClient) -> None:
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.get_json()["error"]["code"] == "store"
+    assert answer.headers["Retry-After"] == "5"
+    assert client.get("/health").status_code == 200
+
+
+def test_a_server_with_a_full_disk_is_not_ready_until_there_is_room(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oxibonsai.server.stores.faults._EVERY_SECONDS", 0.05)
+    app = make_app()
+    client = app.test_client()
+
+    most_pages = 100_000
+
+    @event.listens_for(app.store._database._engine, "checkout")
+    def limit(connection: Any, *_: Any) -> None:
+        connection.execute(f"PRAGMA max_page_count = {most_pages}")
+
+    assert client.get("/readyz").status_code == 200
+    most_pages = 1
+    body = {"metadata": {"a": "x" * 500}}
+    while client.post("/v1/threads", json=body).status_code == 200:
+        pass
+    assert_not_ready(client)
+    most_pages = 100_000
+    wait_until_ready(client)
+    assert client.post("/v1/threads", json=body).status_code == 200
+    assert app.store.responses.list("-").data == []
+
+
+def test_a_server_that_can_keep_no_file_is_not_ready(
+    make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oxibonsai.server.stores.faults._EVERY_SECONDS", 0.05)
+    client = make_app().test_client()
+
+    def upload() -> int:
+        form = {"purpose": "assistants", "file": (io.BytesIO(b"x"), "a.txt")}
+        return client.post("/v1/files", data=form).status_code
+
+    incoming = tmp_path / "files" / "incoming"
+    incoming.rmdir()
+    assert upload() == 503
+    assert_not_ready(client)
+    incoming.mkdir()
+    wait_until_ready(client)
+    assert upload() == 200
+
+
+def test_what_a_client_did_wrong_leaves_the_server_ready(make_app: MakeApp) -> None:
+    client = make_app(max_file_mb=0.001).test_client()
+    form = {"purpose": "assistants", "file": (io.BytesIO(b"x" * 5000), "a.txt")}
+    assert client.post("/v1/files", data=form).status_code == 413
+    assert client.get("/v1/threads/unknown").status_code == 404
+    assert client.get("/readyz").status_code == 200
 
 
 def test_a_content_that_is_gone_is_a_clear_error(opened: Store, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from oxibonsai.output.grammar import tool_structure
 from oxibonsai.output.tools import (
     CallIds,
     Tool,
+    ToolChoice,
     ToolFormat,
     detect_tool_format,
     read_tool_choice,
@@ -101,7 +102,7 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
         prompt,
         engine.tokenizer.encode(prompt, add_special=False, parse_special=True),
         options,
-        partial(_parser, request, tool_format, tools, shown_tags, inside),
+        partial(_parser, request, tool_format, tools, choice, shown_tags, inside),
     )
 
 
@@ -203,6 +204,7 @@ def _parser(
     request: ChatRequest,
     tool_format: ToolFormat | None,
     tools: tuple[Tool, ...],
+    choice: ToolChoice,
     tags: ReasoningTags | None,
     inside: bool,
     ids: CallIds,
@@ -215,4 +217,5 @@ def _parser(
         reasoning=tags,
         inside_reasoning=inside,
         structured=request.structure is not None,
+        forced=choice.mode in ("required", "named"),
     )

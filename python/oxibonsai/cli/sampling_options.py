@@ -51,6 +51,8 @@ _LISTS: tuple[tuple[str, tuple[str, ...], type, str], ...] = (
     ("stop", ("--stop", "--reverse-prompt", "-r"), str, "End before this text."),
     ("stop_token_ids", ("--stop-token-id",), int, "End at this token."),
     ("banned_tokens", ("--ban-token",), int, "Never choose this token."),
+    ("allowed_tokens", ("--allow-token",), int, "Choose none but these; the end of the text is one."),
+    ("bad_words", ("--bad-word",), str, "Never write this, with a space before it or without."),
     (
         "dry_sequence_breakers", ("--dry-sequence-breaker",), str,
         "A text that ends a passage for DRY, in place of the default ones; none: no such text.",

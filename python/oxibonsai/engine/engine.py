@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import index
 from typing import Literal, Protocol, overload
 
@@ -23,7 +23,7 @@ from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.text import TextOutput
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
-from oxibonsai.sampling import SamplingParams, breaker_ids
+from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens
 from oxibonsai.structured import StructureCompiler
 from oxibonsai.tokenizer import Tokenizer
 
@@ -167,6 +167,7 @@ class Engine:
         self.model.check_generates()
         ids = self.check_prompt(prompt)
         self.check_ids([*params.logit_bias, *params.banned_tokens, *params.stop_token_ids])
+        self.check_ids(params.allowed_tokens)
         if options.shift is not None:
             options.shift.window_of(self.ctx_size)  # refuses what does not fit
         constraint = None
@@ -180,7 +181,11 @@ class Engine:
         breakers = frozenset[int]()
         if params.dry_multiplier > 0.0:
             breakers = self._breakers(params.dry_sequence_breakers)
-        return Sequence(ids, params, options, text, constraint, breakers)
+        bad_words: tuple[tuple[int, ...], ...] = ()
+        if params.bad_words:
+            encode = partial(self.tokenizer.encode, add_special=False)
+            bad_words = word_tokens(params.bad_words, encode)
+        return Sequence(ids, params, options, text, constraint, breakers, bad_words)
 
     @property
     def structures(self) -> StructureCompiler:

@@ -91,6 +91,7 @@ class Sequence:
         text: TextOutput | None = None,
         constraint: Constraint | None = None,
         breakers: frozenset[int] = frozenset(),
+        bad_words: tuple[tuple[int, ...], ...] = (),
     ) -> None:
         self.tokens = list(prompt)
         self.history = self.tokens  # one list until a context shift
@@ -100,7 +101,7 @@ class Sequence:
         self.table = PageTable()
         self.params = params
         self.options = options
-        self.sampler = Sampler(params, breakers)
+        self.sampler = Sampler(params, breakers, bad_words)
         self.text_output = text
         self.constraint = constraint
         self.thinking = None if options.thinking is None else options.thinking()

@@ -40,6 +40,7 @@ class OutputParser:
         reasoning: Tags of the model; None leaves reasoning in the content.
         inside_reasoning: The prompt ends with an open tag (see ``starts_inside``).
         structured: An answer has a structure: a call counts at its beginning, or behind another.
+        forced: Behind reasoning there is nothing but calls.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class OutputParser:
         reasoning: ReasoningTags | None = None,
         inside_reasoning: bool = False,
         structured: bool = False,
+        forced: bool = False,
     ) -> None:
+        self._forced = forced
         self._splitter = (
             ReasoningSplitter(reasoning, inside=inside_reasoning) if reasoning else None
         )
@@ -86,6 +89,9 @@ class OutputParser:
         if self._calls is not None:
             self._cut_call = self._writer.begun if cut else None
             events += self._calls.finish(cut=cut)
+        if cut and self._forced:
+            # What was held back is the beginning of a call, even if it is too short to tell.
+            events = [event for event in events if isinstance(event, ToolCallDelta)]
         return self._deltas(reasoning, events)
 
     @property

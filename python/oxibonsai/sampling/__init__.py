@@ -2,7 +2,13 @@
 
 from oxibonsai.sampling.params import GREEDY, SamplingParams
 from oxibonsai.sampling.presets import PRESETS, ModelPreset, bonsai_preset, preset
-from oxibonsai.sampling.sampler import Sampler, TokenLogprobs, breaker_ids, token_logprobs
+from oxibonsai.sampling.sampler import (
+    Sampler,
+    TokenLogprobs,
+    breaker_ids,
+    token_logprobs,
+    word_tokens,
+)
 
 __all__ = [
     "GREEDY",
@@ -15,4 +21,5 @@ __all__ = [
     "breaker_ids",
     "preset",
     "token_logprobs",
+    "word_tokens",
 ]

@@ -30,6 +30,10 @@ class SamplingParams:
             run. A temperature of 0 takes the most likely token in any order.
         logit_bias: Added to the logits of these ids, -100 to 100.
         banned_tokens: Ids that are never chosen.
+        allowed_tokens: Ids of which all tokens are, the end of the text among them only if it is
+            listed; empty: all.
+        bad_words: Strings that are never generated, with a space before them or without, as the
+            tokens that they are in a text of their own.
         repetition_penalty: Divides positive logits of tokens seen before and multiplies negative
             ones; 1: none (Keskar et al. 2019).
         repetition_window: How many last tokens count as seen; -1: all.
@@ -80,6 +84,8 @@ class SamplingParams:
     samplers: tuple[str, ...] = STEP_NAMES
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     banned_tokens: tuple[int, ...] = ()
+    allowed_tokens: tuple[int, ...] = ()
+    bad_words: tuple[str, ...] = ()
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     dry_multiplier: float = 0.0
@@ -211,6 +217,8 @@ _CHECKS: dict[str, Check] = {
     "samplers": _each(_step_name, "a list of names of steps"),
     "logit_bias": _bias,
     "banned_tokens": _token_ids,
+    "allowed_tokens": _token_ids,
+    "bad_words": _strings,
     "repetition_penalty": _number(0.0, above=True),
     "repetition_window": _last,
     "presence_penalty": _number(-2.0, 2.0),

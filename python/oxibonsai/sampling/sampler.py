@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,22 +42,32 @@ class Sampler:
     Args:
         params: The request's.
         breakers: Ids that end a repeated passage for DRY (see :func:`breaker_ids`).
+        bad_words: Tokens of each of ``params.bad_words``, one or more.
 
     Attributes:
         seed: The request's, or one made for it.
-        breakers: As given.
+        breakers, bad_words: As given.
     """
 
-    def __init__(self, params: SamplingParams, breakers: Collection[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        params: SamplingParams,
+        breakers: Collection[int] = frozenset(),
+        bad_words: Collection[tuple[int, ...]] = (),
+    ) -> None:
         self.params = params
         self.seed = secrets.randbits(64) if params.seed is None else params.seed
         self.breakers = frozenset(breakers)
+        self.bad_words = tuple(bad_words)
         self._breakers = np.array(sorted(breakers), dtype=np.int32)
         self._steps = active_steps(params)
         self._bias_ids = np.array(list(params.logit_bias), dtype=np.int32)
         self._bias = np.array(list(params.logit_bias.values()), dtype=np.float32)
+        self._banned = (*params.banned_tokens, *(word[0] for word in bad_words if len(word) == 1))
+        self._phrases = [word for word in bad_words if len(word) > 1]
+        self._allowed = _mask_of(params.allowed_tokens) if params.allowed_tokens else None
         self._untouched = params.greedy and not (
-            self._steps or params.logit_bias or params.banned_tokens
+            self._steps or params.logit_bias or self._banned or self._phrases
         )
         self._mu = 2.0 * params.mirostat_tau
         self._drawn: TokenLogprobs | None = None
@@ -84,6 +94,8 @@ class Sampler:
         Raises:
             RequestError: No token is left, or an id lies outside the vocabulary.
         """
+        if self._allowed is not None:
+            mask = self._allowed if mask is None else _both(mask, self._allowed)
         if self._untouched and mask is None and not banned:
             return self._first_maximum(logits)
         p = self.params
@@ -91,8 +103,10 @@ class Sampler:
         candidates.start(logits, mask)
         if p.logit_bias:
             candidates.add_bias(self._bias_ids, self._bias)
-        if p.banned_tokens:
-            candidates.ban(p.banned_tokens)
+        if self._banned:
+            candidates.ban(self._banned)
+        if self._phrases and (last := self._ends_of_phrases(history, step)):
+            candidates.ban(last)
         if banned:
             candidates.ban(tuple(banned))
         if self._steps:
@@ -127,6 +141,14 @@ class Sampler:
             return drawn
         return TokenLogprobs(token, 0.0, ((token, 0.0),) if self.params.top_logprobs else ())
 
+    def _ends_of_phrases(self, history: Sequence[int], step: int) -> tuple[int, ...]:
+        """Tokens that would complete bad words of which all others have been generated."""
+        ends = []
+        for *before, last in self._phrases:
+            if len(before) <= step and list(history[len(history) - len(before) :]) == before:
+                ends.append(last)
+        return tuple(ends)
+
     @staticmethod
     def _first_maximum(logits: Logits) -> int:
         token = _core.argmax(logits)
@@ -142,6 +164,18 @@ class Sampler:
         """Goes on from a :meth:`state`."""
         self.seed = int(state["seed"])
         self._mu = float(state["mirostat_mu"])
+
+
+def _mask_of(tokens: Collection[int]) -> Mask:
+    mask = np.zeros(max(tokens) // 32 + 1, dtype=np.uint32)
+    for token in tokens:
+        mask[token // 32] |= np.uint32(1 << token % 32)
+    return mask
+
+
+def _both(one: Mask, other: Mask) -> Mask:
+    words = min(len(one), len(other))
+    return one[:words] & other[:words]
 
 
 class TokenLogprobs(NamedTuple):
@@ -175,3 +209,12 @@ def breaker_ids(token_texts: Iterable[str], strings: Iterable[str]) -> frozenset
     return frozenset(
         i for i, text in enumerate(token_texts) if any(string in text for string in wanted)
     )
+
+
+def word_tokens(
+    words: Iterable[str], encode: Callable[[str], Iterable[int]]
+) -> tuple[tuple[int, ...], ...]:
+    """Tokens of each word, as it is at the beginning of a text and behind a space."""
+    bare = [word.lstrip() or word for word in words]
+    spellings = [spelling for word in bare for spelling in (word, f" {word}")]
+    return tuple(dict.fromkeys(filter(None, (tuple(encode(s)) for s in spellings))))

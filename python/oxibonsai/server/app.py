@@ -61,7 +61,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     app.metrics = Metrics(app.lifecycle)
     app.store = Store(
         settings.store_url,
-        settings.state_dir / "files",
+        settings.files_dir,
         max_file_bytes=settings.max_file_bytes,
         max_total_bytes=int(settings.max_files_mb * 2**20),
     )
@@ -91,7 +91,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     app.before_request(_readiness(app.lifecycle))
     if settings.cors_origins:
         register_cors(app, settings.cors_origins)
-    app.register_blueprint(health_blueprint(app.lifecycle))
+    app.register_blueprint(health_blueprint(app.lifecycle, app.store))
     app.register_blueprint(models_blueprint(backend))
     app.register_blueprint(openapi_blueprint(OPERATIONS, lambda: features_of(settings, backend)))
     if settings.ui:

@@ -21,7 +21,7 @@ from oxibonsai.server.http.stream_writer import Bell
 from oxibonsai.server.identity import fingerprint
 from oxibonsai.server.job_answer import answer_job
 from oxibonsai.server.logprobs import ShownToken, ShownTokens, TextOffsets, completion_form
-from oxibonsai.server.prompt_logprobs import prompt_tokens
+from oxibonsai.server.prompt_logprobs import prompt_tokens, ranked_tokens
 from oxibonsai.server.prompts import read_prompts, text_of
 from oxibonsai.server.schemas.completion import CompletionBody
 from oxibonsai.server.sse import DONE, chunk_heads, compact, quoted
@@ -81,7 +81,10 @@ class CompletionJob:
         self._n = body.n or 1
         self._made = max(self._n, body.best_of or 0)
         self._echoed: dict[int, list[ShownToken]] = {}
-        self._prompts = read_prompts(body.prompt, self._engine.tokenizer, "prompt")
+        self._prompts = [
+            self._truncated(ids)
+            for ids in read_prompts(body.prompt, self._engine.tokenizer, "prompt")
+        ]
         params = body.sampling_params(
             app.settings,
             self._engine.tokenizer,
@@ -104,6 +107,18 @@ class CompletionJob:
             self.group = begin_all(
                 app, self._prompts, params, options, self._made, slot=body.id_slot
             )
+
+    def _truncated(self, ids: list[int]) -> list[int]:
+        """The last tokens of a prompt, behind the bos that the server put first."""
+        most, room = self._body.truncate_prompt_tokens, self._engine.ctx_size - 1
+        if most is None:
+            return ids
+        if most == -1:
+            most = max(1, room - max(0, (self._body.limit or 1) - 1))
+        if len(ids) <= most:
+            return ids
+        first = ids[:1] if most > 1 and ids[0] == self._engine.tokenizer.bos_id else []
+        return [*first, *ids[len(ids) - most + len(first) :]]
 
     @property
     def bell(self) -> Bell | None:
@@ -206,6 +221,13 @@ class CompletionJob:
 
     def _choices_of(self, which: int) -> list[dict[str, Any]]:
         """The choices of one prompt, the best ones where more were made."""
+        choices = self._texts_of(which)
+        if self._body.prompt_logprobs is not None:
+            asked = ranked_tokens(self._engine, self._prompts[which], self._body.prompt_logprobs)
+            choices = [{**choice, "prompt_logprobs": asked} for choice in choices]
+        return choices
+
+    def _texts_of(self, which: int) -> list[dict[str, Any]]:
         echo = self.prompt_text(which) if self._body.echo else ""
         wants_echo = self._body.echo and self._body.logprobs is not None
         before = self.echoed_tokens(which) if wants_echo else []
@@ -294,5 +316,11 @@ def _refuse(body: CompletionBody) -> None:
         raise RequestError(f"best_of is {body.best_of}, less than n, which is {body.n}")
     if (body.best_of or 1) > (body.n or 1) and body.stream:
         raise RequestError("best_of can't be streamed: the best is known at the end")
-    if body.limit == 0 and not body.echo:
-        raise RequestError("max_tokens is 0: there is something to return only with echo")
+    if body.prompt_logprobs is not None and body.stream:
+        raise RequestError("prompt_logprobs can't be streamed: send stream=false")
+    if body.truncate_prompt_tokens == 0:
+        raise RequestError("truncate_prompt_tokens is 0: nothing would be left of the prompt")
+    if body.limit == 0 and not body.echo and body.prompt_logprobs is None:
+        raise RequestError(
+            "max_tokens is 0: there is something to return only with echo or prompt_logprobs"
+        )

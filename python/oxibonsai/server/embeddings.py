@@ -15,6 +15,7 @@ from oxibonsai.server.prompts import read_prompts
 from oxibonsai.server.schemas.completion import Prompts
 from oxibonsai.server.schemas.tokens import EmbeddingBody, NativeEmbeddingBody
 from oxibonsai.server.validation import check_model, read_body
+from oxibonsai.tokenizer import Tokenizer
 
 MOST_TEXTS = 2048  # of one request, as OpenAI has it
 
@@ -24,15 +25,24 @@ def embeddings_blueprint(app: Server) -> Blueprint:
     bp = Blueprint("embeddings", __name__)
 
     def embed(
-        inputs: Prompts, field: str, dimensions: int | None
+        inputs: Prompts,
+        field: str,
+        *,
+        dimensions: int | None = None,
+        pooling: str | None = None,
+        normalize: bool = True,
+        most_tokens: int | None = None,
     ) -> tuple[list[npt.NDArray[np.float32]], int]:
         """The vectors, and how many tokens the texts have."""
         engine = app.generations.loaded.engines[0]
         embedder = engine.embedder
-        pooling = app.settings.pooling
+        pooling = pooling or app.settings.pooling
         if pooling == "none":
             raise RequestError("--pooling none gives no vector for a text: choose another")
         texts = read_prompts(inputs, engine.tokenizer, field, MOST_TEXTS)
+        if most_tokens is not None:
+            most = embedder.ctx_size if most_tokens == -1 else most_tokens
+            texts = [_truncated(ids, most, engine.tokenizer) for ids in texts]
         for i, ids in enumerate(texts):
             if len(ids) > embedder.ctx_size:
                 raise ApiError(
@@ -43,7 +53,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
                     param=field,
                     extra={"n_prompt_tokens": len(ids), "n_ctx": embedder.ctx_size},
                 )
-        vectors = embedder.embed(texts, pooling=pooling, dimensions=dimensions)
+        vectors = embedder.embed(texts, pooling=pooling, dimensions=dimensions, normalize=normalize)
         count = sum(map(len, texts))
         app.generations.metrics.embedded(count)
         return list(vectors), count
@@ -53,7 +63,14 @@ def embeddings_blueprint(app: Server) -> Blueprint:
     def create_embeddings() -> Response:
         body = read_body(EmbeddingBody, request)
         check_model(body.model, app.settings)
-        vectors, count = embed(body.input, "input", body.dimensions)
+        vectors, count = embed(
+            body.input,
+            "input",
+            dimensions=body.dimensions,
+            pooling=body.pooling,
+            normalize=body.normalize is not False,
+            most_tokens=body.truncate_prompt_tokens,
+        )
         return jsonify(
             object="list",
             data=[
@@ -78,8 +95,18 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         given = ("content", body.content) if body.input is None else ("input", body.input)
         if given[1] is None:
             raise RequestError("content is missing: a text, or a list of texts")
-        vectors, _ = embed(given[1], given[0], None)
+        vectors, _ = embed(given[1], given[0])
         # A list of vectors each, as llama-server can give one for every token.
         return jsonify([{"index": i, "embedding": [v.tolist()]} for i, v in enumerate(vectors)])
 
     return bp
+
+
+def _truncated(ids: list[int], most: int, tokenizer: Tokenizer) -> list[int]:
+    """The first tokens of a text, its eos kept."""
+    if most == 0:
+        raise RequestError("truncate_prompt_tokens is 0: nothing would be left of the text")
+    if len(ids) <= most:
+        return ids
+    framed = tokenizer.vocabulary.add_eos and ids[-1] == tokenizer.eos_id
+    return [*ids[: most - 1], ids[-1]] if framed else ids[:most]

@@ -7,9 +7,10 @@ from flask import Blueprint, Response, jsonify
 from oxibonsai.server.access import public
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle, Phase
+from oxibonsai.server.stores import Store
 
 
-def health_blueprint(lifecycle: Lifecycle) -> Blueprint:
+def health_blueprint(lifecycle: Lifecycle, store: Store) -> Blueprint:
     """``/health`` (loaded and well), ``/livez`` (alive), ``/readyz`` (send requests here)."""
     bp = Blueprint("health", __name__)
 
@@ -31,6 +32,9 @@ def health_blueprint(lifecycle: Lifecycle) -> Blueprint:
     def readyz() -> Response:
         if lifecycle.phase != Phase.READY:
             raise unready(lifecycle)
+        if store.failing:
+            message = "The store can't be written: nothing new can be kept. The log has the reason."
+            raise ApiError(503, message, code="store", retry_after=5)
         return jsonify(status="ok")
 
     return bp

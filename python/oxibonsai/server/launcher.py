@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from gunicorn.app.base import BaseApplication
 
 from oxibonsai.errors import (
+    CapacityError,
     FormatError,
     OxiBonsaiError,
     RequestError,
@@ -28,6 +29,7 @@ from oxibonsai.server.http.gunicorn_version import check_gunicorn
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.logs import configure_logs
 from oxibonsai.server.settings import Settings
+from oxibonsai.server.state_lock import locked_state
 
 if TYPE_CHECKING:
     from oxibonsai.server.app import Server
@@ -59,9 +61,14 @@ def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp | Non
     application = ServerApplication(settings, make_backend, make_app)
     arbiter = OneWorkerArbiter(application)
     try:
-        arbiter.run()
+        # Taken before the fork: every worker that follows has the locks, too.
+        with locked_state(settings):
+            arbiter.run()
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else 1
+    except CapacityError as e:
+        _log.error("%s", e)
+        return 1
     else:
         code = 0
     if arbiter.interrupted:
@@ -122,7 +129,12 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             # Flask and the database are imported while the model loads.
             from oxibonsai.server.app import create_app
             from oxibonsai.server.housekeeping import start_housekeeping
+            from oxibonsai.server.stores.database_lock import DatabaseLock
 
+            url = self.settings.store_url
+            if url.startswith("postgresql"):
+                port = self.settings.port
+                self._database_lock = DatabaseLock(url, port, self.lifecycle.fail)
             app = (self._make_app or create_app)(self.settings, backend, self.lifecycle)
             start_housekeeping(app.store, self.settings.retention_days * 86400)
         except Exception as e:

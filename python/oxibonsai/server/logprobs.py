@@ -93,9 +93,9 @@ def chat_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str, 
     return [
         {
             **_named(t.logprobs.token, t.data),
-            "logprob": _finite(t.logprobs.logprob),
+            "logprob": finite(t.logprobs.logprob),
             "top_logprobs": [
-                {**_named(token, tokenizer.token_bytes(token)), "logprob": _finite(logprob)}
+                {**_named(token, tokenizer.token_bytes(token)), "logprob": finite(logprob)}
                 for token, logprob in t.logprobs.top
             ],
         }
@@ -134,7 +134,7 @@ def completion_form(
     return {
         "tokens": [_escaped(t.data) for t in tokens],
         "token_logprobs": [
-            None if t.logprobs is None else _finite(t.logprobs.logprob) for t in tokens
+            None if t.logprobs is None else finite(t.logprobs.logprob) for t in tokens
         ],
         "top_logprobs": [_ranked(t, tokenizer) for t in tokens] if top else None,
         "text_offset": [offsets.of(t.data) for t in tokens],
@@ -146,7 +146,7 @@ def _ranked(token: ShownToken, tokenizer: Tokenizer) -> dict[str, float] | None:
         return None
     ranked: dict[str, float] = {}
     for i, logprob in token.logprobs.top:  # of equal texts the most likely one counts
-        ranked.setdefault(_escaped(tokenizer.token_bytes(i)), _finite(logprob))
+        ranked.setdefault(_escaped(tokenizer.token_bytes(i)), finite(logprob))
     return ranked
 
 
@@ -166,6 +166,6 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _finite(logprob: float) -> float:
+def finite(logprob: float) -> float:
     """JSON has no infinity; OpenAI's stand-in for a probability of 0 is -9999."""
     return max(float(logprob), -9999.0)

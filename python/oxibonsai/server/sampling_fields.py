@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling import SamplingParams
+from oxibonsai.sampling import PRESETS, SamplingParams, preset
 from oxibonsai.sampling.chain import STEP_NAMES
 from oxibonsai.server.settings import ModelSettings
 from oxibonsai.tokenizer import Tokenizer
 
 MOST_STOPS = 16
 _MOST_BIASES = 1024
+_MOST_TOKENS = 2**20
 
 # llama-server's spellings of our steps; those that we lack are neutral unless a field asks for them.
 _STEP_ALIASES = {
@@ -26,6 +27,9 @@ _STEP_LETTERS = {
     "x": "xtc", "e": "penalties", "s": "top_n_sigma", "i": "infill", "a": "adaptive_p",
 }  # fmt: skip
 _MISSING_STEPS = frozenset({"top_n_sigma", "infill", "adaptive_p"})
+
+# Two names of one field.
+_SPELLINGS = (("typical_p", "typ_p"), ("repeat_penalty", "repetition_penalty"))
 
 Stops = Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=MOST_STOPS)]
 Bias = float | bool
@@ -41,22 +45,21 @@ class SamplingFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
+    preset: str | None = Field(
+        None, description=f"{', '.join(PRESETS)}: defaults in place of the server's."
+    )
     temperature: float | None = Field(None, ge=0)
     top_k: int | None = Field(None, ge=-1, description="0 or -1: all.")
     top_p: float | None = Field(None, ge=0, le=1)
     min_p: float | None = Field(None, ge=0, le=1)
-    typical_p: float | None = Field(
-        None, gt=0, le=1, validation_alias=AliasChoices("typical_p", "typ_p")
-    )
+    typical_p: float | None = Field(None, gt=0, le=1, validation_alias=AliasChoices(*_SPELLINGS[0]))
     top_a: float | None = Field(None, ge=0, le=1)
     eta_cutoff: float | None = Field(None, ge=0, le=1)
     epsilon_cutoff: float | None = Field(None, ge=0, le=1)
     top_n_sigma: float | None = Field(None, description="Only -1 and 0, its neutral values.")
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    repeat_penalty: float | None = Field(
-        None, gt=0, validation_alias=AliasChoices("repeat_penalty", "repetition_penalty")
-    )
+    repeat_penalty: float | None = Field(None, gt=0, validation_alias=AliasChoices(*_SPELLINGS[1]))
     repeat_last_n: int | None = Field(None, ge=-1)
     dry_multiplier: float | None = Field(None, ge=0)
     dry_base: float | None = Field(None, ge=0)
@@ -76,7 +79,26 @@ class SamplingFields(BaseModel):
     stop_token_ids: list[int] | None = Field(None, max_length=_MOST_BIASES)
     min_tokens: int | None = Field(None, ge=0)
     ignore_eos: bool | None = None
+    allowed_token_ids: list[int] | None = Field(
+        None, min_length=1, max_length=_MOST_TOKENS, description="vLLM's: no other token is chosen."
+    )
+    bad_words: list[str] | None = Field(
+        None, max_length=_MOST_BIASES, description="vLLM's: none of these is written."
+    )
     logit_bias: dict[str, Bias] | list[BiasPair] | None = Field(None, max_length=_MOST_BIASES)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_spelling(cls, body: dict[str, Any]) -> dict[str, Any]:
+        """Some clients send a field under both of its names."""
+        for name, other in _SPELLINGS:
+            if name not in body or other not in body:
+                continue
+            values = [body[n] for n in (name, other) if body[n] is not None] or [None]
+            if values[0] != values[-1]:
+                raise ValueError(f"{name} and {other} mean the same: send one of them")
+            body = {k: v for k, v in body.items() if k != other} | {name: values[0]}
+        return body
 
     def sampling_params(
         self,
@@ -106,14 +128,15 @@ class SamplingFields(BaseModel):
         limit = settings.n_predict if max_tokens in (None, -1) else max_tokens
         bias, banned = _biases(self.logit_bias, tokenizer)
         seed = settings.seed if self.seed is None else self.seed
-        top_p = settings.top_p if self.top_p is None else self.top_p
+        default = settings if self.preset is None else preset(self.preset)
+        top_p = default.top_p if self.top_p is None else self.top_p
         return SamplingParams(
             max_tokens=None if limit in (None, -1) else limit,
-            temperature=settings.temperature if self.temperature is None else self.temperature,
-            top_k=max(0, settings.top_k if self.top_k is None else self.top_k),
+            temperature=default.temperature if self.temperature is None else self.temperature,
+            top_k=max(0, default.top_k if self.top_k is None else self.top_k),
             # The smallest set of tokens has one.
             top_p=max(top_p, 1e-9),
-            min_p=settings.min_p if self.min_p is None else self.min_p,
+            min_p=default.min_p if self.min_p is None else self.min_p,
             seed=None if seed == -1 else seed % 2**64,  # OpenAI's are signed
             stop=tuple(s for s in _stops(self.stop) if s),
             logit_bias=bias,
@@ -133,7 +156,7 @@ class SamplingFields(BaseModel):
             "epsilon_cutoff": self.epsilon_cutoff,
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
-            "repetition_penalty": self.repeat_penalty,
+            "repetition_penalty": self._repetition_penalty(),
             "repetition_window": self.repeat_last_n,
             "dry_multiplier": self.dry_multiplier,
             # Below 1 llama-server turns the step off.
@@ -150,10 +173,17 @@ class SamplingFields(BaseModel):
             "mirostat_eta": self.mirostat_eta,
             "samplers": _steps(self.samplers),
             "stop_token_ids": _tuple(self.stop_token_ids),
+            "allowed_tokens": _tuple(self.allowed_token_ids),
+            "bad_words": _tuple(self.bad_words),
             "min_tokens": self.min_tokens,
             "ignore_eos": self.ignore_eos,
         }
         return {name: value for name, value in given.items() if value is not None}
+
+    def _repetition_penalty(self) -> float | None:
+        if self.repeat_penalty is None and self.preset is not None:
+            return preset(self.preset).repetition_penalty
+        return self.repeat_penalty
 
 
 def _tuple(items: list[Any] | None) -> tuple[Any, ...] | None:

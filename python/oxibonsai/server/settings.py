@@ -44,10 +44,17 @@ Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
-def default_state_dir() -> Path:
-    """``$XDG_STATE_HOME/oxibonsai``, else ``~/.local/state/oxibonsai``."""
+DEFAULT_PORT = 8080
+
+
+def default_state_dir(port: int = DEFAULT_PORT) -> Path:
+    """``$XDG_STATE_HOME/oxibonsai``, else ``~/.local/state/oxibonsai``.
+
+    On another port than the default one its folder ``port-N``: servers of one user share nothing.
+    """
     base = os.environ.get("XDG_STATE_HOME")
-    return Path(base) / "oxibonsai" if base else Path.home() / ".local" / "state" / "oxibonsai"
+    folder = (Path(base) if base else Path.home() / ".local" / "state") / "oxibonsai"
+    return folder if port == DEFAULT_PORT else folder / f"port-{port}"
 
 
 class ModelSettings(BaseModel):
@@ -141,7 +148,7 @@ class Settings(ModelSettings, BaseSettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX)
 
     host: Names = Field(("127.0.0.1",), description="Addresses to listen on; one or several.")
-    port: int = Field(8080, ge=0, le=65535, description="TCP port; 0 takes a free one.")
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="TCP port; 0 takes a free one.")
     allow_public: Switch = Field(
         False, description="Listen beyond this machine although no API key is set."
     )
@@ -191,7 +198,9 @@ class Settings(ModelSettings, BaseSettings):
     )
     ui: Annotated[Switch, Flag(("--webui",))] = Field(True, description="Serve the chat page at /.")
     state_dir: Path = Field(
-        default_factory=default_state_dir, description="Folder of the store and uploaded files."
+        default_factory=lambda values: default_state_dir(values.get("port", DEFAULT_PORT)),
+        description="Folder of the store and uploaded files, of this server alone. Default: "
+        "oxibonsai in the folder of the user's state, or port-N in it on another port than 8080.",
     )
     store: str | None = Field(
         None,
@@ -216,6 +225,19 @@ class Settings(ModelSettings, BaseSettings):
     def store_url(self) -> str:
         """The database; a file in the state folder if none is named."""
         return self.store or f"sqlite:///{self.state_dir / 'store.sqlite'}"
+
+    @property
+    def store_file(self) -> Path | None:
+        """The database's file; None where it is on a server."""
+        kind, _, name = self.store_url.partition(":///")
+        name = name.partition("?")[0]
+        is_file = kind.startswith("sqlite") and name not in ("", ":memory:")
+        return Path(name) if is_file else None
+
+    @property
+    def files_dir(self) -> Path:
+        """Where the contents of uploaded files are."""
+        return self.state_dir / "files"
 
     @property
     def max_body_bytes(self) -> int:

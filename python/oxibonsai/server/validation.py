@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any, TypeVar
 
 from flask import Request
@@ -10,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from oxibonsai.output.messages import IMAGES, NO_IMAGES
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.schemas.known import UNSUPPORTED
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.strict_json import read_object
 
@@ -32,7 +34,17 @@ def as_body(model: type[Body], value: Any) -> Body:
     except ValidationError as e:
         error = _telling(e.errors(include_url=False), value)
         param = ".".join(_path(error, value)) or None
-        raise ApiError(400, f"{param or 'the body'}: {_reason(error)}.", param=param) from None
+        raise ApiError(400, _sentence(error, param, model), param=param) from None
+
+
+def _sentence(error: ErrorDetails, param: str | None, model: type[BaseModel]) -> str:
+    if error["type"] == UNSUPPORTED:
+        return f"{param} is not supported: {error['msg']}."
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(error["loc"][-1]), model.model_fields, 1, 0.75)
+        hint = f"; did you mean {near[0]}?" if near else "."
+        return f"{param}: there is no such field{hint}"
+    return f"{param or 'the body'}: {_reason(error)}."
 
 
 def _telling(errors: list[ErrorDetails], value: Any) -> ErrorDetails:

@@ -1,4 +1,4 @@
-"""OpenAI's own clients: today's Python one, an old one, and the JavaScript one."""
+"""OpenAI's own clients: today's Python one, an old one, and the JavaScript one; the AI SDK."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 MODEL = "served"
 # llama.cpp's own tests pin this one.
 OLD_CLIENT = "openai==2.14.0"
+NODE_CLIENTS = ("openai", "ai", "@ai-sdk/anthropic", "@ai-sdk/openai-compatible")
 
 
 def report(*command: str | Path, folder: Path = HERE) -> tuple[int, dict[str, str]]:
@@ -48,17 +49,16 @@ def old_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the JavaScript client and the cases for it."""
+    """A folder with the JavaScript clients and the cases for them."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node and npm are not installed (Debian: nodejs, npm)")
     folder = tmp_path_factory.mktemp("node-client")
-    done = subprocess.run(
-        ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, "openai"],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder)]
+    done = subprocess.run([*install, *NODE_CLIENTS], capture_output=True, text=True)
     if done.returncode != 0:
-        pytest.skip(f"the openai package of npm can't be installed: {done.stderr[-200:]}")
-    shutil.copy(HERE / "openai_matrix.mjs", folder)
+        pytest.skip(f"packages of npm can't be installed: {done.stderr[-200:]}")
+    for cases in HERE.glob("*.mjs"):
+        shutil.copy(cases, folder)
     return folder
 
 
@@ -79,3 +79,9 @@ def test_the_javascript_client(server: RunningServer, node_folder: Path) -> None
     passed, failures = report("node", "openai_matrix.mjs", url(server), MODEL, folder=node_folder)
     assert failures == {}
     assert passed == 30
+
+
+def test_the_ai_sdk_of_vercel(server: RunningServer, node_folder: Path) -> None:
+    passed, failures = report("node", "ai_sdk.mjs", url(server), MODEL, folder=node_folder)
+    assert failures == {}
+    assert passed == 6

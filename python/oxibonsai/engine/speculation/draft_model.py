@@ -73,8 +73,9 @@ class DraftSpeculator:
         most = min(most, self.lookahead.length, self._draft.ctx_size - len(tokens))
         if most < 1:
             return []
-        sampler = Sampler(sequence.params, sequence.sampler.breakers)
-        sampler.restore(sequence.sampler.state())
+        same = sequence.sampler
+        sampler = Sampler(sequence.params, same.breakers, same.bad_words)
+        sampler.restore(same.state())
         constraint = None
         if sequence.constraint is not None and not sequence.reasons_freely:
             constraint = sequence.constraint.fork()

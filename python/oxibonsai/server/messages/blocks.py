@@ -34,7 +34,7 @@ class BlockWriter:
         if delta.tool_call is not None:
             return self._feed_call(delta.tool_call)
         if delta.content:
-            events = self._enter("text", {"type": "text", "text": "", "citations": None})
+            events = self._enter("text", {"type": "text", "text": ""})
             self.blocks[-1]["text"] += delta.content
             return [*events, self._delta("text_delta", "text", delta.content)]
         events = self._enter("thinking", {"type": "thinking", "thinking": "", "signature": ""})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import RequestError
@@ -15,6 +15,7 @@ from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.assistants import NamedFunction
 from oxibonsai.server.schemas.common import AnswerFields
 from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields
+from oxibonsai.server.schemas.known import OLD_TOOLS, ConversationRequest
 from oxibonsai.server.schemas.structure import StructureFields
 from oxibonsai.server.settings import ModelSettings
 from oxibonsai.structured import Structure
@@ -62,14 +63,9 @@ class ConversationFields(BaseModel):
     reasoning_budget: int | None = Field(None, ge=-1, description="-1: no limit.")
     thinking_budget_tokens: int | None = Field(None, ge=-1, description="The same.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_functions(cls, body: Any) -> Any:
-        """Calls as they were before tools: ignored, they would promise calls that never come."""
-        for name in ("functions", "function_call"):
-            if isinstance(body, dict) and body.get(name) is not None:
-                raise ValueError(f"{name} is not supported: use tools and tool_choice")
-        return body
+    # Calls as they were before tools: ignored, they would promise calls that never come.
+    functions: Annotated[Any, OLD_TOOLS] = None
+    function_call: Annotated[Any, OLD_TOOLS] = None
 
     def chat_request(
         self, settings: ModelSettings, structure: Structure | None = None
@@ -135,7 +131,9 @@ class ConversationFields(BaseModel):
         return [t for t in tools if t["function"]["name"] in names], choice.allowed_tools.mode
 
 
-class ChatBody(ConversationFields, StructureFields, AnswerFields, SamplingFields):
+class ChatBody(
+    ConversationFields, StructureFields, AnswerFields, SamplingFields, ConversationRequest
+):
     """``POST /v1/chat/completions``."""
 
     max_tokens: int | None = Field(None, ge=-1)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.common import AnswerFields
+from oxibonsai.server.schemas.known import ContinuationRequest
 from oxibonsai.server.schemas.structure import StructureFields
 
 MOST_PROMPTS = 256
@@ -16,7 +17,7 @@ Prompt = str | Mixed | dict[str, Any]
 Prompts = Prompt | list[Prompt]
 
 
-class CompletionBody(StructureFields, AnswerFields, SamplingFields):
+class CompletionBody(StructureFields, AnswerFields, SamplingFields, ContinuationRequest):
     """``POST /v1/completions``."""
 
     prompt: Prompts = Field(
@@ -28,6 +29,12 @@ class CompletionBody(StructureFields, AnswerFields, SamplingFields):
     echo: bool | None = None
     suffix: str | None = Field(None, description="Not supported.")
     logprobs: int | None = Field(None, ge=0, le=20)
+    prompt_logprobs: int | None = Field(
+        None, ge=0, le=20, description="vLLM's: those of the prompt's tokens and of the likeliest."
+    )
+    truncate_prompt_tokens: int | None = Field(
+        None, ge=-1, description="vLLM's: the last tokens of a longer prompt; -1: as many as fit."
+    )
 
     @property
     def limit(self) -> int | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.compaction import CompactionItem
 from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields, Metadata
+from oxibonsai.server.schemas.known import TextRequest
 
 Role = Literal["user", "assistant", "system", "developer"]
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -181,8 +182,11 @@ class InputTokensRequest(Fields):
         return body
 
 
-class ResponseRequest(InputTokensRequest, SamplingFields):
+class ResponseRequest(TextRequest, InputTokensRequest, SamplingFields):
     """What is asked for."""
+
+    # Services keep adding fields that clients send unasked.
+    model_config = ConfigDict(extra="ignore")
 
     max_output_tokens: int | None = Field(None, ge=1)
     max_tool_calls: int | None = Field(None, ge=1)

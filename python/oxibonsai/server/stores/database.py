@@ -7,6 +7,7 @@ import hashlib
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ class Database:
     Args:
         url: ``sqlite:///path`` or ``postgresql+psycopg://user:password@host/name``.
 
+    Attributes:
+        name: The URL without its password.
+        writing: Makes a context for each write.
+
     Raises:
         RequestError: Not such a URL, or its driver is not installed.
         UnsupportedError: A newer version wrote it.
@@ -41,11 +46,17 @@ class Database:
 
     def __init__(self, url: str) -> None:
         parsed = _parse(url)
-        # Without its password.
-        self.name = parsed.render_as_string()
+        self.name = without_password(url)
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
         self._writers = Permits(1 if self._is_sqlite else _WRITERS, self.name)
-        self._engine = _sqlite_engine(parsed) if self._is_sqlite else _postgresql_engine(parsed)
+        self.writing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        if self._is_sqlite:
+            self._engine = _sqlite_engine(parsed)
+        else:
+            self._engine = postgresql_engine(
+                parsed, pool_size=_CONNECTIONS, max_overflow=0, pool_timeout=_BUSY_SECONDS,
+                pool_pre_ping=True,
+            )  # fmt: skip
         try:
             self._open()
         except BaseException:
@@ -61,6 +72,12 @@ class Database:
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that may write: kept whole at its end, or not at all."""
+        with self.writing(), self.write_unnoted() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def write_unnoted(self) -> Iterator[Connection]:
+        """:meth:`write`, of which :attr:`writing` is not told."""
         options = {"oxibonsai_write": True}
         with (
             self._writers.one(),
@@ -123,6 +140,31 @@ class Database:
         connection.execute(schema_version.update().values(version=SCHEMA_VERSION))
 
 
+def without_password(url: str) -> str:
+    """A database's URL as messages have it."""
+    return _parse(url).render_as_string()
+
+
+def postgresql_engine(url: URL | str, *, name: str = "oxibonsai", **options: Any) -> Engine:
+    """Makes connections to a database on PostgreSQL.
+
+    Args:
+        url: Of the database.
+        name: Under which PostgreSQL lists the connections.
+        options: Of SQLAlchemy.
+
+    Raises:
+        RequestError: The driver is not installed.
+    """
+    connecting = {"connect_timeout": _BUSY_SECONDS, "application_name": name}
+    try:
+        return create_engine(url, connect_args=connecting, **options)
+    except (NoSuchModuleError, ModuleNotFoundError) as e:
+        raise RequestError(
+            "--store names PostgreSQL: install its driver with pip install 'oxibonsai[postgres]'"
+        ) from e
+
+
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
@@ -174,15 +216,3 @@ def _turn_on_wal(connection: sqlite3.Connection) -> None:
             if "locked" not in str(e) or time.monotonic() >= deadline:
                 raise
             time.sleep(0.01)
-
-
-def _postgresql_engine(url: URL) -> Engine:
-    try:
-        return create_engine(
-            url, pool_size=_CONNECTIONS, max_overflow=0, pool_timeout=_BUSY_SECONDS,
-            pool_pre_ping=True, connect_args={"connect_timeout": _BUSY_SECONDS},
-        )  # fmt: skip
-    except (NoSuchModuleError, ModuleNotFoundError) as e:
-        raise RequestError(
-            "--store names PostgreSQL: install its driver with pip install 'oxibonsai[postgres]'"
-        ) from e

@@ -46,6 +46,7 @@ class FileStore(Collection):
             StoreError: The disk is full or can't be written.
         """
         with (
+            self._database.writing(),
             self._blobs.receive(source, self._max_file_bytes) as upload,
             self._database.write() as connection,
         ):

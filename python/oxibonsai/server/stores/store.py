@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import secrets
 import time
 from pathlib import Path
 
@@ -9,9 +11,13 @@ from sqlalchemy import delete
 
 from oxibonsai.server.stores import tables
 from oxibonsai.server.stores.blobs import BlobFolder
-from oxibonsai.server.stores.collection import Collection
+from oxibonsai.server.stores.collection import Collection, new_id
 from oxibonsai.server.stores.database import Database
+from oxibonsai.server.stores.faults import Faults
 from oxibonsai.server.stores.files import FileStore
+
+_PROBE_BYTES = 64 * 1024
+_NOBODY = "-"  # no owner of a request is called so
 
 
 class Store:
@@ -42,7 +48,15 @@ class Store:
         self.messages = Collection(db, tables.messages, "msg_", "message")
         self.runs = Collection(db, tables.runs, "run_", "run")
         self.run_steps = Collection(db, tables.run_steps, "step_", "run step")
-        self.files = FileStore(db, BlobFolder(folder), max_file_bytes, max_total_bytes)
+        self._blobs = BlobFolder(folder)
+        self.files = FileStore(db, self._blobs, max_file_bytes, max_total_bytes)
+        self._faults = Faults(self._try_writing)
+        db.writing = self._faults.noted
+
+    @property
+    def failing(self) -> bool:
+        """A write has failed, and since then none has worked."""
+        return self._faults.failing
 
     def forget_responses(self, older_than_seconds: float) -> int:
         """Deletes stored responses of an age.
@@ -57,4 +71,16 @@ class Store:
 
     def close(self) -> None:
         """Closes the database."""
+        self._faults.close()
         self._database.close()
+
+    def _try_writing(self) -> None:
+        """Keeps an object and a file of an ordinary size for a moment."""
+        body = {"id": new_id("probe_"), "filler": secrets.token_hex(_PROBE_BYTES // 2)}
+        with self._database.write_unnoted() as connection:
+            self.responses.create_in(connection, _NOBODY, body)
+        table = tables.responses
+        with self._database.write_unnoted() as connection:
+            connection.execute(delete(table).where(table.c.owner == _NOBODY))
+        with self._blobs.receive(io.BytesIO(bytes(_PROBE_BYTES)), _PROBE_BYTES):
+            pass

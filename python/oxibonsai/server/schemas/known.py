@@ -1,0 +1,148 @@
+"""The fields of requests that have no effect here: the harmless ones, and those that are refused.
+
+Whatever is in no schema is refused as unknown: see :func:`oxibonsai.server.validation.as_body`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import PydanticCustomError, core_schema
+
+UNSUPPORTED = "unsupported_field"
+
+# Taken as it is: no answer depends on it.
+NoEffect = Annotated[Any, Field(description="Has no effect.")]
+
+
+class Unsupported:
+    """Of a field that asks for what there is not.
+
+    Args:
+        instead: What to do.
+        neutral: Values that ask for nothing, as null does.
+    """
+
+    def __init__(self, instead: str, *neutral: Any) -> None:
+        self._instead = instead
+        self._neutral = neutral
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        text = f"Not supported: {self._instead}."
+        return {"description": text, "enum": [None, *self._neutral]}
+
+    def _check(self, value: Any) -> Any:
+        if value is None or any(type(n) is type(value) and n == value for n in self._neutral):
+            return value
+        raise PydanticCustomError(UNSUPPORTED, "{instead}", {"instead": self._instead})
+
+
+_LORA = Unsupported("adapters are fixed when the server starts, with --lora and --lora-scaled", [])
+_KV_TYPE = Unsupported("it is fixed when the server starts, with --kv-type")
+_CHAT_TEMPLATE = Unsupported("it is fixed when the server starts, with --chat-template")
+_REASONING = Unsupported("reasoning_format says where thoughts go", True)
+_TEXT_ONLY = "this model reads and writes text alone"
+_THINKING = Unsupported("send reasoning_effort, or chat_template_kwargs with enable_thinking")
+OLD_TOOLS = Unsupported("use tools and tool_choice")
+
+
+class EveryRequest(BaseModel):
+    """Fields of any request, for the books of the client or of a service."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    user: NoEffect = None
+    request_id: NoEffect = None
+    priority: NoEffect = None
+    kv_type: Annotated[Any, _KV_TYPE] = None
+    lora: Annotated[Any, _LORA] = None
+
+
+class TextRequest(EveryRequest):
+    """Fields of requests for texts."""
+
+    metadata: NoEffect = None
+    store: NoEffect = None
+    service_tier: NoEffect = None
+    prompt_cache_key: NoEffect = None
+    prompt_cache_retention: NoEffect = None
+    safety_identifier: NoEffect = None
+    cache_salt: NoEffect = None
+    # How fast an answer comes, and how it is kept in a context that shifts.
+    prediction: NoEffect = None
+    backend_sampling: NoEffect = None
+    guided_decoding_backend: NoEffect = None
+    sse_ping_interval: NoEffect = None
+    n_keep: NoEffect = None
+    n_discard: NoEffect = None
+
+    use_beam_search: Annotated[Any, Unsupported("/v1/completions has best_of", False)] = None
+    length_penalty: Annotated[Any, Unsupported("there is no beam search", 1.0, 1)] = None
+    early_stopping: Annotated[Any, Unsupported("there is no beam search", False)] = None
+    logits_processors: Annotated[
+        Any, Unsupported("send logit_bias, bad_words or a grammar", [])
+    ] = None
+    spaces_between_special_tokens: Annotated[Any, Unsupported("leave it out", True)] = None
+    skip_special_tokens: Annotated[Any, Unsupported("special tokens are never shown", True)] = None
+    include_stop_str_in_output: Annotated[
+        Any, Unsupported("a stop string is never shown", False)
+    ] = None
+    return_token_ids: Annotated[Any, Unsupported("/completion has return_tokens", False)] = None
+    return_tokens_as_token_ids: Annotated[
+        Any, Unsupported("/completion has return_tokens", False)
+    ] = None
+    min_keep: Annotated[Any, Unsupported("leave it out", 0)] = None
+    t_max_prompt_ms: Annotated[Any, Unsupported("close the connection to end a request", -1, 0)] = (
+        None
+    )
+    t_max_predict_ms: Annotated[
+        Any, Unsupported("close the connection to end a request", -1, 0)
+    ] = None
+
+
+class ConversationRequest(TextRequest):
+    """Fields of ``/v1/chat/completions``."""
+
+    modalities: Annotated[Any, Unsupported(_TEXT_ONLY, ["text"])] = None
+    audio: Annotated[Any, Unsupported(_TEXT_ONLY)] = None
+    mm_processor_kwargs: Annotated[Any, Unsupported(_TEXT_ONLY, {})] = None
+    web_search_options: Annotated[Any, Unsupported("offer a tool that searches")] = None
+    verbosity: Annotated[Any, Unsupported("ask for it in a message", "medium")] = None
+    documents: Annotated[Any, Unsupported("put them into a message", [])] = None
+    chat_template: Annotated[Any, _CHAT_TEMPLATE] = None
+    include_reasoning: Annotated[Any, _REASONING] = None
+    thinking: Annotated[Any, _THINKING] = None
+    enable_thinking: Annotated[Any, _THINKING] = None
+    reasoning: Annotated[Any, _THINKING] = None
+    prompt_logprobs: Annotated[Any, Unsupported("/v1/completions has it")] = None
+    truncate_prompt_tokens: Annotated[
+        Any, Unsupported("/v1/completions has it; leave messages out")
+    ] = None
+    add_special_tokens: Annotated[Any, Unsupported("the chat template says it", False)] = None
+    echo: Annotated[Any, Unsupported("/v1/completions has it", False)] = None
+    best_of: Annotated[Any, Unsupported("/v1/completions has it", 1)] = None
+    n_probs: Annotated[Any, Unsupported("send logprobs and top_logprobs", 0)] = None
+    parse_tool_calls: Annotated[Any, Unsupported('send tool_choice "none"', True)] = None
+
+
+class ContinuationRequest(TextRequest):
+    """Fields of ``/v1/completions``."""
+
+    add_special_tokens: Annotated[Any, Unsupported("send token ids", True)] = None
+
+
+class VectorRequest(EveryRequest):
+    """Fields of ``/v1/embeddings``."""
+
+    add_special_tokens: Annotated[Any, Unsupported("send token ids", True)] = None
+    input_type: Annotated[Any, Unsupported("put what the model expects in front of the text")] = (
+        None
+    )

@@ -1,0 +1,83 @@
+"""One server at a time uses a store on disk: locks on files beside it, gone with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from oxibonsai.errors import CapacityError
+from oxibonsai.server.settings import Settings
+
+# The worker of a server that was killed ends within a moment, and its lock with it.
+_ORPHAN_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def locked_state(settings: Settings) -> Iterator[None]:
+    """Keeps other servers from the database's file and from the folder of uploaded files.
+
+    The locks pass on to processes that are forked within the block: they last until the last of
+    them has ended, however it ends. A database on a server has a lock of its own:
+    :class:`~oxibonsai.server.stores.database_lock.DatabaseLock`.
+
+    Raises:
+        CapacityError: Another server uses one of them, or it can't be locked.
+    """
+    used = [settings.files_dir, *([settings.store_file] if settings.store_file else [])]
+    with contextlib.ExitStack() as files:
+        for path in used:
+            files.enter_context(_lock(path.resolve(), settings.port))
+        yield
+
+
+def _lock(path: Path, port: int) -> IO[str]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.with_name(f"{path.name}.lock").open("a+")
+    except OSError as e:
+        raise CapacityError(f"cannot lock {path}: {e.strerror}") from e
+    try:
+        _wait_for(file, path)
+        file.truncate(0)
+        file.write(f"{os.getpid()} {port}\n")
+        file.flush()
+    except OSError as e:
+        file.close()
+        raise CapacityError(f"cannot lock {path}: {e.strerror}") from e
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _wait_for(file: IO[str], path: Path) -> None:
+    deadline = time.monotonic() + _ORPHAN_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            file.seek(0)
+            pid, _, port = file.read(40).strip().partition(" ")
+            if _lives(pid) or time.monotonic() >= deadline:
+                raise CapacityError(
+                    f"{path} is in use by the server with process id {pid or 'unknown'} on port "
+                    f"{port or 'unknown'}: end that one, or give this one its own --state-dir (and "
+                    "--store)"
+                ) from None
+        time.sleep(0.05)
+
+
+def _lives(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True  # another user's
+    return True

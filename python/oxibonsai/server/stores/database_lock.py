@@ -1,0 +1,111 @@
+"""One server at a time uses a database on PostgreSQL."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+
+from sqlalchemy import Connection, NullPool, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from oxibonsai.server.stores.database import postgresql_engine, without_password
+from oxibonsai.server.stores.errors import StoreError
+
+_log = logging.getLogger("oxibonsai.server")
+
+_KEY = int.from_bytes(hashlib.sha256(b"oxibonsai server").digest()[:4], "big")
+_EVERY_SECONDS = 5.0
+# PostgreSQL keeps the lock of a machine that is gone until it notices.
+_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
+_HOLDER = text(
+    "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype ="
+    " 'advisory' AND classid = 0 AND objid = :key AND objsubid = 1 AND granted"
+    " AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+class DatabaseLock:
+    """A session's advisory lock, looked after by a thread; gone with the process.
+
+    Args:
+        url: Of a PostgreSQL database.
+        port: Of the server, for the message that another one gets.
+        on_lost: Called once if the connection broke and another server came first.
+
+    Raises:
+        StoreError: Another server uses the database, or it can't be reached.
+    """
+
+    def __init__(self, url: str, port: int, on_lost: Callable[[], None]) -> None:
+        self._name = without_password(url)
+        self._on_lost = on_lost
+        who = f"oxibonsai on port {port}, process {os.getpid()} of {socket.gethostname()}"
+        self._engine = postgresql_engine(
+            url, name=who[:63], poolclass=NullPool, isolation_level="AUTOCOMMIT"
+        )
+        self._closed = threading.Event()
+        try:
+            connection, holder = self._take()
+        except SQLAlchemyError as e:
+            raise StoreError(f"the store {self._name} can't be used now: {_reason(e)}") from e
+        if connection is None:
+            raise StoreError(
+                f"the store {self._name} is in use by {holder}: end that server, or give this one "
+                "another database with --store"
+            )
+        self._connection: Connection | None = connection
+        self._thread = threading.Thread(target=self._watch, name="store-lock", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Gives the lock back."""
+        self._closed.set()
+        self._thread.join()
+
+    def _take(self) -> tuple[Connection | None, str]:
+        """The connection that holds the lock; None, and who holds it, where that is another one."""
+        connection = self._engine.connect()
+        try:
+            for setting in _SETTINGS:
+                connection.execute(text(f"SET {setting}"))
+            taken = text("SELECT pg_try_advisory_lock(:key)")
+            if connection.execute(taken, {"key": _KEY}).scalar_one():
+                return connection, ""
+            holder = connection.execute(_HOLDER, {"key": _KEY}).scalar()
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+        return None, holder or "another server"
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_EVERY_SECONDS):
+            try:
+                if self._connection is not None:
+                    self._connection.execute(text("SELECT 1"))
+                    continue
+                self._connection, holder = self._take()
+            except SQLAlchemyError as e:
+                if self._connection is not None:
+                    _log.warning("the store %s: %s", self._name, _reason(e))
+                    self._drop()
+                continue
+            if self._connection is None:
+                _log.error("the store %s was taken by %s meanwhile", self._name, holder)
+                self._on_lost()
+                return
+        self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()
+            connection.close()
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    return " ".join(str(getattr(error, "orig", None) or error).split())
