@@ -69,6 +69,11 @@ inline Floats splat(float v) { return _mm256_set1_ps(v); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
+// +0 where |v| < bound; NaN stays.
+inline Floats flush_below(Floats v, float bound) {
+  const Floats size = _mm256_andnot_ps(splat(-0.0f), v);
+  return _mm256_and_ps(_mm256_cmp_ps(size, splat(bound), _CMP_NLT_UQ), v);
+}
 inline Floats load_halves(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
