@@ -5,15 +5,7 @@
 
 #include "base/check.h"
 #include "cpu/features.h"
-#include "cpu/scalar/tier.h"
-#if defined(OXIBONSAI_TIER_AVX2)
-#include "cpu/avx2/tier.h"
-#include "cpu/avx512/tier.h"
-#include "cpu/avx512vnni/tier.h"
-#endif
-#if defined(OXIBONSAI_TIER_NEON)
-#include "cpu/neon/tier.h"
-#endif
+#include "cpu/tiers.h"
 
 namespace oxibonsai::cpu {
 namespace {

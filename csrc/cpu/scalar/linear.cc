@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/f16.h"
-#include "cpu/scalar/tier.h"
+#include "cpu/body/fill.h"
 #include "quant/split.h"
 
 namespace oxibonsai::cpu::scalar {
