@@ -52,6 +52,8 @@ def test_the_highest_tier_that_the_processor_has_is_chosen(monkeypatch: pytest.M
     expected = ["scalar"]
     if {"avx2", "fma", "f16c"} <= flags:
         expected.append("avx2")
+        if "avx_vnni" in flags and "avxvnni" in _core.cpu.tiers():  # compilers know it since gcc 11
+            expected.append("avxvnni")
         if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= flags:
             expected.append("avx512")
             if "avx512_vnni" in flags:

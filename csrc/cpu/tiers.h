@@ -12,6 +12,9 @@ void fill(KernelTable& table);
 namespace avx2 {
 void fill(KernelTable& table);
 }
+namespace avxvnni {
+void fill(KernelTable& table);
+}
 namespace avx512 {
 void fill(KernelTable& table);
 }
