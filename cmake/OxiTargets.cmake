@@ -13,12 +13,27 @@ if(OXIBONSAI_SANITIZE)
   target_link_options(oxi_flags INTERFACE -fsanitize=${OXIBONSAI_SANITIZE})
 endif()
 
-# oxi_add_tier(NAME flags...): the files of csrc/cpu/NAME, compiled with the tier's own flags.
-# Only these files get them, so that the rest of the package runs on the baseline processor.
+# oxi_add_tier(NAME flags...): the files of csrc/cpu/NAME and those of csrc/cpu/body whose header the
+# tier has, compiled with the tier's own flags: body/X.cc includes "simd.h", "dot.h" or "bytes.h" of the
+# tier, and its namespace is OXI_TIER. Only these files get the flags, so that the rest of the package
+# runs on the baseline processor.
+set(oxi_bodies_simd attention elementwise linear_float norm)
+set(oxi_bodies_dot int8_peak linear_4to8bit linear_k linear_levels linear_ternary)
+set(oxi_bodies_bytes linear_1bit)
+
 function(oxi_add_tier name)
-  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/csrc/cpu/${name}/*.cc")
+  set(cpu "${PROJECT_SOURCE_DIR}/csrc/cpu")
+  file(GLOB sources CONFIGURE_DEPENDS "${cpu}/${name}/*.cc")
+  foreach(header simd dot bytes)
+    if(EXISTS "${cpu}/${name}/${header}.h")
+      list(TRANSFORM oxi_bodies_${header} REPLACE "(.+)" "${cpu}/body/\\1.cc" OUTPUT_VARIABLE bodies)
+      list(APPEND sources ${bodies})
+    endif()
+  endforeach()
   add_library(oxi_tier_${name} OBJECT ${sources})
   target_link_libraries(oxi_tier_${name} PRIVATE oxi_flags)
+  target_include_directories(oxi_tier_${name} PRIVATE "${cpu}/${name}")
+  target_compile_definitions(oxi_tier_${name} PRIVATE OXI_TIER=${name})
   target_compile_options(oxi_tier_${name} PRIVATE ${ARGN})
   string(TOUPPER ${name} upper)
   target_compile_definitions(oxi_cpu PRIVATE OXIBONSAI_TIER_${upper})

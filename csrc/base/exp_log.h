@@ -25,7 +25,7 @@ inline double power_of_two(int64_t n) {
 
 inline double exact_exp(double x) {
   if (!(x < 709.79)) return x != x ? x : std::numeric_limits<double>::infinity();
-  if (x < -745.2) return 0.0;
+  if (x < -708.0) return 0.0;  // below, results would be subnormal
   const double n = std::floor(x * 1.44269504088896338700 + 0.5);
   const double high = x - n * kLn2High;
   const double low = n * kLn2Low;
@@ -50,20 +50,15 @@ inline double exact_exp(double x) {
   return value * power_of_two(half) * power_of_two(whole - half);
 }
 
-// -inf for 0, NaN below.
+// -inf for 0, which subnormal numbers count as, NaN below.
 inline double exact_log(double x) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  if (!(x > 0.0)) return x == 0.0 ? -kInf : std::numeric_limits<double>::quiet_NaN();
+  if (!(x >= 0x1p-1022)) return x > -0x1p-1022 ? -kInf : std::numeric_limits<double>::quiet_NaN();
   if (x == kInf) return kInf;
-  int64_t exponent = 0;
-  if (x < 0x1p-1022) {
-    x *= 0x1p54;
-    exponent = -54;
-  }
   // x = 2^exponent * m with m in [sqrt(1/2), sqrt(2)).
   uint64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
-  exponent += static_cast<int64_t>(bits >> 52) - 1023;
+  int64_t exponent = static_cast<int64_t>(bits >> 52) - 1023;
   bits = (bits & 0xFFFFFFFFFFFFFull) | (uint64_t{1023} << 52);
   double m;
   std::memcpy(&m, &bits, sizeof m);

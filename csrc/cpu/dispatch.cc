@@ -5,15 +5,7 @@
 
 #include "base/check.h"
 #include "cpu/features.h"
-#include "cpu/scalar/tier.h"
-#if defined(OXIBONSAI_TIER_AVX2)
-#include "cpu/avx2/tier.h"
-#include "cpu/avx512/tier.h"
-#include "cpu/avx512vnni/tier.h"
-#endif
-#if defined(OXIBONSAI_TIER_NEON)
-#include "cpu/neon/tier.h"
-#endif
+#include "cpu/tiers.h"
 
 namespace oxibonsai::cpu {
 namespace {
@@ -29,6 +21,9 @@ std::vector<Tier> tiers() {
   std::vector<Tier> all = {{"scalar", true, &scalar::fill}};
 #if defined(OXIBONSAI_TIER_AVX2)
   all.push_back({"avx2", features().avx2, &avx2::fill});
+#if defined(OXIBONSAI_TIER_AVXVNNI)
+  all.push_back({"avxvnni", features().avxvnni, &avxvnni::fill});
+#endif
   all.push_back({"avx512", features().avx512, &avx512::fill});
   all.push_back({"avx512vnni", features().avx512vnni, &avx512vnni::fill});
 #endif

@@ -17,9 +17,9 @@ struct Registers {
   uint32_t a = 0, b = 0, c = 0, d = 0;
 };
 
-Registers cpuid(uint32_t leaf) {
+Registers cpuid(uint32_t leaf, uint32_t subleaf = 0) {
   Registers r;
-  if (__get_cpuid_count(leaf, 0, &r.a, &r.b, &r.c, &r.d) == 0) return Registers{};
+  if (__get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d) == 0) return Registers{};
   return r;
 }
 
@@ -41,6 +41,7 @@ Features detect() {
   const bool ymm = (saved & 0x6) == 0x6;
   const bool zmm = ymm && (saved & 0xE0) == 0xE0;  // opmask, upper halves, upper sixteen registers
   f.avx2 = ymm && bit(extended.b, 5) && bit(basic.c, 12) && bit(basic.c, 29);
+  f.avxvnni = f.avx2 && bit(cpuid(7, 1).a, 4);
   f.avx512 = zmm && f.avx2 && bit(extended.b, 16) && bit(extended.b, 17) && bit(extended.b, 30) &&
              bit(extended.b, 31);
   f.avx512vnni = f.avx512 && bit(extended.c, 11);

@@ -9,6 +9,10 @@
 
 namespace oxibonsai::cpu {
 
+// A result of a smaller magnitude is written as +0, and a group of 32 activations whose largest
+// magnitude is smaller counts as zero (docs/arithmetic.md, rule 11).
+constexpr float kTiny = 0x1p-60f;
+
 // Rows of activations rounded to int8 in groups of 32 (docs/arithmetic.md, rule 4), and what
 // kernels want to know of them besides. cpu/quantized_rows.h lays them out.
 struct QuantizedRows {

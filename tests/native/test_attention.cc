@@ -1,5 +1,6 @@
-// Attention over a part: every tier against scalar, byte for byte, and against a plain softmax in
-// double. Slots that nobody wrote hold NaN: they must not matter.
+// Attention over a part: every tier, byte for byte, against the text of its definition, also where
+// subnormal numbers are flushed; and against a plain softmax in double. Slots that nobody wrote
+// hold NaN: they must not matter.
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +11,7 @@
 #include "check.h"
 #include "cpu/dispatch.h"
 #include "cpu/kv_layout.h"
+#include "flush.h"
 
 using namespace oxibonsai;
 using cpu::kPageSlots;
@@ -119,6 +121,81 @@ std::vector<float> attend(const cpu::KernelTable& t, const Case& c, const Cache&
   return out;
 }
 
+// e^x of rule 3, but +0 below -41.
+float weight(float x) {
+  if (x < -41.0f) return 0.0f;
+  float y;
+  cpu::table("scalar").exp(&x, 1, &y);
+  return y;
+}
+
+// What has been summed of the keys of a tile or a part.
+struct Sums {
+  float top = -std::numeric_limits<float>::infinity(), mass = 0.0f;
+  std::vector<float> out;
+};
+
+void merge(Sums* sums, const Sums& more) {
+  const float top = std::max(sums->top, more.top);
+  const float old = weight(sums->top - top);
+  const float added = weight(more.top - top);
+  sums->mass = std::fma(sums->mass, old, more.mass * added);
+  for (size_t d = 0; d < sums->out.size(); ++d) {
+    const float scaled = more.out[d] * added;
+    const float v = std::fma(sums->out[d], old, scaled);
+    sums->out[d] = std::fabs(v) < 0x1p-60f ? 0.0f : v;
+  }
+  sums->top = top;
+}
+
+// Keys first .. last - 1 of the tile that begins at slot `begin`.
+Sums plain_tile(const Case& c, const Cache& cache, const float* q, int begin, int first, int last) {
+  const auto dims = static_cast<size_t>(c.head_dim);
+  Sums sums;
+  sums.out.assign(dims, 0.0f);
+  std::vector<float> score;
+  for (int p = first; p < last; ++p) {
+    float s = 0.0f;
+    for (size_t d = 0; d < dims; ++d) s = std::fma(q[d], cache.key_floats[p * dims + d], s);
+    if (c.softcap > 0.0f) {
+      s = s / c.softcap;
+      cpu::table("scalar").tanh(&s, 1, &s);
+      s = c.softcap * s;
+    }
+    score.push_back(s);
+    sums.top = std::max(sums.top, s);
+  }
+  float lane[16] = {};
+  for (int p = first; p < last; ++p) {
+    const float w = weight(score[static_cast<size_t>(p - first)] - sums.top);
+    lane[(p - begin) % 16] += w;
+    for (size_t d = 0; d < dims; ++d)
+      sums.out[d] = std::fma(w, cache.value_floats[p * dims + d], sums.out[d]);
+  }
+  for (int half = 8; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+  sums.mass = lane[0];
+  return sums;
+}
+
+// docs/arithmetic.md, rule 5, in plain words.
+void check_definition(const Case& c, const Cache& cache, const std::vector<float>& q,
+                      const std::vector<float>& out, const std::string& context) {
+  const int stride = cache.layout.value_stride;
+  for (int i = 0; i < c.queries; ++i) {
+    const auto [first, last] = range(c, i);
+    if (first >= last) continue;
+    Sums part;
+    part.out.assign(static_cast<size_t>(c.head_dim), 0.0f);
+    for (int begin = first / 64 * 64; begin < last; begin += 64)
+      merge(&part, plain_tile(c, cache, q.data() + i * c.head_dim, begin, std::max(first, begin),
+                              std::min(last, begin + 64)));
+    CHECK(std::memcmp(part.out.data(), &out[i * stride], part.out.size() * 4) == 0, context);
+    CHECK(part.top == out[c.queries * stride + i], context);
+    CHECK(part.mass == out[c.queries * (stride + 1) + i], context);
+  }
+}
+
 void check_against_double(const Case& c, const Cache& cache, const std::vector<float>& q,
                           const std::vector<float>& out) {
   const int stride = cache.layout.value_stride;
@@ -149,11 +226,39 @@ void check_against_double(const Case& c, const Cache& cache, const std::vector<f
   }
 }
 
+std::string describe(const Case& c) {
+  return std::string(cpu::kKvTypeNames[static_cast<size_t>(c.type)]) + " head_dim " +
+         std::to_string(c.head_dim) + " queries " + std::to_string(c.queries) + " first " +
+         std::to_string(c.first) + " last " + std::to_string(c.last);
+}
+
+// Scores far apart, and small values: weights and their products would be subnormal.
+void check_flushed(std::mt19937& random, const Case& c) {
+  const auto count = static_cast<size_t>(c.head_dim * kPages * kPageSlots);
+  auto values = test::normal(random, count);
+  for (float& v : values) {
+    // An f32 cache of values that two factors from 2^-60 on could make subnormal is left out.
+    const int most = c.type == KvType::kF32 ? 20 : 40;
+    v = std::ldexp(v, -static_cast<int>(random() % static_cast<uint32_t>(most)));
+    if (random() % 4 == 0 || std::fabs(v) < 0x1p-22f) v = 0.0f;
+  }
+  const Cache cache = write_cache(c, c.type, test::normal(random, count), values);
+  const auto q = test::normal(random, static_cast<size_t>(c.queries * c.head_dim),
+                              40.0f / std::sqrt(static_cast<float>(c.head_dim)));
+  const auto truth = attend(cpu::table("scalar"), c, cache, q);
+  check_definition(c, cache, q, truth, describe(c) + ", scores far apart");
+  for (const std::string& tier : cpu::available_tiers()) {
+    const auto out = test::flushed([&] { return attend(cpu::table(tier), c, cache, q); });
+    CHECK(test::same_bytes(out, truth), tier + " " + describe(c) + ", flushed");
+  }
+}
+
 void compare(std::mt19937& random, const Case& c) {
   const Cache cache = make_cache(random, c);
   const auto q = test::normal(random, static_cast<size_t>(c.queries * c.head_dim),
                               1.0f / std::sqrt(static_cast<float>(c.head_dim)));
   const auto truth = attend(cpu::table("scalar"), c, cache, q);
+  check_definition(c, cache, q, truth, describe(c));
   check_against_double(c, cache, q, truth);
   // A type changes what is kept, and nothing else.
   const Cache floats = write_cache(c, KvType::kF32, cache.key_floats, cache.value_floats);
@@ -161,10 +266,7 @@ void compare(std::mt19937& random, const Case& c) {
         std::string(cpu::kKvTypeNames[static_cast<size_t>(c.type)]) + " against f32");
   for (const std::string& tier : cpu::available_tiers()) {
     const auto out = attend(cpu::table(tier), c, cache, q);
-    CHECK(test::same_bytes(out, truth),
-          tier + " " + cpu::kKvTypeNames[static_cast<size_t>(c.type)] + " head_dim " +
-              std::to_string(c.head_dim) + " first " + std::to_string(c.first) + " last " +
-              std::to_string(c.last));
+    CHECK(test::same_bytes(out, truth), tier + " " + describe(c));
     // A query's result does not depend on how many came with it.
     Case one = c;
     one.queries = 1;
@@ -174,7 +276,7 @@ void compare(std::mt19937& random, const Case& c) {
   }
 }
 
-// The rounding against its text, in double, and tier against tier.
+// The rounding against its text, in double, and tier against tier, flushed or not.
 void check_rounding(KvType type, const std::vector<float>& x) {
   const auto groups = (x.size() + 31) / 32;
   std::vector<int8_t> codes(32 * groups);
@@ -187,6 +289,9 @@ void check_rounding(KvType type, const std::vector<float>& x) {
     std::vector<uint16_t> other(groups);
     cpu::table(tier).round_kv(type, x.data(), n, more.data(), other.data());
     CHECK(test::same_bytes(more, codes) && test::same_bytes(other, scales), tier + " " + name);
+    test::flushed(
+        [&] { return cpu::table(tier).round_kv(type, x.data(), n, more.data(), other.data()), 0; });
+    CHECK(test::same_bytes(more, codes) && test::same_bytes(other, scales), tier + " flushed");
   }
   for (size_t i = 0; i < codes.size(); ++i) {
     const float scale = half_to_float(scales[i / 32]);
@@ -216,7 +321,13 @@ void check_fold(std::mt19937& random) {
       cpu::table(tier).fold_parts(&top, &mass, out.data(), 2.25f, 4.0f, second.data(), n);
       out.push_back(top);
       out.push_back(mass);
-      if (truth.empty()) truth = out;
+      if (truth.empty()) {
+        Sums sums{1.5f, 3.0f, first};
+        merge(&sums, {2.25f, 4.0f, second});
+        truth = sums.out;
+        truth.push_back(sums.top);
+        truth.push_back(sums.mass);
+      }
       CHECK(test::same_bytes(out, truth), tier + " fold_parts");
       CHECK(top == 2.25f && std::fabs(mass - (3.0 * std::exp(-0.75) + 4.0)) < 1e-5, "fold value");
     }
@@ -234,10 +345,12 @@ int main() {
         compare(random, {dim, queries, 0, 77, type, 0.0f});
         compare(random, {dim, queries, 70, 200, type, 5.0f});
         if (dim == 64) compare(random, {dim, queries, 0, 512, type, 0.0f});
+        if (dim % 16 == 0) check_flushed(random, {dim, queries, 3, 512, type, 0.0f});
       }
   for (const KvType type : {KvType::kQ8_0, KvType::kQ4_0}) {
     for (const size_t n : {1, 16, 17, 32, 64, 80, 129})
-      check_rounding(type, test::normal(random, n));
+      for (const float size : {1.0f, 1e-6f, 1e-17f})
+        check_rounding(type, test::normal(random, n, size));
     check_rounding(type, std::vector<float>(64, 0.0f));
     check_rounding(type, {1.0f, -2.0f, 2.0f, 0.5f});      // the positive of two peaks
     check_rounding(type, std::vector<float>(32, 1e-6f));  // below the smallest scale, or near it

@@ -1,12 +1,16 @@
 // Norms, rope, rounding, gated units and the rest of a step: every tier against scalar, byte for
-// byte, over lengths with every tail; a few against double arithmetic.
+// byte, over lengths with every tail, and where subnormal numbers are flushed; norms against the
+// text of their definition, a few against double arithmetic.
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
+#include "base/f16.h"
 #include "check.h"
 #include "cpu/dispatch.h"
 #include "cpu/quantized_rows.h"
+#include "flush.h"
 
 using namespace oxibonsai;
 
@@ -18,13 +22,57 @@ std::string where(const cpu::KernelTable& t, const char* op, int n) {
   return std::string(t.name) + " " + op + " n " + std::to_string(n);
 }
 
+float without_tiny(float v) { return std::fabs(v) < 0x1p-60f ? 0.0f : v; }
+
+// Lane i of 64 takes elements i, i + 64 ..., then lanes fold, i with i + half.
+template <class F>
+float fold_64_lanes(const std::vector<float>& x, F step) {
+  float lane[64] = {};
+  for (size_t i = 0; i < x.size(); ++i) lane[i % 64] = step(lane[i % 64], x[i]);
+  for (int half = 32; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lane[i] = lane[i] + lane[i + half];
+  return lane[0];
+}
+
+float squares_of(const std::vector<float>& x) {
+  return fold_64_lanes(x, [](float sum, float v) { return std::fma(v, v, sum); });
+}
+
+// docs/arithmetic.md, rule 2, in plain words.
+std::vector<float> plain_rms_norm(const std::vector<float>& x, const std::vector<float>& w,
+                                  float eps) {
+  const float mean = squares_of(x) / static_cast<float>(x.size());
+  const float factor = 1.0f / std::sqrt(mean + eps);
+  std::vector<float> y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float unit = x[i] * factor;
+    y[i] = without_tiny(unit * w[i]);
+  }
+  return y;
+}
+
+std::vector<float> plain_layer_norm(const std::vector<float>& x, const std::vector<float>& w,
+                                    const float* b, float eps) {
+  const auto n = static_cast<float>(x.size());
+  const float mean = fold_64_lanes(x, [](float sum, float v) { return sum + v; }) / n;
+  std::vector<float> y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) y[i] = without_tiny(x[i] - mean);
+  const float variance = squares_of(y) / n;
+  const float factor = 1.0f / std::sqrt(variance + eps);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float unit = y[i] * factor;
+    y[i] = without_tiny(std::fma(unit, w[i], b != nullptr ? b[i] : 0.0f));
+  }
+  return y;
+}
+
 void check_norms(const cpu::KernelTable& t, std::mt19937& random, int n) {
   const auto size = static_cast<size_t>(n);
   const auto x = test::normal(random, size, 3.0f);
   const auto w = test::normal(random, size);
   const auto b = test::normal(random, size);
-  std::vector<float> y(size), truth(size);
-  scalar().rms_norm(x.data(), w.data(), n, 1e-6f, 0, n, truth.data());
+  std::vector<float> y(size);
+  auto truth = plain_rms_norm(x, w, 1e-6f);
   t.rms_norm(x.data(), w.data(), n, 1e-6f, 0, n / 2, y.data());
   t.rms_norm(x.data(), w.data(), n, 1e-6f, n / 2, n, y.data());
   CHECK(test::same_bytes(y, truth), where(t, "rms_norm", n));
@@ -35,7 +83,7 @@ void check_norms(const cpu::KernelTable& t, std::mt19937& random, int n) {
     CHECK(std::fabs(y[i] - x[i] * factor * w[i]) <= 1e-5 * std::fabs(y[i]) + 1e-30,
           where(t, "rms_norm against double", n));
   for (const float* shift : {b.data(), static_cast<const float*>(nullptr)}) {
-    scalar().layer_norm(x.data(), w.data(), shift, n, 1e-5f, truth.data());
+    truth = plain_layer_norm(x, w, shift, 1e-5f);
     t.layer_norm(x.data(), w.data(), shift, n, 1e-5f, y.data());
     CHECK(test::same_bytes(y, truth), where(t, "layer_norm", n));
   }
@@ -116,6 +164,95 @@ void check_quantize(const cpu::KernelTable& t, std::mt19937& random) {
   CHECK(q[32] == 0 && q[64] == 0, where(t, "zero and subnormal groups", 256));
 }
 
+// A group of 32 counts from 2^-60 on.
+void check_smallest_group(const cpu::KernelTable& t) {
+  for (const bool live : {false, true}) {
+    std::vector<float> x(32, 0.0f);
+    x[7] = live ? -0x1p-60f : -std::nextafter(0x1p-60f, 0.0f);
+    int8_t q[32];
+    float scale, offset;
+    int32_t sums[3];
+    t.quantize(x.data(), 32, {q, &scale, sums, sums + 2, &offset, nullptr, nullptr, 32});
+    CHECK(q[7] == (live ? -127 : 0), where(t, "smallest group", live));
+    CHECK(scale == (live ? 0x1p-60f / 127.0f : 0.0f), where(t, "its scale", live));
+  }
+}
+
+using Kernel = std::function<void(const cpu::KernelTable&, float* y)>;
+
+// The bytes of scalar, which flushes nothing.
+void check_flushed(const cpu::KernelTable& t, const char* op, size_t n, const Kernel& run) {
+  std::vector<float> truth(n), y(n);
+  run(scalar(), truth.data());
+  test::flushed([&] { return run(t, y.data()), 0; });
+  CHECK(test::same_bytes(y, truth), where(t, op, static_cast<int>(n)) + ", flushed");
+}
+
+void check_flushed_steps(const cpu::KernelTable& t, std::mt19937& random, int n) {
+  const auto size = static_cast<size_t>(n);
+  const auto x = test::small_activations(random, size);
+  auto w = test::small_activations(random, size);
+  const auto b = test::small_activations(random, size);
+  auto gate = test::normal(random, size, 60.0f);  // e^-gate and its inverse leave float32 both ways
+  for (size_t i = 0; i < size; i += 3) gate[i] = x[i];
+  using Table = cpu::KernelTable;
+  const auto check = [&](const char* op, const Kernel& run) { check_flushed(t, op, size, run); };
+  for (const float eps : {1e-5f, 1e-12f}) {
+    check("rms_norm",
+          [&](const Table& k, float* y) { k.rms_norm(x.data(), w.data(), n, eps, 0, n, y); });
+    check("layer_norm",
+          [&](const Table& k, float* y) { k.layer_norm(x.data(), w.data(), b.data(), n, eps, y); });
+  }
+  check("swiglu", [&](const Table& k, float* y) { k.swiglu(gate.data(), x.data(), n, y); });
+  check("geglu", [&](const Table& k, float* y) { k.geglu(gate.data(), x.data(), n, y); });
+  check("gelu", [&](const Table& k, float* y) { k.gelu(gate.data(), n, y); });
+  check("add", [&](const Table& k, float* y) { k.add(x.data(), b.data(), n, y); });
+  check("scale", [&](const Table& k, float* y) { k.scale(x.data(), 0x1p-50f, n, y); });
+  check("softcap", [&](const Table& k, float* y) { k.softcap(x.data(), 30.0f, n, y); });
+  check("exp", [&](const Table& k, float* y) { k.exp(gate.data(), n, y); });
+  check("tanh", [&](const Table& k, float* y) { k.tanh(x.data(), n, y); });
+  check("erf", [&](const Table& k, float* y) { k.erf(x.data(), n, y); });
+  std::vector<float> c(size), s(size);
+  for (size_t i = 0; i < size; ++i) {
+    s[i] = std::ldexp(1.0f, -static_cast<int>(i % 24));
+    c[i] = std::sqrt(1.0f - s[i] * s[i]);
+  }
+  auto heads = test::small_activations(random, 2 * size);
+  for (const bool halves : {true, false})
+    check_flushed(t, "rope", 2 * size, [&](const Table& k, float* y) {
+      std::copy(heads.begin(), heads.end(), y);
+      (halves ? k.rope_halves : k.rope_pairs)({y, c.data(), s.data(), 1, 2 * n, n});
+    });
+  const auto many = test::small_activations(random, 64 * size);
+  check_flushed(t, "hadamard", 64 * size, [&](const Table& k, float* y) {
+    k.hadamard({many.data(), nullptr, many.data(), 64 * n, 64, y});
+  });
+}
+
+// Whatever is rounded, subnormal numbers among it.
+void check_flushed_rounding(const cpu::KernelTable& t, std::mt19937& random) {
+  auto x = test::normal(random, 32 * 64);
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = std::ldexp(x[i], -static_cast<int>(3 * (i / 32)) + static_cast<int>(random() % 8));
+  const auto bytes = [&](const cpu::KernelTable& k) {
+    const auto n = static_cast<int64_t>(x.size());
+    std::vector<int8_t> q(x.size());
+    std::vector<float> numbers(2 * x.size() / 32);
+    std::vector<int32_t> sums(3 * x.size() / 32);
+    k.quantize(x.data(), n,
+               {q.data(), numbers.data(), sums.data(), sums.data() + x.size() / 16,
+                numbers.data() + x.size() / 32, nullptr, nullptr, n});
+    for (const float v : numbers) sums.push_back(static_cast<int32_t>(float_to_bits(v)));
+    sums.insert(sums.end(), q.begin(), q.end());
+    std::vector<uint16_t> half(x.size());
+    k.to_half(x.data(), n, half.data());
+    sums.insert(sums.end(), half.begin(), half.end());
+    return sums;
+  };
+  const auto y = test::flushed([&] { return bytes(t); });
+  CHECK(test::same_bytes(y, bytes(scalar())), where(t, "rounding, flushed", 0));
+}
+
 void check_argmax(const cpu::KernelTable& t, std::mt19937& random, int n) {
   auto x = test::normal(random, static_cast<size_t>(n));
   const auto best = static_cast<size_t>(random() % static_cast<uint32_t>(n));
@@ -143,6 +280,10 @@ int main() {
     for (const int n : {576, 640, 4096}) check_norms(t, random, n);
     for (int pairs = 1; pairs <= 40; ++pairs) check_rope(t, random, pairs);
     check_quantize(t, random);
+    check_smallest_group(t);
+    for (int n = 1; n <= 70; ++n) check_flushed_steps(t, random, n);
+    check_flushed_steps(t, random, 4096);
+    check_flushed_rounding(t, random);
   }
   return test::finish("elementwise");
 }

@@ -1,6 +1,6 @@
 // Every tier's linear layers against the scalar definition, byte for byte: all types, tails in
-// rows, columns and tokens, parts of the rows, bias and sum. And the definition against double
-// arithmetic.
+// rows, columns and tokens, parts of the rows, bias and sum, and where subnormal numbers are
+// flushed. And the definition against double arithmetic.
 
 #include <cmath>
 #include <optional>
@@ -10,6 +10,7 @@
 #include "cpu/dispatch.h"
 #include "cpu/packed_weight.h"
 #include "cpu/quantized_rows.h"
+#include "flush.h"
 
 using namespace oxibonsai;
 using quant::QuantType;
@@ -97,6 +98,26 @@ void compare(std::mt19937& random, const Case& c) {
     CHECK(test::same_bytes(truth, run(cpu::table(tier), c, in)), name(c, tier.c_str()));
 }
 
+// Groups of activations from 2^-60 on, rows of them all small, subnormal biases.
+void check_flushed(std::mt19937& random, const Case& c) {
+  Inputs in{test::random_rows(random, c.type, c.rows, c.cols),
+            test::small_activations(random, static_cast<size_t>(c.tokens * c.cols)),
+            test::normal(random, static_cast<size_t>(c.rows), 1e-39f),
+            test::small_activations(random, static_cast<size_t>(c.tokens * c.rows))};
+  for (int64_t i = 0; i < c.tokens * c.cols; ++i) {
+    const auto group = static_cast<int>(i / 32 % 3 + i / c.cols);
+    float& v = in.x[static_cast<size_t>(i)];
+    v = std::ldexp(v, -20 * (group % 4));
+    if (std::fabs(v) < 0x1p-60f) v = 0.0f;
+  }
+  for (int64_t i = 0; i < c.rows; ++i) in.add[static_cast<size_t>(i)] = 0.0f;
+  const std::vector<float> truth = run(cpu::table("scalar"), c, in);
+  for (const std::string& tier : cpu::available_tiers()) {
+    const auto y = test::flushed([&] { return run(cpu::table(tier), c, in); });
+    CHECK(test::same_bytes(truth, y), name(c, tier.c_str()) + ", flushed");
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -110,6 +131,8 @@ int main() {
     for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 130})
       compare(random, {type, 19, 3 * unit, tokens, tokens % 2 == 0});
     compare(random, {type, 70, 5 * unit, 6, true});
+    check_flushed(random, {type, 70, 5 * unit, 9, true});
+    check_flushed(random, {type, 70, 5 * unit, 9, false});
   }
   return test::finish("linear");
 }

@@ -5,7 +5,7 @@
 
 #include <immintrin.h>
 
-#include "cpu/avx2/tier.h"
+#include "cpu/body/fill.h"
 
 namespace oxibonsai::cpu::avx2 {
 namespace {

@@ -65,6 +65,10 @@ inline Floats splat(float v) { return _mm512_set1_ps(v); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+// +0 where |v| < bound; NaN stays.
+inline Floats flush_below(Floats v, float bound) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(_mm512_abs_ps(v), splat(bound), _CMP_NLT_UQ), v);
+}
 inline Floats load_halves(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }

@@ -1,4 +1,5 @@
-#include "cpu/avx512/tier.h"
+#include "cpu/body/fill.h"
+#include "cpu/tiers.h"
 
 namespace oxibonsai::cpu::avx512 {
 

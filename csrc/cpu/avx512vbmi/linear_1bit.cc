@@ -13,8 +13,8 @@
 
 #include "cpu/avx512/lanes.h"
 //
-#include "cpu/avx512vbmi/tier.h"
 #include "cpu/body/fetch.h"
+#include "cpu/body/fill.h"
 #include "cpu/body/store_rows.h"
 
 namespace oxibonsai::cpu::avx512vbmi {

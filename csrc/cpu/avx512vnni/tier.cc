@@ -1,7 +1,6 @@
-#include "cpu/avx512vnni/tier.h"
-
-#include "cpu/avx512vbmi/tier.h"
+#include "cpu/body/fill.h"
 #include "cpu/features.h"
+#include "cpu/tiers.h"
 
 namespace oxibonsai::cpu::avx512vnni {
 

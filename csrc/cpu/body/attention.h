@@ -1,4 +1,6 @@
 // Attention over one part (at most 512 positions) of a paged context (docs/arithmetic.md, rule 5).
+// Each page, a tile of 64 positions, has a softmax and a sum of its own, which are then merged into
+// those of the part.
 //
 // Layout: in a page, keys lie transposed, so that 16 keys fill a vector and a score is a chain of
 // fmas over head_dim with no fold across lanes; of values, a vector holds 16 dims of one. Types
@@ -6,11 +8,13 @@
 // key-value head: heads of one group, and in a prompt neighbouring positions; each loaded key or
 // value vector serves simd::kQueries of them. Slots that only some see, on the diagonal, are added
 // for each query alone, in the order of the slots. Budget for a tile of 64 keys, Q queries: 4 *
-// head_dim loads and 4 * Q * head_dim fmas for the scores, the same again for the values, about 25
-// * Q vector operations for the softmax. Include after body/kv_types.h and body/math.h.
+// head_dim loads and 4 * Q * head_dim fmas for the scores, the same again for the values, about 100
+// * Q vector operations for the softmax and Q * head_dim / 2 to merge. Include after
+// body/kv_types.h and body/math.h.
 
 #include <cstdint>
 
+#include "cpu/body/flush.h"
 #include "cpu/kernel_table.h"
 
 namespace {
@@ -77,9 +81,10 @@ inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, con
   }
 }
 
-// Softmax state of one query over the tile: scores become weights, returns the factor for what was
-// summed before. Slots that it does not see get the weight zero.
-inline float tile_weights(const AttendArgs& a, int q, Range seen, float* scores) {
+// Scores become weights, relative to the largest of the tile. Slots that the query does not see get
+// the weight zero.
+inline void tile_weights(const AttendArgs& a, Range seen, float* scores, float* tile_top,
+                         float* tile_mass) {
   using namespace simd;
   if (a.softcap > 0.0f) {
     const Vec cap = splat(a.softcap);
@@ -90,18 +95,39 @@ inline float tile_weights(const AttendArgs& a, int q, Range seen, float* scores)
   for (int i = seen.end; i < kPageSlots; ++i) scores[i] = kNoScore;
   Vec best = load(scores);
   for (int v = kLanes; v < kPageSlots; v += kLanes) best = max(best, load(scores + v));
-  const float tile_top = fold_max(best);
-  const float top = a.top[q] > tile_top ? a.top[q] : tile_top;
+  *tile_top = fold_max(best);
   Vec sum = zero();
   for (int v = 0; v < kPageSlots; v += kLanes) {
-    const Vec p = exp16(sub(load(scores + v), splat(top)));
+    const Vec p = weight16(sub(load(scores + v), splat(*tile_top)));
     store(scores + v, p);
     sum = add(sum, p);
   }
-  const float factor = simd::first(exp16(sub(splat(a.top[q]), splat(top))));
-  a.mass[q] = simd::first(fma(splat(a.mass[q]), splat(factor), splat(fold_sum(sum))));
-  a.top[q] = top;
-  return factor;
+  *tile_mass = fold_sum(sum);
+}
+
+// What the sums so far and those to be merged into them are multiplied by, for up to 16 queries.
+struct MergeFactors {
+  float old[simd::kLanes], added[simd::kLanes];
+};
+
+// Merges the maxima and sums of weights of `count` tiles or parts, each of another query.
+inline void merge_masses(int count, float* top, float* mass, const float* added_top,
+                         const float* added_mass, MergeFactors* factors) {
+  using namespace simd;
+  const Vec a = load_n(top, count);
+  const Vec b = load_n(added_top, count);
+  const Vec high = max(a, b);
+  const Vec old = weight16(sub(a, high));
+  const Vec added = weight16(sub(b, high));
+  store(factors->old, old);
+  store(factors->added, added);
+  store_n(mass, fma(load_n(mass, count), old, mul(load_n(added_mass, count), added)), count);
+  store_n(top, high, count);
+}
+
+inline simd::Vec merge_sums(simd::Vec sum, float old, simd::Vec more, float added) {
+  using namespace simd;
+  return flush_tiny(fma(sum, splat(old), mul(more, splat(added))));
 }
 
 // A column: kVectors vectors of dims of all values of a page, from the kWhich-th that stands at
@@ -149,32 +175,34 @@ struct Seen {
   Range shared;
 };
 
-// out[q] = out[q] * factor[q], then for each slot that q sees, in order, fma(weight, value,
-// out[q]), for the dims of a column from d on.
+// The tile's sums, fma(weight, value, sum) for each slot that q sees, in order, from +0, are merged
+// into out[q], for the dims of a column from d on.
 template <class Kv, int Q, int kWhich, int kVectors>
 inline void column_values(const AttendArgs& a, int query, const uint8_t* values, int d,
                           const Seen<Q>& seen, const float (*weights)[kPageSlots],
-                          const float* factors) {
+                          const MergeFactors& factors) {
   using namespace simd;
   Column<Kv, kWhich, kVectors> column;
   open_column(a, values, d, &column);
   float* out = a.out + query * a.kv.value_stride + d;
   Vec acc[Q][kVectors];
   for (int q = 0; q < Q; ++q) {
-    for (int n = 0; n < kVectors; ++n)
-      acc[q][n] = mul(load(out + q * a.kv.value_stride + n * kLanes), splat(factors[q]));
+    for (int n = 0; n < kVectors; ++n) acc[q][n] = zero();
     add_values<1>(column, {seen.each[q].begin, seen.shared.begin}, weights + q, acc + q);
   }
   add_values<Q>(column, seen.shared, weights, acc);
   for (int q = 0; q < Q; ++q) {
     add_values<1>(column, {seen.shared.end, seen.each[q].end}, weights + q, acc + q);
-    for (int n = 0; n < kVectors; ++n) store(out + q * a.kv.value_stride + n * kLanes, acc[q][n]);
+    for (int n = 0; n < kVectors; ++n) {
+      float* at = out + q * a.kv.value_stride + n * kLanes;
+      store(at, merge_sums(load(at), factors.old[q], acc[q][n], factors.added[q]));
+    }
   }
 }
 
 template <class Kv, int Q>
 inline void tile_values(const AttendArgs& a, int query, const uint8_t* values, const Seen<Q>& seen,
-                        const float (*weights)[kPageSlots], const float* factors) {
+                        const float (*weights)[kPageSlots], const MergeFactors& factors) {
   using namespace simd;
   int d = 0;
   // Two at once where few queries leave chains free, or where both come of one set of scales.
@@ -204,7 +232,6 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
     shared = {larger(shared.begin, seen.each[q].begin), smaller(shared.end, seen.each[q].end)};
   }
   float scores[Q][kPageSlots];
-  float factors[Q];
   if (Q > 1 && shared.empty()) {
     for (int q = 0; q < Q; ++q) attend_page<Kv, 1>(a, query + q, page);
     return;
@@ -212,7 +239,10 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
   if (shared.empty()) return;
   // Meanwhile the values are fetched, and while those are added the next page's keys.
   tile_scores<Kv, Q>(a, query, a.keys[page], a.values[page], scores);
-  for (int q = 0; q < Q; ++q) factors[q] = tile_weights(a, query + q, seen.each[q], scores[q]);
+  float tile_top[Q], tile_mass[Q];
+  for (int q = 0; q < Q; ++q) tile_weights(a, seen.each[q], scores[q], &tile_top[q], &tile_mass[q]);
+  MergeFactors factors;
+  merge_masses(Q, a.top + query, a.mass + query, tile_top, tile_mass, &factors);
   if (begin + kPageSlots < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);
   tile_values<Kv, Q>(a, query, a.values[page], seen, scores, factors);
 }
@@ -265,15 +295,10 @@ void attend(const AttendArgs& a) {
 void fold_parts(float* top, float* mass, float* out, float part_top, float part_mass,
                 const float* part_out, int n) {
   using namespace simd;
-  const float high = *top > part_top ? *top : part_top;
-  const Vec old_factor = exp16(sub(splat(*top), splat(high)));
-  const Vec new_factor = exp16(sub(splat(part_top), splat(high)));
-  *mass = simd::first(fma(splat(*mass), old_factor, mul(splat(part_mass), new_factor)));
-  *top = high;
-  for (int d = 0; d < n; d += kLanes) {
-    const Vec scaled = mul(load(part_out + d), new_factor);
-    store(out + d, fma(load(out + d), old_factor, scaled));
-  }
+  MergeFactors factors;
+  merge_masses(1, top, mass, &part_top, &part_mass, &factors);
+  for (int d = 0; d < n; d += kLanes)
+    store(out + d, merge_sums(load(out + d), factors.old[0], load(part_out + d), factors.added[0]));
 }
 
 }  // namespace

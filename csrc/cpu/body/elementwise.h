@@ -3,16 +3,13 @@
 
 #include <cstdint>
 
+#include "cpu/body/flush.h"
 #include "cpu/kernel_table.h"
 
 namespace {
 
 using oxibonsai::cpu::QuantizedRows;
 using oxibonsai::cpu::RopeArgs;
-
-// A group whose largest magnitude lies below 2^-100 counts as zero: its inverse scale would
-// overflow.
-constexpr float kSmallestAmax = 7.888609052210118e-31f;
 
 // Rule 4: scale = amax / 127, q = x * (1 / scale) rounded half to even.
 void quantize(const float* x, int64_t n, const QuantizedRows& out) {
@@ -21,7 +18,7 @@ void quantize(const float* x, int64_t n, const QuantizedRows& out) {
     const Vec a = load(x + 32 * g);
     const Vec b = load(x + 32 * g + 16);
     const float amax = fold_max(max(abs(a), abs(b)));
-    const bool live = amax >= kSmallestAmax;
+    const bool live = amax >= oxibonsai::cpu::kTiny;
     const float scale = live ? first(div(splat(amax), splat(127.0f))) : 0.0f;
     const Vec inverse = live ? div(splat(1.0f), splat(scale)) : zero();
     const Vec lowest = splat(-127.0f);
@@ -44,8 +41,8 @@ void quantize(const float* x, int64_t n, const QuantizedRows& out) {
 inline void rotate(simd::Vec& a, simd::Vec& b, simd::Vec c, simd::Vec s) {
   using namespace simd;
   const Vec turned = fma(a, c, sub(zero(), mul(b, s)));
-  b = fma(b, c, mul(a, s));
-  a = turned;
+  b = flush_tiny(fma(b, c, mul(a, s)));
+  a = flush_tiny(turned);
 }
 
 void rope_halves(const RopeArgs& r) {
@@ -90,7 +87,7 @@ void rope_pairs(const RopeArgs& r) {
 
 // y[i] = f(a[i], b[i]) over n values, the tail in a partial vector.
 template <class F>
-inline void for_each_lane(const float* a, const float* b, int64_t n, float* y, F f) {
+inline void map_lanes(const float* a, const float* b, int64_t n, float* y, F f) {
   using namespace simd;
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(y + i, f(load(a + i), load(b + i)));
@@ -100,10 +97,16 @@ inline void for_each_lane(const float* a, const float* b, int64_t n, float* y, F
   }
 }
 
+// The same for results of a step, of which the tiny ones become +0.
+template <class F>
+inline void for_each_lane(const float* a, const float* b, int64_t n, float* y, F f) {
+  map_lanes(a, b, n, y, [f](simd::Vec p, simd::Vec q) { return flush_tiny(f(p, q)); });
+}
+
 // x * sigmoid(t) as x / (1 + e^-t).
 inline simd::Vec times_sigmoid(simd::Vec x, simd::Vec t) {
   using namespace simd;
-  return div(x, add(splat(1.0f), exp16(sub(zero(), t))));
+  return div(x, add(splat(1.0f), bounded_exp(sub(zero(), t))));
 }
 
 void swiglu(const float* gate, const float* up, int64_t n, float* y) {
@@ -146,15 +149,15 @@ void softcap_row(const float* x, float cap, int64_t n, float* y) {
 }
 
 void exp_row(const float* x, int64_t n, float* y) {
-  for_each_lane(x, x, n, y, [](simd::Vec p, simd::Vec) { return exp16(p); });
+  map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return exp16(p); });
 }
 
 void tanh_row(const float* x, int64_t n, float* y) {
-  for_each_lane(x, x, n, y, [](simd::Vec p, simd::Vec) { return tanh16(p); });
+  map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return tanh16(p); });
 }
 
 void erf_row(const float* x, int64_t n, float* y) {
-  for_each_lane(x, x, n, y, [](simd::Vec p, simd::Vec) { return erf16(p); });
+  map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return erf16(p); });
 }
 
 void to_half_row(const float* x, int64_t n, uint16_t* y) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "cpu/body/flush.h"
 #include "cpu/kernel_table.h"
 
 namespace {
@@ -56,26 +57,24 @@ inline void transform_block(float* x, int64_t block) {
   for (int64_t stride = kInner; stride < block; stride *= 2) transform_stride(x, block, stride);
 }
 
-// y = x * f, f a vector or null for ones.
-inline void multiply(const float* x, const float* f, int64_t n, float* y) {
-  using namespace simd;
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int rest = static_cast<int>(n - i < kLanes ? n - i : kLanes);
-    const Vec v = load_n(x + i, rest);
-    store_n(y + i, f != nullptr ? mul(v, load_n(f + i, rest)) : v, rest);
-  }
+// f, or ones where there is none.
+inline simd::Vec load_factor(const float* f, int64_t i, int n) {
+  return f != nullptr ? simd::load_n(f + i, n) : simd::splat(1.0f);
 }
 
 void hadamard(const HadamardArgs& a) {
   using namespace simd;
-  multiply(a.x, a.before, a.n, a.y);
+  const auto rest = [&](int64_t i) {
+    return static_cast<int>(a.n - i < kLanes ? a.n - i : kLanes);
+  };
+  for (int64_t i = 0; i < a.n; i += kLanes)
+    store_n(a.y + i, mul(load_n(a.x + i, rest(i)), load_factor(a.before, i, rest(i))), rest(i));
   for (int64_t i = 0; i < a.n; i += a.block) transform_block(a.y + i, a.block);
   const Vec size = splat(first(sqrt(splat(1.0f / static_cast<float>(a.block)))));
   for (int64_t i = 0; i < a.n; i += kLanes) {
-    const int rest = static_cast<int>(a.n - i < kLanes ? a.n - i : kLanes);
-    store_n(a.y + i, mul(load_n(a.y + i, rest), size), rest);
+    const Vec scaled = mul(load_n(a.y + i, rest(i)), size);
+    store_n(a.y + i, flush_tiny(mul(scaled, load_factor(a.after, i, rest(i)))), rest(i));
   }
-  if (a.after != nullptr) multiply(a.y, a.after, a.n, a.y);
 }
 
 }  // namespace

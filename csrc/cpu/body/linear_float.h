@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "cpu/body/flush.h"
 #include "cpu/kernel_table.h"
 
 namespace {
@@ -70,7 +71,7 @@ using RowsF8E5M2 = RowsF8<8, 1>;
 inline void finish(const LinearArgs& a, int64_t t, int64_t r, float value) {
   if (a.bias != nullptr) value = value + a.bias[r];
   if (a.add != nullptr) value = value + a.add[t * a.stride + r];
-  a.y[t * a.stride + r] = value;
+  a.y[t * a.stride + r] = simd::first(flush_tiny(simd::splat(value)));
 }
 
 template <class Rows, int R, int T>

@@ -6,14 +6,14 @@
 
 namespace {
 
+// Results of exp below e^-87 would come near the subnormal numbers.
+constexpr float kLowestExp = -87.0f;
+
 // e^x = 2^n * e^r with n = round(x / ln 2) and |r| <= ln(2) / 2; ln 2 is split in two so that r is
 // exact to about 2^-33. The polynomial is the minimax one of degree 6 for e^r on that range.
-// Past the ends of the float32 range the result is +inf and +0; NaN gives +inf, since the bounds
-// are taken by comparison.
-inline simd::Vec exp16(simd::Vec x) {
+// Returns e^r, and n.
+inline simd::Vec reduced_exp(simd::Vec x, simd::Int* power) {
   using namespace simd;
-  x = min(x, splat(89.0f));    // e^89 overflows
-  x = max(x, splat(-104.0f));  // e^-104 rounds to zero
   const Vec n = round_even(mul(x, splat(1.44269504088896341f)));
   Vec r = fma(n, splat(-0.693145751953125f), x);
   r = fma(n, splat(-1.428606765330187045e-06f), r);
@@ -24,10 +24,36 @@ inline simd::Vec exp16(simd::Vec x) {
   p = fma(p, r, splat(4.99999940395e-1f));
   p = fma(p, r, splat(1.0f));
   p = fma(p, r, splat(1.0f));
-  // Two factors, since 2^n alone leaves the range of normal numbers.
-  const Int whole = to_int(n);
-  const Int half = half_of(whole);
-  return mul(mul(p, pow2(half)), pow2(isub(whole, half)));
+  *power = to_int(n);
+  return p;
+}
+
+// e^x within -87 and the end of the range of float32, past which it is that of -87 and +inf; NaN
+// gives +inf, since the bounds are taken by comparison.
+inline simd::Vec bounded_exp(simd::Vec x) {
+  using namespace simd;
+  Int power;
+  const Vec p = reduced_exp(max(min(x, splat(89.0f)), splat(kLowestExp)), &power);
+  // Two factors, since e^r may lie below 1 where 2^n alone is out of range.
+  const Int half = half_of(power);
+  return mul(mul(p, pow2(half)), pow2(isub(power, half)));
+}
+
+// +0 below -87. What adds 1 to e^x takes bounded_exp, with the same result.
+inline simd::Vec exp16(simd::Vec x) {
+  using namespace simd;
+  return select(less(x, splat(kLowestExp)), zero(), bounded_exp(x));
+}
+
+// exp16 of x <= 0, but +0 below kLowestWeight: a weight of attention. NaN gives +inf.
+constexpr float kLowestWeight = -41.0f;
+
+inline simd::Vec weight16(simd::Vec x) {
+  using namespace simd;
+  const Vec lowest = splat(kLowestWeight);
+  Int power;
+  const Vec p = reduced_exp(max(min(x, splat(89.0f)), lowest), &power);
+  return select(less(x, lowest), zero(), mul(p, pow2(power)));  // pow2(128), of NaN, is +inf
 }
 
 // For |x| < 0.55 an odd polynomial, else 1 - 2 / (e^2|x| + 1) with the sign of x.
@@ -35,7 +61,7 @@ inline simd::Vec tanh16(simd::Vec x) {
   using namespace simd;
   const Vec one = splat(1.0f);
   const Vec a = abs(x);
-  const Vec big = sub(one, div(splat(2.0f), add(exp16(add(a, a)), one)));
+  const Vec big = sub(one, div(splat(2.0f), add(bounded_exp(add(a, a)), one)));
   const Vec s = mul(x, x);
   Vec p = splat(-6.2428489327e-3f);
   p = fma(p, s, splat(2.1050713956e-2f));
@@ -60,7 +86,7 @@ inline simd::Vec erf16(simd::Vec x) {
   q = fma(q, a, splat(6.367367506e-01f));
   q = fma(q, a, splat(1.127936363e+00f));
   q = fma(q, a, splat(1.335278939e-04f));
-  const Vec big = sub(splat(1.0f), exp16(sub(zero(), q)));
+  const Vec big = sub(splat(1.0f), bounded_exp(sub(zero(), q)));
   const Vec s = mul(x, x);
   Vec p = splat(7.842241757e-05f);
   p = fma(p, s, splat(-8.021723479e-04f));

@@ -1,37 +1,48 @@
-// RMSNorm and LayerNorm (docs/arithmetic.md, rules 1 and 2). Include after a tier's simd.h.
+// RMSNorm and LayerNorm (docs/arithmetic.md, rule 2). Include after a tier's simd.h.
+//
+// A sum has 64 lanes, four vectors, so that four chains of fmas hide each other's latency.
 
 #include <cstdint>
 
+#include "cpu/body/flush.h"
+
 namespace {
 
-// Sum over n of (x - shift)^2, 16 lanes.
-inline float sum_squares(const float* x, int64_t n, float shift) {
+constexpr int kSums = 4;  // vectors of lanes
+
+// f(lane, element) over n values in 64 lanes, which then fold 64 to 32 to ... to 1, i with i +
+// half.
+template <class F>
+inline float reduce(const float* x, int64_t n, F f) {
   using namespace simd;
-  const Vec m = splat(shift);
-  Vec acc = zero();
+  Vec sum[kSums];
+  for (Vec& s : sum) s = zero();
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Vec d = sub(load(x + i), m);
-    acc = fma(d, d, acc);
-  }
-  if (i < n) {
-    const int rest = static_cast<int>(n - i);
-    float padded[kLanes];
-    store(padded, splat(shift));  // lanes past the end add exactly zero
-    for (int j = 0; j < rest; ++j) padded[j] = x[i + j];
-    const Vec d = sub(load(padded), m);
-    acc = fma(d, d, acc);
-  }
-  return fold_sum(acc);
+  for (; i + kSums * kLanes <= n; i += kSums * kLanes)
+    for (int v = 0; v < kSums; ++v) sum[v] = f(sum[v], load(x + i + v * kLanes));
+  for (int v = 0; i < n; ++v, i += kLanes)
+    sum[v] = f(sum[v], load_n(x + i, static_cast<int>(n - i < kLanes ? n - i : kLanes)));
+  return fold_sum(add(add(sum[0], sum[2]), add(sum[1], sum[3])));
+}
+
+inline float sum_squares(const float* x, int64_t n) {
+  return reduce(x, n, [](simd::Vec sum, simd::Vec a) { return simd::fma(a, a, sum); });
 }
 
 inline float sum_values(const float* x, int64_t n) {
+  return reduce(x, n, [](simd::Vec sum, simd::Vec a) { return simd::add(sum, a); });
+}
+
+// y = f(x, lanes) a vector at a time; lanes(p) loads the values of p that stand beside those of x.
+template <class F>
+inline void map_row(const float* x, int64_t n, float* y, F f) {
   using namespace simd;
-  Vec acc = zero();
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) acc = add(acc, load(x + i));
-  if (i < n) acc = add(acc, load_n(x + i, static_cast<int>(n - i)));
-  return fold_sum(acc);
+  for (; i + kLanes <= n; i += kLanes)
+    store(y + i, f(load(x + i), [i](const float* p) { return load(p + i); }));
+  if (i == n) return;
+  const int rest = static_cast<int>(n - i);
+  store_n(y + i, f(load_n(x + i, rest), [=](const float* p) { return load_n(p + i, rest); }), rest);
 }
 
 // 1 / sqrt(sum / n + eps), in this order, each operation rounded.
@@ -44,26 +55,25 @@ inline float inverse_root(float sum, int64_t n, float eps) {
 void rms_norm(const float* x, const float* w, int64_t n, float eps, int64_t first, int64_t last,
               float* y) {
   using namespace simd;
-  const Vec s = splat(inverse_root(sum_squares(x, n, 0.0f), n, eps));
+  const Vec s = splat(inverse_root(sum_squares(x, n), n, eps));
+  const auto scaled = [s](Vec a, Vec weight) { return flush_tiny(mul(mul(a, s), weight)); };
   int64_t i = first;
-  for (; i + kLanes <= last; i += kLanes) store(y + i, mul(mul(load(x + i), s), load(w + i)));
+  for (; i + kLanes <= last; i += kLanes) store(y + i, scaled(load(x + i), load(w + i)));
   if (i < last) {
     const int rest = static_cast<int>(last - i);
-    store_n(y + i, mul(mul(load_n(x + i, rest), s), load_n(w + i, rest)), rest);
+    store_n(y + i, scaled(load_n(x + i, rest), load_n(w + i, rest)), rest);
   }
 }
 
 void layer_norm(const float* x, const float* w, const float* b, int64_t n, float eps, float* y) {
   using namespace simd;
-  const float mean = first(div(splat(sum_values(x, n)), splat(static_cast<float>(n))));
-  const Vec m = splat(mean);
-  const Vec s = splat(inverse_root(sum_squares(x, n, mean), n, eps));
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int rest = static_cast<int>(n - i < kLanes ? n - i : kLanes);
-    const Vec shift = b != nullptr ? load_n(b + i, rest) : zero();
-    const Vec unit = mul(sub(load_n(x + i, rest), m), s);
-    store_n(y + i, fma(unit, load_n(w + i, rest), shift), rest);
-  }
+  const Vec mean = div(splat(sum_values(x, n)), splat(static_cast<float>(n)));
+  // Tiny distances from the mean have squares that are subnormal.
+  map_row(x, n, y, [=](Vec v, auto) { return flush_tiny(sub(v, mean)); });
+  const Vec s = splat(inverse_root(sum_squares(y, n), n, eps));
+  map_row(y, n, y, [=](Vec v, auto lanes) {
+    return flush_tiny(fma(mul(v, s), lanes(w), b != nullptr ? lanes(b) : zero()));
+  });
 }
 
 }  // namespace

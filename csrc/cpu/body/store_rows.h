@@ -15,7 +15,7 @@ inline void store_rows(const oxibonsai::cpu::LinearArgs& a, int64_t t, int64_t r
   if (r + kRows <= a.last) {
     if (a.bias != nullptr) value = add(value, load_floats(a.bias + r));
     if (a.add != nullptr) value = add(value, load_floats(a.add + t * a.stride + r));
-    store_floats(y, value);
+    store_floats(y, flush_below(value, oxibonsai::cpu::kTiny));
     return;
   }
   float rows[kRows];
@@ -24,7 +24,7 @@ inline void store_rows(const oxibonsai::cpu::LinearArgs& a, int64_t t, int64_t r
     float v = rows[i];
     if (a.bias != nullptr) v = v + a.bias[r + i];
     if (a.add != nullptr) v = v + a.add[t * a.stride + r + i];
-    y[i] = v;
+    y[i] = __builtin_fabsf(v) < oxibonsai::cpu::kTiny ? 0.0f : v;
   }
 }
 

@@ -75,6 +75,10 @@ inline Floats splat(float v) { return vdupq_n_f32(v); }
 inline Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
 inline Floats add(Floats a, Floats b) { return vaddq_f32(a, b); }
 inline Floats sub(Floats a, Floats b) { return vsubq_f32(a, b); }
+// +0 where |v| < bound; NaN stays.
+inline Floats flush_below(Floats v, float bound) {
+  return vbslq_f32(vcaltq_f32(v, splat(bound)), splat(0.0f), v);
+}
 inline Floats load_halves(const uint16_t* p) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }

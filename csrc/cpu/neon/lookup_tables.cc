@@ -5,7 +5,7 @@
 
 #include <arm_neon.h>
 
-#include "cpu/neon/tier.h"
+#include "cpu/body/fill.h"
 
 namespace oxibonsai::cpu::neon {
 namespace {

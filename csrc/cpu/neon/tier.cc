@@ -1,7 +1,6 @@
-#include "cpu/neon/tier.h"
-
+#include "cpu/body/fill.h"
 #include "cpu/features.h"
-#include "cpu/neon_dotprod/tier.h"
+#include "cpu/tiers.h"
 
 namespace oxibonsai::cpu::neon {
 

@@ -1,4 +1,5 @@
-#include "cpu/neon_dotprod/tier.h"
+#include "cpu/body/fill.h"
+#include "cpu/tiers.h"
 
 namespace oxibonsai::cpu::neon_dotprod {
 

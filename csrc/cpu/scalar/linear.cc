@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/f16.h"
-#include "cpu/scalar/tier.h"
+#include "cpu/body/fill.h"
 #include "quant/split.h"
 
 namespace oxibonsai::cpu::scalar {
@@ -98,7 +98,7 @@ void linear_blocks(const LinearArgs& a) {
       float value = row[token];
       if (a.bias != nullptr) value = value + a.bias[r];
       if (a.add != nullptr) value = value + a.add[token * a.stride + r];
-      a.y[token * a.stride + r] = value;
+      a.y[token * a.stride + r] = std::fabs(value) < kTiny ? 0.0f : value;
     }
   }
 }

@@ -1,4 +1,5 @@
-#include "cpu/scalar/tier.h"
+#include "cpu/body/fill.h"
+#include "cpu/tiers.h"
 
 namespace oxibonsai::cpu::scalar {
 

@@ -1,11 +1,12 @@
-#include "cpu/avx512/lanes.h"
+#include "dot.h"
 //
-#include "cpu/avx512/bytes.h"
+#include "bytes.h"
 //
-#include "cpu/avx512/tier.h"
 #include "cpu/body/linear_1bit.h"
+//
+#include "cpu/body/fill.h"
 
-namespace oxibonsai::cpu::avx512 {
+namespace oxibonsai::cpu::OXI_TIER {
 
 void fill_linear_1bit(KernelTable& table) {
   using quant::QuantType;
@@ -13,4 +14,4 @@ void fill_linear_1bit(KernelTable& table) {
                                                       TileForm::kByteRows};
 }
 
-}  // namespace oxibonsai::cpu::avx512
+}  // namespace oxibonsai::cpu::OXI_TIER

@@ -1,9 +1,10 @@
-#include "cpu/avx2/simd.h"
+#include "simd.h"
 //
-#include "cpu/avx2/tier.h"
 #include "cpu/body/linear_float.h"
+//
+#include "cpu/body/fill.h"
 
-namespace oxibonsai::cpu::avx2 {
+namespace oxibonsai::cpu::OXI_TIER {
 
 void fill_linear_float(KernelTable& table) {
   table.linear[static_cast<int>(quant::QuantType::kF32)] = {&linear_float<RowsF32>, 0};
@@ -13,4 +14,4 @@ void fill_linear_float(KernelTable& table) {
   table.linear[static_cast<int>(quant::QuantType::kF8_E5M2)] = {&linear_float<RowsF8E5M2>, 0};
 }
 
-}  // namespace oxibonsai::cpu::avx2
+}  // namespace oxibonsai::cpu::OXI_TIER

@@ -1,12 +1,12 @@
-#include "cpu/avx2/simd.h"
+#include "simd.h"
 //
 #include "cpu/body/math.h"
 //
-#include "cpu/avx2/tier.h"
 #include "cpu/body/elementwise.h"
+#include "cpu/body/fill.h"
 #include "cpu/body/hadamard.h"
 
-namespace oxibonsai::cpu::avx2 {
+namespace oxibonsai::cpu::OXI_TIER {
 
 void fill_elementwise(KernelTable& table) {
   table.quantize = &quantize;
@@ -26,4 +26,4 @@ void fill_elementwise(KernelTable& table) {
   table.erf = &erf_row;
 }
 
-}  // namespace oxibonsai::cpu::avx2
+}  // namespace oxibonsai::cpu::OXI_TIER

@@ -1,9 +1,10 @@
-#include "cpu/neon/dot.h"
+#include "dot.h"
 //
 #include "cpu/body/linear_tiles.h"
-#include "cpu/neon/tier.h"
+//
+#include "cpu/body/fill.h"
 
-namespace oxibonsai::cpu::neon {
+namespace oxibonsai::cpu::OXI_TIER {
 
 void fill_linear_k(KernelTable& table) {
   using quant::QuantType;
@@ -11,4 +12,4 @@ void fill_linear_k(KernelTable& table) {
              QuantType::kQ6_K>(table);
 }
 
-}  // namespace oxibonsai::cpu::neon
+}  // namespace oxibonsai::cpu::OXI_TIER

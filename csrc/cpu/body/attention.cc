@@ -1,13 +1,14 @@
-#include "cpu/neon/simd.h"
+#include "simd.h"
 //
 #include "cpu/body/math.h"
 //
 #include "cpu/body/kv_types.h"
 //
 #include "cpu/body/attention.h"
-#include "cpu/neon/tier.h"
+//
+#include "cpu/body/fill.h"
 
-namespace oxibonsai::cpu::neon {
+namespace oxibonsai::cpu::OXI_TIER {
 
 void fill_attention(KernelTable& table) {
   table.attend = &attend;
@@ -15,4 +16,4 @@ void fill_attention(KernelTable& table) {
   table.round_kv = &round_kv;
 }
 
-}  // namespace oxibonsai::cpu::neon
+}  // namespace oxibonsai::cpu::OXI_TIER

@@ -1,9 +1,10 @@
-#include "cpu/avx2/dot.h"
+#include "dot.h"
 //
-#include "cpu/avx2/tier.h"
 #include "cpu/body/linear_tiles.h"
+//
+#include "cpu/body/fill.h"
 
-namespace oxibonsai::cpu::avx2 {
+namespace oxibonsai::cpu::OXI_TIER {
 
 void fill_linear_4to8bit(KernelTable& table) {
   using quant::QuantType;
@@ -13,4 +14,4 @@ void fill_linear_4to8bit(KernelTable& table) {
       table.linear[static_cast<int>(QuantType::kQ8_0)];  // of the same tile form
 }
 
-}  // namespace oxibonsai::cpu::avx2
+}  // namespace oxibonsai::cpu::OXI_TIER

@@ -1,13 +1,14 @@
-#include "cpu/avx512/simd.h"
+#include "simd.h"
 //
-#include "cpu/avx512/tier.h"
 #include "cpu/body/norm.h"
+//
+#include "cpu/body/fill.h"
 
-namespace oxibonsai::cpu::avx512 {
+namespace oxibonsai::cpu::OXI_TIER {
 
 void fill_norm(KernelTable& table) {
   table.rms_norm = &rms_norm;
   table.layer_norm = &layer_norm;
 }
 
-}  // namespace oxibonsai::cpu::avx512
+}  // namespace oxibonsai::cpu::OXI_TIER

@@ -1,9 +1,10 @@
-#include "cpu/neon_dotprod/dot.h"
+#include "dot.h"
 //
 #include "cpu/body/linear_tiles.h"
-#include "cpu/neon_dotprod/tier.h"
+//
+#include "cpu/body/fill.h"
 
-namespace oxibonsai::cpu::neon_dotprod {
+namespace oxibonsai::cpu::OXI_TIER {
 
 void fill_linear_ternary(KernelTable& table) {
   using quant::QuantType;
@@ -19,4 +20,4 @@ void fill_linear_ternary(KernelTable& table) {
   table.linear[static_cast<int>(QuantType::kTQ2_0)] = group256;
 }
 
-}  // namespace oxibonsai::cpu::neon_dotprod
+}  // namespace oxibonsai::cpu::OXI_TIER

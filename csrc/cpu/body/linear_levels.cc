@@ -1,9 +1,10 @@
-#include "cpu/avx512vnni/dot.h"
+#include "dot.h"
 //
-#include "cpu/avx512vnni/tier.h"
 #include "cpu/body/linear_tiles.h"
+//
+#include "cpu/body/fill.h"
 
-namespace oxibonsai::cpu::avx512vnni {
+namespace oxibonsai::cpu::OXI_TIER {
 
 void fill_linear_levels(KernelTable& table) {
   using quant::QuantType;
@@ -14,4 +15,4 @@ void fill_linear_levels(KernelTable& table) {
       table.linear[static_cast<int>(QuantType::kIQ2_XS)];  // of the same tile form
 }
 
-}  // namespace oxibonsai::cpu::avx512vnni
+}  // namespace oxibonsai::cpu::OXI_TIER

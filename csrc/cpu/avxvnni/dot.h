@@ -1,0 +1,35 @@
+#pragma once
+
+// vpdpbusd: four unsigned by four signed bytes a lane, summed into int32 without saturation; in
+// its VEX form, for processors without AVX-512.
+
+#include "cpu/avx2/lanes.h"
+
+namespace {
+namespace dot {
+
+constexpr int kQuadsAtOnce = 1;  // that share an instruction that widens
+constexpr bool kUnsignedBytes = true;
+
+// start + sum over kQuads quads of codes times activations. kSplit breaks the chain of dependent
+// instructions in two where one token alone can't hide its latency.
+template <int kMaxCode, int kQuads, bool kSplit>
+inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {
+  if constexpr (kSplit) {
+    Sums other = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int q = 0; q < kQuads; q += 2) {
+      start = _mm256_dpbusd_avx_epi32(start, w[q], quad_splat(x + 4 * q));
+      other = _mm256_dpbusd_avx_epi32(other, w[q + 1], quad_splat(x + 4 * q + 4));
+    }
+    return sum_add(start, other);
+  } else {
+#pragma GCC unroll 8
+    for (int q = 0; q < kQuads; ++q)
+      start = _mm256_dpbusd_avx_epi32(start, w[q], quad_splat(x + 4 * q));
+    return start;
+  }
+}
+
+}  // namespace dot
+}  // namespace

@@ -1,0 +1,16 @@
+// Results too small to matter become +0, so that no later operation meets a subnormal number
+// (docs/arithmetic.md, rule 11). Include after a tier's simd.h.
+
+#pragma once
+
+#include "cpu/kernel_table.h"
+
+namespace {
+
+// NaN stays.
+inline simd::Vec flush_tiny(simd::Vec a) {
+  using namespace simd;
+  return select(less(abs(a), splat(oxibonsai::cpu::kTiny)), zero(), a);
+}
+
+}  // namespace
