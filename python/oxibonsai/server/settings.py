@@ -7,11 +7,14 @@ A field's flag is ``--field-name`` (plus the aliases of :class:`Flag`), its envi
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,13 @@ def _split(value: Any) -> Any:
     if isinstance(parts, (list, tuple)) and all(isinstance(p, str) for p in parts):
         return [item.strip() for p in parts for item in p.split(",") if item.strip()]
     return parts
+
+
+def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name != "*" and not _NAME.fullmatch(name):
+            raise ValueError(f"'{name}' is no host name: give it without scheme, port and path")
+    return names
 
 
 def _switch(value: Any) -> Any:
@@ -143,14 +153,24 @@ class Settings(ModelSettings):
         (), repr=False, description="A key that clients must send; may be repeated."
     )
     api_key_file: Paths = Field((), description="Files of keys, one a line; changes are noticed.")
+    allowed_hosts: Annotated[Names, Flag(("--allowed-host",)), AfterValidator(_check_names)] = (
+        Field(
+            (),
+            description="Names under which a server without keys may be called, beside localhost, IP "
+            "addresses and a name in --host; * for all.",
+        )
+    )
     cors_origins: Names = Field(
         (),
         description="Origins whose pages may call; localhost for pages of this machine, * for all.",
     )
     rate_limit: float | None = Field(
-        None, gt=0, description="Requests a second for each key. Default: no limit."
+        None,
+        gt=0,
+        description="Requests a second for each key, without keys for each client's address. "
+        "Default: no limit.",
     )
-    rate_burst: int = Field(20, ge=1, description="Requests that a key may send at once.")
+    rate_burst: int = Field(20, ge=1, description="Requests that each of them may send at once.")
     max_body_mb: float = Field(
         16, gt=0, le=4096, description="Largest request body in MiB, uploads of files apart."
     )
