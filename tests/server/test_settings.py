@@ -41,7 +41,7 @@ def test_replicas_come_from_the_environment_and_the_file_too(tmp_path: Path) -> 
     config.write_text("replicas = 3\n")
     assert load_settings({}, {}, config).replicas == 3
     assert load_settings({}, {"OXIBONSAI_REPLICAS": "2"}, config).replicas == 2
-    assert load_settings({"parallel": 8, "replicas": 2}, {}).threads_for_http == 144
+    assert load_settings({"parallel": 8, "replicas": 2}, {}).threads_for_http == 208
 
 
 def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:

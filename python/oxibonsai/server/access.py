@@ -8,7 +8,9 @@ import ipaddress
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +23,7 @@ from oxibonsai.server.rate_limit import RateLimiter
 _log = logging.getLogger("oxibonsai.server")
 
 ANONYMOUS = "anonymous"
+_acting_for: ContextVar[str | None] = ContextVar("acting_for", default=None)
 _View = TypeVar("_View", bound=Callable[..., Any])
 
 
@@ -36,8 +39,18 @@ def owner() -> str:
 
 
 def current_owner() -> str | None:
-    """The same; None outside of a request, in work that goes on without one."""
-    return owner() if has_request_context() else None
+    """The same, also in work that goes on without a request; None outside of both."""
+    return _acting_for.get() or (owner() if has_request_context() else None)
+
+
+@contextmanager
+def acting_for(owner_id: str) -> Iterator[None]:
+    """What is done here is done for this owner."""
+    token = _acting_for.set(owner_id)
+    try:
+        yield
+    finally:
+        _acting_for.reset(token)
 
 
 class KeyRing:

@@ -73,7 +73,11 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     from oxibonsai.server.operations import OPERATIONS
     from oxibonsai.server.stored_routes import register_stored_apis
 
-    app.generations = Generations(backend, GenerationMetrics(app.metrics.registry, backend))
+    app.generations = Generations(
+        backend,
+        GenerationMetrics(app.metrics.registry, backend),
+        share_cache=settings.share_prefix_cache,
+    )
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
     app.config["MAX_FORM_PARTS"] = 64

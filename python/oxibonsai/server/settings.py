@@ -192,12 +192,18 @@ class Settings(ModelSettings):
         None,
         ge=2,
         le=4096,
-        description="HTTP threads. Default: max(32, 4 x parallel x replicas + 16) and the queue's size.",
+        description="HTTP threads. Default: max(32, 4 x parallel x replicas + 16) and twice the queue's "
+        "size.",
     )
     require_model: Switch = Field(
         False, description="Refuse requests that name no model, as OpenAI does."
     )
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
+    share_prefix_cache: Switch = Field(
+        False,
+        description="Let a key find in the cache what other keys have sent: equal beginnings are then "
+        "read once for all, and cached_tokens and the time of an answer tell of them.",
+    )
     metrics: Switch = Field(False, description="Serve Prometheus metrics at /metrics.")
     slots: Switch = Field(True, description="Serve the state of the slots at /slots.")
     slots_text: Switch = Field(
@@ -224,7 +230,8 @@ class Settings(ModelSettings):
     def threads_for_http(self) -> int:
         """Each request that runs or waits holds one, and others must find one free."""
         least = max(32, 4 * self.parallel * self.replicas + 16)
-        return self.http_threads or least + self.queue_size
+        # Keys have their part of the queue even where others have filled it.
+        return self.http_threads or least + 2 * self.queue_size
 
     @property
     def store_url(self) -> str:
