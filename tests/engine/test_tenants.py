@@ -163,7 +163,9 @@ def test_without_a_queue_nobody_waits(tiny_path: Path) -> None:
 def test_a_first_token_comes_within_twice_its_work_alone_though_another_fills_everything(
     tiny_path: Path, prompt: list[int]
 ) -> None:
-    pool = EnginePool.from_pretrained(tiny_path, threads=1, parallel=4, queue=80, prefix_cache=False)
+    pool = EnginePool.from_pretrained(
+        tiny_path, threads=1, parallel=4, queue=80, prefix_cache=False
+    )
     (engine,) = pool.engines
     # Rows until the first token of B, after each step.
     rows: list[int] = []

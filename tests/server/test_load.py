@@ -86,7 +86,9 @@ def ask(server: RunningServer, prompt: str, tokens: int) -> str:
 
 def load(server: RunningServer) -> tuple[int, int]:
     """Requests that run, and those that wait."""
-    with server.connect(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") as sock:
+    with server.connect(
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    ) as sock:
         text = read_all(sock).partition(b"\r\n\r\n")[2].decode()
     values = {
         s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples

@@ -256,7 +256,9 @@ def test_probes_are_answered_while_every_thread_is_at_work(server: RunningServer
             stack.enter_context(server.connect(request))
         for path in ("/health", "/v1/health", "/livez", "/readyz?a=b"):
             answer = stack.enter_context(
-                server.connect(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), timeout=5)
+                server.connect(
+                    f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), timeout=5
+                )
             )
             assert answer.recv(12) == b"HTTP/1.1 200"
 
