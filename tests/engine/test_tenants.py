@@ -1,4 +1,4 @@
-"""Tenants share an engine: its permits, its queue, its steps and its pages; and keep their prefixes apart."""
+"""Tenants share an engine: permits, queue, steps, pages; and keep their prefixes apart."""
 
 from __future__ import annotations
 
