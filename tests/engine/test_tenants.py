@@ -282,6 +282,9 @@ def test_the_prompt_of_who_has_had_less_is_read_first_and_beside_texts_faster() 
     new = a_sequence(100, 0, "b")
     served = ServiceCounts()
     served.observe([Chunk(text, 8, 1)])
+    # Texts wait for its beginning alone.
+    assert rows_of([text, old, new], served) == [0, 0, 64]
+    new.times.started = 1.0
     assert rows_of([text, old, new], served) == [1, 0, 64]
     # Until both have had the same; then all prompts share what texts leave, as ever.
     served.observe([Chunk(new, 0, 64)])

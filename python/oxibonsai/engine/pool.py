@@ -55,7 +55,7 @@ class EnginePool:
         self._running: list[Place] = []  # in the order in which they got their permits
         self._turns: dict[str, int] = {}  # when a tenant that is here was last given a permit
         self._clock = itertools.count(1)
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._closed = False
         self._on_failure = on_failure
         self._runners: list[EngineRunner] = []
@@ -150,7 +150,7 @@ class EnginePool:
             CapacityError: The queue is full, or the pool is closed.
         """
         place = Place(self, tenant)
-        with self._changed:
+        with self._lock:
             self._check_open()
             self._waiting.append(place)
             self._hand_out()
@@ -163,29 +163,29 @@ class EnginePool:
 
     def close(self) -> None:
         """Refuses new requests, cancels those that run and ends the threads."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._wake_all()
         for runner in self._runners:
             runner.close()
 
     def wait_for(self, place: Place, timeout: float | None) -> Engine | None:
         """The engine that a place has come to; None where that took too long."""
-        with self._changed:
-            self._changed.wait_for(lambda: place.engine is not None or self._ended, timeout)
+        place.called.wait(timeout)
+        with self._lock:
             self._check_open()
             return place.engine
 
     def give_up(self, place: Place) -> None:
         """Frees what a place holds: its engine, or its position in the queue."""
-        with self._changed:
+        with self._lock:
             self._remove(place)
             place.engine = None
             self._hand_out()
 
     def attach(self, place: Place, sequences: list[Sequence]) -> None:
         """Names the sequences that a place runs: from now on it can be paused."""
-        with self._changed:
+        with self._lock:
             place.sequences = sequences
             self._hand_out()
 
@@ -194,10 +194,14 @@ class EnginePool:
         return self._closed or self.failure is not None
 
     def _failed(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        with self._lock:
+            self._wake_all()
         if self._on_failure is not None:
             self._on_failure()
+
+    def _wake_all(self) -> None:
+        for place in self._waiting:
+            place.called.set()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -224,7 +228,7 @@ class EnginePool:
         """Gives permits to those that wait, as long as there are any for them."""
         # What ended gives nothing out; who waits is told so.
         while not self._ended and any(self._admit(place) for place in self._next_of_each()):
-            self._changed.notify_all()
+            pass
 
     def _next_of_each(self) -> list[Place]:
         """Each tenant's first request in the queue, that of the tenant with the fewest permits first."""
@@ -252,6 +256,7 @@ class EnginePool:
         self._running.append(place)
         self._turns[place.tenant] = next(self._clock)
         place.engine = self.engines[free]
+        place.called.set()
         place.set_paused(False)
         self._runners[free].wake()
         return True
@@ -275,6 +280,7 @@ class Place:
         engine: Its engine; None while it waits for its first.
         sequences: What runs there.
         paused: It is back in the queue, its sequences are out of the steps.
+        called: Set when it has an engine, or never will have one.
     """
 
     def __init__(self, pool: EnginePool, tenant: str) -> None:
@@ -283,6 +289,7 @@ class Place:
         self.engine: Engine | None = None
         self.sequences: list[Sequence] = []
         self.paused = False
+        self.called = threading.Event()
 
     def attach(self, sequences: list[Sequence]) -> None:
         """Names the sequences that it runs, so that it can be paused for another tenant's."""

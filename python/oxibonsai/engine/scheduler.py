@@ -44,7 +44,7 @@ _DECODING_COST = 4
 # Of what a tenant has had, so much counts still after one more step: some hundred steps count.
 _REMEMBERED = 0.99
 _FORGOTTEN = 0.5  # rows
-# Rows of a step for the prompt of a tenant that has had less than those whose texts grow beside it.
+# Rows of a step for prompts of tenants that have had less than those whose texts grow.
 _CATCH_UP_ROWS = 64
 
 
@@ -80,8 +80,9 @@ def schedule(
 ) -> list[Chunk]:
     """Every sequence that decodes gets its one token; prompts share what is left.
 
-    First comes the tenant that has had least, and of one tenant what came first. Beside texts of
-    tenants that have had more, the prompt of one who has had less is read at nearly full speed.
+    First comes the tenant that has had least, and of one tenant what came first. Where it has had
+    less than those whose texts grow, the texts wait for the first rows of its prompt, which would
+    else take twice as long as alone, and the rest is read at nearly full speed beside them.
 
     Args:
         running: Sequences in the order of their arrival.
@@ -91,18 +92,24 @@ def schedule(
     """
     had = (served or ServiceCounts()).of
     decoding = [s for s in running if s.num_waiting == 1]
+    prompts = [s for s in running if s.num_waiting > 1]
+    prompts.sort(key=lambda s: had(s.options.tenant))
+    texts = {s.options.tenant for s in decoding}
+
+    def is_behind(s: Sequence) -> bool:
+        others = [had(t) for t in texts if t != s.options.tenant]
+        return bool(others) and had(s.options.tenant) < min(others)
+
+    new = [s for s in prompts if s.times.started is None and is_behind(s)]
+    if new:
+        decoding, prompts, max_rows = [], new, _CATCH_UP_ROWS
     chunks = [Chunk(s, s.num_computed, 1, s.draft) for s in decoding]
     room = max_rows - sum(c.rows for c in chunks)
     usual = min(room, prompt_rows) if decoding else room
-    tenants = {s.options.tenant for s in decoding}
-    for s in sorted(running, key=lambda s: had(s.options.tenant)):
-        tenant = s.options.tenant
-        others = [had(t) for t in tenants if t != tenant]
-        budget = usual
-        if others and had(tenant) < min(others):
-            budget = max(usual, min(room, _CATCH_UP_ROWS))
+    for s in prompts:
+        budget = max(usual, min(room, _CATCH_UP_ROWS)) if is_behind(s) else usual
         count = min(s.num_waiting, budget)
-        if s.num_waiting > 1 and count > 0:
+        if count > 0:
             chunks.append(Chunk(s, s.num_computed, count))
             room -= count
             usual = max(0, usual - count)
