@@ -266,6 +266,19 @@ def test_who_has_most_sequences_gives_way_for_want_of_pages(tiny_path: Path) -> 
         assert s.generated == list(engine.generate_tokens([i] * 60, LONG))
 
 
+def test_nobody_gives_way_to_what_would_not_fit_all_the_same(tiny_path: Path) -> None:
+    engine = oxibonsai.load(tiny_path, threads=1, ctx_size=256, parallel=1)  # four pages
+    of_a = [engine.submit([i] * 40, replace(LONG, max_tokens=20), A) for i in range(2)]
+    engine.step()
+    of_b = engine.submit([9] * 200, SHORT, B)
+    while not all(s.finished for s in of_a):
+        engine.step()
+    assert engine.counts.preemptions == 0
+    while not of_b.finished:
+        engine.step()
+    assert of_b.num_generated == 2
+
+
 def a_sequence(tokens: int, computed: int, tenant: str) -> Sequence:
     s = Sequence(list(range(tokens)), SamplingParams(), Options(tenant=tenant))
     s.num_computed = computed

@@ -161,10 +161,10 @@ class Batcher:
                 s.table = self._cache.fork(sibling.table, s.num_prompt_tokens)
                 s.num_computed = s.num_cached = s.num_prompt_tokens - 1
             elif not self._find_room(s):
-                victim = self._newest_of_most()
-                if self._running_of(victim) < self._running_of(s) + 2:
+                victims = self._victims(s)
+                if not victims:
                     return
-                self._preempt(victim)
+                self._preempt(victims[0])
                 continue
             self.waiting.remove(s)
             self.running.append(s)
@@ -186,14 +186,22 @@ class Batcher:
                 first = s
         return first
 
-    def _newest_of_most(self) -> Sequence:
-        """The newest of the running sequences of the tenant that has most of them."""
-        held = Counter(s.options.tenant for s in self.running)
-        return max(reversed(self.running), key=lambda s: held[s.options.tenant])
+    def _victims(self, s: Sequence) -> list[Sequence]:
+        """What may give way to a waiting sequence, the newest of who has most first.
 
-    def _running_of(self, s: Sequence) -> int:
-        """How many sequences of a sequence's tenant run."""
-        return sum(r.options.tenant == s.options.tenant for r in self.running)
+        None where even all of it would not make enough room.
+        """
+        left, victims = list(self.running), []
+        own = sum(r.options.tenant == s.options.tenant for r in left)
+        while left:
+            victim = _newest_of_most(left)
+            if sum(r.options.tenant == victim.options.tenant for r in left) < own + 2:
+                break
+            left.remove(victim)
+            victims.append(victim)
+        room = self._cache.free_pages(s.table.pool) + sum(len(v.table.pages) for v in victims)
+        needed = len(s.tokens) // _core.PAGE_SLOTS + 1 + len(left)
+        return victims if room >= needed else []
 
     def _find_room(self, s: Sequence) -> bool:
         """Gives a sequence what the cache knows of it, if the rest would fit too."""
@@ -241,7 +249,7 @@ class Batcher:
                         self._fail(c.sequence, e)
                         self._retire(c.sequence)
                     else:
-                        self._preempt(self._newest_of_most())
+                        self._preempt(_newest_of_most(self.running))
         return [c for c in ready if c.sequence in self.running]
 
     def _preempt(self, s: Sequence) -> None:
@@ -299,3 +307,9 @@ def _sibling(s: Sequence) -> Sequence | None:
     """The sequence whose computed prompt this one takes over; None where it computes its own."""
     parent = s.parent
     return None if parent is None or parent.finished or parent.shifts else parent
+
+
+def _newest_of_most(running: list[Sequence]) -> Sequence:
+    """The newest sequence of the tenant that has most of them."""
+    held = Counter(s.options.tenant for s in running)
+    return max(reversed(running), key=lambda s: held[s.options.tenant])
