@@ -141,9 +141,8 @@ class Answers:
         """
         if not self.start(0):
             return
-        engine, first = self._place.engine, self.choices[0].sequence
-        if engine is not None:
-            self._slot = self._slots.keep(self._slot, engine, first, self._wish)
+        if (engine := self._place.engine) is not None:
+            self._slot = self._slots.keep(self._slot, engine, self.choices[0].sequence, self._wish)
         for choice in self.choices:
             if choice.ended:
                 continue
