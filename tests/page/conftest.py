@@ -33,6 +33,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options.binary_location = browser
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     options.set_capability("unhandledPromptBehavior", "ignore")
+    # Names that anybody may have resolved to this machine.
+    options.add_argument("--host-resolver-rules=MAP *.test 127.0.0.1")
     for flag in ("--headless=new", "--disable-dev-shm-usage", "--disable-gpu", "--no-first-run"):
         options.add_argument(flag)
     options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")

@@ -151,6 +151,27 @@ def test_too_many_requests_are_429_for_that_key_alone(make_app: MakeApp) -> None
     assert client.get("/health").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("first", "same", "other"),
+    [
+        ("192.0.2.1", "192.0.2.1", "192.0.2.2"),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.1", "::ffff:192.0.2.2"),
+        # One client of IPv6 has a whole network of 64 bits.
+        ("2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:1::1"),
+    ],
+)
+def test_without_keys_each_address_has_its_own_rate(
+    make_app: MakeApp, first: str, same: str, other: str
+) -> None:
+    client = make_app(rate_limit=0.1, rate_burst=2).test_client()
+
+    def ask(address: str) -> int:
+        return client.get("/v1/models", environ_base={"REMOTE_ADDR": address}).status_code
+
+    assert [ask(first), ask(same), ask(first), ask(same)] == [200, 200, 429, 429]
+    assert ask(other) == 200
+
+
 def test_guesses_of_keys_share_one_bucket(make_app: MakeApp) -> None:
     client = make_app(api_key="good", rate_limit=0.1, rate_burst=2).test_client()
     guesses = [
@@ -179,7 +200,7 @@ def test_other_origins_may_not_call_unless_told(make_app: MakeApp) -> None:
     # A page must be able to read why it was refused.
     refused = told.get("/v1/models", headers=origin)
     assert refused.status_code == 401
-    assert refused.headers["Access-Control-Allow-Origin"] == "https://page.example"
+    assert refused.headers.getlist("Access-Control-Allow-Origin") == ["https://page.example"]
 
 
 @pytest.mark.parametrize(
@@ -202,9 +223,10 @@ def test_other_origins_may_not_call_unless_told(make_app: MakeApp) -> None:
 def test_an_origin_is_allowed_as_a_whole(
     make_app: MakeApp, origins: str, origin: str, allowed: bool
 ) -> None:
-    answer = make_app(cors_origins=origins).test_client().options(
-        "/v1/models", headers={"Origin": origin, "Access-Control-Request-Headers": "Authorization"}
-    )  # fmt: skip
+    asked = {"Access-Control-Request-Method": "GET"}
+    asked["Access-Control-Request-Headers"] = "Authorization"
+    client = make_app(cors_origins=origins).test_client()
+    answer = client.options("/v1/models", headers={"Origin": origin, **asked})
     assert answer.headers.get("Access-Control-Allow-Origin") == (origin if allowed else None)
     expected = "Authorization" if allowed else None
     assert answer.headers.get("Access-Control-Allow-Headers") == expected

@@ -57,7 +57,7 @@ def body(route: str, prompt: str, tokens: int, *, stream: bool = True) -> dict[s
 
 def send(server: RunningServer, route: str, fields: dict[str, Any]) -> socket.socket:
     data = json.dumps(fields).encode()
-    head = f"POST {route} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = f"POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Connection: close\r\nContent-Length: {len(data)}\r\n\r\n"
     return server.connect(head.encode() + data, timeout=60)
 
@@ -86,7 +86,9 @@ def ask(server: RunningServer, prompt: str, tokens: int) -> str:
 
 def load(server: RunningServer) -> tuple[int, int]:
     """Requests that run, and those that wait."""
-    with server.connect(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") as sock:
+    with server.connect(
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    ) as sock:
         text = read_all(sock).partition(b"\r\n\r\n")[2].decode()
     values = {
         s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples

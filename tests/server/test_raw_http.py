@@ -20,8 +20,8 @@ READ_TIMEOUT = 2.0
 # A probe answers within so many seconds, whatever others do.
 HEALTH_SECONDS = 5.0
 
-POST = b"POST /size HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-GET = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+POST = b"POST /size HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +55,16 @@ REFUSED = {
     "bare CR in a value": GET + b"X-A: a\rb\r\n\r\n",
     "space in a name": GET + b"X A: 1\r\n\r\n",
     "empty name": GET + b": 1\r\n\r\n",
-    "no version": b"GET /health\r\nHost: x\r\n\r\n",
-    "version 3.0": b"GET /health HTTP/3.0\r\nHost: x\r\n\r\n",
-    "space in the target": b"GET /hea lth HTTP/1.1\r\nHost: x\r\n\r\n",
+    "no version": b"GET /health\r\nHost: localhost\r\n\r\n",
+    "version 3.0": b"GET /health HTTP/3.0\r\nHost: localhost\r\n\r\n",
+    "space in the target": b"GET /hea lth HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "no host": b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n",
     "two hosts": b"GET /v1/models HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n",
     "empty host": b"GET /v1/models HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n",
     "bad chunk size": POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n",
     "chunk without its end": POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcXX0\r\n\r\n",
     "200 headers": GET + b"".join(b"X-%d: 1\r\n" % i for i in range(200)) + b"\r\n",
-    "long url": b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "long url": b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "long header": GET + b"X-A: " + b"a" * 9000 + b"\r\n\r\n",
     "endless header": GET + b"X-A: " + b"a" * 100_000,
     "expectation": POST + b"Expect: more\r\nContent-Length: 3\r\n\r\nabc",
@@ -76,7 +76,7 @@ def test_a_malformed_request_is_refused_with_an_error_object(
     server: RunningServer, case: str
 ) -> None:
     # What a request hidden behind the first would give, had it been believed.
-    hidden = b"GET /v1/models HTTP/1.1\r\nHost: hidden\r\n\r\n"
+    hidden = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with server.connect(REFUSED[case] + hidden) as sock:
         answer = read_all(sock)
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -153,7 +153,7 @@ def send_until_closed(sock: socket.socket, size: int) -> None:
 
 
 def test_pipelined_requests_are_answered_in_order(server: RunningServer) -> None:
-    request = b"POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+    request = b"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
     sizes = [3, 0, 70_000, 1]
     data = b"".join(request % (n, b"x" * n) for n in sizes)
     with server.connect(data + GET + b"\r\n") as sock:
@@ -173,7 +173,7 @@ def test_a_connection_serves_many_requests(server: RunningServer) -> None:
     connection.close()
 
 
-WHOLE = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13"
+WHOLE = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 13"
 WHOLE += b'\r\n\r\n{"text": "a"}'
 
 
@@ -196,13 +196,13 @@ def test_a_request_may_come_byte_by_byte(server: RunningServer) -> None:
 
 SLOW = {
     "silent": b"",
-    "half a header": b"GET /health HTTP/1.1\r\nHost: x\r\n",
+    "half a header": b"GET /health HTTP/1.1\r\nHost: localhost\r\n",
     "half a body": POST + b"Content-Length: 1000\r\n\r\nabc",
     "half a large body": POST + b"Content-Length: 1000000\r\n\r\n" + b"x" * 300_000,
     "half a chunk": POST + b"Transfer-Encoding: chunked\r\n\r\n100\r\nabc",
     "chunk of 10^48 bytes": POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\nabc",
     "no body": POST + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n",
-    "no end of lines": b"GET /health HTTP/1.1\nHost: x\n\n",
+    "no end of lines": b"GET /health HTTP/1.1\nHost: localhost\n\n",
 }
 
 
@@ -248,15 +248,17 @@ def test_health_answers_beside_a_crowd_that_is_slow_in_one_way(
 def test_probes_are_answered_while_every_thread_is_at_work(server: RunningServer) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(12):
-            request = b"GET /stream?count=1&gap=60 HTTP/1.1\r\nHost: x\r\n\r\n"
+            request = b"GET /stream?count=1&gap=60 HTTP/1.1\r\nHost: localhost\r\n\r\n"
             stack.enter_context(server.connect(request))
         # Bodies that never come don't keep the threads of probes.
         for _ in range(4):
-            request = b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n"
+            request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\n"
             stack.enter_context(server.connect(request))
         for path in ("/health", "/v1/health", "/livez", "/readyz?a=b"):
             answer = stack.enter_context(
-                server.connect(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), timeout=5)
+                server.connect(
+                    f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), timeout=5
+                )
             )
             assert answer.recv(12) == b"HTTP/1.1 200"
 
@@ -272,7 +274,7 @@ def test_a_slow_request_ends_with_a_word(server: RunningServer) -> None:
 
 
 def test_a_stream_lives_on_beyond_the_deadlines(server: RunningServer) -> None:
-    with server.connect(b"GET /stream?count=5&gap=1.2 HTTP/1.1\r\nHost: x\r\n\r\n") as sock:
+    with server.connect(b"GET /stream?count=5&gap=1.2 HTTP/1.1\r\nHost: localhost\r\n\r\n") as sock:
         data = b""
         while b'"i":4' not in data:
             data += sock.recv(65536)
@@ -281,11 +283,11 @@ def test_a_stream_lives_on_beyond_the_deadlines(server: RunningServer) -> None:
 
 
 def test_a_client_that_does_not_read_loses_its_connection(server: RunningServer) -> None:
-    socks = [server.connect(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+    socks = [server.connect(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n") for _ in range(3)]
     assert server.seconds_to_health() < HEALTH_SECONDS
     time.sleep(3)
     # All threads are free again, though nobody has read or closed.
-    more = [server.connect(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+    more = [server.connect(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n") for _ in range(3)]
     assert server.seconds_to_health() < HEALTH_SECONDS
     for sock in (*socks, *more):
         sock.close()
@@ -296,7 +298,7 @@ def test_a_client_that_does_not_read_loses_its_connection(server: RunningServer)
 )
 def test_a_client_that_leaves_cancels_its_work(server: RunningServer, path: str) -> None:
     before = server.ask("/cancelled")[2]["cancelled"]
-    with server.connect(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()):
+    with server.connect(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()):
         time.sleep(0.5)
     # Noticed within 0.25 s; the rest is for a busy machine.
     deadline = time.monotonic() + 3

@@ -45,7 +45,7 @@ def test_replicas_come_from_the_environment_and_the_file_too(
     config = tmp_path / "server.toml"
     config.write_text("replicas = 3\n")
     assert load_settings({}, config).replicas == 3
-    assert load_settings({"parallel": 8, "replicas": 2}).threads_for_http == 144
+    assert load_settings({"parallel": 8, "replicas": 2}).threads_for_http == 208
     monkeypatch.setenv("OXIBONSAI_REPLICAS", "2")
     assert load_settings({}, config).replicas == 2
 

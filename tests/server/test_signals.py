@@ -18,7 +18,7 @@ PATIENCE = 20  # seconds: far more than an end at once takes, far less than what
 
 def stream(server: RunningServer, count: int, gap: float) -> socket.socket:
     """A stream that has begun."""
-    request = f"GET /stream?count={count}&gap={gap} HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = f"GET /stream?count={count}&gap={gap} HTTP/1.1\r\nHost: localhost\r\n\r\n"
     sock = server.connect(request.encode(), timeout=30)
     assert status_of(sock.recv(64)) == 200
     return sock
@@ -86,7 +86,7 @@ def test_streams_that_take_too_long_end_with_an_error_event(tmp_path: Path) -> N
 
 def test_work_that_never_ends_is_cut_off_in_time(tmp_path: Path) -> None:
     with running_server(tmp_path, "--drain-timeout=2") as server:
-        with server.connect(b"GET /slow?seconds=60 HTTP/1.1\r\nHost: x\r\n\r\n") as sock:
+        with server.connect(b"GET /slow?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n") as sock:
             time.sleep(0.3)
             worker = server.worker_pid()
             started = time.monotonic()
@@ -171,7 +171,7 @@ def test_sighup_reads_the_keys_again_and_restarts_nothing(tmp_path: Path) -> Non
     with running_server(tmp_path, f"--api-key-file={keys}") as server:
         worker = server.worker_pid()
         sock = server.connect(
-            b"GET /stream?count=10&gap=0.1 HTTP/1.1\r\nHost: x\r\n"
+            b"GET /stream?count=10&gap=0.1 HTTP/1.1\r\nHost: localhost\r\n"
             b"X-Api-Key: first\r\nConnection: close\r\n\r\n"
         )
         assert server.ask("/v1/models", Authorization="Bearer first")[0] == 200

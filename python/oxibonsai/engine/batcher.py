@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from oxibonsai.engine.batching import make_batch, reserve
 from oxibonsai.engine.growth import grow
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
-from oxibonsai.engine.scheduler import Chunk, PromptBudget, schedule
+from oxibonsai.engine.scheduler import Chunk, PromptBudget, ServiceCounts, schedule
 from oxibonsai.engine.sequence import Sequence
 from oxibonsai.errors import CapacityError, OxiBonsaiError
 from oxibonsai.models import Model
@@ -33,7 +33,7 @@ class StepCounts:
         steps: Passes of the model.
         sequences: Sequences that took part, over all steps.
         rows: Tokens computed, over all steps.
-        preemptions: Sequences that gave way for want of pages.
+        preemptions: Sequences that gave way, for want of pages or to other tenants.
     """
 
     steps: int = 0
@@ -74,6 +74,7 @@ class Batcher:
         self._eos_ids = eos_ids
         self._policy = policy
         self._budget = PromptBudget(most=DEFAULT_CHUNK)
+        self._served = ServiceCounts()
         # The newest step: when it began, sequences that decoded, rows of prompts.
         self._newest: tuple[float, int, int] | None = None
         # Computes what may come next while the model runs.
@@ -92,9 +93,11 @@ class Batcher:
         self.sweep()
         self._admit()
         self._propose()
-        chunks = self._reserve(schedule(self.running, DEFAULT_CHUNK, self._budget.rows))
+        chunks = schedule(self.running, DEFAULT_CHUNK, self._budget.rows, self._served)
+        chunks = self._reserve(chunks)
         if not chunks:
             return []
+        self._served.observe(chunks)
         for c in chunks:
             c.sequence.times.started = c.sequence.times.started or started
         constrained = [c.sequence for c in chunks if c.reaches_end and c.sequence.constraint]
@@ -111,9 +114,7 @@ class Batcher:
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Takes in a sequence whose table holds keys and values of its first tokens already."""
-        self._cache.remember(
-            sequence.table, sequence.tokens, computed, sequence.options.adapter.encode()
-        )
+        self._cache.remember(sequence.table, sequence.tokens, computed, sequence.options.cache_root)
         # At least one token is left to compute: the logits after the last one are wanted.
         sequence.num_computed = min(computed, len(sequence.tokens) - 1)
         if finish_reason is None:
@@ -131,8 +132,13 @@ class Batcher:
         types = [p.type for p in self._cache.pools]
         return types.index(self._policy.kv_type)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a step has something to do."""
+        return bool(self.running) or any(not s.paused or s.cancelled for s in list(self.waiting))
+
     def sweep(self) -> None:
-        """Retires what was cancelled."""
+        """Retires what was cancelled, and sends back what was paused."""
         for s in [s for s in self.running if s.cancelled]:
             s.finish_reason = "cancelled"
             self._retire(s)
@@ -140,27 +146,68 @@ class Batcher:
             s.finish_reason = "cancelled"
             self.waiting.remove(s)
             self._close(s)
+        for s in [s for s in reversed(self.running) if s.paused]:
+            self._preempt(s)
 
     def _admit(self) -> None:
-        """Lets waiting sequences in, in the order of their arrival, while pages are free."""
-        while self.waiting:
-            s = self.waiting[0]
-            parent = s.parent
-            if parent is not None and not parent.finished and not parent.shifts:
-                if parent.num_computed < s.num_prompt_tokens:
-                    return  # its prompt is being computed
+        """Lets waiting sequences in while pages are free.
+
+        First comes the tenant with the fewest sequences running, and of one tenant what came first.
+        """
+        while (s := self._next_waiting()) is not None:
+            sibling = _sibling(s)
+            if sibling is not None:
                 # The last token is computed again, for its logits.
-                s.table = self._cache.fork(parent.table, s.num_prompt_tokens)
+                s.table = self._cache.fork(sibling.table, s.num_prompt_tokens)
                 s.num_computed = s.num_cached = s.num_prompt_tokens - 1
             elif not self._find_room(s):
-                return
-            self.running.append(self.waiting.popleft())
+                victims = self._victims(s)
+                if not victims:
+                    return
+                self._preempt(victims[0])
+                continue
+            self.waiting.remove(s)
+            self.running.append(s)
+
+    def _next_waiting(self) -> Sequence | None:
+        """The waiting sequence that comes in first; None where all that wait cannot yet."""
+        held = Counter(s.options.tenant for s in self.running)
+        stopped = set()  # tenants whose next sequence has to wait
+        first = None
+        for s in list(self.waiting):
+            tenant = s.options.tenant
+            if s.paused or tenant in stopped:
+                continue
+            stopped.add(tenant)
+            sibling = _sibling(s)
+            if sibling is not None and sibling.num_computed < s.num_prompt_tokens:
+                continue  # its prompt is being computed
+            if first is None or held[tenant] < held[first.options.tenant]:
+                first = s
+        return first
+
+    def _victims(self, s: Sequence) -> list[Sequence]:
+        """What may give way to a waiting sequence, the newest of who has most first.
+
+        None where even all of it would not make enough room.
+        """
+        left, victims = list(self.running), []
+        own = sum(r.options.tenant == s.options.tenant for r in left)
+        while left:
+            victim = _newest_of_most(left)
+            if sum(r.options.tenant == victim.options.tenant for r in left) < own + 2:
+                break
+            left.remove(victim)
+            victims.append(victim)
+        room = self._cache.free_pages(s.table.pool) + sum(len(v.table.pages) for v in victims)
+        needed = len(s.tokens) // _core.PAGE_SLOTS + 1 + len(left)
+        return victims if room >= needed else []
 
     def _find_room(self, s: Sequence) -> bool:
         """Gives a sequence what the cache knows of it, if the rest would fit too."""
         # One that had to give way goes on with the type that it began with.
         pool = self.pool() if s.times.started is None else s.table.pool
-        s.table = self._cache.find(s.tokens, pool, s.options.adapter.encode())
+        s.table = self._cache.find(s.tokens, pool, s.options.cache_root)
         needed = len(s.tokens) // _core.PAGE_SLOTS + 1 - len(s.table.pages)
         # One more page for every running sequence, so that they need not give way at once.
         if self.running and self._cache.free_pages(pool) < needed + len(self.running):
@@ -186,7 +233,10 @@ class Batcher:
                 s.draft = speculator.propose(s, most) if most > 0 else []
 
     def _reserve(self, chunks: list[Chunk]) -> list[Chunk]:
-        """Pages for the step; where they run out, the latest arrivals give way and start again."""
+        """Pages for the step; where they run out, the latest arrivals give way and start again.
+
+        That is, those of the tenant that has most sequences running.
+        """
         ready: list[Chunk] = []
         for c in chunks:
             while c.sequence in self.running:
@@ -199,11 +249,11 @@ class Batcher:
                         self._fail(c.sequence, e)
                         self._retire(c.sequence)
                     else:
-                        self._preempt(self.running[-1])
+                        self._preempt(_newest_of_most(self.running))
         return [c for c in ready if c.sequence in self.running]
 
     def _preempt(self, s: Sequence) -> None:
-        """Sends a sequence back to wait; what it has computed may still be found when it returns."""
+        """Sends a sequence back to wait; what it has computed may be found when it returns."""
         self.counts.preemptions += 1
         self.running.remove(s)
         self._cache.release(s.table)
@@ -229,7 +279,7 @@ class Batcher:
                 s.changed.set()
             if s.num_computed == 0:  # its context has shifted
                 self._cache.release(s.table)
-            self._cache.remember(s.table, s.tokens, s.num_computed, s.options.adapter.encode())
+            self._cache.remember(s.table, s.tokens, s.num_computed, s.options.cache_root)
             if s.finished:
                 self._retire(s)
         if self._policy is not None:
@@ -251,3 +301,15 @@ class Batcher:
         s.changed.set()
         if s.speculator is not None:
             s.speculator.close()
+
+
+def _sibling(s: Sequence) -> Sequence | None:
+    """The sequence whose computed prompt this one takes over; None where it computes its own."""
+    parent = s.parent
+    return None if parent is None or parent.finished or parent.shifts else parent
+
+
+def _newest_of_most(running: list[Sequence]) -> Sequence:
+    """The newest sequence of the tenant that has most of them."""
+    held = Counter(s.options.tenant for s in running)
+    return max(reversed(running), key=lambda s: held[s.options.tenant])

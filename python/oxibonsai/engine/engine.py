@@ -119,7 +119,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step has something to do."""
-        return bool(self._batcher.running or self._batcher.waiting)
+        return self._batcher.has_work
 
     @property
     def counts(self) -> StepCounts:

@@ -122,7 +122,7 @@ class KvCache:
         Args:
             tokens: The sequence's.
             pool: Where to look.
-            root: What else the pages depend on, an adapter's name.
+            root: What else the pages depend on: an adapter, and with whom they may be shared.
         """
         table = PageTable(pool)
         for i in range((len(tokens) - 1) // SLOTS if self.keep else 0):

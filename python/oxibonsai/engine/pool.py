@@ -1,9 +1,11 @@
-"""Several engines over one set of weights, and how many requests may run on them."""
+"""Several engines over one set of weights, how many requests may run on them, and whose come next."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load, replicate
 from oxibonsai.engine.runner import EngineRunner
+from oxibonsai.engine.sequence import Sequence
 from oxibonsai.errors import CapacityError, RequestError
 
 
@@ -20,10 +23,16 @@ class EnginePool:
     One engine steps all its sequences as a batch and reads the weights once for all of them, so one
     with several slots is the faster choice; more engines keep requests from sharing steps.
 
+    Permits and queue are shared out between tenants. A free permit goes to the one that holds the
+    fewest. Where one holds at least two more than another whose request waits, its newest request is
+    paused and gives its permit away: it goes on later, with the same text. A tenant has its part of
+    the queue even where others have filled it.
+
     Args:
         engines: Of one model; :meth:`from_pretrained` makes them.
         parallel: Requests that may run on each engine at once.
-        queue: Requests that may wait for one of these permits; more are refused.
+        queue: Requests that may wait for one of these permits; more are refused, unless a tenant has
+            less than its part of them waiting.
         on_failure: Called when a step of an engine has failed: the pool takes no more requests.
     """
 
@@ -42,9 +51,11 @@ class EnginePool:
         self.engines = engines
         self.parallel = parallel
         self._most_waiting = queue
-        self._busy = [0] * len(engines)
-        self._waiting: list[Place] = []  # in the order of arrival
-        self._changed = threading.Condition()
+        self._waiting: list[Place] = []  # in the order of arrival, the paused ones first
+        self._running: list[Place] = []  # in the order in which they got their permits
+        self._turns: dict[str, int] = {}  # when a tenant that is here was last given a permit
+        self._clock = itertools.count(1)
+        self._lock = threading.RLock()
         self._closed = False
         self._on_failure = on_failure
         self._runners: list[EngineRunner] = []
@@ -87,11 +98,11 @@ class EnginePool:
     @property
     def running(self) -> int:
         """Requests that hold a permit."""
-        return sum(self._busy)
+        return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for one."""
+        """Requests that wait for one, the paused ones among them."""
         return len(self._waiting)
 
     @property
@@ -110,16 +121,17 @@ class EnginePool:
             runner.after_step = call
 
     @contextmanager
-    def permit(self, timeout: float | None = None) -> Iterator[Engine]:
+    def permit(self, timeout: float | None = None, tenant: str = "") -> Iterator[Engine]:
         """An engine with room for one request, in the order of arrival.
 
         Args:
             timeout: Seconds to wait at most; None: as long as it takes.
+            tenant: Whose request it is.
 
         Raises:
             CapacityError: The queue is full, the time is up, or the pool is closed.
         """
-        place = self.queue_up()
+        place = self.queue_up(tenant)
         try:
             engine = place.wait(timeout)
             if engine is None:
@@ -128,19 +140,22 @@ class EnginePool:
         finally:
             place.leave()
 
-    def queue_up(self) -> Place:
+    def queue_up(self, tenant: str = "") -> Place:
         """A place in the queue, or an engine at once where one is free.
+
+        Args:
+            tenant: Whose request it is.
 
         Raises:
             CapacityError: The queue is full, or the pool is closed.
         """
-        place = Place(self)
-        with self._changed:
+        place = Place(self, tenant)
+        with self._lock:
             self._check_open()
             self._waiting.append(place)
             self._hand_out()
-            if place.engine is None and len(self._waiting) > self._most_waiting:
-                self._waiting.remove(place)
+            if place.engine is None and self._is_full(tenant):
+                self._remove(place)
                 raise CapacityError(
                     f"{self.running} requests run and {self.waiting} wait: try again later"
                 )
@@ -148,38 +163,45 @@ class EnginePool:
 
     def close(self) -> None:
         """Refuses new requests, cancels those that run and ends the threads."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._wake_all()
         for runner in self._runners:
             runner.close()
 
     def wait_for(self, place: Place, timeout: float | None) -> Engine | None:
         """The engine that a place has come to; None where that took too long."""
-        with self._changed:
-            self._changed.wait_for(lambda: place.engine is not None or self._ended, timeout)
+        place.called.wait(timeout)
+        with self._lock:
             self._check_open()
             return place.engine
 
     def give_up(self, place: Place) -> None:
         """Frees what a place holds: its engine, or its position in the queue."""
-        with self._changed:
-            if place.engine is not None:
-                self._busy[self.engines.index(place.engine)] -= 1
-                place.engine = None
-                self._hand_out()
-            elif place in self._waiting:
-                self._waiting.remove(place)
+        with self._lock:
+            self._remove(place)
+            place.engine = None
+            self._hand_out()
+
+    def attach(self, place: Place, sequences: list[Sequence]) -> None:
+        """Names the sequences that a place runs: from now on it can be paused."""
+        with self._lock:
+            place.sequences = sequences
+            self._hand_out()
 
     @property
     def _ended(self) -> bool:
         return self._closed or self.failure is not None
 
     def _failed(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        with self._lock:
+            self._wake_all()
         if self._on_failure is not None:
             self._on_failure()
+
+    def _wake_all(self) -> None:
+        for place in self._waiting:
+            place.called.set()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -187,30 +209,97 @@ class EnginePool:
         if self.failure is not None:
             raise CapacityError("an engine has stopped: the log has the reason; start anew")
 
-    def _hand_out(self) -> None:
-        """Gives free engines to the first of the queue."""
-        # What ended gives nothing out; who waits is told so.
-        while not self._ended and self._waiting and (free := self._free_engine()) is not None:
-            self._busy[free] += 1
-            self._waiting.pop(0).engine = self.engines[free]
-            self._changed.notify_all()
+    def _remove(self, place: Place) -> None:
+        for places in (self._waiting, self._running):
+            if place in places:
+                places.remove(place)
+        here = {p.tenant for p in (*self._waiting, *self._running)}
+        self._turns = {t: turn for t, turn in self._turns.items() if t in here}
 
-    def _free_engine(self) -> int | None:
-        """The engine with the fewest requests; None where all are full."""
-        least = min(range(len(self.engines)), key=lambda i: self._busy[i])
-        return least if self._busy[least] < self.parallel else None
+    def _is_full(self, tenant: str) -> bool:
+        """Whether too many wait, and not too few of them are this tenant's."""
+        waiting = Counter(p.tenant for p in self._waiting if not p.paused)
+        if waiting.total() <= self._most_waiting:
+            return False
+        share = max(self._most_waiting // len(waiting), min(1, self._most_waiting))
+        return waiting[tenant] > share
+
+    def _hand_out(self) -> None:
+        """Gives permits to those that wait, as long as there are any for them."""
+        # What ended gives nothing out; who waits is told so.
+        while not self._ended and any(self._admit(place) for place in self._next_of_each()):
+            pass
+
+    def _next_of_each(self) -> list[Place]:
+        """Each tenant's first request in the queue, that of the tenant with the fewest permits first."""
+        held = Counter(p.tenant for p in self._running)
+        first: dict[tuple[str, Engine | None], Place] = {}
+        for place in self._waiting:
+            # A paused one goes on where it was, so it holds up only what has to run there too.
+            first.setdefault((place.tenant, place.engine), place)
+        return sorted(first.values(), key=lambda p: (held[p.tenant], self._turns.get(p.tenant, 0)))
+
+    def _admit(self, place: Place) -> bool:
+        """Gives a waiting place a permit: a free one, or that of a tenant that has two more."""
+        busy = [sum(p.engine is e for p in self._running) for e in self.engines]
+        choice = [i for i, e in enumerate(self.engines) if place.engine in (None, e)]
+        free = min(choice, key=lambda i: busy[i])
+        if busy[free] >= self.parallel:
+            victim = self._victim(place)
+            if victim is None:
+                return False
+            free = self.engines.index(victim.engine)  # type: ignore[arg-type]  # it runs
+            self._running.remove(victim)
+            victim.set_paused(True)
+            self._waiting.insert(0, victim)  # it came before those that were paused already
+        self._waiting.remove(place)
+        self._running.append(place)
+        self._turns[place.tenant] = next(self._clock)
+        place.engine = self.engines[free]
+        place.called.set()
+        place.set_paused(False)
+        self._runners[free].wake()
+        return True
+
+    def _victim(self, place: Place) -> Place | None:
+        """The newest request of the tenant with most permits, if pausing it is fair."""
+        held = Counter(p.tenant for p in self._running)
+        candidates = [
+            p for p in self._running
+            if p.sequences and held[p.tenant] >= held[place.tenant] + 2
+            and place.engine in (None, p.engine)
+        ]  # fmt: skip
+        return max(reversed(candidates), key=lambda p: held[p.tenant], default=None)
 
 
 class Place:
     """Where one request stands: in the queue of a pool, later on one of its engines.
 
     Attributes:
-        engine: Its engine; None while it waits.
+        tenant: Whose it is.
+        engine: Its engine; None while it waits for its first.
+        sequences: What runs there.
+        paused: It is back in the queue, its sequences are out of the steps.
+        called: Set when it has an engine, or never will have one.
     """
 
-    def __init__(self, pool: EnginePool) -> None:
+    def __init__(self, pool: EnginePool, tenant: str) -> None:
         self._pool = pool
+        self.tenant = tenant
         self.engine: Engine | None = None
+        self.sequences: list[Sequence] = []
+        self.paused = False
+        self.called = threading.Event()
+
+    def attach(self, sequences: list[Sequence]) -> None:
+        """Names the sequences that it runs, so that it can be paused for another tenant's."""
+        self._pool.attach(self, sequences)
+
+    def set_paused(self, paused: bool) -> None:
+        """For the pool alone: takes the sequences out of the steps, or back."""
+        self.paused = paused
+        for s in self.sequences:
+            s.paused = paused
 
     def wait(self, timeout: float | None = None) -> Engine | None:
         """Its engine, once it has one.

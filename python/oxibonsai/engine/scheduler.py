@@ -39,24 +39,80 @@ class Chunk:
         return self.count > 1 or not self.reaches_end
 
 
-def schedule(running: list[Sequence], max_rows: int, prompt_rows: int) -> list[Chunk]:
-    """Every sequence that decodes gets its one token; prompts share what is left, first come first.
+# A row of a growing text takes about as long as so many of a prompt.
+_DECODING_COST = 4
+# Of what a tenant has had, so much counts still after one more step: some hundred steps count.
+_REMEMBERED = 0.99
+_FORGOTTEN = 0.5  # rows
+# Rows of a step for prompts of tenants that have had less than those whose texts grow.
+_CATCH_UP_ROWS = 64
+
+
+class ServiceCounts:
+    """What each tenant has had of the engine lately, in rows of prompts.
+
+    As the virtual counters of Sheng et al. 2024 ("Fairness in Serving Large Language Models"), but
+    what is long ago counts less and less: who comes back after a while has had nothing.
+    """
+
+    def __init__(self) -> None:
+        self._had: dict[str, float] = {}
+
+    def of(self, tenant: str) -> float:
+        """What a tenant has had."""
+        return self._had.get(tenant, 0.0)
+
+    def observe(self, chunks: list[Chunk]) -> None:
+        """Counts one step."""
+        had = {t: rows * _REMEMBERED for t, rows in self._had.items() if rows > _FORGOTTEN}
+        for c in chunks:
+            cost = c.rows if c.reads_prompt else c.rows * _DECODING_COST
+            tenant = c.sequence.options.tenant
+            had[tenant] = had.get(tenant, 0.0) + cost
+        self._had = had
+
+
+def schedule(
+    running: list[Sequence],
+    max_rows: int,
+    prompt_rows: int,
+    served: ServiceCounts | None = None,
+) -> list[Chunk]:
+    """Every sequence that decodes gets its one token; prompts share what is left.
+
+    First comes the tenant that has had least, and of one tenant what came first. Where it has had
+    less than those whose texts grow, the texts wait for the first rows of its prompt, which would
+    else take twice as long as alone, and the rest is read at nearly full speed beside them.
 
     Args:
         running: Sequences in the order of their arrival.
         max_rows: Rows of a step at most (decoding sequences always run).
         prompt_rows: Rows of prompts at most, where a sequence decodes beside them.
+        served: What tenants have had; None: nobody has had anything.
     """
+    had = (served or ServiceCounts()).of
     decoding = [s for s in running if s.num_waiting == 1]
+    prompts = [s for s in running if s.num_waiting > 1]
+    prompts.sort(key=lambda s: had(s.options.tenant))
+    texts = {s.options.tenant for s in decoding}
+
+    def is_behind(s: Sequence) -> bool:
+        others = [had(t) for t in texts if t != s.options.tenant]
+        return bool(others) and had(s.options.tenant) < min(others)
+
+    new = [s for s in prompts if s.times.started is None and is_behind(s)]
+    if new:
+        decoding, prompts, max_rows = [], new, _CATCH_UP_ROWS
     chunks = [Chunk(s, s.num_computed, 1, s.draft) for s in decoding]
-    budget = max_rows - sum(c.rows for c in chunks)
-    if decoding:
-        budget = min(budget, prompt_rows)
-    for s in running:
+    room = max_rows - sum(c.rows for c in chunks)
+    usual = min(room, prompt_rows) if decoding else room
+    for s in prompts:
+        budget = max(usual, min(room, _CATCH_UP_ROWS)) if is_behind(s) else usual
         count = min(s.num_waiting, budget)
-        if s.num_waiting > 1 and count > 0:
+        if count > 0:
             chunks.append(Chunk(s, s.num_computed, count))
-            budget -= count
+            room -= count
+            usual = max(0, usual - count)
     return chunks
 
 

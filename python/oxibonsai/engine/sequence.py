@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -39,6 +40,9 @@ class Options:
         speculate: Makes what proposes tokens, which the model then checks.
         adapter: Name of what changes the weights; part of what makes two prefixes equal.
         visible: Control tokens whose text is part of the output.
+        tenant: Whose it is: engines share themselves out between tenants.
+        cache_salt: What a sequence must have too to share the keys and values that this one computes;
+            empty: share with all that have none.
     """
 
     structure: Structure | None = None
@@ -48,6 +52,17 @@ class Options:
     speculate: Speculate | None = None
     adapter: str = ""
     visible: frozenset[int] = frozenset()
+    tenant: str = ""
+    cache_salt: str = ""
+
+    @property
+    def cache_root(self) -> bytes:
+        """What the keys and values depend on beside the tokens; see :class:`KvCache`."""
+        if not self.cache_salt:
+            return self.adapter.encode()
+        # Longer than the hash of a page, so that no salt can be made to look like one.
+        parts = f"{len(self.adapter)}:{self.adapter}{self.cache_salt}"
+        return hashlib.blake2b(parts.encode(), digest_size=32).digest()
 
 
 @dataclass
@@ -80,6 +95,8 @@ class Sequence:
         draft: Proposed tokens that the next step checks.
         forced: Tokens that come next whatever the model says.
         changed: Set when the sequence has grown or ended; whoever waits for it clears it.
+        paused: Gives up its pages at the next step and waits until this is taken back; what it has
+            computed may still be found in the cache then.
         parent: A sequence with the same prompt, whose pages are taken over once it is computed.
     """
 
@@ -115,6 +132,7 @@ class Sequence:
         self.forced = [] if self.thinking is None else self.thinking.forced()
         self.parent: Sequence | None = None
         self.cancelled = False
+        self.paused = False
         self.times = Times()
         self.changed = threading.Event()
 

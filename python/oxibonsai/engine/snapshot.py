@@ -87,8 +87,8 @@ def restore(engine: Engine, path: Path, options: Options | None = None) -> Resto
     Args:
         engine: Of the same model, with pages of the same type of keys and values.
         path: The file.
-        options: ``speculate``, ``thinking`` and ``visible`` of the resumed sequence; the rest comes
-            from the file.
+        options: ``speculate``, ``thinking``, ``visible``, ``tenant`` and ``cache_salt`` of the resumed
+            sequence; the rest comes from the file.
 
     Raises:
         FormatError: The file is no snapshot, is cut or damaged, or is of another model.
@@ -110,7 +110,7 @@ def _pages(engine: Engine, sequence: Sequence) -> tuple[int, list[bytes]]:
     table = sequence.table
     computed = sequence.num_computed
     if sequence.finished:  # its pages are given back; what the cache still knows is enough
-        key = sequence.options.adapter.encode()
+        key = sequence.options.cache_root
         table = engine.cache.find(sequence.tokens, sequence.table.pool, key)
         computed = len(table.pages) * _core.PAGE_SLOTS
     count = computed // _core.PAGE_SLOTS
@@ -186,6 +186,8 @@ def _restore(
         speculate=given.speculate,
         adapter=str(header["adapter"]),
         visible=given.visible | frozenset(header["visible"]),
+        tenant=given.tenant,
+        cache_salt=given.cache_salt,
     )
     history: list[int] = header["history"]
     prompt = history[: header["num_prompt_tokens"]]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +23,7 @@ from oxibonsai.server.rate_limit import RateLimiter
 _log = logging.getLogger("oxibonsai.server")
 
 ANONYMOUS = "anonymous"
+_acting_for: ContextVar[str | None] = ContextVar("acting_for", default=None)
 _View = TypeVar("_View", bound=Callable[..., Any])
 
 
@@ -35,8 +39,18 @@ def owner() -> str:
 
 
 def current_owner() -> str | None:
-    """The same; None outside of a request, in work that goes on without one."""
-    return owner() if has_request_context() else None
+    """The same, also in work that goes on without a request; None outside of both."""
+    return _acting_for.get() or (owner() if has_request_context() else None)
+
+
+@contextmanager
+def acting_for(owner_id: str) -> Iterator[None]:
+    """What is done here is done for this owner."""
+    token = _acting_for.set(owner_id)
+    try:
+        yield
+    finally:
+        _acting_for.reset(token)
 
 
 class KeyRing:
@@ -131,8 +145,10 @@ def register_access(app: Flask, keys: KeyRing, limiter: RateLimiter | None) -> N
         known = not keys.is_open and key is not None and keys.accepts(key)
         if known and key is not None:
             g.owner = owner_of(key)
-        # Callers without a good key share one bucket, so that keys can't be guessed at speed.
-        if limiter is not None and (wait := limiter.take(g.owner)) > 0:
+        # Callers without a good key share one bucket, so that keys can't be guessed at speed; where
+        # there are no keys, each address has its own.
+        payer = _network() if keys.is_open else g.owner
+        if limiter is not None and (wait := limiter.take(payer)) > 0:
             raise ApiError(
                 429, "Too many requests: wait as long as Retry-After says.",
                 code="rate_limit_exceeded", retry_after=wait,
@@ -141,6 +157,18 @@ def register_access(app: Flask, keys: KeyRing, limiter: RateLimiter | None) -> N
             raise ApiError(401, _refusal(key), code="invalid_api_key")
 
     app.before_request(check)
+
+
+def _network() -> str:
+    """The client's address; of IPv6 the network of 64 bits that one client has for itself."""
+    address = request.remote_addr or ""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:  # a Unix socket has none
+        return address
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
 
 
 def _sent_key() -> str | None:

@@ -9,10 +9,12 @@ from flask import Flask, request
 
 from oxibonsai.server.access import KeyRing, register_access
 from oxibonsai.server.backend import Backend
-from oxibonsai.server.cors import register_cors
-from oxibonsai.server.errors import ApiError, register_errors
+from oxibonsai.server.content_encoding import register_content_encoding
+from oxibonsai.server.cors import register_origins
+from oxibonsai.server.errors import register_errors
 from oxibonsai.server.features import features_of
 from oxibonsai.server.health import health_blueprint, unready
+from oxibonsai.server.hosts import register_hosts
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.metrics import Metrics, register_metrics
 from oxibonsai.server.model_list import models_blueprint
@@ -71,7 +73,11 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     from oxibonsai.server.operations import OPERATIONS
     from oxibonsai.server.stored_routes import register_stored_apis
 
-    app.generations = Generations(backend, GenerationMetrics(app.metrics.registry, backend))
+    app.generations = Generations(
+        backend,
+        GenerationMetrics(app.metrics.registry, backend),
+        share_cache=settings.share_prefix_cache,
+    )
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
     app.config["MAX_FORM_PARTS"] = 64
@@ -86,11 +92,11 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     register_logs(app, prompts=settings.log_prompts)
     more = app.generations.metrics.as_llamacpp
     register_metrics(app, app.metrics, more, served=settings.metrics)
-    app.before_request(_check_host)
+    register_hosts(app, settings, app.keys)
+    register_origins(app, settings.cors_origins)
     register_access(app, app.keys, limiter)
     app.before_request(_readiness(app.lifecycle))
-    if settings.cors_origins:
-        register_cors(app, settings.cors_origins)
+    register_content_encoding(app, settings.max_upload_bytes)
     app.register_blueprint(health_blueprint(app.lifecycle, app.store))
     app.register_blueprint(models_blueprint(backend))
     app.register_blueprint(openapi_blueprint(OPERATIONS, lambda: features_of(settings, backend)))
@@ -99,14 +105,6 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     register_api(app)
     register_stored_apis(app)
     return app
-
-
-def _check_host() -> None:
-    hosts = request.environ.get("HTTP_HOST")
-    if hosts is None and request.environ.get("SERVER_PROTOCOL") != "HTTP/1.0":
-        raise ApiError(400, "The Host header is missing.")
-    if hosts is not None and (not hosts.strip() or "," in hosts):
-        raise ApiError(400, "There must be one Host header with one name.")
 
 
 def _readiness(lifecycle: Lifecycle) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.chat import ChatTurn, prepare
+from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.output import Reply
 from oxibonsai.server.app import Server
@@ -76,7 +77,8 @@ def begin(app: Server, body: ChatBody) -> Answers:
         top_logprobs=body.top_logprobs or 0,
     )
     asked = body.chat_request(app.settings, body.structure())
-    return app.generations.chat(asked, params, n=body.n or 1, slot=body.id_slot)
+    turn = prepare(engine, asked, Options(cache_salt=body.cache_salt or ""))
+    return app.generations.turn(turn, params, n=body.n or 1, slot=body.id_slot)
 
 
 def completion(

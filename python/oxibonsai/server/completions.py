@@ -103,7 +103,7 @@ class CompletionJob:
             check_length(ids, self._engine.ctx_size)
         self.group: list[Answers] = []
         if body.limit != 0:
-            options = Options(structure=body.structure())
+            options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
             self.group = begin_all(
                 app, self._prompts, params, options, self._made, slot=body.id_slot
             )

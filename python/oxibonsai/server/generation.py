@@ -24,6 +24,7 @@ from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.disconnect import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.http.stream_writer import Bell, StreamWriter
 from oxibonsai.server.slots import Slot, SlotBoard, Wish
+from oxibonsai.server.tenant import of_present_owner
 
 
 class Answers:
@@ -120,7 +121,8 @@ class Answers:
         ids, params, options, n = self._job
         sequences = submit_samples(engine, ids, params, options, n=n)
         self._engine = engine
-        self._slot = self._slots.take(engine, sequences[0], self._wish)
+        self._place.attach(sequences)
+        self._slot = self._slots.keep(None, engine, sequences[0], self._wish)
         for i, sequence in enumerate(sequences):
             # What came before this line is found by the first look.
             sequence.changed = self.bell
@@ -139,6 +141,8 @@ class Answers:
         """
         if not self.start(0):
             return
+        if (engine := self._place.engine) is not None:
+            self._slot = self._slots.keep(self._slot, engine, self.choices[0].sequence, self._wish)
         for choice in self.choices:
             if choice.ended:
                 continue
@@ -267,10 +271,14 @@ class Generations:
     Args:
         backend: Its pool is there once it has loaded.
         metrics: Told about every request.
+        share_cache: Let keys find in the cache what others have sent.
     """
 
-    def __init__(self, backend: Backend, metrics: GenerationMetrics) -> None:
+    def __init__(
+        self, backend: Backend, metrics: GenerationMetrics, *, share_cache: bool = False
+    ) -> None:
         self._backend = backend
+        self._share_cache = share_cache
         self._board: SlotBoard | None = None
         self._lock = threading.Lock()
         self._writer: StreamWriter | None = None
@@ -361,7 +369,8 @@ class Generations:
         check_length(ids, engine.ctx_size)
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
-        place = pool.queue_up()
+        options = of_present_owner(options, share_cache=self._share_cache)
+        place = pool.queue_up(options.tenant)
         answers = Answers(
             place, ids, params, options, n=n, turn=turn, pool=pool, slots=self.slots,
             wish=Wish(current_owner(), slot), metrics=self.metrics, bell=Bell(self.writer),

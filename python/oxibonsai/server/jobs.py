@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from oxibonsai.errors import CapacityError
+from oxibonsai.server.access import acting_for
 from oxibonsai.server.http.disconnect import POLL_SECONDS
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.stores import Object
@@ -91,20 +92,23 @@ class Job:
 
 
 class Jobs:
-    """Runs jobs in threads of its own.
+    """Runs jobs in threads of its own, those of the owner first that has the fewest running.
 
     Args:
         lifecycle: Told of each, so that draining waits for them.
-        running: How many run at once.
-        waiting: How many may wait; more are refused.
+        running: How many run at once; an owner may run one in any case.
+        waiting: How many may wait; more are refused, unless an owner has less than its part of them.
     """
 
     def __init__(self, lifecycle: Lifecycle, *, running: int, waiting: int) -> None:
         self._lifecycle = lifecycle
         self._most = running + waiting
+        self._most_running = running
         # Makes its threads when they are needed, that is, after the fork.
-        self._threads = ThreadPoolExecutor(running, thread_name_prefix="job")
+        self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="job")
         self._lock = threading.Lock()
+        self._queue: list[tuple[str, Job]] = []  # with their owners, in the order of arrival
+        self._running: Counter[str] = Counter()  # by owner
         self._open: dict[Key, Job] = {}
         self._kept: OrderedDict[Key, Job] = OrderedDict()
 
@@ -116,7 +120,9 @@ class Jobs:
         """
         job = Job()
         with self._lock:
-            if len(self._open) >= self._most:
+            owners = Counter(owner for owner, _ in [*self._open, key])
+            full = len(self._open) >= self._most
+            if full and owners[key[0]] > max(1, self._most // len(owners)):
                 raise CapacityError(f"{len(self._open)} jobs run or wait: try again later")
             self._open[key] = job
         return job
@@ -139,7 +145,7 @@ class Jobs:
 
         def run() -> None:
             try:
-                with counted:
+                with counted, acting_for(key[0]):
                     work(job)
             except Exception:
                 _log.exception("a job failed without saying so")
@@ -148,7 +154,9 @@ class Jobs:
                 self._keep(key, job)
 
         job.queue(run)
-        self._threads.submit(job.run)
+        with self._lock:
+            self._queue.append((key[0], job))
+        self._dispatch()
 
     def find(self, key: Key) -> Job | None:
         """The job of an object; None where it has ended long ago or in another process."""
@@ -163,6 +171,27 @@ class Jobs:
         job.cancel()
         job.wait(seconds)
         return True
+
+    def _dispatch(self) -> None:
+        """Gives jobs that wait a thread, where there is one for them."""
+        with self._lock:
+            while self._queue:
+                entry = min(self._queue, key=lambda e: self._running[e[0]])
+                owner, job = entry
+                if self._running.total() >= self._most_running and self._running[owner] > 0:
+                    return
+                self._queue.remove(entry)
+                self._running[owner] += 1
+                self._threads.submit(self._run, owner, job)
+
+    def _run(self, owner: str, job: Job) -> None:
+        try:
+            job.run()
+        finally:
+            with self._lock:
+                self._running[owner] -= 1
+                self._running += Counter()  # forgets those at 0
+            self._dispatch()
 
     def _keep(self, key: Key, job: Job) -> None:
         with self._lock:

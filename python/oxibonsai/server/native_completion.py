@@ -69,7 +69,7 @@ class NativeJob:
             top_logprobs=body.n_probs or 0,
             drawn_logprobs=bool(body.post_sampling_probs),
         )
-        options = Options(structure=body.structure())
+        options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
         self.group = begin_all(
             app, self._prompts, self._params, options, body.n or 1, slot=body.id_slot
         )

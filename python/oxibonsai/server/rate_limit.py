@@ -1,4 +1,10 @@
-"""Token buckets, one for each key, made when first needed and bounded in number."""
+"""Token buckets, one for each caller, made when first needed and bounded in number.
+
+Our own, since the package ``limits`` (5.8) has no token bucket. Its windows are whole seconds, so that a
+rate of 100 with a burst of 20 can't be said; its exact strategy, the moving window, keeps every key in
+memory for ever, and where there are no API keys the callers are addresses of strangers; and it follows
+the wall clock, which can be set back.
+"""
 
 from __future__ import annotations
 

@@ -7,14 +7,16 @@ A field's flag is ``--field-name`` (plus the aliases of :class:`Flag`), its envi
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 ENV_PREFIX = "OXIBONSAI_"
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,13 @@ def _split(value: Any) -> Any:
     if isinstance(parts, (list, tuple)) and all(isinstance(p, str) for p in parts):
         return [item.strip() for p in parts for item in p.split(",") if item.strip()]
     return parts
+
+
+def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name != "*" and not _NAME.fullmatch(name):
+            raise ValueError(f"'{name}' is no host name: give it without scheme, port and path")
+    return names
 
 
 def _switch(value: Any) -> Any:
@@ -156,14 +165,24 @@ class Settings(ModelSettings, BaseSettings):
         (), repr=False, description="A key that clients must send; may be repeated."
     )
     api_key_file: Paths = Field((), description="Files of keys, one a line; changes are noticed.")
+    allowed_hosts: Annotated[Names, Flag(("--allowed-host",)), AfterValidator(_check_names)] = (
+        Field(
+            (),
+            description="Names under which a server without keys may be called, beside localhost, IP "
+            "addresses and a name in --host; * for all.",
+        )
+    )
     cors_origins: Names = Field(
         (),
         description="Origins whose pages may call; localhost for pages of this machine, * for all.",
     )
     rate_limit: float | None = Field(
-        None, gt=0, description="Requests a second for each key. Default: no limit."
+        None,
+        gt=0,
+        description="Requests a second for each key, without keys for each client's address. "
+        "Default: no limit.",
     )
-    rate_burst: int = Field(20, ge=1, description="Requests that a key may send at once.")
+    rate_burst: int = Field(20, ge=1, description="Requests that each of them may send at once.")
     max_body_mb: float = Field(
         16, gt=0, le=4096, description="Largest request body in MiB, uploads of files apart."
     )
@@ -185,12 +204,18 @@ class Settings(ModelSettings, BaseSettings):
         None,
         ge=2,
         le=4096,
-        description="HTTP threads. Default: max(32, 4 x parallel x replicas + 16) and the queue's size.",
+        description="HTTP threads. Default: max(32, 4 x parallel x replicas + 16) and twice the queue's "
+        "size.",
     )
     require_model: Switch = Field(
         False, description="Refuse requests that name no model, as OpenAI does."
     )
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
+    share_prefix_cache: Switch = Field(
+        False,
+        description="Let a key find in the cache what other keys have sent: equal beginnings are then "
+        "read once for all, and cached_tokens and the time of an answer tell of them.",
+    )
     metrics: Switch = Field(False, description="Serve Prometheus metrics at /metrics.")
     slots: Switch = Field(True, description="Serve the state of the slots at /slots.")
     slots_text: Switch = Field(
@@ -219,7 +244,8 @@ class Settings(ModelSettings, BaseSettings):
     def threads_for_http(self) -> int:
         """Each request that runs or waits holds one, and others must find one free."""
         least = max(32, 4 * self.parallel * self.replicas + 16)
-        return self.http_threads or least + self.queue_size
+        # Keys have their part of the queue even where others have filled it.
+        return self.http_threads or least + 2 * self.queue_size
 
     @property
     def store_url(self) -> str:

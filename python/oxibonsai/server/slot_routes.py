@@ -11,7 +11,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
 
-from oxibonsai.engine import restore, save
+from oxibonsai.engine import Options, restore, save
 from oxibonsai.errors import FormatError
 from oxibonsai.server.access import ANONYMOUS, owner
 from oxibonsai.server.app import Server
@@ -21,6 +21,7 @@ from oxibonsai.server.prompts import text_of
 from oxibonsai.server.schemas.slots import SlotAction, SlotFile
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.slots import Slot
+from oxibonsai.server.tenant import of_present_owner
 from oxibonsai.server.validation import as_body, read_body
 
 
@@ -109,9 +110,10 @@ def _restore(app: Server, slot: Slot, name: str) -> dict[str, Any]:
     path = _folder(app.settings) / name
     if path.is_symlink() or not path.is_file():
         raise ApiError(404, f"No slot was saved as '{name}'.", param="filename")
+    options = of_present_owner(Options(), share_cache=app.settings.share_prefix_cache)
     started = time.perf_counter()
     try:
-        restored = restore(slot.engine, path)
+        restored = restore(slot.engine, path, options)
     except FormatError as e:
         message = str(e).replace(str(path), name)
         raise ApiError(400, message, param="filename") from None
@@ -126,7 +128,7 @@ def _restore(app: Server, slot: Slot, name: str) -> dict[str, Any]:
 
 def _erase(slot: Slot) -> int:
     sequence, engine = _own(slot), slot.engine
-    root = sequence.options.adapter.encode()
+    root = sequence.options.cache_root
     with engine.lock:
         return engine.cache.forget(sequence.tokens, sequence.table.pool, root)
 

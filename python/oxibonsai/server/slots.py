@@ -53,6 +53,11 @@ class Slot:
         """Whether a request runs on it."""
         return self.wish is not None
 
+    @property
+    def paused(self) -> bool:
+        """Whether the request on it has given its permit away."""
+        return self.sequence is not None and self.sequence.paused
+
 
 class SlotBoard:
     """Gives requests that hold a permit a slot, and remembers who was where."""
@@ -67,10 +72,24 @@ class SlotBoard:
         """All of them, by number."""
         return self._slots
 
-    def take(self, engine: Engine, sequence: Sequence, wish: Wish) -> Slot:
-        """A free slot of an engine, the one that is wished for where it can be."""
+    def keep(
+        self, slot: Slot | None, engine: Engine, sequence: Sequence, wish: Wish
+    ) -> Slot | None:
+        """The slot of a request that has a permit: what it has, or a free one.
+
+        Args:
+            slot: What it has had; another request may have it now, for which this one was paused.
+            engine: Where it runs.
+            sequence: Of several samples the first.
+            wish: The slot that is wished for is taken where it can be.
+        """
+        if sequence.paused or (slot is not None and slot.wish is wish):
+            return slot
         with self._lock:
-            free = [s for s in self._slots if s.engine is engine and not s.busy]
+            own = [s for s in self._slots if s.engine is engine]
+            free = [s for s in own if not s.busy] or [s for s in own if s.paused]
+            if not free:  # it has been paused this moment
+                return slot
             slot = min(free, key=lambda s: (s.id != wish.slot, s.left))
             slot.wish, slot.owner, slot.sequence = wish, wish.owner, sequence
             slot.task = next(self._tasks)

@@ -33,6 +33,12 @@ class AnswerFields(BaseModel):
     cache_prompt: bool | None = Field(
         None, description="Taken for llama-server's clients; the cache changes no answer."
     )
+    cache_salt: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1024,
+        description="Share the prefix cache only with requests that have the same one, as vLLM does.",
+    )
 
     @property
     def wants_usage(self) -> bool:

@@ -37,7 +37,6 @@ export function describe(error) {
   if (!(error instanceof ApiError)) return "The connection to the server was lost.";
   switch (error.status) {
     case 401:
-    case 403:
       return "The server wants an API key. Enter it in the settings.";
     case 429:
       return `Too many requests. ${when(error.retryAfter)}`;
