@@ -68,6 +68,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     from oxibonsai.server.api_routes import register_api
     from oxibonsai.server.generation import Generations
     from oxibonsai.server.generation_metrics import GenerationMetrics
+    from oxibonsai.server.inputs import register_inputs
     from oxibonsai.server.operations import OPERATIONS
     from oxibonsai.server.stored_routes import register_stored_apis
 
@@ -89,6 +90,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     app.before_request(_check_host)
     register_access(app, app.keys, limiter)
     app.before_request(_readiness(app.lifecycle))
+    register_inputs(app, settings.threads_for_http // 4)
     if settings.cors_origins:
         register_cors(app, settings.cors_origins)
     app.register_blueprint(health_blueprint(app.lifecycle))

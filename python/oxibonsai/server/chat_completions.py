@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
 
-from oxibonsai.chat import ChatTurn, prepare
+from oxibonsai.chat import ChatTurn
 from oxibonsai.errors import RequestError
 from oxibonsai.output import Reply
 from oxibonsai.server.app import Server
@@ -16,6 +16,7 @@ from oxibonsai.server.chat_stream import ChatStream
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Answers
 from oxibonsai.server.identity import fingerprint
+from oxibonsai.server.inputs import read_turn
 from oxibonsai.server.logprobs import ShownTokens, chat_form
 from oxibonsai.server.prompts import text_of
 from oxibonsai.server.schemas.chat import ChatBody, ConversationFields
@@ -52,7 +53,7 @@ def chat_blueprint(app: Server) -> Blueprint:
     @bp.post("/chat/completions/input_tokens")
     def count_tokens() -> Response:
         body = read_body(ConversationFields, request)
-        turn = prepare(app.generations.engine, body.chat_request(app.settings))
+        turn = read_turn(app.generations.engine, body.chat_request(app.settings))
         return jsonify(input_tokens=len(turn.ids))
 
     return bp

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from oxibonsai.chat import ChatRequest, ChatTurn, prepare
+from oxibonsai.chat import ChatRequest, ChatTurn
 from oxibonsai.engine import Engine, EnginePool, Options, Place, submit_samples
 from oxibonsai.engine.completion import MOST_SAMPLES
 from oxibonsai.errors import CapacityError, RequestError
@@ -22,6 +22,7 @@ from oxibonsai.server.choice import Choice
 from oxibonsai.server.disconnect import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
+from oxibonsai.server.inputs import Room, input_is_read, read_turn
 from oxibonsai.server.slots import Slot, SlotBoard, Wish
 from oxibonsai.server.stream_writer import Bell, StreamWriter
 
@@ -328,7 +329,8 @@ class Generations:
             ApiError: The prompt is too long.
             CapacityError: Too many requests wait.
         """
-        return self.turn(prepare(self.engine, request), params, n=n, slot=slot)
+        turn = read_turn(self.engine, request, Room(self.engine.ctx_size))
+        return self.turn(turn, params, n=n, slot=slot)
 
     def turn(
         self, turn: ChatTurn, params: SamplingParams, *, n: int = 1, slot: int | None = None
@@ -358,9 +360,10 @@ class Generations:
         slot: int | None,
     ) -> Answers:
         pool, engine = self.pool, self.engine
-        check_length(ids, engine.ctx_size)
+        Room(engine.ctx_size).check_count(len(ids))
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
+        input_is_read()
         place = pool.queue_up()
         answers = Answers(
             place, ids, params, options, n=n, turn=turn, pool=pool, slots=self.slots,
@@ -374,17 +377,3 @@ class Generations:
             place.leave()
             raise
         return answers
-
-
-def check_length(ids: list[int], ctx_size: int) -> None:
-    """ApiError 400 where a prompt leaves no room for an answer."""
-    if len(ids) < ctx_size:
-        return
-    raise ApiError(
-        400,
-        f"the request exceeds the available context size: the prompt has {len(ids)} tokens, the "
-        f"context {ctx_size}; shorten it or raise --ctx-size",
-        kind="exceed_context_size_error",
-        code="context_length_exceeded",
-        extra={"n_prompt_tokens": len(ids), "n_ctx": ctx_size},
-    )
