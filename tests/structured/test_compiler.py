@@ -25,7 +25,7 @@ def test_the_latest_structures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None
     compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size, max_kept=2)
     runs = []
     run = trial._run
-    monkeypatch.setattr(trial, "_run", lambda request: runs.append(1) or run(request))
+    monkeypatch.setattr(trial, "_run", lambda *given: runs.append(1) or run(*given))
     a, b, c = (Structure.json_schema({"const": text}) for text in "abc")
     for structure in (a, b, a, c, a, c):
         compiler.constraint(structure)

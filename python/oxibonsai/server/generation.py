@@ -22,9 +22,10 @@ from oxibonsai.server.choice import Choice
 from oxibonsai.server.disconnect import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
-from oxibonsai.server.inputs import Room, input_is_read, read_turn
+from oxibonsai.server.inputs import InputWatch, Room, input_is_read, read_turn
 from oxibonsai.server.slots import Slot, SlotBoard, Wish
 from oxibonsai.server.stream_writer import Bell, StreamWriter
+from oxibonsai.structured.compiler import Compiled
 
 
 class Answers:
@@ -44,6 +45,7 @@ class Answers:
         ids: list[int],
         params: SamplingParams,
         options: Options,
+        compiled: Compiled | None,
         *,
         n: int,
         turn: ChatTurn | None,
@@ -59,6 +61,8 @@ class Answers:
         self.arrived = time.perf_counter()
         self._place = place
         self._job = (ids, params, options, n)
+        # Held, so that the engine finds it.
+        self._compiled = compiled
         self._pool = pool
         self._slots = slots
         self._slot: Slot | None = None
@@ -364,9 +368,13 @@ class Generations:
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
         input_is_read()
+        compiled = None
+        if options.structure is not None:
+            # Before anything is taken that others wait for, since this can take its time.
+            compiled = engine.structures.compiled(options.structure, InputWatch().look)
         place = pool.queue_up()
         answers = Answers(
-            place, ids, params, options, n=n, turn=turn, pool=pool, slots=self.slots,
+            place, ids, params, options, compiled, n=n, turn=turn, pool=pool, slots=self.slots,
             wish=Wish(current_owner(), slot), metrics=self.metrics, bell=Bell(self.writer),
         )  # fmt: skip
         try:

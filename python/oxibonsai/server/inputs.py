@@ -23,6 +23,8 @@ from oxibonsai.tokenizer import Tokenizer
 
 LARGE_BYTES = 1 << 20
 _LOOK_SECONDS = 0.1
+# How long the interpreter is kept from other threads, and then left to them.
+_OWN_SECONDS, _OTHERS_SECONDS = 1e-3, 1e-4
 
 
 class TooLongError(ApiError):
@@ -79,12 +81,16 @@ class InputWatch:
     def __init__(self, room: Room | None = None) -> None:
         self._room = room
         self._environ: Mapping[str, Any] = request.environ if has_request_context() else {}
-        self._looked = time.monotonic()
+        self._looked = self._gave_way = time.monotonic()
 
     def __call__(self, tokens: int) -> None:
         if self._room is not None:
             self._room.check_count(tokens, so_far=True)
-        if time.monotonic() - self._looked >= _LOOK_SECONDS:
+        now = time.monotonic()
+        if now - self._gave_way >= _OWN_SECONDS:
+            time.sleep(_OTHERS_SECONDS)
+            self._gave_way = time.monotonic()
+        if now - self._looked >= _LOOK_SECONDS:
             self.look()
 
     def look(self) -> None:

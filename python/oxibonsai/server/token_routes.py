@@ -36,7 +36,7 @@ def token_blueprint(app: Server) -> Blueprint:
             body.content, words, add_special=body.add_special, parse_special=body.parse_special
         )
         if len(ids) > _TOKENS_AT_ONCE:
-            shown = _written(array("i", ids), words if body.with_pieces else None)
+            shown = _written(_packed(ids), words if body.with_pieces else None)
             return Response(shown, mimetype="application/json")
         return jsonify(tokens=[_shown(i, words) for i in ids] if body.with_pieces else ids)
 
@@ -52,6 +52,14 @@ def token_blueprint(app: Server) -> Blueprint:
         return jsonify(prompt=render(app.generations.engine, asked, watch=InputWatch()))
 
     return bp
+
+
+def _packed(ids: list[int]) -> array[int]:
+    """The ids in 4 bytes each."""
+    packed = array("i")
+    for start in range(0, len(ids), _TOKENS_AT_ONCE):
+        packed.extend(ids[start : start + _TOKENS_AT_ONCE])
+    return packed
 
 
 def _written(ids: array[int], words: Tokenizer | None) -> Iterator[str]:

@@ -32,18 +32,14 @@ def pieces(text: str, border: re.Pattern[str], *, bounded: bool) -> Iterator[str
         found = border.search(text, start + PIECE, start + LONGEST_RUN)
         if found is None and len(text) - start > LONGEST_RUN:
             if bounded:
-                raise too_long_run(start)
+                raise RequestError(
+                    f"the text has more than {LONGEST_RUN} characters from index {start} on without "
+                    "a place where its tokens can be told apart, such as a space after a word: put "
+                    "some in"
+                )
             found = border.search(text, start + LONGEST_RUN - 1)
         if found is None:
             break
         yield text[start : found.start()]
         start = found.start()
     yield text[start:]
-
-
-def too_long_run(start: int) -> RequestError:
-    """The error for a text that can't be cut."""
-    return RequestError(
-        f"the text has more than {LONGEST_RUN} characters from index {start} on without a place "
-        "where its tokens can be told apart, such as a space after a word: put some in"
-    )

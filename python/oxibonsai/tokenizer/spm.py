@@ -12,14 +12,14 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from oxibonsai.errors import FormatError
-from oxibonsai.tokenizer.pieces import LONGEST_RUN, too_long_run
+from oxibonsai.tokenizer.pieces import pieces
 from oxibonsai.tokenizer.vocabulary import BYTE, Metadata, Vocabulary
 
 _SPACE = "\u2581"
 _LONGEST_KEPT = 64  # characters of a word whose tokens are remembered
 _WORDS_KEPT = 1 << 15
-_TOKENS_AT_ONCE = 4096
-_STEPS = 4096  # merges between two signs of life
+_TOKENS_AT_ONCE = 1024
+_STEPS = 1024  # merges between two signs of life
 _BYTE_TOKEN = re.compile(r"^<0x([0-9A-Fa-f]{2})>$")
 
 
@@ -42,6 +42,10 @@ class SpmBpe:
         keeps_all = len(self._bytes) == 256 or self._unknown is not None
         self.lost_bytes: bytes | None = b"" if keeps_all else None
         self._joined = _joined_to_space(self._ids)
+        # Where a word begins, in a text whose spaces are still spaces.
+        kept = "".join(self._joined) + (" " if _SPACE in self._joined else "")
+        before = f"[^{re.escape(kept)}]" if kept else "."
+        self._border = re.compile(f"(?<={before})(?=[ {_SPACE}])", re.DOTALL)
         self._kept_ids = lru_cache(_WORDS_KEPT)(self._word_ids)
 
     def encode_text(
@@ -53,37 +57,33 @@ class SpmBpe:
             text: Any text.
             after_special: Whether it starts the input or follows a special token: then a space is
                 put in front, where the vocabulary asks for one.
-            bounded: Refuse a word of more than ``LONGEST_RUN`` characters.
-
-        Raises:
-            RequestError: A word is too long.
+            bounded: See :func:`oxibonsai.tokenizer.pieces.pieces`.
         """
         if self.add_space_prefix and after_special:
             text = " " + text
-        ids: list[int] = []
-        for word in self._words(text.replace(" ", _SPACE), bounded=bounded):
-            if len(word) <= _LONGEST_KEPT:
-                ids += self._kept_ids(word)
-            else:
-                yield ids
-                symbols = yield from self._merge(word)
-                ids = self._ids_of(symbols)
-            if len(ids) >= _TOKENS_AT_ONCE:
-                yield ids
-                ids = []
-        yield ids
+        for piece in pieces(text, self._border, bounded=bounded):
+            ids: list[int] = []
+            for word in self._words(piece.replace(" ", _SPACE)):
+                if len(word) <= _LONGEST_KEPT:
+                    ids += self._kept_ids(word)
+                else:
+                    yield ids
+                    symbols = yield from self._merge(word)
+                    ids = self._ids_of(symbols)
+                if len(ids) >= _TOKENS_AT_ONCE:
+                    yield ids
+                    ids = []
+            yield ids
 
-    def _words(self, text: str, *, bounded: bool) -> Iterator[str]:
+    def _words(self, text: str) -> Iterator[str]:
         """Parts of a text that no token joins: each is merged as if it were alone."""
         start = 0
         at = text.find(_SPACE, 1)
         while at > 0:
             if text[at - 1] not in self._joined:
-                _check_word(start, at, bounded)
                 yield text[start:at]
                 start = at
             at = text.find(_SPACE, at + 1)
-        _check_word(start, len(text), bounded)
         yield text[start:]
 
     def _word_ids(self, word: str) -> tuple[int, ...]:
@@ -161,11 +161,6 @@ def _joined_to_space(texts: Iterable[str]) -> frozenset[str]:
     """Characters that some token has right before a space."""
     inside = (t for t in texts if t.find(_SPACE, 1) > 0)
     return frozenset(t[i] for t in inside for i in range(len(t) - 1) if t[i + 1] == _SPACE)
-
-
-def _check_word(start: int, end: int, bounded: bool) -> None:
-    if bounded and end - start > LONGEST_RUN:
-        raise too_long_run(start)
 
 
 def byte_of(text: str) -> int | None:
