@@ -35,6 +35,14 @@ def test_pieces_have_the_ids_of_the_whole(tokenizer: Tokenizer, text: str) -> No
         assert tokenizer.encode(text) == whole
 
 
+@given(texts("abc é☃▁\n"))
+def test_pieces_for_merging_have_the_ids_of_the_whole(text: str) -> None:
+    whole = _SPM.encode(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE", 1)
+        assert _SPM.encode(text) == whole
+
+
 @given(texts("aB 字é.,-\t\n\x1c\u0301"))
 def test_pieces_of_words_have_the_ids_of_the_whole(text: str) -> None:
     tokenizer = Tokenizer.from_gguf(wordpiece_metadata())
