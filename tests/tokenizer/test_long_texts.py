@@ -35,7 +35,7 @@ def test_pieces_have_the_ids_of_the_whole(tokenizer: Tokenizer, text: str) -> No
         assert tokenizer.encode(text) == whole
 
 
-@given(texts("abc é☃▁\n"))
+@given(texts("abc é☃▁\n.,。"))
 def test_pieces_for_merging_have_the_ids_of_the_whole(text: str) -> None:
     whole = _SPM.encode(text)
     with pytest.MonkeyPatch.context() as patch:

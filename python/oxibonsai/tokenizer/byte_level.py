@@ -102,7 +102,7 @@ class ByteLevelBpe:
             bounded: See :func:`oxibonsai.tokenizer.pieces.pieces`.
         """
         del after_special
-        for piece in pieces(text, _BORDER, bounded=bounded):
+        for piece in pieces(text, lambda: _BORDER, bounded=bounded):
             if len(piece) < _LONG:
                 yield self._fast.encode(piece, add_special_tokens=False).ids
             else:

@@ -15,13 +15,13 @@ PIECE = 1 << 15  # characters that a piece has at least, where the text is longe
 LONGEST_RUN = 1 << 17
 
 
-def pieces(text: str, border: re.Pattern[str], *, bounded: bool) -> Iterator[str]:
+def pieces(text: str, border: Callable[[], re.Pattern[str]], *, bounded: bool) -> Iterator[str]:
     """The text, cut at some of its borders.
 
     Args:
         text: Any text.
-        border: Matches the empty text where no token reaches over and nothing on one side depends
-            on the other.
+        border: Makes what matches the empty text where no token reaches over and nothing on one
+            side depends on the other.
         bounded: Refuse a text whose borders are too far apart.
 
     Raises:
@@ -29,7 +29,7 @@ def pieces(text: str, border: re.Pattern[str], *, bounded: bool) -> Iterator[str
     """
     start = 0
     while len(text) - start > PIECE:
-        found = border.search(text, start + PIECE, start + LONGEST_RUN)
+        found = border().search(text, start + PIECE, start + LONGEST_RUN)
         if found is None and len(text) - start > LONGEST_RUN:
             if bounded:
                 raise RequestError(
@@ -37,7 +37,7 @@ def pieces(text: str, border: re.Pattern[str], *, bounded: bool) -> Iterator[str
                     "a place where its tokens can be told apart, such as a space after a word: put "
                     "some in"
                 )
-            found = border.search(text, start + LONGEST_RUN - 1)
+            found = border().search(text, start + LONGEST_RUN - 1)
         if found is None:
             break
         yield text[start : found.start()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from oxibonsai.errors import FormatError
 from oxibonsai.tokenizer.pieces import pieces
@@ -18,6 +18,8 @@ from oxibonsai.tokenizer.vocabulary import BYTE, Metadata, Vocabulary
 _SPACE = "\u2581"
 _LONGEST_KEPT = 64  # characters of a word whose tokens are remembered
 _WORDS_KEPT = 1 << 15
+# Characters before which a long text may be cut, after one that no token has there.
+_ENDS = "\t\n\r !\"'(),.:;?[]" + _SPACE + "\u3001\u3002\u300c\u300d\uff01\uff0c\uff1a\uff1b\uff1f"
 _TOKENS_AT_ONCE = 1024
 _STEPS = 1024  # merges between two signs of life
 _BYTE_TOKEN = re.compile(r"^<0x([0-9A-Fa-f]{2})>$")
@@ -41,11 +43,8 @@ class SpmBpe:
         self.longest_piece = max(len(t.encode("utf-8", "surrogateescape")) for t in self._ids)
         keeps_all = len(self._bytes) == 256 or self._unknown is not None
         self.lost_bytes: bytes | None = b"" if keeps_all else None
-        self._joined = _joined_to_space(self._ids)
-        # Where a word begins, in a text whose spaces are still spaces.
-        kept = "".join(self._joined) + (" " if _SPACE in self._joined else "")
-        before = f"[^{re.escape(kept)}]" if kept else "."
-        self._border = re.compile(f"(?<={before})(?=[ {_SPACE}])", re.DOTALL)
+        self._joined = _joined_to(_SPACE, self._ids)
+        self._border = cache(lambda: _border(self._ids))
         self._kept_ids = lru_cache(_WORDS_KEPT)(self._word_ids)
 
     def encode_text(
@@ -157,10 +156,23 @@ class SpmBpe:
         return text.replace(_SPACE, " ").encode("utf-8", "surrogateescape")
 
 
-def _joined_to_space(texts: Iterable[str]) -> frozenset[str]:
-    """Characters that some token has right before a space."""
-    inside = (t for t in texts if t.find(_SPACE, 1) > 0)
-    return frozenset(t[i] for t in inside for i in range(len(t) - 1) if t[i + 1] == _SPACE)
+def _joined_to(character: str, texts: Iterable[str]) -> frozenset[str]:
+    """Characters that some token has right before this one."""
+    inside = (t for t in texts if t.find(character, 1) > 0)
+    return frozenset(t[i] for t in inside for i in range(len(t) - 1) if t[i + 1] == character)
+
+
+def _border(texts: Iterable[str]) -> re.Pattern[str]:
+    """Matches between two characters that no token joins, in a text whose spaces are spaces."""
+    found = re.compile(f"[{re.escape(_ENDS)}]")
+    inside = [t for t in texts if found.search(t, 1)]
+    ways = []
+    for end in _ENDS:
+        joined = "".join(_joined_to(_SPACE if end == " " else end, inside))
+        kept = joined + (" " if _SPACE in joined else "")
+        before = f"(?<=[^{re.escape(kept)}])" if kept else "(?<=.)"
+        ways.append(f"{before}(?={re.escape(end)})")
+    return re.compile("|".join(ways), re.DOTALL)
 
 
 def byte_of(text: str) -> int | None:

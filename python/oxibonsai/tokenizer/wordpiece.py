@@ -61,7 +61,7 @@ class WordPiece:
             bounded: See :func:`oxibonsai.tokenizer.pieces.pieces`.
         """
         del after_special
-        for piece in pieces(text, _BORDER, bounded=bounded):
+        for piece in pieces(text, lambda: _BORDER, bounded=bounded):
             yield self._fast.encode(piece, add_special_tokens=False).ids
 
     @staticmethod
