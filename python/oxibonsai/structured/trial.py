@@ -23,7 +23,7 @@ from oxibonsai.lane import LOOK_SECONDS
 
 SECONDS = 0.8  # of processor time, so that a loaded machine refuses nothing else than an idle one
 MEMORY = 224 << 20  # bytes of data, the interpreter's 20 MB among them
-_PATIENCE = 60  # seconds until a process that gets no processor is given up
+_PATIENCE = 300  # seconds until a process that gets no processor is given up
 
 # A line of a grammar that llguidance shows, or the mark under the place in it.
 _PICTURE = re.compile(r"\s*(\d+ \|.*|\^+)")
