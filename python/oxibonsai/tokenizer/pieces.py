@@ -10,7 +10,7 @@ from oxibonsai.errors import RequestError
 # Told between two pieces how many tokens there are so far; what it raises ends the work.
 Watch = Callable[[int], None]
 
-PIECE = 1 << 15  # characters that a piece has at least, where the text is longer
+PIECE = 1 << 13  # characters that a piece has at least, where the text is longer
 # Characters of a piece at most, where somebody watches: no tokenizer stops in the middle of one.
 LONGEST_RUN = 1 << 17
 
