@@ -33,9 +33,10 @@ _FILES = {
 }
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
 _BELOW_ENGINE = _FILES | _TEXT | {"graph", "lora", "models", "model_source"}
-_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat"}
+_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "lane"}
 PYTHON = {
     "errors": set(),
+    "lane": {"errors"},
     "cache_folder": {"errors"},
     "progress": set(),
     "scratch_folder": set(),
@@ -90,7 +91,7 @@ PYTHON = {
     "convert": {"errors", "config", "progress", "sources", "whole_file", "quantize", "_core"},
     "quantize": {"errors", "model_file", "progress", "_core"},
     "sampling": {"errors", "_core"},
-    "structured": {"errors", "tokenizer", "_core"},
+    "structured": {"errors", "lane", "tokenizer", "_core"},
     "output": {"errors", "structured"},
     "engine": _BELOW_ENGINE,
     "chat": _BELOW_ENGINE | {"engine"},

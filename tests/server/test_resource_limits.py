@@ -161,7 +161,7 @@ def test_on_every_tier_it_gives_the_same_answer(
 HUGE = [
     ("/v1/completions", {"prompt": "The quick brown fox. " * 200_000}),
     ("/v1/completions", {"prompt": "The slow brown fox. " * 200_000}),
-    ("/tokenize", {"content": "a" * 4_000_000}),
+    ("/tokenize", {"content": "a " * 2_000_000}),
     ("/v1/completions", {"prompt": [5] * 1_000_000}),
     ("/v1/responses", {"input": [{"role": "user", "content": "a"}] * 100_000}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 4_000_000}]}),

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import json
+import os
 import resource
+import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +19,9 @@ import pytest
 from vocabularies import byte_level
 
 from oxibonsai import _core
-from oxibonsai.errors import RequestError, UnsupportedError
-from oxibonsai.structured import Structure, StructureCompiler, trial
+from oxibonsai.errors import CapacityError, RequestError, UnsupportedError
+from oxibonsai.structured import Constraint, Structure, StructureCompiler, trial
+from oxibonsai.structured.grammar import OPTIONS
 from oxibonsai.tokenizer import Tokenizer
 
 _TOKENIZER = byte_level()
@@ -25,7 +32,7 @@ def test_the_latest_structures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None
     compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size, max_kept=2)
     runs = []
     run = trial._run
-    monkeypatch.setattr(trial, "_run", lambda request: runs.append(1) or run(request))
+    monkeypatch.setattr(trial, "_run", lambda *given: runs.append(1) or run(*given))
     a, b, c = (Structure.json_schema({"const": text}) for text in "abc")
     for structure in (a, b, a, c, a, c):
         compiler.constraint(structure)
@@ -325,3 +332,130 @@ def test_what_is_wrong_with_an_expression_is_said_in_one_line() -> None:
 )
 def test_what_costs_too_much_is_called_too_complex(reason: str) -> None:
     assert trial.readable(f"lexer error: {reason}\n<state>\n...") == "it is too complex"
+
+
+def _followed(count: int) -> Structure:
+    """A grammar whose first token may begin any of so many rules: they are all followed at once."""
+    rules = "".join(f'r{i}: "a" r{i} | "x{i}"\n' for i in range(count))
+    return Structure.lark(f"start: {' | '.join(f'r{i}' for i in range(count))}\n{rules}")
+
+
+def test_what_no_text_can_begin_is_refused_and_not_put_off() -> None:
+    tokenizer = byte_level(["a" * count for count in range(2, 40)])
+    compiler = StructureCompiler(tokenizer, tokenizer.vocab_size)
+    with pytest.raises(RequestError, match=r"lark is too complex for this model: .*oo many items"):
+        compiler.constraint(_followed(5000))
+    assert compiler.constraint(_followed(50)).mask().any()
+
+
+def test_a_first_step_that_is_too_costly_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size)
+
+    def too_costly(self: Constraint) -> None:
+        raise CapacityError("the structure can't go on here: too many items")
+
+    monkeypatch.setattr(Constraint, "mask", too_costly)
+    with pytest.raises(
+        RequestError, match=r"lark is too complex for this model: .* too many items"
+    ):
+        compiler.constraint(Structure.lark('start: "a"'))
+
+
+def test_what_was_refused_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size)
+    structure = Structure.json_schema({"$ref": "#"})
+    with pytest.raises(RequestError) as first:
+        compiler.constraint(structure)
+    monkeypatch.setattr(trial, "_run", None)
+    with pytest.raises(RequestError) as second:
+        compiler.constraint(structure)
+    assert str(first.value) == str(second.value)
+
+
+def test_schemas_are_compiled_one_at_a_time_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size)
+    structures = [Structure.json_schema({"const": text}) for text in "abc"]
+    inside: list[int] = []
+    most: list[int] = []
+    run = trial._run
+
+    def counted(*given: Any) -> Any:
+        inside.append(1)
+        most.append(len(inside))
+        try:
+            return run(*given)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(trial, "_run", counted)
+    with ThreadPoolExecutor(12) as threads:
+        assert all(threads.map(compiler.constraint, structures * 4))
+    assert most == [1, 1, 1]
+
+
+def test_too_many_new_schemas_are_put_off_and_others_pass_by() -> None:
+    compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size, max_waiting=0)
+    with compiler.lane.turn():
+        with pytest.raises(CapacityError, match="0 new structures wait: try again later"):
+            compiler.constraint(Structure.json_schema({"const": "a"}))
+        # These need no process of their own, and wait for nobody.
+        for cheap in (Structure.json_object(), Structure.regex("a+"), Structure.choice(["a"])):
+            assert compiler.constraint(cheap).mask().any()
+
+
+class _GoneError(Exception):
+    pass
+
+
+def _gone() -> None:
+    raise _GoneError
+
+
+def test_nobody_compiles_for_a_client_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    popen = trial.subprocess.Popen
+
+    def start(*given: Any, **named: Any) -> Any:
+        started.append(popen([sys.executable, "-c", "import signal; signal.pause()"], **named))
+        return started[0]
+
+    monkeypatch.setattr(trial.subprocess, "Popen", start)
+    compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size)
+    with pytest.raises(_GoneError):
+        compiler.constraint(Structure.json_schema({"const": "a"}), _gone)
+    assert started[0].returncode == -signal.SIGKILL
+    assert compiler.lane.waiting == 0
+    with compiler.lane.turn(_gone):
+        pass
+
+
+def test_what_is_held_is_found_although_it_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size, max_kept=1)
+    structure = Structure.json_schema({"const": "a"})
+    held = compiler.compiled(structure)
+    compiler.constraint(Structure.regex("b"))
+    monkeypatch.setattr(trial, "_run", None)
+    assert compiler.compiled(structure) is held
+    del held
+    with pytest.raises(TypeError):
+        compiler.compiled(structure)
+
+
+def test_a_trial_gives_way_to_others() -> None:
+    request = {
+        "kind": "lark", "grammar": 'start: "a"', "options": OPTIONS, "special": {"256": "<end>"},
+        "ends": [256], "vocab_size": 257, "limits": trial.COSTS, "seconds": 5, "memory": 1 << 30,
+    }  # fmt: skip
+    code = (
+        "import os, runpy, sys; sys.argv = sys.argv[1:];"
+        "runpy.run_path(sys.argv[0], run_name='__main__');"
+        "sys.stderr.write(str(os.nice(0)))"
+    )
+    script = Path(trial.__file__).with_name("trial_process.py")
+    folder = Path(str(importlib.util.find_spec("llguidance").origin)).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(script), str(folder)],
+        input=json.dumps(request), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == {"lark": 'start: "a"'}
+    assert int(done.stderr) >= os.nice(0) + 5

@@ -30,7 +30,7 @@ from oxibonsai.output.tools import (
     read_tools,
 )
 from oxibonsai.structured.bridge import special_texts
-from oxibonsai.tokenizer import Tokenizer
+from oxibonsai.tokenizer import Tokenizer, Watch
 
 _NO_LIMIT = 1 << 62
 _FIELDS_OF_REQUEST = ("self", "messages", "tools", "add_generation_prompt")
@@ -53,13 +53,23 @@ class ChatTurn:
     parser: Callable[[CallIds], OutputParser]
 
 
-def prepare(engine: Engine, request: ChatRequest, options: Options | None = None) -> ChatTurn:
+def prepare(
+    engine: Engine,
+    request: ChatRequest,
+    options: Options | None = None,
+    *,
+    watch: Watch | None = None,
+    check: Callable[[str], None] | None = None,
+) -> ChatTurn:
     """Renders a conversation and finds out what its answer looks like.
 
     Args:
         engine: Its model has a chat template.
         request: The conversation.
         options: Of the engine, beside what the request asks for.
+        watch: Called some times in a second with the number of tokens so far; what it raises ends
+            the work.
+        check: Called with the text of the prompt before it is tokenized; may refuse it.
 
     Raises:
         RequestError: The model has no chat template, or a field of the request makes no sense for it.
@@ -75,7 +85,11 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
     tags = find_reasoning_tags(template.source)
     if request.thinking_budget is not None and tags is None:
         raise RequestError("thinking_budget: this model's chat template knows no reasoning")
-    prompt, inside = _render(template, request, tool_format, tags, with_tools=bool(tools))
+    prompt, inside = _render(
+        template, request, tool_format, tags, with_tools=bool(tools), watch=watch
+    )
+    if check is not None:
+        check(prompt)
     shown_tags = tags if request.split_reasoning else None
     if tags is not None and prompt.rstrip().endswith(tags.close):
         tags = None  # reasoning is switched off
@@ -100,14 +114,19 @@ def prepare(engine: Engine, request: ChatRequest, options: Options | None = None
     )
     return ChatTurn(
         prompt,
-        engine.tokenizer.encode(prompt, add_special=False, parse_special=True),
+        engine.tokenizer.encode(prompt, add_special=False, parse_special=True, watch=watch),
         options,
         partial(_parser, request, tool_format, tools, choice, shown_tags, inside),
     )
 
 
-def render(engine: Engine, request: ChatRequest) -> str:
+def render(engine: Engine, request: ChatRequest, *, watch: Watch | None = None) -> str:
     """The prompt of a conversation, to look at: tools are shown to any template.
+
+    Args:
+        engine: Its model has a chat template.
+        request: The conversation.
+        watch: As for :func:`prepare`.
 
     Raises:
         RequestError: As for :func:`prepare`, unread tool calls apart.
@@ -117,7 +136,7 @@ def render(engine: Engine, request: ChatRequest) -> str:
     shown = bool(tools) and read_tool_choice(request.tool_choice, tools).mode != "none"
     tags = find_reasoning_tags(template.source)
     tool_format = detect_tool_format(template.source)
-    return _render(template, request, tool_format, tags, with_tools=shown)[0]
+    return _render(template, request, tool_format, tags, with_tools=shown, watch=watch)[0]
 
 
 def _template(engine: Engine) -> ChatTemplate:
@@ -133,6 +152,7 @@ def _render(
     tags: ReasoningTags | None,
     *,
     with_tools: bool,
+    watch: Watch | None,
 ) -> tuple[str, bool]:
     """The prompt, and whether what follows it is reasoning."""
     messages = template_messages(
@@ -155,6 +175,7 @@ def _render(
         add_generation_prompt=request.add_generation_prompt or bool(prefill),
         enable_thinking=request.thinks,
         variables=request.template_variables,
+        look=None if watch is None else partial(watch, 0),
     )
     prompt += prefill
     if tags is None or not starts_inside(prompt, tags, prefill=prefill):

@@ -1,5 +1,5 @@
 """Chat templates: Jinja from the model file, rendered in a sandbox with bounds on size and time."""
 
-from oxibonsai.chat_template.template import MAX_SOURCE, ChatTemplate, Message
+from oxibonsai.chat_template.template import MAX_SOURCE, ChatTemplate, Message, TooCostlyError
 
-__all__ = ["MAX_SOURCE", "ChatTemplate", "Message"]
+__all__ = ["MAX_SOURCE", "ChatTemplate", "Message", "TooCostlyError"]

@@ -8,7 +8,7 @@ at every step.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -23,20 +23,42 @@ class Refused(Exception):
     """A template went past a bound."""
 
 
-class Budget:
-    """Steps and time of one rendering."""
+# Between two calls of who watches a rendering.
+_LOOK_SECONDS = 0.1
 
-    def __init__(self) -> None:
+
+class Budget:
+    """Steps and time of one rendering.
+
+    Args:
+        look: Called some times in a second; what it raises ends the rendering.
+
+    Attributes:
+        stopped: What it raised.
+    """
+
+    def __init__(self, look: Callable[[], None] | None = None) -> None:
         self._steps = 0
         self._deadline = time.monotonic() + MAX_SECONDS
+        self._look = look
+        self._next_look = 0.0
+        self.stopped: Exception | None = None
 
     def charge(self, steps: int) -> None:
         """Counts steps, and looks at the clock."""
         self._steps += steps
         if self._steps > MAX_STEPS:
             raise Refused(f"it takes more than {MAX_STEPS} steps")
-        if time.monotonic() > self._deadline:
+        now = time.monotonic()
+        if now > self._deadline:
             raise Refused(f"it takes more than {MAX_SECONDS:g} s")
+        if self._look is not None and now > self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            try:
+                self._look()
+            except Exception as e:
+                self.stopped = e
+                raise Refused("it was stopped") from e
 
 
 # Of the rendering that runs in this thread: filters have no other way to it. While a template is

@@ -6,7 +6,7 @@ Python's internals, build huge texts or loop for long.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,8 @@ from oxibonsai.errors import FormatError, RequestError
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from oxibonsai.chat_template.bounds import Budget
 
 Message = Mapping[str, Any]
 
@@ -45,6 +47,10 @@ def _short(message: object) -> str:
 
 def _strftime_now(pattern: str) -> str:
     return datetime.now().strftime(pattern)
+
+
+class TooCostlyError(RequestError):
+    """A rendering went past a bound of its size, its steps or its time."""
 
 
 class ChatTemplate:
@@ -97,6 +103,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         enable_thinking: bool | None = None,
         variables: Mapping[str, Any] | None = None,
+        look: Callable[[], None] | None = None,
         **extra: Any,
     ) -> str:
         """The prompt for a conversation.
@@ -108,10 +115,12 @@ class ChatTemplate:
             enable_thinking: For templates that can switch a thinking phase off; None: their default.
             variables: Further variables of the template, as a request has them: they can replace
                 none of the others.
+            look: Called some times in a second; what it raises ends the rendering.
             **extra: The same, such as ``documents``.
 
         Raises:
-            RequestError: The template refuses the messages, or goes past a bound.
+            RequestError: The template refuses the messages.
+            TooCostlyError: It goes past a bound.
         """
         for name, value in (variables or {}).items():
             if name in extra or (name == "enable_thinking" and enable_thinking is not None):
@@ -129,20 +138,27 @@ class ChatTemplate:
             "tools": None if tools is None else [dict(t) for t in tools],
             "add_generation_prompt": add_generation_prompt,
         }
+        from oxibonsai.chat_template.bounds import Budget, Refused
+
         template = self._template
+        costs = Budget(look)
         try:
-            return _collect(template.generate(**variables))
+            return _collect(template.generate(**variables), costs)
         except RequestError:
             raise
+        except Refused as e:
+            if costs.stopped is not None:
+                raise costs.stopped from None
+            raise TooCostlyError(f"the chat template fails on these messages: {_short(e)}") from e
         # It is foreign code: whatever it raises is a failure of its own.
         except Exception as e:
             raise RequestError(f"the chat template fails on these messages: {_short(e)}") from e
 
 
-def _collect(pieces: Iterator[str]) -> str:
-    from oxibonsai.chat_template.bounds import MAX_TEXT, Budget, Refused, budget
+def _collect(pieces: Iterator[str], costs: Budget) -> str:
+    from oxibonsai.chat_template.bounds import MAX_TEXT, Refused, budget
 
-    budget.set(Budget())
+    budget.set(costs)
     kept: list[str] = []
     length = 0
     for piece in pieces:

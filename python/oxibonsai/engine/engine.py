@@ -194,6 +194,10 @@ class Engine:
             self._compiler = StructureCompiler(self.tokenizer, self.model.config.vocab_size)
         return self._compiler
 
+    def share_structures(self, other: Engine) -> None:
+        """Takes what compiles structures from another engine of the same model."""
+        self._compiler = other.structures
+
     def step(self) -> list[Sequence]:
         """One pass of the model over all running sequences; returns those that grew."""
         with self.lock:

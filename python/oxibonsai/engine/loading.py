@@ -117,7 +117,11 @@ def replicate(engine: Engine, count: int) -> list[Engine]:
     if count == 1:
         return [engine]
     threads = max(1, engine.model.device.threads // count)
-    return [_replica(engine, threads) for _ in range(count)]
+    replicas = [_replica(engine, threads) for _ in range(count)]
+    if engine.has_tokenizer:
+        for replica in replicas[1:]:
+            replica.share_structures(replicas[0])
+    return replicas
 
 
 def _replica(engine: Engine, threads: int) -> Engine:

@@ -70,6 +70,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     from oxibonsai.server.api_routes import register_api
     from oxibonsai.server.generation import Generations
     from oxibonsai.server.generation_metrics import GenerationMetrics
+    from oxibonsai.server.inputs import register_inputs
     from oxibonsai.server.operations import OPERATIONS
     from oxibonsai.server.stored_routes import register_stored_apis
 
@@ -97,6 +98,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     register_access(app, app.keys, limiter)
     app.before_request(_readiness(app.lifecycle))
     register_content_encoding(app, settings.max_upload_bytes)
+    register_inputs(app, settings.threads_for_http // 4)
     app.register_blueprint(health_blueprint(app.lifecycle, app.store))
     app.register_blueprint(models_blueprint(backend))
     app.register_blueprint(openapi_blueprint(OPERATIONS, lambda: features_of(settings, backend)))

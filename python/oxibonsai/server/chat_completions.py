@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
 
-from oxibonsai.chat import ChatTurn, prepare
+from oxibonsai.chat import ChatTurn
 from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.output import Reply
@@ -17,6 +17,7 @@ from oxibonsai.server.chat_stream import ChatStream
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Answers
 from oxibonsai.server.identity import fingerprint
+from oxibonsai.server.inputs import read_turn
 from oxibonsai.server.logprobs import ShownTokens, chat_form
 from oxibonsai.server.prompts import text_of
 from oxibonsai.server.schemas.chat import ChatBody, ConversationFields
@@ -53,7 +54,7 @@ def chat_blueprint(app: Server) -> Blueprint:
     @bp.post("/chat/completions/input_tokens")
     def count_tokens() -> Response:
         body = read_body(ConversationFields, request)
-        turn = prepare(app.generations.engine, body.chat_request(app.settings))
+        turn = read_turn(app.generations.engine, body.chat_request(app.settings))
         return jsonify(input_tokens=len(turn.ids))
 
     return bp
@@ -77,8 +78,8 @@ def begin(app: Server, body: ChatBody) -> Answers:
         top_logprobs=body.top_logprobs or 0,
     )
     asked = body.chat_request(app.settings, body.structure())
-    turn = prepare(engine, asked, Options(cache_salt=body.cache_salt or ""))
-    return app.generations.turn(turn, params, n=body.n or 1, slot=body.id_slot)
+    options = Options(cache_salt=body.cache_salt or "")
+    return app.generations.chat(asked, params, options, n=body.n or 1, slot=body.id_slot)
 
 
 def completion(

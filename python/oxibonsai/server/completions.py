@@ -16,9 +16,10 @@ from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
 from oxibonsai.server.choice import Choice
-from oxibonsai.server.generation import Answers, check_length, follow
+from oxibonsai.server.generation import Answers, follow
 from oxibonsai.server.http.stream_writer import Bell
 from oxibonsai.server.identity import fingerprint
+from oxibonsai.server.inputs import Room
 from oxibonsai.server.job_answer import answer_job
 from oxibonsai.server.logprobs import ShownToken, ShownTokens, TextOffsets, completion_form
 from oxibonsai.server.prompt_logprobs import prompt_tokens, ranked_tokens
@@ -81,10 +82,11 @@ class CompletionJob:
         self._n = body.n or 1
         self._made = max(self._n, body.best_of or 0)
         self._echoed: dict[int, list[ShownToken]] = {}
-        self._prompts = [
-            self._truncated(ids)
-            for ids in read_prompts(body.prompt, self._engine.tokenizer, "prompt")
-        ]
+        room = Room(self._engine.ctx_size)
+        # What is truncated may be longer before.
+        bound = room if body.truncate_prompt_tokens is None else None
+        prompts = read_prompts(body.prompt, self._engine.tokenizer, "prompt", bound)
+        self._prompts = [self._truncated(ids) for ids in prompts]
         params = body.sampling_params(
             app.settings,
             self._engine.tokenizer,
@@ -100,7 +102,7 @@ class CompletionJob:
             "system_fingerprint": fingerprint(),
         }
         for ids in self._prompts:
-            check_length(ids, self._engine.ctx_size)
+            room.check_count(len(ids))
         self.group: list[Answers] = []
         if body.limit != 0:
             options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")

@@ -10,7 +10,7 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.app import Server
-from oxibonsai.server.errors import ApiError
+from oxibonsai.server.inputs import Room, input_is_read
 from oxibonsai.server.prompts import read_prompts
 from oxibonsai.server.schemas.completion import Prompts
 from oxibonsai.server.schemas.tokens import EmbeddingBody, NativeEmbeddingBody
@@ -39,20 +39,16 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         pooling = pooling or app.settings.pooling
         if pooling == "none":
             raise RequestError("--pooling none gives no vector for a text: choose another")
-        texts = read_prompts(inputs, engine.tokenizer, field, MOST_TEXTS)
+        room = Room(embedder.ctx_size, rest=0)
+        # What is truncated may be longer before.
+        bound = room if most_tokens is None else None
+        texts = read_prompts(inputs, engine.tokenizer, field, bound, MOST_TEXTS)
         if most_tokens is not None:
             most = embedder.ctx_size if most_tokens == -1 else most_tokens
             texts = [_truncated(ids, most, engine.tokenizer) for ids in texts]
-        for i, ids in enumerate(texts):
-            if len(ids) > embedder.ctx_size:
-                raise ApiError(
-                    400,
-                    f"{field} {i} is too large: it has {len(ids)} tokens, more than the "
-                    f"{embedder.ctx_size} that fit",
-                    kind="exceed_context_size_error",
-                    param=field,
-                    extra={"n_prompt_tokens": len(ids), "n_ctx": embedder.ctx_size},
-                )
+        for ids in texts:
+            room.check_count(len(ids))
+        input_is_read()
         vectors = embedder.embed(texts, pooling=pooling, dimensions=dimensions, normalize=normalize)
         count = sum(map(len, texts))
         app.generations.metrics.embedded(count)

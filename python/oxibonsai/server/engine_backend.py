@@ -57,6 +57,9 @@ class EngineBackend:
             on_failure=None if self._lifecycle is None else self._lifecycle.fail,
         )
         engine = pool.engines[0]
+        if engine.has_tokenizer:
+            # Each that waits holds a thread.
+            engine.structures.lane.most_waiting = s.threads_for_http // 2
         for each in pool.engines:
             each.chat_template = self._chosen_template(engine)
         self.generates = engine.model.config.causal and not s.embedding

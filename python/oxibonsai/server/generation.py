@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from oxibonsai.chat import ChatRequest, ChatTurn, prepare
+from oxibonsai.chat import ChatRequest, ChatTurn
 from oxibonsai.engine import Engine, EnginePool, Options, Place, submit_samples
 from oxibonsai.engine.completion import MOST_SAMPLES
 from oxibonsai.errors import CapacityError, RequestError
@@ -23,8 +23,10 @@ from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.disconnect import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.http.stream_writer import Bell, StreamWriter
+from oxibonsai.server.inputs import InputWatch, Room, input_is_read, read_turn
 from oxibonsai.server.slots import Slot, SlotBoard, Wish
 from oxibonsai.server.tenant import of_present_owner
+from oxibonsai.structured.compiler import Compiled
 
 
 class Answers:
@@ -44,6 +46,7 @@ class Answers:
         ids: list[int],
         params: SamplingParams,
         options: Options,
+        compiled: Compiled | None,
         *,
         n: int,
         turn: ChatTurn | None,
@@ -59,6 +62,8 @@ class Answers:
         self.arrived = time.perf_counter()
         self._place = place
         self._job = (ids, params, options, n)
+        # Held, so that the engine finds it.
+        self._compiled = compiled
         self._pool = pool
         self._slots = slots
         self._slot: Slot | None = None
@@ -321,13 +326,20 @@ class Generations:
         return self.pool.engines[0]
 
     def chat(
-        self, request: ChatRequest, params: SamplingParams, *, n: int = 1, slot: int | None = None
+        self,
+        request: ChatRequest,
+        params: SamplingParams,
+        options: Options | None = None,
+        *,
+        n: int = 1,
+        slot: int | None = None,
     ) -> Answers:
         """Answers to a conversation.
 
         Args:
             request: The conversation.
             params: How to choose tokens.
+            options: What else the answers do, beyond what the conversation asks for.
             n: Answers wanted.
             slot: The slot that is wanted, where it is free.
 
@@ -336,7 +348,8 @@ class Generations:
             ApiError: The prompt is too long.
             CapacityError: Too many requests wait.
         """
-        return self.turn(prepare(self.engine, request), params, n=n, slot=slot)
+        turn = read_turn(self.engine, request, Room(self.engine.ctx_size), options)
+        return self.turn(turn, params, n=n, slot=slot)
 
     def turn(
         self, turn: ChatTurn, params: SamplingParams, *, n: int = 1, slot: int | None = None
@@ -366,13 +379,18 @@ class Generations:
         slot: int | None,
     ) -> Answers:
         pool, engine = self.pool, self.engine
-        check_length(ids, engine.ctx_size)
+        Room(engine.ctx_size).check_count(len(ids))
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
+        input_is_read()
+        compiled = None
+        if options.structure is not None:
+            # Before anything is taken that others wait for, since this can take its time.
+            compiled = engine.structures.compiled(options.structure, InputWatch().look)
         options = of_present_owner(options, share_cache=self._share_cache)
         place = pool.queue_up(options.tenant)
         answers = Answers(
-            place, ids, params, options, n=n, turn=turn, pool=pool, slots=self.slots,
+            place, ids, params, options, compiled, n=n, turn=turn, pool=pool, slots=self.slots,
             wish=Wish(current_owner(), slot), metrics=self.metrics, bell=Bell(self.writer),
         )  # fmt: skip
         try:
@@ -383,17 +401,3 @@ class Generations:
             place.leave()
             raise
         return answers
-
-
-def check_length(ids: list[int], ctx_size: int) -> None:
-    """ApiError 400 where a prompt leaves no room for an answer."""
-    if len(ids) < ctx_size:
-        return
-    raise ApiError(
-        400,
-        f"the request exceeds the available context size: the prompt has {len(ids)} tokens, the "
-        f"context {ctx_size}; shorten it or raise --ctx-size",
-        kind="exceed_context_size_error",
-        code="context_length_exceeded",
-        extra={"n_prompt_tokens": len(ids), "n_ctx": ctx_size},
-    )

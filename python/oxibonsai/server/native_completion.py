@@ -15,6 +15,7 @@ from oxibonsai.server.choice import Choice
 from oxibonsai.server.completions import begin_all
 from oxibonsai.server.generation import Answers, follow
 from oxibonsai.server.http.stream_writer import Bell
+from oxibonsai.server.inputs import Room
 from oxibonsai.server.job_answer import answer_job
 from oxibonsai.server.logprobs import ShownToken, ShownTokens, chat_form, drawn_form
 from oxibonsai.server.lora_routes import FIXED_SCALES
@@ -60,7 +61,8 @@ class NativeJob:
         # The prompt goes into the cache and nothing comes back: its one token is not told.
         self._silent = body.limit == 0
         self._tokenizer = engine.tokenizer
-        self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt")
+        room = Room(engine.ctx_size)
+        self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt", room)
         self._params = body.sampling_params(
             app.settings,
             engine.tokenizer,

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from oxibonsai.errors import RequestError
+from oxibonsai.server.inputs import Room, read_text
 from oxibonsai.server.schemas.completion import MOST_PROMPTS, Prompts
 from oxibonsai.tokenizer import Tokenizer
 
 
 def read_prompts(
-    prompt: Prompts, tokenizer: Tokenizer, name: str, most: int = MOST_PROMPTS
+    prompt: Prompts,
+    tokenizer: Tokenizer,
+    name: str,
+    room: Room | None = None,
+    most: int = MOST_PROMPTS,
 ) -> list[list[int]]:
     """Token ids of each prompt.
 
@@ -20,10 +25,13 @@ def read_prompts(
         prompt: As sent.
         tokenizer: Of the model.
         name: Of the field, for errors.
+        room: For each of them; None: any number of tokens.
         most: How many prompts are taken.
 
     Raises:
         RequestError: A prompt is empty or of a kind that is not taken.
+        TooLongError: A text has no room; of ids, the caller finds out.
+        ClientGoneError: Nobody waits for them any more.
     """
     one = not isinstance(prompt, list) or any(isinstance(p, int) for p in prompt)
     prompts: list[Any] = [prompt] if one or not isinstance(prompt, list) else prompt
@@ -31,7 +39,7 @@ def read_prompts(
         raise RequestError(f"{name} is an empty list")
     if len(prompts) > most:
         raise RequestError(f"{name} has {len(prompts)} entries: at most {most} are taken")
-    return [_ids(p, tokenizer, name) for p in prompts]
+    return [_ids(p, tokenizer, name, room) for p in prompts]
 
 
 def is_several(prompt: Prompts) -> bool:
@@ -39,11 +47,11 @@ def is_several(prompt: Prompts) -> bool:
     return isinstance(prompt, list) and not any(isinstance(p, int) for p in prompt)
 
 
-def _ids(prompt: Any, tokenizer: Tokenizer, name: str) -> list[int]:
+def _ids(prompt: Any, tokenizer: Tokenizer, name: str, room: Room | None) -> list[int]:
     if isinstance(prompt, dict):
         prompt = _text_of(prompt, name)
     if isinstance(prompt, str):
-        ids = tokenizer.encode(prompt, parse_special=True)
+        ids = read_text(prompt, tokenizer, room)
         # A model without a bos has nothing to begin from.
         return ids or _beginning(tokenizer, name)
     ids = []
@@ -51,7 +59,7 @@ def _ids(prompt: Any, tokenizer: Tokenizer, name: str) -> list[int]:
         if isinstance(part, int):
             ids.append(part)
         else:
-            ids += tokenizer.encode(part, add_special=i == 0, parse_special=True)
+            ids += read_text(part, tokenizer, room, add_special=i == 0)
     if not ids:
         raise RequestError(f"{name} is empty: there is nothing to continue")
     return ids

@@ -10,6 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import PRESETS, SamplingParams, preset
 from oxibonsai.sampling.chain import STEP_NAMES
+from oxibonsai.server.inputs import read_text
 from oxibonsai.server.settings import ModelSettings
 from oxibonsai.tokenizer import Tokenizer
 
@@ -237,4 +238,4 @@ def _tokens(key: Any, tokenizer: Tokenizer) -> list[int]:
         raise RequestError(f"logit_bias is on {key!r}, neither a token id nor a text")
     if key.isascii() and key.isdecimal() and len(key) < 12:
         return [int(key)]
-    return tokenizer.encode(key, add_special=False, parse_special=True)
+    return read_text(key, tokenizer, add_special=False)

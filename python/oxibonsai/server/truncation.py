@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oxibonsai.chat import ChatTurn
+from oxibonsai.server.inputs import TooLongError
 
 
 def fitting_turn(turn: Callable[[int], ChatTurn], most_left_out: int, most_tokens: int) -> ChatTurn:
@@ -19,16 +20,24 @@ def fitting_turn(turn: Callable[[int], ChatTurn], most_left_out: int, most_token
         The prompt without the fewest messages that is short enough; where none is, the shortest.
 
     Raises:
-        RequestError: As ``turn``.
+        RequestError, TooLongError: As ``turn``, of the shortest.
     """
-    whole = turn(0)
-    if len(whole.ids) <= most_tokens or most_left_out < 1:
+
+    def fitting(left_out: int) -> ChatTurn | None:
+        try:
+            tried = turn(left_out)
+        except TooLongError:
+            return None
+        return tried if len(tried.ids) <= most_tokens else None
+
+    if most_left_out < 1:
+        return turn(0)
+    if (whole := fitting(0)) is not None:
         return whole
     low, fits, best = 1, most_left_out, turn(most_left_out)
     while low < fits:
         middle = (low + fits) // 2
-        tried = turn(middle)
-        if len(tried.ids) <= most_tokens:
+        if (tried := fitting(middle)) is not None:
             fits, best = middle, tried
         else:
             low = middle + 1

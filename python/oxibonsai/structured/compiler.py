@@ -1,12 +1,16 @@
-"""Compiles structures for one tokenizer and keeps the latest."""
+"""Compiles structures for one tokenizer, one costly one at a time, and keeps the latest."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import CapacityError, RequestError
+from oxibonsai.lane import Lane
 from oxibonsai.structured.bridge import ll_tokenizer, special_texts
 from oxibonsai.structured.constraint import Constraint
 from oxibonsai.structured.grammar import OPTIONS, to_lark
@@ -25,6 +29,27 @@ _BYTES_PER_BYTE, _BYTES_TO_BEGIN = 128, 1 << 16
 _NEED_NO_TRIAL = ("regex", "choice")
 
 
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A structure that texts can follow; it is found again as long as somebody holds it.
+
+    Attributes:
+        matcher: At the beginning of a text; to be copied.
+        size: Bytes that it takes, by an estimate.
+    """
+
+    matcher: LLMatcher
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Refused:
+    """A structure that can't be compiled; kept, so that a second try costs nothing."""
+
+    reason: str
+    size: int
+
+
 class StructureCompiler:
     """Makes constraints from structures; safe to call from several threads.
 
@@ -33,6 +58,10 @@ class StructureCompiler:
         vocab_size: Rows of the model's logits; at least the tokenizer's own.
         max_kept: Compiled structures that are kept.
         max_kept_bytes: Bytes that they may take, by an estimate from the length of their texts.
+        max_waiting: How many structures may wait to be compiled; more are refused.
+
+    Attributes:
+        lane: Where they wait.
     """
 
     def __init__(
@@ -42,6 +71,7 @@ class StructureCompiler:
         *,
         max_kept: int = 64,
         max_kept_bytes: int = 256 << 20,
+        max_waiting: int = 64,
     ) -> None:
         if vocab_size < tokenizer.vocab_size:
             raise RequestError(
@@ -51,42 +81,73 @@ class StructureCompiler:
         self._vocab_size = vocab_size
         self._max_kept = max_kept
         self._max_kept_bytes = max_kept_bytes
-        self._kept: OrderedDict[Structure, tuple[LLMatcher, int]] = OrderedDict()
+        self._kept: OrderedDict[Structure, Compiled | _Refused] = OrderedDict()
+        self._held: WeakValueDictionary[Structure, Compiled] = WeakValueDictionary()
+        self.lane = Lane("new structures", max_waiting)
         self._lock = threading.Lock()
 
-    def constraint(self, structure: Structure) -> Constraint:
-        """A constraint at the beginning of a text.
+    def constraint(
+        self, structure: Structure, look: Callable[[], None] | None = None
+    ) -> Constraint:
+        """A constraint at the beginning of a text; see :meth:`compiled`."""
+        return self._follow(self.compiled(structure, look))
 
-        A structure that is not kept takes from 2 ms (a regular expression) to 2 s (the largest
-        schema that is taken); the first one also waits for the tokenizer (about a second).
+    def compiled(self, structure: Structure, look: Callable[[], None] | None = None) -> Compiled:
+        """A structure, ready to be followed.
+
+        One that is not kept takes from 2 ms (a regular expression) to 2 s (the largest schema that
+        is taken), and schemas and grammars wait for those before them; the first one also waits for
+        the tokenizer (about a second).
+
+        Args:
+            structure: What a text has to look like.
+            look: Called some times in a second meanwhile; what it raises ends the work.
 
         Raises:
             RequestError: The structure is wrong, not supported, or too costly; the message names
                 the keyword or the place.
             UnsupportedError: The tokenizer names no token that ends a text.
+            CapacityError: Too many structures wait, or the machine is too busy.
         """
-        with self._lock:
-            kept = self._kept.get(structure)
-            if kept is not None:
-                self._kept.move_to_end(structure)
-        if kept is None:
-            kept = self._compile(structure)
-            self._keep(structure, kept)
-        matcher = kept[0].deep_copy()
-        return Constraint(matcher, self._vocab_size, self._tokenizer.eos_ids)
+        found = self._find(structure)
+        if found is None and not _needs_trial(structure):
+            found = self._try(structure, look)
+        elif found is None:
+            with self.lane.turn(look):
+                # Somebody before us in the lane may have asked for the same.
+                found = self._find(structure) or self._try(structure, look)
+        if isinstance(found, _Refused):
+            raise RequestError(found.reason)
+        return found
 
     @property
     def kept(self) -> tuple[int, int]:
         """Structures that are kept, and the estimate of their bytes."""
         with self._lock:
-            return len(self._kept), sum(size for _, size in self._kept.values())
+            return len(self._kept), sum(kept.size for kept in self._kept.values())
 
-    def _compile(self, structure: Structure) -> tuple[LLMatcher, int]:
+    def _find(self, structure: Structure) -> Compiled | _Refused | None:
+        with self._lock:
+            kept = self._kept.get(structure)
+            if kept is not None:
+                self._kept.move_to_end(structure)
+            return kept or self._held.get(structure)
+
+    def _try(self, structure: Structure, look: Callable[[], None] | None) -> Compiled | _Refused:
+        found: Compiled | _Refused
+        try:
+            found = self._compile(structure, look)
+        except RequestError as e:
+            found = _Refused(str(e), len(structure.text) + _BYTES_TO_BEGIN)
+        self._keep(structure, found)
+        return found
+
+    def _compile(self, structure: Structure, look: Callable[[], None] | None) -> Compiled:
         import llguidance
 
         tokenizer = ll_tokenizer(self._tokenizer, self._vocab_size)
         lark = to_lark(structure)
-        if structure.kind not in _NEED_NO_TRIAL:
+        if _needs_trial(structure):
             lark = compile_elsewhere(
                 structure.kind,
                 lark,
@@ -94,6 +155,7 @@ class StructureCompiler:
                 special=special_texts(self._tokenizer),
                 ends=self._tokenizer.eos_ids,
                 vocab_size=self._vocab_size,
+                look=look,
             )
         matcher = llguidance.LLMatcher(
             tokenizer,
@@ -104,12 +166,28 @@ class StructureCompiler:
         if matcher.is_error():
             error = readable(matcher.get_error())
             raise RequestError(f"{structure.kind} can't be compiled: {error}")
-        return matcher, len(lark) * _BYTES_PER_BYTE + _BYTES_TO_BEGIN
+        compiled = Compiled(matcher, len(lark) * _BYTES_PER_BYTE + _BYTES_TO_BEGIN)
+        try:
+            self._follow(compiled).mask()
+        except CapacityError as e:
+            # No text can ever begin with it, so no second try helps.
+            raise RequestError(f"{structure.kind} is too complex for this model: {e}") from e
+        return compiled
 
-    def _keep(self, structure: Structure, compiled: tuple[LLMatcher, int]) -> None:
+    def _follow(self, compiled: Compiled) -> Constraint:
+        matcher = compiled.matcher.deep_copy()
+        return Constraint(matcher, self._vocab_size, self._tokenizer.eos_ids)
+
+    def _keep(self, structure: Structure, found: Compiled | _Refused) -> None:
         with self._lock:
-            self._kept[structure] = compiled
-            size = sum(size for _, size in self._kept.values())
+            self._kept[structure] = found
+            if isinstance(found, Compiled):
+                self._held[structure] = found
+            size = sum(kept.size for kept in self._kept.values())
             while len(self._kept) > self._max_kept or size > self._max_kept_bytes:
-                _, (_, freed) = self._kept.popitem(last=False)
-                size -= freed
+                _, freed = self._kept.popitem(last=False)
+                size -= freed.size
+
+
+def _needs_trial(structure: Structure) -> bool:
+    return structure.kind not in _NEED_NO_TRIAL and structure != Structure.json_object()

@@ -2,7 +2,8 @@
 
 No check of the text of a grammar bounds what its compilation costs: patterns are intersected,
 references multiplied, rules followed by recursion down a stack. What comes through the trial costs
-the same once more in our own process, and that is then known to be little.
+the same once more in our own process, and that is then known to be little. The process gives way to
+others, so that it takes the time that a running model leaves.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.errors import CapacityError, RequestError, UnsupportedError
+from oxibonsai.lane import LOOK_SECONDS
 
 SECONDS = 0.8  # of processor time, so that a loaded machine refuses nothing else than an idle one
 MEMORY = 224 << 20  # bytes of data, the interpreter's 20 MB among them
-_PATIENCE = 60  # seconds until a process that gets no processor is given up
+_PATIENCE = 300  # seconds until a process that gets no processor is given up
 
 # A line of a grammar that llguidance shows, or the mark under the place in it.
 _PICTURE = re.compile(r"\s*(\d+ \|.*|\^+)")
@@ -42,6 +45,7 @@ def compile_elsewhere(
     special: Mapping[int, str],
     ends: frozenset[int],
     vocab_size: int,
+    look: Callable[[], None] | None = None,
 ) -> str:
     """The grammar as Lark, once it is known to compile within the limits.
 
@@ -52,9 +56,11 @@ def compile_elsewhere(
         special: Texts of the tokens that a grammar may name.
         ends: Tokens that end a text.
         vocab_size: Rows of the model's logits.
+        look: Called some times in a second; what it raises ends the process.
 
     Raises:
         RequestError: It is wrong, nothing fits it, or it takes too much time or memory.
+        CapacityError: The machine left the process no time.
         UnsupportedError: There is no Python interpreter to start.
     """
     request = {
@@ -68,7 +74,7 @@ def compile_elsewhere(
         "seconds": SECONDS,
         "memory": MEMORY,
     }
-    done = _run(json.dumps(request))
+    done = _run(json.dumps(request), look)
     if done.returncode != 0:
         raise RequestError(
             f"{kind} is too complex: it does not compile within {SECONDS} s and {MEMORY >> 20} MB"
@@ -80,7 +86,7 @@ def compile_elsewhere(
     return lark
 
 
-def _run(request: str) -> subprocess.CompletedProcess[str]:
+def _run(request: str, look: Callable[[], None] | None) -> subprocess.CompletedProcess[str]:
     found = importlib.util.find_spec("llguidance")
     if found is None or found.origin is None or not sys.executable:
         raise UnsupportedError("structured output needs the package llguidance and an interpreter")
@@ -88,12 +94,33 @@ def _run(request: str) -> subprocess.CompletedProcess[str]:
     script = Path(__file__).with_name("trial_process.py")
     # -I and -S: a start takes 60 ms, not 200, and no one's settings have a say.
     command = [sys.executable, "-I", "-S", "-X", "utf8", str(script), str(folder)]
-    try:
-        return subprocess.run(
-            command, input=request, capture_output=True, encoding="utf-8", timeout=_PATIENCE
-        )
-    except subprocess.TimeoutExpired as e:
-        raise RequestError(f"the structure did not compile within {_PATIENCE} s") from e
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8")
+    with process:
+        try:
+            output, errors = _answer(process, request, look)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _answer(
+    process: subprocess.Popen[str], request: str, look: Callable[[], None] | None
+) -> tuple[str, str]:
+    deadline = time.monotonic() + _PATIENCE
+    left: str | None = request
+    while True:
+        try:
+            return process.communicate(left, timeout=LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            left = None
+            if time.monotonic() > deadline:
+                raise CapacityError(
+                    f"the structure did not compile within {_PATIENCE} s: the machine is too busy"
+                ) from None
+            if look is not None:
+                look()
 
 
 def readable(message: str) -> str:

@@ -8,6 +8,7 @@ output.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import sys
@@ -68,5 +69,6 @@ def outcome(request: dict[str, Any]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    os.nice(5)
     sys.path.insert(0, sys.argv[1])
     print(json.dumps(outcome(json.load(sys.stdin))))

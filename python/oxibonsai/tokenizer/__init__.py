@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.tokenizer.atoms import Atoms
 from oxibonsai.tokenizer.byte_level import ByteLevelBpe, pre_tokenizer_name
+from oxibonsai.tokenizer.pieces import Watch
 from oxibonsai.tokenizer.spm import SpmBpe, byte_of
 from oxibonsai.tokenizer.stream import StreamDecoder
 from oxibonsai.tokenizer.vocabulary import (
@@ -18,7 +21,7 @@ from oxibonsai.tokenizer.vocabulary import (
 )
 from oxibonsai.tokenizer.wordpiece import WordPiece
 
-__all__ = ["StreamDecoder", "Tokenizer"]
+__all__ = ["StreamDecoder", "Tokenizer", "Watch"]
 
 
 class Tokenizer:
@@ -40,12 +43,10 @@ class Tokenizer:
         self.eos_ids = vocabulary.end_ids
         self.strips_leading_space = algorithm.add_space_prefix
         self._algorithm = algorithm
-        atoms = [i for i, t in enumerate(vocabulary.types) if t in (CONTROL, USER_DEFINED)]
-        # The longest first: a text that holds two of them is cut at the longer one.
-        self._atoms = sorted(
-            ((vocabulary.texts[i], i) for i in atoms if vocabulary.texts[i]),
-            key=lambda atom: -len(atom[0]),
-        )
+        texts, types = vocabulary.texts, vocabulary.types
+        atoms = [(t, i) for i, t in enumerate(texts) if types[i] in (CONTROL, USER_DEFINED)]
+        self._atoms = Atoms(atoms)
+        self._text_atoms = Atoms((t, i) for t, i in atoms if types[i] == USER_DEFINED)
 
     @classmethod
     def from_gguf(cls, metadata: Metadata) -> Tokenizer:
@@ -102,15 +103,28 @@ class Tokenizer:
         return self.vocabulary.pad_id
 
     def encode(
-        self, text: str, *, add_special: bool = True, parse_special: bool = False
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        watch: Watch | None = None,
     ) -> list[int]:
         """Ids of a text.
+
+        A long one is worked on in pieces: what it takes beside the ids does not grow with it.
 
         Args:
             text: Any text.
             add_special: Put bos first and eos last where the model wants them.
             parse_special: Let the text of a control token become that token. Leave it off for text
                 from users, or they can forge turns of a chat.
+            watch: Called between pieces, some times in a second, with the number of ids so far; what
+                it raises ends the work. With it a text is refused that can't be cut into pieces.
+
+        Raises:
+            RequestError: The text holds half a surrogate pair, or can't be cut although ``watch``
+                wants it.
         """
         try:
             text.encode()
@@ -120,38 +134,39 @@ class Tokenizer:
         if add_special and self.add_bos and self.bos_id is not None:
             ids.append(self.bos_id)
         after_special = True
-        for part in self._partition(text, parse_special):
+        for part in (self._atoms if parse_special else self._text_atoms).cut(text):
             if isinstance(part, int):
                 ids.append(part)
                 after_special = True
-            else:
-                ids.extend(self._algorithm.encode_text(part, after_special=after_special))
+            elif part:
+                bounded = watch is not None
+                for more in self._algorithm.encode_text(
+                    part, after_special=after_special, bounded=bounded
+                ):
+                    ids += more
+                    if watch is not None:
+                        watch(len(ids))
                 after_special = False
+            if watch is not None:
+                watch(len(ids))
         if add_special and self.vocabulary.add_eos and self.eos_id is not None:
             ids.append(self.eos_id)
         return ids
 
-    def _partition(self, text: str, parse_special: bool) -> list[str | int]:
-        """Cuts a text at the tokens that are never split."""
-        parts: list[str | int] = [text] if text else []
-        types = self.vocabulary.types
-        for atom, token in self._atoms:
-            if types[token] == CONTROL and not parse_special:
-                continue
-            if atom not in text:
-                continue
-            cut: list[str | int] = []
-            for part in parts:
-                if isinstance(part, int):
-                    cut.append(part)
-                    continue
-                for i, piece in enumerate(part.split(atom)):
-                    if i > 0:
-                        cut.append(token)
-                    if piece:
-                        cut.append(piece)
-            parts = cut
-        return parts
+    def least_tokens(self, text: str) -> int:
+        """How many tokens a text has at least, by its length alone; without tokenizing it."""
+        lost = self._algorithm.lost_bytes
+        if lost is None:
+            return 0
+        return -(-len(text.encode().translate(None, lost)) // self._longest_token)
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Bytes of a text that one token stands for at most."""
+        table = zip(self.vocabulary.texts, self.vocabulary.types, strict=True)
+        atoms = (t for t, kind in table if kind in (CONTROL, USER_DEFINED))
+        whole = (len(t.encode("utf-8", "surrogateescape")) for t in atoms)
+        return max([self._algorithm.longest_piece, *whole])
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that a token stands for; a special one's own text."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.tokenizer.pieces import pieces
 from oxibonsai.tokenizer.vocabulary import Metadata, Vocabulary
 
 if TYPE_CHECKING:
@@ -38,6 +41,14 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     "qwen35": (_QWEN35,),
     "smollm": (r"\p{N}", _GPT2),
 }
+# Where one match of each of these splits ends and the next begins, whatever is around: a space after
+# anything else than white space, and what is neither letter nor digit after one of them. Digits and
+# letters are those on whose kind all versions of Unicode agree.
+_BORDER = re.compile(
+    r"(?<=\S)(?= )"
+    r"|(?<=[0-9A-Za-z\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3])"
+    r"(?=[\t\n\r !-/:-@\[-`{-~\u3001\u3002\uff01-\uff0f\uff1a-\uff20])"
+)
 _ALIASES = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "deepseek-r1-qwen": "qwen2"}
 
 
@@ -64,21 +75,39 @@ def pre_tokenizer_name(metadata: Metadata) -> str:
 
 
 class ByteLevelBpe:
-    """Splits, then merges bytes by rank."""
+    """Splits, then merges bytes by rank.
+
+    Attributes:
+        add_space_prefix: Whether a text gets a space in front.
+        longest_piece: Bytes of a text in one of its tokens at most.
+        lost_bytes: Those that the vocabulary lacks, which get lost; None: there is no telling.
+    """
 
     add_space_prefix = False
 
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
         self._fast = _build(vocabulary, metadata)
+        known = set(vocabulary.texts)
+        self.longest_piece = max(map(len, vocabulary.texts))
+        self.lost_bytes: bytes | None = bytes(b for c, b in BYTE_OF.items() if c not in known)
+        # One number for each id, whatever the number of texts that hold it.
+        self._numbers = list(range(len(vocabulary.texts)))
 
-    def encode_text(self, text: str, *, after_special: bool) -> list[int]:
-        """Ids of a text without special tokens."""
+    def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
+        """Ids of a text without special tokens, piece by piece.
+
+        Args:
+            text: Any text.
+            after_special: Makes no difference here.
+            bounded: See :func:`oxibonsai.tokenizer.pieces.pieces`.
+        """
         del after_special
-        if len(text) < _LONG:
-            ids: list[int] = self._fast.encode(text, add_special_tokens=False).ids
-        else:
-            ids = self._fast.encode_batch_fast([text], add_special_tokens=False)[0].ids
-        return ids
+        for piece in pieces(text, lambda: _BORDER, bounded=bounded):
+            if len(piece) < _LONG:
+                yield self._fast.encode(piece, add_special_tokens=False).ids
+            else:
+                found = self._fast.encode_batch_fast([piece], add_special_tokens=False)[0]
+                yield [self._numbers[i] for i in found.ids]
 
     @staticmethod
     def piece_bytes(text: str) -> bytes:

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 
 from oxibonsai.errors import FormatError
+from oxibonsai.tokenizer.pieces import pieces
 from oxibonsai.tokenizer.vocabulary import BYTE, Metadata, Vocabulary
 
 _SPACE = "\u2581"
 _LONGEST_KEPT = 64  # characters of a word whose tokens are remembered
 _WORDS_KEPT = 1 << 15
+# Characters before which a long text may be cut, after one that no token has there.
+_ENDS = "\t\n\r !\"'(),.:;?[]" + _SPACE + "\u3001\u3002\u300c\u300d\uff01\uff0c\uff1a\uff1b\uff1f"
+_TOKENS_AT_ONCE = 1024
+_STEPS = 1024  # merges between two signs of life
 _BYTE_TOKEN = re.compile(r"^<0x([0-9A-Fa-f]{2})>$")
 
 
@@ -34,44 +39,76 @@ class SpmBpe:
         self._scores = vocabulary.scores
         self._unknown = vocabulary.unk_id
         self._bytes = _byte_tokens(vocabulary)
-        self._boundary = _boundary(self._ids)
+        # A space is counted as the three bytes of the character that stands for it.
+        self.longest_piece = max(len(t.encode("utf-8", "surrogateescape")) for t in self._ids)
+        keeps_all = len(self._bytes) == 256 or self._unknown is not None
+        self.lost_bytes: bytes | None = b"" if keeps_all else None
+        self._joined = _joined_to(_SPACE, self._ids)
+        self._border = cache(lambda: _border(self._ids))
         self._kept_ids = lru_cache(_WORDS_KEPT)(self._word_ids)
 
-    def encode_text(self, text: str, *, after_special: bool) -> list[int]:
-        """Ids of a text without special tokens.
+    def encode_text(
+        self, text: str, *, after_special: bool, bounded: bool
+    ) -> Iterator[Sequence[int]]:
+        """Ids of a text without special tokens, piece by piece; none now and then in a long word.
 
         Args:
             text: Any text.
             after_special: Whether it starts the input or follows a special token: then a space is
                 put in front, where the vocabulary asks for one.
+            bounded: See :func:`oxibonsai.tokenizer.pieces.pieces`.
         """
         if self.add_space_prefix and after_special:
             text = " " + text
-        ids: list[int] = []
-        for word in self._words(text.replace(" ", _SPACE)):
-            ids += self._kept_ids(word) if len(word) <= _LONGEST_KEPT else self._word_ids(word)
-        return ids
+        for piece in pieces(text, self._border, bounded=bounded):
+            ids: list[int] = []
+            for word in self._words(piece.replace(" ", _SPACE)):
+                if len(word) <= _LONGEST_KEPT:
+                    ids += self._kept_ids(word)
+                else:
+                    yield ids
+                    symbols = yield from self._merge(word)
+                    ids = self._ids_of(symbols)
+                if len(ids) >= _TOKENS_AT_ONCE:
+                    yield ids
+                    ids = []
+            yield ids
 
     def _words(self, text: str) -> Iterator[str]:
         """Parts of a text that no token joins: each is merged as if it were alone."""
         start = 0
-        for match in self._boundary.finditer(text):
-            yield text[start : match.start()]
-            start = match.start()
+        at = text.find(_SPACE, 1)
+        while at > 0:
+            if text[at - 1] not in self._joined:
+                yield text[start:at]
+                start = at
+            at = text.find(_SPACE, at + 1)
         yield text[start:]
 
     def _word_ids(self, word: str) -> tuple[int, ...]:
+        steps = self._merge(word)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return tuple(self._ids_of(end.value))
+
+    def _ids_of(self, symbols: list[str]) -> list[int]:
         ids: list[int] = []
-        for piece in self._merge(word):
-            known = self._ids.get(piece)
+        for symbol in symbols:
+            known = self._ids.get(symbol)
             if known is not None:
                 ids.append(known)
             else:
-                ids.extend(self._fall_back(piece))
-        return tuple(ids)
+                ids.extend(self._fall_back(symbol))
+        return ids
 
-    def _merge(self, text: str) -> list[str]:
-        """Symbols after all merges: the best score first, the leftmost of equals."""
+    def _merge(self, text: str) -> Generator[tuple[int, ...], None, list[str]]:
+        """Symbols after all merges: the best score first, the leftmost of equals.
+
+        Yields:
+            Nothing, now and then.
+        """
         symbols: list[str | None] = list(text)
         after = list(range(1, len(text) + 1))
         before = list(range(-1, len(text) - 1))
@@ -87,7 +124,13 @@ class SpmBpe:
 
         for i in range(len(symbols) - 1):
             propose(i, i + 1)
+            if i % _STEPS == _STEPS - 1:
+                yield ()
+        steps = 0
         while queue:
+            steps += 1
+            if steps % _STEPS == 0:
+                yield ()
             _, left, right, joint = heapq.heappop(queue)
             # Stale where one side has changed since.
             if symbols[left] is None or symbols[right] is None or after[left] != right:
@@ -113,12 +156,23 @@ class SpmBpe:
         return text.replace(_SPACE, " ").encode("utf-8", "surrogateescape")
 
 
-def _boundary(texts: Iterable[str]) -> re.Pattern[str]:
-    """Matches between a character and a space that no token has next to each other."""
-    inside = (t for t in texts if t.find(_SPACE, 1) > 0)
-    joined = {t[i] for t in inside for i in range(len(t) - 1) if t[i + 1] == _SPACE}
-    before = f"[^{re.escape(''.join(sorted(joined)))}]" if joined else "."
-    return re.compile(f"(?<={before})(?={_SPACE})", re.DOTALL)
+def _joined_to(character: str, texts: Iterable[str]) -> frozenset[str]:
+    """Characters that some token has right before this one."""
+    inside = (t for t in texts if t.find(character, 1) > 0)
+    return frozenset(t[i] for t in inside for i in range(len(t) - 1) if t[i + 1] == character)
+
+
+def _border(texts: Iterable[str]) -> re.Pattern[str]:
+    """Matches between two characters that no token joins, in a text whose spaces are spaces."""
+    found = re.compile(f"[{re.escape(_ENDS)}]")
+    inside = [t for t in texts if found.search(t, 1)]
+    ways = []
+    for end in _ENDS:
+        joined = "".join(_joined_to(_SPACE if end == " " else end, inside))
+        kept = joined + (" " if _SPACE in joined else "")
+        before = f"(?<=[^{re.escape(kept)}])" if kept else "(?<=.)"
+        ways.append(f"{before}(?={re.escape(end)})")
+    return re.compile("|".join(ways), re.DOTALL)
 
 
 def byte_of(text: str) -> int | None:

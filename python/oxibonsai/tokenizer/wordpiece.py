@@ -6,17 +6,26 @@ library wants ``piece`` and ``##piece``.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from oxibonsai.errors import FormatError
+from oxibonsai.tokenizer.pieces import pieces
 from oxibonsai.tokenizer.vocabulary import CONTROL, Metadata, Vocabulary, flag
 
 _SPACE = "\u2581"
 _LONGEST_WORD = 100  # characters; BERT takes a longer one as unknown
+# Before white space, punctuation and Chinese characters, all of which end a word.
+_BORDER = re.compile(r"(?=[\t\n\r !-/:-@\[-`{-~\u4e00-\u9fa5])")
 
 
 class WordPiece:
     """Cuts words into the longest pieces that the vocabulary has, from the left."""
 
     add_space_prefix = True  # of a decoded text, a leading space is no part
+    # White space is dropped, and a word of any length may be one unknown token.
+    longest_piece = _LONGEST_WORD
+    lost_bytes: bytes | None = None
 
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
         from tokenizers import Tokenizer as FastTokenizer
@@ -43,11 +52,17 @@ class WordPiece:
         self._fast.normalizer = BertNormalizer(lowercase=lower, strip_accents=accents)
         self._fast.pre_tokenizer = BertPreTokenizer()
 
-    def encode_text(self, text: str, *, after_special: bool) -> list[int]:
-        """Ids of a text without special tokens."""
+    def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
+        """Ids of a text without special tokens, piece by piece.
+
+        Args:
+            text: Any text.
+            after_special: Makes no difference here.
+            bounded: See :func:`oxibonsai.tokenizer.pieces.pieces`.
+        """
         del after_special
-        ids: list[int] = self._fast.encode(text, add_special_tokens=False).ids
-        return ids
+        for piece in pieces(text, lambda: _BORDER, bounded=bounded):
+            yield self._fast.encode(piece, add_special_tokens=False).ids
 
     @staticmethod
     def piece_bytes(text: str) -> bytes:

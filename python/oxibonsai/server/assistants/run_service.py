@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 
-from oxibonsai.chat import ChatTurn, prepare
+from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.assistants.conversation import Conversation
 from oxibonsai.server.assistants.objects import (
@@ -18,7 +18,8 @@ from oxibonsai.server.assistants.objects import (
 )
 from oxibonsai.server.assistants.run_work import RunWork
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.generation import Generations, check_length
+from oxibonsai.server.generation import Generations
+from oxibonsai.server.inputs import Room, read_turn
 from oxibonsai.server.jobs import Job, Jobs
 from oxibonsai.server.paging import all_of
 from oxibonsai.server.sampling_fields import SamplingFields
@@ -261,16 +262,17 @@ class RunService:
         used, most = run["used"], run["max_completion_tokens"]
         if most is not None:
             most = max(1, most - used["completion_tokens"])
-        room = max(1, engine.ctx_size // 4)
-        tokens = engine.ctx_size - (room if most is None else min(most, room))
+        room = Room(engine.ctx_size)
+        rest = max(1, engine.ctx_size // 4)
+        tokens = engine.ctx_size - (rest if most is None else min(most, rest))
         if run["max_prompt_tokens"] is not None:
             tokens = min(tokens, run["max_prompt_tokens"] - used["prompt_tokens"])
         turn = fitting_turn(
-            lambda left_out: prepare(engine, conversation.request(left_out)),
+            lambda left_out: read_turn(engine, conversation.request(left_out), room),
             conversation.most_left_out,
             tokens,
         )
-        check_length(turn.ids, engine.ctx_size)
+        room.check_count(len(turn.ids))
         given = {"temperature": run["temperature"], "top_p": run["top_p"]}
         fields = SamplingFields.model_validate(given)
         return turn, fields.sampling_params(self._settings, engine.tokenizer, max_tokens=most)

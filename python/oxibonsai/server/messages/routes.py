@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from flask import Blueprint, Response, jsonify, request
 
-from oxibonsai.chat import prepare
 from oxibonsai.server.app import Server
 from oxibonsai.server.generation import Answers
 from oxibonsai.server.http.disconnect import POLL_SECONDS, watched
+from oxibonsai.server.inputs import read_turn
 from oxibonsai.server.messages.blocks import BlockWriter, Event
 from oxibonsai.server.messages.errors import error_event
 from oxibonsai.server.messages.request import chat_request, sampling
@@ -52,7 +52,7 @@ def messages_blueprint(app: Server) -> Blueprint:
     def count_tokens() -> Response:
         body = read_body(CountRequest, request)
         engine = generations.engine
-        turn = prepare(engine, chat_request(body, engine.chat_template))
+        turn = read_turn(engine, chat_request(body, engine.chat_template))
         return jsonify(input_tokens=len(turn.ids))
 
     return bp

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from oxibonsai.chat import ChatRequest, ChatTurn, prepare
+from oxibonsai.chat import ChatRequest, ChatTurn
 from oxibonsai.engine import Engine
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.inputs import Room, read_turn
 from oxibonsai.server.responses.items import chat_messages
 from oxibonsai.server.schemas.responses import (
     AllowedTools,
@@ -27,7 +28,12 @@ LOGPROBS = "message.output_text.logprobs"
 
 
 def make_turn(
-    engine: Engine, request: InputTokensRequest, items: Sequence[Object], *, room: int = 1
+    engine: Engine,
+    request: InputTokensRequest,
+    items: Sequence[Object],
+    *,
+    room: int = 1,
+    runs: bool = True,
 ) -> ChatTurn:
     """The prompt.
 
@@ -37,17 +43,20 @@ def make_turn(
         items: The conversation, that of earlier responses included. With ``truncation: auto`` the
             oldest are left out where they don't fit.
         room: Tokens that are left for the answer then, at least.
+        runs: Refuse a prompt that has no room in the context.
 
     Raises:
         RequestError, ApiError: A field makes no sense for this model.
     """
+
+    most = Room(engine.ctx_size) if runs else None
 
     def turn(dropped: int) -> ChatTurn:
         rest = list(items[dropped:])
         # A result without its call means nothing.
         while dropped and rest and rest[0]["type"] == "function_call_output":
             rest.pop(0)
-        return prepare(engine, _chat_request(request, rest))
+        return read_turn(engine, _chat_request(request, rest), most)
 
     can_be_cut = request.truncation == "auto"
     return fitting_turn(turn, len(items) - 1 if can_be_cut else 0, engine.ctx_size - room)

@@ -11,8 +11,8 @@ from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.generation import check_length
 from oxibonsai.server.http.disconnect import watched
+from oxibonsai.server.inputs import Room
 from oxibonsai.server.jobs import Job, Jobs, Key
 from oxibonsai.server.responses.compaction import compacted, summary_request, summary_tokens
 from oxibonsai.server.responses.history import history
@@ -69,7 +69,7 @@ class ResponseService:
         )
         record = {"id": response["id"], "response": response, "input": items}
         if body.background:
-            check_length(turn.ids, engine.ctx_size)
+            Room(engine.ctx_size).check_count(len(turn.ids))
             return self._in_background(owner, body, record, run, turn, params)
         if body.stream:
             return self._as_stream(owner, record, run, turn, params)
@@ -81,7 +81,7 @@ class ResponseService:
         items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
         if not (items or body.instructions):
             return 0
-        return len(make_turn(self._generations.engine, body, items).ids)
+        return len(make_turn(self._generations.engine, body, items, runs=False).ids)
 
     def compact(self, owner: str, body: InputTokensRequest) -> Object:
         """The conversation in short; nothing is kept of it."""

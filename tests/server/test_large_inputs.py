@@ -1,0 +1,286 @@
+"""Large inputs of requests: bounded, one at a time, and given up when the client leaves."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from model_app import close_model_app, make_model_app
+from running_model import served
+from running_server import RunningServer, read_all
+
+from oxibonsai.chat import ChatRequest
+from oxibonsai.errors import CapacityError
+from oxibonsai.lane import Lane
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.server import inputs
+from oxibonsai.server.app import Server
+from oxibonsai.server.http.disconnect import ClientGoneError
+from oxibonsai.structured import Structure
+
+WORDS = "hello, world "
+MB = 2**20
+
+
+@pytest.fixture
+def app(tiny_path: Path, tmp_path: Path) -> Iterator[Server]:
+    made = make_model_app(tiny_path, tmp_path, parallel=1, queue_size=1, ctx_size=512)
+    yield made
+    close_model_app(made)
+
+
+@pytest.fixture
+def client(app: Server) -> FlaskClient:
+    return app.test_client()
+
+
+def talk(size: int) -> list[dict[str, str]]:
+    return [{"role": "user", "content": "x" * size}]
+
+
+TOO_LONG: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/completions", {"prompt": WORDS * 20_000}),
+    ("/v1/completions", {"prompt": ["a", WORDS * 20_000]}),
+    ("/completion", {"prompt": [1, WORDS * 20_000]}),
+    ("/v1/embeddings", {"input": [WORDS * 20_000]}),
+    ("/v1/chat/completions", {"messages": talk(300_000)}),
+    ("/v1/chat/completions", {"messages": talk(8_000_000)}),
+    ("/v1/chat/completions", {"messages": talk(2000) * 4000}),
+    ("/v1/messages", {"model": "tiny", "messages": talk(8_000_000), "max_tokens": 4}),
+    ("/v1/responses", {"input": "x" * 8_000_000}),
+    ("/v1/responses", {"input": "x" * 8_000_000, "truncation": "auto"}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), TOO_LONG)
+def test_what_no_context_holds_is_refused_by_its_length(
+    client: FlaskClient, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("oxibonsai.tokenizer.byte_level.ByteLevelBpe.encode_text", _never_for_long)
+    answer = client.post(path, json=body)
+    assert answer.status_code == 400
+    error = answer.get_json()["error"]
+    assert "exceeds the available context size" in error["message"]
+    assert " bytes, which are at least " in error["message"]
+    assert "the context 512" in error["message"]
+
+
+def _never_for_long(_: Any, text: str, **__: Any) -> Iterator[list[int]]:
+    assert len(text) < 1000
+    yield [5] * len(text)
+
+
+def test_a_prompt_of_too_many_tokens_is_not_tokenized_to_its_end(client: FlaskClient) -> None:
+    # As many as the length allows: the longest token of this vocabulary has 22 bytes.
+    answer = client.post("/v1/completions", json={"prompt": "a b " * 2000})
+    error = answer.get_json()["error"]
+    assert error["type"] == "exceed_context_size_error"
+    assert error["n_prompt_tokens"] >= 512
+
+
+def test_tokens_of_any_text_are_told(client: FlaskClient, app: Server) -> None:
+    text = WORDS * 30_000
+    ids = app.generations.engine.tokenizer.encode(text, add_special=False)
+    answer = client.post("/tokenize", json={"content": text})
+    assert answer.get_json() == {"tokens": ids}
+    pieces = client.post("/tokenize", json={"content": text, "with_pieces": True}).get_json()
+    assert [t["id"] for t in pieces["tokens"]] == ids
+    assert "".join(t["piece"] for t in pieces["tokens"]) == text
+    counted = client.post("/v1/chat/completions/input_tokens", json={"messages": talk(90_000)})
+    assert counted.get_json()["input_tokens"] > 90_000
+
+
+def test_a_text_without_a_place_to_cut_it_is_refused(client: FlaskClient) -> None:
+    answer = client.post("/tokenize", json={"content": "a" * 200_000})
+    assert answer.status_code == 400
+    assert "more than 131072 characters" in answer.get_json()["error"]["message"]
+
+
+def test_tokens_of_a_huge_text_are_refused(tiny_path: Path, tmp_path: Path) -> None:
+    app = make_model_app(tiny_path, tmp_path, max_body_mb=0.1)
+    try:
+        words = app.generations.engine.tokenizer
+        longest = max(range(words.vocab_size), key=lambda i: len(words.token_bytes(i)))
+        answer = app.test_client().post("/detokenize", json={"tokens": [longest] * 20_000})
+        assert answer.status_code == 400
+        assert answer.get_json()["error"]["param"] == "tokens"
+    finally:
+        close_model_app(app)
+
+
+def test_a_client_that_left_stops_the_work_on_its_input(
+    client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    def is_gone(_: Any) -> bool:
+        looks.append(1)
+        return True
+
+    monkeypatch.setattr(inputs, "client_is_gone", is_gone)
+    monkeypatch.setattr(inputs, "_LOOK_SECONDS", 0.0)
+    for path, body in (
+        ("/tokenize", {"content": WORDS * 100}),
+        ("/detokenize", {"tokens": [5, 6]}),
+        ("/apply-template", {"messages": talk(9)}),
+        ("/v1/chat/completions", {"messages": talk(9)}),
+        ("/v1/embeddings", {"input": WORDS}),
+        ("/v1/completions", {"prompt": WORDS}),
+    ):
+        before = len(looks)
+        assert client.post(path, json=body).status_code == 499, path
+        assert len(looks) == before + 1
+
+
+def test_the_rendering_of_a_template_is_stopped_as_the_client_leaves(app: Server) -> None:
+    class Watch(inputs.InputWatch):
+        def __call__(self, tokens: int) -> None:
+            raise ClientGoneError
+
+    from oxibonsai.chat import render
+
+    with pytest.raises(ClientGoneError):
+        render(app.generations.engine, ChatRequest(talk(9)), watch=Watch())
+
+
+def test_large_requests_are_read_one_at_a_time(
+    app: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+    read = inputs.read_text
+
+    def counted(*given: Any, **named: Any) -> list[int]:
+        inside.append(1)
+        most.append(len(inside))
+        try:
+            return read(*given, **named)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr("oxibonsai.server.token_routes.read_text", counted)
+    body = json.dumps({"content": WORDS * (3 * MB // (2 * len(WORDS)))})
+    answers: list[int] = []
+
+    def post() -> None:
+        client = app.test_client()
+        answer = client.post("/tokenize", data=body, content_type="application/json")
+        answers.append(answer.status_code)
+
+    threads = [threading.Thread(target=post) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [200] * 4
+    assert max(most) == 1
+
+
+def test_a_large_request_lets_the_next_one_in_before_its_answer_is_made(
+    app: Server, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[str] = []
+    monkeypatch.setattr(Lane, "_leave", lambda self, ticket: left.append(self._name))
+    queue_up = app.generations.pool.queue_up
+    before: list[list[str]] = []
+
+    def observed() -> Any:
+        before.append(list(left))
+        return queue_up()
+
+    monkeypatch.setattr(app.generations.pool, "queue_up", observed)
+    body = {"prompt": "a", "max_tokens": 2, "user": "x" * (2 * MB)}
+    assert client.post("/v1/completions", json=body).status_code == 200
+    assert before == [["large requests"]]
+
+
+def test_too_many_that_wait_are_refused() -> None:
+    lane = Lane("things", 1)
+    leave = lane.enter()
+    waiting = threading.Thread(target=lambda: lane.enter()())
+    waiting.start()
+    while lane.waiting == 0:
+        pass
+    with pytest.raises(CapacityError, match="1 things wait: try again later"):
+        lane.enter()
+    leave()
+    leave()
+    waiting.join()
+    with lane.turn():
+        assert lane.waiting == 0
+
+
+def test_who_waits_can_give_up() -> None:
+    lane = Lane("things", 4)
+
+    def look() -> None:
+        raise ClientGoneError
+
+    with lane.turn():
+        with pytest.raises(ClientGoneError):
+            lane.enter(look)
+        assert lane.waiting == 0
+    with lane.turn():
+        pass
+
+
+def test_a_structure_is_compiled_before_an_engine_is_taken(
+    app: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generations, compiler = app.generations, app.generations.engine.structures
+    running: list[int] = []
+    compile_one = compiler._compile
+
+    def observed(*given: Any) -> Any:
+        running.append(generations.pool.running)
+        return compile_one(*given)
+
+    monkeypatch.setattr(compiler, "_compile", observed)
+    request = ChatRequest(talk(3), structure=Structure.json_schema({"const": "a"}))
+    with generations.chat(request, SamplingParams(max_tokens=4)) as answers:
+        answers.wait({})
+    assert running == [0]
+
+
+def test_replicas_share_what_is_compiled(tiny_path: Path, tmp_path: Path) -> None:
+    app = make_model_app(tiny_path, tmp_path, replicas=2, threads=2)
+    try:
+        first, second = app.generations.pool.engines
+        assert first.structures is second.structures
+    finally:
+        close_model_app(app)
+
+
+@pytest.fixture
+def server(tiny_path: Path, tmp_path: Path) -> Iterator[RunningServer]:
+    with served(tiny_path, tmp_path, "--parity", "off", "--threads", "1") as running:
+        yield running
+
+
+def _post(server: RunningServer, body: bytes) -> socket.socket:
+    head = f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    kind = "Content-Type: application/json\r\nConnection: close\r\n\r\n"
+    return server.connect(f"{head}{kind}".encode() + body, timeout=120)
+
+
+@pytest.mark.slow
+def test_six_posts_of_15_mb_take_less_than_600_mb(server: RunningServer) -> None:
+    status = Path(f"/proc/{server.worker_pid()}/status")
+
+    def peak() -> int:
+        (line,) = (row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
+        return int(line.split()[1]) // 1024
+
+    before = peak()
+    body = json.dumps({"content": WORDS * (15_000_000 // len(WORDS))}).encode()
+    clients = [_post(server, body) for _ in range(6)]
+    for client in clients:
+        assert read_all(client, 120).startswith(b"HTTP/1.1 200")
+        client.close()
+    assert peak() - before < 600
