@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Literal, get_args
 
 from oxibonsai import _core
@@ -148,13 +149,43 @@ def make_cache(model: Model, types: tuple[str, ...], positions: int, *, keep: bo
 def load_chat_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate | None:
     """The file's own template, ChatML where only its tokens are known, else None."""
     source = checkpoint.file.get("tokenizer.chat_template")
-    texts = tokenizer.vocabulary.texts
-
-    def text(token: int | None) -> str:
-        return "" if token is None else texts[token]
-
     if isinstance(source, str) and source:
-        return ChatTemplate(
-            source, bos_token=text(tokenizer.bos_id), eos_token=text(tokenizer.eos_id)
-        )
-    return ChatTemplate.chatml() if "<|im_start|>" in texts else None
+        return _with_tokens(source, tokenizer)
+    return ChatTemplate.chatml() if "<|im_start|>" in tokenizer.vocabulary.texts else None
+
+
+def choose_chat_template(
+    engine: Engine, source: str | None, file: Path | None
+) -> ChatTemplate | None:
+    """The template that a user names, else the engine's.
+
+    Args:
+        engine: Whose tokens the template may write.
+        source: Jinja, or ``chatml``.
+        file: One with Jinja; not with ``source``.
+
+    Raises:
+        RequestError: Both are given, or the file can't be read.
+        FormatError: It is no valid Jinja.
+    """
+    if source is not None and file is not None:
+        raise RequestError("--chat-template and --chat-template-file exclude each other")
+    if source == "chatml":
+        return ChatTemplate.chatml()
+    if file is not None:
+        try:
+            source = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise RequestError(f"can't read {file}: {e}") from e
+    if source is None:
+        return engine.chat_template
+    template = _with_tokens(source, engine.tokenizer)
+    template.check()
+    return template
+
+
+def _with_tokens(source: str, tokenizer: Tokenizer) -> ChatTemplate:
+    def text(token: int | None) -> str:
+        return "" if token is None else tokenizer.vocabulary.texts[token]
+
+    return ChatTemplate(source, bos_token=text(tokenizer.bos_id), eos_token=text(tokenizer.eos_id))
