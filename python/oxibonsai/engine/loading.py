@@ -13,7 +13,7 @@ from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, LEVELS, KvPressurePolicy
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
-from oxibonsai.engine.threads import default_threads
+from oxibonsai.engine.threads import default_threads, make_pool
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.lora import LoraChoice, open_adapters
 from oxibonsai.model_source import open_model
@@ -84,7 +84,7 @@ def load(
         raise RequestError(f"kv_type is {kv_type!r}; it is one of {', '.join(_core.KV_TYPES)}")
     model = load_model(
         checkpoint,
-        _core.ThreadPool(threads or default_threads()),
+        make_pool(threads or default_threads()),
         progress,
         PackedCache() if packed_cache else None,
         open_adapters(lora, checkpoint),
@@ -118,7 +118,7 @@ def replicate(engine: Engine, count: int) -> list[Engine]:
     if count == 1:
         return [engine]
     threads = max(1, engine.model.pool.size // count)
-    return [_replica(engine, _core.ThreadPool(threads)) for _ in range(count)]
+    return [_replica(engine, make_pool(threads)) for _ in range(count)]
 
 
 def _replica(engine: Engine, pool: _core.ThreadPool) -> Engine:

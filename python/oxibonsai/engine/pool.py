@@ -134,6 +134,7 @@ class EnginePool:
         Raises:
             CapacityError: The queue is full, or the pool is closed.
         """
+        self.engines[0].lock.check_process()
         place = Place(self)
         with self._changed:
             self._check_open()
