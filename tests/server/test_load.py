@@ -109,7 +109,7 @@ def wait_for_load(server: RunningServer, running: int, waiting: int) -> None:
 def check_left(server: RunningServer) -> None:
     """What was left is over, and none of it by coming to its end."""
     wait_until(lambda: load(server)[0] <= 1)
-    assert metrics(server)["llamacpp:n_tokens_max"] < LONG
+    assert metrics(server)["llamacpp:n_tokens_max_total"] < LONG
 
 
 def read_until(sock: socket.socket, count: int, end: bytes = b"") -> None:
