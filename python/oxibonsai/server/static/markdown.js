@@ -3,7 +3,7 @@
 import { copyFrom, element } from "./dom.js";
 import { renderInline } from "./inline.js";
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$/;
+const FENCE = /^ {0,3}(`{3,}|~{3,}(?!~))([^`\n]*)$/; // no run can be cut in two ways
 const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
 const RULE = /^ {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
