@@ -123,7 +123,7 @@ def plain(result: Any) -> Any:
 
 
 @pytest.mark.hf
-@pytest.mark.parametrize(("conversation", "options"), CALLS, ids=lambda v: str(v)[:60])
+@pytest.mark.parametrize(("conversation", "options"), CALLS, ids=range(len(CALLS)))
 def test_a_call_gives_what_it_gives_in_transformers(
     tokenizer: PreTrainedTokenizer, theirs: Any, conversation: list[Any], options: dict[str, Any]
 ) -> None:
