@@ -1,14 +1,17 @@
 """Writes a GGUF file with the shapes of a Bonsai model and random weights, to time engines with.
 
-    python bench/make_random_bonsai.py --size 1.7B --type Q1_0 --vocab QWEN2.gguf OUT.gguf
+    python bench/make_random_bonsai.py --size 1.7B --type Q1_0 [--vocab QWEN2.gguf] OUT.gguf
 
-Speed depends on shapes and types, not on values; the text of such a model is noise.
+Speed depends on shapes and types, not on values; the text of such a model is noise. Without --vocab the
+vocabulary is made up, as large as the published one: all bytes, and runs of letters that merge one by one.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
+import string
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +22,12 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai.tokenizer.byte_level import BYTE_OF
+
 Bytes = npt.NDArray[np.uint8]
 ROWS = 151_669  # of the vocabulary, as published: odd, so that every tiled kernel has a tail
+CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")  # of a made-up vocabulary
+SPACE = next(c for c, byte in BYTE_OF.items() if byte == ord(" "))
 CONTEXT, ORIGINAL_CONTEXT, YARN_FACTOR = 65_536, 16_384, 4.0
 HEAD_DIM = 128
 # Deviation of a matrix times the root of its columns: logits then spread over a few units.
@@ -147,6 +154,38 @@ def add_vocabulary(writer: gguf.GGUFWriter, path: Path) -> None:
         writer.add_key_value(key, value, field.types[0], sub_type)
 
 
+def made_up_tokens() -> tuple[list[str], list[str]]:
+    """Tokens of ROWS rows less CONTROLS, each there once, and the merges that make them."""
+    tokens = sorted(BYTE_OF)
+    merges: list[str] = []
+    room = ROWS - len(CONTROLS) - len(tokens)
+    words = (
+        (start + "".join(run[:-1]), run[-1])
+        for length in itertools.count(1)
+        for start in ("", SPACE)
+        for run in itertools.product(string.ascii_lowercase, repeat=length)
+        if start or length > 1
+    )
+    for before, last in itertools.islice(words, room):
+        tokens.append(before + last)
+        merges.append(f"{before} {last}")
+    return tokens, merges
+
+
+def make_up_vocabulary(writer: gguf.GGUFWriter) -> None:
+    """A byte-level tokenizer with Qwen2's rules and ChatML's tokens."""
+    tokens, merges = made_up_tokens()
+    normal, control = int(gguf.TokenType.NORMAL), int(gguf.TokenType.CONTROL)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list([*tokens, *CONTROLS])
+    writer.add_token_types([normal] * len(tokens) + [control] * len(CONTROLS))
+    writer.add_token_merges(merges)
+    writer.add_eos_token_id(len(tokens) + CONTROLS.index("<|im_end|>"))
+    writer.add_pad_token_id(len(tokens) + CONTROLS.index("<|endoftext|>"))
+    writer.add_add_bos_token(False)
+
+
 def add_keys(writer: gguf.GGUFWriter, name: str, size: Size, layers: int, f: Format) -> None:
     writer.add_name(name)
     if f.file_type is not None:
@@ -166,14 +205,19 @@ def add_keys(writer: gguf.GGUFWriter, name: str, size: Size, layers: int, f: For
     writer.add_rope_scaling_orig_ctx_len(ORIGINAL_CONTEXT)
 
 
-def write(out: Path, size_name: str, type_name: str, layers: int, vocab: Path, seed: int) -> None:
+def write(
+    out: Path, size_name: str, type_name: str, layers: int, vocab: Path | None, seed: int
+) -> None:
     """Writes tensor by tensor: memory holds one at a time, and `out` appears when all are there."""
     size, f = SIZES[size_name], FORMATS[type_name]
     random = np.random.default_rng(seed)
     part = out.with_name(out.name + ".part")
     writer = gguf.GGUFWriter(part, "qwen3")
     add_keys(writer, f"random Qwen3 {size_name} {type_name}", size, layers, f)
-    add_vocabulary(writer, vocab)
+    if vocab is None:
+        make_up_vocabulary(writer)
+    else:
+        add_vocabulary(writer, vocab)
     shapes = dict(tensors(size, layers))
     writer.tensors[-1].update({name: info(f, shape) for name, shape in shapes.items()})
     try:
@@ -182,8 +226,9 @@ def write(out: Path, size_name: str, type_name: str, layers: int, vocab: Path, s
         writer.write_ti_data_to_file()
         for i, (name, shape) in enumerate(shapes.items(), 1):
             writer.write_tensor_data(random_tensor(random, f, shape))
-            print(f"\r{i}/{len(shapes)} {name:32}", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
+            if sys.stderr.isatty():
+                end = "\n" if i == len(shapes) else ""
+                print(f"\r{i}/{len(shapes)} {name:32}", end=end, file=sys.stderr, flush=True)
         writer.close()
         part.replace(out)
     finally:
@@ -195,7 +240,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, required=True)
     parser.add_argument("--type", choices=FORMATS, required=True)
     parser.add_argument("--layers", type=int, help="cut to this many layers")
-    parser.add_argument("--vocab", type=Path, required=True, help="GGUF with a Qwen2 vocabulary")
+    parser.add_argument("--vocab", type=Path, help="GGUF with a Qwen2 vocabulary to copy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("out", type=Path)
     a = parser.parse_args()
@@ -203,9 +248,10 @@ def main() -> None:
     layers = most if a.layers is None else a.layers
     if not 1 <= layers <= most:
         parser.error(f"--layers is {layers}; {a.size} has 1 to {most}")
-    if not a.vocab.is_file():
+    if a.vocab is not None and not a.vocab.is_file():
         parser.error(f"--vocab: there is no file {a.vocab}")
     write(a.out, a.size, a.type, layers, a.vocab, a.seed)
+    print(f"{a.out}: {a.out.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

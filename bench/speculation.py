@@ -19,8 +19,10 @@ from pathlib import Path
 
 from oxibonsai.engine import DraftModel, Engine, NgramSpeculator, Options, load
 from oxibonsai.engine.sequence import Speculate
+from oxibonsai.model_source import open_model
 from oxibonsai.sampling import SamplingParams
 
+CONTEXT = 2048
 LENGTHS = (1, 2, 4, 8)
 THRESHOLDS = (0.5, 0.7, 0.85, 0.95)
 FREE = "Tell me, in a few paragraphs, how a bicycle stays upright."
@@ -60,8 +62,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    engine = load(options.model, ctx_size=2048)
-    small = load(options.draft_model, ctx_size=2048) if options.draft_model else None
+    engine = _load(options.model)
+    small = _load(options.draft_model) if options.draft_model else None
     results = []
     for name, text in (("free", FREE), ("copy", COPY)):
         ids = _prompt(engine, text)
@@ -82,6 +84,12 @@ def main() -> None:
                 )
     if options.json:
         options.json.write_text(json.dumps([asdict(r) for r in results], indent=1))
+
+
+def _load(source: str) -> Engine:
+    """With a context for the prompts here, or the model's where that is shorter."""
+    limit = open_model(source).trained_context
+    return load(source, ctx_size=CONTEXT if limit is None else min(CONTEXT, limit))
 
 
 def _prompt(engine: Engine, text: str) -> list[int]:

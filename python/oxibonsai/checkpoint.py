@@ -115,6 +115,12 @@ class Checkpoint:
         """False for a file of weights alone."""
         return self.file.get("tokenizer.ggml.model") not in (None, "none", "no_vocab")
 
+    @property
+    def trained_context(self) -> int | None:
+        """Positions that the model was trained on; None where the file does not say it."""
+        length = self.file.get(f"{self.file.get('general.architecture')}.context_length")
+        return length if isinstance(length, int) and length > 0 else None
+
     def fingerprint(self) -> str:
         """Names the content, whatever the files' names: a hash of tensors and of each file's size,
         head and tail.

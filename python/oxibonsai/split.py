@@ -23,6 +23,7 @@ from oxibonsai.model_file import (
 )
 from oxibonsai.progress import Progress, counted
 from oxibonsai.sources.shards import MOST_SHARDS, shard_name
+from oxibonsai.whole_file import make_room
 
 _Tensors = list[_core.TensorInfo]
 
@@ -43,7 +44,8 @@ def split(
 
     Args:
         source: A GGUF file, or any shard of a split one.
-        out: Folder and stem of the shards' names; a last ``.gguf`` is left out.
+        out: Folder, made where it is not there, and stem of the shards' names; a last ``.gguf`` is
+            left out.
         max_bytes: Largest size of a shard; a tensor that is larger has one to itself.
         max_tensors: Most tensors of a shard. One of the two is given.
         progress: Told after each tensor.
@@ -68,6 +70,8 @@ def split(
     names = [stem.parent / shard_name(stem.name, i, len(parts)) for i in range(1, len(parts) + 1)]
     if {n.resolve() for n in names} & {p.resolve() for p in file.paths}:
         raise RequestError(f"{source} would be overwritten by its own shards: name another OUT")
+    for name in names:
+        make_room(name)
     report = _counted(file, progress)
     identity = _identity(file)
     with _scratch_folder(stem.parent) as folder:
@@ -128,6 +132,7 @@ def merge(sources: Sequence[Path], out: Path, *, progress: Progress | None = Non
 
 def write_whole(file: ModelFile, out: Path, progress: Progress | None = None) -> None:
     """Writes an opened model as one file, with the metadata and tensors that it has."""
+    make_room(out)
     writer = _core.GgufWriter(str(out), file.alignment)
     _copy_metadata(file, writer)
     _copy_tensors(file, file.tensors, writer, _counted(file, progress))

@@ -13,9 +13,12 @@ pytest.importorskip("gguf", reason="gguf (extra `bench` or `test`) is not instal
 
 import make_random_bonsai as maker
 import oxibonsai
-from oxibonsai import _core
+from oxibonsai import SamplingParams, _core
+from oxibonsai.chat import ChatRequest, answer
+from oxibonsai.tokenizer.byte_level import BYTE_OF
 
 SMALL = maker.Size(layers=2, hidden=256, ff=512, heads=4, kv_heads=2, tied=False)
+SHORT = SamplingParams(max_tokens=4, ignore_eos=True, seed=1)
 SMALL_ROWS = 307  # odd, like the real number, and some more than the tiny vocabulary has
 
 
@@ -87,6 +90,47 @@ def test_the_same_seed_gives_the_same_file(tiny_path: Path, tmp_path: Path) -> N
         contents.append((tmp_path / "random.gguf").read_bytes())
     assert contents[0] == contents[1]
     assert contents[0] != contents[2]
+
+
+def test_a_made_up_vocabulary_has_each_token_once_and_all_of_them_are_reached() -> None:
+    tokens, merges = maker.made_up_tokens()
+    known = {*tokens, *maker.CONTROLS}
+    assert len(known) == len(tokens) + len(maker.CONTROLS) == maker.ROWS
+    made = set(BYTE_OF)
+    for merge in merges:
+        left, right = merge.split(" ")
+        assert left in made
+        assert right in made
+        made.add(left + right)
+    assert made == set(tokens)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_file_with_a_made_up_vocabulary_talks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maker, "ROWS", 1501)
+    out = tmp_path / "random.gguf"
+    maker.write(out, "small", "Q1_0", 1, None, seed=0)
+    engine = oxibonsai.load(out, threads=1, ctx_size=64)
+    tokenizer = engine.tokenizer
+    assert tokenizer.vocab_size == 1501
+    texts = {tokenizer.token_bytes(i) for i in range(1501)}
+    assert len(texts) == 1501
+    text = "Hello wörld, the cat\n\n sat 42"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert len(tokenizer.encode("the cat")) < len("the cat") / 1.5
+    reply = list(answer(engine, ChatRequest([{"role": "user", "content": "Hi"}]), SHORT))
+    assert reply
+
+
+def test_progress_leaves_no_carriage_returns_in_a_file(tmp_path: Path) -> None:
+    out = tmp_path / "out.gguf"
+    command = [sys.executable, maker.__file__, "--size", "0.6B", "--type", "Q1_0", "--layers", "1"]
+    done = subprocess.run([*command, str(out)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout == f"{out}: {out.stat().st_size / 1e6:.1f} MB\n"
 
 
 def test_a_missing_vocabulary_is_wrong_usage(tmp_path: Path) -> None:

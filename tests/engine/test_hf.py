@@ -83,6 +83,27 @@ def test_torch_goes_in_and_comes_out(model: CausalLM, tiny_path: Path) -> None:
 
 
 @pytest.mark.hf
+def test_the_seed_of_torch_decides_where_none_is_given(model: CausalLM) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    options = {"do_sample": True, "temperature": 1.5, "max_new_tokens": 30, "eos_token_id": ()}
+
+    def draw() -> list[list[int]]:
+        return model.generate([*IDS, *IDS], **options).tolist()
+
+    torch.manual_seed(1)
+    first, second = draw(), draw()
+    torch.manual_seed(1)
+    assert (draw(), draw()) == (first, second)
+    transformers.set_seed(1)
+    assert draw() == first
+    torch.manual_seed(2)
+    assert draw() != first
+    assert first != second  # the generator goes on
+    assert first[0] != first[1]
+
+
+@pytest.mark.hf
 def test_streamers_of_transformers_work(model: CausalLM, tiny_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizer = AutoTokenizer.from_pretrained(tiny_path)
@@ -101,7 +122,7 @@ def test_tokenizer_names(tiny_path: Path) -> None:
     messages = [{"role": "user", "content": "Hi"}]
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert text.startswith("<|im_start|>user\nHi<|im_end|>")
-    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     assert ids[0] == 256
     assert tokenizer.decode(ids) == text
     with pytest.raises(RequestError, match="different lengths"):

@@ -1,15 +1,18 @@
-"""An OpenAI-style server with known delays, on an event loop in a thread of its own."""
+"""An OpenAI-style server with known delays: behind a socket in a thread, or in its caller's loop."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import httpx2
+
+_REFUSAL = {"error": {"message": "queue is full"}}
 
 
 @dataclass
@@ -27,8 +30,6 @@ class FakeServer:
     )
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[str] = field(default_factory=list)
-    # When each chunk with text was really written, in seconds since its request was read.
-    written: list[list[float]] = field(default_factory=list)
     under_way: int = 0
     most_under_way: int = 0
     port: int = 0
@@ -49,49 +50,56 @@ class FakeServer:
                     for line in head.splitlines()
                     if line.lower().startswith("content-length:")
                 )
-                self.requests.append(json.loads(await reader.readexactly(length)))
-                if len(self.requests) - 1 in self.failing or self.status != 200:
-                    status = self.status if self.status != 200 else 503
-                    _answer(writer, status, {"error": {"message": "queue is full"}})
+                status, events = self.answer(await reader.readexactly(length))
+                if status != 200:
+                    _answer(writer, status, _REFUSAL)
                     continue
-                self.under_way += 1
-                self.most_under_way = max(self.most_under_way, self.under_way)
-                try:
-                    await self._stream(writer)
-                finally:
-                    self.under_way -= 1
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
+                writer.write(b"Connection: close\r\n\r\n")
+                async for event in events:
+                    writer.write(event)
+                    await writer.drain()
                 return
         finally:
             writer.close()
 
-    async def _stream(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
-        writer.write(b"Connection: close\r\n\r\n: ping\n\n")
-        _event(writer, {"choices": [{"delta": {"role": "assistant", "content": None}}]})
-        began = time.perf_counter()
-        written: list[float] = []
-        self.written.append(written)
-        for token in range(self.tokens):
-            await asyncio.sleep(self.gap if token else self.ttft)
-            # Line separators inside JSON must not look like ends of lines.
-            _event(writer, {"choices": [{"delta": {"content": "a\u2028b"}}]})
-            await writer.drain()
-            written.append(time.perf_counter() - began)
+    def answer(self, body: bytes) -> tuple[int, AsyncGenerator[bytes]]:
+        """The status of a chat request, and the events of its stream."""
+        self.requests.append(json.loads(body))
+        if self.status == 200 and len(self.requests) - 1 not in self.failing:
+            return 200, self._events()
+        return self.status if self.status != 200 else 503, _nothing()
+
+    async def _events(self) -> AsyncGenerator[bytes]:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            yield b": ping\n\n"
+            yield _event({"choices": [{"delta": {"role": "assistant", "content": None}}]})
+            for token in range(self.tokens):
+                await asyncio.sleep(self.gap if token else self.ttft)
+                # Line separators inside JSON must not look like ends of lines.
+                yield _event({"choices": [{"delta": {"content": "a\u2028b"}}]})
+            for last in self._last():
+                yield last
+        finally:
+            self.under_way -= 1
+
+    def _last(self) -> Iterator[bytes]:
         if self.ending == "error":
-            _event(writer, {"error": {"message": "out of pages"}})
+            yield _event({"error": {"message": "out of pages"}})
         if self.ending == "handed over":
-            writer.write(b"data: [DONE]\n\n")
+            yield b"data: [DONE]\n\n"
         if self.ending == "garbage":
-            writer.write(b"data: {not json\n\n")
+            yield b"data: {not json\n\n"
         if self.ending == "whole":
-            _event(writer, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
+            yield _event({"choices": [{"delta": {}, "finish_reason": "stop"}]})
             if self.usage:
                 # Two tokens in the first chunk, so that counting chunks would show.
                 usage = {"prompt_tokens": 40, "completion_tokens": self.tokens + 1}
                 usage["prompt_tokens_details"] = {"cached_tokens": 10}  # type: ignore[assignment]
-                _event(writer, {"choices": [], "usage": usage})
-            writer.write(b"data: [DONE]\n\n")
-        await writer.drain()
+                yield _event({"choices": [], "usage": usage})
+            yield b"data: [DONE]\n\n"
 
 
 async def _read_head(reader: asyncio.StreamReader) -> str:
@@ -101,14 +109,44 @@ async def _read_head(reader: asyncio.StreamReader) -> str:
         return ""
 
 
-def _event(writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
-    writer.write(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n")
+async def _nothing() -> AsyncGenerator[bytes]:
+    for event in ():
+        yield event
+
+
+def _event(event: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
 
 
 def _answer(writer: asyncio.StreamWriter, status: int, body: dict[str, Any]) -> None:
     content = json.dumps(body).encode()
     writer.write(f"HTTP/1.1 {status} Is\r\nContent-Length: {len(content)}\r\n\r\n".encode())
     writer.write(content)
+
+
+class InProcess(httpx2.AsyncBaseTransport):
+    """Carries requests to a server in the same event loop, without a connection."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        status, events = self._server.answer(await request.aread())
+        if status != 200:
+            return httpx2.Response(status, json=_REFUSAL)
+        return httpx2.Response(200, stream=_Stream(events))
+
+
+class _Stream(httpx2.AsyncByteStream):
+    def __init__(self, events: AsyncGenerator[bytes]) -> None:
+        self._events = events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for event in self._events:
+            yield event
+
+    async def aclose(self) -> None:
+        await self._events.aclose()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What one timed request reports. Times are judged in test_load_timing.py alone."""
+"""What one timed request reports; its times are in test_load_timing.py."""
 
 from __future__ import annotations
 

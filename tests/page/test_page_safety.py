@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -189,40 +188,39 @@ def test_the_browser_refuses_markup_even_from_the_pages_own_scripts(visit: Visit
 @pytest.mark.parametrize(
     "text",
     [
-        "[" * 50_000,
-        "*a " * 20_000,
-        "**a _b " * 10_000,
-        "`" * 30_001 + "a",
+        "[" * 150_000,
+        "*a " * 60_000,
+        "**a _b " * 30_000,
+        "`" * 90_001 + "a",
         " ".join("`" * n for n in range(1, 300)),
-        "> " * 20_000,
-        "- " * 20_000,
+        "> " * 60_000,
+        "- " * 60_000,
         "\n".join(" " * n + "- x" for n in range(300)),
-        "|" * 30_000 + "\n" + "|-" * 30_000,
+        "|" * 90_000 + "\n" + "|-" * 90_000,
         "| a " * 2_000 + "|\n" + "|---" * 2_000 + "|\n" + "| b " * 2_000,
-        "[a](" * 10_000,
-        "![](" * 10_000 + ")" * 10_000,
-        "https://" * 8_000,
-        "https://a" + "." * 50_000,
-        "# " + "#" * 50_000,
-        "# a" + " #" * 20_000 + "a",
-        "-" * 50_000 + "a",
-        "- - " * 20_000 + "a",
-        "```" + " " * 50_000 + "`",
-        "_" * 50_000,
-        "<https://" * 10_000,
-        "\\" * 50_001,
-        "a\n" * 20_000,
+        "[a](" * 30_000,
+        "![](" * 30_000 + ")" * 30_000,
+        "https://" * 24_000,
+        "https://a" + "." * 150_000,
+        "# " + "#" * 150_000,
+        "# a" + " #" * 60_000 + "a",
+        "-" * 150_000 + "a",
+        "- - " * 60_000 + "a",
+        "```" + " " * 150_000 + "`",
+        "~" * 150_000 + "`",
+        "_" * 150_000,
+        "<https://" * 30_000,
+        "\\" * 150_001,
+        "a\n" * 60_000,
         "*a **b " * 5_000 + "c** d* " * 5_000,
         "1-**" * 5_000,
     ],
-    ids=range(25),
+    ids=range(26),
 )
 def test_no_text_takes_the_page_long(visit: Visit, api: FakeApi, text: str) -> None:
-    """Quadratic parsing of these would take a minute or more; linear, well under a second."""
+    """Quadratic parsing of these would take ten minutes, far more than anybody waits."""
     api.replies = [Reply([text])]
     visitor = visit()
-    started = time.monotonic()
     visitor.ask("?")
-    assert time.monotonic() - started < 15
     assert visitor.js("return document.querySelector('.answer').childElementCount") > 0
     assert visitor.complaints() == []

@@ -13,7 +13,7 @@ from selenium.webdriver.common.keys import Keys
 
 from page.fake_api import FakeApi
 
-_PATIENCE = 20.0  # seconds until something that should happen counts as not happening
+_PATIENCE = 60.0  # seconds until something that should happen counts as not happening
 
 
 class Visitor:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,23 @@ from typing import Any
 from fake_backend import free_port
 
 _MAIN = Path(__file__).with_name("fake_server.py")
+
+
+# Seconds after which something is taken to hang. What a test is about lasts far longer, or for ever,
+# where it goes wrong: how fast the machine is decides nothing.
+PATIENCE = 60
+
+
+def wait_until(
+    condition: Callable[[], object],
+    problem: Callable[[], object] = lambda: "",
+    seconds: float = PATIENCE,
+) -> None:
+    """Looks again and again; what never comes is a failure."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, problem()
+        time.sleep(0.02)
 
 
 @dataclass
@@ -29,7 +46,7 @@ class RunningServer:
     port: int
     log: Path
 
-    def connect(self, data: bytes = b"", timeout: float = 10) -> socket.socket:
+    def connect(self, data: bytes = b"", timeout: float = PATIENCE) -> socket.socket:
         sock = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
         if data:
             sock.sendall(data)
@@ -39,7 +56,7 @@ class RunningServer:
         self, path: str, method: str = "GET", body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], Any]:
         """Status, headers, JSON body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
@@ -49,20 +66,17 @@ class RunningServer:
         finally:
             connection.close()
 
-    def seconds_to_health(self) -> float:
-        started = time.monotonic()
+    def check_health(self) -> None:
         assert self.ask("/health")[0] == 200
-        return time.monotonic() - started
 
-    def wait_for(self, path: str, status: int, seconds: float = 20) -> None:
-        deadline = time.monotonic() + seconds
-        while True:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if self.ask(path)[0] == status:
-                    return
+    def wait_for(self, path: str, status: int, seconds: float = PATIENCE) -> None:
+        def is_there() -> bool:
             assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, f"{path} is not {status}\n{self.log.read_text()}"
-            time.sleep(0.02)
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                return self.ask(path)[0] == status
+            return False
+
+        wait_until(is_there, lambda: f"{path} is not {status}\n{self.log.read_text()}", seconds)
 
     def worker_pid(self) -> int:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
@@ -72,7 +86,7 @@ class RunningServer:
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)
 
-    def wait(self, seconds: float = 20) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         return self.process.wait(seconds)
 
 

@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from real_server import real_server
-from running_server import RunningServer, read_all, status_of
+from running_server import PATIENCE, RunningServer, read_all, status_of, wait_until
 
 import tiny_model
 
 pytestmark = pytest.mark.suite
 
 SLOTS, QUEUE = 4, 2
+# Tokens of an answer that nobody waits for the end of.
+CONTEXT, LONG = 32768, 30_000
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
 # What the last event of an answer that was cut says.
 CUT = {ROUTES[2]: b"max_tokens", ROUTES[3]: b"response.incomplete"}
@@ -30,13 +32,13 @@ CUT = {ROUTES[2]: b"max_tokens", ROUTES[3]: b"response.incomplete"}
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("load") / "tiny.gguf"
-    tiny_model.write(path, changes={"qwen3.context_length": (4096, "u32")})
+    tiny_model.write(path, changes={"qwen3.context_length": (CONTEXT, "u32")})
     return path
 
 
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[RunningServer]:
-    flags = ("--ctx-size", "4096", "--parallel", str(SLOTS), "--queue-size", str(QUEUE))
+    flags = ("--ctx-size", str(CONTEXT), "--parallel", str(SLOTS), "--queue-size", str(QUEUE))
     template = ("--chat-template-file", str(Path(__file__).with_name("tool_template.jinja")))
     flags += (*template, "--metrics", "--alias", "tiny")
     with real_server(model, model.parent, *flags) as running:
@@ -59,7 +61,7 @@ def send(server: RunningServer, route: str, fields: dict[str, Any]) -> socket.so
     data = json.dumps(fields).encode()
     head = f"POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Connection: close\r\nContent-Length: {len(data)}\r\n\r\n"
-    return server.connect(head.encode() + data, timeout=60)
+    return server.connect(head.encode() + data, timeout=PATIENCE)
 
 
 def events(answer: bytes) -> list[dict[str, Any]]:
@@ -84,26 +86,32 @@ def ask(server: RunningServer, prompt: str, tokens: int) -> str:
         return text_of(read_all(sock, 120))
 
 
-def load(server: RunningServer) -> tuple[int, int]:
-    """Requests that run, and those that wait."""
+def metrics(server: RunningServer) -> dict[str, float]:
     with server.connect(
         b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     ) as sock:
         text = read_all(sock).partition(b"\r\n\r\n")[2].decode()
-    values = {
-        s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples
-    }  # fmt: skip
+    return {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples}
+
+
+def load(server: RunningServer) -> tuple[int, int]:
+    """Requests that run, and those that wait."""
+    values = metrics(server)
     return (
         int(values["llamacpp:requests_processing"]),
         int(values["llamacpp:requests_deferred"]),
     )
 
 
-def wait_for_load(server: RunningServer, running: int, waiting: int, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while load(server) != (running, waiting):
-        assert time.monotonic() < deadline, (load(server), (running, waiting))
-        time.sleep(0.01)
+def wait_for_load(server: RunningServer, running: int, waiting: int) -> None:
+    wanted = (running, waiting)
+    wait_until(lambda: load(server) == wanted, lambda: (load(server), wanted))
+
+
+def check_left(server: RunningServer) -> None:
+    """What was left is over, and none of it by coming to its end."""
+    wait_until(lambda: load(server)[0] <= 1)
+    assert metrics(server)["llamacpp:n_tokens_max_total"] < LONG
 
 
 def read_until(sock: socket.socket, count: int, end: bytes = b"") -> None:
@@ -119,7 +127,7 @@ def calling(route: str, *, stream: bool) -> dict[str, Any]:
     """A request that is answered with a long call of a tool."""
     many = {"type": "array", "items": {"type": "boolean"}, "minItems": 400}
     schema = {"type": "object", "properties": {"on": many}, "required": ["on"]}
-    fields = body(route, "hello", 3000, stream=stream)
+    fields = body(route, "hello", LONG, stream=stream)
     if route == ROUTES[2]:
         tool = {"name": "lamps", "input_schema": schema}
         return {**fields, "tools": [tool], "tool_choice": {"type": "any"}}
@@ -130,7 +138,7 @@ def calling(route: str, *, stream: bool) -> dict[str, Any]:
 def leave_in(phase: str, server: RunningServer, route: str, stream: bool) -> None:
     """Sends a request and leaves in a phase of it."""
     long = "a long prompt " * 250 if phase == "prefill" else "hello"
-    sock = send(server, route, body(route, long, 3000, stream=stream))
+    sock = send(server, route, body(route, long, LONG, stream=stream))
     with sock:
         if phase == "last" and stream:
             sock.close()
@@ -168,21 +176,18 @@ def bystander(server: RunningServer) -> Iterator[None]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("phase", ["prefill", "first token", "middle", "last"])
 @pytest.mark.usefixtures("bystander")
-def test_a_client_that_leaves_frees_its_slot_within_a_second(
+def test_a_client_that_leaves_frees_its_slot(
     server: RunningServer, route: str, stream: bool, phase: str
 ) -> None:
     for _ in range(2):
         leave_in(phase, server, route, stream)
-        left = time.monotonic()
-        while load(server)[0] > 1:
-            assert time.monotonic() - left < 1.0
-            time.sleep(0.01)
+        check_left(server)
 
 
 @pytest.mark.parametrize("route", [ROUTES[0], ROUTES[2]])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.usefixtures("bystander")
-def test_a_client_that_leaves_in_a_tool_call_frees_its_slot_within_a_second(
+def test_a_client_that_leaves_in_a_tool_call_frees_its_slot(
     server: RunningServer, route: str, stream: bool
 ) -> None:
     arguments = b'"arguments"' if route == ROUTES[0] else b"input_json_delta"
@@ -193,29 +198,23 @@ def test_a_client_that_leaves_in_a_tool_call_frees_its_slot_within_a_second(
             else:
                 time.sleep(0.2)
             assert load(server)[0] >= 1
-        left = time.monotonic()
-        while load(server)[0] > 1:
-            assert time.monotonic() - left < 1.0
-            time.sleep(0.01)
+        check_left(server)
 
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_the_queue_frees_its_place_within_a_second(
+def test_a_client_that_leaves_the_queue_frees_its_place(
     server: RunningServer, route: str, stream: bool
 ) -> None:
     with contextlib.ExitStack() as stack:
         for i in range(SLOTS):
-            fields = body(ROUTES[0], f"stay {i}", 4000)
+            fields = body(ROUTES[0], f"stay {i}", LONG)
             read_until(stack.enter_context(send(server, ROUTES[0], fields)), 2)
         for _ in range(2):
-            with send(server, route, body(route, "queued", 3000, stream=stream)):
-                wait_for_load(server, SLOTS, 1, 5)
-            left = time.monotonic()
-            while load(server)[1] > 0:
-                assert time.monotonic() - left < 1.0
-                time.sleep(0.01)
-    wait_for_load(server, 0, 0, 1.5)
+            with send(server, route, body(route, "queued", LONG, stream=stream)):
+                wait_for_load(server, SLOTS, 1)
+            wait_for_load(server, SLOTS, 0)
+    wait_for_load(server, 0, 0)
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -226,7 +225,7 @@ def test_a_full_queue_says_when_to_come_back_and_those_who_wait_are_served(
     with contextlib.ExitStack() as stack:
         runners = []
         for i in range(SLOTS):
-            fields = body(ROUTES[0], f"stay {i}", 4000)
+            fields = body(ROUTES[0], f"stay {i}", LONG)
             runners.append(stack.enter_context(send(server, ROUTES[0], fields)))
             read_until(runners[-1], 2)
         waiters = []
@@ -234,19 +233,19 @@ def test_a_full_queue_says_when_to_come_back_and_those_who_wait_are_served(
             waiters.append(
                 stack.enter_context(send(server, route, body(route, "hello", 4, stream=stream)))
             )
-            wait_for_load(server, SLOTS, i + 1, 5)
+            wait_for_load(server, SLOTS, i + 1)
         for _ in range(3):
             with send(server, route, body(route, "hello", 4, stream=stream)) as refused:
                 answer = read_all(refused)
             assert status_of(answer) in (429, 503), answer
             assert b"retry-after: " in answer.lower()
             assert b'"error"' in answer
-            assert server.seconds_to_health() < 1
+            server.check_health()
         for runner in runners:
             runner.close()
         for waiter in waiters:
-            assert status_of(read_all(waiter, 20)) == 200
-    wait_for_load(server, 0, 0, 1.5)
+            assert status_of(read_all(waiter, PATIENCE)) == 200
+    wait_for_load(server, 0, 0)
 
 
 def resident_kib(pid: int) -> int:
@@ -278,7 +277,7 @@ def test_64_streams_for_half_a_minute_get_what_each_would_get_alone(
         def watch() -> None:
             while time.monotonic() < ends:
                 resident.append(resident_kib(pid))
-                assert server.seconds_to_health() < 5
+                server.check_health()
                 time.sleep(0.5)
 
         with ThreadPoolExecutor(65) as threads:
@@ -286,7 +285,7 @@ def test_64_streams_for_half_a_minute_get_what_each_would_get_alone(
             counts = list(threads.map(client, range(64)))
             watcher.result()
         assert min(counts) >= 1
-        wait_for_load(server, 0, 0, 2)
+        wait_for_load(server, 0, 0)
         # What comes with the first requests (caches, buffers, arenas) is no leak.
         third = len(resident) // 3
         assert max(resident[-third:]) < max(resident[third : 2 * third]) + 8 * 1024

@@ -13,15 +13,28 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from running_server import RunningServer, read_all, running_server, status_of
+from running_server import (
+    PATIENCE,
+    RunningServer,
+    read_all,
+    running_server,
+    status_of,
+    wait_until,
+)
 
 # A request must be whole within so many seconds.
 READ_TIMEOUT = 2.0
-# A probe answers within so many seconds, whatever others do.
-HEALTH_SECONDS = 5.0
 
 POST = b"POST /size HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that cuts no slow client off: who is answered beside them waits for none of them."""
+    flags = ["--http-threads=4", "--read-timeout=3000", "--write-timeout=3000"]
+    with running_server(tmp_path_factory.mktemp("patient"), *flags) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +156,7 @@ def test_too_large_a_body_is_refused(server: RunningServer, encoding: str) -> No
     assert status_of(answer) in (413, 0)
     if encoding == "length":
         assert status_of(answer) == 413
-    assert server.seconds_to_health() < HEALTH_SECONDS
+    server.check_health()
 
 
 def send_until_closed(sock: socket.socket, size: int) -> None:
@@ -184,7 +197,7 @@ def test_a_client_may_leave_at_any_byte(server: RunningServer) -> None:
         server.connect(WHOLE[:end]).close()
     with server.connect(WHOLE) as sock:
         assert status_of(sock.recv(65536)) == 200
-    assert server.seconds_to_health() < HEALTH_SECONDS
+    server.check_health()
 
 
 def test_a_request_may_come_byte_by_byte(server: RunningServer) -> None:
@@ -206,49 +219,46 @@ SLOW = {
 }
 
 
-def hold(server: RunningServer, cases: Sequence[str], count: int, dribble: bool) -> float:
-    """Lets many clients stall in each way; the longest time that health took meanwhile."""
+def hold(server: RunningServer, cases: Sequence[str], count: int, dribble: bool) -> None:
+    """Lets many clients stall in each way, and asks for health meanwhile."""
     socks = [server.connect(SLOW[case]) for _ in range(count) for case in cases]
-    worst = 0.0
-    deadline = time.monotonic() + 2 * READ_TIMEOUT
-    while time.monotonic() < deadline:
+    for _ in range(10):
         if dribble:
             for sock in socks:
                 with contextlib.suppress(OSError):
                     sock.send(b"a")
-        worst = max(worst, server.seconds_to_health())
+        server.check_health()
         time.sleep(0.2)
     for sock in socks:
         sock.close()
-    return worst
 
 
 @pytest.mark.parametrize("dribble", [False, True], ids=["stalled", "dribbling"])
-def test_health_answers_beside_slow_clients(server: RunningServer, dribble: bool) -> None:
-    assert hold(server, list(SLOW), 2, dribble) < HEALTH_SECONDS
+def test_health_answers_beside_slow_clients(patient: RunningServer, dribble: bool) -> None:
+    hold(patient, list(SLOW), 2, dribble)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dribble", [False, True], ids=["stalled", "dribbling"])
 def test_health_answers_beside_a_crowd_of_slow_clients(
-    server: RunningServer, dribble: bool
+    patient: RunningServer, dribble: bool
 ) -> None:
-    assert hold(server, list(SLOW), 50, dribble) < HEALTH_SECONDS
+    hold(patient, list(SLOW), 50, dribble)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dribble", [False, True], ids=["stalled", "dribbling"])
 @pytest.mark.parametrize("case", ["half a header", "half a large body", "half a chunk"])
 def test_health_answers_beside_a_crowd_that_is_slow_in_one_way(
-    server: RunningServer, case: str, dribble: bool
+    patient: RunningServer, case: str, dribble: bool
 ) -> None:
-    assert hold(server, [case], 200, dribble) < HEALTH_SECONDS
+    hold(patient, [case], 200, dribble)
 
 
 def test_probes_are_answered_while_every_thread_is_at_work(server: RunningServer) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(12):
-            request = b"GET /stream?count=1&gap=60 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            request = b"GET /stream?count=1&gap=3000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
             stack.enter_context(server.connect(request))
         # Bodies that never come don't keep the threads of probes.
         for _ in range(4):
@@ -256,21 +266,16 @@ def test_probes_are_answered_while_every_thread_is_at_work(server: RunningServer
             stack.enter_context(server.connect(request))
         for path in ("/health", "/v1/health", "/livez", "/readyz?a=b"):
             answer = stack.enter_context(
-                server.connect(
-                    f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), timeout=5
-                )
+                server.connect(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             )
             assert answer.recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_slow_request_ends_with_a_word(server: RunningServer) -> None:
     cases = ["half a header", "half a body", "half a chunk", "chunk of 10^48 bytes"]
-    started = time.monotonic()
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(server.connect(SLOW[case])) for case in cases]
-        assert [status_of(read_all(sock, 30)) for sock in socks] == [408] * len(cases)
-    # A body of unknown size is given the time of a collected one: 8 s more.
-    assert time.monotonic() - started < READ_TIMEOUT + 12
+        assert [status_of(read_all(sock, PATIENCE)) for sock in socks] == [408] * len(cases)
 
 
 def test_a_stream_lives_on_beyond_the_deadlines(server: RunningServer) -> None:
@@ -284,27 +289,23 @@ def test_a_stream_lives_on_beyond_the_deadlines(server: RunningServer) -> None:
 
 def test_a_client_that_does_not_read_loses_its_connection(server: RunningServer) -> None:
     socks = [server.connect(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n") for _ in range(3)]
-    assert server.seconds_to_health() < HEALTH_SECONDS
+    server.check_health()
     time.sleep(3)
     # All threads are free again, though nobody has read or closed.
     more = [server.connect(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n") for _ in range(3)]
-    assert server.seconds_to_health() < HEALTH_SECONDS
+    server.check_health()
     for sock in (*socks, *more):
         sock.close()
 
 
 @pytest.mark.parametrize(
-    "path", ["/stream?count=1000&gap=0.1", "/stream?count=1&gap=60", "/slow?seconds=30"]
+    "path", ["/stream?count=100000&gap=0.1", "/stream?count=1&gap=3000", "/slow?seconds=3000"]
 )
 def test_a_client_that_leaves_cancels_its_work(server: RunningServer, path: str) -> None:
     before = server.ask("/cancelled")[2]["cancelled"]
     with server.connect(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()):
         time.sleep(0.5)
-    # Noticed within 0.25 s; the rest is for a busy machine.
-    deadline = time.monotonic() + 3
-    while server.ask("/cancelled")[2]["cancelled"] == before:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: server.ask("/cancelled")[2]["cancelled"] > before)
 
 
 def crowd(folder: Path, count: int) -> None:
@@ -315,14 +316,14 @@ def crowd(folder: Path, count: int) -> None:
             for i in range(count):
                 socks.append(server.connect())
                 if i % (count // 10) == 0:
-                    assert server.seconds_to_health() < HEALTH_SECONDS
-            assert server.seconds_to_health() < HEALTH_SECONDS
+                    server.check_health()
+            server.check_health()
             worker = Path(f"/proc/{server.worker_pid()}/fd")
             assert len(list(worker.iterdir())) < 200
         finally:
             for sock in socks:
                 sock.close()
-        assert server.seconds_to_health() < HEALTH_SECONDS
+        server.check_health()
 
 
 def test_idle_connections_do_not_shut_others_out(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_health_answers_beside_huge_bodies(tiny_path: Path, tmp_path: Path) -> N
         for client in clients:
             client.start()
         while any(client.is_alive() for client in clients):
-            assert server.seconds_to_health() < 5
+            server.check_health()
             time.sleep(0.05)
     assert sorted(statuses) == [200, 400, 400, 400, 400, 400]
 

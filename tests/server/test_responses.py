@@ -275,7 +275,7 @@ def test_a_client_that_leaves_a_stream_ends_the_work(app: Server, client: FlaskC
     next(pieces)
     answer.close()
     assert client.get(f"/v1/responses/{first['id']}").get_json()["status"] == "cancelled"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while app.generations.pool.running and time.monotonic() < deadline:
         time.sleep(0.01)
     assert app.generations.pool.running == 0

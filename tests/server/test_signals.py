@@ -11,15 +11,23 @@ import time
 from pathlib import Path
 
 import pytest
-from running_server import RunningServer, read_all, running_server, status_of
+from running_server import (
+    PATIENCE,
+    RunningServer,
+    read_all,
+    running_server,
+    status_of,
+    wait_until,
+)
 
-PATIENCE = 20  # seconds: far more than an end at once takes, far less than what runs would
+# What runs lasts longer than anybody waits: that a server ends at all shows that it was cut off.
+ENDLESS = 100_000
 
 
 def stream(server: RunningServer, count: int, gap: float) -> socket.socket:
     """A stream that has begun."""
     request = f"GET /stream?count={count}&gap={gap} HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    sock = server.connect(request.encode(), timeout=30)
+    sock = server.connect(request.encode(), timeout=PATIENCE)
     assert status_of(sock.recv(64)) == 200
     return sock
 
@@ -53,7 +61,7 @@ def test_sigterm_lets_streams_end_and_refuses_new_work(tmp_path: Path) -> None:
         status, headers, body = server.ask("/v1/models")
         assert (status, body["error"]["code"]) == (503, "draining")
         assert "retry-after" in headers
-        answer = read_all(sock, 20)
+        answer = read_all(sock, PATIENCE)
         sock.close()
         assert b'"i":19' in answer
         assert b"error" not in answer
@@ -63,21 +71,19 @@ def test_sigterm_lets_streams_end_and_refuses_new_work(tmp_path: Path) -> None:
 def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
     with running_server(tmp_path) as server, server.connect() as idle:
         worker = server.worker_pid()
-        started = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
-        assert time.monotonic() - started < PATIENCE
         assert is_gone(worker)
         assert read_all(idle) == b""
 
 
 def test_streams_that_take_too_long_end_with_an_error_event(tmp_path: Path) -> None:
     with running_server(tmp_path, "--drain-timeout=3") as server:
-        sock = stream(server, 1000, 0.1)
-        silent = stream(server, 1000, 60)
+        sock = stream(server, ENDLESS, 0.1)
+        silent = stream(server, ENDLESS, 60)
         server.signal(signal.SIGTERM)
         for one in (sock, silent):
-            answer = read_all(one, 20)
+            answer = read_all(one, PATIENCE)
             assert b"event: error\n" in answer
             assert b'"code":"stopped"' in answer
             one.close()
@@ -86,34 +92,32 @@ def test_streams_that_take_too_long_end_with_an_error_event(tmp_path: Path) -> N
 
 def test_work_that_never_ends_is_cut_off_in_time(tmp_path: Path) -> None:
     with running_server(tmp_path, "--drain-timeout=2") as server:
-        with server.connect(b"GET /slow?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n") as sock:
+        with server.connect(
+            b"GET /slow?seconds=%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % ENDLESS
+        ) as sock:
             time.sleep(0.3)
             worker = server.worker_pid()
-            started = time.monotonic()
             server.signal(signal.SIGTERM)
             assert status_of(read_all(sock)) == 0
         assert server.wait() == 0
-        assert time.monotonic() - started < PATIENCE
         assert is_gone(worker)
 
 
 def test_the_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
     with running_server(tmp_path) as server:
-        sock = stream(server, 1000, 0.1)
+        sock = stream(server, ENDLESS, 0.1)
         worker = server.worker_pid()
         server.signal(signal.SIGTERM)
         server.wait_for("/readyz", 503)
-        started = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.wait() == 143
-        assert time.monotonic() - started < PATIENCE
         assert is_gone(worker)
         sock.close()
 
 
 def test_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     with running_server(tmp_path) as server:
-        sock = stream(server, 1000, 0.1)
+        sock = stream(server, ENDLESS, 0.1)
         worker = server.worker_pid()
         # A terminal sends it to both.
         os.kill(worker, signal.SIGINT)
@@ -125,12 +129,10 @@ def test_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_it_can_be_ended_while_the_model_loads(tmp_path: Path, number: int, code: int) -> None:
-    with running_server(tmp_path, load_seconds=30, wait=False) as server:
+    with running_server(tmp_path, load_seconds=ENDLESS, wait=False) as server:
         server.wait_for("/livez", 200)
-        started = time.monotonic()
         server.signal(number)
         assert server.wait() == code
-        assert time.monotonic() - started < PATIENCE
 
 
 def test_sigterm_under_load_loses_no_answer(tmp_path: Path) -> None:
@@ -152,13 +154,11 @@ def test_sigterm_under_load_loses_no_answer(tmp_path: Path) -> None:
         clients = [threading.Thread(target=client, args=(server,)) for _ in range(8)]
         for one in clients:
             one.start()
-        time.sleep(0.7)
-        answered = len(outcomes)
+        wait_until(lambda: len(outcomes) > 10)
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
         for one in clients:
             one.join()
-    assert answered > 10
     # A connection that the kernel took after the last accept is reset: nothing was read of it.
     lost = [o for o in outcomes if o.startswith("lost") and "reset" not in o.lower()]
     assert lost == []
@@ -177,12 +177,9 @@ def test_sighup_reads_the_keys_again_and_restarts_nothing(tmp_path: Path) -> Non
         assert server.ask("/v1/models", Authorization="Bearer first")[0] == 200
         keys.write_text("second\n")
         server.signal(signal.SIGHUP)
-        deadline = time.monotonic() + 10
-        while server.ask("/v1/models", Authorization="Bearer second")[0] != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: server.ask("/v1/models", Authorization="Bearer second")[0] == 200)
         assert server.ask("/v1/models", Authorization="Bearer first")[0] == 401
-        assert b'"i":9' in read_all(sock, 5)
+        assert b'"i":9' in read_all(sock, PATIENCE)
         sock.close()
         assert server.worker_pid() == worker
 
@@ -191,10 +188,8 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     with running_server(tmp_path) as server:
         worker = server.worker_pid()
         os.kill(worker, signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while not is_gone(worker) or server.process.poll() is not None:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: is_gone(worker))
+        assert server.process.poll() is None
         server.wait_for("/readyz", 200)
         assert server.worker_pid() != worker
 
@@ -204,10 +199,7 @@ def test_a_worker_does_not_outlive_its_arbiter(tmp_path: Path) -> None:
         worker = server.worker_pid()
         server.signal(signal.SIGKILL)
         server.wait()
-        deadline = time.monotonic() + 10
-        while not is_gone(worker):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: is_gone(worker))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +234,7 @@ def test_a_taken_port_ends_the_server(tmp_path: Path) -> None:
         other = tmp_path / "other"
         other.mkdir()
         with running_server(other, f"--port={server.port}", wait=False) as second:
-            assert second.wait(30) == 1
+            assert second.wait() == 1
             assert "in use" in second.log.read_text()
         assert server.ask("/readyz")[0] == 200
 

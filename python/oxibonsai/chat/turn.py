@@ -141,7 +141,10 @@ def render(engine: Engine, request: ChatRequest, *, watch: Watch | None = None) 
 
 def _template(engine: Engine) -> ChatTemplate:
     if engine.chat_template is None:
-        raise RequestError("this model has no chat template: send it a plain prompt instead")
+        raise RequestError(
+            "this model has no chat template: send it a plain prompt, or start with --chat-template "
+            "chatml or another template"
+        )
     return engine.chat_template
 
 

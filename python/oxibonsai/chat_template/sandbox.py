@@ -16,7 +16,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from oxibonsai.chat_template import bounds, filters
+from oxibonsai.chat_template import bounds, filters, marks
 from oxibonsai.chat_template.bounds import Refused, check_length, checked
 
 _TEXT_METHODS = frozenset(
@@ -36,7 +36,7 @@ _METHODS: tuple[tuple[type | tuple[type, ...], frozenset[str]], ...] = (
     ((int, float, bytes), frozenset()),
 )
 _PLAIN = (nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair)
-_OURS = (bounds.tick, bounds.counted, bounds.checked)
+_OURS = (bounds.tick, bounds.counted, bounds.checked, marks.begin, marks.end)
 
 
 def _call(function: Callable[..., Any], *arguments: Any) -> nodes.Call:
@@ -85,14 +85,14 @@ class _Bounds(NodeTransformer):
 
 
 class _Generation(Extension):
-    """``{% generation %}``, which marks the assistant's tokens for training: passed through."""
+    """``{% generation %}``, which marks the assistant's tokens for training."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2's declaration
 
     def parse(self, parser: Any) -> list[nodes.Node]:
         next(parser.stream)
         body: list[nodes.Node] = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return body
+        return [nodes.ExprStmt(_call(marks.begin)), *body, nodes.ExprStmt(_call(marks.end))]
 
 
 class Sandbox(ImmutableSandboxedEnvironment):

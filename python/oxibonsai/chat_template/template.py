@@ -6,11 +6,13 @@ Python's internals, build huge texts or loop for long.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from oxibonsai.chat_template.marks import Marks, Span, marks
 from oxibonsai.errors import FormatError, RequestError
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ Message = Mapping[str, Any]
 MAX_SOURCE = 1 << 16  # characters of a template; the longest known has a quarter of that
 _MAX_MESSAGE = 500  # characters of its own errors
 
+_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _RESERVED = frozenset(
     {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception",
      "strftime_now", "range", "dict", "namespace", "cycler", "joiner", "lipsum"}
@@ -82,6 +85,19 @@ class ChatTemplate:
         """FormatError where the source is no Jinja; otherwise the first use finds out."""
         _ = self._template
 
+    @property
+    def marks_generation(self) -> bool:
+        """Whether it says what the assistant wrote: ``{% generation %}``."""
+        return _GENERATION.search(self.source) is not None
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names that the template reads and does not set itself."""
+        from jinja2.meta import find_undeclared_variables
+
+        environment = self._template.environment
+        return frozenset(find_undeclared_variables(environment.parse(self.source)))
+
     @cached_property
     def _template(self) -> Template:
         from oxibonsai.chat_template.bounds import Budget, budget
@@ -126,13 +142,31 @@ class ChatTemplate:
             if name in extra or (name == "enable_thinking" and enable_thinking is not None):
                 raise RequestError(f"the chat template variable {name} is there twice")
             extra[name] = value
-        forbidden = _RESERVED.intersection(extra)
-        if forbidden:
-            raise RequestError(f"a chat template variable may not be called {min(forbidden)}")
         if enable_thinking is not None:
             extra["enable_thinking"] = enable_thinking
-        variables = {
-            **extra,
+        return self.render_marked(
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            variables=extra,
+            look=look,
+        )[0]
+
+    def render_marked(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any],
+        look: Callable[[], None] | None = None,
+    ) -> tuple[str, list[Span]]:
+        """The prompt as of :meth:`render`, and the spans of it within ``{% generation %}``."""
+        forbidden = _RESERVED.intersection(variables)
+        if forbidden:
+            raise RequestError(f"a chat template variable may not be called {min(forbidden)}")
+        values = {
+            **variables,
             **self._tokens,
             "messages": [dict(m) for m in messages],
             "tools": None if tools is None else [dict(t) for t in tools],
@@ -143,7 +177,7 @@ class ChatTemplate:
         template = self._template
         costs = Budget(look)
         try:
-            return _collect(template.generate(**variables), costs)
+            return _collect(template.generate(**values), costs)
         except RequestError:
             raise
         except Refused as e:
@@ -155,15 +189,16 @@ class ChatTemplate:
             raise RequestError(f"the chat template fails on these messages: {_short(e)}") from e
 
 
-def _collect(pieces: Iterator[str], costs: Budget) -> str:
+def _collect(pieces: Iterator[str], costs: Budget) -> tuple[str, list[Span]]:
     from oxibonsai.chat_template.bounds import MAX_TEXT, Refused, budget
 
     budget.set(costs)
+    found = Marks()
+    marks.set(found)
     kept: list[str] = []
-    length = 0
     for piece in pieces:
-        length += len(piece)
-        if length > MAX_TEXT:
+        found.written += len(piece)
+        if found.written > MAX_TEXT:
             raise Refused(f"they make a text of more than {MAX_TEXT} characters")
         kept.append(piece)
-    return "".join(kept)
+    return "".join(kept), found.spans

@@ -1,4 +1,4 @@
-"""``oxibonsai bench``: prompt and generation speed, and their share of the machine's bandwidth."""
+"""``oxibonsai bench``: prompt and generation speed, and their share of the machine's limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import rich_click as click
 from click.core import ParameterSource
 
 from oxibonsai import _core
+from oxibonsai.cli.bench_rounds import Measure, Share, run_rounds
 from oxibonsai.cli.bench_serve import serve
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
 from oxibonsai.engine import Engine
@@ -21,6 +21,9 @@ from oxibonsai.errors import RequestError
 from oxibonsai.sampling import GREEDY, SamplingParams
 
 _BANDWIDTH_BYTES = 1 << 30
+_PASSES = 3  # the fastest counts
+# Limits: bytes that are read, and multiply-adds of bytes, per second.
+_BANDWIDTH, _PEAK = "bandwidth", "int8_peak"
 
 
 @click.group(invoke_without_command=True)
@@ -54,30 +57,30 @@ def bench(
     pool = engine.model.device.pool
     if max(n_prompt, n_gen + 1) > engine.ctx_size:
         raise RequestError(f"-p and -n must fit in the context of {engine.ctx_size}")
-    bandwidth = read_bandwidth(pool)
-    peak = int8_peak(pool)
-    per_token = engine.model.bytes_per_token
-    rows = []
+    limits: dict[str, Measure] = {_BANDWIDTH: lambda: read_bandwidth(pool)}
+    if _core.cpu.name() != "scalar":  # which has no such instruction
+        limits[_PEAK] = lambda: pool.int8_peak(_core.cpu.name(), _PASSES)
+    work: dict[str, Measure] = {}
     if n_prompt:
-        rates = _repeat(lambda: measure_prompt(engine, n_prompt), repetitions)
-        row = _row(f"pp{n_prompt}", rates)
-        if peak is not None:
-            products = engine.model.products_per_token
-            row["int8_products_per_token"] = products
-            row["share_of_int8_peak"] = round(row["tok_s"] * products / peak, 4)
-        rows.append(row)
+        work[f"pp{n_prompt}"] = lambda: measure_prompt(engine, n_prompt)
     if n_gen:
-        rates = _repeat(lambda: measure_generation(engine, n_gen), repetitions)
-        row = _row(f"tg{n_gen}", rates)
-        row["weight_bytes_per_token"] = per_token
-        row["share_of_bandwidth"] = round(row["tok_s"] * per_token / bandwidth, 4)
-        rows.append(row)
+        work[f"tg{n_gen}"] = lambda: measure_generation(engine, n_gen)
+    found, rates = run_rounds(limits, work, repetitions)
+    rows = [_row(test, rates[test]) for test in rates]
+    for row in rows:
+        is_prompt = row["test"].startswith("pp")
+        if is_prompt and _PEAK in found:
+            row["int8_products_per_token"] = engine.model.products_per_token
+            _add_share(row, _PEAK, rates[row["test"]], engine.model.products_per_token, found)
+        if not is_prompt:
+            row["weight_bytes_per_token"] = engine.model.bytes_per_token
+            _add_share(row, _BANDWIDTH, rates[row["test"]], engine.model.bytes_per_token, found)
     report = {
         "machine": machine(pool.size),
         "model": str(engine.model.weights.checkpoint.path),
         "kv_type": engine.kv_type,
-        "read_gb_s": round(bandwidth / 1e9, 3),
-        "int8_gmac_s": None if peak is None else round(peak / 1e9, 1),
+        "read_gb_s": round(max(found[_BANDWIDTH]) / 1e9, 3),
+        "int8_gmac_s": round(max(found[_PEAK]) / 1e9, 1) if _PEAK in found else None,
         "rows": rows,
     }
     click.echo(json.dumps(report) if as_json else _table(report))
@@ -99,9 +102,27 @@ def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _repeat(measure: Callable[[], float], repetitions: int) -> list[float]:
-    measure()  # warm-up
-    return [measure() for _ in range(repetitions)]
+def _add_share(
+    row: dict[str, Any],
+    limit: str,
+    rates: list[float],
+    cost: float,
+    limits: dict[str, list[float]],
+) -> None:
+    """Adds the share of a limit that a test reached, or why there is none.
+
+    Args:
+        row: Of the test.
+        limit: Its name.
+        rates: Tokens per second of each round.
+        cost: Bytes or products of a token.
+        limits: Bytes or products per second, by round.
+    """
+    share = Share.of([rate * cost for rate in rates], limits[limit])
+    row[f"share_of_{limit}"] = None if share.value is None else round(share.value, 4)
+    row["share_spread"] = round(share.spread, 4)
+    if share.doubt:
+        row["no_share"] = share.doubt
 
 
 def measure_prompt(engine: Engine, tokens: int) -> float:
@@ -130,16 +151,7 @@ def prompt_ids(engine: Engine, tokens: int) -> list[int]:
 
 def read_bandwidth(pool: _core.ThreadPool) -> float:
     """Bytes per second that the pool's threads read from memory: what bounds generation."""
-    return pool.read_bandwidth(_BANDWIDTH_BYTES, 5)
-
-
-def int8_peak(pool: _core.ThreadPool) -> float | None:
-    """Multiply-adds of bytes per second on the pool's threads: what bounds a prompt.
-
-    None in the scalar tier, which has no such instruction.
-    """
-    tier = _core.cpu.name()
-    return None if tier == "scalar" else pool.int8_peak(tier, 5)
+    return pool.read_bandwidth(_BANDWIDTH_BYTES, _PASSES)
 
 
 def _row(test: str, rates: list[float]) -> dict[str, Any]:
@@ -171,9 +183,11 @@ def _table(report: dict[str, Any]) -> str:
         lines[0] += f", multiplies {report['int8_gmac_s']:.0f} G int8/s"
     for row in report["rows"]:
         line = f"{row['test']:>8}  {row['tok_s']:10.2f} ± {row['stdev']:.2f} tok/s"
-        if "share_of_bandwidth" in row:
-            line += f"  {row['share_of_bandwidth']:.1%} of bandwidth"
-        if "share_of_int8_peak" in row:
-            line += f"  {row['share_of_int8_peak']:.1%} of the int8 peak"
+        for limit, words in ((_BANDWIDTH, "bandwidth"), (_PEAK, "the int8 peak")):
+            share = row.get(f"share_of_{limit}")
+            if share is not None:
+                line += f"  {share:.1%} of {words}"
+        if "no_share" in row:
+            line += f"  ({row['no_share']})"
         lines.append(line)
     return "\n".join(lines)

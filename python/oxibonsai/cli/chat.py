@@ -12,7 +12,7 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
-from oxibonsai.cli.chat_options import reasoning_options
+from oxibonsai.cli.chat_options import reasoning_options, take_template, template_options
 from oxibonsai.cli.generation_options import (
     context_shift_options,
     speculation_options,
@@ -48,6 +48,7 @@ _ANSWER_ROOM = 64  # positions that an answer needs at least
 )
 @engine_options
 @sampling_options
+@template_options
 @reasoning_options
 @speculation_options
 @context_shift_options
@@ -65,9 +66,14 @@ def chat(
     params = split_sampling(options)
     make_speculate = take_speculation(options)
     own = Options(shift=take_context_shift(options))
+    give_template = take_template(options)
     engine = load_engine(model, quant_type, **options)
+    give_template(engine)
     if engine.chat_template is None:
-        raise RequestError("this model has no chat template; use `oxibonsai run --raw` instead")
+        raise RequestError(
+            "this model has no chat template: give one with --chat-template (chatml, or Jinja) or "
+            "--chat-template-file, or use `oxibonsai run --raw`"
+        )
     own = replace(own, speculate=make_speculate(engine))
     request = ChatRequest([], enable_thinking=enable_thinking, thinking_budget=thinking_budget)
     conversation = Conversation(engine, params, own, request)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
 from oxibonsai.cli.options import Command, apply
+from oxibonsai.engine import Engine
+from oxibonsai.engine.loading import choose_chat_template
 from oxibonsai.errors import RequestError
 
 
@@ -53,6 +55,37 @@ def tool_options(command: Command) -> Command:
         ],
         command,
     )
+
+
+def template_options(command: Command) -> Command:
+    """How conversations are written, in place of what the model's file says."""
+    return apply(
+        [
+            click.option(
+                "--chat-template",
+                metavar="JINJA",
+                help="A Jinja chat template in place of the model's, or chatml.",
+            ),
+            click.option(
+                "--chat-template-file",
+                type=click.Path(path_type=Path),
+                metavar="FILE",
+                help="A file with a chat template.",
+            ),
+        ],
+        command,
+    )
+
+
+def take_template(options: dict[str, Any]) -> Callable[[Engine], None]:
+    """Takes the template options out of a command's: what gives an engine the template."""
+    source: str | None = options.pop("chat_template")
+    file: Path | None = options.pop("chat_template_file")
+
+    def apply_to(engine: Engine) -> None:
+        engine.chat_template = choose_chat_template(engine, source, file)
+
+    return apply_to
 
 
 def take_tools(options: dict[str, Any]) -> tuple[Sequence[dict[str, Any]], Any]:

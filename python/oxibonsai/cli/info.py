@@ -15,7 +15,8 @@ from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.cli.remote_header import remote_checkpoint
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.sources import resolve
+from oxibonsai.model_source import open_model
+from oxibonsai.sources.choice import NoGguf
 from oxibonsai.sources.http import Unreachable, file_name, is_url
 from oxibonsai.sources.hub import HubFile, find_hub_files
 from oxibonsai.tokenizer import Tokenizer
@@ -28,9 +29,9 @@ _AMBIGUOUS_ID = 42
 @model_options
 @json_option
 def info(model: str | None, quant_type: str, as_json: bool) -> None:
-    """Show architecture, dimensions, quant types, tokenizer and memory of a model file.
+    """Show architecture, dimensions, quant types, tokenizer and memory of a model.
 
-    Of a model on the hub or the web (hf:..., https://...) only the header is fetched.
+    Of a GGUF file on the hub or the web (hf:..., https://...) only the header is fetched.
     """
     facts = _facts(model, quant_type)
     if as_json:
@@ -55,10 +56,10 @@ def _facts(model: str | None, quant_type: str) -> dict[str, Any]:
     source = model or os.environ.get("OXIBONSAI_MODEL") or ""
     try:
         remote = _remote(source)
-    except Unreachable:
-        remote = None  # the cache may have it
+    except (Unreachable, NoGguf):
+        remote = None  # the cache may have it; or it is a folder to be opened as one
     if remote is None:
-        return describe(Checkpoint(resolve(model), quant_type))
+        return describe(open_model(model, quant_type))
     name = file_name(remote.url) or "model.gguf"
     with remote_checkpoint(remote.url, name, quant_type, remote.headers) as checkpoint:
         stand_in = str(checkpoint.path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,13 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai.chat import ChatRequest
-from oxibonsai.cli.chat_options import reasoning_options, take_tools, tool_options
+from oxibonsai.cli.chat_options import (
+    reasoning_options,
+    take_template,
+    take_tools,
+    template_options,
+    tool_options,
+)
 from oxibonsai.cli.generation import Job, run_beams, run_samples
 from oxibonsai.cli.generation_options import (
     context_shift_options,
@@ -20,6 +25,7 @@ from oxibonsai.cli.generation_options import (
     take_speculation,
 )
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
+from oxibonsai.cli.prompt import read_prompt
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.cli.structure_options import split_structure, structure_options
 from oxibonsai.engine import Options
@@ -30,7 +36,9 @@ from oxibonsai.sampling import SamplingParams
 @click.command()
 @model_options
 @click.argument("text", metavar="[PROMPT]", required=False)
-@click.option("--prompt", "-p", help="The prompt; also as an argument, a file or on stdin.")
+@click.option(
+    "--prompt", "-p", help="The prompt; also as an argument or a file; - or nothing: stdin."
+)
 @click.option("--file", "-f", type=click.Path(path_type=Path), help="Read the prompt from a file.")
 @click.option("--raw", is_flag=True, help="Take the prompt as it stands, without a chat template.")
 @click.option("--system", metavar="TEXT", help="System message of the chat template.")
@@ -43,6 +51,7 @@ from oxibonsai.sampling import SamplingParams
 @engine_options
 @sampling_options
 @structure_options
+@template_options
 @tool_options
 @reasoning_options
 @speculation_options
@@ -67,9 +76,11 @@ def run(
 ) -> None:
     """Continue a prompt and stream the text to stdout; timings go to stderr.
 
+    Text on stdin goes before a prompt that is given: `oxibonsai run "Summarise this:" < FILE`.
+
     The model's chat template is used where it has one, unless --raw is given.
     """
-    message = read_prompt(text, prompt, file)
+    message = read_prompt(text, prompt, file, joins_stdin=True)
     params = split_sampling(options)
     tools, tool_choice = take_tools(options)
     speculates = options["speculate"] != "off" or options["draft_model"] is not None
@@ -94,13 +105,18 @@ def run(
         _check_beams(params, others=own.shift is not None or speculates)
     if best_of is not None and best_of < samples:
         raise RequestError(f"--best-of {best_of} is less than --samples {samples}")
+    if raw and (options["chat_template"] or options["chat_template_file"]):
+        raise RequestError("--raw takes no chat template: leave out one of them")
+    give_template = take_template(options)
     engine = load_engine(model, quant_type, **options)
     own = replace(own, speculate=make_speculate(engine))
+    give_template(engine)
     if raw or engine.chat_template is None:
         if system is not None or tools:
             name = "--tools" if tools else "--system"
             raise RequestError(
-                f"{name} needs a chat template: this model has none, or --raw is given"
+                f"{name} needs a chat template: leave out --raw, and where the model has none, give "
+                "one with --chat-template (chatml, or Jinja) or --chat-template-file"
             )
         ids = engine.tokenizer.encode(message)
         job = Job(engine, params, replace(own, structure=request.structure), ids)
@@ -121,28 +137,3 @@ def _check_beams(params: SamplingParams, *, others: bool) -> None:
             "--beams takes no samples: of the options about sampling, speculation and context "
             "shift it goes with --max-tokens alone"
         )
-
-
-def read_prompt(argument: str | None, option: str | None, file: Path | None) -> str:
-    """The prompt from the one place that was named, else from stdin."""
-    given = [argument is not None, option is not None, file is not None]
-    if sum(given) > 1:
-        raise RequestError("give the prompt once: as an argument, with --prompt or with --file")
-    try:
-        if file is not None:
-            text = file.read_text(encoding="utf-8")
-        elif option is not None or argument is not None:
-            text = option if option is not None else argument or ""
-        elif sys.stdin.isatty():
-            raise RequestError(
-                "no prompt: give it as an argument, with --prompt, --file or on stdin"
-            )
-        else:
-            text = sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as e:
-        raise RequestError(f"the prompt is not UTF-8 text (byte {e.start})") from e
-    except OSError as e:
-        raise RequestError(f"cannot read the prompt from {file}: {e.strerror}") from e
-    if not text.strip():
-        raise RequestError("the prompt is empty: there is nothing to continue")
-    return text

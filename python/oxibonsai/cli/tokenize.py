@@ -7,16 +7,15 @@ from pathlib import Path
 
 import rich_click as click
 
-from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.cli.options import json_option, model_options
-from oxibonsai.cli.run import read_prompt
+from oxibonsai.cli.prompt import read_prompt
 from oxibonsai.errors import RequestError
-from oxibonsai.sources import resolve
+from oxibonsai.model_source import open_model
 from oxibonsai.tokenizer import Tokenizer
 
 
 def _tokenizer(model: str | None, quant_type: str) -> Tokenizer:
-    return Tokenizer.from_gguf(Checkpoint(resolve(model), quant_type).file)
+    return Tokenizer.from_gguf(open_model(model, quant_type, vocabulary_only=True).file)
 
 
 @click.command()

@@ -21,6 +21,7 @@ from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.progress import Progress, counted
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.plan import destruction
+from oxibonsai.whole_file import make_room
 
 __all__ = ["RECIPES", "check_dtype", "convert"]
 
@@ -100,6 +101,7 @@ def _write(
     out: Path, keys: Metadata, tensors: list[Planned], progress: Progress | None
 ) -> dict[str, Loss]:
     """What is lost, by type."""
+    make_room(out)
     writer = _core.GgufWriter(str(out))
     for key, (value, value_type) in keys.items():
         writer.add_metadata(key, value, value_type)

@@ -22,6 +22,7 @@ from oxibonsai.convert.safetensors_file import StoredTensor, read_header
 from oxibonsai.convert.stored_types import encode
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.quantize.weight_types import WeightType, type_named
+from oxibonsai.whole_file import make_room
 
 _TENSORS = "adapter_model.safetensors"
 _FROZEN = ".base_layer.weight"  # the model's own, which PEFT keeps beside an adapted head
@@ -65,6 +66,7 @@ def convert_lora(folder: Path, out: Path, base: ModelConfig) -> None:
     parts = _parts(folder, base)
     for part in parts:
         _check_rank(part, config)
+    make_room(out)
     writer = _core.GgufWriter(str(out))
     for key, value in _keys(folder, base, config).items():
         writer.add_metadata(key, *value)

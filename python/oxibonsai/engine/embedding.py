@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections import deque
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import numpy as np
 from oxibonsai import _core
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type
 from oxibonsai.engine.pooling import Floats, Pool, unit
+from oxibonsai.engine.threads import ProcessLock
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
 from oxibonsai.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ class Embedder:
         self._model = model
         self._tokenizer = tokenizer
         self._rows = _STEP_ROWS if model.config.causal else max(_STEP_ROWS, self.ctx_size)
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     @property
     def dimensions(self) -> int:

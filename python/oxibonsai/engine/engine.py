@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from functools import lru_cache, partial
@@ -21,6 +20,7 @@ from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.logits import iter_logits
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.text import TextOutput
+from oxibonsai.engine.threads import ProcessLock
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
 from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens
@@ -84,7 +84,7 @@ class Engine:
             model, cache, ctx_size=ctx_size, eos_ids=self.eos_ids, policy=policy
         )
         self._stepper: Stepper | None = None
-        self.lock = threading.RLock()
+        self.lock = ProcessLock()
         self.last: Sequence | None = None
 
     @property
@@ -164,6 +164,7 @@ class Engine:
         self, prompt: Items[int], params: SamplingParams, options: Options
     ) -> Sequence:
         """A checked sequence that nobody runs yet."""
+        self.lock.check_process()
         self.model.check_generates()
         ids = self.check_prompt(prompt)
         self.check_ids([*params.logit_bias, *params.banned_tokens, *params.stop_token_ids])
@@ -213,6 +214,7 @@ class Engine:
         if self._stepper is None:
             self.step()
         else:
+            self.lock.check_process()
             sequence.changed.wait(timeout)
             sequence.changed.clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Literal, get_args
 
 from oxibonsai import _core
@@ -12,7 +13,7 @@ from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, LEVELS, KvPressurePolicy
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
-from oxibonsai.engine.threads import default_threads
+from oxibonsai.engine.threads import default_threads, keep_in_forks
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.lora import LoraChoice, open_adapters
 from oxibonsai.model_source import open_model
@@ -83,7 +84,7 @@ def load(
         raise RequestError(f"kv_type is {kv_type!r}; it is one of {', '.join(_core.KV_TYPES)}")
     model = load_model(
         checkpoint,
-        _core.CpuDevice(threads or default_threads()),
+        keep_in_forks(_core.CpuDevice(threads or default_threads())),
         progress,
         PackedCache() if packed_cache else None,
         open_adapters(lora, checkpoint),
@@ -126,6 +127,7 @@ def replicate(engine: Engine, count: int) -> list[Engine]:
 
 def _replica(engine: Engine, threads: int) -> Engine:
     model = engine.model.replica(threads)
+    keep_in_forks(model.device)
     types = tuple(p.type for p in engine.cache.pools)
     per_token = kv_bytes_per_token(model.config, types[0]) if types else 0
     positions = engine.cache.budget // per_token if per_token else 0
@@ -158,13 +160,43 @@ def make_cache(model: Model, types: tuple[str, ...], positions: int, *, keep: bo
 def load_chat_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate | None:
     """The file's own template, ChatML where only its tokens are known, else None."""
     source = checkpoint.file.get("tokenizer.chat_template")
-    texts = tokenizer.vocabulary.texts
-
-    def text(token: int | None) -> str:
-        return "" if token is None else texts[token]
-
     if isinstance(source, str) and source:
-        return ChatTemplate(
-            source, bos_token=text(tokenizer.bos_id), eos_token=text(tokenizer.eos_id)
-        )
-    return ChatTemplate.chatml() if "<|im_start|>" in texts else None
+        return _with_tokens(source, tokenizer)
+    return ChatTemplate.chatml() if "<|im_start|>" in tokenizer.vocabulary.texts else None
+
+
+def choose_chat_template(
+    engine: Engine, source: str | None, file: Path | None
+) -> ChatTemplate | None:
+    """The template that a user names, else the engine's.
+
+    Args:
+        engine: Whose tokens the template may write.
+        source: Jinja, or ``chatml``.
+        file: One with Jinja; not with ``source``.
+
+    Raises:
+        RequestError: Both are given, or the file can't be read.
+        FormatError: It is no valid Jinja.
+    """
+    if source is not None and file is not None:
+        raise RequestError("--chat-template and --chat-template-file exclude each other")
+    if source == "chatml":
+        return ChatTemplate.chatml()
+    if file is not None:
+        try:
+            source = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise RequestError(f"can't read {file}: {e}") from e
+    if source is None:
+        return engine.chat_template
+    template = _with_tokens(source, engine.tokenizer)
+    template.check()
+    return template
+
+
+def _with_tokens(source: str, tokenizer: Tokenizer) -> ChatTemplate:
+    def text(token: int | None) -> str:
+        return "" if token is None else tokenizer.vocabulary.texts[token]
+
+    return ChatTemplate(source, bos_token=text(tokenizer.bos_id), eos_token=text(tokenizer.eos_id))

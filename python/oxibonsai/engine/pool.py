@@ -149,6 +149,7 @@ class EnginePool:
         Raises:
             CapacityError: The queue is full, or the pool is closed.
         """
+        self.engines[0].lock.check_process()
         place = Place(self, tenant)
         with self._lock:
             self._check_open()

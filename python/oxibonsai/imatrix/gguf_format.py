@@ -13,6 +13,7 @@ import numpy as np
 from oxibonsai import _core
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.imatrix.matrix import Entry, Imatrix, Values
+from oxibonsai.whole_file import make_room
 
 _SUMS, _COUNTS = ".in_sum2", ".counts"
 _KIND, _DATASETS = "general.type", "imatrix.datasets"
@@ -107,6 +108,7 @@ def write_imatrix(imatrix: Imatrix, path: Path) -> None:
         raise RequestError(
             "an importance matrix without entries says nothing: there is none to write"
         )
+    make_room(path)
     writer = _core.GgufWriter(str(path))
     writer.add_metadata(_KIND, "imatrix", "str")
     writer.add_metadata(_DATASETS, list(imatrix.datasets), "arr[str]")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +19,7 @@ class Sample:
     """One request. Times are seconds; those in `arrivals` and `duration` count from `sent`.
 
     Attributes:
-        sent: Clock reading (`time.perf_counter`) when the request was sent.
+        sent: Reading of the event loop's clock when the request was sent.
         arrivals: When each chunk with text, reasoning or a piece of a tool call arrived.
         duration: Until the end of the stream, or until it failed.
         output_tokens: The server's own count, or the number of chunks where it gave none.
@@ -70,12 +69,20 @@ class ChatClient:
         url: The API's base, such as ``http://127.0.0.1:8080/v1``.
         api_key: Sent as a bearer token.
         timeout: Seconds after which a request counts as failed.
+        transport: What carries the requests; None: connections to the server.
 
     Raises:
         RequestError: The URL is malformed.
     """
 
-    def __init__(self, url: str, *, api_key: str | None = None, timeout: float = 600.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout: float = 600.0,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
         try:
             base = httpx2.URL(url.rstrip("/") + "/")
         except httpx2.InvalidURL as e:
@@ -86,6 +93,7 @@ class ChatClient:
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             timeout=httpx2.Timeout(timeout),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+            transport=transport,
             trust_env=False,
         )
 
@@ -115,7 +123,8 @@ class ChatClient:
     async def chat(self, body: Mapping[str, Any]) -> Sample:
         """Streams one answer; failures come back as `Sample.error`, so that a run goes on."""
         stream = _Stream()
-        sent = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        sent = clock()
         error = None
         try:
             await asyncio.wait_for(self._read(body, stream, sent), self._timeout)
@@ -123,9 +132,10 @@ class ChatClient:
             error = f"no whole answer in {self._timeout:g} s"
         except (httpx2.HTTPError, _AnswerError) as e:
             error = _describe(e)
-        return stream.sample(sent, time.perf_counter() - sent, error)
+        return stream.sample(sent, clock() - sent, error)
 
     async def _read(self, body: Mapping[str, Any], stream: _Stream, sent: float) -> None:
+        clock = asyncio.get_running_loop().time
         streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
         async with self._http.stream("POST", "chat/completions", json=streamed) as answer:
             if answer.status_code != 200:
@@ -136,7 +146,7 @@ class ChatClient:
                     if not stream.finished:
                         raise _AnswerError("the stream ended without a finish_reason")
                     return
-                stream.take(data, time.perf_counter() - sent)
+                stream.take(data, clock() - sent)
         raise _AnswerError("the stream ended without [DONE]")
 
 

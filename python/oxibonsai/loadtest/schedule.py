@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
@@ -41,12 +40,13 @@ class ClosedLoop:
     async def run(self, send: Send, limit: Limit) -> list[Sample]:
         """Samples in the order in which they ended."""
         samples: list[Sample] = []
-        started = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        started = clock()
         following = 0
 
         async def client() -> None:
             nonlocal following
-            while limit.allows(following, time.perf_counter() - started):
+            while limit.allows(following, clock() - started):
                 number, following = following, following + 1
                 samples.append(await send(number))
 
@@ -63,12 +63,13 @@ class OpenLoop:
 
     async def run(self, send: Send, limit: Limit) -> list[Sample]:
         """Samples in the order in which they were sent."""
-        started = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        started = clock()
         tasks: list[asyncio.Future[Sample]] = []
         for arrival in poisson_arrivals(self.rate, self.seed):
             if not limit.allows(len(tasks), arrival):
                 break
-            await asyncio.sleep(max(0.0, started + arrival - time.perf_counter()))
+            await asyncio.sleep(max(0.0, started + arrival - clock()))
             tasks.append(asyncio.ensure_future(send(len(tasks))))
         return list(await asyncio.gather(*tasks))
 

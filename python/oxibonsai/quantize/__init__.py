@@ -16,6 +16,7 @@ from oxibonsai.quantize.choice import TypeWish
 from oxibonsai.quantize.importance import ImportanceMatrix
 from oxibonsai.quantize.mixes import find_mix, mix_names
 from oxibonsai.quantize.plan import Plan, make_plan
+from oxibonsai.whole_file import make_room
 
 __all__ = ["Loss", "Plan", "TypeWish", "find_mix", "make_plan", "mix_names", "quantize", "write"]
 
@@ -72,6 +73,7 @@ def write(
         raise RequestError(f"threads is {threads}; it must be at least 1")
     if out.resolve() in {p.resolve() for p in plan.file.paths}:
         raise RequestError(f"{out} is the source: name another file")
+    make_room(out)
     writer = _core.GgufWriter(str(out), plan.file.alignment)
     _write_metadata(plan, writer, imatrix_name)
     for choice in plan.choices:

@@ -83,30 +83,12 @@ class EngineBackend:
 
     def _chosen_template(self, engine: Engine) -> ChatTemplate | None:
         """The template of the settings, else the model's own."""
-        s = self._settings
-        if s.chat_template is not None and s.chat_template_file is not None:
-            raise RequestError("--chat-template and --chat-template-file exclude each other")
         from oxibonsai.chat_template import ChatTemplate
+        from oxibonsai.engine.loading import choose_chat_template
 
-        if s.chat_template == "chatml" or (not s.jinja and engine.has_tokenizer):
-            return ChatTemplate.chatml()
-        if s.chat_template is None and s.chat_template_file is None:
-            return engine.chat_template
-        source = s.chat_template
-        if s.chat_template_file is not None:
-            try:
-                source = s.chat_template_file.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as e:
-                raise RequestError(f"can't read {s.chat_template_file}: {e}") from e
-        texts = engine.tokenizer.vocabulary.texts
-        bos, eos = engine.tokenizer.bos_id, engine.tokenizer.eos_id
-        template = ChatTemplate(
-            source or "",
-            bos_token="" if bos is None else texts[bos],
-            eos_token="" if eos is None else texts[eos],
-        )
-        template.check()
-        return template
+        s = self._settings
+        template = choose_chat_template(engine, s.chat_template, s.chat_template_file)
+        return template if s.jinja or not engine.has_tokenizer else ChatTemplate.chatml()
 
 
 def _meta(engine: Engine) -> dict[str, Any]:

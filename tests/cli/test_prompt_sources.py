@@ -1,0 +1,72 @@
+"""Where a prompt comes from: an argument, an option, a file, stdin, or stdin and one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oxibonsai import AutoTokenizer
+
+COMMAND = [sys.executable, "-m", "oxibonsai"]
+
+
+def prompt_of(tiny_path: Path, *arguments: str, command: str = "run", **streams: Any) -> str:
+    """The prompt that a command understood."""
+    line = [*COMMAND, command, "-m", str(tiny_path), "--json", *arguments]
+    options = ["--raw", "-n", "1"] if command == "run" else []
+    done = subprocess.run([*line, *options], capture_output=True, check=True, **streams)
+    result = json.loads(done.stdout)
+    ids = result["prompt_tokens" if command == "run" else "tokens"]
+    return AutoTokenizer.from_pretrained(tiny_path).decode(ids)
+
+
+def test_stdin_goes_before_a_prompt_that_is_given(tiny_path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_text("Summarise:")
+    for given in (["Summarise:"], ["--prompt", "Summarise:"], ["--file", str(file)]):
+        assert prompt_of(tiny_path, *given, input=b"A text.\n") == "A text.\n Summarise:"
+
+
+@pytest.mark.parametrize("given", [[], ["-"], ["--prompt", "-"], ["--file", "-"]], ids=str)
+def test_nothing_or_a_dash_is_stdin(tiny_path: Path, given: list[str]) -> None:
+    assert prompt_of(tiny_path, *given, input=b"A text.") == "A text."
+
+
+def test_a_prompt_stands_alone_where_stdin_has_nothing(tiny_path: Path) -> None:
+    assert prompt_of(tiny_path, "Hi", stdin=subprocess.DEVNULL) == "Hi"
+    assert prompt_of(tiny_path, "Hi", input=b"") == "Hi"
+    line = f'"$0" -m oxibonsai run -m "{tiny_path}" --json --raw -n 1 Hi <&-'
+    closed = subprocess.run(["sh", "-c", line, sys.executable], capture_output=True, check=True)
+    assert json.loads(closed.stdout)["prompt_tokens"] == [39, 72]
+
+
+def test_a_terminal_is_not_waited_for(tiny_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        assert prompt_of(tiny_path, "Hi", stdin=theirs) == "Hi"
+        line = [*COMMAND, "run", "-m", str(tiny_path)]
+        done = subprocess.run(line, stdin=theirs, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert "no prompt: give it as an argument" in done.stderr
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_tokenize_takes_the_text_as_it_is_given(tiny_path: Path) -> None:
+    assert prompt_of(tiny_path, "Hi", command="tokenize", input=b"more") == "Hi"
+    assert prompt_of(tiny_path, command="tokenize", input=b"more") == "more"
+
+
+def test_text_that_is_not_utf8_is_refused(tiny_path: Path) -> None:
+    line = [*COMMAND, "run", "-m", str(tiny_path), "Summarise:"]
+    done = subprocess.run(line, input=b"ab\xff", capture_output=True)
+    assert done.returncode == 2
+    assert b"the text on stdin is not UTF-8 (byte 2)" in done.stderr
