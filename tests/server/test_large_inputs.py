@@ -190,9 +190,9 @@ def test_a_large_request_lets_the_next_one_in_before_its_answer_is_made(
     queue_up = app.generations.pool.queue_up
     before: list[list[str]] = []
 
-    def observed() -> Any:
+    def observed(*arguments: Any) -> Any:
         before.append(list(left))
-        return queue_up()
+        return queue_up(*arguments)
 
     monkeypatch.setattr(app.generations.pool, "queue_up", observed)
     body = {"prompt": "a", "max_tokens": 2, "user": "x" * (2 * MB)}
