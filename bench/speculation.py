@@ -19,7 +19,7 @@ from pathlib import Path
 
 from oxibonsai.engine import DraftModel, Engine, NgramSpeculator, Options, load
 from oxibonsai.engine.sequence import Speculate
-from oxibonsai.model_source import open_model
+from oxibonsai.opening import open_model
 from oxibonsai.sampling import SamplingParams
 
 CONTEXT = 2048

@@ -20,84 +20,44 @@ NATIVE = {
     "bindings": {"base", "quant", "format", "graph", "cpu", "sampling"},
 }
 
-_FILES = {
-    "errors",
-    "cache_folder",
-    "progress",
-    "whole_file",
-    "config",
-    "sources",
-    "model_file",
-    "checkpoint",
-    "_core",
-}
+_FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
-_BELOW_ENGINE = _FILES | _TEXT | {"graph", "lora", "models", "model_source"}
+_BELOW_ENGINE = _FILES | _TEXT | {"lora", "models", "opening"}
 _BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "lane"}
 PYTHON = {
     "errors": set(),
     "lane": {"errors"},
-    "cache_folder": {"errors"},
-    "progress": set(),
-    "scratch_folder": set(),
-    "whole_file": set(),
-    "config": {"errors"},
-    "sources": {"errors", "cache_folder", "whole_file"},
-    "model_file": {"errors", "sources", "_core"},
-    "split": {"errors", "progress", "sources", "model_file", "whole_file", "_core"},
-    "hadamard": {"errors", "config", "model_file"},
-    "checkpoint": {"errors", "config", "hadamard", "model_file", "_core"},
+    "files": {"errors"},
+    "sources": {"errors", "files"},
+    "checkpoint": {"errors", "sources", "_core"},
+    "graph": {"errors", "_core"},
+    "split": {"errors", "files", "sources", "checkpoint", "_core"},
+    "lora": {"errors", "checkpoint", "_core"},
+    "models": {"errors", "files", "checkpoint", "graph", "lora", "_core"},
+    "quantize": {"errors", "files", "checkpoint", "_core"},
+    "convert": {"errors", "files", "sources", "quantize", "models", "_core"},
+    "opening": {"errors", "files", "sources", "checkpoint", "lora", "models", "convert"},
     "export": {
         "errors",
-        "config",
+        "files",
         "checkpoint",
+        "graph",
+        "models",
         "convert",
         "split",
         "tokenizer",
-        "whole_file",
         "_core",
-    },
-    "model_source": {
-        "errors",
-        "cache_folder",
-        "scratch_folder",
-        "sources",
-        "checkpoint",
-        "convert",
     },
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
-    "lora": {
-        "errors",
-        "cache_folder",
-        "scratch_folder",
-        "sources",
-        "model_file",
-        "checkpoint",
-        "convert",
-        "_core",
-    },
-    "graph": {"errors", "config", "_core"},
-    "models": {
-        "errors",
-        "config",
-        "checkpoint",
-        "graph",
-        "lora",
-        "cache_folder",
-        "progress",
-        "_core",
-    },
-    "convert": {"errors", "config", "progress", "sources", "whole_file", "quantize", "_core"},
-    "quantize": {"errors", "model_file", "progress", "whole_file", "_core"},
     "sampling": {"errors", "_core"},
     "structured": {"errors", "lane", "tokenizer", "_core"},
     "output": {"errors", "structured"},
     "engine": _BELOW_ENGINE,
     "chat": _BELOW_ENGINE | {"engine"},
     "evaluate": {"errors", "engine", "tokenizer"},
-    "imatrix": {"errors", "engine", "evaluate", "models", "whole_file", "_core"},
-    "train": {"errors", "convert", "whole_file"},
+    "imatrix": {"errors", "files", "engine", "evaluate", "models", "_core"},
+    "train": {"errors", "files", "convert"},
     "hf": _BELOW_ENGINE | {"engine", "export"},
     "loadtest": {"errors"},
     "server": _BELOW_SERVER,
@@ -116,6 +76,13 @@ PYTHON = {
     "serve": {"cli"},
     "__main__": {"cli"},
 }
+
+
+def test_the_table_has_no_circle() -> None:
+    left = {layer: set(used) & PYTHON.keys() for layer, used in PYTHON.items()}
+    while free := {layer for layer, used in left.items() if not used}:
+        left = {layer: used - free for layer, used in left.items() if layer not in free}
+    assert not left, f"these import each other: {', '.join(left)}"
 
 
 def native_files() -> list[Path]:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from oxibonsai.scratch_folder import scratch_folder
+from oxibonsai.files.scratch_folder import scratch_folder
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from oxibonsai.scratch_folder import scratch_folder
+from oxibonsai.files.scratch_folder import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "file").write_bytes(b"x")
     print(folder, flush=True)

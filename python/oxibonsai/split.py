@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from oxibonsai import _core
-from oxibonsai.errors import FormatError, RequestError
-from oxibonsai.model_file import (
+from oxibonsai.checkpoint.model_file import (
     SPLIT_COUNT,
     SPLIT_KEYS,
     SPLIT_NUMBER,
@@ -21,9 +20,10 @@ from oxibonsai.model_file import (
     SPLIT_TENSORS,
     ModelFile,
 )
-from oxibonsai.progress import Progress, counted
+from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.files.progress import Progress, counted
+from oxibonsai.files.whole_file import make_room
 from oxibonsai.sources.shards import MOST_SHARDS, shard_name
-from oxibonsai.whole_file import make_room
 
 _Tensors = list[_core.TensorInfo]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oxibonsai import AutoModelForCausalLM
-from oxibonsai.whole_file import written_whole
+from oxibonsai.files.whole_file import written_whole
 
 COMMAND = [sys.executable, "-m", "oxibonsai"]
 

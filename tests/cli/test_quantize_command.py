@@ -13,8 +13,8 @@ import bert_folder
 import float_model
 import oxibonsai
 from oxibonsai import _core
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.imatrix import Entry, Imatrix, write_imatrix
-from oxibonsai.model_file import ModelFile
 from oxibonsai.quantize import quantize
 
 COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]

@@ -18,6 +18,7 @@ from oxibonsai import FormatError, OxiBonsaiError, RequestError, UnsupportedErro
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
 from oxibonsai.convert.bert import tensor_name
+from oxibonsai.models import read_config
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -120,7 +121,7 @@ def test_bfloat16_is_widened(tmp_path: Path) -> None:
 )
 def test_pooling_is_kept(config: dict[str, Any], expected: str, tmp_path: Path) -> None:
     convert(bert_folder.write(tmp_path / "model", pooling=config), tmp_path / "m.gguf")
-    assert Checkpoint(tmp_path / "m.gguf").config().pooling == expected
+    assert read_config(Checkpoint(tmp_path / "m.gguf")).pooling == expected
 
 
 def test_a_folder_without_modules_leaves_pooling_open(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_a_folder_without_modules_leaves_pooling_open(tmp_path: Path) -> None:
     (folder / "modules.json").unlink()
     convert(folder, tmp_path / "m.gguf")
     assert "bert.pooling_type" not in read(tmp_path / "m.gguf")[0]
-    assert Checkpoint(tmp_path / "m.gguf").config().pooling == "mean"
+    assert read_config(Checkpoint(tmp_path / "m.gguf")).pooling == "mean"
 
 
 _DENSE = [*bert_folder.MODULES, {"path": "3_Dense", "type": "sentence_transformers.models.Dense"}]

@@ -18,6 +18,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.errors import OxiBonsaiError
+from oxibonsai.models import read_config
 
 pytest.importorskip("peft", reason="needs peft, transformers and torch (extra: test)")
 import hf_folders as hf
@@ -105,7 +106,7 @@ def test_half_matrices_stay_as_they_are_stored(dtype: str, tmp_path: Path) -> No
     save("qwen3", tmp_path)
     path = tmp_path / "lora" / "adapter_model.safetensors"
     halves = {k: v.to(getattr(torch, dtype)) for k, v in load_file(path).items()}
-    config = Checkpoint(converted(tmp_path)).config()
+    config = read_config(Checkpoint(converted(tmp_path)))
     widened = []
     for tensors in (halves, {k: v.float() for k, v in halves.items()}):
         save_file(tensors, path)

@@ -25,12 +25,13 @@ import adapters
 import oxibonsai
 import tiny_model
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.convert import convert
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.export import save_model
 from oxibonsai.imatrix import Entry, Imatrix, write_imatrix
-from oxibonsai.model_file import ModelFile
+from oxibonsai.models import read_config
 from oxibonsai.quantize import quantize
 from oxibonsai.sources.download import Patience, download
 from oxibonsai.split import merge, split
@@ -69,7 +70,7 @@ def _load_lora(p: Places) -> bytes:
 
 
 def _convert_lora(p: Places) -> None:
-    config = Checkpoint(p.source / "model.gguf").config()
+    config = read_config(Checkpoint(p.source / "model.gguf"))
     convert_lora(p.source / "lora", p.out / "m.gguf", config)
 
 

@@ -12,8 +12,8 @@ from mutations import edits, flips, prefixes, refused
 
 import tiny_model
 from oxibonsai import _core
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.errors import FormatError
-from oxibonsai.model_file import ModelFile
 from oxibonsai.split import split
 
 MALFORMED = gguf_files.malformed()

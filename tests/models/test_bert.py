@@ -15,7 +15,7 @@ from oxibonsai import FormatError, RequestError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
 from oxibonsai.graph import Builder
-from oxibonsai.models import Model, check_parity, load_model
+from oxibonsai.models import Model, check_parity, load_model, read_config
 from oxibonsai.models.parity import compare_ops
 
 IDS: list[int] = np.random.default_rng(1).integers(0, bert_folder.ROWS, 90).tolist()
@@ -124,7 +124,7 @@ def test_what_a_file_asks_for_and_is_not_there_is_said(
     convert(folder, tmp_path / "whole.gguf")
     gguf_copy.copy(tmp_path / "whole.gguf", tmp_path / "m.gguf", keys={key: value})
     with pytest.raises((UnsupportedError, FormatError), match=sentence):
-        Checkpoint(tmp_path / "m.gguf").config()
+        read_config(Checkpoint(tmp_path / "m.gguf"))
 
 
 def test_shapes_are_checked_where_an_op_joins_the_graph(path: Path) -> None:

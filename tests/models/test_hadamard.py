@@ -18,6 +18,7 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, OxiBonsaiError, UnsupportedError
 from oxibonsai.graph import Builder
+from oxibonsai.models import read_config
 
 SHAPES = [
     fm.Shape("qwen3", block=128, hidden=128, ff=384),
@@ -250,7 +251,7 @@ def test_a_contract_that_does_not_hold_is_refused(
     twins, path = small
     twins.write_folded(path, {fm.PREFIX + key: value for key, value in changes.items()})
     with pytest.raises(error, match=message) as raised:
-        Checkpoint(path).config()
+        read_config(Checkpoint(path))
     assert "\n" not in str(raised.value)
     assert path.name in str(raised.value)
 
@@ -260,7 +261,7 @@ def test_a_width_must_be_whole_blocks(tmp_path: Path) -> None:
     path = tmp_path / "folded.gguf"
     twins.write_folded(path, {"prism.hadamard.block_size": (128, "u32")})
     with pytest.raises(FormatError, match=r"block_size is 128, but blk.0.attn_k.weight has shape"):
-        Checkpoint(path).config()
+        read_config(Checkpoint(path))
 
 
 def test_a_folded_table_that_is_the_head_too_takes_version_2(tmp_path: Path) -> None:
@@ -269,10 +270,10 @@ def test_a_folded_table_that_is_the_head_too_takes_version_2(tmp_path: Path) -> 
     earlier = {"prism.hadamard.version": (1, "u32"), "prism.hadamard.tied_output": None}
     twins.write_folded(path, earlier)
     with pytest.raises(FormatError, match="which is the output matrix too: that takes version 2"):
-        Checkpoint(path).config()
+        read_config(Checkpoint(path))
     twins.write_folded(path, {"prism.hadamard.inverse_weight_names": None})
     with pytest.raises(FormatError, match=r"tied_output is True, but token_embd\.weight is not"):
-        Checkpoint(path).config()
+        read_config(Checkpoint(path))
 
 
 def test_a_folded_model_is_saved_as_gguf_only(small: tuple[fm.Twins, Path]) -> None:

@@ -11,10 +11,10 @@ import pytest
 import oxibonsai
 import tiny_model
 from oxibonsai import _core
-from oxibonsai.config import ModelConfig
 from oxibonsai.engine.memory import kv_bytes_per_token
 from oxibonsai.errors import RequestError
-from oxibonsai.models.base import Model
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.model import Model
 
 IDS = [int(i) for i in np.random.default_rng(3).integers(0, 256, 100)]
 Logits = npt.NDArray[np.float32]

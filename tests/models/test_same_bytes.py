@@ -18,7 +18,7 @@ import pytest
 
 import oxibonsai
 from oxibonsai import _core
-from oxibonsai.model_file import ModelFile
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.quantize import quantize
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")

@@ -13,8 +13,8 @@ import float_model
 import oxibonsai
 import tiny_model
 from oxibonsai import FormatError, RequestError, _core
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.imatrix import Entry, Imatrix
-from oxibonsai.model_file import ModelFile
 from oxibonsai.quantize import TypeWish, blocks, find_mix, make_plan, mix_names, quantize
 from oxibonsai.split import split
 

@@ -9,8 +9,8 @@ import pytest
 
 import oxibonsai
 from oxibonsai import _core
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.imatrix import Entry, Imatrix
-from oxibonsai.model_file import ModelFile
 from oxibonsai.quantize import find_mix, mix_names, quantize
 from oxibonsai.quantize.weight_types import type_named
 

@@ -16,7 +16,7 @@ import oxibonsai
 import tiny_model
 from oxibonsai import FormatError, OxiBonsaiError, RequestError, SourceError, _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.model_file import ModelFile
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.split import merge, split
 
 IDS = list(range(20))

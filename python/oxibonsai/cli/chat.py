@@ -23,8 +23,8 @@ from oxibonsai.cli.options import engine_options, load_engine, model_options
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.engine import Engine, Options, restore, save
 from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.files.whole_file import written_whole
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.whole_file import written_whole
 
 _HELP = """/reset          forget the conversation
 /system TEXT    set the system message and start anew

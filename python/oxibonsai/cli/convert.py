@@ -14,8 +14,8 @@ from oxibonsai.convert import convert as convert_folder
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.engine.threads import default_threads
 from oxibonsai.errors import RequestError
-from oxibonsai.lora import is_peft_folder
-from oxibonsai.model_source import open_model
+from oxibonsai.models import read_config
+from oxibonsai.opening import is_peft_folder, open_model
 from oxibonsai.sources.model_folder import model_folder, model_name
 
 
@@ -65,5 +65,5 @@ def _convert_adapter(source: str, out: Path, dtype: str, base: str | None) -> No
     if dtype.lower() != "auto":
         raise RequestError(f"--type {dtype}: an adapter's matrices stay as they are stored")
     checkpoint = open_model(base)
-    convert_lora(Path(source).expanduser(), out, checkpoint.config())
+    convert_lora(Path(source).expanduser(), out, read_config(checkpoint))
     click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")

@@ -15,7 +15,8 @@ from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.cli.remote_header import remote_checkpoint
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.model_source import open_model
+from oxibonsai.models import read_config
+from oxibonsai.opening import open_model
 from oxibonsai.sources.choice import NoGguf
 from oxibonsai.sources.http import Unreachable, file_name, is_url
 from oxibonsai.sources.hub import HubFile, find_hub_files
@@ -134,7 +135,7 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | str:
 
 def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     try:
-        config = checkpoint.config()
+        config = read_config(checkpoint)
     except (FormatError, UnsupportedError) as e:
         return {"runs": f"no: {e}"}
     plain = dataclasses.asdict(config)

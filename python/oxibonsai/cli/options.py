@@ -127,7 +127,7 @@ def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     from oxibonsai.engine import load
-    from oxibonsai.lora import split_scaled
+    from oxibonsai.opening import split_scaled
 
     plain, scaled = options.pop("lora", ()), options.pop("lora_scaled", ())
     lora = [*plain, *map(split_scaled, scaled)]

@@ -27,7 +27,7 @@ from oxibonsai.evaluate import (
     measure_perplexity,
     text_tokens,
 )
-from oxibonsai.whole_file import written_whole
+from oxibonsai.files.whole_file import written_whole
 
 _DEFAULT_CTX_SIZE = 512
 

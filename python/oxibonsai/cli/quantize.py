@@ -13,7 +13,7 @@ from oxibonsai.cli.notices import warn
 from oxibonsai.cli.options import threads_option
 from oxibonsai.engine.threads import default_threads
 from oxibonsai.imatrix import read_imatrix
-from oxibonsai.model_source import open_model
+from oxibonsai.opening import open_model
 from oxibonsai.quantize import Loss, Plan, TypeWish, find_mix, make_plan, mix_names, write
 
 _PIPE_WIDTH = 200  # columns, of a table that no terminal cuts

@@ -13,7 +13,7 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.errors import FormatError
-from oxibonsai.models import PAGES, Model, Weights
+from oxibonsai.models import load_model
 from oxibonsai.sources import resolve
 
 # Weights of 2-bit types per code-3 weight above which a file is called suspicious.
@@ -73,8 +73,7 @@ def check_file(path: Path, quant_type: str, sha256: str | None) -> dict[str, Any
 
 def _shapes(checkpoint: Checkpoint) -> bool:
     """Describes the forward pass, which checks every tensor's presence and shape."""
-    config = checkpoint.config()
-    Model(config, Weights(checkpoint), PAGES[config.architecture], _core.CpuDevice(1))
+    load_model(checkpoint, _core.CpuDevice(1))
     return True
 
 

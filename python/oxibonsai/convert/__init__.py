@@ -18,10 +18,10 @@ from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.target import Target, check_dtype
 from oxibonsai.errors import RequestError, UnsupportedError
-from oxibonsai.progress import Progress, counted
+from oxibonsai.files.progress import Progress, counted
+from oxibonsai.files.whole_file import make_room
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.plan import destruction
-from oxibonsai.whole_file import make_room
 
 __all__ = ["RECIPES", "check_dtype", "convert"]
 

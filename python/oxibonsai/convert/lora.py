@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from oxibonsai import _core
-from oxibonsai.config import ModelConfig
 from oxibonsai.convert import RECIPES
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.float_types import PLAIN
@@ -21,8 +20,9 @@ from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.safetensors_file import StoredTensor, read_header
 from oxibonsai.convert.stored_types import encode
 from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.files.whole_file import make_room
+from oxibonsai.models.config import ModelConfig
 from oxibonsai.quantize.weight_types import WeightType, type_named
-from oxibonsai.whole_file import make_room
 
 _TENSORS = "adapter_model.safetensors"
 _FROZEN = ".base_layer.weight"  # the model's own, which PEFT keeps beside an adapted head

@@ -15,10 +15,9 @@ from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, LEVELS, KvPressureP
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.engine.threads import default_threads, keep_in_forks
 from oxibonsai.errors import FormatError, RequestError
-from oxibonsai.lora import LoraChoice, open_adapters
-from oxibonsai.model_source import open_model
+from oxibonsai.files.progress import Progress
 from oxibonsai.models import Model, PackedCache, Parity, check_parity, load_model
-from oxibonsai.progress import Progress
+from oxibonsai.opening import LoraChoice, open_adapters, open_model
 from oxibonsai.tokenizer import Tokenizer
 
 KvPressure = Literal["balanced", "aggressive"]

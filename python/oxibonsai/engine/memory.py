@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from oxibonsai import _core
-from oxibonsai.config import ModelConfig
+from oxibonsai.models.config import ModelConfig
 
 # Largest context by physical memory in GiB: a model's own maximum would fill a small machine.
 _CONTEXT_BY_GIB = ((11, 8192), (23, 16384), (35, 32768), (71, 65536))

@@ -20,9 +20,9 @@ from oxibonsai.engine.batching import reserve
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.files.whole_file import written_whole
 from oxibonsai.sampling import SamplingParams, TokenLogprobs
 from oxibonsai.structured import Structure
-from oxibonsai.whole_file import written_whole
 
 if TYPE_CHECKING:
     from oxibonsai.engine.engine import Engine

@@ -13,8 +13,8 @@ from oxibonsai.export.config_json import config_json, generation_json
 from oxibonsai.export.parameters import parameters
 from oxibonsai.export.safetensors_writer import DTYPES, write_safetensors
 from oxibonsai.export.tokenizer_json import tokenizer_files
+from oxibonsai.files.whole_file import written_whole
 from oxibonsai.split import write_whole
-from oxibonsai.whole_file import written_whole
 
 Format = Literal["safetensors", "gguf"]
 

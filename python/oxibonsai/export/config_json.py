@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.config import ModelConfig, RopeConfig
 from oxibonsai.convert.rope import llama3_factors
 from oxibonsai.errors import UnsupportedError
+from oxibonsai.graph import RopeConfig
+from oxibonsai.models import read_config
+from oxibonsai.models.config import ModelConfig
 from oxibonsai.tokenizer import Tokenizer
 
 _CLASSES = {
@@ -29,7 +31,7 @@ _SAMPLING = {
 
 def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
     """The configuration, in the form that all versions of transformers read."""
-    c = checkpoint.config()
+    c = read_config(checkpoint)
     if c.architecture not in _CLASSES:
         raise UnsupportedError(
             f"{checkpoint.path}: models of architecture {c.architecture} can be saved as gguf only"

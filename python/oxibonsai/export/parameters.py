@@ -9,11 +9,12 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.config import ModelConfig
 from oxibonsai.convert import decoder, gemma3, qwen3
 from oxibonsai.convert.llama import paired_rows
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.export.safetensors_writer import Exported, Floats
+from oxibonsai.models import read_config
+from oxibonsai.models.config import ModelConfig
 
 _LAYERS: Mapping[str, Mapping[str, str]] = {
     "llama": decoder.LAYER,
@@ -30,7 +31,7 @@ def parameters(checkpoint: Checkpoint) -> list[Exported]:
     Raises:
         UnsupportedError: The architecture is an encoder, or a tensor has no name or no decoder.
     """
-    config = checkpoint.config()
+    config = read_config(checkpoint)
     layers = _LAYERS.get(config.architecture)
     if layers is None:
         raise UnsupportedError(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.convert.stored_types import encode
-from oxibonsai.whole_file import written_whole
+from oxibonsai.files.whole_file import written_whole
 
 Floats = npt.NDArray[np.float32]
 # Names of torch's types, and those of `convert` and of safetensors for the same.

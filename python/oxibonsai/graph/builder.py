@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.config import HadamardFold, RopeConfig
 from oxibonsai.errors import RequestError
+from oxibonsai.graph.hadamard import HadamardFold
+from oxibonsai.graph.rope import RopeConfig
 
 Vector = npt.NDArray[np.float32]
 Value = _core.Value

@@ -23,7 +23,7 @@ from oxibonsai.hf.conversation import (
     render_open,
     token_mask,
 )
-from oxibonsai.model_source import open_model
+from oxibonsai.opening import open_model
 from oxibonsai.tokenizer import Tokenizer
 
 Padding = bool | Literal["longest", "max_length", "do_not_pad"]

@@ -12,8 +12,8 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.files.whole_file import make_room
 from oxibonsai.imatrix.matrix import Entry, Imatrix, Values
-from oxibonsai.whole_file import make_room
 
 _SUMS, _COUNTS = ".in_sum2", ".counts"
 _KIND, _DATASETS = "general.type", "imatrix.datasets"

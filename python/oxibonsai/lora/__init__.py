@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from oxibonsai.lora.adapter import Adapter, LowRank
-from oxibonsai.lora.opening import LoraChoice, is_peft_folder, open_adapters, split_scaled
+from oxibonsai.lora.gguf_file import read_adapter
 
-__all__ = ["Adapter", "LoraChoice", "LowRank", "is_peft_folder", "open_adapters", "split_scaled"]
+__all__ = ["Adapter", "LowRank", "read_adapter"]

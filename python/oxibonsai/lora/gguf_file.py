@@ -7,9 +7,9 @@ from pathlib import Path
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.lora.adapter import Adapter, LowRank
-from oxibonsai.model_file import ModelFile
 
 GENERAL_TYPE, ADAPTER_TYPE, ALPHA = "general.type", "adapter.type", "adapter.lora.alpha"
 PART_A, PART_B = ".lora_a", ".lora_b"

@@ -6,35 +6,65 @@ from collections.abc import Sequence
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.errors import UnsupportedError
+from oxibonsai.files.progress import Progress
 from oxibonsai.lora import Adapter
-from oxibonsai.models.base import Model, ModelPage, Weights
-from oxibonsai.models.bert import bert
-from oxibonsai.models.gemma3 import gemma3
-from oxibonsai.models.llama import llama
+from oxibonsai.models import bert, gemma3, llama, qwen3
+from oxibonsai.models.architecture import Architecture
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.model import Model
 from oxibonsai.models.observation import Observation
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.parity import Parity, check_parity
-from oxibonsai.models.qwen3 import qwen3
-from oxibonsai.progress import Progress
+from oxibonsai.models.weights import Weights
 
-PAGES: dict[str, ModelPage] = {
-    "llama": llama,
-    "qwen2": llama,
-    "qwen3": qwen3,
-    "gemma3": gemma3,
-    "bert": bert,
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": llama.LLAMA,
+    "qwen2": llama.QWEN2,
+    "qwen3": qwen3.ARCHITECTURE,
+    "gemma3": gemma3.ARCHITECTURE,
+    "bert": bert.ARCHITECTURE,
 }
 
 __all__ = [
-    "PAGES",
+    "ARCHITECTURES",
+    "Architecture",
     "Model",
+    "ModelConfig",
     "Observation",
     "PackedCache",
     "Parity",
     "Weights",
+    "architecture_of",
     "check_parity",
     "load_model",
+    "read_config",
 ]
+
+
+def architecture_of(checkpoint: Checkpoint) -> Architecture:
+    """The architecture that a checkpoint names; UnsupportedError where it is none of these."""
+    name = checkpoint.architecture
+    if name not in ARCHITECTURES:
+        raise UnsupportedError(
+            f"{checkpoint.path} is of architecture {name}; supported are {', '.join(ARCHITECTURES)}"
+        )
+    return ARCHITECTURES[name]
+
+
+def read_config(checkpoint: Checkpoint) -> ModelConfig:
+    """A checkpoint's dimensions and constants.
+
+    Raises:
+        FormatError: A key is missing or makes no sense.
+        UnsupportedError: The architecture, or a key of the file, is not known.
+    """
+    architecture = architecture_of(checkpoint)
+    keys = Keys(checkpoint)
+    config = architecture.read_config(keys)
+    keys.refuse_unread()
+    return config
 
 
 def load_model(
@@ -45,6 +75,6 @@ def load_model(
     adapters: Sequence[Adapter] = (),
 ) -> Model:
     """Describes a checkpoint's architecture, packs its weights for a device and compiles it."""
-    config = checkpoint.config()
-    page = PAGES[config.architecture]
+    config = read_config(checkpoint)
+    page = architecture_of(checkpoint).hidden_states
     return Model(config, Weights(checkpoint), page, device, progress, cache, adapters)

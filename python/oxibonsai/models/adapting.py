@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oxibonsai import _core
-from oxibonsai.config import HadamardFold
 from oxibonsai.errors import UnsupportedError
-from oxibonsai.graph import Builder, Value, Vector
+from oxibonsai.graph import Builder, HadamardFold, Value, Vector
 from oxibonsai.lora.adapter import Adapter, LowRank, in_use
 
 

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from oxibonsai.config import ModelConfig
-from oxibonsai.graph import Builder, Value
-from oxibonsai.models.base import Weights
+from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.models.architecture import Architecture, dimensions
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
 
 
-def bert(g: Builder, c: ModelConfig, w: Weights) -> Value:
+def read_config(keys: Keys) -> ModelConfig:
+    """Positions are learned: nothing is rotated."""
+    return ModelConfig(
+        **dimensions(keys),
+        causal=keys.causal(False),
+        rms_norm_eps=0.0,
+        layer_norm_eps=keys.real("attention.layer_norm_epsilon"),
+        pooling=keys.pooling("mean"),
+        rope=RopeConfig(0, 10000.0),
+    )
+
+
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]. Every token is of the first segment."""
     hidden, ff = c.hidden_size, c.intermediate_size
 
@@ -42,3 +56,6 @@ def bert(g: Builder, c: ModelConfig, w: Weights) -> Value:
         )
         h = norm(x, f"{b}.layer_output_norm")
     return h
+
+
+ARCHITECTURE = Architecture(read_config, hidden_states)

@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import math
 
-from oxibonsai.config import ModelConfig
-from oxibonsai.graph import Builder, Value
-from oxibonsai.models.base import Weights
+from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.models.architecture import Architecture, dimensions
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
+
+# Where a file does not say: llama.cpp's base for local layers; five of those, then a global one.
+_LOCAL_THETA = 10000.0
+_PATTERN = 6
 
 
-def gemma3(g: Builder, c: ModelConfig, w: Weights) -> Value:
+def read_config(keys: Keys) -> ModelConfig:
+    """Local layers have a window and a rotary embedding of their own."""
+    shared = dimensions(keys)
+    rope = keys.rope(shared["head_dim"])
+    return ModelConfig(
+        **shared,
+        causal=keys.causal(True),
+        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
+        pooling=keys.pooling("last"),
+        rope=rope,
+        rope_local=RopeConfig(rope.rotary_dim, keys.theta("rope.freq_base_swa", _LOCAL_THETA)),
+        sliding_window=keys.window(),
+        sliding_window_pattern=keys.integer("attention.sliding_window_pattern", _PATTERN),
+        attn_logit_softcapping=keys.real("attn_logit_softcapping", 0.0),
+        final_logit_softcapping=keys.real("final_logit_softcapping", 0.0),
+    )
+
+
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]. Norm weights in the file hold 1 + w."""
     hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
     q_width = c.num_attention_heads * c.head_dim
@@ -49,3 +73,6 @@ def gemma3(g: Builder, c: ModelConfig, w: Weights) -> Value:
         (x,) = g.linear(g.geglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff))
         h = g.add(h, g.rms_norm(x, w.vector(f"{b}.post_ffw_norm.weight", hidden), eps))
     return h
+
+
+ARCHITECTURE = Architecture(read_config, hidden_states)

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from oxibonsai.config import ModelConfig
+from functools import partial
+
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models.base import Weights
+from oxibonsai.models.architecture import Architecture, dimensions
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
 
 
-def llama(g: Builder, c: ModelConfig, w: Weights) -> Value:
+def read_config(keys: Keys, *, interleaved: bool = True) -> ModelConfig:
+    """Llama's files keep the pairs of a rotation side by side, Qwen2's half a head apart."""
+    shared = dimensions(keys)
+    return ModelConfig(
+        **shared,
+        causal=keys.causal(True),
+        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
+        pooling=keys.pooling("last"),
+        rope=keys.rope(shared["head_dim"], interleaved=interleaved),
+        sliding_window=keys.window(),
+    )
+
+
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
     hidden, ff = c.hidden_size, c.intermediate_size
     q_width = c.num_attention_heads * c.head_dim
@@ -50,3 +67,7 @@ def llama(g: Builder, c: ModelConfig, w: Weights) -> Value:
         )
         (h,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff), add=h)
     return h
+
+
+LLAMA = Architecture(read_config, hidden_states)
+QWEN2 = Architecture(partial(read_config, interleaved=False), hidden_states)

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.config import HadamardFold
-from oxibonsai.graph import Value, Vector
+from oxibonsai.graph import HadamardFold, Value, Vector
 from oxibonsai.lora.adapter import Adapter
 from oxibonsai.models.adapting import AdaptedBuilder
 

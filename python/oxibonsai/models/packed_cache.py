@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oxibonsai import _core
-from oxibonsai.cache_folder import cache_folder
 from oxibonsai.errors import RequestError
+from oxibonsai.files.cache_folder import cache_folder
 
 _HEADER_BYTES = 4096
 _MAGIC = "oxibonsai packed weights 1"

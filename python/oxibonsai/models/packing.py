@@ -6,8 +6,8 @@ import warnings
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.files.progress import Progress
 from oxibonsai.models.packed_cache import PackedCache
-from oxibonsai.progress import Progress
 
 
 def pack(

@@ -8,7 +8,7 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.errors import ParityError
-from oxibonsai.models.base import Model
+from oxibonsai.models.model import Model
 
 Parity = Literal["quick", "full", "off"]
 DEFINITION = "scalar"

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from oxibonsai.config import ModelConfig
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models.base import Weights
+from oxibonsai.models.architecture import Architecture, dimensions
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
 
 
-def qwen3(g: Builder, c: ModelConfig, w: Weights) -> Value:
+def read_config(keys: Keys) -> ModelConfig:
+    """Dimensions and constants, of which rope may be YaRN's."""
+    shared = dimensions(keys)
+    return ModelConfig(
+        **shared,
+        causal=keys.causal(True),
+        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
+        pooling=keys.pooling("last"),
+        rope=keys.rope(shared["head_dim"]),
+    )
+
+
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
     hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
     q_width = c.num_attention_heads * c.head_dim
@@ -34,3 +48,6 @@ def qwen3(g: Builder, c: ModelConfig, w: Weights) -> Value:
         )
         (h,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff), add=h)
     return h
+
+
+ARCHITECTURE = Architecture(read_config, hidden_states)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from oxibonsai import _core
+from oxibonsai.checkpoint.model_file import SPLIT_KEYS, ModelFile
 from oxibonsai.errors import RequestError
-from oxibonsai.model_file import SPLIT_KEYS, ModelFile
-from oxibonsai.progress import Progress, counted
+from oxibonsai.files.progress import Progress, counted
+from oxibonsai.files.whole_file import make_room
 from oxibonsai.quantize.blocks import Loss, encode_matrix
 from oxibonsai.quantize.choice import TypeWish
 from oxibonsai.quantize.importance import ImportanceMatrix
 from oxibonsai.quantize.mixes import find_mix, mix_names
 from oxibonsai.quantize.plan import Plan, make_plan
-from oxibonsai.whole_file import make_room
 
 __all__ = ["Loss", "Plan", "TypeWish", "find_mix", "make_plan", "mix_names", "quantize", "write"]
 

@@ -7,8 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from oxibonsai import _core
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.errors import RequestError
-from oxibonsai.model_file import ModelFile
 from oxibonsai.quantize.blocks import Floats, Loss, Matrix, sample_loss
 from oxibonsai.quantize.choice import Choice, ModelShape, Tensor, TypeWish, choose
 from oxibonsai.quantize.importance import ImportanceMatrix, check_importance, importance_of

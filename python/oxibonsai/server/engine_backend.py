@@ -37,7 +37,7 @@ class EngineBackend:
     def load(self) -> None:
         """See :class:`~oxibonsai.server.backend.Backend`."""
         from oxibonsai.engine import EnginePool
-        from oxibonsai.lora import split_scaled
+        from oxibonsai.opening import split_scaled
 
         s = self._settings
         if s.slot_save_path is not None and not s.slot_save_path.is_dir():

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 
-from oxibonsai.cache_folder import cache_folder
 from oxibonsai.errors import SourceError
+from oxibonsai.files.cache_folder import cache_folder
 from oxibonsai.sources.choice import choose
 from oxibonsai.sources.wheel import Chooser, extract, kept
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from oxibonsai.errors import SourceError
-from oxibonsai.whole_file import written_whole
+from oxibonsai.files.whole_file import written_whole
 
 _COPY_BYTES = 1 << 20
 _RECORD_BYTES = 16 << 20  # no wheel lists more than some hundred thousand files

@@ -11,9 +11,9 @@ from torch.optim import Optimizer, lr_scheduler
 from transformers import Qwen3ForCausalLM
 
 from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.files.whole_file import written_whole
 from oxibonsai.train.network import learnt_state, load_learnt_state, read_checkpoint
 from oxibonsai.train.settings import TrainSettings
-from oxibonsai.whole_file import written_whole
 
 # What may differ between a run and its continuation: it changes no number.
 _FREE = {"save_every", "keep"}

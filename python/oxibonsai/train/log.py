@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from oxibonsai.errors import FormatError
-from oxibonsai.whole_file import written_whole
+from oxibonsai.files.whole_file import written_whole
 
 
 @dataclass(frozen=True)

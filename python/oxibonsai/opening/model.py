@@ -6,10 +6,10 @@ import os
 import warnings
 from pathlib import Path
 
-from oxibonsai.cache_folder import cache_folder
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import SourceError
-from oxibonsai.scratch_folder import scratch_folder
+from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.files.scratch_folder import scratch_folder
 from oxibonsai.sources import resolve
 from oxibonsai.sources.choice import NoGguf
 from oxibonsai.sources.model_folder import model_folder, model_name

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from oxibonsai.cache_folder import cache_folder
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import RequestError, SourceError
-from oxibonsai.lora.adapter import Adapter
-from oxibonsai.lora.gguf_file import read_adapter
-from oxibonsai.scratch_folder import scratch_folder
+from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.files.scratch_folder import scratch_folder
+from oxibonsai.lora import Adapter, read_adapter
+from oxibonsai.models import read_config
 from oxibonsai.sources import resolve
 
 Source = str | os.PathLike[str]
@@ -96,7 +96,7 @@ def _open(source: str, scale: float, base: Checkpoint) -> Adapter:
         # The file loses its name once it is mapped, as that of any folder which is opened.
         with scratch_folder(place) as scratch:
             file = scratch / "adapter.gguf"
-            convert_lora(folder, file, base.config())
+            convert_lora(folder, file, read_config(base))
             return read_adapter(file, source, scale, base)
     except OSError as e:
         raise SourceError(f"cannot open the folder {folder} through {place}: {e}") from e

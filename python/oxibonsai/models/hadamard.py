@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.config import HadamardFold
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.model_file import ModelFile
+from oxibonsai.graph import HadamardFold
 
 _PREFIX = "prism.hadamard."
 _TRANSFORM = "normalized-sylvester-walsh-hadamard"

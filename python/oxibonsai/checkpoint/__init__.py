@@ -1,0 +1,7 @@
+"""Model files, opened and checked."""
+
+from __future__ import annotations
+
+from oxibonsai.checkpoint.checkpoint import Checkpoint
+
+__all__ = ["Checkpoint"]

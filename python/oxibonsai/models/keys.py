@@ -1,0 +1,180 @@
+"""Reads the metadata of one architecture, and refuses what it did not read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.graph import RopeConfig
+
+# Keys that say nothing which changes a result, in every architecture; and those that say nothing
+# where they are zero.
+_IDLE = frozenset({"rope.scaling.finetuned", "tensor_data_layout", "vocab_size"})
+_IDLE_WHEN_ZERO = frozenset(
+    {
+        "attention.sliding_window",
+        "attn_logit_softcapping",
+        "expert_count",
+        "expert_used_count",
+        "final_logit_softcapping",
+        "nextn_predict_layers",
+    }
+)
+# Values of pooling_type. 0 leaves it open; 4 is a ranking head, which no architecture here has.
+_POOLINGS = {1: "mean", 2: "cls", 3: "last"}
+
+
+class Keys:
+    """The keys of a checkpoint's own architecture, ``ARCHITECTURE.KEY``.
+
+    Args:
+        checkpoint: The model's file.
+
+    Attributes:
+        architecture: As the file names it.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.architecture = checkpoint.architecture
+        self._file = checkpoint.file
+        self._read = set(_IDLE)
+
+    def fail(self, problem: str) -> FormatError:
+        """An error that names the file."""
+        return FormatError(f"{self.checkpoint.path}: {problem}")
+
+    def unsupported(self, problem: str) -> UnsupportedError:
+        """The same, of a valid file that asks for what is not there."""
+        return UnsupportedError(f"{self.checkpoint.path}: {problem}")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A key's value as it stands."""
+        self._read.add(key)
+        return self._file.get(f"{self.architecture}.{key}", default)
+
+    def has(self, key: str) -> bool:
+        """Whether the file has a key."""
+        found: object = self.get(key)
+        return found is not None
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """A count from 1 to 2**31; the same value for all layers where the file lists them."""
+        value = self.get(key, default)
+        name = f"{self.architecture}.{key}"
+        if value is None:
+            raise self.fail(f"the key {name} is missing")
+        if isinstance(value, np.ndarray):
+            if value.size == 0 or not (value == value[0]).all():
+                raise self.unsupported(
+                    f"{name} differs from layer to layer, which is not supported"
+                )
+            value = value[0].item()
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+            raise self.fail(f"{name} is {value!r}, not a positive count")
+        return value
+
+    def real(self, key: str, default: float | None = None) -> float:
+        """A finite number."""
+        value = self.get(key, default)
+        name = f"{self.architecture}.{key}"
+        if value is None:
+            raise self.fail(f"the key {name} is missing")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value):
+            raise self.fail(f"{name} is {value!r}, not a finite number")
+        return float(value)
+
+    def causal(self, wanted: bool) -> bool:
+        """``attention.causal``, which must be what the architecture is."""
+        found: object = self.get("attention.causal", wanted)
+        if found is not wanted:
+            raise self.unsupported(
+                f"{self.architecture}.attention.causal is {not wanted}, which the architecture does "
+                "not have in this version"
+            )
+        return wanted
+
+    def pooling(self, default: str) -> str:
+        """``pooling_type``: how embeddings are made of hidden states."""
+        value = self.get("pooling_type", 0)
+        if value == 0:
+            return default
+        if value not in _POOLINGS:
+            raise self.unsupported(
+                f"{self.architecture}.pooling_type is {value!r}; known are 1 (mean), 2 (cls) and 3 "
+                "(last)"
+            )
+        return _POOLINGS[value]
+
+    def window(self) -> int:
+        """``attention.sliding_window``; 0: none."""
+        key = "attention.sliding_window"
+        return 0 if self.get(key, 0) == 0 else self.integer(key)
+
+    def theta(self, key: str, default: float = 10000.0) -> float:
+        """The base of a rotary embedding's frequencies."""
+        value = self.real(key, default)
+        if value <= 1.0:
+            raise self.fail(f"{self.architecture}.{key} is {value}, not above 1")
+        return value
+
+    def rope(self, head_dim: int, *, interleaved: bool = False) -> RopeConfig:
+        """The rotary embedding that the ``rope.`` keys describe."""
+        rotary = self.integer("rope.dimension_count", head_dim)
+        if rotary % 2 != 0 or rotary > head_dim:
+            raise self.fail(
+                f"{self.architecture}.rope.dimension_count is {rotary}, odd or above {head_dim}"
+            )
+        scaling = self.get("rope.scaling.type", "none")
+        if scaling not in ("none", "linear", "yarn"):
+            raise self.unsupported(f"rope scaling of type {scaling} is not supported")
+        factor = self.real("rope.scaling.factor", self.real("rope.scale_linear", 1.0))
+        if factor <= 0.0:
+            raise self.fail(f"{self.architecture}.rope.scaling.factor is {factor}, not above zero")
+        if scaling == "none" and self.has("rope.scale_linear") and factor != 1.0:
+            scaling = "linear"
+        context = self.integer("context_length")
+        original = self.integer("rope.scaling.original_context_length", context)
+        return RopeConfig(
+            rotary_dim=rotary,
+            theta=self.theta("rope.freq_base"),
+            scaling=scaling,
+            factor=factor,
+            original_context=original if scaling == "yarn" else 0,
+            beta_fast=self.real("rope.scaling.yarn_beta_fast", 32.0),
+            beta_slow=self.real("rope.scaling.yarn_beta_slow", 1.0),
+            attention_factor=self.real(
+                "rope.scaling.attn_factor", self.real("rope.scaling.yarn_attn_factor", 1.0)
+            ),
+            frequency_factors=self._frequency_factors(rotary),
+            interleaved=interleaved,
+        )
+
+    def _frequency_factors(self, rotary: int) -> tuple[float, ...]:
+        if not self.checkpoint.has("rope_freqs.weight"):
+            return ()
+        values = self.checkpoint.vector("rope_freqs.weight")
+        if values.size != rotary // 2 or not (values > 0).all():
+            raise self.fail(
+                f"rope_freqs.weight needs {rotary // 2} positive values, one for each rotated pair"
+            )
+        return tuple(float(v) for v in values)
+
+    def refuse_unread(self) -> None:
+        """UnsupportedError for a key that nobody asked for: it may change the model's arithmetic."""
+        prefix = f"{self.architecture}."
+        for name in self._file.keys():  # noqa: SIM118 - not a dict
+            key = name.removeprefix(prefix)
+            if not name.startswith(prefix) or key in self._read:
+                continue
+            if key in _IDLE_WHEN_ZERO and self._file.get(name) == 0:
+                continue
+            raise UnsupportedError(
+                f"{self.checkpoint.path} has the key {name}, which this version does not know for "
+                f"architecture {self.architecture} and which may change the arithmetic of the model"
+            )

@@ -1,0 +1,85 @@
+"""Access to a checkpoint's tensors by what they are for."""
+
+from __future__ import annotations
+
+from oxibonsai import _core
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.graph import Vector
+from oxibonsai.models.config import ModelConfig
+
+
+class Weights:
+    """A checkpoint's tensors, each opened once, with their shapes checked against the caller's.
+
+    Shared, never copied, by everything that runs the model.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._matrices: dict[str, _core.Weight] = {}
+        self._used = {"rope_freqs.weight"}  # part of the configuration
+
+    def matrix(self, name: str, rows: int, cols: int) -> _core.Weight:
+        """The tensor ``name.weight``, [rows, cols], in its stored form."""
+        full = f"{name}.weight"
+        self._used.add(full)
+        if full not in self._matrices:
+            if self.checkpoint.shape(full) != (rows, cols):
+                raise FormatError(
+                    f"{self.checkpoint.path}: tensor {full} has shape "
+                    f"{self.checkpoint.shape(full)}, but the model's dimensions need ({rows}, {cols})"
+                )
+            self._matrices[full] = self.checkpoint.weight(full)
+        return self._matrices[full]
+
+    def vector(self, name: str, size: int) -> Vector:
+        """A one-dimensional tensor as float32."""
+        self._used.add(name)
+        if self.checkpoint.shape(name) != (size,):
+            raise FormatError(
+                f"{self.checkpoint.path}: tensor {name} has shape {self.checkpoint.shape(name)}, but "
+                f"the model's dimensions need ({size},)"
+            )
+        return self.checkpoint.vector(name)
+
+    def first_row(self, name: str, cols: int) -> Vector:
+        """Row 0 of the tensor ``name.weight``, [any, cols], as float32."""
+        full = f"{name}.weight"
+        self._used.add(full)
+        shape = self.checkpoint.shape(full)
+        if len(shape) != 2 or shape[1] != cols:
+            raise FormatError(
+                f"{self.checkpoint.path}: tensor {full} has shape {shape}, but the model's dimensions "
+                f"need rows of {cols}"
+            )
+        return self.checkpoint.vector(full)[:cols]
+
+    def bias(self, name: str, size: int) -> Vector | None:
+        """``name.bias`` where the file has it."""
+        full = f"{name}.bias"
+        return self.vector(full, size) if self.checkpoint.has(full) else None
+
+    def embedding(self, config: ModelConfig) -> _core.Weight:
+        """The token embedding, [vocabulary, hidden]."""
+        return self.matrix("token_embd", config.vocab_size, config.hidden_size)
+
+    def head(self, config: ModelConfig) -> _core.Weight:
+        """The output matrix; the embedding where the model ties them."""
+        if not self.checkpoint.has("output.weight"):
+            return self.embedding(config)
+        return self.matrix("output", config.vocab_size, config.hidden_size)
+
+    def refuse_unused(self) -> None:
+        """UnsupportedError for a tensor that nobody asked for: without it the result would be wrong."""
+        unused = sorted(self.checkpoint.tensor_names - self._used)
+        if unused:
+            raise UnsupportedError(
+                f"{self.checkpoint.path} has the tensor {unused[0]}, which architecture "
+                f"{self.checkpoint.architecture} does not use in this version"
+            )
+
+    @property
+    def matrices(self) -> list[_core.Weight]:
+        """Every matrix that has been asked for."""
+        return list(self._matrices.values())

@@ -1,0 +1,8 @@
+"""From what a user names to an opened checkpoint and adapters that fit it."""
+
+from __future__ import annotations
+
+from oxibonsai.opening.adapters import LoraChoice, is_peft_folder, open_adapters, split_scaled
+from oxibonsai.opening.model import open_model
+
+__all__ = ["LoraChoice", "is_peft_folder", "open_adapters", "open_model", "split_scaled"]

@@ -1,0 +1,54 @@
+"""A key or tensor that an architecture does not use is refused by name: it would change the text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gguf_copy
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.errors import UnsupportedError
+from oxibonsai.models import ARCHITECTURES, read_config
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("qwen3.attention.sliding_window", (4096, "u32")),
+        ("qwen3.attn_logit_softcapping", (50.0, "f32")),
+        ("qwen3.final_logit_softcapping", (30.0, "f32")),
+        ("qwen3.rope.freq_base_swa", (10000.0, "f32")),
+        ("qwen3.expert_count", (8, "u32")),
+        ("qwen3.attention.clamp_kqv", (1.0, "f32")),
+    ],
+)
+def test_a_key_of_another_architecture_is_refused(
+    key: str, value: tuple[Any, str], tiny_path: Path, tmp_path: Path
+) -> None:
+    gguf_copy.copy(tiny_path, tmp_path / "m.gguf", keys={key: value})
+    with pytest.raises(UnsupportedError, match=f"{key}, which this version does not know for"):
+        read_config(Checkpoint(tmp_path / "m.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("qwen3.attention.sliding_window", (0, "u32")),
+        ("qwen3.expert_count", (0, "u32")),
+        ("qwen3.vocab_size", (300, "u32")),
+        ("llama.attention.sliding_window", (4096, "u32")),
+    ],
+)
+def test_what_says_nothing_is_taken(
+    key: str, value: tuple[Any, str], tiny_path: Path, tmp_path: Path
+) -> None:
+    gguf_copy.copy(tiny_path, tmp_path / "m.gguf", keys={key: value})
+    assert read_config(Checkpoint(tmp_path / "m.gguf")) == read_config(Checkpoint(tiny_path))
+
+
+def test_an_unknown_architecture_is_told_which_there_are(tiny_path: Path, tmp_path: Path) -> None:
+    gguf_copy.copy(tiny_path, tmp_path / "m.gguf", keys={"general.architecture": ("qwen35", "str")})
+    with pytest.raises(UnsupportedError, match=f"qwen35; supported are {', '.join(ARCHITECTURES)}"):
+        read_config(Checkpoint(tmp_path / "m.gguf"))
