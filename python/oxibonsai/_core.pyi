@@ -12,7 +12,7 @@ _Floats = npt.NDArray[np.float32]
 _Bytes = npt.NDArray[np.uint8]
 _Ids = Sequence[int] | npt.NDArray[np.int32]
 
-PAGE_SLOTS: int
+PAGE_POSITIONS: int
 """Positions in one page of the KV cache."""
 
 KV_TYPES: tuple[str, ...]
