@@ -16,8 +16,8 @@ namespace {
 // About ten microseconds, longer than the usual gap between two threads at a barrier.
 constexpr int kSpins = 300;
 
-// Then about a hundred of giving way to whoever else wants the core. A thread that sleeps comes
-// back so late that the next ones to wait go to sleep, too: one disturbance would cost many
+// Then about a hundred microseconds of yielding the core to other threads. A thread that sleeps
+// comes back so late that the next ones to wait go to sleep, too: one disturbance would cost many
 // barriers.
 constexpr int kYields = 200;
 

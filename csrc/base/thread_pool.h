@@ -10,7 +10,7 @@
 namespace oxibonsai {
 
 // Threads of one step meet here between two operations. Spins briefly, then sleeps: on a machine
-// shared with others the thread that is waited for may have lost its core, and needs this one.
+// shared with others the thread that is waited for may have been descheduled, and needs this core.
 class Barrier {
  public:
   explicit Barrier(int threads) : threads_(threads) {}

@@ -79,7 +79,7 @@ void write(Store& store, int64_t index, const py::bytes& data) {
 }
 
 void register_state(py::module_& m) {
-  m.attr("PAGE_SLOTS") = cpu::kPageSlots;
+  m.attr("PAGE_POSITIONS") = cpu::kPagePositions;
   py::tuple types(cpu::kKvTypeNames.size());
   for (size_t i = 0; i < types.size(); ++i) types[i] = cpu::kKvTypeNames[i];
   m.attr("KV_TYPES") = types;

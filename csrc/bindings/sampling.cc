@@ -110,7 +110,7 @@ void bind_candidates(py::module_& m) {
            [](Candidates& c, const py::object& ids, const Floats& bias) {
              const History tokens(ids);
              if (tokens.tokens().size != bias.size())
-               throw RequestError("a bias for each id, please");
+               throw RequestError("add_bias() takes one bias for each id");
              c.add_bias(tokens.tokens(), bias.data());
            })
       .def("ban", [](Candidates& c, const py::object& ids) { c.ban(History(ids).tokens()); })
@@ -141,7 +141,7 @@ void bind_candidates(py::module_& m) {
       .def("keep_min_p", step(&Candidates::keep_min_p))
       .def("keep_top_p", step(&Candidates::keep_top_p))
       .def("keep_zipf", step(&Candidates::keep_zipf))
-      .def("keep_surprise", step(&Candidates::keep_surprise))
+      .def("keep_below_surprisal", step(&Candidates::keep_below_surprisal))
       .def("greedy", &Candidates::greedy)
       .def("draw",
            [](Candidates& c, double u) {
@@ -150,7 +150,7 @@ void bind_candidates(py::module_& m) {
                const Unlocked unlocked(c.size());
                drawn = c.draw(u);
              }
-             return py::make_tuple(drawn.token, drawn.surprise);
+             return py::make_tuple(drawn.token, drawn.surprisal);
            })
       .def("logprobs", &logprobs, py::arg("token"), py::arg("top"))
       .def("ids", &Candidates::ids)

@@ -16,7 +16,7 @@ struct Tier {
   void (*fill)(KernelTable&);
 };
 
-// Lowest first; a tier takes every slot that it doesn't fill from the one before it.
+// Lowest first; a tier takes every function that it does not set from the one before it.
 std::vector<Tier> tiers() {
   std::vector<Tier> all = {{"scalar", true, &scalar::fill}};
 #if defined(OXIBONSAI_TIER_AVX2)

@@ -200,7 +200,7 @@ void Executable::check_state(const Batch& b, const State& state) const {
         throw RequestError("no such page: " + std::to_string(page) + " of " +
                            std::to_string(pages) + where);
     const int64_t last = static_cast<int64_t>(s.first) + s.count;
-    if (last > static_cast<int64_t>(s.pages.size()) * kPageSlots)
+    if (last > static_cast<int64_t>(s.pages.size()) * kPagePositions)
       throw RequestError("position " + std::to_string(last - 1) + " has no page" + where);
   }
 }

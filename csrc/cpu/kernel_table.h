@@ -65,10 +65,10 @@ struct LinearKernel {
   TileForm form = TileForm::kQuads;
 };
 
-// Keys and values of one layer and one key-value head in one page: 64 slots.
-constexpr int kPageSlots = 64;
-// A long context is cut at multiples of this many positions; the parts are folded in order.
-constexpr int kPartSlots = 512;
+// Keys and values of one layer and one key-value head in one page: 64 positions.
+constexpr int kPagePositions = 64;
+// A long context is cut at multiples of this many positions; the parts are merged in order.
+constexpr int kPartPositions = 512;
 // Query vectors that attend() takes at once.
 constexpr int kMaxQueries = 8;
 
@@ -79,36 +79,36 @@ constexpr int kKvGroup = 32;
 
 // How one page holds the keys and the values of one layer and one key-value head: two blocks of
 // bytes, which cpu/kv_layout.h lays out and writes. Keys lie transposed, so that a vector holds one
-// dim of 16 slots, and a slot owns its bytes, so that threads may write slots side by side:
+// dim of 16 positions, and a position owns its bytes, so that threads may write side by side:
 //            keys                                  values
 //   f32, f16 [head_dim, 64]                        [64, value_stride]
 //   q8_0     codes [head_dim, 64]                  codes [64, 32 * groups]
-//   q4_0     dims 2i and 2i + 1 of a slot in the   dims j and j + 16 of a group in the nibbles of
+//   q4_0     dims 2i, 2i + 1 of a position in the  dims j and j + 16 of a group in the nibbles of
 //            nibbles of a byte [head_dim / 2, 64]  a byte [64, 16 * groups], each code plus 8
 //   both     then f16 scales [groups, 64]          then f16 scales [groups, 64]
 struct KvLayout {
   KvType type;
   int head_dim;
   int value_stride;                // floats that a sum of values takes: head_dim rounded up to 16
-  int value_row;                   // bytes of a slot in the values, without its scales
+  int value_row;                   // bytes of a position in the values, without its scales
   int key_scales, value_scales;    // where in a block its scales begin
   int64_t key_bytes, value_bytes;  // of the blocks, multiples of 64
 };
 
-// One part of the context for a bundle of query vectors that share a key-value head. Each sees a
-// range of the part's slots of its own: neighbouring positions share all pages but the last.
+// One part of the context for several query vectors that share a key-value head. Each sees a
+// range of the part's positions of its own: neighbouring positions share all pages but the last.
 struct AttendArgs {
   const float* q[kMaxQueries];  // [head_dim] each, already multiplied by the attention scale
-  int first[kMaxQueries];       // visible slots of the part: first <= slot < last; none if empty
+  int first[kMaxQueries];       // visible positions of the part: first <= i < last; none if empty
   int last[kMaxQueries];
   int queries;                   // 1 .. kMaxQueries
   KvLayout kv;                   // of keys and values
   const uint8_t* const* keys;    // per page of the part
   const uint8_t* const* values;  // per page of the part
   float softcap;                 // 0: none
-  float* top;                    // [queries]: largest score
-  float* mass;                   // [queries]: sum of exp(score - top); 0 for an empty range
-  float* out;                    // [queries, value_stride]: sum of exp(score - top) * value
+  float* max;                    // [queries]: largest score
+  float* sum;                    // [queries]: sum of exp(score - max); 0 for an empty range
+  float* out;                    // [queries, value_stride]: sum of exp(score - max) * value
 };
 
 struct RopeArgs {
@@ -153,9 +153,9 @@ struct KernelTable {
   // A key or value x[n] to codes and f16 scales of groups of kKvGroup, the last filled up with +0.
   // For kQ8_0 and kQ4_0.
   void (*round_kv)(KvType type, const float* x, int n, int8_t* codes, uint16_t* scales);
-  // Folds part (top, mass, out) into the running one of a single query; n values.
-  void (*fold_parts)(float* top, float* mass, float* out, float part_top, float part_mass,
-                     const float* part_out, int n);
+  // Merges a part (max, sum, out) into the running one of a single query; n values.
+  void (*merge_parts)(float* max, float* sum, float* out, float part_max, float part_sum,
+                      const float* part_out, int n);
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* y);  // silu(gate) * up
   void (*geglu)(const float* gate, const float* up, int64_t n, float* y);   // gelu_tanh(gate) * up
   void (*gelu)(const float* x, int64_t n, float* y);  // x (1 + erf(x / sqrt(2))) / 2

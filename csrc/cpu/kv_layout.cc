@@ -11,15 +11,15 @@ namespace {
 int round_up(int n, int step) { return (n + step - 1) / step * step; }
 
 template <class T>
-void put_key(uint8_t* keys, int slot, const T* key, int rows) {
+void put_key(uint8_t* keys, int position, const T* key, int rows) {
   for (int i = 0; i < rows; ++i)
-    std::memcpy(keys + (static_cast<int64_t>(i) * kPageSlots + slot) * sizeof(T), key + i,
+    std::memcpy(keys + (static_cast<int64_t>(i) * kPagePositions + position) * sizeof(T), key + i,
                 sizeof(T));
 }
 
 template <class T>
-void put_value(const KvLayout& layout, uint8_t* values, int slot, const T* value) {
-  uint8_t* row = values + static_cast<int64_t>(slot) * layout.value_row;
+void put_value(const KvLayout& layout, uint8_t* values, int position, const T* value) {
+  uint8_t* row = values + static_cast<int64_t>(position) * layout.value_row;
   const size_t bytes = static_cast<size_t>(layout.head_dim) * sizeof(T);
   std::memcpy(row, value, bytes);
   std::memset(row + bytes, 0, static_cast<size_t>(layout.value_row) - bytes);
@@ -49,7 +49,7 @@ struct Rounded {
   }
 };
 
-void put_rounded_key(const KvLayout& layout, int slot, Rounded* key, uint8_t* keys) {
+void put_rounded_key(const KvLayout& layout, int position, Rounded* key, uint8_t* keys) {
   int rows = layout.head_dim;
   int8_t* codes = key->codes.data();
   if (layout.type == KvType::kQ4_0) {
@@ -57,12 +57,14 @@ void put_rounded_key(const KvLayout& layout, int slot, Rounded* key, uint8_t* ke
     for (int i = 0; i < rows; ++i)
       codes[i] = static_cast<int8_t>(nibbles(codes[2 * i], codes[2 * i + 1]));
   }
-  put_key(keys, slot, codes, rows);
-  put_key(keys + layout.key_scales, slot, key->scales.data(), static_cast<int>(key->scales.size()));
+  put_key(keys, position, codes, rows);
+  put_key(keys + layout.key_scales, position, key->scales.data(),
+          static_cast<int>(key->scales.size()));
 }
 
-void put_rounded_value(const KvLayout& layout, int slot, const Rounded& value, uint8_t* values) {
-  uint8_t* row = values + static_cast<int64_t>(slot) * layout.value_row;
+void put_rounded_value(const KvLayout& layout, int position, const Rounded& value,
+                       uint8_t* values) {
+  uint8_t* row = values + static_cast<int64_t>(position) * layout.value_row;
   const int8_t* codes = value.codes.data();
   if (layout.type == KvType::kQ8_0) {
     std::memcpy(row, codes, static_cast<size_t>(layout.value_row));
@@ -72,7 +74,7 @@ void put_rounded_value(const KvLayout& layout, int slot, const Rounded& value, u
       row[i] = nibbles(low[0], low[16]);
     }
   }
-  put_key(values + layout.value_scales, slot, value.scales.data(),
+  put_key(values + layout.value_scales, position, value.scales.data(),
           static_cast<int>(value.scales.size()));
 }
 
@@ -84,43 +86,43 @@ KvLayout kv_layout(KvType type, int head_dim) {
   l.head_dim = head_dim;
   l.value_stride = round_up(head_dim, 16);
   const int groups = round_up(head_dim, kKvGroup) / kKvGroup;
-  const int scales = groups * kPageSlots * 2;
+  const int scales = groups * kPagePositions * 2;
   if (type == KvType::kF32 || type == KvType::kF16) {
     const int element = type == KvType::kF32 ? 4 : 2;
-    l.key_scales = element * head_dim * kPageSlots;
+    l.key_scales = element * head_dim * kPagePositions;
     l.value_row = element * l.value_stride;
   } else if (type == KvType::kQ8_0) {
-    l.key_scales = head_dim * kPageSlots;
+    l.key_scales = head_dim * kPagePositions;
     l.value_row = groups * kKvGroup;
   } else {
-    l.key_scales = (head_dim + 1) / 2 * kPageSlots;
+    l.key_scales = (head_dim + 1) / 2 * kPagePositions;
     l.value_row = groups * kKvGroup / 2;
   }
-  l.value_scales = l.value_row * kPageSlots;
+  l.value_scales = l.value_row * kPagePositions;
   const bool scaled = type == KvType::kQ8_0 || type == KvType::kQ4_0;
   l.key_bytes = l.key_scales + (scaled ? scales : 0);
   l.value_bytes = l.value_scales + (scaled ? scales : 0);
   return l;
 }
 
-void write_kv_slot(const KernelTable& table, const KvLayout& layout, int slot, const float* key,
-                   const float* value, uint8_t* keys, uint8_t* values) {
+void write_kv_position(const KernelTable& table, const KvLayout& layout, int position,
+                       const float* key, const float* value, uint8_t* keys, uint8_t* values) {
   if (layout.type == KvType::kF32) {
-    put_key(keys, slot, key, layout.head_dim);
-    put_value(layout, values, slot, value);
+    put_key(keys, position, key, layout.head_dim);
+    put_value(layout, values, position, value);
   } else if (layout.type == KvType::kF16) {
     thread_local std::vector<uint16_t> half;
     half.resize(static_cast<size_t>(layout.head_dim));
     table.to_half(key, layout.head_dim, half.data());
-    put_key(keys, slot, half.data(), layout.head_dim);
+    put_key(keys, position, half.data(), layout.head_dim);
     table.to_half(value, layout.head_dim, half.data());
-    put_value(layout, values, slot, half.data());
+    put_value(layout, values, position, half.data());
   } else {
     thread_local Rounded rounded;
     rounded.round(table, layout, key);
-    put_rounded_key(layout, slot, &rounded, keys);
+    put_rounded_key(layout, position, &rounded, keys);
     rounded.round(table, layout, value);
-    put_rounded_value(layout, slot, rounded, values);
+    put_rounded_value(layout, position, rounded, values);
   }
 }
 

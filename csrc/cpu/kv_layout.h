@@ -11,9 +11,9 @@ constexpr std::array<const char*, 4> kKvTypeNames = {"f32", "f16", "q8_0", "q4_0
 
 KvLayout kv_layout(KvType type, int head_dim);
 
-// Writes key[head_dim] and value[head_dim] to a slot, rotated where the type is, and rounded by the
-// tier.
-void write_kv_slot(const KernelTable& table, const KvLayout& layout, int slot, const float* key,
-                   const float* value, uint8_t* keys, uint8_t* values);
+// Writes key[head_dim] and value[head_dim] to a position of the page, rotated where the type is,
+// and rounded by the tier.
+void write_kv_position(const KernelTable& table, const KvLayout& layout, int position,
+                       const float* key, const float* value, uint8_t* keys, uint8_t* values);
 
 }  // namespace oxibonsai::cpu

@@ -14,6 +14,8 @@ namespace oxibonsai::cpu {
 
 namespace {
 
+static_assert(kPagePositions == graph::kPagePositions);
+
 int64_t head_bytes(const KvLayout& layout) { return layout.key_bytes + layout.value_bytes; }
 
 KvLayout layout_of(const graph::PagedLayer& layer, KvType type) {
@@ -49,8 +51,8 @@ KvPages::KvPages(std::vector<graph::PagedLayer> layers, std::vector<KvType> type
       pages_(pages) {
   int64_t offset = 0;
   for (size_t i = 0; i < layers_.size(); ++i) {
-    places_.push_back({layout_of(layers_[i], types_[i]), offset});
-    offset += head_bytes(places_.back().layout) * layers_[i].kv_heads;
+    layouts_.push_back({layout_of(layers_[i], types_[i]), offset});
+    offset += head_bytes(layouts_.back().layout) * layers_[i].kv_heads;
   }
   if (pages < 1) throw RequestError("a KV cache needs at least one page");
   if (pages > (int64_t{1} << 46) / page_bytes_)

@@ -15,8 +15,8 @@ int64_t kv_page_bytes(const std::vector<graph::PagedLayer>& layers,
                       const std::vector<KvType>& types);
 
 // Memory of a paged cache of keys and values: a pool of pages. Address space is reserved for all
-// pages at once, memory is taken as pages are first written. Which sequence owns which page is the
-// engine's business, and so is that no step runs while a page is copied, written or released.
+// pages at once, memory is taken as pages are first written. The engine decides which sequence owns
+// which page, and makes sure that no step runs while a page is copied, written or released.
 class KvPages {
  public:
   // `types` holds one type for each layer.
@@ -27,12 +27,12 @@ class KvPages {
 
   const std::vector<graph::PagedLayer>& layers() const { return layers_; }
   const std::vector<KvType>& types() const { return types_; }
-  const KvLayout& layout(int layer) const { return places_[static_cast<size_t>(layer)].layout; }
+  const KvLayout& layout(int layer) const { return layouts_[static_cast<size_t>(layer)].layout; }
   int64_t pages() const { return pages_; }
   int64_t page_bytes() const { return page_bytes_; }
 
   uint8_t* keys(int64_t page, int layer, int head) const {
-    const Place& p = places_[static_cast<size_t>(layer)];
+    const LayerLayout& p = layouts_[static_cast<size_t>(layer)];
     return base_ + page * page_bytes_ + p.offset +
            head * (p.layout.key_bytes + p.layout.value_bytes);
   }
@@ -50,7 +50,7 @@ class KvPages {
 
  private:
   // Where a layer lies in a page.
-  struct Place {
+  struct LayerLayout {
     KvLayout layout;
     int64_t offset;
   };
@@ -61,7 +61,7 @@ class KvPages {
   const std::vector<KvType> types_;
   const int64_t page_bytes_;
   const int64_t pages_;
-  std::vector<Place> places_;
+  std::vector<LayerLayout> layouts_;
   uint8_t* base_;
 };
 

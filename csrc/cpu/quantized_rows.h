@@ -19,8 +19,8 @@ QuantizedRows quantized_rows(uint8_t* memory, int64_t rows, int64_t cols, bool t
 void quantize_cols(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row,
                    int64_t first, int64_t count);
 
-// Activations x[rows, cols] rounded by a tier, in memory of their own, for what runs outside of a
-// program.
+// Activations x[rows, cols] rounded by a tier, in memory of their own, for kernels that run outside
+// a step.
 class RoundedRows {
  public:
   RoundedRows(const KernelTable& table, const float* x, int64_t rows, int64_t cols, bool tables);

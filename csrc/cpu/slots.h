@@ -9,7 +9,7 @@
 namespace oxibonsai::cpu {
 
 // Recurrent state: a fixed number of slots, each of which holds the state of all layers of one
-// sequence. Which sequence has which slot is the engine's business, and so is that no step runs
+// sequence. The engine decides which sequence has which slot, and makes sure that no step runs
 // while a slot is copied, read or written.
 class Slots {
  public:

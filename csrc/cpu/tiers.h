@@ -4,8 +4,8 @@
 
 namespace oxibonsai::cpu {
 
-// Each sets the slots that a tier implements itself (NAME/tier.cc). A build has the tiers of one
-// processor family.
+// Each sets the functions that a tier implements itself (NAME/tier.cc). A build has the tiers of
+// one processor family.
 namespace scalar {
 void fill(KernelTable& table);
 }

@@ -25,7 +25,7 @@
 
 #include <cstdint>
 
-#include "quant/levels.h"
+#include "quant/codebook_values.h"
 #include "quant/quant_type.h"
 
 namespace oxibonsai::cpu {
@@ -38,9 +38,9 @@ struct TileFormat {
   int scale_group;    // weights per group scale; 0: none
   bool group_minima;  // has min
   int offset;         // subtracted from a code; a code of Q1_0 counts twice
-  // Of 4-bit codes: what they stand for (quant/levels.h), null if themselves. Then offset is a
-  // power of two above all of them, which is added to make them unsigned.
-  const int8_t* levels = nullptr;
+  // Of 4-bit codes: what they stand for (quant/codebook_values.h), null if themselves. Then offset
+  // is a power of two above all of them, which is added to make them unsigned.
+  const int8_t* codebook = nullptr;
   int wide_group = 0;  // weights per binary32 d; 0: d is binary16
 };
 
@@ -48,49 +48,49 @@ constexpr TileFormat kTernary64{2, 0, 64, false, 0, false, 1};
 constexpr TileFormat kTernary128{2, 0, 128, false, 0, false, 1};
 constexpr TileFormat kTernary256{2, 0, 256, false, 0, false, 1};
 
-constexpr TileFormat leveled(const int8_t* levels, int offset, int group, int scale_group,
-                             int wide_group) {
-  return {4, 0, group, false, scale_group, false, offset, levels, wide_group};
+constexpr TileFormat with_codebook(const int8_t* codebook, int offset, int group, int scale_group,
+                                   int wide_group) {
+  return {4, 0, group, false, scale_group, false, offset, codebook, wide_group};
 }
 
 // In the order of QuantType. The ternary types share three forms: base-3 digits are unpacked to
 // 2-bit codes at load; entries of codebooks to one 4-bit code a weight, sign included.
 constexpr TileFormat kTileFormats[] = {
-    {0, 0, 0, false, 0, false, 0},                    // F32
-    {0, 0, 0, false, 0, false, 0},                    // F16
-    {0, 0, 0, false, 0, false, 0},                    // BF16
-    {8, 0, 32, false, 0, false, 128},                 // Q8_0
-    {4, 0, 32, false, 0, false, 8},                   // Q4_0
-    {4, 0, 32, true, 0, false, 0},                    // Q4_1
-    {4, 1, 32, false, 0, false, 16},                  // Q5_0
-    {4, 1, 32, true, 0, false, 0},                    // Q5_1
-    {4, 0, 256, true, 32, true, 0},                   // Q4_K
-    {4, 1, 256, true, 32, true, 0},                   // Q5_K
-    {4, 2, 256, false, 16, false, 32},                // Q6_K
-    {1, 0, 128, false, 0, false, 1},                  // Q1_0
-    kTernary64,                                       // Q2_0_g64
-    kTernary128,                                      // Q2_0_g128
-    kTernary128,                                      // PTQ1_0
-    kTernary128,                                      // TQ2_0_g128
-    kTernary256,                                      // TQ1_0
-    kTernary256,                                      // TQ2_0
-    {8, 0, 32, false, 0, false, 128},                 // Q8_1
-    {8, 0, 256, false, 0, false, 128, nullptr, 256},  // Q8_K
-    {2, 0, 256, true, 16, true, 0},                   // Q2_K
-    {2, 1, 256, false, 16, false, 4},                 // Q3_K
-    leveled(quant::kIq4Levels, 128, 32, 0, 0),        // IQ4_NL
-    leveled(quant::kIq4Levels, 128, 256, 32, 0),      // IQ4_XS
-    leveled(quant::kFp4Levels, 16, 32, 0, 32),        // MXFP4
-    leveled(quant::kFp4Levels, 16, 64, 0, 16),        // NVFP4
-    leveled(quant::kIq2Levels, 64, 256, 32, 256),     // IQ2_XXS
-    leveled(quant::kIq2Levels, 64, 256, 16, 256),     // IQ2_XS
-    leveled(quant::kIq2Levels, 64, 256, 16, 256),     // IQ2_S
-    leveled(quant::kIq3XxsLevels, 64, 256, 32, 256),  // IQ3_XXS
-    leveled(quant::kIq3SLevels, 16, 256, 32, 256),    // IQ3_S
-    leveled(quant::kIq1Levels, 16, 256, 32, 256),     // IQ1_S
-    leveled(quant::kIq1Levels, 16, 256, 16, 256),     // IQ1_M
-    {0, 0, 0, false, 0, false, 0},                    // F8_E4M3
-    {0, 0, 0, false, 0, false, 0},                    // F8_E5M2
+    {0, 0, 0, false, 0, false, 0},                          // F32
+    {0, 0, 0, false, 0, false, 0},                          // F16
+    {0, 0, 0, false, 0, false, 0},                          // BF16
+    {8, 0, 32, false, 0, false, 128},                       // Q8_0
+    {4, 0, 32, false, 0, false, 8},                         // Q4_0
+    {4, 0, 32, true, 0, false, 0},                          // Q4_1
+    {4, 1, 32, false, 0, false, 16},                        // Q5_0
+    {4, 1, 32, true, 0, false, 0},                          // Q5_1
+    {4, 0, 256, true, 32, true, 0},                         // Q4_K
+    {4, 1, 256, true, 32, true, 0},                         // Q5_K
+    {4, 2, 256, false, 16, false, 32},                      // Q6_K
+    {1, 0, 128, false, 0, false, 1},                        // Q1_0
+    kTernary64,                                             // Q2_0_g64
+    kTernary128,                                            // Q2_0_g128
+    kTernary128,                                            // PTQ1_0
+    kTernary128,                                            // TQ2_0_g128
+    kTernary256,                                            // TQ1_0
+    kTernary256,                                            // TQ2_0
+    {8, 0, 32, false, 0, false, 128},                       // Q8_1
+    {8, 0, 256, false, 0, false, 128, nullptr, 256},        // Q8_K
+    {2, 0, 256, true, 16, true, 0},                         // Q2_K
+    {2, 1, 256, false, 16, false, 4},                       // Q3_K
+    with_codebook(quant::kIq4Values, 128, 32, 0, 0),        // IQ4_NL
+    with_codebook(quant::kIq4Values, 128, 256, 32, 0),      // IQ4_XS
+    with_codebook(quant::kFp4Values, 16, 32, 0, 32),        // MXFP4
+    with_codebook(quant::kFp4Values, 16, 64, 0, 16),        // NVFP4
+    with_codebook(quant::kIq2Values, 64, 256, 32, 256),     // IQ2_XXS
+    with_codebook(quant::kIq2Values, 64, 256, 16, 256),     // IQ2_XS
+    with_codebook(quant::kIq2Values, 64, 256, 16, 256),     // IQ2_S
+    with_codebook(quant::kIq3XxsValues, 64, 256, 32, 256),  // IQ3_XXS
+    with_codebook(quant::kIq3SValues, 16, 256, 32, 256),    // IQ3_S
+    with_codebook(quant::kIq1Values, 16, 256, 32, 256),     // IQ1_S
+    with_codebook(quant::kIq1Values, 16, 256, 16, 256),     // IQ1_M
+    {0, 0, 0, false, 0, false, 0},                          // F8_E4M3
+    {0, 0, 0, false, 0, false, 0},                          // F8_E5M2
 };
 static_assert(sizeof kTileFormats / sizeof kTileFormats[0] ==
               static_cast<int>(quant::QuantType::kCount));

@@ -177,7 +177,7 @@ struct BlockQ3_K {
 };
 static_assert(sizeof(BlockQ3_K) == 110);
 
-// 32 weights, nibbles as in Q4_0. w = d * kIq4Levels[nibble] (quant/levels.h).
+// 32 weights, nibbles as in Q4_0. w = d * kIq4Values[nibble] (quant/codebook_values.h).
 struct BlockIQ4_NL {
   uint16_t d;
   uint8_t nibbles[16];
@@ -186,7 +186,7 @@ static_assert(sizeof(BlockIQ4_NL) == 18);
 
 // 256 weights in 8 groups of 32, each with nibbles as in Q4_0. The low nibble of scale g is in
 // scales_low[g / 2] (low nibble for even g), bits 4-5 in bits 2g of scales_high.
-// w = d * (scale - 32) * kIq4Levels[nibble].
+// w = d * (scale - 32) * kIq4Values[nibble].
 struct BlockIQ4_XS {
   uint16_t d;
   uint16_t scales_high;
@@ -195,7 +195,7 @@ struct BlockIQ4_XS {
 };
 static_assert(sizeof(BlockIQ4_XS) == 136);
 
-// 32 weights, nibbles as in Q4_0. w = 2^(exponent - 128) * kFp4Levels[nibble].
+// 32 weights, nibbles as in Q4_0. w = 2^(exponent - 128) * kFp4Values[nibble].
 struct BlockMXFP4 {
   uint8_t exponent;
   uint8_t nibbles[16];
@@ -203,7 +203,7 @@ struct BlockMXFP4 {
 static_assert(sizeof(BlockMXFP4) == 17);
 
 // 64 weights in 4 groups of 16: the low nibble of nibbles[8g + i] is weight 16g + i, the high one
-// weight 16g + 8 + i. w = scale / 2 * kFp4Levels[nibble]; scales[g] is an unsigned E4M3.
+// weight 16g + 8 + i. w = scale / 2 * kFp4Values[nibble]; scales[g] is an unsigned E4M3.
 struct BlockNVFP4 {
   uint8_t scales[4];
   uint8_t nibbles[32];
@@ -214,7 +214,7 @@ static_assert(sizeof(BlockNVFP4) == 36);
 // a set sign bit negates. Seven sign bits stand for eight: the eighth makes their number even.
 
 // 256 weights in 8 groups of 32, each two words of 32 bits: four indices of 8 bits; four times
-// seven sign bits, then a scale of 4 bits. w = d / 8 * (2 * scale + 1) * level.
+// seven sign bits, then a scale of 4 bits. w = d / 8 * (2 * scale + 1) * value.
 struct BlockIQ2_XXS {
   uint16_t d;
   uint32_t groups[8][2];
@@ -242,7 +242,7 @@ struct BlockIQ2_S {
 static_assert(sizeof(BlockIQ2_S) == 82);
 
 // 256 weights; low[i] is the index of weights 4i to 4i + 3. signs[g], of 32 weights: four times
-// seven sign bits, then a scale of 4 bits. w = d / 4 * (2 * scale + 1) * level.
+// seven sign bits, then a scale of 4 bits. w = d / 4 * (2 * scale + 1) * value.
 struct BlockIQ3_XXS {
   uint16_t d;
   uint8_t low[64];
@@ -251,7 +251,7 @@ struct BlockIQ3_XXS {
 static_assert(sizeof(BlockIQ3_XXS) == 98);
 
 // As IQ3_XXS with indices of 9 bits, the upper one of entry i in bit i % 8 of high[i / 8], eight
-// sign bits and a nibble of scales for each 32 weights. w = d * (2 * scale + 1) * level.
+// sign bits and a nibble of scales for each 32 weights. w = d * (2 * scale + 1) * value.
 struct BlockIQ3_S {
   uint16_t d;
   uint8_t low[64];
@@ -263,7 +263,7 @@ static_assert(sizeof(BlockIQ3_S) == 110);
 
 // 256 weights in 8 groups of 32; low[i] is the index of weights 8i to 8i + 7. groups[g]: four times
 // the upper three bits of an index, then a scale of 3 bits, then the sign of the shift.
-// w = d / 8 * (2 * scale + 1) * (8 * level ± 1).
+// w = d / 8 * (2 * scale + 1) * (8 * value ± 1).
 struct BlockIQ1_S {
   uint16_t d;
   uint8_t low[32];

@@ -10,14 +10,14 @@ constexpr int power(int base, int exponent) {
   return exponent == 0 ? 1 : base * power(base, exponent - 1);
 }
 
-// Which levels lie between a point's coordinate and an entry's, one bit each for the levels above
-// and the levels below: an entry lies between the point and another if its bits are among those of
-// the other.
-template <int kLevels>
+// Which values lie between a point's coordinate and an entry's, one bit each for those above and
+// those below: an entry lies between the point and another if its bits are among those of the
+// other.
+template <int kValues>
 uint64_t steps_between(int from, int to) {
   const uint64_t up = to > from ? (1u << (to - from)) - 1u : 0u;
   const uint64_t down = from > to ? (1u << (from - to)) - 1u : 0u;
-  return up | down << (kLevels - 1);
+  return up | down << (kValues - 1);
 }
 
 // The sum of kCount numbers, always in the same order.
@@ -34,17 +34,17 @@ constexpr size_t kDepth = 256;
 }  // namespace
 
 template <int kDims>
-Codebook<kDims>::Codebook(const uint16_t* entries, int count, const int8_t* levels) {
-  for (int l = 0; l < kLevels; ++l) {
-    level_[l] = levels[l];
-    border_[l] = l > 0 ? 0.5f * (level_[l] + level_[l - 1]) : 0.0f;
+Codebook<kDims>::Codebook(const uint16_t* entries, int count, const int8_t* codebook) {
+  for (int l = 0; l < kValues; ++l) {
+    value_[l] = codebook[l];
+    border_[l] = l > 0 ? 0.5f * (value_[l] + value_[l - 1]) : 0.0f;
   }
   for (int i = 0; i < count; ++i) {
     int number[kDims];
     for (int j = 0; j < kDims; ++j) {
       number[j] = (entries[i] >> (kBits * j)) & ((1 << kBits) - 1);
       numbers_.push_back(static_cast<uint8_t>(number[j]));
-      points_.push_back(level_[number[j]]);
+      points_.push_back(value_[number[j]]);
     }
     Halves halves;
     for (int h = 0; h < 2; ++h) {
@@ -54,7 +54,7 @@ Codebook<kDims>::Codebook(const uint16_t* entries, int count, const int8_t* leve
     }
     halves_.push_back(halves);
   }
-  const int keys = power(kLevels, kDims);
+  const int keys = power(kValues, kDims);
   start_.reserve(keys + 1);
   for (int key = 0; key < keys; ++key) list_near(key);
   start_.push_back(static_cast<uint32_t>(near_.size()));
@@ -64,11 +64,11 @@ Codebook<kDims>::Codebook(const uint16_t* entries, int count, const int8_t* leve
 template <int kDims>
 void Codebook<kDims>::list_near(int key) {
   int number[kDims];
-  float cost[kLevels][kDims];
-  for (int j = 0; j < kDims; ++j, key /= kLevels) {
-    number[j] = key % kLevels;
-    for (int l = 0; l < kLevels; ++l) {
-      const float off = level_[l] - level_[number[j]];
+  float cost[kValues][kDims];
+  for (int j = 0; j < kDims; ++j, key /= kValues) {
+    number[j] = key % kValues;
+    for (int l = 0; l < kValues; ++l) {
+      const float off = value_[l] - value_[number[j]];
       cost[l][j] = off * off;
     }
   }
@@ -87,8 +87,8 @@ void Codebook<kDims>::list_near(int key) {
   for (size_t i = 0; i < depth && kept.size() < kLongest; ++i) {
     uint64_t steps = 0;
     for (int j = 0; j < kDims; ++j)
-      steps = steps << (2 * kLevels - 2) |
-              steps_between<kLevels>(number[j], numbers_[all[i].second * kDims + j]);
+      steps = steps << (2 * kValues - 2) |
+              steps_between<kValues>(number[j], numbers_[all[i].second * kDims + j]);
     if (std::any_of(kept.begin(), kept.end(), [&](uint64_t k) { return (k & ~steps) == 0; }))
       continue;
     kept.push_back(steps);
@@ -99,10 +99,10 @@ void Codebook<kDims>::list_near(int key) {
 template <int kDims>
 float Codebook<kDims>::error_of(int index, const float* values, const float* weights, float scale,
                                 float shift) const {
-  const float* level = point(index);
+  const float* entry = point(index);
   float part[kDims];
   for (int j = 0; j < kDims; ++j) {
-    const float off = values[j] - scale * (level[j] + shift);
+    const float off = values[j] - scale * (entry[j] + shift);
     part[j] = weights[j] * off * off;
   }
   return sum_of(part);
@@ -111,10 +111,10 @@ float Codebook<kDims>::error_of(int index, const float* values, const float* wei
 template <int kDims>
 void Codebook<kDims>::add_sums(int index, const float* values, const float* weights, float shift,
                                Sums* sums) const {
-  const float* level = point(index);
+  const float* entry = point(index);
   float wxv[kDims], wvv[kDims];
   for (int j = 0; j < kDims; ++j) {
-    const float v = level[j] + shift;
+    const float v = entry[j] + shift;
     const float weighted = weights[j] * v;
     wxv[j] = weighted * values[j];
     wvv[j] = weighted * v;
@@ -123,14 +123,14 @@ void Codebook<kDims>::add_sums(int index, const float* values, const float* weig
   sums->wvv += sum_of(wvv);
 }
 
-// The sums of a half of the coordinates for all levels that they may have.
+// The sums of a half of the coordinates for all values that they may have.
 template <int kDims>
-void Codebook<kDims>::add_quarters(const float (&cost)[kLevels][kDims], int half, float* sums) {
+void Codebook<kDims>::add_quarters(const float (&cost)[kValues][kDims], int half, float* sums) {
   float quarter[2][kStride] = {};
   for (int q = 0; q < 2; ++q) {
     const int j = (2 * half + q) * kDims / 4;
     for (int i = 0; i < kQuarter; ++i)
-      quarter[q][i] = kDims == 8 ? cost[i % 3][j] + cost[i / 3 % 3][j + 1] : cost[i % kLevels][j];
+      quarter[q][i] = kDims == 8 ? cost[i % 3][j] + cost[i / 3 % 3][j + 1] : cost[i % kValues][j];
   }
   for (int i = 0; i < kQuarter; ++i)
     for (int k = 0; k < kStride; ++k) sums[kStride * i + k] = quarter[1][i] + quarter[0][k];
@@ -141,21 +141,21 @@ typename Codebook<kDims>::Nearest Codebook<kDims>::nearest(const float* values,
                                                            const float* weights, float scale,
                                                            float shift) const {
   int number[kDims] = {};
-  for (int l = 1; l < kLevels; ++l) {
+  for (int l = 1; l < kValues; ++l) {
     const float border = scale * (border_[l] + shift);
     for (int j = 0; j < kDims; ++j) number[j] += values[j] > border ? 1 : 0;
   }
   int key = 0;
-  for (int j = kDims - 1; j >= 0; --j) key = key * kLevels + number[j];
+  for (int j = kDims - 1; j >= 0; --j) key = key * kValues + number[j];
   const uint16_t* list = near_.data() + start_[key];
   const uint16_t* end = near_.data() + start_[key + 1];
   if (end - list == 1) return {*list, error_of(*list, values, weights, scale, shift)};
 
-  float cost[kLevels][kDims];
-  for (int l = 0; l < kLevels; ++l) {
-    const float level = scale * (level_[l] + shift);
+  float cost[kValues][kDims];
+  for (int l = 0; l < kValues; ++l) {
+    const float stored = scale * (value_[l] + shift);
     for (int j = 0; j < kDims; ++j) {
-      const float off = values[j] - level;
+      const float off = values[j] - stored;
       cost[l][j] = weights[j] * off * off;
     }
   }

@@ -7,18 +7,18 @@
 
 namespace oxibonsai::quant {
 
-// What a scale of least squares is made of, with w the weights of values x in the error and v their
-// levels.
+// What a scale of least squares is made of, with w the weights of values x in the error and v what
+// their codes stand for.
 struct Sums {
   float wxv = 0.0f, wvv = 0.0f;
 
-  // The scale that suits the levels best; negative ones don't count.
+  // The scale that suits the codes best; negative ones don't count.
   float scale() const { return wxv > 0.0f && wvv > 0.0f ? wxv / wvv : 0.0f; }
   // What the error is below that of zeros with this scale.
   float gain() const { return wxv * scale(); }
 };
 
-// A codebook of `kDims` levels an entry, ready for searches. Rounding each coordinate by itself
+// A codebook of `kDims` values an entry, ready for searches. Rounding each coordinate by itself
 // gives the nearest point, whatever the importance. Where it is no entry, a list of the entries
 // that come into question is searched, nearest first: an entry is left out if another one of the
 // list lies between it and the point in all coordinates, for then that one is never farther. Lists
@@ -26,16 +26,17 @@ struct Sums {
 template <int kDims>
 class Codebook {
  public:
-  static constexpr int kLevels = kDims == 8 ? 3 : 8;
-  static constexpr int kBits = 16 / kDims;  // of a level in `entries`
+  static constexpr int kValues = kDims == 8 ? 3 : 8;
+  static constexpr int kBits = 16 / kDims;  // of one number in `entries`
   static constexpr int kLongest = 32;
 
-  // The first of `levels`, ascending, are what an entry's numbers stand for (quant/levels.h).
-  Codebook(const uint16_t* entries, int count, const int8_t* levels);
+  // The first of `codebook`, ascending, are what an entry's numbers stand for
+  // (quant/codebook_values.h).
+  Codebook(const uint16_t* entries, int count, const int8_t* codebook);
 
   struct Nearest {
     int index;
-    float error;  // sum of weight * (value - scale * (level + shift))^2
+    float error;  // sum of weight * (value - scale * (entry + shift))^2
   };
 
   // `scale` is not negative. Of equally near entries the first in the list.
@@ -58,12 +59,12 @@ class Codebook {
   void list_near(int key);
   float error_of(int index, const float* values, const float* weights, float scale,
                  float shift) const;
-  static void add_quarters(const float (&cost)[kLevels][kDims], int half, float* sums);
+  static void add_quarters(const float (&cost)[kValues][kDims], int half, float* sums);
 
-  float level_[kLevels];
-  float border_[kLevels];         // between level i - 1 and level i
-  std::vector<uint8_t> numbers_;  // of an entry's levels
-  std::vector<float> points_;     // the levels
+  float value_[kValues];
+  float border_[kValues];         // between values i - 1 and i
+  std::vector<uint8_t> numbers_;  // of an entry
+  std::vector<float> points_;     // the values of the entries
   std::vector<Halves> halves_;
   std::vector<uint16_t> near_;   // the lists of all points, one after the other
   std::vector<uint32_t> start_;  // of a point's list

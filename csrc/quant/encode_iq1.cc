@@ -1,19 +1,19 @@
 #include <cstring>
 
 #include "quant/block.h"
+#include "quant/codebook_values.h"
 #include "quant/codebooks.h"
 #include "quant/encoders.h"
 #include "quant/fit_codebook_block.h"
-#include "quant/levels.h"
 
 namespace oxibonsai::quant {
 namespace {
 
-// Added to the first three of kIq1Levels, which are shifted up already.
+// Added to the first three of kIq1Values, which are shifted up already.
 constexpr float kShift[2] = {0.0f, -2.0f};
 
 const Codebook<8>& ternary_book() {
-  static const Codebook<8> book(kIq1Grid, 2048, kIq1Levels);
+  static const Codebook<8> book(kIq1Grid, 2048, kIq1Values);
   return book;
 }
 

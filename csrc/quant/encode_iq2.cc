@@ -1,25 +1,25 @@
 #include "quant/block.h"
+#include "quant/codebook_values.h"
 #include "quant/codebooks.h"
 #include "quant/encoders.h"
 #include "quant/fit_codebook_block.h"
-#include "quant/levels.h"
 #include "quant/signed_group.h"
 
 namespace oxibonsai::quant {
 namespace {
 
 const Codebook<8>& xxs_book() {
-  static const Codebook<8> book(kIq2XxsGrid, 256, kIq2Levels);
+  static const Codebook<8> book(kIq2XxsGrid, 256, kIq2Values);
   return book;
 }
 
 const Codebook<8>& xs_book() {
-  static const Codebook<8> book(kIq2XsGrid, 512, kIq2Levels);
+  static const Codebook<8> book(kIq2XsGrid, 512, kIq2Values);
   return book;
 }
 
 const Codebook<8>& s_book() {
-  static const Codebook<8> book(kIq2SGrid, 1024, kIq2Levels);
+  static const Codebook<8> book(kIq2SGrid, 1024, kIq2Values);
   return book;
 }
 

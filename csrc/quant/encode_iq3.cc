@@ -1,20 +1,20 @@
 #include "quant/block.h"
+#include "quant/codebook_values.h"
 #include "quant/codebooks.h"
 #include "quant/encoders.h"
 #include "quant/fit_codebook_block.h"
-#include "quant/levels.h"
 #include "quant/signed_group.h"
 
 namespace oxibonsai::quant {
 namespace {
 
 const Codebook<4>& xxs_book() {
-  static const Codebook<4> book(kIq3XxsGrid, 256, kIq3XxsLevels);
+  static const Codebook<4> book(kIq3XxsGrid, 256, kIq3XxsValues);
   return book;
 }
 
 const Codebook<4>& s_book() {
-  static const Codebook<4> book(kIq3SGrid, 512, kIq3SLevels);
+  static const Codebook<4> book(kIq3SGrid, 512, kIq3SValues);
   return book;
 }
 

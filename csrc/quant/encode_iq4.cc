@@ -1,9 +1,9 @@
-// Types whose codes stand for levels (quant/levels.h).
+// Types whose codes stand for codebook values (quant/codebook_values.h).
 
+#include "quant/codebook_values.h"
 #include "quant/encoders.h"
 #include "quant/fit_block.h"
 #include "quant/fp4_scales.h"
-#include "quant/levels.h"
 
 namespace oxibonsai::quant {
 namespace {
@@ -12,18 +12,18 @@ constexpr Places kIq4Places{96.0f, 160.0f, 4};
 constexpr BlockForm kIq4Xs{8, kIq4Places, {-32.0f, 31.0f}, {24.0f, 33.0f, 4}};
 constexpr uint8_t kLargestUe4m3 = 0x7E;
 
-const Levels& iq4_levels() {
-  static const Levels levels(kIq4Levels);
-  return levels;
+const CodebookValues& iq4_values() {
+  static const CodebookValues values(kIq4Values);
+  return values;
 }
 
-const Levels& fp4_levels() {
-  static const Levels levels(kFp4Levels);
-  return levels;
+const CodebookValues& fp4_values() {
+  static const CodebookValues values(kFp4Values);
+  return values;
 }
 
-void set_codes(const Levels& levels, const float* q, int count, uint8_t* code) {
-  for (int j = 0; j < count; ++j) code[j] = levels.code_of(q[j]);
+void set_codes(const CodebookValues& values, const float* q, int count, uint8_t* code) {
+  for (int j = 0; j < count; ++j) code[j] = values.code_of(q[j]);
 }
 
 }  // namespace
@@ -31,20 +31,20 @@ void set_codes(const Levels& levels, const float* q, int count, uint8_t* code) {
 void fit_iq4_nl(const float* values, const float* importance, BlockParts* parts) {
   Group group;
   group.set(values, importance, 32);
-  const float scale = fit_scale(group, iq4_levels(), kIq4Places);
+  const float scale = fit_scale(group, iq4_values(), kIq4Places);
   parts->d = nearest_half(scale);
   float q[32];
-  round_to(group, iq4_levels(), {half_to_float(parts->d), 0.0f}, q);
-  set_codes(iq4_levels(), q, 32, parts->code);
+  round_to(group, iq4_values(), {half_to_float(parts->d), 0.0f}, q);
+  set_codes(iq4_values(), q, 32, parts->code);
 }
 
 void fit_iq4_xs(const float* values, const float* importance, BlockParts* parts) {
   float q[kBlock];
-  fit_scaled_block(values, importance, kIq4Xs, iq4_levels(), parts, q);
-  set_codes(iq4_levels(), q, kBlock, parts->code);
+  fit_scaled_block(values, importance, kIq4Xs, iq4_values(), parts, q);
+  set_codes(iq4_values(), q, kBlock, parts->code);
 }
 
-// Three powers of two are tried: the largest level then is 3/4, 3/2 or 3 times the power of two
+// Three powers of two are tried: the largest value then is 3/4, 3/2 or 3 times the power of two
 // below the largest weight. Errors are compared with the weights brought near 1, where no square
 // leaves the range of a float.
 void fit_mxfp4(const float* values, const float* importance, BlockParts* parts) {
@@ -54,17 +54,17 @@ void fit_mxfp4(const float* values, const float* importance, BlockParts* parts) 
   group.set(values, importance, 32);
   for (int j = 0; j < 32; ++j) group.value[j] *= near_one;
   const Lanes scales{0.0625f, 0.125f, 0.25f, 0.5f};
-  const Lanes error = errors_of_four(group, fp4_levels(), scales, all(0.0f));
+  const Lanes error = errors_of_four(group, fp4_values(), scales, all(0.0f));
   int best = exponent < 3 ? 3 - exponent : 0;  // no stored exponent is below 0
   for (int k = best + 1; k < 3; ++k)
     if (error[k] < error[best]) best = k;
   parts->wide[0] = mxfp4_scale(static_cast<uint32_t>(exponent + best - 3));
   float q[32];
-  round_to(group, fp4_levels(), {scales[best], 0.0f}, q);
-  set_codes(fp4_levels(), q, 32, parts->code);
+  round_to(group, fp4_values(), {scales[best], 0.0f}, q);
+  set_codes(fp4_values(), q, 32, parts->code);
 }
 
-// Each group tries the scales that bring its largest weight to 6 (twice: level 12) or near it.
+// Each group tries the scales that bring its largest weight to 6 (twice: value 12) or near it.
 void fit_nvfp4(const float* values, const float* importance, BlockParts* parts) {
   for (int g = 0; g < 4; ++g) {
     Group group;
@@ -77,7 +77,7 @@ void fit_nvfp4(const float* values, const float* importance, BlockParts* parts) 
     for (int c = first; c < first + 12; c += kLanes) {
       const Lanes scales{nvfp4_scale(c), nvfp4_scale(c + 1), nvfp4_scale(c + 2),
                          nvfp4_scale(c + 3)};
-      const Lanes error = errors_of_four(group, fp4_levels(), scales, all(0.0f));
+      const Lanes error = errors_of_four(group, fp4_values(), scales, all(0.0f));
       for (int k = 0; k < kLanes; ++k) {
         if (least >= 0.0f && error[k] >= least) continue;
         least = error[k];
@@ -85,8 +85,8 @@ void fit_nvfp4(const float* values, const float* importance, BlockParts* parts) 
       }
     }
     float q[16];
-    round_to(group, fp4_levels(), {parts->wide[g], 0.0f}, q);
-    set_codes(fp4_levels(), q, 16, parts->code + 16 * g);
+    round_to(group, fp4_values(), {parts->wide[g], 0.0f}, q);
+    set_codes(fp4_values(), q, 16, parts->code + 16 * g);
   }
 }
 

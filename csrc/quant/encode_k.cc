@@ -22,7 +22,7 @@ void fit_integers(const float* values, const float* importance, const BlockForm&
 }  // namespace
 
 void fit_q2_k(const float* values, const float* importance, BlockParts* parts) {
-  fit_lined_block(values, importance, kQ2, 3.0f, parts);
+  fit_affine_block(values, importance, kQ2, 3.0f, parts);
 }
 
 void fit_q3_k(const float* values, const float* importance, BlockParts* parts) {
@@ -30,11 +30,11 @@ void fit_q3_k(const float* values, const float* importance, BlockParts* parts) {
 }
 
 void fit_q4_k(const float* values, const float* importance, BlockParts* parts) {
-  fit_lined_block(values, importance, kQ4, 15.0f, parts);
+  fit_affine_block(values, importance, kQ4, 15.0f, parts);
 }
 
 void fit_q5_k(const float* values, const float* importance, BlockParts* parts) {
-  fit_lined_block(values, importance, kQ5, 31.0f, parts);
+  fit_affine_block(values, importance, kQ5, 31.0f, parts);
 }
 
 void fit_q6_k(const float* values, const float* importance, BlockParts* parts) {

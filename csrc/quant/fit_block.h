@@ -35,7 +35,7 @@ void fit_scaled_block(const float* values, const float* importance, const BlockF
                       const Codes& codes, BlockParts* parts, float* q);
 
 // Sets d, m, scale, min and the codes from 0 to `high`; minima have the range of scales.
-void fit_lined_block(const float* values, const float* importance, const BlockForm& form,
-                     float high, BlockParts* parts);
+void fit_affine_block(const float* values, const float* importance, const BlockForm& form,
+                      float high, BlockParts* parts);
 
 }  // namespace oxibonsai::quant

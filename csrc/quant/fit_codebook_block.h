@@ -8,8 +8,8 @@
 //   kScales    stored scales: the first so many odd numbers, in units
 //   kUnits     of the scales in the block's d
 //   kSpread    most groups are met by a scale near the root of their mean square / kSpread
-//   kPeaks     levels tried for a group's largest weight: the lowest for weights of one magnitude,
-//              the highest and one above it for a few weights far from zero
+//   kPeaks     codebook values tried for a group's largest weight: the lowest for weights of one
+//              magnitude, the highest and one above it for a few weights far from zero
 //   Target     what is to be met: Target(const float* values, const float* weights)
 //   Codes      indices, signs
 //   Sums fit(const Target&, float scale, Codes*)   finds the codes of the least error
@@ -99,7 +99,7 @@ void CodebookFit<Group>::try_scales(int g) {
     if (sums.gain() > sums_[g].gain()) sums_[g] = sums;
   };
   for (const float ratio : kOfRoot) try_scale(ratio * root_[g] / Group::kSpread);
-  for (const float level : Group::kPeaks) try_scale(peak_[g] / level);
+  for (const float value : Group::kPeaks) try_scale(peak_[g] / value);
 }
 
 // The number of the nearest odd multiple.

@@ -66,16 +66,16 @@ GroupSums::GroupSums(const Group& g) {
   wx = sum(weighted);
 }
 
-Levels::Levels(const int8_t* levels) {
+CodebookValues::CodebookValues(const int8_t* codebook) {
   std::memset(code_, 0, sizeof code_);
-  for (int c = 15; c >= 0; --c) code_[levels[c] + 128] = static_cast<uint8_t>(c);
+  for (int c = 15; c >= 0; --c) code_[codebook[c] + 128] = static_cast<uint8_t>(c);
   for (int i = 0; i < 512; ++i) {
-    // No border between two levels is inside a half step.
+    // No border between two values is inside a half step.
     const float middle = (static_cast<float>(i - 256) + 0.5f) / 2.0f;
     int best = 0;
     for (int c = 1; c < 16; ++c)
-      if (std::fabs(middle - levels[c]) < std::fabs(middle - levels[best])) best = c;
-    level_[i] = levels[best];
+      if (std::fabs(middle - codebook[c]) < std::fabs(middle - codebook[best])) best = c;
+    value_[i] = codebook[best];
   }
 }
 
@@ -206,12 +206,12 @@ float solve_min(const Group& g, float high, Line line, float scale) {
 }
 
 template Moments moments(const Group&, const Integers&, Line);
-template Moments moments(const Group&, const Levels&, Line);
+template Moments moments(const Group&, const CodebookValues&, Line);
 template Lanes errors_of_four(const Group&, const Integers&, Lanes, Lanes);
-template Lanes errors_of_four(const Group&, const Levels&, Lanes, Lanes);
+template Lanes errors_of_four(const Group&, const CodebookValues&, Lanes, Lanes);
 template float fit_scale(const Group&, const Integers&, Places);
-template float fit_scale(const Group&, const Levels&, Places);
+template float fit_scale(const Group&, const CodebookValues&, Places);
 template void round_to(const Group&, const Integers&, Line, float*);
-template void round_to(const Group&, const Levels&, Line, float*);
+template void round_to(const Group&, const CodebookValues&, Line, float*);
 
 }  // namespace oxibonsai::quant

@@ -39,23 +39,23 @@ struct Integers {
   }
 };
 
-// Codes stand for 16 levels (quant/levels.h); these and the borders between them are multiples of a
-// half between -128 and 128.
-class Levels {
+// Codes stand for 16 values (quant/codebook_values.h); these and the borders between them are
+// multiples of a half between -128 and 128.
+class CodebookValues {
  public:
-  explicit Levels(const int8_t* levels);
+  explicit CodebookValues(const int8_t* codebook);
 
   Lanes nearest(Lanes v) const {
     const Lanes twice = smaller(larger(v * 2.0f, all(-256.0f)), all(255.0f)) + 256.0f;
-    return Lanes{level_[static_cast<int>(twice[0])], level_[static_cast<int>(twice[1])],
-                 level_[static_cast<int>(twice[2])], level_[static_cast<int>(twice[3])]};
+    return Lanes{value_[static_cast<int>(twice[0])], value_[static_cast<int>(twice[1])],
+                 value_[static_cast<int>(twice[2])], value_[static_cast<int>(twice[3])]};
   }
 
-  uint8_t code_of(float level) const { return code_[static_cast<int>(level) + 128]; }
+  uint8_t code_of(float value) const { return code_[static_cast<int>(value) + 128]; }
 
  private:
-  float level_[512];   // the level nearest to (i - 256) / 2 and the values up to the next half
-  uint8_t code_[256];  // of level i - 128
+  float value_[512];   // nearest to (i - 256) / 2 and what follows up to the next half
+  uint8_t code_[256];  // of the value i - 128
 };
 
 // Where the value of the largest magnitude may go (in fit_line: how many codes wide the group may

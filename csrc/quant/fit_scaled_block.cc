@@ -55,7 +55,7 @@ void fit_scaled_block(const float* values, const float* importance, const BlockF
 
 template void fit_scaled_block(const float*, const float*, const BlockForm&, const Integers&,
                                BlockParts*, float*);
-template void fit_scaled_block(const float*, const float*, const BlockForm&, const Levels&,
+template void fit_scaled_block(const float*, const float*, const BlockForm&, const CodebookValues&,
                                BlockParts*, float*);
 
 }  // namespace oxibonsai::quant

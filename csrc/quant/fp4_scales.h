@@ -1,6 +1,6 @@
 #pragma once
 
-// The 8-bit scales of types of E2M1 codes, halved, because kFp4Levels are E2M1 times two.
+// The 8-bit scales of types of E2M1 codes, halved, because kFp4Values are E2M1 times two.
 
 #include <cstdint>
 

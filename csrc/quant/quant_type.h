@@ -5,7 +5,7 @@
 
 namespace oxibonsai::quant {
 
-// Stored formats of a tensor. A 2-bit type carries its group in its name, because GGUF's id 42 has
+// Stored formats of a tensor. A 2-bit type has its group in its name, because GGUF's id 42 has
 // three rival layouts (docs/formats.md).
 enum class QuantType : uint8_t {
   kF32,

@@ -47,8 +47,8 @@ SignedGroup<kDims, kCount, kEven, kBook>::Target::Target(const float* values,
       odd ^= negative;
       if (weight[j] * value[j] < weight[cheapest] * value[cheapest]) cheapest = j;
     }
-    // With the wrong sign for x the error grows by 4 * weight * x * scale * level, and most such
-    // weights have the lowest level.
+    // With the wrong sign for x the error grows by 4 * weight * x * scale * value, and most such
+    // weights have the smallest value.
     if (kEven && odd != 0) {
       bits ^= 1 << (cheapest - first);
       value[cheapest] = -value[cheapest];

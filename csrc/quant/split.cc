@@ -4,8 +4,8 @@
 
 #include "base/check.h"
 #include "quant/block.h"
+#include "quant/codebook_values.h"
 #include "quant/fp4_scales.h"
-#include "quant/levels.h"
 #include "quant/split_grid.h"
 
 namespace oxibonsai::quant {
@@ -211,48 +211,49 @@ struct IntegerForm {
 constexpr CodeForm kTernary{1, 1, false, 0};
 constexpr IntegerForm kFloats{{}, nullptr};
 
-// A form whose codes stand for levels, with float scales for each `wide_group` weights, if any.
-constexpr CodeForm leveled(const int8_t* levels, int scale_group, int wide_group) {
-  return {0, 0, false, scale_group, levels, wide_group};
+// A form whose codes stand for codebook values, with float scales for each `wide_group` weights, if
+// any.
+constexpr CodeForm with_codebook(const int8_t* codebook, int scale_group, int wide_group) {
+  return {0, 0, false, scale_group, codebook, wide_group};
 }
 
 // In the order of QuantType.
 constexpr IntegerForm kForms[] = {
-    kFloats,                                                  // F32
-    kFloats,                                                  // F16
-    kFloats,                                                  // BF16
-    {{1, 128, false, 0}, split_q8<BlockQ8_0>},                // Q8_0
-    {{1, 8, false, 0}, split_q4<BlockQ4_0>},                  // Q4_0
-    {{1, 0, true, 0}, split_q4<BlockQ4_1>},                   // Q4_1
-    {{1, 16, false, 0}, split_q5<BlockQ5_0>},                 // Q5_0
-    {{1, 0, true, 0}, split_q5<BlockQ5_1>},                   // Q5_1
-    {{1, 0, true, 32}, split_k<BlockQ4_K>},                   // Q4_K
-    {{1, 0, true, 32}, split_k<BlockQ5_K>},                   // Q5_K
-    {{1, 32, false, 16}, split_q6_k},                         // Q6_K
-    {{2, 1, false, 0}, split_q1_0},                           // Q1_0
-    {kTernary, split_q2<BlockQ2_0_g64, 64>},                  // Q2_0_g64
-    {kTernary, split_q2<BlockQ2_0_g128, 128>},                // Q2_0_g128
-    {kTernary, split_ptq1_0},                                 // PTQ1_0
-    {kTernary, split_q2<BlockTQ2_0_g128, 128>},               // TQ2_0_g128
-    {kTernary, split_tq1_0},                                  // TQ1_0
-    {kTernary, split_tq2_0},                                  // TQ2_0
-    {{1, 128, false, 0}, split_q8<BlockQ8_1>},                // Q8_1
-    {{1, 128, false, 0, nullptr, 256}, split_q8<BlockQ8_K>},  // Q8_K
-    {{1, 0, true, 16}, split_q2_k},                           // Q2_K
-    {{1, 4, false, 16}, split_q3_k},                          // Q3_K
-    {leveled(kIq4Levels, 0, 0), split_q4<BlockIQ4_NL>},       // IQ4_NL
-    {leveled(kIq4Levels, 32, 0), split_iq4_xs},               // IQ4_XS
-    {leveled(kFp4Levels, 0, 32), split_mxfp4},                // MXFP4
-    {leveled(kFp4Levels, 0, 16), split_nvfp4},                // NVFP4
-    {leveled(kIq2Levels, 32, 256), split_iq2_xxs},            // IQ2_XXS
-    {leveled(kIq2Levels, 16, 256), split_iq2_xs},             // IQ2_XS
-    {leveled(kIq2Levels, 16, 256), split_iq2_s},              // IQ2_S
-    {leveled(kIq3XxsLevels, 32, 256), split_iq3_xxs},         // IQ3_XXS
-    {leveled(kIq3SLevels, 32, 256), split_iq3_s},             // IQ3_S
-    {leveled(kIq1Levels, 32, 256), split_iq1_s},              // IQ1_S
-    {leveled(kIq1Levels, 16, 256), split_iq1_m},              // IQ1_M
-    kFloats,                                                  // F8_E4M3
-    kFloats,                                                  // F8_E5M2
+    kFloats,                                                   // F32
+    kFloats,                                                   // F16
+    kFloats,                                                   // BF16
+    {{1, 128, false, 0}, split_q8<BlockQ8_0>},                 // Q8_0
+    {{1, 8, false, 0}, split_q4<BlockQ4_0>},                   // Q4_0
+    {{1, 0, true, 0}, split_q4<BlockQ4_1>},                    // Q4_1
+    {{1, 16, false, 0}, split_q5<BlockQ5_0>},                  // Q5_0
+    {{1, 0, true, 0}, split_q5<BlockQ5_1>},                    // Q5_1
+    {{1, 0, true, 32}, split_k<BlockQ4_K>},                    // Q4_K
+    {{1, 0, true, 32}, split_k<BlockQ5_K>},                    // Q5_K
+    {{1, 32, false, 16}, split_q6_k},                          // Q6_K
+    {{2, 1, false, 0}, split_q1_0},                            // Q1_0
+    {kTernary, split_q2<BlockQ2_0_g64, 64>},                   // Q2_0_g64
+    {kTernary, split_q2<BlockQ2_0_g128, 128>},                 // Q2_0_g128
+    {kTernary, split_ptq1_0},                                  // PTQ1_0
+    {kTernary, split_q2<BlockTQ2_0_g128, 128>},                // TQ2_0_g128
+    {kTernary, split_tq1_0},                                   // TQ1_0
+    {kTernary, split_tq2_0},                                   // TQ2_0
+    {{1, 128, false, 0}, split_q8<BlockQ8_1>},                 // Q8_1
+    {{1, 128, false, 0, nullptr, 256}, split_q8<BlockQ8_K>},   // Q8_K
+    {{1, 0, true, 16}, split_q2_k},                            // Q2_K
+    {{1, 4, false, 16}, split_q3_k},                           // Q3_K
+    {with_codebook(kIq4Values, 0, 0), split_q4<BlockIQ4_NL>},  // IQ4_NL
+    {with_codebook(kIq4Values, 32, 0), split_iq4_xs},          // IQ4_XS
+    {with_codebook(kFp4Values, 0, 32), split_mxfp4},           // MXFP4
+    {with_codebook(kFp4Values, 0, 16), split_nvfp4},           // NVFP4
+    {with_codebook(kIq2Values, 32, 256), split_iq2_xxs},       // IQ2_XXS
+    {with_codebook(kIq2Values, 16, 256), split_iq2_xs},        // IQ2_XS
+    {with_codebook(kIq2Values, 16, 256), split_iq2_s},         // IQ2_S
+    {with_codebook(kIq3XxsValues, 32, 256), split_iq3_xxs},    // IQ3_XXS
+    {with_codebook(kIq3SValues, 32, 256), split_iq3_s},        // IQ3_S
+    {with_codebook(kIq1Values, 32, 256), split_iq1_s},         // IQ1_S
+    {with_codebook(kIq1Values, 16, 256), split_iq1_m},         // IQ1_M
+    kFloats,                                                   // F8_E4M3
+    kFloats,                                                   // F8_E5M2
 };
 static_assert(sizeof kForms / sizeof kForms[0] == static_cast<int>(QuantType::kCount));
 

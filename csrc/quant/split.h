@@ -23,11 +23,13 @@ struct CodeForm {
   int step, offset;
   bool has_min;     // m is used
   int scale_group;  // weights per group scale; 0: none
-  const int8_t* levels =
-      nullptr;         // what a code stands for (quant/levels.h), instead of step, offset
+  const int8_t* codebook =
+      nullptr;         // what a code stands for (quant/codebook_values.h), instead of step, offset
   int wide_group = 0;  // weights per `wide`; 0: d holds the scale
 
-  int value(uint8_t code) const { return levels != nullptr ? levels[code] : step * code - offset; }
+  int value(uint8_t code) const {
+    return codebook != nullptr ? codebook[code] : step * code - offset;
+  }
 };
 
 // Integer types only: UnsupportedError for the others.

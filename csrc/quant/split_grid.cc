@@ -19,19 +19,19 @@ uint32_t with_parity(uint32_t seven) {
   return seven | ((odd & 1u) << 7);
 }
 
-// An entry's eight levels of 2 bits and their signs, as codes of quant/levels.h.
+// An entry's eight values of 2 bits and their signs, as codes of quant/codebook_values.h.
 void put_eight(uint32_t entry, uint32_t signs, uint8_t* code) {
   for (int j = 0; j < 8; ++j)
     code[j] = static_cast<uint8_t>(((entry >> (2 * j)) & 3u) | (((signs >> j) & 1u) << 3));
 }
 
-// An entry's four levels of 3 bits and their signs.
+// An entry's four values of 3 bits and their signs.
 void put_four(uint32_t entry, uint32_t signs, uint8_t* code) {
   for (int j = 0; j < 4; ++j)
     code[j] = static_cast<uint8_t>(((entry >> (4 * j)) & 7u) | (((signs >> j) & 1u) << 3));
 }
 
-// An entry's eight levels of IQ1, all shifted down or up.
+// An entry's eight values of IQ1, all shifted down or up.
 void put_shifted(uint32_t entry, bool down, uint8_t* code) {
   put_eight(entry, down ? 0xFFu : 0u, code);
 }

@@ -91,7 +91,7 @@ void Candidates::apply_temperature() {
   temperature_ = 1.0f;
 }
 
-// Weights and their sums; only whoever changes a logit has them made again.
+// Weights and their sums; computed again only after a logit has changed.
 void Candidates::weigh() {
   if (weighed_) return;
   apply_temperature();

@@ -14,7 +14,7 @@ struct Tokens {
 
 struct Drawn {
   int64_t token;
-  double surprise;  // -log2 of its probability among the candidates left
+  double surprisal;  // -log2 of its probability among the candidates left
 };
 
 struct TokenLogprob {
@@ -51,8 +51,8 @@ class Candidates {
   void keep_top_k(int64_t k);
   void keep_min_p(float min_p);
   void keep_top_p(double mass);
-  void keep_surprise(double most);  // bits: mirostat 2
-  void keep_zipf(double surprise);  // bits: mirostat 1
+  void keep_below_surprisal(double most);  // bits: mirostat 2
+  void keep_zipf(double surprisal);        // bits: mirostat 1
 
   int64_t greedy();      // the first of the most likely
   Drawn draw(double u);  // inverse of the cumulative distribution at u in [0, 1)

@@ -148,7 +148,7 @@ void Candidates::keep_top_p(double mass) {
   keep_prefix(logits_.data(), mass);
 }
 
-void Candidates::keep_surprise(double most) {
+void Candidates::keep_below_surprisal(double most) {
   weigh();
   // -log2 p <= most; the most likely stays.
   const double lowest = std::min(exact_log(total_) - most * kLn2, 0.0);
@@ -158,8 +158,8 @@ void Candidates::keep_surprise(double most) {
 }
 
 // Basu et al. 2021, algorithm 1: the exponent s of Zipf's law from the 100 most likely tokens, then
-// the k whose surprise it foretells.
-void Candidates::keep_zipf(double surprise) {
+// the k whose surprisal it foretells.
+void Candidates::keep_zipf(double surprisal) {
   weigh();
   const std::vector<int32_t>& order = finder_.find(logits_.data(), size_, 100);
   double products = 0.0;
@@ -176,7 +176,7 @@ void Candidates::keep_zipf(double surprise) {
   // ln(e / (1 - N^-e)), whose limit at e = 0 is -ln(ln N)
   const double log_ratio =
       std::fabs(e) < 1e-9 ? -exact_log(log_n) : exact_log(e / (1.0 - exact_exp(-e * log_n)));
-  const double log_k = (log_ratio + surprise * kLn2) / s;
+  const double log_k = (log_ratio + surprisal * kLn2) / s;
   const double k = exact_exp(std::min(log_k, 43.0));  // past any vocabulary
   keep_top_k(std::max<int64_t>(static_cast<int64_t>(k), 1));
 }

@@ -19,7 +19,7 @@ double power(double base, int64_t n) {
   return result;
 }
 
-// Of a history read backwards: how many of its first tokens are repeated from each place on, at
+// Of a history read backwards: how many of its first tokens are repeated from each position on, at
 // most `limit` (the Z function; linear).
 std::vector<int64_t> repeats_backwards(Tokens history, int64_t limit) {
   const int64_t n = history.size;
@@ -94,7 +94,7 @@ void Candidates::penalise_dry(Tokens history, double multiplier, double base,
     ++limit;
   if (limit < allowed_length) return;
   const std::vector<int64_t> lengths = repeats_backwards(history, limit);
-  // The token that followed the match at place i stands one place later in the text: i - 1.
+  // The token that followed the match at position i stands one position later in the text: i - 1.
   seen_.clear();
   for (int64_t i = 1; i < n; ++i) {
     const int32_t token = history.ids[n - i];

@@ -57,7 +57,7 @@ def states(path: Path, text: list[int]) -> Floats:
     """Hidden states after the final norm, all of them in one step."""
     model = load_model(Checkpoint(path), _core.CpuDevice(1))
     n = len(text)
-    pages = -(-n // _core.PAGE_SLOTS)
+    pages = -(-n // _core.PAGE_POSITIONS)
     batch = _core.Batch()
     batch.add(text, pages=list(range(pages)), outputs=n)
     return model.run_hidden(batch, [model.new_pages("f32", pages)] if model.config.causal else [])

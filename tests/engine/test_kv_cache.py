@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oxibonsai.engine.kv_cache import SLOTS, KvCache, PageTable
+from oxibonsai.engine.kv_cache import PAGE_POSITIONS, KvCache, PageTable
 from oxibonsai.errors import CapacityError
 
 
@@ -56,27 +56,27 @@ def test_equal_beginnings_share_full_pages() -> None:
 
 def test_one_token_is_always_left_to_compute() -> None:
     cache = cache_of(Pool())
-    cache.release(filled(cache, TEXT[: 2 * SLOTS]))
-    assert len(cache.find(TEXT[: 2 * SLOTS]).pages) == 1
-    assert len(cache.find(TEXT[: 2 * SLOTS + 1]).pages) == 2
+    cache.release(filled(cache, TEXT[: 2 * PAGE_POSITIONS]))
+    assert len(cache.find(TEXT[: 2 * PAGE_POSITIONS]).pages) == 1
+    assert len(cache.find(TEXT[: 2 * PAGE_POSITIONS + 1]).pages) == 2
 
 
 def test_a_page_depends_on_all_that_comes_before_it() -> None:
     cache = cache_of(Pool())
-    cache.release(filled(cache, TEXT[: 3 * SLOTS]))
-    assert cache.find([5, *TEXT[1 : 3 * SLOTS]]).pages == []
-    assert cache.find(TEXT[: 3 * SLOTS], root=b"adapter").pages == []
+    cache.release(filled(cache, TEXT[: 3 * PAGE_POSITIONS]))
+    assert cache.find([5, *TEXT[1 : 3 * PAGE_POSITIONS]]).pages == []
+    assert cache.find(TEXT[: 3 * PAGE_POSITIONS], root=b"adapter").pages == []
 
 
 def test_the_least_recently_used_goes_first_and_the_end_of_a_text_before_its_beginning() -> None:
     cache = cache_of(Pool())
-    old = [*TEXT[: 3 * SLOTS], 0]
-    new = [*TEXT[500 : 500 + 2 * SLOTS], 0]
+    old = [*TEXT[: 3 * PAGE_POSITIONS], 0]
+    new = [*TEXT[500 : 500 + 2 * PAGE_POSITIONS], 0]
     cache.release(filled(cache, old))
     cache.release(filled(cache, new))
     assert cache.idle_pages == 5
     big = PageTable()
-    cache.extend(big, 3 * SLOTS)  # one free page, then the two last of the old text
+    cache.extend(big, 3 * PAGE_POSITIONS)  # one free page, then the two last of the old text
     assert len(cache.find(new).pages) == 2
     assert len(cache.find(old).pages) == 1
 
@@ -97,10 +97,10 @@ def test_a_shared_page_is_copied_before_it_is_written() -> None:
 def test_a_full_cache_says_so_and_changes_nothing() -> None:
     cache = cache_of(Pool())
     table = PageTable()
-    cache.extend(table, 5 * SLOTS)
+    cache.extend(table, 5 * PAGE_POSITIONS)
     before = list(table.pages)
     with pytest.raises(CapacityError, match="2 more pages of 64 positions needed, 1 free"):
-        cache.extend(table, 7 * SLOTS)
+        cache.extend(table, 7 * PAGE_POSITIONS)
     assert table.pages == before
 
 
@@ -115,10 +115,10 @@ def test_types_share_one_budget_and_give_memory_back() -> None:
     large, small = Pool(pages=3, page_bytes=200), Pool(pages=6, page_bytes=100)
     cache = cache_of(large, small)
     first = PageTable(pool=0)
-    cache.extend(first, 2 * SLOTS)
+    cache.extend(first, 2 * PAGE_POSITIONS)
     assert cache.free_pages(1) == 2
     second = PageTable(pool=1)
-    cache.extend(second, 2 * SLOTS)
+    cache.extend(second, 2 * PAGE_POSITIONS)
     assert cache.free_pages(0) == cache.free_pages(1) == 0
     cache.release(first)
     assert sorted(large.released) == [0, 1]
@@ -141,7 +141,7 @@ def test_pages_in_use_are_never_given_to_another(actions: list[tuple[int, int, i
             except CapacityError:
                 cache.release(table)
                 continue
-            first = len(table.keys) * SLOTS
+            first = len(table.keys) * PAGE_POSITIONS
             cache.make_writable(table, first, length - 1)
             cache.remember(table, text, length)
             live.append((table, text))
@@ -157,13 +157,13 @@ def test_pages_in_use_are_never_given_to_another(actions: list[tuple[int, int, i
                 cache.make_writable(table, last, last)
             except CapacityError:
                 continue
-            page = table.pages[last // SLOTS]
+            page = table.pages[last // PAGE_POSITIONS]
             assert sum(page in t.pages for t, _ in live) == 1
         used = {p for t, _ in live for p in t.pages}
         assert cache.used_bytes == 100 * len(used)
         assert cache.used_bytes + 100 * (cache.free_pages()) == 1200
         for table, text in live:
-            assert len(table.pages) == -(-len(text) // SLOTS)
+            assert len(table.pages) == -(-len(text) // PAGE_POSITIONS)
     for table, _ in live:
         cache.release(table)
     cache.clear()

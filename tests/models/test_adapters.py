@@ -251,7 +251,7 @@ def test_replicas_observed_passes_and_embeddings_are_adapted(folder: Path) -> No
     observation = engine.model.observed(head=True)
     count = len(IDS)
     batch = _core.Batch()
-    batch.add(IDS, pages=list(range(-(-count // _core.PAGE_SLOTS))), outputs=count)
+    batch.add(IDS, pages=list(range(-(-count // _core.PAGE_POSITIONS))), outputs=count)
     pages = engine.model.new_pages(engine.kv_type, 8)
     assert observation.run(batch, [pages]).tobytes() == logits
     assert set(observation.sums) == {*adapters.linear_layers(), "token_embd.weight"}

@@ -48,7 +48,7 @@ def test_a_page_has_the_bytes_that_its_positions_are_said_to_take(
     fields = vars(model.config) | {"head_dim": head_dim, "num_hidden_layers": 3}
     config = ModelConfig(**fields)
     pages = _core.KvPages(config.paged_layers, kv_type, 2)
-    assert pages.page_bytes == kv_bytes_per_token(config, kv_type) * _core.PAGE_SLOTS
+    assert pages.page_bytes == kv_bytes_per_token(config, kv_type) * _core.PAGE_POSITIONS
     assert len(pages.read(0)) == pages.page_bytes
     assert (pages.type, pages.pages) == (kv_type, 2)
 

@@ -1,5 +1,5 @@
 // Attention over a part: every tier, byte for byte, against the text of its definition, also where
-// subnormal numbers are flushed; and against a plain softmax in double. Slots that nobody wrote
+// subnormal numbers are flushed; and against a plain softmax in double. Positions that nobody wrote
 // hold NaN: they must not matter.
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include "flush.h"
 
 using namespace oxibonsai;
-using cpu::kPageSlots;
+using cpu::kPagePositions;
 using cpu::KvType;
 
 namespace {
@@ -30,37 +30,37 @@ struct Case {
 struct Cache {
   cpu::KvLayout layout;
   std::vector<std::vector<uint8_t>> keys, values;  // per page
-  std::vector<float> key_floats, value_floats;     // [slot, head_dim], as the cache holds them
+  std::vector<float> key_floats, value_floats;     // [position, head_dim], as the cache holds them
 };
 
 // A code of a page times its scale, or the float that stands there. `row` and `at` of the codes:
-// [d, slot] for keys, [slot, d] for values.
-float key_in(const cpu::KvLayout& l, const std::vector<uint8_t>& keys, int slot, int d) {
-  const auto at = static_cast<size_t>(d * kPageSlots + slot);
+// [d, position] for keys, [position, d] for values.
+float key_in(const cpu::KvLayout& l, const std::vector<uint8_t>& keys, int position, int d) {
+  const auto at = static_cast<size_t>(d * kPagePositions + position);
   float f;
   uint16_t half;
   if (l.type == KvType::kF32) return std::memcpy(&f, &keys[4 * at], 4), f;
   if (l.type == KvType::kF16) return std::memcpy(&half, &keys[2 * at], 2), half_to_float(half);
-  std::memcpy(&half, &keys[l.key_scales + 2 * (d / 32 * kPageSlots + slot)], 2);
+  std::memcpy(&half, &keys[l.key_scales + 2 * (d / 32 * kPagePositions + position)], 2);
   if (l.type == KvType::kQ8_0) return half_to_float(half) * static_cast<int8_t>(keys[at]);
-  const uint8_t pair = keys[d / 2 * kPageSlots + slot];
+  const uint8_t pair = keys[d / 2 * kPagePositions + position];
   return half_to_float(half) * static_cast<float>((d % 2 == 0 ? pair & 15 : pair >> 4) - 8);
 }
 
-float value_in(const cpu::KvLayout& l, const std::vector<uint8_t>& values, int slot, int d) {
-  const auto row = static_cast<size_t>(slot * l.value_row);
+float value_in(const cpu::KvLayout& l, const std::vector<uint8_t>& values, int position, int d) {
+  const auto row = static_cast<size_t>(position * l.value_row);
   float f;
   uint16_t half;
   if (l.type == KvType::kF32) return std::memcpy(&f, &values[row + 4 * d], 4), f;
   if (l.type == KvType::kF16)
     return std::memcpy(&half, &values[row + 2 * d], 2), half_to_float(half);
-  std::memcpy(&half, &values[l.value_scales + 2 * (d / 32 * kPageSlots + slot)], 2);
+  std::memcpy(&half, &values[l.value_scales + 2 * (d / 32 * kPagePositions + position)], 2);
   if (l.type == KvType::kQ8_0) return half_to_float(half) * static_cast<int8_t>(values[row + d]);
   const uint8_t pair = values[row + d / 32 * 16 + d % 16];
   return half_to_float(half) * static_cast<float>((d % 32 < 16 ? pair & 15 : pair >> 4) - 8);
 }
 
-// Writes slots first .. last - 1 of keys and values [slot, head_dim].
+// Writes positions first .. last - 1 of keys and values [position, head_dim].
 Cache write_cache(const Case& c, KvType type, const std::vector<float>& keys,
                   const std::vector<float>& values) {
   Cache cache;
@@ -70,15 +70,15 @@ Cache write_cache(const Case& c, KvType type, const std::vector<float>& keys,
   for (int page = 0; page < kPages; ++page) {
     std::vector<uint8_t> k(static_cast<size_t>(cache.layout.key_bytes), 0xFF);
     std::vector<uint8_t> v(static_cast<size_t>(cache.layout.value_bytes), 0xFF);  // all NaN
-    for (int slot = 0; slot < kPageSlots; ++slot) {
-      const int position = page * kPageSlots + slot;
+    for (int in_page = 0; in_page < kPagePositions; ++in_page) {
+      const int position = page * kPagePositions + in_page;
       if (position < c.first || position >= c.last) continue;
       const auto at = static_cast<size_t>(position * c.head_dim);
-      cpu::write_kv_slot(cpu::table("scalar"), cache.layout, slot, &keys[at], &values[at], k.data(),
-                         v.data());
+      cpu::write_kv_position(cpu::table("scalar"), cache.layout, in_page, &keys[at], &values[at],
+                             k.data(), v.data());
       for (int d = 0; d < c.head_dim; ++d) {
-        cache.key_floats[at + static_cast<size_t>(d)] = key_in(cache.layout, k, slot, d);
-        cache.value_floats[at + static_cast<size_t>(d)] = value_in(cache.layout, v, slot, d);
+        cache.key_floats[at + static_cast<size_t>(d)] = key_in(cache.layout, k, in_page, d);
+        cache.value_floats[at + static_cast<size_t>(d)] = value_in(cache.layout, v, in_page, d);
       }
     }
     cache.keys.push_back(std::move(k));
@@ -88,7 +88,7 @@ Cache write_cache(const Case& c, KvType type, const std::vector<float>& keys,
 }
 
 Cache make_cache(std::mt19937& random, const Case& c) {
-  const auto count = static_cast<size_t>(c.head_dim * kPages * kPageSlots);
+  const auto count = static_cast<size_t>(c.head_dim * kPages * kPagePositions);
   return write_cache(c, c.type, test::normal(random, count), test::normal(random, count));
 }
 
@@ -114,8 +114,8 @@ std::vector<float> attend(const cpu::KernelTable& t, const Case& c, const Cache&
   a.keys = keys.data();
   a.values = values.data();
   a.softcap = c.softcap;
-  a.top = out.data() + c.queries * stride;
-  a.mass = a.top + c.queries;
+  a.max = out.data() + c.queries * stride;
+  a.sum = a.max + c.queries;
   a.out = out.data();
   t.attend(a);
   return out;
@@ -131,24 +131,24 @@ float weight(float x) {
 
 // What has been summed of the keys of a tile or a part.
 struct Sums {
-  float top = -std::numeric_limits<float>::infinity(), mass = 0.0f;
+  float max = -std::numeric_limits<float>::infinity(), sum = 0.0f;
   std::vector<float> out;
 };
 
 void merge(Sums* sums, const Sums& more) {
-  const float top = std::max(sums->top, more.top);
-  const float old = weight(sums->top - top);
-  const float added = weight(more.top - top);
-  sums->mass = std::fma(sums->mass, old, more.mass * added);
+  const float max = std::max(sums->max, more.max);
+  const float old = weight(sums->max - max);
+  const float added = weight(more.max - max);
+  sums->sum = std::fma(sums->sum, old, more.sum * added);
   for (size_t d = 0; d < sums->out.size(); ++d) {
     const float scaled = more.out[d] * added;
     const float v = std::fma(sums->out[d], old, scaled);
     sums->out[d] = std::fabs(v) < 0x1p-60f ? 0.0f : v;
   }
-  sums->top = top;
+  sums->max = max;
 }
 
-// Keys first .. last - 1 of the tile that begins at slot `begin`.
+// Keys first .. last - 1 of the tile that begins at position `begin`.
 Sums plain_tile(const Case& c, const Cache& cache, const float* q, int begin, int first, int last) {
   const auto dims = static_cast<size_t>(c.head_dim);
   Sums sums;
@@ -163,18 +163,18 @@ Sums plain_tile(const Case& c, const Cache& cache, const float* q, int begin, in
       s = c.softcap * s;
     }
     score.push_back(s);
-    sums.top = std::max(sums.top, s);
+    sums.max = std::max(sums.max, s);
   }
   float lane[16] = {};
   for (int p = first; p < last; ++p) {
-    const float w = weight(score[static_cast<size_t>(p - first)] - sums.top);
+    const float w = weight(score[static_cast<size_t>(p - first)] - sums.max);
     lane[(p - begin) % 16] += w;
     for (size_t d = 0; d < dims; ++d)
       sums.out[d] = std::fma(w, cache.value_floats[p * dims + d], sums.out[d]);
   }
   for (int half = 8; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
-  sums.mass = lane[0];
+  sums.sum = lane[0];
   return sums;
 }
 
@@ -191,8 +191,8 @@ void check_definition(const Case& c, const Cache& cache, const std::vector<float
       merge(&part, plain_tile(c, cache, q.data() + i * c.head_dim, begin, std::max(first, begin),
                               std::min(last, begin + 64)));
     CHECK(std::memcmp(part.out.data(), &out[i * stride], part.out.size() * 4) == 0, context);
-    CHECK(part.top == out[c.queries * stride + i], context);
-    CHECK(part.mass == out[c.queries * (stride + 1) + i], context);
+    CHECK(part.max == out[c.queries * stride + i], context);
+    CHECK(part.sum == out[c.queries * (stride + 1) + i], context);
   }
 }
 
@@ -202,24 +202,24 @@ void check_against_double(const Case& c, const Cache& cache, const std::vector<f
   for (int i = 0; i < c.queries; ++i) {
     const auto [first, last] = range(c, i);
     if (first >= last) {
-      CHECK(out[c.queries * (stride + 1) + i] == 0.0f, "no mass where nothing is seen");
+      CHECK(out[c.queries * (stride + 1) + i] == 0.0f, "the sum is 0 where nothing is seen");
       continue;
     }
     std::vector<double> score;
-    double top = -1e300, mass = 0.0;
+    double max = -1e300, sum = 0.0;
     for (int p = first; p < last; ++p) {
       double s = 0.0;
       for (int d = 0; d < c.head_dim; ++d)
         s += static_cast<double>(q[i * c.head_dim + d]) * cache.key_floats[p * c.head_dim + d];
       if (c.softcap > 0.0f) s = c.softcap * std::tanh(s / c.softcap);
       score.push_back(s);
-      top = std::max(top, s);
+      max = std::max(max, s);
     }
-    for (const double s : score) mass += std::exp(s - top);
+    for (const double s : score) sum += std::exp(s - max);
     for (int d = 0; d < c.head_dim; ++d) {
       double value = 0.0;
       for (int p = first; p < last; ++p)
-        value += std::exp(score[p - first] - top) / mass * cache.value_floats[p * c.head_dim + d];
+        value += std::exp(score[p - first] - max) / sum * cache.value_floats[p * c.head_dim + d];
       const double got = out[i * stride + d] / out[c.queries * (stride + 1) + i];
       CHECK(std::fabs(got - value) < 2e-4, "attention against double");
     }
@@ -234,7 +234,7 @@ std::string describe(const Case& c) {
 
 // Scores far apart, and small values: weights and their products would be subnormal.
 void check_flushed(std::mt19937& random, const Case& c) {
-  const auto count = static_cast<size_t>(c.head_dim * kPages * kPageSlots);
+  const auto count = static_cast<size_t>(c.head_dim * kPages * kPagePositions);
   auto values = test::normal(random, count);
   for (float& v : values) {
     // An f32 cache of values that two factors from 2^-60 on could make subnormal is left out.
@@ -272,7 +272,7 @@ void compare(std::mt19937& random, const Case& c) {
     one.queries = 1;
     const auto alone = attend(cpu::table(tier), one, cache, q);
     CHECK(std::memcmp(alone.data(), out.data(), static_cast<size_t>(c.head_dim) * 4) == 0,
-          tier + " alone against in a bundle");
+          tier + " alone against with others");
   }
 }
 
@@ -310,26 +310,26 @@ void check_rounding(KvType type, const std::vector<float>& x) {
   }
 }
 
-void check_fold(std::mt19937& random) {
+void check_merge(std::mt19937& random) {
   for (const int n : {16, 64, 128}) {
     const auto first = test::normal(random, static_cast<size_t>(n));
     const auto second = test::normal(random, static_cast<size_t>(n));
     std::vector<float> truth;
     for (const std::string& tier : cpu::available_tiers()) {
       std::vector<float> out = first;
-      float top = 1.5f, mass = 3.0f;
-      cpu::table(tier).fold_parts(&top, &mass, out.data(), 2.25f, 4.0f, second.data(), n);
-      out.push_back(top);
-      out.push_back(mass);
+      float max = 1.5f, sum = 3.0f;
+      cpu::table(tier).merge_parts(&max, &sum, out.data(), 2.25f, 4.0f, second.data(), n);
+      out.push_back(max);
+      out.push_back(sum);
       if (truth.empty()) {
         Sums sums{1.5f, 3.0f, first};
         merge(&sums, {2.25f, 4.0f, second});
         truth = sums.out;
-        truth.push_back(sums.top);
-        truth.push_back(sums.mass);
+        truth.push_back(sums.max);
+        truth.push_back(sums.sum);
       }
-      CHECK(test::same_bytes(out, truth), tier + " fold_parts");
-      CHECK(top == 2.25f && std::fabs(mass - (3.0 * std::exp(-0.75) + 4.0)) < 1e-5, "fold value");
+      CHECK(test::same_bytes(out, truth), tier + " merge_parts");
+      CHECK(max == 2.25f && std::fabs(sum - (3.0 * std::exp(-0.75) + 4.0)) < 1e-5, "merged value");
     }
   }
 }
@@ -355,6 +355,6 @@ int main() {
     check_rounding(type, {1.0f, -2.0f, 2.0f, 0.5f});      // the positive of two peaks
     check_rounding(type, std::vector<float>(32, 1e-6f));  // below the smallest scale, or near it
   }
-  check_fold(random);
+  check_merge(random);
   return test::finish("attention");
 }

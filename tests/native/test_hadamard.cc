@@ -1,5 +1,5 @@
 // The block Walsh-Hadamard transform: against a product with the matrix in double, every tier
-// against scalar byte for byte, and as an operation of a program, cut for threads in any way.
+// against scalar byte for byte, and as an op of a graph, cut for threads in any way.
 
 #include <cmath>
 

@@ -231,16 +231,16 @@ def test_the_chance_of_xtc_is_unrelated_to_the_draw() -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("tau", [2.0, 3.0])
-def test_mirostat_holds_the_average_surprise(version: int, tau: float) -> None:
+def test_mirostat_holds_the_average_surprisal(version: int, tau: float) -> None:
     random = np.random.default_rng(0)
     sampler = Sampler(SamplingParams(temperature=1, mirostat=version, mirostat_tau=tau, seed=11))
-    surprises = []
+    surprisals = []
     for t in range(1500):
         values = (-1.1 * np.log(np.arange(1, 501)) + random.normal(0, 0.2, 500)).astype(np.float32)
         before = sampler.state()["mirostat_mu"]
         sampler.choose(values, [], t)
-        surprises.append(tau + (before - sampler.state()["mirostat_mu"]) / 0.1)
-    assert abs(np.mean(surprises[100:]) - tau) < 0.1
+        surprisals.append(tau + (before - sampler.state()["mirostat_mu"]) / 0.1)
+    assert abs(np.mean(surprisals[100:]) - tau) < 0.1
 
 
 def test_a_restored_sampler_goes_on_with_the_same_tokens() -> None:

@@ -12,7 +12,7 @@ namespace oxibonsai::cpu::OXI_TIER {
 
 void fill_attention(KernelTable& table) {
   table.attend = &attend;
-  table.fold_parts = &fold_parts;
+  table.merge_parts = &merge_parts;
   table.round_kv = &round_kv;
 }
 

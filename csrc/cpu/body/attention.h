@@ -3,14 +3,14 @@
 // those of the part.
 //
 // Layout: in a page, keys lie transposed, so that 16 keys fill a vector and a score is a chain of
-// fmas over head_dim with no fold across lanes; of values, a vector holds 16 dims of one. Types
-// differ only in how a vector is loaded (cpu/body/kv_types.h). The query vectors of a call share a
-// key-value head: heads of one group, and in a prompt neighbouring positions; each loaded key or
-// value vector serves simd::kQueries of them. Slots that only some see, on the diagonal, are added
-// for each query alone, in the order of the slots. Budget for a tile of 64 keys, Q queries: 4 *
-// head_dim loads and 4 * Q * head_dim fmas for the scores, the same again for the values, about 100
-// * Q vector operations for the softmax and Q * head_dim / 2 to merge. Include after
-// body/kv_types.h and body/math.h.
+// fmas over head_dim with no reduction across lanes; of values, a vector holds 16 dims of one.
+// Types differ only in how a vector is loaded (cpu/body/kv_types.h). The query vectors of a call
+// share a key-value head: heads of one group, and in a prompt neighbouring positions; each loaded
+// key or value vector serves simd::kQueries of them. Positions that only some see, on the diagonal,
+// are added for each query alone, in the order of the positions. Budget for a tile of 64 keys, Q
+// queries: 4 * head_dim loads and 4 * Q * head_dim fmas for the scores, the same again for the
+// values, about 100 Q vector operations for the softmax and Q * head_dim / 2 to merge. Include
+// after body/kv_types.h and body/math.h.
 
 #include <cstdint>
 
@@ -23,7 +23,7 @@ using oxibonsai::cpu::AttendArgs;
 
 constexpr float kNoScore = -__builtin_inff();
 
-// Slots of one page: begin <= slot < end.
+// Positions of one page: begin <= position < end.
 struct Range {
   int begin, end;
   bool empty() const { return begin >= end; }
@@ -34,7 +34,8 @@ inline void fetch(const uint8_t* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
-// acc[q] = fma(q[d], key[d], acc[q]) for V vectors of slots, whose dim d is the kWhich-th of `row`.
+// acc[q] = fma(q[d], key[d], acc[q]) for V vectors of positions, whose dim d is the kWhich-th of
+// `row`.
 template <class Kv, int kWhich, int Q, int V>
 inline void add_dim(const AttendArgs& a, int query, int d, const uint8_t* row,
                     const simd::Vec* scales, simd::Vec (*acc)[V]) {
@@ -45,17 +46,17 @@ inline void add_dim(const AttendArgs& a, int query, int d, const uint8_t* row,
   }
 }
 
-// scores[q][slot] = chain over d of fma(q[d], key[d][slot], .), from +0. Meanwhile `next` is
-// fetched, which has about the size of the keys.
+// scores[q][position] = chain over d of fma(q[d], key[d][position], .), from +0. Meanwhile `next`
+// is fetched, which has about the size of the keys.
 template <class Kv, int Q>
 inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, const uint8_t* next,
-                        float (*scores)[kPageSlots]) {
+                        float (*scores)[kPagePositions]) {
   using namespace simd;
-  constexpr int kRowBytes = kPageSlots * Kv::kBytes;
+  constexpr int kRowBytes = kPagePositions * Kv::kBytes;
   // Key vectors at once.
   constexpr int V = kChains >= 4 * Q ? 4 : kChains >= 2 * Q ? 2 : 1;
   const int group = Kv::kScaled ? kKvGroup : a.kv.head_dim;
-  for (int v = 0; v < kPageSlots; v += V * kLanes) {
+  for (int v = 0; v < kPagePositions; v += V * kLanes) {
     Vec acc[Q][V];
     for (int q = 0; q < Q; ++q)
       for (int i = 0; i < V; ++i) acc[q][i] = zero();
@@ -81,28 +82,28 @@ inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, con
   }
 }
 
-// Scores become weights, relative to the largest of the tile. Slots that the query does not see get
-// the weight zero.
-inline void tile_weights(const AttendArgs& a, Range seen, float* scores, float* tile_top,
-                         float* tile_mass) {
+// Scores become weights, relative to the largest of the tile. Positions that the query does not see
+// get the weight zero.
+inline void tile_weights(const AttendArgs& a, Range seen, float* scores, float* tile_max,
+                         float* tile_sum) {
   using namespace simd;
   if (a.softcap > 0.0f) {
     const Vec cap = splat(a.softcap);
-    for (int v = 0; v < kPageSlots; v += kLanes)
+    for (int v = 0; v < kPagePositions; v += kLanes)
       store(scores + v, mul(cap, tanh16(div(load(scores + v), cap))));
   }
   for (int i = 0; i < seen.begin; ++i) scores[i] = kNoScore;
-  for (int i = seen.end; i < kPageSlots; ++i) scores[i] = kNoScore;
+  for (int i = seen.end; i < kPagePositions; ++i) scores[i] = kNoScore;
   Vec best = load(scores);
-  for (int v = kLanes; v < kPageSlots; v += kLanes) best = max(best, load(scores + v));
-  *tile_top = fold_max(best);
+  for (int v = kLanes; v < kPagePositions; v += kLanes) best = max(best, load(scores + v));
+  *tile_max = fold_max(best);
   Vec sum = zero();
-  for (int v = 0; v < kPageSlots; v += kLanes) {
-    const Vec p = weight16(sub(load(scores + v), splat(*tile_top)));
+  for (int v = 0; v < kPagePositions; v += kLanes) {
+    const Vec p = weight16(sub(load(scores + v), splat(*tile_max)));
     store(scores + v, p);
     sum = add(sum, p);
   }
-  *tile_mass = fold_sum(sum);
+  *tile_sum = fold_sum(sum);
 }
 
 // What the sums so far and those to be merged into them are multiplied by, for up to 16 queries.
@@ -111,18 +112,18 @@ struct MergeFactors {
 };
 
 // Merges the maxima and sums of weights of `count` tiles or parts, each of another query.
-inline void merge_masses(int count, float* top, float* mass, const float* added_top,
-                         const float* added_mass, MergeFactors* factors) {
+inline void merge_softmax(int count, float* maxima, float* sums, const float* added_max,
+                          const float* added_sum, MergeFactors* factors) {
   using namespace simd;
-  const Vec a = load_n(top, count);
-  const Vec b = load_n(added_top, count);
+  const Vec a = load_n(maxima, count);
+  const Vec b = load_n(added_max, count);
   const Vec high = max(a, b);
   const Vec old = weight16(sub(a, high));
   const Vec added = weight16(sub(b, high));
   store(factors->old, old);
   store(factors->added, added);
-  store_n(mass, fma(load_n(mass, count), old, mul(load_n(added_mass, count), added)), count);
-  store_n(top, high, count);
+  store_n(sums, fma(load_n(sums, count), old, mul(load_n(added_sum, count), added)), count);
+  store_n(maxima, high, count);
 }
 
 inline simd::Vec merge_sums(simd::Vec sum, float old, simd::Vec more, float added) {
@@ -131,12 +132,12 @@ inline simd::Vec merge_sums(simd::Vec sum, float old, simd::Vec more, float adde
 }
 
 // A column: kVectors vectors of dims of all values of a page, from the kWhich-th that stands at
-// `codes` on, with the scales of their slots.
+// `codes` on, with the scales of their positions.
 template <class Kv, int kWhich, int kVectors>
 struct Column {
   const uint8_t* codes;
   int64_t row_bytes;
-  float scales[kPageSlots];
+  float scales[kPagePositions];
 };
 
 template <class Kv, int kWhich, int kVectors>
@@ -147,18 +148,19 @@ inline void open_column(const AttendArgs& a, const uint8_t* values, int d,
   column->row_bytes = a.kv.value_row;
   if constexpr (Kv::kScaled) {
     const uint16_t* scales = group_scales(values + a.kv.value_scales, d / kKvGroup);
-    for (int i = 0; i < kPageSlots; i += kLanes) store(column->scales + i, load_half(scales + i));
+    for (int i = 0; i < kPagePositions; i += kLanes)
+      store(column->scales + i, load_half(scales + i));
   }
 }
 
-// acc[q] = fma(weight, value, acc[q]) for each slot in order.
+// acc[q] = fma(weight, value, acc[q]) for each position in order.
 template <int Q, class Kv, int kWhich, int kVectors>
-inline void add_values(const Column<Kv, kWhich, kVectors>& column, Range slots,
-                       const float (*weights)[kPageSlots], simd::Vec (*acc)[kVectors]) {
+inline void add_values(const Column<Kv, kWhich, kVectors>& column, Range positions,
+                       const float (*weights)[kPagePositions], simd::Vec (*acc)[kVectors]) {
   using namespace simd;
   constexpr int kStep = Kv::kPacked == 1 ? kLanes * Kv::kBytes : 0;
-  const uint8_t* value = column.codes + slots.begin * column.row_bytes;
-  for (int i = slots.begin; i < slots.end; ++i, value += column.row_bytes) {
+  const uint8_t* value = column.codes + positions.begin * column.row_bytes;
+  for (int i = positions.begin; i < positions.end; ++i, value += column.row_bytes) {
     const Vec scale = Kv::kScaled ? splat(column.scales[i]) : zero();
     Vec v[kVectors];
     v[0] = Kv::template load<kWhich>(value, scale);
@@ -168,18 +170,18 @@ inline void add_values(const Column<Kv, kWhich, kVectors>& column, Range slots,
   }
 }
 
-// What each query of a bundle sees of a page, and what all of them see, which is not empty.
+// What each query sees of a page, and what all of them see, which is not empty.
 template <int Q>
 struct Seen {
   Range each[Q];
   Range shared;
 };
 
-// The tile's sums, fma(weight, value, sum) for each slot that q sees, in order, from +0, are merged
-// into out[q], for the dims of a column from d on.
+// The tile's sums, fma(weight, value, sum) for each position that q sees, in order, from +0, are
+// merged into out[q], for the dims of a column from d on.
 template <class Kv, int Q, int kWhich, int kVectors>
 inline void column_values(const AttendArgs& a, int query, const uint8_t* values, int d,
-                          const Seen<Q>& seen, const float (*weights)[kPageSlots],
+                          const Seen<Q>& seen, const float (*weights)[kPagePositions],
                           const MergeFactors& factors) {
   using namespace simd;
   Column<Kv, kWhich, kVectors> column;
@@ -202,7 +204,7 @@ inline void column_values(const AttendArgs& a, int query, const uint8_t* values,
 
 template <class Kv, int Q>
 inline void tile_values(const AttendArgs& a, int query, const uint8_t* values, const Seen<Q>& seen,
-                        const float (*weights)[kPageSlots], const MergeFactors& factors) {
+                        const float (*weights)[kPagePositions], const MergeFactors& factors) {
   using namespace simd;
   int d = 0;
   // Two at once where few queries leave chains free, or where both come of one set of scales.
@@ -223,15 +225,15 @@ inline int smaller(int a, int b) { return a < b ? a : b; }
 // Page `page` of the part for the queries query .. query + Q - 1.
 template <class Kv, int Q>
 inline void attend_page(const AttendArgs& a, int query, int page) {
-  const int begin = page * kPageSlots;
+  const int begin = page * kPagePositions;
   Seen<Q> seen;
-  Range& shared = seen.shared = {0, kPageSlots};
+  Range& shared = seen.shared = {0, kPagePositions};
   for (int q = 0; q < Q; ++q) {
     seen.each[q] = {larger(a.first[query + q] - begin, 0),
-                    smaller(a.last[query + q] - begin, kPageSlots)};
+                    smaller(a.last[query + q] - begin, kPagePositions)};
     shared = {larger(shared.begin, seen.each[q].begin), smaller(shared.end, seen.each[q].end)};
   }
-  float scores[Q][kPageSlots];
+  float scores[Q][kPagePositions];
   if (Q > 1 && shared.empty()) {
     for (int q = 0; q < Q; ++q) attend_page<Kv, 1>(a, query + q, page);
     return;
@@ -239,11 +241,11 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
   if (shared.empty()) return;
   // Meanwhile the values are fetched, and while those are added the next page's keys.
   tile_scores<Kv, Q>(a, query, a.keys[page], a.values[page], scores);
-  float tile_top[Q], tile_mass[Q];
-  for (int q = 0; q < Q; ++q) tile_weights(a, seen.each[q], scores[q], &tile_top[q], &tile_mass[q]);
+  float tile_max[Q], tile_sum[Q];
+  for (int q = 0; q < Q; ++q) tile_weights(a, seen.each[q], scores[q], &tile_max[q], &tile_sum[q]);
   MergeFactors factors;
-  merge_masses(Q, a.top + query, a.mass + query, tile_top, tile_mass, &factors);
-  if (begin + kPageSlots < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);
+  merge_softmax(Q, a.max + query, a.sum + query, tile_max, tile_sum, &factors);
+  if (begin + kPagePositions < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);
   tile_values<Kv, Q>(a, query, a.values[page], seen, scores, factors);
 }
 
@@ -255,12 +257,12 @@ inline void attend_queries(const AttendArgs& a, int query) {
   for (int q = query; q < query + Q; ++q) {
     first = smaller(first, a.first[q]);
     last = larger(last, a.last[q]);
-    a.top[q] = kNoScore;
-    a.mass[q] = 0.0f;
+    a.max[q] = kNoScore;
+    a.sum[q] = 0.0f;
     float* out = a.out + q * a.kv.value_stride;
     for (int d = 0; d < a.kv.value_stride; d += kLanes) store(out + d, zero());
   }
-  for (int page = first / kPageSlots; page * kPageSlots < last; ++page)
+  for (int page = first / kPagePositions; page * kPagePositions < last; ++page)
     attend_page<Kv, Q>(a, query, page);
 }
 
@@ -292,11 +294,11 @@ void attend(const AttendArgs& a) {
   }
 }
 
-void fold_parts(float* top, float* mass, float* out, float part_top, float part_mass,
-                const float* part_out, int n) {
+void merge_parts(float* max, float* sum, float* out, float part_max, float part_sum,
+                 const float* part_out, int n) {
   using namespace simd;
   MergeFactors factors;
-  merge_masses(1, top, mass, &part_top, &part_mass, &factors);
+  merge_softmax(1, max, sum, &part_max, &part_sum, &factors);
   for (int d = 0; d < n; d += kLanes)
     store(out + d, merge_sums(load(out + d), factors.old[0], load(part_out + d), factors.added[0]));
 }

@@ -7,7 +7,7 @@
 
 namespace oxibonsai::cpu::OXI_TIER {
 
-// Each sets the slots that body/NAME.cc implements, in a tier whose folder has simd.h,
+// Each sets the functions that body/NAME.cc implements, in a tier whose folder has simd.h,
 void fill_attention(KernelTable& table);
 void fill_elementwise(KernelTable& table);
 void fill_linear_float(KernelTable& table);
@@ -16,12 +16,12 @@ void fill_norm(KernelTable& table);
 void fill_int8_peak(KernelTable& table);
 void fill_linear_4to8bit(KernelTable& table);
 void fill_linear_k(KernelTable& table);
-void fill_linear_levels(KernelTable& table);
+void fill_linear_codebook(KernelTable& table);
 void fill_linear_ternary(KernelTable& table);
 // bytes.h as well, or that has a file of that name itself.
 void fill_linear_1bit(KernelTable& table);
 
-// Each sets the slots that the file of its name in the folder of some tiers implements.
+// Each sets the functions that the file of its name in the folder of some tiers implements.
 void fill_linear(KernelTable& table);
 void fill_lookup_tables(KernelTable& table);
 

@@ -8,12 +8,12 @@
 namespace {
 
 using oxibonsai::cpu::kKvGroup;
-using oxibonsai::cpu::kPageSlots;
+using oxibonsai::cpu::kPagePositions;
 using oxibonsai::cpu::KvType;
 
-// A type says how 16 values become floats. kBytes: one slot in a row of keys, which holds kPacked
-// dims. load<i>: of the 16 values that stand at p for the i-th dim, or the i-th vector of dims.
-// A code times its scale is exact: 8 bits times 11.
+// A type says how 16 values become floats. kBytes: one position in a row of keys, which holds
+// kPacked dims. load<i>: of the 16 values that stand at p for the i-th dim, or the i-th vector of
+// dims. A code times its scale is exact: 8 bits times 11.
 
 struct KvF32 {
   static constexpr int kBytes = 4, kPacked = 1;
@@ -51,9 +51,9 @@ struct KvQ4 {
   }
 };
 
-// Scales of a group of dims, one a slot.
+// Scales of a group of dims, one a position.
 inline const uint16_t* group_scales(const uint8_t* scales, int group) {
-  return reinterpret_cast<const uint16_t*>(scales) + group * kPageSlots;
+  return reinterpret_cast<const uint16_t*>(scales) + group * kPagePositions;
 }
 
 // Nearest f16 of x within its finite range, at *half and as a float.

@@ -2,12 +2,12 @@
 //
 // Design: rows lie in lanes. A group of 32 weights is eight quads; a quad vector is multiplied by
 // four activation bytes, broadcast, in one dot-product instruction (or its two- or
-// three-instruction stand-in), so there is no fold across lanes anywhere and the float work, one
+// three-instruction substitute), so there is no reduction across lanes and the float work, one
 // convert and one fma, is paid once for 32 weights of all rows. Unpacked quads stay in registers
 // for T tokens: a prompt pays for unpacking once in T. Budget for 32 weights x R rows, in vector
-// instructions: unpack 14 (2 bits), 12 (4 bits), 20 (4 bits that stand for levels), 0 (8 bits); per
+// instructions: unpack 14 (2 bits), 12 (4 bits), 20 (4-bit codes of a codebook), 0 (8 bits); per
 // token 8 dot products with their broadcasts folded into the operand, 1 load of the starting sum, 1
-// convert, 1 fma. Against other layouts: dot products along a row need a fold for each row and
+// convert, 1 fma. Against other layouts: dot products along a row need a reduction for each row and
 // scale, 7 instructions for 32 weights. A block is one stream of a few hundred bytes, fetched
 // kAhead bytes before its use: with scales in a section of their own, decode stalled on them for
 // two fifths of its time. Include after a tier's dot.h.
@@ -108,20 +108,20 @@ inline void unpack_high(const uint8_t* p, dot::Codes* w) {
   }
 }
 
-struct UnsignedLevels {
+struct UnsignedValues {
   uint8_t at[16];
 };
 
-constexpr UnsignedLevels unsigned_levels(TileFormat f) {
-  UnsignedLevels table{};
-  for (int i = 0; i < 16; ++i) table.at[i] = static_cast<uint8_t>(f.levels[i] + f.offset);
+constexpr UnsignedValues unsigned_values(TileFormat f) {
+  UnsignedValues table{};
+  for (int i = 0; i < 16; ++i) table.at[i] = static_cast<uint8_t>(f.codebook[i] + f.offset);
   return table;
 }
 
 // Codes to what they stand for, made unsigned.
 template <QuantType kType>
-inline void look_up_levels(dot::Codes* w) {
-  static constexpr UnsignedLevels kTable = unsigned_levels(format_of(kType));
+inline void look_up_values(dot::Codes* w) {
+  static constexpr UnsignedValues kTable = unsigned_values(format_of(kType));
   const dot::Codes table = dot::load_table(kTable.at);
 #pragma GCC unroll 8
   for (int q = 0; q < 8; ++q) w[q] = dot::lookup(table, w[q]);
@@ -134,11 +134,11 @@ inline void unpack(const uint8_t* block, int g, dot::Codes* w) {
   unpack_low<f.low_bits>(block + Block<kType>::kLow + g * f.low_bits * kBytes, w);
   if constexpr (f.high_bits != 0)
     unpack_high<f.high_bits, f.low_bits>(block + Block<kType>::kHigh + g * f.high_bits * kBytes, w);
-  if constexpr (f.levels != nullptr) look_up_levels<kType>(w);
+  if constexpr (f.codebook != nullptr) look_up_values<kType>(w);
 }
 
 constexpr int largest_code(TileFormat f) {
-  return f.levels != nullptr ? 2 * f.offset - 1 : (1 << (f.low_bits + f.high_bits)) - 1;
+  return f.codebook != nullptr ? 2 * f.offset - 1 : (1 << (f.low_bits + f.high_bits)) - 1;
 }
 
 // Signed 8-bit dot products take full bytes without their offset.

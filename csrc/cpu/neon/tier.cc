@@ -14,7 +14,7 @@ void fill(KernelTable& table) {
   fill_lookup_tables(table);
   fill_linear_4to8bit(table);
   fill_linear_k(table);
-  fill_linear_levels(table);
+  fill_linear_codebook(table);
   fill_int8_peak(table);
   fill_linear_ternary(table);
   if (features().dotprod) neon_dotprod::fill(table);

@@ -16,7 +16,7 @@
 namespace oxibonsai::cpu {
 namespace {
 
-constexpr int kPagesInPart = kPartSlots / kPageSlots;
+constexpr int kPagesInPart = kPartPositions / kPagePositions;
 
 class StoreKvRunner : public Runner {
  public:
@@ -31,11 +31,11 @@ class StoreKvRunner : public Runner {
     const KvPages& pages = s.pages_of(r);
     const graph::PagedLayer& layer = pages.layers()[static_cast<size_t>(layer_)];
     const int32_t position = s.positions[static_cast<size_t>(r)];
-    const int32_t page = s.span_of(r).pages[static_cast<size_t>(position / kPageSlots)];
-    write_kv_slot(*s.kernels, pages.layout(layer_), position % kPageSlots,
-                  s.row(k_, r) + static_cast<int64_t>(head) * layer.key_dim,
-                  s.row(v_, r) + static_cast<int64_t>(head) * layer.value_dim,
-                  pages.keys(page, layer_, head), pages.values(page, layer_, head));
+    const int32_t page = s.span_of(r).pages[static_cast<size_t>(position / kPagePositions)];
+    write_kv_position(*s.kernels, pages.layout(layer_), position % kPagePositions,
+                      s.row(k_, r) + static_cast<int64_t>(head) * layer.key_dim,
+                      s.row(v_, r) + static_cast<int64_t>(head) * layer.value_dim,
+                      pages.keys(page, layer_, head), pages.values(page, layer_, head));
   }
 
  private:
@@ -130,7 +130,7 @@ class AttentionRunner : public Runner {
   const Shape& shape() const { return shape_; }
 
  private:
-  int parts(const Step& s) const { return (longest(s) + kPartSlots - 1) / kPartSlots; }
+  int parts(const Step& s) const { return (longest(s) + kPartPositions - 1) / kPartPositions; }
   // The first position that a query sees that sees none from `last` on.
   int first_seen(int last) const {
     return shape_.window > 0 ? std::max(0, last - shape_.window) : 0;
@@ -190,7 +190,7 @@ class AttentionRunner : public Runner {
   // What queries see of one part. AttendArgs::q is set.
   AttendArgs part_args(const Step& s, const Queries& b, int part) const {
     AttendArgs a{};
-    const int base = part * kPartSlots;
+    const int base = part * kPartPositions;
     for (int i = 0; i < b.rows; ++i) {
       const int last = end_seen(s, b.row + i);
       const int first = first_seen(last);
@@ -198,7 +198,7 @@ class AttentionRunner : public Runner {
         a.q[a.queries] =
             s.row(out_, b.row + i) + static_cast<int64_t>(b.first_head + h) * shape_.head_dim;
         a.first[a.queries] = std::max(first - base, 0);
-        a.last[a.queries] = std::min(last - base, kPartSlots);
+        a.last[a.queries] = std::min(last - base, kPartPositions);
       }
     }
     a.kv = layout(s, b.row);
@@ -211,15 +211,15 @@ class AttentionRunner : public Runner {
     const uint8_t* part_values[kPagesInPart];
     const int first = *std::min_element(a.first, a.first + a.queries);
     const int last = *std::max_element(a.last, a.last + a.queries);
-    for (int i = first / kPageSlots; i * kPageSlots < last; ++i) {
+    for (int i = first / kPagePositions; i * kPagePositions < last; ++i) {
       part_keys[i] = keys(s, b.row, part * kPagesInPart + i, b.kv_head);
       part_values[i] = values(s, b.row, part * kPagesInPart + i, b.kv_head);
     }
     a.keys = part_keys;
     a.values = part_values;
     state->out.resize(static_cast<size_t>(kMaxQueries) * static_cast<size_t>(a.kv.value_stride));
-    a.top = state->max;
-    a.mass = state->sum;
+    a.max = state->max;
+    a.sum = state->sum;
     a.out = state->out.data();
     s.kernels->attend(a);
   }
@@ -235,9 +235,9 @@ class AttentionRunner : public Runner {
     thread_local Running all, next;
     const int stride = shape_.stride();
     const int last = end_seen(s, b.row + b.rows - 1);
-    const int first_part = first_seen(end_seen(s, b.row)) / kPartSlots;
+    const int first_part = first_seen(end_seen(s, b.row)) / kPartPositions;
     bool begun[kMaxQueries] = {};
-    for (int part = first_part; part * kPartSlots < last; ++part) {
+    for (int part = first_part; part * kPartPositions < last; ++part) {
       const AttendArgs a = part_args(s, b, part);
       attend_part(s, b, part, a, part == first_part ? &all : &next);
       for (int q = 0; q < a.queries; ++q) {
@@ -245,8 +245,8 @@ class AttentionRunner : public Runner {
         float* out = all.out.data() + q * stride;
         const float* more = next.out.data() + q * stride;
         if (begun[q]) {
-          s.kernels->fold_parts(&all.max[q], &all.sum[q], out, next.max[q], next.sum[q], more,
-                                stride);
+          s.kernels->merge_parts(&all.max[q], &all.sum[q], out, next.max[q], next.sum[q], more,
+                                 stride);
         } else if (part != first_part) {
           all.max[q] = next.max[q];
           all.sum[q] = next.sum[q];
@@ -287,11 +287,12 @@ class AttentionRunner : public Runner {
 
   void merge_parts(const Step& s, int64_t row, int head) const {
     const int last = end_seen(s, row);
-    const int first_part = first_seen(last) / kPartSlots;
+    const int first_part = first_seen(last) / kPartPositions;
     float* all = kept_part(s, row, head, first_part);
-    for (int part = first_part + 1; part * kPartSlots < last; ++part) {
+    for (int part = first_part + 1; part * kPartPositions < last; ++part) {
       const float* next = kept_part(s, row, head, part);
-      s.kernels->fold_parts(&all[0], &all[1], all + 2, next[0], next[1], next + 2, shape_.stride());
+      s.kernels->merge_parts(&all[0], &all[1], all + 2, next[0], next[1], next + 2,
+                             shape_.stride());
     }
     finish_head(s, all + 2, all[1], row, head);
   }
@@ -344,9 +345,9 @@ class LocalAttentionRunner : public AttentionRunner {
   void prepare(const Step& s, int64_t row, int head) const override {
     const int at = place(s, row);
     const int64_t dim = static_cast<int64_t>(head) * layout_.head_dim;
-    write_kv_slot(*s.kernels, layout_, at % kPageSlots, s.row(k_, row) + dim, s.row(v_, row) + dim,
-                  page(s, row, at / kPageSlots, head),
-                  page(s, row, at / kPageSlots, head) + layout_.key_bytes);
+    write_kv_position(*s.kernels, layout_, at % kPagePositions, s.row(k_, row) + dim,
+                      s.row(v_, row) + dim, page(s, row, at / kPagePositions, head),
+                      page(s, row, at / kPagePositions, head) + layout_.key_bytes);
   }
   KvLayout layout(const Step&, int64_t) const override { return layout_; }
   const uint8_t* keys(const Step& s, int64_t row, int index, int head) const override {
@@ -363,7 +364,7 @@ class LocalAttentionRunner : public AttentionRunner {
   }
   int64_t parts_offset(const Step& s) const override {
     const auto spans = static_cast<int64_t>(s.batch->spans.size());
-    return (s.rows_of(k_) / kPageSlots + spans + 1) * shape().kv_heads * head_bytes();
+    return (s.rows_of(k_) / kPagePositions + spans + 1) * shape().kv_heads * head_bytes();
   }
 
  private:
@@ -374,7 +375,7 @@ class LocalAttentionRunner : public AttentionRunner {
   }
   uint8_t* page(const Step& s, int64_t row, int index, int head) const {
     const int32_t span = s.span[static_cast<size_t>(row)];
-    const int64_t first = s.first_row[static_cast<size_t>(span)] / kPageSlots + span;
+    const int64_t first = s.first_row[static_cast<size_t>(span)] / kPagePositions + span;
     return s.workspace + ((first + index) * shape().kv_heads + head) * head_bytes();
   }
 

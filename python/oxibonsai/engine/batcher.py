@@ -200,7 +200,7 @@ class Batcher:
             left.remove(victim)
             victims.append(victim)
         room = self._cache.free_pages(s.table.pool) + sum(len(v.table.pages) for v in victims)
-        needed = len(s.tokens) // _core.PAGE_SLOTS + 1 + len(left)
+        needed = len(s.tokens) // _core.PAGE_POSITIONS + 1 + len(left)
         return victims if room >= needed else []
 
     def _find_room(self, s: Sequence) -> bool:
@@ -208,12 +208,12 @@ class Batcher:
         # One that had to give way goes on with the type that it began with.
         pool = self.pool() if s.times.started is None else s.table.pool
         s.table = self._cache.find(s.tokens, pool, s.options.cache_root)
-        needed = len(s.tokens) // _core.PAGE_SLOTS + 1 - len(s.table.pages)
+        needed = len(s.tokens) // _core.PAGE_POSITIONS + 1 - len(s.table.pages)
         # One more page for every running sequence, so that they need not give way at once.
         if self.running and self._cache.free_pages(pool) < needed + len(self.running):
             self._cache.release(s.table)
             return False
-        s.num_computed = len(s.table.pages) * _core.PAGE_SLOTS
+        s.num_computed = len(s.table.pages) * _core.PAGE_POSITIONS
         if s.num_generated == 0:
             s.num_cached = s.num_computed
         return True

@@ -127,8 +127,8 @@ class Embedder:
         """
         if not self._model.config.causal:
             return []
-        slots = _core.PAGE_SLOTS
-        pages = -(-self.ctx_size // slots) + -(-self._rows // slots) + _STEP_TEXTS
+        size = _core.PAGE_POSITIONS
+        pages = -(-self.ctx_size // size) + -(-self._rows // size) + _STEP_TEXTS
         return [self._model.new_pages(default_kv_type(self._model.config), pages)]
 
     def _ids(self, index: int, text: str | Items[int], truncate: int | None) -> list[int]:
@@ -184,7 +184,7 @@ class Embedder:
         readers: list[Pool] = []
         for text, count in pieces:
             now = range(text.done, text.done + count)
-            while self._pools and len(text.pages) * _core.PAGE_SLOTS < now.stop:
+            while self._pools and len(text.pages) * _core.PAGE_POSITIONS < now.stop:
                 text.pages.append(free.pop())
             wanted = range(max(now.start, text.pool.rows.start), min(now.stop, text.pool.rows.stop))
             readers += [text.pool] * len(wanted)

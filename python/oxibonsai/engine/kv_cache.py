@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from oxibonsai import _core
 from oxibonsai.errors import CapacityError
 
-SLOTS = _core.PAGE_SLOTS
+PAGE_POSITIONS = _core.PAGE_POSITIONS
 
 
 @dataclass
@@ -76,12 +76,12 @@ class KvCache:
         Raises:
             CapacityError: Too few are free; the table is left as it was.
         """
-        needed = -(-positions // SLOTS) - len(table.pages)
+        needed = -(-positions // PAGE_POSITIONS) - len(table.pages)
         if needed <= 0:
             return
         if needed > self.free_pages(table.pool):
             raise CapacityError(
-                f"the KV cache is full: {needed} more pages of {SLOTS} positions needed, "
+                f"the KV cache is full: {needed} more pages of {PAGE_POSITIONS} positions needed, "
                 f"{self.free_pages(table.pool)} free"
             )
         table.pages.extend(self._take(table.pool) for _ in range(needed))
@@ -95,10 +95,10 @@ class KvCache:
 
     def fork(self, table: PageTable, positions: int) -> PageTable:
         """A table that shares the pages of the first ``positions`` positions."""
-        count = -(-positions // SLOTS)
+        count = -(-positions // PAGE_POSITIONS)
         for page in table.pages[:count]:
             self._users[table.pool][page] += 1
-        return PageTable(table.pool, table.pages[:count], table.keys[: positions // SLOTS])
+        return PageTable(table.pool, table.pages[:count], table.keys[: positions // PAGE_POSITIONS])
 
     def make_writable(self, table: PageTable, first: int, last: int) -> None:
         """Copies the pages of positions ``first`` to ``last`` that others use too.
@@ -106,7 +106,7 @@ class KvCache:
         Raises:
             CapacityError: No page is free for a copy.
         """
-        for i in range(first // SLOTS, last // SLOTS + 1):
+        for i in range(first // PAGE_POSITIONS, last // PAGE_POSITIONS + 1):
             page = table.pages[i]
             if self._users[table.pool][page] > 1:
                 copy = self._take(table.pool)
@@ -125,7 +125,7 @@ class KvCache:
             root: What else the pages depend on: an adapter, and with whom they may be shared.
         """
         table = PageTable(pool)
-        for i in range((len(tokens) - 1) // SLOTS if self.keep else 0):
+        for i in range((len(tokens) - 1) // PAGE_POSITIONS if self.keep else 0):
             key = page_key(table.keys[-1] if table.keys else root, tokens, i)
             page = self._page_of[pool].get(key)
             if page is None:
@@ -144,7 +144,7 @@ class KvCache:
         """Makes the full pages among the first ``computed`` positions known by their tokens."""
         if not self.keep:
             return
-        for i in range(len(table.keys), computed // SLOTS):
+        for i in range(len(table.keys), computed // PAGE_POSITIONS):
             key = page_key(table.keys[-1] if table.keys else root, tokens, i)
             table.keys.append(key)
             page = table.pages[i]
@@ -164,7 +164,7 @@ class KvCache:
         unused = [page for page in pages if (pool, page) in self._idle]
         for page in unused:
             self._forget(pool, page)
-        return len(unused) * SLOTS
+        return len(unused) * PAGE_POSITIONS
 
     def clear(self) -> None:
         """Forgets every page that nobody uses."""
@@ -210,5 +210,5 @@ class KvCache:
 
 def page_key(parent: bytes, tokens: Items[int], index: int) -> bytes:
     """Hash of page ``index`` of a text, given that of the page before it."""
-    run = array("i", tokens[index * SLOTS : (index + 1) * SLOTS])
+    run = array("i", tokens[index * PAGE_POSITIONS : (index + 1) * PAGE_POSITIONS])
     return hashlib.blake2b(parent + run.tobytes(), digest_size=16).digest()

@@ -101,7 +101,7 @@ def load(
     policy = None if kv_pressure is None else KvPressurePolicy(_PROFILES[kv_pressure])
     types = LEVELS if policy is not None else (kv_type or default_kv_type(model.config),)
     check_parity(model, parity, types[0])
-    positions = -(-size // _core.PAGE_SLOTS) * _core.PAGE_SLOTS * parallel
+    positions = -(-size // _core.PAGE_POSITIONS) * _core.PAGE_POSITIONS * parallel
     return Engine(
         model,
         tokenizer,
@@ -151,7 +151,7 @@ def make_cache(model: Model, types: tuple[str, ...], positions: int, *, keep: bo
     budget = positions * kv_bytes_per_token(model.config, types[0])
     pools = []
     for kv_type in types:
-        page = kv_bytes_per_token(model.config, kv_type) * _core.PAGE_SLOTS
+        page = kv_bytes_per_token(model.config, kv_type) * _core.PAGE_POSITIONS
         pools.append(model.new_pages(kv_type, budget // page))
     return KvCache(pools, budget, keep=keep)
 

@@ -22,7 +22,7 @@ def kv_bytes_per_token(config: ModelConfig, kv_type: str) -> int:
         RequestError: No such type; ``_core.KV_TYPES`` lists them.
     """
     layers = config.paged_layers
-    return _core.kv_page_bytes(layers, kv_type) // _core.PAGE_SLOTS if layers else 0
+    return _core.kv_page_bytes(layers, kv_type) // _core.PAGE_POSITIONS if layers else 0
 
 
 def default_kv_type(config: ModelConfig) -> str:

@@ -112,13 +112,13 @@ def _pages(engine: Engine, sequence: Sequence) -> tuple[int, list[bytes]]:
     if sequence.finished:  # its pages are given back; what the cache still knows is enough
         key = sequence.options.cache_root
         table = engine.cache.find(sequence.tokens, sequence.table.pool, key)
-        computed = len(table.pages) * _core.PAGE_SLOTS
-    count = computed // _core.PAGE_SLOTS
+        computed = len(table.pages) * _core.PAGE_POSITIONS
+    count = computed // _core.PAGE_POSITIONS
     pool = engine.cache.pools[table.pool]
     pages = [pool.read(page) for page in table.pages[:count]]
     if sequence.finished:
         engine.cache.release(table)
-    return count * _core.PAGE_SLOTS, pages
+    return count * _core.PAGE_POSITIONS, pages
 
 
 def _header(
@@ -229,7 +229,7 @@ def _check_fit(engine: Engine, path: Path, header: dict[str, Any], data: memoryv
     pool = engine.cache.pools[_pool(engine, header["kv_type"])]
     count, size = header["pages"], header["page_bytes"]
     fits = size == pool.page_bytes and count * size == len(data)
-    if not fits or count * _core.PAGE_SLOTS != header["num_computed"]:
+    if not fits or count * _core.PAGE_POSITIONS != header["num_computed"]:
         raise FormatError(f"{path} has pages of another size or number than its header says")
 
 

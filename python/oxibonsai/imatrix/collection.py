@@ -61,7 +61,7 @@ def _run(
 ) -> Iterator[Imatrix]:
     observation = engine.model.observed(head=process_output)
     size = len(windows[0])
-    count = -(-size // _core.PAGE_SLOTS)
+    count = -(-size // _core.PAGE_POSITIONS)
     pages = engine.model.new_pages(engine.kv_type, count)
     for done, window in enumerate(windows, 1):
         for first in range(0, size, _STEP_ROWS):

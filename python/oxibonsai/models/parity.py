@@ -73,7 +73,7 @@ def _same(
     """Whether all executables of a graph give the same bytes, over state of their own."""
     random = np.random.default_rng(rows)
     batch = _core.Batch()
-    pages = list(range(-(-rows // _core.PAGE_SLOTS)))
+    pages = list(range(-(-rows // _core.PAGE_POSITIONS)))
     tokens = list(range(rows)) if "embed" in graph.ops else []
     add = batch.add if tokens else batch.add_span
     add(tokens or rows, pages=pages, outputs=rows)  # type: ignore[arg-type]

@@ -56,9 +56,9 @@ class SamplingParams:
         top_k: Keep the k most likely tokens; 0: all.
         min_p: Keep tokens with at least this share of the top probability; 0: all.
         top_p: Keep the smallest set of most likely tokens with at least this mass; 1: all.
-        mirostat: 1 or 2: steer the surprise in place of top_k, min_p and top_p; 0: off (Basu et al.
+        mirostat: 1 or 2: steer the surprisal in place of top_k, min_p and top_p; 0: off (Basu et al.
             2021).
-        mirostat_tau: The surprise aimed at, in bits.
+        mirostat_tau: The surprisal aimed at, in bits.
         mirostat_eta: How fast it is corrected, 0 to 1.
         logprobs: Report the log-probability of each token under the model's own distribution.
         top_logprobs: And those of so many most likely ones, 0 to 20.

@@ -119,14 +119,14 @@ class Sampler:
         if p.mirostat == 1:
             candidates.keep_zipf(self._mu)
         elif p.mirostat == 2:
-            candidates.keep_surprise(self._mu)
-        token, surprise = candidates.draw(_core.uniform(self.seed, step))
+            candidates.keep_below_surprisal(self._mu)
+        token, surprisal = candidates.draw(_core.uniform(self.seed, step))
         if p.drawn_logprobs:
             logprob, best = candidates.logprobs(token, min(p.top_logprobs, len(candidates)))
             possible = tuple(t for t in best if t[1] > -np.inf)
             self._drawn = TokenLogprobs(token, logprob, possible)
         if p.mirostat != 0:
-            self._mu -= p.mirostat_eta * (surprise - p.mirostat_tau)
+            self._mu -= p.mirostat_eta * (surprisal - p.mirostat_tau)
         return token
 
     def take_drawn(self, token: int) -> TokenLogprobs:

@@ -66,7 +66,7 @@ def xtc(candidates: Candidates, p: SamplingParams, context: Context) -> None:
 
 
 def typical(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """Tokens whose surprise is closest to the entropy."""
+    """Tokens whose surprisal is closest to the entropy."""
     candidates.keep_typical(p.typical_p)
 
 

@@ -21,7 +21,7 @@ float nearest(const Integers& range, float v) { return range.nearest(all(v))[0];
 
 float to_stored_half(float v) { return half_to_float(nearest_half(v)); }
 
-struct LinedBlock {
+struct AffineBlock {
   const BlockForm& form;
   const Integers codes;
   Group group[kMostGroups];
@@ -105,9 +105,9 @@ struct LinedBlock {
 
 }  // namespace
 
-void fit_lined_block(const float* values, const float* importance, const BlockForm& form,
-                     float high, BlockParts* parts) {
-  LinedBlock block{form, {0.0f, high}, {}};
+void fit_affine_block(const float* values, const float* importance, const BlockForm& form,
+                      float high, BlockParts* parts) {
+  AffineBlock block{form, {0.0f, high}, {}};
   const int size = kBlock / form.groups;
   set_groups(values, importance, form.groups, block.group);
   Stored best, next = block.start();

@@ -6,7 +6,7 @@
 
 namespace oxibonsai::cpu::OXI_TIER {
 
-void fill_linear_levels(KernelTable& table) {
+void fill_linear_codebook(KernelTable& table) {
   using quant::QuantType;
   fill_tiles<QuantType::kIQ4_NL, QuantType::kIQ4_XS, QuantType::kMXFP4, QuantType::kNVFP4,
              QuantType::kIQ2_XXS, QuantType::kIQ2_XS, QuantType::kIQ3_XXS, QuantType::kIQ3_S,
