@@ -23,10 +23,10 @@ from url_sweep import assert_error_object
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.app import Server
-from oxibonsai.server.assistants.run_work import RunWork
 from oxibonsai.server.generation import Answers, Generations
-from oxibonsai.server.interrupted import fail_interrupted
-from oxibonsai.server.jobs import Job, Jobs, Key
+from oxibonsai.server.openai.assistants.run_work import RunWork
+from oxibonsai.server.openai.interrupted import fail_interrupted
+from oxibonsai.server.openai.jobs import Job, Jobs, Key
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 FORCED = {"tool_choice": "required", "parallel_tool_calls": False}
@@ -359,7 +359,7 @@ def test_a_step_that_waited_in_vain_tells_what_it_took(
         post(client, f"{path}/cancel")
     else:
         late = run["expires_at"] + 1
-        monkeypatch.setattr("oxibonsai.server.assistants.run_service.now", lambda: late)
+        monkeypatch.setattr("oxibonsai.server.openai.assistants.run_service.now", lambda: late)
     run = get(client, path)
     (step,) = get(client, f"{path}/steps")["data"]
     assert run["status"] == step["status"] == ending
@@ -412,7 +412,7 @@ def test_a_run_that_waits_too_long_expires(
 ) -> None:
     run = waiting_run(client, assistant, thread)
     monkeypatch.setattr(
-        "oxibonsai.server.assistants.run_service.now", lambda: run["expires_at"] + 1
+        "oxibonsai.server.openai.assistants.run_service.now", lambda: run["expires_at"] + 1
     )
     path = f"threads/{thread}/runs/{run['id']}"
     post(client, f"{path}/submit_tool_outputs", 400, tool_outputs=outputs_for(run))

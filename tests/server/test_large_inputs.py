@@ -164,7 +164,7 @@ def test_large_requests_are_read_one_at_a_time(
         finally:
             inside.pop()
 
-    monkeypatch.setattr("oxibonsai.server.token_routes.read_text", counted)
+    monkeypatch.setattr("oxibonsai.server.llama_server.tokenize.read_text", counted)
     body = json.dumps({"content": WORDS * (3 * MB // (2 * len(WORDS)))})
     answers: list[int] = []
 

@@ -19,11 +19,11 @@ from url_sweep import assert_error_object
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.server.app import Server
 from oxibonsai.server.generation import Answers
-from oxibonsai.server.interrupted import fail_interrupted
-from oxibonsai.server.responses.items import chat_messages, stored_items
-from oxibonsai.server.responses.output import OutputWriter
-from oxibonsai.server.schemas.compaction import unpacked
-from oxibonsai.server.schemas.responses import InputTokensRequest
+from oxibonsai.server.openai.interrupted import fail_interrupted
+from oxibonsai.server.openai.responses.items import chat_messages, stored_items
+from oxibonsai.server.openai.responses.output import OutputWriter
+from oxibonsai.server.openai.schemas.compaction import unpacked
+from oxibonsai.server.openai.schemas.responses import InputTokensRequest
 
 TOOL = {"type": "function", "name": "weather", "parameters": CITY}
 

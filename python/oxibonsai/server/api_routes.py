@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from oxibonsai.server.app import Server
-from oxibonsai.server.chat_completions import chat_blueprint
-from oxibonsai.server.completions import completions_blueprint
-from oxibonsai.server.embeddings import embeddings_blueprint
-from oxibonsai.server.lora_routes import lora_blueprint
-from oxibonsai.server.native_completion import native_completion_blueprint
-from oxibonsai.server.props import props_blueprint
-from oxibonsai.server.slot_routes import slots_blueprint
-from oxibonsai.server.token_routes import token_blueprint
+from oxibonsai.server.llama_server.completion import native_completion_blueprint
+from oxibonsai.server.llama_server.lora import lora_blueprint
+from oxibonsai.server.llama_server.props import props_blueprint
+from oxibonsai.server.llama_server.slots import slots_blueprint
+from oxibonsai.server.llama_server.tokenize import token_blueprint
+from oxibonsai.server.openai.chat_completions import chat_blueprint
+from oxibonsai.server.openai.completions import completions_blueprint
+from oxibonsai.server.openai.embeddings import embeddings_blueprint
 
 
 def register_api(app: Server) -> None:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from flask import Flask, request
 
 from oxibonsai.server.access import KeyRing, register_access
+from oxibonsai.server.admin.features import features_of
+from oxibonsai.server.admin.health import health_blueprint, unready
+from oxibonsai.server.admin.metrics import Metrics, register_metrics
+from oxibonsai.server.admin.openapi import openapi_blueprint
+from oxibonsai.server.admin.request_logs import register_logs
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.content_encoding import register_content_encoding
 from oxibonsai.server.cors import register_origins
 from oxibonsai.server.errors import register_errors
-from oxibonsai.server.features import features_of
-from oxibonsai.server.health import health_blueprint, unready
 from oxibonsai.server.hosts import register_hosts
 from oxibonsai.server.lifecycle import Lifecycle, Phase
-from oxibonsai.server.metrics import Metrics, register_metrics
-from oxibonsai.server.model_list import models_blueprint
-from oxibonsai.server.openapi import openapi_blueprint
+from oxibonsai.server.openai.models import models_blueprint
 from oxibonsai.server.page import page
 from oxibonsai.server.rate_limit import RateLimiter
-from oxibonsai.server.request_logs import register_logs
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
 
@@ -67,11 +67,11 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
         max_file_bytes=settings.max_file_bytes,
         max_total_bytes=int(settings.max_files_mb * 2**20),
     )
+    from oxibonsai.server.admin.operations import OPERATIONS
     from oxibonsai.server.api_routes import register_api
     from oxibonsai.server.generation import Generations
     from oxibonsai.server.generation_metrics import GenerationMetrics
     from oxibonsai.server.inputs import register_inputs
-    from oxibonsai.server.operations import OPERATIONS
     from oxibonsai.server.stored_routes import register_stored_apis
 
     app.generations = Generations(

@@ -24,7 +24,7 @@ from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.disconnect import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.http.stream_writer import Bell, StreamWriter
 from oxibonsai.server.inputs import InputWatch, Room, input_is_read, read_turn
-from oxibonsai.server.slots import Slot, SlotBoard, Wish
+from oxibonsai.server.slot_board import Slot, SlotBoard, Wish
 from oxibonsai.server.tenant import of_present_owner
 from oxibonsai.structured.compiler import Compiled
 

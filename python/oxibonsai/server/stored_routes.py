@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from oxibonsai.server.anthropic.errors import register_anthropic_errors
+from oxibonsai.server.anthropic.routes import messages_blueprint
 from oxibonsai.server.app import Server
-from oxibonsai.server.assistants.assistant_routes import assistants_blueprint
-from oxibonsai.server.assistants.run_routes import run_steps_blueprint, runs_blueprint
-from oxibonsai.server.assistants.run_service import RunService
-from oxibonsai.server.assistants.thread_routes import thread_messages_blueprint, threads_blueprint
-from oxibonsai.server.files import files_blueprint
-from oxibonsai.server.interrupted import fail_interrupted
-from oxibonsai.server.jobs import Jobs
-from oxibonsai.server.messages.errors import register_anthropic_errors
-from oxibonsai.server.messages.routes import messages_blueprint
-from oxibonsai.server.responses.routes import responses_blueprint
-from oxibonsai.server.responses.service import ResponseService
+from oxibonsai.server.openai.assistants.assistant_routes import assistants_blueprint
+from oxibonsai.server.openai.assistants.run_routes import run_steps_blueprint, runs_blueprint
+from oxibonsai.server.openai.assistants.run_service import RunService
+from oxibonsai.server.openai.assistants.thread_routes import (
+    thread_messages_blueprint,
+    threads_blueprint,
+)
+from oxibonsai.server.openai.files import files_blueprint
+from oxibonsai.server.openai.interrupted import fail_interrupted
+from oxibonsai.server.openai.jobs import Jobs
+from oxibonsai.server.openai.responses.routes import responses_blueprint
+from oxibonsai.server.openai.responses.service import ResponseService
 
 
 def register_stored_apis(app: Server) -> None:
