@@ -15,7 +15,6 @@ from model_app import make_model_app
 from tool_template import TEMPLATE
 from werkzeug.serving import make_server
 
-from oxibonsai.server.app import Server
 from oxibonsai.server.openai.assistants.objects import (
     new_answer,
     new_assistant,
@@ -32,6 +31,7 @@ from oxibonsai.server.openai.schemas.assistants import (
     ThreadChange,
 )
 from oxibonsai.server.openai.schemas.responses import ResponseRequest
+from oxibonsai.server.server import Server
 from oxibonsai.server.stores import NoSuchObjectError
 
 OWNER = "anonymous"

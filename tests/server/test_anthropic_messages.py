@@ -18,7 +18,7 @@ from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.server.anthropic.blocks import BlockWriter
 from oxibonsai.server.anthropic.request import chat_request
 from oxibonsai.server.anthropic.schemas import CountRequest
-from oxibonsai.server.app import Server
+from oxibonsai.server.server import Server
 
 TOOL = {"name": "weather", "description": "What it is like.", "input_schema": CITY}
 USER = {"role": "user", "content": "hi"}

@@ -22,11 +22,11 @@ from url_sweep import assert_error_object
 
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.app import Server
 from oxibonsai.server.generation import Answers, Generations
 from oxibonsai.server.openai.assistants.run_work import RunWork
 from oxibonsai.server.openai.interrupted import fail_interrupted
 from oxibonsai.server.openai.jobs import Job, Jobs, Key
+from oxibonsai.server.server import Server
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 FORCED = {"tool_choice": "required", "parallel_tool_calls": False}

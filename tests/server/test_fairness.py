@@ -15,10 +15,10 @@ from model_app import close_model_app, make_model_app
 from oxibonsai.errors import CapacityError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import acting_for, current_owner, owner_of
-from oxibonsai.server.app import Server
 from oxibonsai.server.generation import Answers
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.openai.jobs import Job, Jobs
+from oxibonsai.server.server import Server
 
 PROMPT = "to be, or not to be: that is the question; " * 4
 ONE, LONG = SamplingParams(max_tokens=1), SamplingParams(max_tokens=None, ignore_eos=True)

@@ -20,8 +20,8 @@ from oxibonsai.errors import CapacityError
 from oxibonsai.lane import Lane
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server import inputs
-from oxibonsai.server.app import Server
 from oxibonsai.server.http.disconnect import ClientGoneError
+from oxibonsai.server.server import Server
 from oxibonsai.structured import Structure
 
 WORDS = "hello, world "

@@ -16,7 +16,7 @@ from valid_bodies import VALID_BODIES, valid_body
 
 from oxibonsai.server.admin.openapi import openapi_document
 from oxibonsai.server.admin.operations import OPERATIONS
-from oxibonsai.server.app import Server
+from oxibonsai.server.server import Server
 
 
 @pytest.fixture(scope="module")

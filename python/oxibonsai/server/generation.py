@@ -110,7 +110,11 @@ class Answers:
                 self._engine.cancel(choice.sequence)
         finally:
             self._leave()
-            self._metrics.ended(self)
+            self._metrics.ended(
+                [choice.sequence for choice in self.choices],
+                arrived=self.arrived,
+                prompt_tokens=self.prompt_tokens,
+            )
 
     def start(self, seconds: float) -> bool:
         """Submits the request where an engine is free within so many seconds.

@@ -32,7 +32,7 @@ from oxibonsai.server.settings import Settings
 from oxibonsai.server.state_lock import locked_state
 
 if TYPE_CHECKING:
-    from oxibonsai.server.app import Server
+    from oxibonsai.server.server import Server
 
 _log = logging.getLogger("oxibonsai.server")
 

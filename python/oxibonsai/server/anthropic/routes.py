@@ -10,10 +10,10 @@ from oxibonsai.server.anthropic.blocks import BlockWriter, Event
 from oxibonsai.server.anthropic.errors import error_event
 from oxibonsai.server.anthropic.request import chat_request, sampling
 from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
-from oxibonsai.server.app import Server
 from oxibonsai.server.generation import Answers
 from oxibonsai.server.http.disconnect import POLL_SECONDS, watched
 from oxibonsai.server.inputs import read_turn
+from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.stores import Object
 from oxibonsai.server.stores.collection import new_id

@@ -10,7 +10,6 @@ from flask import Blueprint, Response, request
 from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.app import Server
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Answers, follow
 from oxibonsai.server.http.stream_writer import Bell
@@ -22,6 +21,7 @@ from oxibonsai.server.openai.logprobs import ShownToken, ShownTokens, chat_form,
 from oxibonsai.server.openai.prompts import is_several, read_prompts, text_of
 from oxibonsai.server.openai.schemas.completion import NativeCompletionBody
 from oxibonsai.server.openai.timings import PromptProgress, timings
+from oxibonsai.server.server import Server
 from oxibonsai.server.sse import compact
 from oxibonsai.server.validation import read_body
 

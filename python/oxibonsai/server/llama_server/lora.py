@@ -7,7 +7,7 @@ from pathlib import Path
 from flask import Blueprint, Response, jsonify
 
 from oxibonsai.errors import RequestError
-from oxibonsai.server.app import Server
+from oxibonsai.server.server import Server
 
 FIXED_SCALES = (
     "Scales of adapters are fixed when the server starts: set them with --lora-scaled FILE:SCALE."

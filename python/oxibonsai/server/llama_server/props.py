@@ -7,9 +7,9 @@ from pathlib import Path
 from flask import Blueprint, Response, jsonify
 
 from oxibonsai import __version__
-from oxibonsai.server.app import Server
 from oxibonsai.server.llama_server.completion import generation_settings
 from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.server import Server
 
 
 def props_blueprint(app: Server) -> Blueprint:

@@ -14,11 +14,11 @@ from flask import Blueprint, Response, jsonify, request
 from oxibonsai.engine import Options, restore, save
 from oxibonsai.errors import FormatError
 from oxibonsai.server.access import ANONYMOUS, owner
-from oxibonsai.server.app import Server
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.llama_server.completion import generation_settings
 from oxibonsai.server.llama_server.schemas import SlotAction, SlotFile
 from oxibonsai.server.openai.prompts import text_of
+from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.slot_board import Slot
 from oxibonsai.server.tenant import of_present_owner

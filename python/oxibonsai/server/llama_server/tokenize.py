@@ -9,11 +9,11 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.chat import render
-from oxibonsai.server.app import Server
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.inputs import InputWatch, read_text
 from oxibonsai.server.llama_server.schemas import DetokenizeBody, TokenizeBody
 from oxibonsai.server.openai.schemas.chat import ConversationFields
+from oxibonsai.server.server import Server
 from oxibonsai.server.sse import compact
 from oxibonsai.server.validation import read_body
 from oxibonsai.tokenizer import StreamDecoder, Tokenizer

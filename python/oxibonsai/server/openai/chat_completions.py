@@ -12,7 +12,6 @@ from oxibonsai.chat import ChatTurn
 from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.output import Reply
-from oxibonsai.server.app import Server
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Answers
 from oxibonsai.server.inputs import read_turn
@@ -22,6 +21,7 @@ from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
 from oxibonsai.server.openai.prompts import text_of
 from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
 from oxibonsai.server.openai.timings import chat_usage, timings
+from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.sse import stream_response
 from oxibonsai.server.validation import check_model, read_body

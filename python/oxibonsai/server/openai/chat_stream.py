@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from oxibonsai.output import Delta
-from oxibonsai.server.app import Server
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Answers
 from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
 from oxibonsai.server.openai.prompts import text_of
 from oxibonsai.server.openai.schemas.chat import ChatBody
 from oxibonsai.server.openai.timings import PromptProgress, chat_usage, timings
+from oxibonsai.server.server import Server
 from oxibonsai.server.sse import DONE, chunk_heads, compact, quoted
 
 

@@ -14,7 +14,6 @@ from flask import Blueprint, Response, request
 from oxibonsai.engine import Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.app import Server
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Answers, follow
 from oxibonsai.server.http.stream_writer import Bell
@@ -26,6 +25,7 @@ from oxibonsai.server.openai.prompt_logprobs import prompt_tokens, ranked_tokens
 from oxibonsai.server.openai.prompts import read_prompts, text_of
 from oxibonsai.server.openai.schemas.completion import CompletionBody
 from oxibonsai.server.openai.timings import PromptProgress, timings, usage
+from oxibonsai.server.server import Server
 from oxibonsai.server.sse import DONE, chunk_heads, compact, quoted
 from oxibonsai.server.validation import check_model, read_body
 

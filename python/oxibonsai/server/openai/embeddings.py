@@ -9,11 +9,11 @@ import numpy.typing as npt
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.errors import RequestError
-from oxibonsai.server.app import Server
 from oxibonsai.server.inputs import Room, input_is_read
 from oxibonsai.server.openai.prompts import read_prompts
 from oxibonsai.server.openai.schemas.completion import Prompts
 from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbeddingBody
+from oxibonsai.server.server import Server
 from oxibonsai.server.validation import check_model, read_body
 from oxibonsai.tokenizer import Tokenizer
 

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from flask import Response, jsonify, request
 
-from oxibonsai.server.app import Server
 from oxibonsai.server.generation import Answers, wait_for_all
 from oxibonsai.server.http.stream_writer import Bell
+from oxibonsai.server.server import Server
 from oxibonsai.server.sse import stream_response
 
 

@@ -9,7 +9,6 @@ from flask import Response, jsonify, request
 
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.app import Server
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.http.disconnect import watched
 from oxibonsai.server.inputs import Room
@@ -21,6 +20,7 @@ from oxibonsai.server.openai.responses.output import Event
 from oxibonsai.server.openai.responses.request import make_turn, sampling
 from oxibonsai.server.openai.responses.run import ENDED, ResponseRun, new_response
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
+from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.stores import NoSuchObjectError, Object
 from oxibonsai.server.validation import check_model
