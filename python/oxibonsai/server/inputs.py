@@ -32,7 +32,7 @@ class TooLongError(ApiError):
 
 
 @dataclass(frozen=True)
-class Room:
+class PromptLimit:
     """What a prompt may take.
 
     Attributes:
@@ -78,7 +78,7 @@ class InputWatch:
         TooLongError: On a call, where there are too many tokens already.
     """
 
-    def __init__(self, room: Room | None = None) -> None:
+    def __init__(self, room: PromptLimit | None = None) -> None:
         self._room = room
         self._environ: Mapping[str, Any] = request.environ if has_request_context() else {}
         self._looked = self._gave_way = time.monotonic()
@@ -103,7 +103,7 @@ class InputWatch:
 def read_text(
     text: str,
     tokenizer: Tokenizer,
-    room: Room | None = None,
+    room: PromptLimit | None = None,
     *,
     add_special: bool = True,
     parse_special: bool = True,
@@ -125,7 +125,7 @@ def read_text(
 def read_turn(
     engine: Engine,
     asked: ChatRequest,
-    room: Room | None = None,
+    room: PromptLimit | None = None,
     options: Options | None = None,
 ) -> ChatTurn:
     """The prompt of a conversation; see :func:`oxibonsai.chat.prepare` and :func:`read_text`."""

@@ -16,12 +16,12 @@ from oxibonsai.server.openai.assistants.thread_routes import (
     thread_messages_blueprint,
     threads_blueprint,
 )
+from oxibonsai.server.openai.background_tasks import BackgroundTasks
 from oxibonsai.server.openai.chat_completions import chat_blueprint
 from oxibonsai.server.openai.completions import completions_blueprint
 from oxibonsai.server.openai.embeddings import embeddings_blueprint
 from oxibonsai.server.openai.files import files_blueprint
 from oxibonsai.server.openai.interrupted import fail_interrupted
-from oxibonsai.server.openai.jobs import Jobs
 from oxibonsai.server.openai.responses.routes import responses_blueprint
 from oxibonsai.server.openai.responses.service import ResponseService
 from oxibonsai.server.server import Server
@@ -49,10 +49,10 @@ def _register_stored(app: Server) -> None:
     settings, store = app.settings, app.store
     fail_interrupted(store)
     running = 2 * settings.parallel * settings.replicas
-    jobs = Jobs(app.lifecycle, running=running, waiting=settings.queue_size)
-    runs = RunService(store, app.generations, jobs, settings)
+    tasks = BackgroundTasks(app.lifecycle, running=running, waiting=settings.queue_size)
+    runs = RunService(store, app.generations, tasks, settings)
     app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
-    app.register_blueprint(responses_blueprint(ResponseService(app, jobs), store.responses))
+    app.register_blueprint(responses_blueprint(ResponseService(app, tasks), store.responses))
     register_anthropic_errors(app)
     app.register_blueprint(messages_blueprint(app))
     app.register_blueprint(assistants_blueprint(store.assistants))

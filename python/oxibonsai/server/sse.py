@@ -12,7 +12,7 @@ from flask import Response, request
 
 from oxibonsai.server.errors import ApiError, as_api_error, error_body
 from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
-from oxibonsai.server.http.stream_writer import Bell, carried_socket
+from oxibonsai.server.http.stream_writer import OutputEvent, writable_socket
 
 # Keeps proxies from closing a quiet stream.
 PING_SECONDS = 1.0
@@ -56,7 +56,7 @@ def stream_response(
     ping_seconds: float = PING_SECONDS,
     ping: str = PING,
     on_error: Callable[[Exception], str] | None = None,
-    bell: Bell | None = None,
+    output_event: OutputEvent | None = None,
 ) -> Response:
     """A response that writes what an iterator gives, in no thread but the request's and the engine's.
 
@@ -74,13 +74,13 @@ def stream_response(
     environ = request.environ
 
     def items() -> Iterator[str | None]:
-        sock = None if bell is None else carried_socket(environ)
+        sock = None if output_event is None else writable_socket(environ)
         begun = False  # and with it the header is out
         for item in frames:
             yield item
             begun = begun or bool(item)
-            if begun and sock is not None and bell is not None and bell.rung:
-                bell.carry(sock, frames, stopping)
+            if begun and sock is not None and output_event is not None and output_event.was_set:
+                output_event.hand_over(sock, frames, stopping)
 
     def body() -> Iterator[str]:
         quiet_since = time.monotonic()

@@ -10,7 +10,7 @@ from oxibonsai.server.anthropic.blocks import BlockWriter, Event
 from oxibonsai.server.anthropic.errors import error_event
 from oxibonsai.server.anthropic.request import chat_request, sampling
 from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
-from oxibonsai.server.generation import Answers
+from oxibonsai.server.generation import Generation
 from oxibonsai.server.http.disconnect import POLL_SECONDS, watched
 from oxibonsai.server.inputs import read_turn
 from oxibonsai.server.server import Server
@@ -35,18 +35,18 @@ def messages_blueprint(app: Server) -> Blueprint:
         asked = chat_request(body, engine.chat_template)
         omitted = body.thinking is not None and body.thinking.display == "omitted"
         writer = BlockWriter(omit_thoughts=omitted)
-        answers = generations.chat(asked, sampling(body, settings, engine.tokenizer))
+        generation = generations.chat(asked, sampling(body, settings, engine.tokenizer))
         if body.stream:
             return stream_response(
-                _frames(app.backend.models()[0].id, answers, writer),
-                close=answers.close,
+                _frames(app.backend.models()[0].id, generation, writer),
+                close=generation.close,
                 stopping=lambda: app.lifecycle.stopping,
                 ping=_PING,
                 on_error=error_event,
-                bell=answers.bell,
+                output_event=generation.output_event,
             )
-        with answers:
-            return jsonify(_whole(app.backend.models()[0].id, answers, writer))
+        with generation:
+            return jsonify(_whole(app.backend.models()[0].id, generation, writer))
 
     @bp.post("/v1/messages/count_tokens")
     def count_tokens() -> Response:
@@ -58,15 +58,15 @@ def messages_blueprint(app: Server) -> Blueprint:
     return bp
 
 
-def _whole(model: str, answers: Answers, writer: BlockWriter) -> Object:
-    for _ in watched(_events(answers, writer), request.environ):
+def _whole(model: str, generation: Generation, writer: BlockWriter) -> Object:
+    for _ in watched(_events(generation, writer), request.environ):
         pass
-    return {**_message(model, answers), "content": writer.blocks, **_stop(answers)}
+    return {**_message(model, generation), "content": writer.blocks, **_stop(generation)}
 
 
-def _events(answers: Answers, writer: BlockWriter) -> Iterator[Event | None]:
+def _events(generation: Generation, writer: BlockWriter) -> Iterator[Event | None]:
     """Events of the content; None where there is nothing to tell for a moment."""
-    for index, delta in answers.stream():
+    for index, delta in generation.stream():
         if delta is not None:
             events = writer.feed(delta)
             yield from events
@@ -77,23 +77,23 @@ def _events(answers: Answers, writer: BlockWriter) -> Iterator[Event | None]:
     yield from writer.finish()
 
 
-def _frames(model: str, answers: Answers, writer: BlockWriter) -> Iterator[str | None]:
-    while not answers.start(POLL_SECONDS):
+def _frames(model: str, generation: Generation, writer: BlockWriter) -> Iterator[str | None]:
+    while not generation.start(POLL_SECONDS):
         yield None
-    start = {"type": "message_start", "message": _message(model, answers)}
+    start = {"type": "message_start", "message": _message(model, generation)}
     yield frame(start, "message_start")
     yield _PING
-    for event in _events(answers, writer):
+    for event in _events(generation, writer):
         yield None if event is None else frame(event, event["type"])
-    usage = _usage(answers)
-    delta = {"type": "message_delta", "delta": _stop(answers), "usage": usage}
+    usage = _usage(generation)
+    delta = {"type": "message_delta", "delta": _stop(generation), "usage": usage}
     yield frame(delta, "message_delta")
     yield frame({"type": "message_stop"}, "message_stop")
 
 
-def _stop(answers: Answers) -> Object:
+def _stop(generation: Generation) -> Object:
     """Why it ended: ``tool_use``, ``max_tokens``, ``stop_sequence`` with the text, ``end_turn``."""
-    choice = answers.choices[0]
+    choice = generation.choices[0]
     matched = choice.sequence.matched_stop
     reason = _STOP_REASONS.get(choice.finish_reason or "", "end_turn")
     if reason == "end_turn" and isinstance(matched, str):
@@ -101,7 +101,7 @@ def _stop(answers: Answers) -> Object:
     return {"stop_reason": reason, "stop_sequence": None}
 
 
-def _message(model: str, answers: Answers) -> Object:
+def _message(model: str, generation: Generation) -> Object:
     return {
         "id": new_id("msg_"),
         "type": "message",
@@ -112,18 +112,18 @@ def _message(model: str, answers: Answers) -> Object:
         "stop_sequence": None,
         "stop_details": None,
         "container": None,
-        "usage": _usage(answers),
+        "usage": _usage(generation),
     }
 
 
-def _usage(answers: Answers) -> Object:
-    cached = answers.cached_tokens
+def _usage(generation: Generation) -> Object:
+    cached = generation.cached_tokens
     return {
         # Anthropic counts apart what was found in the cache.
-        "input_tokens": answers.prompt_tokens - cached,
+        "input_tokens": generation.prompt_tokens - cached,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
-        "output_tokens": answers.completion_tokens,
+        "output_tokens": generation.completion_tokens,
         # What other services count here, there is not, or it is not counted.
         "output_tokens_details": None,
         "cache_creation": None,

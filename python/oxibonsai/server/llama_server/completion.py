@@ -11,12 +11,12 @@ from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.choice import Choice
-from oxibonsai.server.generation import Answers, follow
-from oxibonsai.server.http.stream_writer import Bell
-from oxibonsai.server.inputs import Room
+from oxibonsai.server.generation import Generation, follow
+from oxibonsai.server.http.stream_writer import OutputEvent
+from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.llama_server.lora import FIXED_SCALES
+from oxibonsai.server.openai.completion_response import completion_response
 from oxibonsai.server.openai.completions import begin_all
-from oxibonsai.server.openai.job_answer import answer_job
 from oxibonsai.server.openai.logprobs import ShownToken, ShownTokens, chat_form, drawn_form
 from oxibonsai.server.openai.prompts import is_several, read_prompts, text_of
 from oxibonsai.server.openai.schemas.completion import NativeCompletionBody
@@ -41,12 +41,14 @@ def native_completion_blueprint(app: Server) -> Blueprint:
     @bp.post("/completions")
     def create_native_completion() -> Response:
         body = read_body(NativeCompletionBody, request)
-        return answer_job(app, NativeJob(app, body), streams=bool(body.stream))
+        return completion_response(
+            app, NativeCompletionHandler(app, body), streams=bool(body.stream)
+        )
 
     return bp
 
 
-class NativeJob:
+class NativeCompletionHandler:
     """The answers to one request.
 
     Raises:
@@ -61,7 +63,7 @@ class NativeJob:
         # The prompt goes into the cache and nothing comes back: its one token is not told.
         self._silent = body.limit == 0
         self._tokenizer = engine.tokenizer
-        room = Room(engine.ctx_size)
+        room = PromptLimit(engine.ctx_size)
         self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt", room)
         self._params = body.sampling_params(
             app.settings,
@@ -77,20 +79,20 @@ class NativeJob:
         )
 
     @property
-    def bell(self) -> Bell:
+    def output_event(self) -> OutputEvent:
         """Of the answers."""
-        return self.group[0].bell
+        return self.group[0].output_event
 
     def close(self) -> None:
         """Cancels what still runs."""
-        for answers in self.group:
-            answers.close()
+        for generation in self.group:
+            generation.close()
 
-    def whole(self) -> Any:
+    def result(self) -> Any:
         """The answer, a list where several prompts or samples were asked for."""
         results = []
-        for which, answers in enumerate(self.group):
-            for choice in answers.choices:
+        for which, generation in enumerate(self.group):
+            for choice in generation.choices:
                 shown = ShownTokens(choice, self._tokenizer).take()
                 result = self._result(which, choice, shown, choice.reply.content)
                 result["index"] = self._number(which, choice)
@@ -106,14 +108,14 @@ class NativeJob:
         sent: dict[tuple[int, int], int] = {}
         progress = [PromptProgress(a) for a in self.group] if self._body.return_progress else []
         for which, index, delta in follow(self.group):
-            for i, reports in enumerate([p.news() for p in progress]):
+            for i, reports in enumerate([p.new_reports() for p in progress]):
                 for report in reports:
                     yield self._progress(i, report)
             if which < 0:
                 yield None
                 continue
-            answers = self.group[which]
-            choice = answers.choices[index]
+            generation = self.group[which]
+            choice = generation.choices[index]
             number = self._number(which, choice)
             if delta is None:
                 result = self._chosen({**self._result(which, choice, [], ""), "index": number})
@@ -126,27 +128,27 @@ class NativeJob:
             sent[key] = sent.get(key, 0) + len(tokens)
             piece: dict[str, Any] = {
                 "index": number, "content": delta.content, "tokens": tokens, "stop": False,
-                "id_slot": answers.slot_id, "tokens_predicted": sent[key],
-                "tokens_evaluated": answers.prompt_tokens,
+                "id_slot": generation.slot_id, "tokens_predicted": sent[key],
+                "tokens_evaluated": generation.prompt_tokens,
             }  # fmt: skip
             if self._body.n_probs:
                 taker = shown.setdefault(key, ShownTokens(choice, self._tokenizer))
                 piece["completion_probabilities"] = self._probabilities(taker.take())
             if self._body.timings_per_token:
-                piece["timings"] = timings(answers, choice)
+                piece["timings"] = timings(generation, choice)
             yield f"data: {compact(piece)}\n\n"
 
     def _number(self, which: int, choice: Choice) -> int:
         return which * (self._body.n or 1) + choice.index
 
     def _progress(self, which: int, report: dict[str, Any]) -> str:
-        answers = self.group[which]
+        generation = self.group[which]
         started = report["processed"] == report["cache"]
         chunk: dict[str, Any] = {
             "index": which, "content": "", "tokens": [], "stop": False, "prompt_progress": report,
         }  # fmt: skip
         if self._body.timings_per_token:
-            chunk["timings"] = timings(answers, answers.choices[0])
+            chunk["timings"] = timings(generation, generation.choices[0])
             if started:
                 chunk["timings"] = dict.fromkeys(chunk["timings"], 0.0)
         return f"data: {compact(chunk)}\n\n"
@@ -154,7 +156,7 @@ class NativeJob:
     def _result(
         self, which: int, choice: Choice, shown: list[ShownToken], text: str
     ) -> dict[str, Any]:
-        answers = self.group[which]
+        generation = self.group[which]
         sequence = choice.sequence
         stop = sequence.matched_stop
         ended_by = "word" if isinstance(stop, str) else "eos"
@@ -162,21 +164,21 @@ class NativeJob:
             "index": which,
             "content": text,
             "tokens": [],
-            "id_slot": answers.slot_id,
+            "id_slot": generation.slot_id,
             "stop": True,
             "model": self._app.backend.models()[0].id,
             "tokens_predicted": sequence.num_generated,
-            "tokens_evaluated": answers.prompt_tokens,
+            "tokens_evaluated": generation.prompt_tokens,
             "generation_settings": generation_settings(
                 sequence.params, self._params, self._app, sequence.sampler.seed
             ),
             "prompt": text_of(self._prompts[which], self._tokenizer),
             "has_new_line": "\n" in sequence.text,
-            "truncated": self._is_truncated(answers, choice),
+            "truncated": self._is_truncated(generation, choice),
             "stop_type": _STOP_TYPES.get(sequence.finish_reason, ended_by),
             "stopping_word": stop if isinstance(stop, str) else "",
-            "tokens_cached": answers.prompt_tokens + sequence.num_generated - 1,
-            "timings": timings(answers, choice),
+            "tokens_cached": generation.prompt_tokens + sequence.num_generated - 1,
+            "timings": timings(generation, choice),
         }
         if self._body.n_probs:
             result["completion_probabilities"] = self._probabilities(shown)
@@ -186,9 +188,9 @@ class NativeJob:
         form = drawn_form if self._body.post_sampling_probs else chat_form
         return form(shown, self._tokenizer)
 
-    def _is_truncated(self, answers: Answers, choice: Choice) -> bool:
+    def _is_truncated(self, generation: Generation, choice: Choice) -> bool:
         """Whether the context was full before the text was done."""
-        full = answers.prompt_tokens + choice.sequence.num_generated
+        full = generation.prompt_tokens + choice.sequence.num_generated
         cut = choice.sequence.num_generated != choice.sequence.params.max_tokens
         return cut and full >= self._app.generations.engine.ctx_size
 

@@ -20,7 +20,7 @@ from oxibonsai.server.llama_server.schemas import SlotAction, SlotFile
 from oxibonsai.server.openai.prompts import text_of
 from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
-from oxibonsai.server.slot_board import Slot
+from oxibonsai.server.slot_table import Slot
 from oxibonsai.server.tenant import of_present_owner
 from oxibonsai.server.validation import as_body, read_body
 
@@ -118,7 +118,7 @@ def _restore(app: Server, slot: Slot, name: str) -> dict[str, Any]:
         message = str(e).replace(str(path), name)
         raise ApiError(400, message, param="filename") from None
     slot.engine.cancel(restored.sequence)  # one that was saved while it ran does not go on
-    app.generations.slots.fill(slot, restored.sequence, owner())
+    app.generations.slots.record_restored(slot, restored.sequence, owner())
     return {
         "n_restored": restored.computed,
         "n_read": path.stat().st_size,

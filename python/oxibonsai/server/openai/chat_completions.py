@@ -13,10 +13,10 @@ from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.output import Reply
 from oxibonsai.server.choice import Choice
-from oxibonsai.server.generation import Answers
+from oxibonsai.server.generation import Generation
 from oxibonsai.server.inputs import read_turn
 from oxibonsai.server.openai.chat_stream import ChatStream
-from oxibonsai.server.openai.identity import fingerprint
+from oxibonsai.server.openai.fingerprint import fingerprint
 from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
 from oxibonsai.server.openai.prompts import text_of
 from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
@@ -36,19 +36,19 @@ def chat_blueprint(app: Server) -> Blueprint:
     @bp.post("/chat/completions")
     def create_chat_completion() -> Response:
         body = read_body(ChatBody, request)
-        answers = begin(app, body)
+        generation = begin(app, body)
         head = _head(app)
         if body.stream:
-            stream = ChatStream(app, body, answers, head)
+            stream = ChatStream(app, body, generation, head)
             return stream_response(
                 stream.frames(),
-                close=answers.close,
+                close=generation.close,
                 stopping=lambda: app.lifecycle.stopping,
-                bell=answers.bell,
+                output_event=generation.output_event,
             )
-        with answers:
-            answers.wait(request.environ)
-            return jsonify(completion(app, body, answers, head))
+        with generation:
+            generation.wait(request.environ)
+            return jsonify(completion(app, body, generation, head))
 
     @bp.post("/v1/chat/completions/input_tokens")
     @bp.post("/chat/completions/input_tokens")
@@ -60,7 +60,7 @@ def chat_blueprint(app: Server) -> Blueprint:
     return bp
 
 
-def begin(app: Server, body: ChatBody) -> Answers:
+def begin(app: Server, body: ChatBody) -> Generation:
     """Sends a conversation to the engines.
 
     Raises:
@@ -83,19 +83,19 @@ def begin(app: Server, body: ChatBody) -> Answers:
 
 
 def completion(
-    app: Server, body: ChatBody, answers: Answers, head: dict[str, Any]
+    app: Server, body: ChatBody, generation: Generation, head: dict[str, Any]
 ) -> dict[str, Any]:
     """The whole answer."""
     tokenizer = app.generations.engine.tokenizer
     whole = {
         **head,
         "object": "chat.completion",
-        "choices": [_choice(c, body, tokenizer) for c in answers.choices],
-        "usage": chat_usage(answers, tokenizer),
-        "timings": timings(answers, answers.choices[0]),
+        "choices": [_choice(c, body, tokenizer) for c in generation.choices],
+        "usage": chat_usage(generation, tokenizer),
+        "timings": timings(generation, generation.choices[0]),
     }
-    if verbose(body.verbose, app.settings) and answers.turn is not None:
-        whole["__verbose"] = verbose_object(answers.turn, tokenizer)
+    if verbose(body.verbose, app.settings) and generation.turn is not None:
+        whole["__verbose"] = verbose_object(generation.turn, tokenizer)
     return whole
 
 

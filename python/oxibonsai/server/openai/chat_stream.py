@@ -7,7 +7,7 @@ from typing import Any
 
 from oxibonsai.output import Delta
 from oxibonsai.server.choice import Choice
-from oxibonsai.server.generation import Answers
+from oxibonsai.server.generation import Generation
 from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
 from oxibonsai.server.openai.prompts import text_of
 from oxibonsai.server.openai.schemas.chat import ChatBody
@@ -64,9 +64,11 @@ class ChatStream:
         head: What all chunks have in common.
     """
 
-    def __init__(self, app: Server, body: ChatBody, answers: Answers, head: dict[str, Any]) -> None:
+    def __init__(
+        self, app: Server, body: ChatBody, generation: Generation, head: dict[str, Any]
+    ) -> None:
         self._body = body
-        self._answers = answers
+        self._generation = generation
         self._tokenizer = app.generations.engine.tokenizer
         self._writer = ChunkWriter(head, counts=body.wants_usage)
         self._shown: dict[int, ShownTokens] = {}
@@ -74,24 +76,25 @@ class ChatStream:
 
     def frames(self) -> Iterator[str | None]:
         """Role, pieces and finish of each choice, then the counts if they are asked for."""
-        body, answers, write = self._body, self._answers, self._writer
-        progress = PromptProgress(answers) if body.return_progress else None
+        body, generation, write = self._body, self._generation, self._writer
+        progress = PromptProgress(generation) if body.return_progress else None
         for index in range(body.n or 1):
             yield write.choice(index, '{"role":"assistant","content":null}')
         plain = not (body.logprobs or body.timings_per_token)
-        for index, delta in answers.stream():
+        for index, delta in generation.stream():
             if progress is not None:
                 yield from self._progress(progress)
             if index < 0:
                 yield None
             elif delta is None:
-                yield self._finish(answers.choices[index])
+                yield self._finish(generation.choices[index])
             elif plain and delta.content:
                 yield write.choice(index, f'{{"content":{quoted(delta.content)}}}')
             else:
-                yield self._piece(answers.choices[index], delta)
+                yield self._piece(generation.choices[index], delta)
         if body.wants_usage:
-            rest = f',"usage":{compact(chat_usage(answers, self._tokenizer))},"timings":{self._timings(0)}'
+            counts = compact(chat_usage(generation, self._tokenizer))
+            rest = f',"usage":{counts},"timings":{self._timings(0)}'
             yield write.last(rest + self._verbose_part())
         yield DONE
 
@@ -123,16 +126,16 @@ class ChatStream:
         return self._writer.choice(choice.index, "{}", rest, logprobs=logprobs, finish=finish)
 
     def _progress(self, progress: PromptProgress) -> Iterator[str]:
-        for report in progress.news():
+        for report in progress.new_reports():
             yield self._writer.choice(0, "{}", f',"prompt_progress":{compact(report)}')
 
     def _timings(self, index: int) -> str:
-        return compact(timings(self._answers, self._answers.choices[index]))
+        return compact(timings(self._generation, self._generation.choices[index]))
 
     def _verbose_part(self) -> str:
-        if not self._verbose or self._answers.turn is None:
+        if not self._verbose or self._generation.turn is None:
             return ""
-        prompt = text_of(self._answers.turn.ids, self._tokenizer)
+        prompt = text_of(self._generation.turn.ids, self._tokenizer)
         return f',"__verbose":{compact({"prompt": prompt})}'
 
 

@@ -15,11 +15,11 @@ from oxibonsai.engine import Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.choice import Choice
-from oxibonsai.server.generation import Answers, follow
-from oxibonsai.server.http.stream_writer import Bell
-from oxibonsai.server.inputs import Room
-from oxibonsai.server.openai.identity import fingerprint
-from oxibonsai.server.openai.job_answer import answer_job
+from oxibonsai.server.generation import Generation, follow
+from oxibonsai.server.http.stream_writer import OutputEvent
+from oxibonsai.server.inputs import PromptLimit
+from oxibonsai.server.openai.completion_response import completion_response
+from oxibonsai.server.openai.fingerprint import fingerprint
 from oxibonsai.server.openai.logprobs import ShownToken, ShownTokens, TextOffsets, completion_form
 from oxibonsai.server.openai.prompt_logprobs import prompt_tokens, ranked_tokens
 from oxibonsai.server.openai.prompts import read_prompts, text_of
@@ -37,7 +37,9 @@ def completions_blueprint(app: Server) -> Blueprint:
     @bp.post("/v1/completions")
     def create_completion() -> Response:
         body = read_body(CompletionBody, request)
-        return answer_job(app, CompletionJob(app, body), streams=bool(body.stream))
+        return completion_response(
+            app, OpenAICompletionHandler(app, body), streams=bool(body.stream)
+        )
 
     return bp
 
@@ -50,20 +52,20 @@ def begin_all(
     n: int,
     *,
     slot: int | None = None,
-) -> list[Answers]:
+) -> list[Generation]:
     """Sends each prompt to the engines, or none of them."""
-    group: list[Answers] = []
+    group: list[Generation] = []
     try:
         for ids in prompts:
             group.append(app.generations.text(ids, params, options, n=n, slot=slot))
     except BaseException:
-        for answers in group:
-            answers.close()
+        for generation in group:
+            generation.close()
         raise
     return group
 
 
-class CompletionJob:
+class OpenAICompletionHandler:
     """The answers to one request: n for each prompt, numbered through.
 
     Args:
@@ -82,7 +84,7 @@ class CompletionJob:
         self._n = body.n or 1
         self._made = max(self._n, body.best_of or 0)
         self._echoed: dict[int, list[ShownToken]] = {}
-        room = Room(self._engine.ctx_size)
+        room = PromptLimit(self._engine.ctx_size)
         # What is truncated may be longer before.
         bound = room if body.truncate_prompt_tokens is None else None
         prompts = read_prompts(body.prompt, self._engine.tokenizer, "prompt", bound)
@@ -103,7 +105,7 @@ class CompletionJob:
         }
         for ids in self._prompts:
             room.check_count(len(ids))
-        self.group: list[Answers] = []
+        self.group: list[Generation] = []
         if body.limit != 0:
             options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
             self.group = begin_all(
@@ -123,17 +125,17 @@ class CompletionJob:
         return [*first, *ids[len(ids) - most + len(first) :]]
 
     @property
-    def bell(self) -> Bell | None:
+    def output_event(self) -> OutputEvent | None:
         """Of the answers; None without any, and where an echo runs whole prompts once more."""
         slow = self._body.echo and self._body.logprobs is not None
-        return None if slow or not self.group else self.group[0].bell
+        return None if slow or not self.group else self.group[0].output_event
 
     def close(self) -> None:
         """Cancels what still runs."""
-        for answers in self.group:
-            answers.close()
+        for generation in self.group:
+            generation.close()
 
-    def whole(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """The answer, once everything has ended."""
         choices = [choice for i in range(len(self._prompts)) for choice in self._choices_of(i)]
         whole = {**self._head, "choices": choices, "usage": self._usage()}
@@ -154,7 +156,7 @@ class CompletionJob:
                 if not self.group:
                     yield writers.end(which * self._n + j, "length")
         for which, j, delta in follow(self.group):
-            for report in (r for p in progress for r in p.news()):
+            for report in (r for p in progress for r in p.new_reports()):
                 yield f'{head}],"prompt_progress":{compact(report)}}}\n\n'
             if which < 0:
                 yield None
@@ -179,8 +181,8 @@ class CompletionJob:
 
     def timings_json(self, which: int, index: int) -> str:
         """Timings of one choice so far."""
-        answers = self.group[which]
-        return compact(timings(answers, answers.choices[index]))
+        generation = self.group[which]
+        return compact(timings(generation, generation.choices[index]))
 
     def prompt_text(self, which: int) -> str:
         """The prompt that an echo repeats, without the bos that the server put first."""
@@ -255,32 +257,32 @@ class CompletionJob:
 class _Writers:
     """Makes the chunks of a stream."""
 
-    def __init__(self, job: CompletionJob, head: str) -> None:
-        self._job = job
+    def __init__(self, handler: OpenAICompletionHandler, head: str) -> None:
+        self._handler = handler
         self._head = head
         self._shown: dict[tuple[int, int], ShownTokens] = {}
         self._offsets: defaultdict[tuple[int, int], TextOffsets] = defaultdict(TextOffsets)
 
     def echo(self, which: int, j: int) -> str:
         """The prompt, as the first piece of a choice."""
-        text = self._job.prompt_text(which)
+        text = self._handler.prompt_text(which)
         logprobs = "null"
-        if self._job.body.logprobs is not None:
-            tokens = self._job.echoed_tokens(which)
-            logprobs = compact(self._job.form(tokens, self._offsets[which, j]))
+        if self._handler.body.logprobs is not None:
+            tokens = self._handler.echoed_tokens(which)
+            logprobs = compact(self._handler.form(tokens, self._offsets[which, j]))
         return self._chunk(self._index(which, j), text, logprobs)
 
     def piece(self, which: int, j: int, text: str) -> str:
         """A piece of a choice."""
         logprobs, rest = "null", ""
-        if self._job.body.logprobs is not None:
+        if self._handler.body.logprobs is not None:
             key = (which, j)
             if key not in self._shown:
-                choice = self._job.group[which].choices[j]
-                self._shown[key] = ShownTokens(choice, self._job.engine.tokenizer)
-            logprobs = compact(self._job.form(self._shown[key].take(), self._offsets[key]))
-        if self._job.body.timings_per_token:
-            rest = f',"timings":{self._job.timings_json(which, j)}'
+                choice = self._handler.group[which].choices[j]
+                self._shown[key] = ShownTokens(choice, self._handler.engine.tokenizer)
+            logprobs = compact(self._handler.form(self._shown[key].take(), self._offsets[key]))
+        if self._handler.body.timings_per_token:
+            rest = f',"timings":{self._handler.timings_json(which, j)}'
         return self._chunk(self._index(which, j), text, logprobs, rest)
 
     def end(self, index: int, reason: str, rest: str = "") -> str:
@@ -291,7 +293,7 @@ class _Writers:
         )
 
     def _index(self, which: int, j: int) -> int:
-        return which * (self._job.body.n or 1) + j
+        return which * (self._handler.body.n or 1) + j
 
     def _chunk(self, index: int, text: str, logprobs: str, rest: str = "") -> str:
         return (

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.errors import RequestError
-from oxibonsai.server.inputs import Room, input_is_read
+from oxibonsai.server.inputs import PromptLimit, input_is_read
 from oxibonsai.server.openai.prompts import read_prompts
 from oxibonsai.server.openai.schemas.completion import Prompts
 from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbeddingBody
@@ -39,7 +39,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         pooling = pooling or app.settings.pooling
         if pooling == "none":
             raise RequestError("--pooling none gives no vector for a text: choose another")
-        room = Room(embedder.ctx_size, rest=0)
+        room = PromptLimit(embedder.ctx_size, rest=0)
         # What is truncated may be longer before.
         bound = room if most_tokens is None else None
         texts = read_prompts(inputs, engine.tokenizer, field, bound, MOST_TEXTS)

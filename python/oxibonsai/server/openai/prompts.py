@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oxibonsai.errors import RequestError
-from oxibonsai.server.inputs import Room, read_text
+from oxibonsai.server.inputs import PromptLimit, read_text
 from oxibonsai.server.openai.schemas.completion import MOST_PROMPTS, Prompts
 from oxibonsai.tokenizer import Tokenizer
 
@@ -14,7 +14,7 @@ def read_prompts(
     prompt: Prompts,
     tokenizer: Tokenizer,
     name: str,
-    room: Room | None = None,
+    room: PromptLimit | None = None,
     most: int = MOST_PROMPTS,
 ) -> list[list[int]]:
     """Token ids of each prompt.
@@ -47,7 +47,7 @@ def is_several(prompt: Prompts) -> bool:
     return isinstance(prompt, list) and not any(isinstance(p, int) for p in prompt)
 
 
-def _ids(prompt: Any, tokenizer: Tokenizer, name: str, room: Room | None) -> list[int]:
+def _ids(prompt: Any, tokenizer: Tokenizer, name: str, room: PromptLimit | None) -> list[int]:
     if isinstance(prompt, dict):
         prompt = _text_of(prompt, name)
     if isinstance(prompt, str):

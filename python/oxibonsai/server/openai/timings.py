@@ -6,11 +6,11 @@ import time
 from typing import Any
 
 from oxibonsai.server.choice import Choice
-from oxibonsai.server.generation import Answers
+from oxibonsai.server.generation import Generation
 from oxibonsai.tokenizer import Tokenizer
 
 
-def timings(answers: Answers, choice: Choice) -> dict[str, float]:
+def timings(generation: Generation, choice: Choice) -> dict[str, float]:
     """Counts, milliseconds and rates of one choice so far.
 
     The first token comes with the prompt's last step, so the rate of new tokens is that of the steps
@@ -18,7 +18,7 @@ def timings(answers: Answers, choice: Choice) -> dict[str, float]:
     """
     times = choice.sequence.times
     now = time.perf_counter() if times.finished is None else times.finished
-    computed = answers.prompt_tokens - choice.sequence.num_cached
+    computed = generation.prompt_tokens - choice.sequence.num_cached
     prompt_ms = decode_ms = 0.0
     if times.first_token is None:
         computed = 0
@@ -40,7 +40,7 @@ def timings(answers: Answers, choice: Choice) -> dict[str, float]:
     }
 
 
-def usage(group: list[Answers]) -> dict[str, Any]:
+def usage(group: list[Generation]) -> dict[str, Any]:
     """OpenAI's counts of tokens over the answers to one HTTP request."""
     prompt = sum(a.prompt_tokens for a in group)
     new = sum(a.completion_tokens for a in group)
@@ -52,18 +52,18 @@ def usage(group: list[Answers]) -> dict[str, Any]:
     }
 
 
-def chat_usage(answers: Answers, tokenizer: Tokenizer) -> dict[str, Any]:
+def chat_usage(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
     """The same of a conversation, with the thoughts among the new tokens."""
-    thoughts = {"reasoning_tokens": reasoning_tokens(answers, tokenizer)}
-    return {**usage([answers]), "completion_tokens_details": thoughts}
+    thoughts = {"reasoning_tokens": reasoning_tokens(generation, tokenizer)}
+    return {**usage([generation]), "completion_tokens_details": thoughts}
 
 
-def reasoning_tokens(answers: Answers, tokenizer: Tokenizer) -> int:
+def reasoning_tokens(generation: Generation, tokenizer: Tokenizer) -> int:
     """Tokens of the thoughts; the engine doesn't count them apart, so their text is tokenized."""
-    thoughts = "".join(c.reply.reasoning_content for c in answers.choices)
+    thoughts = "".join(c.reply.reasoning_content for c in generation.choices)
     if not thoughts:
         return 0
-    return min(len(tokenizer.encode(thoughts, add_special=False)), answers.completion_tokens)
+    return min(len(tokenizer.encode(thoughts, add_special=False)), generation.completion_tokens)
 
 
 class PromptProgress:
@@ -73,19 +73,19 @@ class PromptProgress:
         answers: Of the prompt.
     """
 
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
         self._last = -1
 
-    def news(self) -> list[dict[str, Any]]:
+    def new_reports(self) -> list[dict[str, Any]]:
         """What to report now: the first one says what the cache held, the last one that all is done."""
-        if not self._answers.choices:
+        if not self._generation.choices:
             return []
-        sequence = self._answers.choices[0].sequence
+        sequence = self._generation.choices[0].sequence
         times = sequence.times
         if times.started is None:
             return []
-        total, cached = self._answers.prompt_tokens, sequence.num_cached
+        total, cached = self._generation.prompt_tokens, sequence.num_cached
         done = total if times.first_token is not None else min(sequence.num_computed, total)
         steps = [cached, done] if self._last < 0 else [done]
         reports = []

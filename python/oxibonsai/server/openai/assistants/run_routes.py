@@ -9,7 +9,7 @@ from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.openai.assistants.objects import view
 from oxibonsai.server.openai.assistants.run_service import RunService, run_frames
 from oxibonsai.server.openai.assistants.thread_routes import create_thread
-from oxibonsai.server.openai.jobs import Job
+from oxibonsai.server.openai.background_tasks import BackgroundTask
 from oxibonsai.server.openai.paging import list_page, page_query
 from oxibonsai.server.openai.schemas.assistants import (
     MetadataChange,
@@ -55,12 +55,12 @@ def runs_blueprint(store: Store, runs: RunService, lifecycle: Lifecycle) -> Blue
 def _add_work(bp: Blueprint, store: Store, runs: RunService, lifecycle: Lifecycle) -> None:
     """The routes that set a run to work, and stream it where that is asked for."""
 
-    def answer(run: Object, job: Job, *, stream: bool | None) -> Response:
+    def answer(run: Object, task: BackgroundTask, *, stream: bool | None) -> Response:
         if not stream:
             return jsonify(view(run))
         # A run goes on when its reader leaves: it is an object of its own.
         stopping = lambda: lifecycle.stopping  # noqa: E731
-        return stream_response(run_frames(job), close=lambda: None, stopping=stopping)
+        return stream_response(run_frames(task), close=lambda: None, stopping=stopping)
 
     @bp.post("/v1/threads/runs")
     def create_thread_and_run() -> Response:
@@ -68,31 +68,31 @@ def _add_work(bp: Blueprint, store: Store, runs: RunService, lifecycle: Lifecycl
         store.assistants.get(owner(), body.assistant_id)
         thread = create_thread(store, owner(), body.thread or ThreadCreate())
         try:
-            run, job = runs.create(owner(), thread, body, is_new=True)
+            run, task = runs.create(owner(), thread, body, is_new=True)
         except Exception:
             store.threads.delete(owner(), thread["id"])
             raise
-        return answer(run, job, stream=body.stream)
+        return answer(run, task, stream=body.stream)
 
     @bp.post("/v1/threads/<thread_id>/runs")
     def create(thread_id: str) -> Response:
         thread = store.threads.get(owner(), thread_id)
         body = read_body(RunCreate, request)
-        run, job = runs.create(
+        run, task = runs.create(
             owner(),
             thread,
             body,
             more=body.additional_messages or (),
             more_instructions=body.additional_instructions,
         )
-        return answer(run, job, stream=body.stream)
+        return answer(run, task, stream=body.stream)
 
     @bp.post("/v1/threads/<thread_id>/runs/<run_id>/submit_tool_outputs")
     def submit(thread_id: str, run_id: str) -> Response:
         runs.get(owner(), thread_id, run_id)
         body = read_body(ToolOutputs, request)
-        run, job = runs.submit(owner(), thread_id, run_id, body.tool_outputs)
-        return answer(run, job, stream=body.stream)
+        run, task = runs.submit(owner(), thread_id, run_id, body.tool_outputs)
+        return answer(run, task, stream=body.stream)
 
 
 def run_steps_blueprint(store: Store, runs: RunService) -> Blueprint:

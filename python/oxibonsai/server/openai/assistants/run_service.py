@@ -9,7 +9,7 @@ from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation import Generations
-from oxibonsai.server.inputs import Room, read_turn
+from oxibonsai.server.inputs import PromptLimit, read_turn
 from oxibonsai.server.openai.assistants.conversation import Conversation
 from oxibonsai.server.openai.assistants.objects import (
     ENDED,
@@ -20,7 +20,7 @@ from oxibonsai.server.openai.assistants.objects import (
     view,
 )
 from oxibonsai.server.openai.assistants.run_work import RunWork
-from oxibonsai.server.openai.jobs import Job, Jobs
+from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks
 from oxibonsai.server.openai.paging import all_of
 from oxibonsai.server.openai.schemas.assistants import (
     MessageCreate,
@@ -49,11 +49,11 @@ class RunService:
     """
 
     def __init__(
-        self, store: Store, generations: Generations, jobs: Jobs, settings: Settings
+        self, store: Store, generations: Generations, tasks: BackgroundTasks, settings: Settings
     ) -> None:
         self._store = store
         self._generations = generations
-        self._jobs = jobs
+        self._tasks = tasks
         self._settings = settings
         self._submitting = threading.Lock()
 
@@ -66,7 +66,7 @@ class RunService:
         more: Sequence[MessageCreate] = (),
         more_instructions: str | None = None,
         is_new: bool = False,
-    ) -> tuple[Object, Job]:
+    ) -> tuple[Object, BackgroundTask]:
         """Begins a run.
 
         Args:
@@ -98,24 +98,24 @@ class RunService:
         turn, params = self._turn(owner, run, messages)
         run["id"] = new_id("run_")
         key = (owner, run["id"])
-        job = self._jobs.reserve(key)
+        task = self._tasks.reserve(key)
         try:
             self._claim(owner, thread["id"], run["id"])
             for message in messages:
                 self._store.messages.create(owner, message, parent=thread["id"])
             run = self._store.runs.create(owner, run, parent=thread["id"])
         except BaseException:
-            self._jobs.drop(key, job)
+            self._tasks.drop(key, task)
             raise
         if is_new:
-            job.tell({"event": "thread.created", "data": view(thread)})
-        job.tell({"event": "thread.run.created", "data": view(run)})
-        self._start(owner, run, turn, params, job)
-        return run, job
+            task.publish({"event": "thread.created", "data": view(thread)})
+        task.publish({"event": "thread.run.created", "data": view(run)})
+        self._start(owner, run, turn, params, task)
+        return run, task
 
     def submit(
         self, owner: str, thread_id: str, run_id: str, outputs: Sequence[ToolOutput]
-    ) -> tuple[Object, Job]:
+    ) -> tuple[Object, BackgroundTask]:
         """Continues a run with the outputs of its calls.
 
         Raises:
@@ -127,7 +127,7 @@ class RunService:
                 400, "tool_outputs has two outputs for one call: send one for each.",
                 param="tool_outputs",
             )  # fmt: skip
-        run, job = self._queue_again(owner, thread_id, run_id, given)
+        run, task = self._queue_again(owner, thread_id, run_id, given)
         try:
             (step,) = [
                 s for s in all_of(self._store.run_steps, owner, run_id)
@@ -138,16 +138,16 @@ class RunService:
             )
             turn, params = self._turn(owner, run)
         except BaseException as e:
-            self._jobs.drop((owner, run_id), job)
+            self._tasks.drop((owner, run_id), task)
             self._give_up(owner, run_id, e)
             raise
-        job.tell({"event": "thread.run.step.completed", "data": view(step)})
-        self._start(owner, run, turn, params, job)
-        return run, job
+        task.publish({"event": "thread.run.step.completed", "data": view(step)})
+        self._start(owner, run, turn, params, task)
+        return run, task
 
     def _queue_again(
         self, owner: str, thread_id: str, run_id: str, given: dict[str, str]
-    ) -> tuple[Object, Job]:
+    ) -> tuple[Object, BackgroundTask]:
         """A run that these outputs continue, and the job for that."""
 
         def queue(run: Object) -> Object:
@@ -158,11 +158,11 @@ class RunService:
         with self._submitting:
             _check_outputs(self.get(owner, thread_id, run_id), given)
             key = (owner, run_id)
-            job = self._jobs.reserve(key)
+            task = self._tasks.reserve(key)
             try:
-                return self._store.runs.change(owner, run_id, queue, parent=thread_id), job
+                return self._store.runs.change(owner, run_id, queue, parent=thread_id), task
             except BaseException:
-                self._jobs.drop(key, job)
+                self._tasks.drop(key, task)
                 raise
 
     def get(self, owner: str, thread_id: str, run_id: str) -> Object:
@@ -204,11 +204,11 @@ class RunService:
         if run["status"] == "cancelled":
             self.end_steps(owner, run_id, "cancelled")
             return run
-        job = self._jobs.find((owner, run_id))
-        if job is not None:
-            job.tell({"event": "thread.run.cancelling", "data": view(run)})
-            job.cancel()
-            job.wait(_CANCEL_SECONDS)
+        task = self._tasks.find((owner, run_id))
+        if task is not None:
+            task.publish({"event": "thread.run.cancelling", "data": view(run)})
+            task.cancel()
+            task.wait(_CANCEL_SECONDS)
         return self._store.runs.get(owner, run_id)
 
     def active(self, owner: str, thread: Object) -> Object | None:
@@ -231,7 +231,7 @@ class RunService:
     def forget_thread(self, owner: str, thread: Object) -> None:
         """The thread is deleted: its run ends."""
         if thread.get("active_run") is not None:
-            self._jobs.cancel((owner, thread["active_run"]))
+            self._tasks.cancel((owner, thread["active_run"]))
 
     def end_steps(self, owner: str, run_id: str, status: str) -> None:
         """Gives the open steps of a run a last status."""
@@ -262,7 +262,7 @@ class RunService:
         used, most = run["used"], run["max_completion_tokens"]
         if most is not None:
             most = max(1, most - used["completion_tokens"])
-        room = Room(engine.ctx_size)
+        room = PromptLimit(engine.ctx_size)
         rest = max(1, engine.ctx_size // 4)
         tokens = engine.ctx_size - (rest if most is None else min(most, rest))
         if run["max_prompt_tokens"] is not None:
@@ -278,11 +278,11 @@ class RunService:
         return turn, fields.sampling_params(self._settings, engine.tokenizer, max_tokens=most)
 
     def _start(
-        self, owner: str, run: Object, turn: ChatTurn, params: SamplingParams, job: Job
+        self, owner: str, run: Object, turn: ChatTurn, params: SamplingParams, task: BackgroundTask
     ) -> None:
-        job.tell({"event": "thread.run.queued", "data": view(run)})
-        work = RunWork(self._store, owner, run, job)
-        self._jobs.start((owner, run["id"]), job, lambda _: work(self._generations, turn, params))
+        task.publish({"event": "thread.run.queued", "data": view(run)})
+        work = RunWork(self._store, owner, run, task)
+        self._tasks.start((owner, run["id"]), task, lambda _: work(self._generations, turn, params))
 
     def _give_up(self, owner: str, run_id: str, error: BaseException) -> None:
         """A run whose outputs can't be used, too long for the context, say."""
@@ -291,9 +291,9 @@ class RunService:
         self._store.runs.change(owner, run_id, lambda r: {**r, **fields, "usage": r["used"]})
 
 
-def run_frames(job: Job) -> Iterator[str | None]:
+def run_frames(task: BackgroundTask) -> Iterator[str | None]:
     """A job's events as a stream has them."""
-    for event in job.follow():
+    for event in task.follow():
         yield None if event is None else frame(event["data"], event["event"])
     yield "event: done\ndata: [DONE]\n\n"
 

@@ -9,7 +9,7 @@ from oxibonsai.chat import ChatTurn
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import as_api_error
-from oxibonsai.server.generation import Answers, Generations
+from oxibonsai.server.generation import Generation, Generations
 from oxibonsai.server.openai.assistants.objects import (
     ended_step,
     new_answer,
@@ -18,7 +18,7 @@ from oxibonsai.server.openai.assistants.objects import (
     tokens,
     view,
 )
-from oxibonsai.server.openai.jobs import Job
+from oxibonsai.server.openai.background_tasks import BackgroundTask
 from oxibonsai.server.stores import NoSuchObjectError, Object, Store
 
 _log = logging.getLogger("oxibonsai.server")
@@ -38,14 +38,14 @@ class RunWork:
         job: Told the events.
     """
 
-    def __init__(self, store: Store, owner: str, run: Object, job: Job) -> None:
+    def __init__(self, store: Store, owner: str, run: Object, task: BackgroundTask) -> None:
         self._store = store
         self._owner = owner
         self._run = run
-        self._job = job
+        self._task = task
         # Tokens of earlier rounds, of this one, and those of this one that its steps tell.
         self._before = run["used"]
-        self._answers: Answers | None = None
+        self._generation: Generation | None = None
         self._told = tokens(0, 0)
         self._message: Object | None = None
         self._message_step: Object | None = None
@@ -61,9 +61,9 @@ class RunWork:
                 if reason := self._limit(turn):
                     self._change_run("incomplete", incomplete_details={"reason": reason})
                     return
-                with generations.turn(turn, params) as answers:
-                    self._answers = answers
-                    self._follow(answers)
+                with generations.turn(turn, params) as generation:
+                    self._generation = generation
+                    self._follow(generation)
             except NoSuchObjectError:
                 raise
             except _CancelledError:
@@ -84,14 +84,14 @@ class RunWork:
             return "max_completion_tokens"
         return None
 
-    def _follow(self, answers: Answers) -> None:
-        for _, delta in answers.stream():
-            if self._job.cancelled:
+    def _follow(self, generation: Generation) -> None:
+        for _, delta in generation.stream():
+            if self._task.cancelled:
                 break
             if delta is not None:
                 self._feed(delta)
-        choice = answers.choices[0] if answers.choices else None
-        if self._job.cancelled or choice is None:
+        choice = generation.choices[0] if generation.choices else None
+        if self._task.cancelled or choice is None:
             raise _CancelledError
         if choice.finish_reason == "tool_calls":
             calls = [
@@ -127,12 +127,12 @@ class RunWork:
             details = {"message_id": created["id"]}
             step = {"type": "message_creation", "message_creation": details}
             self._message_step = self._begin_step(step)
-            self._tell("thread.message.created", created)
-            self._tell("thread.message.in_progress", created)
+            self._emit("thread.message.created", created)
+            self._emit("thread.message.in_progress", created)
         self._text += text
         block = {"index": 0, "type": "text", "text": {"value": text, "annotations": []}}
         delta = {"content": [block]}
-        self._tell(
+        self._emit(
             "thread.message.delta",
             {"id": self._message["id"], "object": "thread.message.delta", "delta": delta},
         )
@@ -147,7 +147,7 @@ class RunWork:
             call["id"] = piece.id
             function |= {"name": piece.name, "output": None}
         details = {"type": "tool_calls", "tool_calls": [{**call, "function": function}]}
-        self._tell(
+        self._emit(
             "thread.run.step.delta",
             {
                 "id": self._calls_step["id"],
@@ -174,8 +174,8 @@ class RunWork:
     def _begin_step(self, details: Object) -> Object:
         step = new_step(self._run, details)
         step = self._store.run_steps.create(self._owner, step, parent=self._run["id"])
-        self._tell("thread.run.step.created", step)
-        self._tell("thread.run.step.in_progress", step)
+        self._emit("thread.run.step.created", step)
+        self._emit("thread.run.step.in_progress", step)
         return step
 
     def _leave(
@@ -211,7 +211,7 @@ class RunWork:
             self._owner, self._message["id"], lambda m: {**m, **fields, "content": content}
         )
         self._message = None
-        self._tell(f"thread.message.{changed['status']}", changed)
+        self._emit(f"thread.message.{changed['status']}", changed)
         self._end_step(self._message_step, status, error)
 
     def _end_step(self, step: Object, status: str, error: Object | None) -> None:
@@ -221,7 +221,7 @@ class RunWork:
             step["id"],
             lambda s: ended_step({**s, "used": _sum(s["used"], used)}, status, last_error=error),
         )
-        self._tell(f"thread.run.step.{status}", ended)
+        self._emit(f"thread.run.step.{status}", ended)
 
     def _change_run(self, status: str, **fields: Any) -> None:
         usage = _sum(self._before, self._this_round())
@@ -234,7 +234,7 @@ class RunWork:
                     "usage": usage if ended else None}  # fmt: skip
 
         self._run = self._store.runs.change(self._owner, self._run["id"], edit)
-        self._tell(f"thread.run.{status}", self._run)
+        self._emit(f"thread.run.{status}", self._run)
 
     def _fail(self, error: Exception) -> None:
         told = as_api_error(error)
@@ -245,9 +245,9 @@ class RunWork:
         self._change_run("failed", failed_at=now(), last_error=last)
 
     def _this_round(self) -> Object:
-        if self._answers is None or not self._answers.choices:
+        if self._generation is None or not self._generation.choices:
             return tokens(0, 0)  # no engine has read the prompt
-        return tokens(self._answers.prompt_tokens, self._answers.completion_tokens)
+        return tokens(self._generation.prompt_tokens, self._generation.completion_tokens)
 
     def _not_told(self) -> Object:
         """Tokens since the last step ended."""
@@ -255,8 +255,8 @@ class RunWork:
         self._told = so_far
         return {name: so_far[name] - told[name] for name in so_far}
 
-    def _tell(self, name: str, data: Object) -> None:
-        self._job.tell({"event": name, "data": view(data)})
+    def _emit(self, name: str, data: Object) -> None:
+        self._task.publish({"event": name, "data": view(data)})
 
 
 def _sum(one: Object, other: Object) -> Object:

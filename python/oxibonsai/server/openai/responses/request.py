@@ -9,7 +9,7 @@ from oxibonsai.chat import ChatRequest, ChatTurn
 from oxibonsai.engine import Engine
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.inputs import Room, read_turn
+from oxibonsai.server.inputs import PromptLimit, read_turn
 from oxibonsai.server.openai.responses.items import chat_messages
 from oxibonsai.server.openai.schemas.responses import (
     AllowedTools,
@@ -49,7 +49,7 @@ def make_turn(
         RequestError, ApiError: A field makes no sense for this model.
     """
 
-    most = Room(engine.ctx_size) if runs else None
+    most = PromptLimit(engine.ctx_size) if runs else None
 
     def turn(dropped: int) -> ChatTurn:
         rest = list(items[dropped:])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from oxibonsai.output import Delta
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import as_api_error
-from oxibonsai.server.generation import Answers
+from oxibonsai.server.generation import Generation
 from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
 from oxibonsai.server.openai.responses.output import Event, OutputWriter, copy_item
 from oxibonsai.server.openai.schemas.responses import ResponseRequest
@@ -116,44 +116,46 @@ class ResponseRun:
 
     def created(self) -> Event:
         """The first event, or the next where the work waits for its turn."""
-        return self._tell("response.created")
+        return self._emit("response.created")
 
     def queued(self) -> Event:
         """The response waits for a thread."""
-        return self._tell("response.queued")
+        return self._emit("response.queued")
 
     def withdrawn(self) -> Event:
         """The last event of a response that was cancelled before its work began."""
         return self._last("cancelled")
 
-    def events(self, answers: Answers, cancelled: Callable[[], bool]) -> Iterator[Event | None]:
+    def events(
+        self, generation: Generation, cancelled: Callable[[], bool]
+    ) -> Iterator[Event | None]:
         """Events up to the last; None where nothing has come for a moment.
 
         What the engine raises becomes a response that failed. To stop early leaves the response in
         progress: see :meth:`end`.
         """
         self.response["status"] = "in_progress"
-        yield self._tell("response.in_progress")
-        progress = PromptProgress(answers) if self._progress else None
+        yield self._emit("response.in_progress")
+        progress = PromptProgress(generation) if self._progress else None
         try:
-            for _, delta in answers.stream():
-                for report in progress.news() if progress else ():
-                    yield self._tell("response.in_progress", prompt_progress=report)
+            for _, delta in generation.stream():
+                for report in progress.new_reports() if progress else ():
+                    yield self._emit("response.in_progress", prompt_progress=report)
                 if cancelled() or self._is_one_call_too_many(delta):
                     break
                 if delta is None:
                     yield None
                     continue
-                for event in self._writer.feed(delta, self._new_logprobs(answers)):
-                    yield self._numbered(event | self._timings(answers, event["type"]))
+                for event in self._writer.feed(delta, self._new_logprobs(generation)):
+                    yield self._numbered(event | self._timings(generation, event["type"]))
         except Exception as e:
             yield from self.fail(e)
             return
-        yield from self.end(answers, cancelled=cancelled())
+        yield from self.end(generation, cancelled=cancelled())
 
-    def end(self, answers: Answers, *, cancelled: bool) -> Iterator[Event]:
+    def end(self, generation: Generation, *, cancelled: bool) -> Iterator[Event]:
         """The last events: all of the answer is there, or nobody wants the rest."""
-        reason = answers.choices[0].finish_reason if answers.choices else None
+        reason = generation.choices[0].finish_reason if generation.choices else None
         status = "incomplete" if reason == "length" and not self._enough else "completed"
         if cancelled or (reason is None and not self._enough):
             status = "cancelled"
@@ -161,8 +163,8 @@ class ResponseRun:
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
         for event in self._writer.finish(complete=status == "completed"):
             yield self._numbered(event)
-        self.response["usage"] = self._usage(answers)
-        yield self._last(status, **self._timings(answers, _TIMED[-1]))
+        self.response["usage"] = self._usage(generation)
+        yield self._last(status, **self._timings(generation, _TIMED[-1]))
 
     def fail(self, error: Exception) -> Iterator[Event]:
         """The last events of a response that can't go on."""
@@ -180,19 +182,19 @@ class ResponseRun:
         self._enough = bool(call and most is not None and call.index >= most)
         return self._enough
 
-    def _timings(self, answers: Answers, kind: str) -> Event:
-        if not self._timed or kind not in _TIMED or not answers.choices:
+    def _timings(self, generation: Generation, kind: str) -> Event:
+        if not self._timed or kind not in _TIMED or not generation.choices:
             return {}
-        return {"timings": timings(answers, answers.choices[0])}
+        return {"timings": timings(generation, generation.choices[0])}
 
     def _last(self, status: str, **more: object) -> Event:
         self.response["status"] = status
         self.response["completed_at"] = int(time.time()) if status == "completed" else None
         if status == "incomplete" and self._always_completed:
             status = "completed"
-        return self._tell(f"response.{status}", **more)
+        return self._emit(f"response.{status}", **more)
 
-    def _tell(self, kind: str, **more: object) -> Event:
+    def _emit(self, kind: str, **more: object) -> Event:
         self.response["output"] = [copy_item(i) for i in self._writer.items]
         return self._numbered({"type": kind, "response": dict(self.response), **more})
 
@@ -201,21 +203,21 @@ class ResponseRun:
         self._number += 1
         return event
 
-    def _new_logprobs(self, answers: Answers) -> list[Object]:
+    def _new_logprobs(self, generation: Generation) -> list[Object]:
         """Those of the tokens behind the latest piece; each piece asks, so that none are left over."""
         if not self._logprobs:
             return []
         if self._shown is None:
-            self._shown = ShownTokens(answers.choices[0], self._tokenizer)
+            self._shown = ShownTokens(generation.choices[0], self._tokenizer)
         return chat_form(self._shown.take(), self._tokenizer)
 
-    def _usage(self, answers: Answers) -> Object:
-        reasoning = reasoning_tokens(answers, self._tokenizer)
-        given, made = answers.prompt_tokens, answers.completion_tokens
+    def _usage(self, generation: Generation) -> Object:
+        reasoning = reasoning_tokens(generation, self._tokenizer)
+        given, made = generation.prompt_tokens, generation.completion_tokens
         return {
             "input_tokens": given,
             "input_tokens_details": {
-                "cached_tokens": answers.cached_tokens,
+                "cached_tokens": generation.cached_tokens,
                 "cache_write_tokens": 0,
             },
             "output_tokens": made,

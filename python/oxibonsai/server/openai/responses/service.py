@@ -11,8 +11,8 @@ from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.http.disconnect import watched
-from oxibonsai.server.inputs import Room
-from oxibonsai.server.openai.jobs import Job, Jobs, Key
+from oxibonsai.server.inputs import PromptLimit
+from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
 from oxibonsai.server.openai.responses.compaction import compacted, summary_request, summary_tokens
 from oxibonsai.server.openai.responses.history import history
 from oxibonsai.server.openai.responses.items import stored_items
@@ -42,13 +42,13 @@ class ResponseService:
         jobs: Runs those in the background.
     """
 
-    def __init__(self, app: Server, jobs: Jobs) -> None:
+    def __init__(self, app: Server, tasks: BackgroundTasks) -> None:
         self._generations = app.generations
         self._backend = app.backend
         self._store = app.store.responses
         self._settings = app.settings
         self._lifecycle = app.lifecycle
-        self._jobs = jobs
+        self._tasks = tasks
 
     def create(self, owner: str, body: ResponseRequest, *, always_completed: bool) -> Response:
         """Answers ``POST /v1/responses``; see :class:`ResponseRun` for ``always_completed``."""
@@ -69,7 +69,7 @@ class ResponseService:
         )
         record = {"id": response["id"], "response": response, "input": items}
         if body.background:
-            Room(engine.ctx_size).check_count(len(turn.ids))
+            PromptLimit(engine.ctx_size).check_count(len(turn.ids))
             return self._in_background(owner, body, record, run, turn, params)
         if body.stream:
             return self._as_stream(owner, record, run, turn, params)
@@ -105,9 +105,9 @@ class ResponseService:
         Where they are not in memory any more, the last one, which holds everything.
         """
         start = 0 if after is None else after + 1
-        job = self._jobs.find((owner, record["id"]))
-        if job is not None:
-            return self._follow(job, start)
+        task = self._tasks.find((owner, record["id"]))
+        if task is not None:
+            return self._follow(task, start)
         response = record["response"]
         status = response["status"]
         if status not in ENDED:
@@ -130,7 +130,7 @@ class ResponseService:
             raise ApiError(400, "Only a response made with background=true can be cancelled.")
         if response["status"] in ENDED:
             return response
-        if not self._jobs.cancel((owner, response_id), seconds=_CANCEL_SECONDS):
+        if not self._tasks.cancel((owner, response_id), seconds=_CANCEL_SECONDS):
             self._save(owner, {**record, "response": {**response, "status": "cancelled"}})
         ended: Object = self._store.get(owner, response_id)["response"]
         return ended
@@ -138,7 +138,7 @@ class ResponseService:
     def delete(self, owner: str, response_id: str) -> None:
         """Deletes a response; one in the making is cancelled."""
         self._store.delete(owner, response_id)
-        self._jobs.cancel((owner, response_id))
+        self._tasks.cancel((owner, response_id))
 
     def _at_once(
         self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
@@ -150,8 +150,8 @@ class ResponseService:
 
     def _finish(self, run: ResponseRun, turn: ChatTurn, params: SamplingParams) -> None:
         """Lets the model answer to the end, or until the client leaves."""
-        with self._generations.turn(turn, params) as answers:
-            for _ in watched(run.events(answers, lambda: False), request.environ):
+        with self._generations.turn(turn, params) as generation:
+            for _ in watched(run.events(generation, lambda: False), request.environ):
                 pass
         if run.error is not None:
             raise run.error
@@ -159,7 +159,7 @@ class ResponseService:
     def _as_stream(
         self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
     ) -> Response:
-        answers = self._generations.turn(turn, params)
+        generation = self._generations.turn(turn, params)
         stored = run.response["store"]
 
         def save() -> None:
@@ -168,7 +168,7 @@ class ResponseService:
 
         def frames() -> Iterator[str | None]:
             yield event_frame(run.created())
-            for event in run.events(answers, lambda: False):
+            for event in run.events(generation, lambda: False):
                 # Whoever has seen the last event can get the response.
                 if event is not None and run.ended:
                     save()
@@ -177,16 +177,16 @@ class ResponseService:
         def close() -> None:
             try:
                 if not run.ended:
-                    list(run.end(answers, cancelled=True))
+                    list(run.end(generation, cancelled=True))
                     save()
             finally:
-                answers.close()
+                generation.close()
 
         try:
             if stored:
                 self._store.create(owner, record)
         except BaseException:
-            answers.close()
+            generation.close()
             raise
         return stream_response(frames(), close=close, stopping=lambda: self._lifecycle.stopping)
 
@@ -200,17 +200,19 @@ class ResponseService:
         params: SamplingParams,
     ) -> Response:
         key: Key = (owner, record["id"])
-        job = self._jobs.reserve(key)
+        task = self._tasks.reserve(key)
         try:
             self._store.create(owner, record)
         except BaseException:
-            self._jobs.drop(key, job)
+            self._tasks.drop(key, task)
             raise
-        job.tell(run.created())
-        job.tell(run.queued())
+        task.publish(run.created())
+        task.publish(run.queued())
         answer = None if body.stream else jsonify(run.response)
-        self._jobs.start(key, job, lambda job: self._work(owner, record, run, turn, params, job))
-        return answer or self._follow(job, 0)
+        self._tasks.start(
+            key, task, lambda task: self._work(owner, record, run, turn, params, task)
+        )
+        return answer or self._follow(task, 0)
 
     def _work(
         self,
@@ -219,19 +221,19 @@ class ResponseService:
         run: ResponseRun,
         turn: ChatTurn,
         params: SamplingParams,
-        job: Job,
+        task: BackgroundTask,
     ) -> None:
         def tell(event: Event) -> None:
             if run.ended:
                 self._save(owner, record)
-            job.tell(event)
+            task.publish(event)
 
-        if job.cancelled:
+        if task.cancelled:
             tell(run.withdrawn())
             return
         try:
-            with self._generations.turn(turn, params) as answers:
-                for event in run.events(answers, lambda: job.cancelled):
+            with self._generations.turn(turn, params) as generation:
+                for event in run.events(generation, lambda: task.cancelled):
                     if event is not None:
                         tell(event)
                     if event is not None and event["type"] == "response.in_progress":
@@ -240,8 +242,8 @@ class ResponseService:
             for event in run.fail(e):
                 tell(event)
 
-    def _follow(self, job: Job, start: int) -> Response:
-        frames = (event_frame(event) for event in job.follow(start))
+    def _follow(self, task: BackgroundTask, start: int) -> Response:
+        frames = (event_frame(event) for event in task.follow(start))
         return stream_response(
             frames, close=lambda: None, stopping=lambda: self._lifecycle.stopping
         )

@@ -23,7 +23,7 @@ _KEPT = 16
 Key = tuple[str, str]
 
 
-class Job:
+class BackgroundTask:
     """A piece of work and the events that it tells."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Job:
         if work is not None:
             work()
 
-    def tell(self, event: Object) -> None:
+    def publish(self, event: Object) -> None:
         """Adds an event."""
         with self._changed:
             self._events.append(event)
@@ -91,7 +91,7 @@ class Job:
             index += len(events)
 
 
-class Jobs:
+class BackgroundTasks:
     """Runs jobs in threads of its own, those of the owner first that has the fewest running.
 
     Args:
@@ -107,33 +107,35 @@ class Jobs:
         # Makes its threads when they are needed, that is, after the fork.
         self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="job")
         self._lock = threading.Lock()
-        self._queue: list[tuple[str, Job]] = []  # with their owners, in the order of arrival
+        self._queue: list[
+            tuple[str, BackgroundTask]
+        ] = []  # with their owners, in the order of arrival
         self._running: Counter[str] = Counter()  # by owner
-        self._open: dict[Key, Job] = {}
-        self._kept: OrderedDict[Key, Job] = OrderedDict()
+        self._open: dict[Key, BackgroundTask] = {}
+        self._kept: OrderedDict[Key, BackgroundTask] = OrderedDict()
 
-    def reserve(self, key: Key) -> Job:
+    def reserve(self, key: Key) -> BackgroundTask:
         """A job for an object that is about to be made; :meth:`start` or :meth:`drop` follows.
 
         Raises:
             CapacityError: Too many wait already.
         """
-        job = Job()
+        task = BackgroundTask()
         with self._lock:
             owners = Counter(owner for owner, _ in [*self._open, key])
             full = len(self._open) >= self._most
             if full and owners[key[0]] > max(1, self._most // len(owners)):
                 raise CapacityError(f"{len(self._open)} jobs run or wait: try again later")
-            self._open[key] = job
-        return job
+            self._open[key] = task
+        return task
 
-    def drop(self, key: Key, job: Job) -> None:
+    def drop(self, key: Key, task: BackgroundTask) -> None:
         """Gives up a reserved job that was never started."""
         with self._lock:
-            if self._open.get(key) is job:
+            if self._open.get(key) is task:
                 del self._open[key]
 
-    def start(self, key: Key, job: Job, work: Callable[[Job], None]) -> None:
+    def start(self, key: Key, task: BackgroundTask, work: Callable[[BackgroundTask], None]) -> None:
         """Runs ``work`` as soon as a thread is free; it handles its own errors.
 
         A job that is cancelled before that runs at once, in the thread that cancels it.
@@ -146,30 +148,30 @@ class Jobs:
         def run() -> None:
             try:
                 with counted, acting_for(key[0]):
-                    work(job)
+                    work(task)
             except Exception:
                 _log.exception("a job failed without saying so")
             finally:
-                job.finish()
-                self._keep(key, job)
+                task.finish()
+                self._keep(key, task)
 
-        job.queue(run)
+        task.queue(run)
         with self._lock:
-            self._queue.append((key[0], job))
+            self._queue.append((key[0], task))
         self._dispatch()
 
-    def find(self, key: Key) -> Job | None:
+    def find(self, key: Key) -> BackgroundTask | None:
         """The job of an object; None where it has ended long ago or in another process."""
         with self._lock:
             return self._open.get(key) or self._kept.get(key)
 
     def cancel(self, key: Key, *, seconds: float = 0.0) -> bool:
         """Asks the job of an object to end, and gives it so many seconds; whether there is one."""
-        job = self.find(key)
-        if job is None:
+        task = self.find(key)
+        if task is None:
             return False
-        job.cancel()
-        job.wait(seconds)
+        task.cancel()
+        task.wait(seconds)
         return True
 
     def _dispatch(self) -> None:
@@ -177,27 +179,27 @@ class Jobs:
         with self._lock:
             while self._queue:
                 entry = min(self._queue, key=lambda e: self._running[e[0]])
-                owner, job = entry
+                owner, task = entry
                 if self._running.total() >= self._most_running and self._running[owner] > 0:
                     return
                 self._queue.remove(entry)
                 self._running[owner] += 1
-                self._threads.submit(self._run, owner, job)
+                self._threads.submit(self._run, owner, task)
 
-    def _run(self, owner: str, job: Job) -> None:
+    def _run(self, owner: str, task: BackgroundTask) -> None:
         try:
-            job.run()
+            task.run()
         finally:
             with self._lock:
                 self._running[owner] -= 1
                 self._running += Counter()  # forgets those at 0
             self._dispatch()
 
-    def _keep(self, key: Key, job: Job) -> None:
+    def _keep(self, key: Key, task: BackgroundTask) -> None:
         with self._lock:
             # Another round of the same object may have begun.
-            if self._open.get(key) is job:
+            if self._open.get(key) is task:
                 del self._open[key]
-            self._kept[key] = job
+            self._kept[key] = task
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
