@@ -25,7 +25,7 @@ from oxibonsai.server.http.disconnect import POLL_SECONDS, client_is_gone, watch
 from oxibonsai.server.http.stream_writer import OutputEvent, StreamWriter
 from oxibonsai.server.inputs import InputWatch, PromptLimit, input_is_read, read_turn
 from oxibonsai.server.slot_table import Slot, SlotRequest, SlotTable
-from oxibonsai.server.tenant import of_present_owner
+from oxibonsai.server.tenant import for_current_owner
 from oxibonsai.structured.compiler import Compiled
 
 
@@ -397,7 +397,7 @@ class Generations:
         if options.structure is not None:
             # Before a permit is taken, since compiling can be slow.
             compiled = engine.structures.compiled(options.structure, InputWatch().look)
-        options = of_present_owner(options, share_cache=self._share_cache)
+        options = for_current_owner(options, share_cache=self._share_cache)
         place = pool.queue_up(options.tenant)
         generation = Generation(
             place, ids, params, options, compiled, n=n, turn=turn, pool=pool, slots=self.slots,

@@ -1,4 +1,4 @@
-"""What a server can have or lack as it was started; what needs a lacking one answers 501."""
+"""Optional features of a server; routes that need a disabled one respond with 501."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from oxibonsai.server.settings import Settings
 
 
 class Feature(Enum):
-    """What operations may need."""
+    """A feature that operations may need."""
 
-    TEXTS = auto()  # a model that writes, and not one for vectors alone
+    GENERATION = auto()  # a model that generates text, not only embeddings
     METRICS = auto()
     SLOTS = auto()
     SAVED_SLOTS = auto()
 
 
 def features_of(settings: Settings, backend: Backend) -> set[Feature]:
-    """Those that are there, once the model is loaded."""
+    """The enabled features, once the model is loaded."""
     there = {
-        Feature.TEXTS: backend.generates,
+        Feature.GENERATION: backend.generates,
         Feature.METRICS: settings.metrics,
         Feature.SLOTS: settings.slots,
         Feature.SAVED_SLOTS: settings.slot_save_path is not None,

@@ -1,4 +1,4 @@
-"""Probes: is the process alive, does it answer requests, and what the metrics say."""
+"""Health probes: whether the process is alive, and whether it accepts requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def health_blueprint(lifecycle: Lifecycle, store: Store) -> Blueprint:
         if lifecycle.phase != Phase.READY:
             raise unready(lifecycle)
         if store.failing:
-            message = "The store can't be written: nothing new can be kept. The log has the reason."
+            message = (
+                "The store is not writable, so new objects can't be stored; see the server's log."
+            )
             raise ApiError(503, message, code="store", retry_after=5)
         return jsonify(status="ok")
 
@@ -41,9 +43,9 @@ def health_blueprint(lifecycle: Lifecycle, store: Store) -> Blueprint:
 
 
 def unready(lifecycle: Lifecycle) -> ApiError:
-    """Why a server that is not ready takes no work."""
+    """The error of a server that is not ready."""
     if lifecycle.failed:
-        message = "The engine has failed: the server starts it anew."
+        message = "The engine has failed: the server is restarting it."
         return ApiError(503, message, code="failed", retry_after=5)
     if lifecycle.phase == Phase.LOADING:
         return ApiError(503, "Loading model", code="loading", retry_after=1)

@@ -1,4 +1,4 @@
-"""``/openapi.json``: what every route takes and answers, made from the models that check requests.
+"""``/openapi.json``: request and response schemas of all routes, from the models that validate them.
 
 Each endpoint has its row in :data:`oxibonsai.server.admin.operations.OPERATIONS`; a test walks the
 application's URL map and fails for one that has none.
@@ -26,26 +26,26 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True)
 class Operation:
-    """What one endpoint takes and answers.
+    """The documentation of one endpoint.
 
     Attributes:
-        summary: One line for the reader.
-        body: The model of its JSON body; None where it reads none.
+        summary: One line of description.
+        body: The model of its JSON body; None if it has none.
         form: The JSON schema of a multipart form, for uploads.
-        query: The model of its query's parameters.
-        answer: The JSON schema of a success; None where the answer isn't JSON.
-        media_type: Of a success.
-        streams: The answer is a stream of events if the body says ``"stream": true``.
-        public: It answers without a key.
+        query: The model of its query parameters.
+        response: The JSON schema of a successful response; None if that isn't JSON.
+        media_type: Media type of a successful response.
+        streams: The response is a stream of events if the body has ``"stream": true``.
+        public: It needs no API key.
         failure: The name of the schema of its errors.
-        needs: What a server has to have; without, it answers 501 and is no part of the document.
+        needs: The feature it needs; without it, it responds with 501 and is left out of the document.
     """
 
     summary: str
     body: type[BaseModel] | None = None
     form: Schema | None = None
     query: type[BaseModel] | None = None
-    answer: Schema | None = None
+    response: Schema | None = None
     media_type: str = "application/json"
     streams: bool = False
     public: bool = False
@@ -56,11 +56,11 @@ class Operation:
 def openapi_blueprint(
     operations: Mapping[str, Operation], features: Callable[[], Set[Feature]]
 ) -> Blueprint:
-    """The document, closed like any other route.
+    """The route of the document; it needs an API key like any other.
 
     Args:
         operations: By endpoint, as ``blueprint.view``.
-        features: What the server has; asked when the model is loaded.
+        features: The enabled features; called after the model is loaded.
     """
     bp = Blueprint("openapi", __name__)
 
@@ -175,11 +175,11 @@ def _query_parameters(model: type[BaseModel] | None) -> Iterator[Schema]:
 
 
 def _success(operation: Operation) -> Schema:
-    schema = {"schema": operation.answer} if operation.answer is not None else {}
+    schema = {"schema": operation.response} if operation.response is not None else {}
     content = {operation.media_type: schema}
     if operation.streams:
         content["text/event-stream"] = {}
-    return {"description": "The answer.", "content": content}
+    return {"description": "Success.", "content": content}
 
 
 _TEXT_OR_NULL = {"type": ["string", "null"]}
@@ -206,4 +206,4 @@ _ANTHROPIC_ERROR = object_with(
 
 def _failure(operation: Operation) -> Schema:
     schema = {"$ref": _SCHEMAS + operation.failure}
-    return {"description": "What is wrong.", "content": {"application/json": {"schema": schema}}}
+    return {"description": "Error.", "content": {"application/json": {"schema": schema}}}

@@ -1,4 +1,4 @@
-"""What every endpoint takes and answers, by the endpoint's name: one row for each."""
+"""Request and response schemas by endpoint name: one entry for each endpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from oxibonsai.server.openai.schemas.responses import InputTokensRequest, Respon
 
 
 def _object(kind: str, *required: str) -> Schema:
-    """An object of the API that says what it is."""
+    """An API object with an ``object`` member that names its kind."""
     return object_with("id", "object", *required, object={"const": kind}, id={"type": "string"})
 
 
@@ -42,7 +42,7 @@ def _list_of(items: Schema) -> Schema:
 
 
 def _page_of(items: Schema) -> Schema:
-    """A part of a list, with the ids that lead to the next one."""
+    """A page of a list, with the cursors of the next one."""
     cursor: Schema = {"type": ["string", "null"]}
     return object_with(
         "object", "data", "first_id", "last_id", "has_more",
@@ -87,179 +87,193 @@ _UPLOAD: Schema = {
 }
 
 _SERVER = {
-    "health.health": Operation("Whether the model is loaded", answer=_STATUS, public=True),
-    "health.livez": Operation("Whether the process lives", answer=_STATUS, public=True),
-    "health.readyz": Operation("Whether requests may come", answer=_STATUS, public=True),
+    "health.health": Operation("Health: the model is loaded", response=_STATUS, public=True),
+    "health.livez": Operation("Liveness: the process runs", response=_STATUS, public=True),
+    "health.readyz": Operation("Readiness: requests are accepted", response=_STATUS, public=True),
     "metrics.show": Operation(
         "Metrics for Prometheus", media_type="text/plain", needs=Feature.METRICS
     ),
-    "openapi.openapi": Operation("This document", answer=object_with("openapi", "paths")),
+    "openapi.openapi": Operation("This document", response=object_with("openapi", "paths")),
     "page.index": Operation("The chat page", media_type="text/html", public=True),
     "page.asset": Operation("A file of the chat page", media_type="*/*", public=True),
     "page.vendored": Operation(
-        "A script of the chat page that another project made", media_type="*/*", public=True
+        "A third-party script of the chat page", media_type="*/*", public=True
     ),
-    "models.list_models": Operation("The models that are served", answer=_list_of(_MODEL)),
-    "models.get_model": Operation("One model, by its id or an alias", answer=_MODEL),
-    "props.props": Operation("What the server runs with", answer=object_with("total_slots")),
+    "models.list_models": Operation("List models", response=_list_of(_MODEL)),
+    "models.get_model": Operation("Get a model by its id or an alias", response=_MODEL),
+    "props.props": Operation("Properties of the server", response=object_with("total_slots")),
     "slots.list_slots": Operation(
-        "What the slots do",
-        answer=_array(object_with("id", "is_processing")),
+        "State of the slots",
+        response=_array(object_with("id", "is_processing")),
         needs=Feature.SLOTS,
     ),
     "lora.list_adapters": Operation(
-        "The adapters that are added to the model",
-        answer=_array(object_with("id", "path", "scale")),
+        "List the LoRA adapters",
+        response=_array(object_with("id", "path", "scale")),
     ),
-    "lora.set_scales": Operation("Refused: scales are fixed when the server starts"),
+    "lora.set_scales": Operation(
+        "Always an error: adapter scales are fixed when the server starts"
+    ),
     "slots.act": Operation(
-        "Save, restore or erase what the cache holds of a slot's text",
+        "Save, restore or erase a slot's cached state",
         body=SlotFile,
         query=SlotAction,
-        answer=object_with("id_slot"),
+        response=object_with("id_slot"),
         needs=Feature.SAVED_SLOTS,
     ),
 }
 _GENERATION = {
     "chat.create_chat_completion": Operation(
-        "Answer a conversation", body=ChatBody, answer=_CHAT, streams=True, needs=Feature.TEXTS
+        "Generate the next message of a conversation",
+        body=ChatBody,
+        response=_CHAT,
+        streams=True,
+        needs=Feature.GENERATION,
     ),
     "chat.count_tokens": Operation(
         "Count the tokens of a conversation",
         body=ConversationFields,
-        answer=_COUNT,
-        needs=Feature.TEXTS,
+        response=_COUNT,
+        needs=Feature.GENERATION,
     ),
     "completions.create_completion": Operation(
         "Continue a text",
         body=CompletionBody,
-        answer=_COMPLETION,
+        response=_COMPLETION,
         streams=True,
-        needs=Feature.TEXTS,
+        needs=Feature.GENERATION,
     ),
     "native_completion.create_native_completion": Operation(
-        "Continue a text, for llama-server's clients",
+        "Continue a text (llama-server's native API)",
         body=NativeCompletionBody,
-        answer={"type": ["object", "array"]},
+        response={"type": ["object", "array"]},
         streams=True,
-        needs=Feature.TEXTS,
+        needs=Feature.GENERATION,
     ),
     "embeddings.create_native_embeddings": Operation(
-        "Vectors of texts, for llama-server's clients",
+        "Embeddings of texts (llama-server's native API)",
         body=NativeEmbeddingBody,
-        answer=_array(object_with("index", "embedding")),
+        response=_array(object_with("index", "embedding")),
     ),
     "embeddings.create_embeddings": Operation(
-        "Vectors of texts", body=EmbeddingBody, answer=_EMBEDDINGS
+        "Embeddings of texts", body=EmbeddingBody, response=_EMBEDDINGS
     ),
     "tokens.tokenize": Operation(
-        "Tokens of a text", body=TokenizeBody, answer=object_with("tokens")
+        "Tokenize a text", body=TokenizeBody, response=object_with("tokens")
     ),
     "tokens.detokenize": Operation(
-        "Text of tokens", body=DetokenizeBody, answer=object_with("content")
+        "Convert tokens to text", body=DetokenizeBody, response=object_with("content")
     ),
     "tokens.apply_template": Operation(
-        "The prompt of a conversation",
+        "Render a conversation with the chat template",
         body=ConversationFields,
-        answer=object_with("prompt"),
-        needs=Feature.TEXTS,
+        response=object_with("prompt"),
+        needs=Feature.GENERATION,
     ),
     "messages.create": Operation(
-        "Answer a conversation, for Anthropic's clients",
+        "Generate the next message of a conversation (Anthropic's API)",
         body=MessageRequest,
-        answer=_MESSAGE,
+        response=_MESSAGE,
         streams=True,
         failure="AnthropicError",
-        needs=Feature.TEXTS,
+        needs=Feature.GENERATION,
     ),
     "messages.count_tokens": Operation(
         "Count the tokens of a conversation",
         body=CountRequest,
-        answer=_COUNT,
+        response=_COUNT,
         failure="AnthropicError",
-        needs=Feature.TEXTS,
+        needs=Feature.GENERATION,
     ),
 }
 _STORED = {
     "responses.count_tokens": Operation(
-        "Count the tokens of an answer's prompt",
+        "Count the tokens of a response's prompt",
         body=InputTokensRequest,
-        answer=object_with(
+        response=object_with(
             "object",
             "input_tokens",
             object={"const": "response.input_tokens"},
             input_tokens={"type": "integer"},
         ),
-        needs=Feature.TEXTS,
+        needs=Feature.GENERATION,
     ),
     "responses.compact": Operation(
-        "Make a conversation short",
+        "Summarize a conversation",
         body=InputTokensRequest,
-        answer=_object("response.compaction", "created_at", "output", "usage"),
-        needs=Feature.TEXTS,
+        response=_object("response.compaction", "created_at", "output", "usage"),
+        needs=Feature.GENERATION,
     ),
     "responses.create": Operation(
-        "Answer, and keep the answer",
+        "Create a response",
         body=ResponseRequest,
-        answer=_RESPONSE,
+        response=_RESPONSE,
         streams=True,
-        needs=Feature.TEXTS,
+        needs=Feature.GENERATION,
     ),
     "responses.list_responses": Operation(
-        "The kept answers", query=PageQuery, answer=_page_of(_RESPONSE)
+        "List stored responses", query=PageQuery, response=_page_of(_RESPONSE)
     ),
-    "responses.get": Operation("One kept answer", answer=_RESPONSE),
-    "responses.delete": Operation("Forget an answer", answer=_deleted("response")),
-    "responses.cancel": Operation("End an answer that is being written", answer=_RESPONSE),
+    "responses.get": Operation("Get a stored response", response=_RESPONSE),
+    "responses.delete": Operation("Delete a response", response=_deleted("response")),
+    "responses.cancel": Operation("Cancel a background response", response=_RESPONSE),
     "responses.input_items": Operation(
-        "What an answer was asked", query=PageQuery, answer=_page_of(_ITEM)
+        "List the input items of a response", query=PageQuery, response=_page_of(_ITEM)
     ),
-    "files.upload": Operation("Keep a file", form=_UPLOAD, answer=_FILE),
-    "files.list_files": Operation("The kept files", query=PageQuery, answer=_page_of(_FILE)),
-    "files.get": Operation("What is known about a file", answer=_FILE),
-    "files.delete": Operation("Forget a file", answer=_deleted("file")),
-    "files.content": Operation("A file's bytes", media_type="application/octet-stream"),
+    "files.upload": Operation("Upload a file", form=_UPLOAD, response=_FILE),
+    "files.list_files": Operation("List files", query=PageQuery, response=_page_of(_FILE)),
+    "files.get": Operation("Get a file's metadata", response=_FILE),
+    "files.delete": Operation("Delete a file", response=_deleted("file")),
+    "files.content": Operation("Get a file's content", media_type="application/octet-stream"),
 }
 _ASSISTANTS = {
-    "assistants.create": Operation("Make one", body=AssistantCreate, answer=_ASSISTANT),
-    "assistants.list_assistants": Operation("All", query=PageQuery, answer=_page_of(_ASSISTANT)),
-    "assistants.get": Operation("One", answer=_ASSISTANT),
-    "assistants.change": Operation("Change one", body=AssistantChange, answer=_ASSISTANT),
-    "assistants.delete": Operation("Forget one", answer=_deleted("assistant.deleted")),
-    "threads.create": Operation("Begin a thread", body=ThreadCreate, answer=_THREAD),
-    "threads.get": Operation("A thread", answer=_THREAD),
-    "threads.change": Operation("Change a thread", body=ThreadChange, answer=_THREAD),
-    "threads.delete": Operation("Forget a thread", answer=_deleted("thread.deleted")),
-    "thread_messages.create": Operation("Say", body=MessageCreate, answer=_THREAD_MESSAGE),
-    "thread_messages.list_messages": Operation(
-        "What was said", query=PageQuery, answer=_page_of(_THREAD_MESSAGE)
+    "assistants.create": Operation(
+        "Create an assistant", body=AssistantCreate, response=_ASSISTANT
     ),
-    "thread_messages.get": Operation("A message", answer=_THREAD_MESSAGE),
+    "assistants.list_assistants": Operation(
+        "List assistants", query=PageQuery, response=_page_of(_ASSISTANT)
+    ),
+    "assistants.get": Operation("Get an assistant", response=_ASSISTANT),
+    "assistants.change": Operation(
+        "Change an assistant", body=AssistantChange, response=_ASSISTANT
+    ),
+    "assistants.delete": Operation("Delete an assistant", response=_deleted("assistant.deleted")),
+    "threads.create": Operation("Create a thread", body=ThreadCreate, response=_THREAD),
+    "threads.get": Operation("Get a thread", response=_THREAD),
+    "threads.change": Operation("Change a thread", body=ThreadChange, response=_THREAD),
+    "threads.delete": Operation("Delete a thread", response=_deleted("thread.deleted")),
+    "thread_messages.create": Operation(
+        "Add a message", body=MessageCreate, response=_THREAD_MESSAGE
+    ),
+    "thread_messages.list_messages": Operation(
+        "List messages", query=PageQuery, response=_page_of(_THREAD_MESSAGE)
+    ),
+    "thread_messages.get": Operation("Get a message", response=_THREAD_MESSAGE),
     "thread_messages.change": Operation(
-        "Change a message's metadata", body=MetadataChange, answer=_THREAD_MESSAGE
+        "Change a message's metadata", body=MetadataChange, response=_THREAD_MESSAGE
     ),
     "thread_messages.delete": Operation(
-        "Forget a message", answer=_deleted("thread.message.deleted")
+        "Delete a message", response=_deleted("thread.message.deleted")
     ),
     "runs.create_thread_and_run": Operation(
-        "Begin a thread and answer it",
+        "Create a thread and run it",
         body=ThreadAndRunCreate,
-        answer=_RUN,
+        response=_RUN,
         streams=True,
-        needs=Feature.TEXTS,
+        needs=Feature.GENERATION,
     ),
     "runs.create": Operation(
-        "Answer a thread", body=RunCreate, answer=_RUN, streams=True, needs=Feature.TEXTS
+        "Run a thread", body=RunCreate, response=_RUN, streams=True, needs=Feature.GENERATION
     ),
-    "runs.list_runs": Operation("A thread's runs", query=PageQuery, answer=_page_of(_RUN)),
-    "runs.get": Operation("A run", answer=_RUN),
-    "runs.change": Operation("Change a run's metadata", body=MetadataChange, answer=_RUN),
-    "runs.cancel": Operation("End a run", answer=_RUN),
+    "runs.list_runs": Operation("List runs", query=PageQuery, response=_page_of(_RUN)),
+    "runs.get": Operation("Get a run", response=_RUN),
+    "runs.change": Operation("Change a run's metadata", body=MetadataChange, response=_RUN),
+    "runs.cancel": Operation("Cancel a run", response=_RUN),
     "runs.submit": Operation(
-        "Give a run what its calls gave", body=ToolOutputs, answer=_RUN, streams=True
+        "Submit tool outputs to a run", body=ToolOutputs, response=_RUN, streams=True
     ),
-    "run_steps.steps": Operation("A run's steps", query=PageQuery, answer=_page_of(_STEP)),
-    "run_steps.step": Operation("A step", answer=_STEP),
+    "run_steps.steps": Operation("List run steps", query=PageQuery, response=_page_of(_STEP)),
+    "run_steps.step": Operation("Get a run step", response=_STEP),
 }
 
 OPERATIONS: Mapping[str, Operation] = {**_SERVER, **_GENERATION, **_STORED, **_ASSISTANTS}

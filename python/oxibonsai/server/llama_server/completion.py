@@ -1,4 +1,4 @@
-"""``/completion``: llama-server's own API, for the clients that were written for it."""
+"""``/completion``: llama-server's native API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from oxibonsai.server.server import Server
 from oxibonsai.server.sse import compact
 from oxibonsai.server.validation import read_body
 
-# Of an answer without tokens.
+# Members of a response without tokens.
 _NOTHING = {
     "content": "", "completion_probabilities": [], "tokens_predicted": 0, "has_new_line": False,
     "stop_type": "limit", "stopping_word": "",
@@ -49,10 +49,10 @@ def native_completion_blueprint(app: Server) -> Blueprint:
 
 
 class NativeCompletionHandler:
-    """The answers to one request.
+    """The choices of one request.
 
     Raises:
-        RequestError, ApiError, CapacityError: The request is refused; nothing runs.
+        RequestError, ApiError, CapacityError: The request is rejected; nothing runs.
     """
 
     def __init__(self, app: Server, body: NativeCompletionBody) -> None:
@@ -60,11 +60,11 @@ class NativeCompletionHandler:
             raise RequestError(FIXED_SCALES)
         engine = app.generations.engine
         self._app, self._body = app, body
-        # The prompt goes into the cache and nothing comes back: its one token is not told.
+        # n_predict 0 only fills the prefix cache: the one generated token is not returned.
         self._silent = body.limit == 0
         self._tokenizer = engine.tokenizer
-        room = PromptLimit(engine.ctx_size)
-        self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt", room)
+        prompt_limit = PromptLimit(engine.ctx_size)
+        self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt", prompt_limit)
         self._params = body.sampling_params(
             app.settings,
             engine.tokenizer,
@@ -80,16 +80,16 @@ class NativeCompletionHandler:
 
     @property
     def output_event(self) -> OutputEvent:
-        """Of the answers."""
+        """The event shared by the generations."""
         return self.group[0].output_event
 
     def close(self) -> None:
-        """Cancels what still runs."""
+        """Cancels generations that still run."""
         for generation in self.group:
             generation.close()
 
     def result(self) -> Any:
-        """The answer, a list where several prompts or samples were asked for."""
+        """The response body; a list if several prompts or samples were requested."""
         results = []
         for which, generation in enumerate(self.group):
             for choice in generation.choices:
@@ -103,7 +103,7 @@ class NativeCompletionHandler:
         return results if many else results[0]
 
     def frames(self) -> Iterator[str | None]:
-        """A chunk for each piece, then the whole without its text; no ``[DONE]``."""
+        """A chunk for each delta, then the final result without its text; no ``[DONE]``."""
         shown: dict[tuple[int, int], ShownTokens] = {}
         sent: dict[tuple[int, int], int] = {}
         progress = [PromptProgress(a) for a in self.group] if self._body.return_progress else []
@@ -189,13 +189,13 @@ class NativeCompletionHandler:
         return form(shown, self._tokenizer)
 
     def _is_truncated(self, generation: Generation, choice: Choice) -> bool:
-        """Whether the context was full before the text was done."""
+        """Whether generation ended because the context was full."""
         full = generation.prompt_tokens + choice.sequence.num_generated
         cut = choice.sequence.num_generated != choice.sequence.params.max_tokens
         return cut and full >= self._app.generations.engine.ctx_size
 
     def _chosen(self, result: dict[str, Any]) -> dict[str, Any]:
-        """The members that ``response_fields`` names, paths with a slash as llama-server has them."""
+        """The members that ``response_fields`` selects; a slash separates the parts of a path."""
         fields = self._body.response_fields
         if not fields:
             return result

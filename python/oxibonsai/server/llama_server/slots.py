@@ -21,7 +21,7 @@ from oxibonsai.server.openai.prompts import text_of
 from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.slot_table import Slot
-from oxibonsai.server.tenant import of_present_owner
+from oxibonsai.server.tenant import for_current_owner
 from oxibonsai.server.validation import as_body, read_body
 
 
@@ -110,7 +110,7 @@ def _restore(app: Server, slot: Slot, name: str) -> dict[str, Any]:
     path = _folder(app.settings) / name
     if path.is_symlink() or not path.is_file():
         raise ApiError(404, f"No slot was saved as '{name}'.", param="filename")
-    options = of_present_owner(Options(), share_cache=app.settings.share_prefix_cache)
+    options = for_current_owner(Options(), share_cache=app.settings.share_prefix_cache)
     started = time.perf_counter()
     try:
         restored = restore(slot.engine, path, options)

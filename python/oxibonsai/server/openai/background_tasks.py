@@ -1,4 +1,4 @@
-"""Work that outlives its request: bounded, can be cancelled, can be followed by many."""
+"""Work that outlives its request: limited in number, cancellable, with events for several readers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.stores import Object
 
 _log = logging.getLogger("oxibonsai.server")
-# Finished jobs whose events can still be read.
+# Number of finished tasks whose events can still be read.
 _KEPT = 16
 
-# Owner and id of the object that a job works on.
+# Owner and id of the object that a task works on.
 Key = tuple[str, str]
 
 
 class BackgroundTask:
-    """A piece of work and the events that it tells."""
+    """A piece of work and the events that it publishes."""
 
     def __init__(self) -> None:
         self._events: list[Object] = []
@@ -35,48 +35,48 @@ class BackgroundTask:
 
     @property
     def cancelled(self) -> bool:
-        """Somebody wants it to end."""
+        """Whether cancellation was requested."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """Asks it to end; it does within a step of the engine.
+        """Requests cancellation; the task ends within one step of the engine.
 
-        One that still waits for a thread runs here: its work finds itself cancelled and ends.
+        A task that still waits for a thread is run by the caller: it sees the cancellation and ends.
         """
         self._cancelled.set()
         self.run()
 
     def queue(self, work: Callable[[], None]) -> None:
-        """What :meth:`run` is to do."""
+        """Sets the work of :meth:`run`."""
         with self._changed:
             self._work = work
 
     def run(self) -> None:
-        """Does the work, unless another thread does or did."""
+        """Does the work, unless another thread has started it."""
         with self._changed:
             work, self._work = self._work, None
         if work is not None:
             work()
 
     def publish(self, event: Object) -> None:
-        """Adds an event."""
+        """Appends an event for the readers."""
         with self._changed:
             self._events.append(event)
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """No more events will come."""
+        """Marks the end of the events."""
         with self._changed:
             self._finished = True
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has finished within so many seconds."""
+        """Waits at most ``seconds``; returns whether the task has finished."""
         with self._changed:
             return self._changed.wait_for(lambda: self._finished, seconds)
 
     def follow(self, start: int = 0) -> Iterator[Object | None]:
-        """Events from an index on, to the end; None where nothing has come for a moment."""
+        """Events from index ``start`` to the end; None when there was no event for a while."""
         index = start
         while True:
             with self._changed:
@@ -92,19 +92,19 @@ class BackgroundTask:
 
 
 class BackgroundTasks:
-    """Runs jobs in threads of its own, those of the owner first that has the fewest running.
+    """Runs tasks in its own threads; the owner with the fewest running tasks goes first.
 
     Args:
-        lifecycle: Told of each, so that draining waits for them.
-        running: How many run at once; an owner may run one in any case.
-        waiting: How many may wait; more are refused, unless an owner has less than its part of them.
+        lifecycle: Counts the tasks, so that draining waits for them.
+        running: How many run at once; each owner may always run one.
+        waiting: How many may wait; more are rejected unless the owner has less than its fair share.
     """
 
     def __init__(self, lifecycle: Lifecycle, *, running: int, waiting: int) -> None:
         self._lifecycle = lifecycle
         self._most = running + waiting
         self._most_running = running
-        # Makes its threads when they are needed, that is, after the fork.
+        # Threads are created on demand, that is, after the fork.
         self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="job")
         self._lock = threading.Lock()
         self._queue: list[
@@ -115,33 +115,35 @@ class BackgroundTasks:
         self._kept: OrderedDict[Key, BackgroundTask] = OrderedDict()
 
     def reserve(self, key: Key) -> BackgroundTask:
-        """A job for an object that is about to be made; :meth:`start` or :meth:`drop` follows.
+        """Reserves a task for an object that is about to be created; then :meth:`start` or :meth:`drop`.
 
         Raises:
-            CapacityError: Too many wait already.
+            CapacityError: Too many tasks run or wait.
         """
         task = BackgroundTask()
         with self._lock:
             owners = Counter(owner for owner, _ in [*self._open, key])
             full = len(self._open) >= self._most
             if full and owners[key[0]] > max(1, self._most // len(owners)):
-                raise CapacityError(f"{len(self._open)} jobs run or wait: try again later")
+                raise CapacityError(
+                    f"{len(self._open)} background tasks run or wait: try again later"
+                )
             self._open[key] = task
         return task
 
     def drop(self, key: Key, task: BackgroundTask) -> None:
-        """Gives up a reserved job that was never started."""
+        """Releases a reserved task that was not started."""
         with self._lock:
             if self._open.get(key) is task:
                 del self._open[key]
 
     def start(self, key: Key, task: BackgroundTask, work: Callable[[BackgroundTask], None]) -> None:
-        """Runs ``work`` as soon as a thread is free; it handles its own errors.
+        """Runs ``work``, which handles its own errors, as soon as a thread is free.
 
-        A job that is cancelled before that runs at once, in the thread that cancels it.
+        If the task is cancelled before that, it runs at once in the thread that cancels it.
         """
 
-        # Counted while it waits, too: draining must not end before it has begun.
+        # Counted while it waits, too: draining must not end before it has started.
         counted = contextlib.ExitStack()
         counted.enter_context(self._lifecycle.work())
 
@@ -150,7 +152,7 @@ class BackgroundTasks:
                 with counted, acting_for(key[0]):
                     work(task)
             except Exception:
-                _log.exception("a job failed without saying so")
+                _log.exception("unhandled error in a background task")
             finally:
                 task.finish()
                 self._keep(key, task)
@@ -161,12 +163,12 @@ class BackgroundTasks:
         self._dispatch()
 
     def find(self, key: Key) -> BackgroundTask | None:
-        """The job of an object; None where it has ended long ago or in another process."""
+        """The task of an object; None if it ended long ago or ran in another process."""
         with self._lock:
             return self._open.get(key) or self._kept.get(key)
 
     def cancel(self, key: Key, *, seconds: float = 0.0) -> bool:
-        """Asks the job of an object to end, and gives it so many seconds; whether there is one."""
+        """Cancels the task of an object and waits up to ``seconds``; returns whether there is one."""
         task = self.find(key)
         if task is None:
             return False
@@ -175,7 +177,7 @@ class BackgroundTasks:
         return True
 
     def _dispatch(self) -> None:
-        """Gives jobs that wait a thread, where there is one for them."""
+        """Starts waiting tasks on free threads."""
         with self._lock:
             while self._queue:
                 entry = min(self._queue, key=lambda e: self._running[e[0]])
@@ -197,7 +199,7 @@ class BackgroundTasks:
 
     def _keep(self, key: Key, task: BackgroundTask) -> None:
         with self._lock:
-            # Another round of the same object may have begun.
+            # Another task for the same object may have been reserved.
             if self._open.get(key) is task:
                 del self._open[key]
             self._kept[key] = task

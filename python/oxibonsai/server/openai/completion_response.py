@@ -1,4 +1,4 @@
-"""Answers of completions, whole or as a stream."""
+"""Responses of completion routes, as a whole or as a stream."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from oxibonsai.server.sse import stream_response
 
 
 class CompletionHandler(Protocol):
-    """Everything that runs for one request.
+    """Generates and formats the response to one completion request.
 
     Attributes:
-        group: The answers, one for each prompt.
+        group: The generations, one for each prompt.
     """
 
     group: list[Generation]
 
     @property
     def output_event(self) -> OutputEvent | None:
-        """Of the answers; None where an event may take long to make."""
+        """The event shared by the generations; None if formatting a frame may be slow."""
 
     def frames(self) -> Iterator[str | None]:
-        """The events of a stream."""
+        """The server-sent events of the stream; None when there was no output for a while."""
 
     def result(self) -> Any:
-        """The body, once all answers have ended."""
+        """The response body, after all generations have ended."""
 
     def close(self) -> None:
-        """Cancels what still runs."""
+        """Cancels generations that still run."""
 
 
 def completion_response(app: Server, handler: CompletionHandler, *, streams: bool) -> Response:
-    """Follows a job to its end and closes it, whatever ends it."""
+    """Responds with a stream or a whole body; the handler is closed in any case."""
     if streams:
         return stream_response(
             handler.frames(),

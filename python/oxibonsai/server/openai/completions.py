@@ -1,4 +1,4 @@
-"""``/v1/completions``: texts that continue prompts, as OpenAI's older API has them."""
+"""``/v1/completions``: continues prompts, in the format of OpenAI's legacy API."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def begin_all(
     *,
     slot: int | None = None,
 ) -> list[Generation]:
-    """Sends each prompt to the engines, or none of them."""
+    """Submits all prompts to the engines, or none if one is rejected."""
     group: list[Generation] = []
     try:
         for ids in prompts:
@@ -66,14 +66,14 @@ def begin_all(
 
 
 class OpenAICompletionHandler:
-    """The answers to one request: n for each prompt, numbered through.
+    """The choices of one request: n for each prompt, with consecutive indices.
 
     Args:
         app: The application.
         body: The request.
 
     Raises:
-        RequestError, ApiError, CapacityError: The request is refused; nothing runs.
+        RequestError, ApiError, CapacityError: The request is rejected; nothing runs.
     """
 
     def __init__(self, app: Server, body: CompletionBody) -> None:
@@ -84,9 +84,9 @@ class OpenAICompletionHandler:
         self._n = body.n or 1
         self._made = max(self._n, body.best_of or 0)
         self._echoed: dict[int, list[ShownToken]] = {}
-        room = PromptLimit(self._engine.ctx_size)
-        # What is truncated may be longer before.
-        bound = room if body.truncate_prompt_tokens is None else None
+        prompt_limit = PromptLimit(self._engine.ctx_size)
+        # A prompt that will be truncated may be longer.
+        bound = prompt_limit if body.truncate_prompt_tokens is None else None
         prompts = read_prompts(body.prompt, self._engine.tokenizer, "prompt", bound)
         self._prompts = [self._truncated(ids) for ids in prompts]
         params = body.sampling_params(
@@ -104,7 +104,7 @@ class OpenAICompletionHandler:
             "system_fingerprint": fingerprint(),
         }
         for ids in self._prompts:
-            room.check_count(len(ids))
+            prompt_limit.check_count(len(ids))
         self.group: list[Generation] = []
         if body.limit != 0:
             options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
@@ -113,12 +113,12 @@ class OpenAICompletionHandler:
             )
 
     def _truncated(self, ids: list[int]) -> list[int]:
-        """The last tokens of a prompt, behind the bos that the server put first."""
-        most, room = self._body.truncate_prompt_tokens, self._engine.ctx_size - 1
+        """The last tokens of a prompt, after the BOS token that the server prepended."""
+        most, fitting = self._body.truncate_prompt_tokens, self._engine.ctx_size - 1
         if most is None:
             return ids
         if most == -1:
-            most = max(1, room - max(0, (self._body.limit or 1) - 1))
+            most = max(1, fitting - max(0, (self._body.limit or 1) - 1))
         if len(ids) <= most:
             return ids
         first = ids[:1] if most > 1 and ids[0] == self._engine.tokenizer.bos_id else []
@@ -126,17 +126,17 @@ class OpenAICompletionHandler:
 
     @property
     def output_event(self) -> OutputEvent | None:
-        """Of the answers; None without any, and where an echo runs whole prompts once more."""
+        """The event shared by the generations; None without any, or if an echo runs the prompts again."""
         slow = self._body.echo and self._body.logprobs is not None
         return None if slow or not self.group else self.group[0].output_event
 
     def close(self) -> None:
-        """Cancels what still runs."""
+        """Cancels generations that still run."""
         for generation in self.group:
             generation.close()
 
     def result(self) -> dict[str, Any]:
-        """The answer, once everything has ended."""
+        """The response body, after all generations have ended."""
         choices = [choice for i in range(len(self._prompts)) for choice in self._choices_of(i)]
         whole = {**self._head, "choices": choices, "usage": self._usage()}
         if self.group:
@@ -144,7 +144,7 @@ class OpenAICompletionHandler:
         return whole
 
     def frames(self) -> Iterator[str | None]:
-        """Pieces as they come, a chunk with the finish reason for each choice, then the counts."""
+        """Chunks with text, a chunk with the finish reason of each choice, then the usage."""
         body = self._body
         head, last = chunk_heads(self._head, counts=body.wants_usage)
         writers = _Writers(self, head)
@@ -180,12 +180,12 @@ class OpenAICompletionHandler:
         return counts
 
     def timings_json(self, which: int, index: int) -> str:
-        """Timings of one choice so far."""
+        """Timings of a choice up to now."""
         generation = self.group[which]
         return compact(timings(generation, generation.choices[index]))
 
     def prompt_text(self, which: int) -> str:
-        """The prompt that an echo repeats, without the bos that the server put first."""
+        """The prompt as an echo repeats it, without the BOS token that the server prepended."""
         tokenizer = self._engine.tokenizer
         ids = self._prompts[which]
         if ids and ids[0] == tokenizer.bos_id:
@@ -194,9 +194,9 @@ class OpenAICompletionHandler:
         return text.removeprefix(" ") if tokenizer.strips_leading_space else text
 
     def echoed_tokens(self, which: int) -> list[ShownToken]:
-        """Log-probabilities of a prompt's tokens; of the first one there is none.
+        """Log-probabilities of a prompt's tokens, except for the first one.
 
-        Runs the prompt once more, since a step keeps the logits of its last position alone.
+        Runs the prompt again, since a step keeps only the logits of its last position.
         """
         if which in self._echoed:
             return self._echoed[which]
@@ -208,7 +208,7 @@ class OpenAICompletionHandler:
         return tokens
 
     def form(self, tokens: list[ShownToken], offsets: TextOffsets) -> dict[str, Any] | None:
-        """The logprobs member for some tokens; None where nobody asked."""
+        """The ``logprobs`` member for some tokens; None if it was not requested."""
         if self._body.logprobs is None:
             return None
         return completion_form(tokens, self._engine.tokenizer, offsets, self._body.logprobs)
@@ -224,7 +224,7 @@ class OpenAICompletionHandler:
         return self._engine
 
     def _choices_of(self, which: int) -> list[dict[str, Any]]:
-        """The choices of one prompt, the best ones where more were made."""
+        """The choices of one prompt; the best ones if more were generated."""
         choices = self._texts_of(which)
         if self._body.prompt_logprobs is not None:
             asked = ranked_tokens(self._engine, self._prompts[which], self._body.prompt_logprobs)
@@ -315,11 +315,11 @@ def _mean_logprob(choice: Choice) -> float:
 
 def _refuse(body: CompletionBody) -> None:
     if body.suffix:
-        raise RequestError("suffix is not supported: this server does not fill in the middle")
+        raise RequestError("suffix is not supported: this server has no fill-in-the-middle")
     if body.best_of is not None and body.best_of < (body.n or 1):
         raise RequestError(f"best_of is {body.best_of}, less than n, which is {body.n}")
     if (body.best_of or 1) > (body.n or 1) and body.stream:
-        raise RequestError("best_of can't be streamed: the best is known at the end")
+        raise RequestError("best_of can't be streamed: the best choices are only known at the end")
     if body.prompt_logprobs is not None and body.stream:
         raise RequestError("prompt_logprobs can't be streamed: send stream=false")
     if body.truncate_prompt_tokens == 0:

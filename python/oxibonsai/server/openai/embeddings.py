@@ -39,15 +39,15 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         pooling = pooling or app.settings.pooling
         if pooling == "none":
             raise RequestError("--pooling none gives no vector for a text: choose another")
-        room = PromptLimit(embedder.ctx_size, rest=0)
-        # What is truncated may be longer before.
-        bound = room if most_tokens is None else None
+        prompt_limit = PromptLimit(embedder.ctx_size, reserved=0)
+        # A prompt that will be truncated may be longer.
+        bound = prompt_limit if most_tokens is None else None
         texts = read_prompts(inputs, engine.tokenizer, field, bound, MOST_TEXTS)
         if most_tokens is not None:
             most = embedder.ctx_size if most_tokens == -1 else most_tokens
             texts = [_truncated(ids, most, engine.tokenizer) for ids in texts]
         for ids in texts:
-            room.check_count(len(ids))
+            prompt_limit.check_count(len(ids))
         input_is_read()
         vectors = embedder.embed(texts, pooling=pooling, dimensions=dimensions, normalize=normalize)
         count = sum(map(len, texts))

@@ -14,7 +14,7 @@ def read_prompts(
     prompt: Prompts,
     tokenizer: Tokenizer,
     name: str,
-    room: PromptLimit | None = None,
+    prompt_limit: PromptLimit | None = None,
     most: int = MOST_PROMPTS,
 ) -> list[list[int]]:
     """Token ids of each prompt.
@@ -25,7 +25,7 @@ def read_prompts(
         prompt: As sent.
         tokenizer: Of the model.
         name: Of the field, for errors.
-        room: For each of them; None: any number of tokens.
+        prompt_limit: Applied to each prompt; None: no limit.
         most: How many prompts are taken.
 
     Raises:
@@ -39,7 +39,7 @@ def read_prompts(
         raise RequestError(f"{name} is an empty list")
     if len(prompts) > most:
         raise RequestError(f"{name} has {len(prompts)} entries: at most {most} are taken")
-    return [_ids(p, tokenizer, name, room) for p in prompts]
+    return [_ids(p, tokenizer, name, prompt_limit) for p in prompts]
 
 
 def is_several(prompt: Prompts) -> bool:
@@ -47,11 +47,13 @@ def is_several(prompt: Prompts) -> bool:
     return isinstance(prompt, list) and not any(isinstance(p, int) for p in prompt)
 
 
-def _ids(prompt: Any, tokenizer: Tokenizer, name: str, room: PromptLimit | None) -> list[int]:
+def _ids(
+    prompt: Any, tokenizer: Tokenizer, name: str, prompt_limit: PromptLimit | None
+) -> list[int]:
     if isinstance(prompt, dict):
         prompt = _text_of(prompt, name)
     if isinstance(prompt, str):
-        ids = read_text(prompt, tokenizer, room)
+        ids = read_text(prompt, tokenizer, prompt_limit)
         # A model without a bos has nothing to begin from.
         return ids or _beginning(tokenizer, name)
     ids = []
@@ -59,7 +61,7 @@ def _ids(prompt: Any, tokenizer: Tokenizer, name: str, room: PromptLimit | None)
         if isinstance(part, int):
             ids.append(part)
         else:
-            ids += read_text(part, tokenizer, room, add_special=i == 0)
+            ids += read_text(part, tokenizer, prompt_limit, add_special=i == 0)
     if not ids:
         raise RequestError(f"{name} is empty: there is nothing to continue")
     return ids

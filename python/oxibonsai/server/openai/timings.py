@@ -1,4 +1,4 @@
-"""How long an answer took, as llama-server tells it."""
+"""Timings and token counts of a response, in llama-server's and OpenAI's formats."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from oxibonsai.tokenizer import Tokenizer
 def timings(generation: Generation, choice: Choice) -> dict[str, float]:
     """Counts, milliseconds and rates of one choice so far.
 
-    The first token comes with the prompt's last step, so the rate of new tokens is that of the steps
-    after it; a single token has none.
+    The first token is produced by the last step of the prompt, so the decode rate counts the steps
+    after it; a single token has no rate.
     """
     times = choice.sequence.times
     now = time.perf_counter() if times.finished is None else times.finished
@@ -41,7 +41,7 @@ def timings(generation: Generation, choice: Choice) -> dict[str, float]:
 
 
 def usage(group: list[Generation]) -> dict[str, Any]:
-    """OpenAI's counts of tokens over the answers to one HTTP request."""
+    """OpenAI's ``usage`` over all prompts of one HTTP request."""
     prompt = sum(a.prompt_tokens for a in group)
     new = sum(a.completion_tokens for a in group)
     return {
@@ -53,13 +53,13 @@ def usage(group: list[Generation]) -> dict[str, Any]:
 
 
 def chat_usage(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The same of a conversation, with the thoughts among the new tokens."""
+    """``usage`` of a chat completion, with the number of reasoning tokens."""
     thoughts = {"reasoning_tokens": reasoning_tokens(generation, tokenizer)}
     return {**usage([generation]), "completion_tokens_details": thoughts}
 
 
 def reasoning_tokens(generation: Generation, tokenizer: Tokenizer) -> int:
-    """Tokens of the thoughts; the engine doesn't count them apart, so their text is tokenized."""
+    """Number of reasoning tokens; the engine doesn't count them, so their text is tokenized again."""
     thoughts = "".join(c.reply.reasoning_content for c in generation.choices)
     if not thoughts:
         return 0
@@ -67,10 +67,10 @@ def reasoning_tokens(generation: Generation, tokenizer: Tokenizer) -> int:
 
 
 class PromptProgress:
-    """Reports how far a prompt is, whenever that has changed.
+    """Reports the progress of prompt processing whenever it has changed.
 
     Args:
-        answers: Of the prompt.
+        generation: The generation that processes the prompt.
     """
 
     def __init__(self, generation: Generation) -> None:
@@ -78,7 +78,7 @@ class PromptProgress:
         self._last = -1
 
     def new_reports(self) -> list[dict[str, Any]]:
-        """What to report now: the first one says what the cache held, the last one that all is done."""
+        """New reports; the first one has the cached tokens, the last one the whole prompt."""
         if not self._generation.choices:
             return []
         sequence = self._generation.choices[0].sequence

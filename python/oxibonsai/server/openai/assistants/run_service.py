@@ -262,17 +262,17 @@ class RunService:
         used, most = run["used"], run["max_completion_tokens"]
         if most is not None:
             most = max(1, most - used["completion_tokens"])
-        room = PromptLimit(engine.ctx_size)
+        prompt_limit = PromptLimit(engine.ctx_size)
         rest = max(1, engine.ctx_size // 4)
         tokens = engine.ctx_size - (rest if most is None else min(most, rest))
         if run["max_prompt_tokens"] is not None:
             tokens = min(tokens, run["max_prompt_tokens"] - used["prompt_tokens"])
         turn = fitting_turn(
-            lambda left_out: read_turn(engine, conversation.request(left_out), room),
+            lambda left_out: read_turn(engine, conversation.request(left_out), prompt_limit),
             conversation.most_left_out,
             tokens,
         )
-        room.check_count(len(turn.ids))
+        prompt_limit.check_count(len(turn.ids))
         given = {"temperature": run["temperature"], "top_p": run["top_p"]}
         fields = SamplingFields.model_validate(given)
         return turn, fields.sampling_params(self._settings, engine.tokenizer, max_tokens=most)

@@ -32,7 +32,7 @@ def make_turn(
     request: InputTokensRequest,
     items: Sequence[Object],
     *,
-    room: int = 1,
+    answer_tokens: int = 1,
     runs: bool = True,
 ) -> ChatTurn:
     """The prompt.
@@ -42,8 +42,8 @@ def make_turn(
         request: What is asked.
         items: The conversation, that of earlier responses included. With ``truncation: auto`` the
             oldest are left out where they don't fit.
-        room: Tokens that are left for the answer then, at least.
-        runs: Refuse a prompt that has no room in the context.
+        answer_tokens: Tokens of the context that are then reserved for the answer.
+        runs: Reject a prompt that does not fit into the context.
 
     Raises:
         RequestError, ApiError: A field makes no sense for this model.
@@ -59,7 +59,7 @@ def make_turn(
         return read_turn(engine, _chat_request(request, rest), most)
 
     can_be_cut = request.truncation == "auto"
-    return fitting_turn(turn, len(items) - 1 if can_be_cut else 0, engine.ctx_size - room)
+    return fitting_turn(turn, len(items) - 1 if can_be_cut else 0, engine.ctx_size - answer_tokens)
 
 
 def sampling(engine: Engine, request: ResponseRequest, settings: Settings) -> SamplingParams:

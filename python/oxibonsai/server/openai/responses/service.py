@@ -92,7 +92,7 @@ class ResponseService:
             raise ApiError(400, "input: there is no conversation to make short.", param="input")
         asked, conversation = summary_request(body, items)
         most = summary_tokens(engine.ctx_size)
-        turn = make_turn(engine, asked, conversation, room=most)
+        turn = make_turn(engine, asked, conversation, answer_tokens=most)
         request = ResponseRequest.model_validate({"max_output_tokens": most, "temperature": 0})
         params = sampling(engine, request, self._settings)
         response = new_response(request, self._backend.models()[0].id, params)
