@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,20 @@ PYTHON = {
     "__main__": {"cli"},
 }
 
+# Inside the server: what a folder may use of the others. "" are the modules beside the folders,
+# ASSEMBLY those of them that put everything together and that nothing else may use.
+SERVER = {
+    "http": {"error_types", "lifecycle", "settings"},
+    "stores": set(),
+    "schemas": set(),
+    "": {"http", "stores", "schemas"},
+    "openai": {"", "http", "stores", "schemas"},
+    "anthropic": {"", "http", "stores", "schemas"},
+    "llama_server": {"", "http", "stores", "schemas", "openai"},
+    "admin": {"", "stores", "schemas", "openai", "anthropic", "llama_server"},
+}
+ASSEMBLY = {"app", "launcher", "routes"}
+
 
 def test_the_table_has_no_circle() -> None:
     left = {layer: set(used) & PYTHON.keys() for layer, used in PYTHON.items()}
@@ -114,6 +129,61 @@ def test_imports_point_downwards(path: Path) -> None:
         elif isinstance(node, ast.Import):
             used |= {a.name.split(".")[1] for a in node.names if a.name.startswith("oxibonsai.")}
     assert used - {layer} <= PYTHON[layer]
+
+
+SERVER_FOLDER = ROOT / "python" / "oxibonsai" / "server"
+
+
+@cache
+def server_modules() -> dict[str, Path]:
+    """By name, "http.worker" say; a package by its own."""
+    paths = sorted(SERVER_FOLDER.rglob("*.py"))
+    return {module_name(path): path for path in paths}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SERVER_FOLDER).with_suffix("").parts
+    return ".".join(p for p in parts if p != "__init__")
+
+
+def server_imports(path: Path) -> set[str]:
+    """The server's modules that a file imports: at the top, in a function, or for types alone."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: write imports in full"
+            names = [f"{node.module}.{a.name}" for a in node.names]
+            found |= {n if inside(n) in server_modules() else str(node.module) for n in names}
+        elif isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+    return {inside(n) for n in found if n.startswith("oxibonsai.server.")}
+
+
+def inside(name: str) -> str:
+    return name.removeprefix("oxibonsai.server").removeprefix(".")
+
+
+@pytest.mark.parametrize("name", server_modules())
+def test_server_folders_import_what_they_may(name: str) -> None:
+    path = server_modules()[name]
+    folder = path.relative_to(SERVER_FOLDER).parts[0] if path.parent != SERVER_FOLDER else ""
+    used = server_imports(path)
+    if name in ASSEMBLY:
+        assert used <= set(server_modules())
+        return
+    assert not used & ASSEMBLY
+    for other in used:
+        owner = other.split(".")[0] if (SERVER_FOLDER / other.split(".")[0]).is_dir() else ""
+        allowed = owner == folder or owner in SERVER[folder] or other in SERVER[folder]
+        assert allowed, f"{name} imports {other}"
+
+
+def test_server_modules_do_not_import_each_other_in_a_circle() -> None:
+    imports = {name: server_imports(path) for name, path in server_modules().items()}
+    while leaves := [name for name, used in imports.items() if not used & imports.keys()]:
+        for name in leaves:
+            del imports[name]
+    assert not imports, f"a circle, or above one: {sorted(imports)}"
 
 
 def test_tier_files_share_only_plain_headers() -> None:

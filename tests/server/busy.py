@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.app import Server
+from oxibonsai.server.server import Server
 
 
 @contextlib.contextmanager

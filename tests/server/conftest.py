@@ -16,8 +16,9 @@ from fake_backend import FakeBackend, MakeApp, free_port
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 
-from oxibonsai.server.app import Server, create_app
+from oxibonsai.server.app import create_app
 from oxibonsai.server.lifecycle import Phase
+from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
 from oxibonsai.server.stores import Store
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from flask import Blueprint, Response, g, jsonify, request
 
-from oxibonsai.server.app import Server, create_app
+from oxibonsai.server.app import create_app
 from oxibonsai.server.backend import Backend, ModelInfo
 from oxibonsai.server.http.disconnect import ClientGoneError, watched
 from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.strict_json import read_object

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from oxibonsai.server.app import Server, create_app
+from oxibonsai.server.app import create_app
 from oxibonsai.server.engine_backend import EngineBackend
 from oxibonsai.server.lifecycle import Phase
+from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
 
 

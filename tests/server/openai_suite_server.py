@@ -15,8 +15,7 @@ from model_app import make_model_app
 from tool_template import TEMPLATE
 from werkzeug.serving import make_server
 
-from oxibonsai.server.app import Server
-from oxibonsai.server.assistants.objects import (
+from oxibonsai.server.openai.assistants.objects import (
     new_answer,
     new_assistant,
     new_message,
@@ -24,14 +23,15 @@ from oxibonsai.server.assistants.objects import (
     new_step,
     new_thread,
 )
-from oxibonsai.server.responses.run import new_response
-from oxibonsai.server.schemas.assistants import (
+from oxibonsai.server.openai.responses.run import new_response
+from oxibonsai.server.openai.schemas.assistants import (
     AssistantCreate,
     MessageCreate,
     RunFields,
     ThreadChange,
 )
-from oxibonsai.server.schemas.responses import ResponseRequest
+from oxibonsai.server.openai.schemas.responses import ResponseRequest
+from oxibonsai.server.server import Server
 from oxibonsai.server.stores import NoSuchObjectError
 
 OWNER = "anonymous"

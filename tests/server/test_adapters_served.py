@@ -12,8 +12,8 @@ from model_app import close_model_app, make_model_app
 import adapters
 import oxibonsai
 from oxibonsai import RequestError, SamplingParams
-from oxibonsai.server.app import Server
 from oxibonsai.server.engine_backend import EngineBackend
+from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
 
 PROMPT = [5, 6, 7, 8]

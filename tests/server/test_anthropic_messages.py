@@ -15,10 +15,10 @@ from tool_template import CITY, TEMPLATE, THINKING_TEMPLATE
 
 from oxibonsai.errors import CapacityError
 from oxibonsai.output import Delta, ToolCallDelta
-from oxibonsai.server.app import Server
-from oxibonsai.server.messages.blocks import BlockWriter
-from oxibonsai.server.messages.request import chat_request
-from oxibonsai.server.schemas.messages import CountRequest
+from oxibonsai.server.anthropic.blocks import BlockWriter
+from oxibonsai.server.anthropic.request import chat_request
+from oxibonsai.server.anthropic.schemas import CountRequest
+from oxibonsai.server.server import Server
 
 TOOL = {"name": "weather", "description": "What it is like.", "input_schema": CITY}
 USER = {"role": "user", "content": "hi"}

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from url_sweep import PUBLIC, all_calls, assert_error_object
 
 from oxibonsai.errors import CapacityError, FormatError, RequestError, UnsupportedError
+from oxibonsai.server.admin.logs import JsonFormatter, configure_logs
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle, Phase
-from oxibonsai.server.logs import JsonFormatter, configure_logs
 from oxibonsai.server.setting_sources import load_settings
 from oxibonsai.server.sse import DONE, frame, stream_response
 

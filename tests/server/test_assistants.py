@@ -22,11 +22,11 @@ from url_sweep import assert_error_object
 
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.app import Server
-from oxibonsai.server.assistants.run_work import RunWork
-from oxibonsai.server.generation import Answers, Generations
-from oxibonsai.server.interrupted import fail_interrupted
-from oxibonsai.server.jobs import Job, Jobs, Key
+from oxibonsai.server.generation import Generation, Generations
+from oxibonsai.server.openai.assistants.run_work import RunWork
+from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
+from oxibonsai.server.openai.interrupted import fail_interrupted
+from oxibonsai.server.server import Server
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 FORCED = {"tool_choice": "required", "parallel_tool_calls": False}
@@ -231,9 +231,9 @@ def test_outputs_that_come_twice_at_once_continue_a_run_once(
     client = app.test_client()
     run = waiting_run(client, assistant, thread)
     path = f"threads/{thread}/runs/{run['id']}"
-    reserve, both = Jobs.reserve, threading.Barrier(2)
+    reserve, both = BackgroundTasks.reserve, threading.Barrier(2)
 
-    def slowly(self: Jobs, key: Key) -> Job:
+    def slowly(self: BackgroundTasks, key: Key) -> BackgroundTask:
         # Where nothing keeps the other request from it, it comes here, too; one goes on first.
         with contextlib.suppress(threading.BrokenBarrierError):
             time.sleep(0.3 * both.wait(0.5))
@@ -243,7 +243,7 @@ def test_outputs_that_come_twice_at_once_continue_a_run_once(
         body = {"tool_outputs": outputs_for(run)}
         return app.test_client().post(f"/v1/{path}/submit_tool_outputs", json=body).status_code
 
-    monkeypatch.setattr(Jobs, "reserve", slowly)
+    monkeypatch.setattr(BackgroundTasks, "reserve", slowly)
     with engines_busy(app):
         with ThreadPoolExecutor(2) as threads:
             assert sorted(threads.map(submit, range(2))) == [200, 400]
@@ -359,7 +359,7 @@ def test_a_step_that_waited_in_vain_tells_what_it_took(
         post(client, f"{path}/cancel")
     else:
         late = run["expires_at"] + 1
-        monkeypatch.setattr("oxibonsai.server.assistants.run_service.now", lambda: late)
+        monkeypatch.setattr("oxibonsai.server.openai.assistants.run_service.now", lambda: late)
     run = get(client, path)
     (step,) = get(client, f"{path}/steps")["data"]
     assert run["status"] == step["status"] == ending
@@ -412,7 +412,7 @@ def test_a_run_that_waits_too_long_expires(
 ) -> None:
     run = waiting_run(client, assistant, thread)
     monkeypatch.setattr(
-        "oxibonsai.server.assistants.run_service.now", lambda: run["expires_at"] + 1
+        "oxibonsai.server.openai.assistants.run_service.now", lambda: run["expires_at"] + 1
     )
     path = f"threads/{thread}/runs/{run['id']}"
     post(client, f"{path}/submit_tool_outputs", 400, tool_outputs=outputs_for(run))
@@ -451,7 +451,7 @@ def prompts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     submit = Generations.turn
 
-    def spy(self: Generations, turn: ChatTurn, params: SamplingParams) -> Answers:
+    def spy(self: Generations, turn: ChatTurn, params: SamplingParams) -> Generation:
         asked.append(turn.prompt)
         return submit(self, turn, params)
 

@@ -15,10 +15,10 @@ from model_app import close_model_app, make_model_app
 from oxibonsai.errors import CapacityError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import acting_for, current_owner, owner_of
-from oxibonsai.server.app import Server
-from oxibonsai.server.generation import Answers
-from oxibonsai.server.jobs import Job, Jobs
+from oxibonsai.server.generation import Generation
 from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks
+from oxibonsai.server.server import Server
 
 PROMPT = "to be, or not to be: that is the question; " * 4
 ONE, LONG = SamplingParams(max_tokens=1), SamplingParams(max_tokens=None, ignore_eos=True)
@@ -112,7 +112,7 @@ def test_a_salt_separates_the_requests_of_one_key_and_joins_no_two_keys(app: Ser
     assert cached(a, cache_salt="s") > 0
 
 
-def begin(app: Server, key: str, params: SamplingParams = LONG) -> Answers:
+def begin(app: Server, key: str, params: SamplingParams = LONG) -> Generation:
     with acting_for(owner_of(key)):
         return app.generations.text([1, 2, 3], params)
 
@@ -166,25 +166,25 @@ def test_slots_that_a_key_restores_are_its_own(tiny_path: Path, tmp_path: Path) 
 
 
 def test_background_work_is_shared_out_by_owner() -> None:
-    jobs = Jobs(Lifecycle(), running=2, waiting=4)
+    tasks = BackgroundTasks(Lifecycle(), running=2, waiting=4)
     go_on, began = threading.Event(), []
     changed = threading.Condition()
 
-    def work(job: Job) -> None:
+    def work(task: BackgroundTask) -> None:
         with changed:
             began.append(current_owner())
             changed.notify_all()
         assert go_on.wait(60)
 
-    def submit(owner: str, number: int) -> Job:
+    def submit(owner: str, number: int) -> BackgroundTask:
         key = (owner, str(number))
-        job = jobs.reserve(key)
-        jobs.start(key, job, work)
-        return job
+        task = tasks.reserve(key)
+        tasks.start(key, task, work)
+        return task
 
     started = [submit("a", i) for i in range(6)]
     with pytest.raises(CapacityError):
-        jobs.reserve(("a", "more"))
+        tasks.reserve(("a", "more"))
     with changed:
         assert changed.wait_for(lambda: len(began) == 2, 60)
     started += [submit("b", i) for i in range(2)]
@@ -192,6 +192,6 @@ def test_background_work_is_shared_out_by_owner() -> None:
         assert changed.wait_for(lambda: len(began) == 3, 60)
         assert began == ["a", "a", "b"]
     go_on.set()
-    assert all(job.wait(60) for job in started)
+    assert all(task.wait(60) for task in started)
     assert sorted(str(o) for o in began) == ["a"] * 6 + ["b"] * 2
     assert current_owner() is None

@@ -14,7 +14,7 @@ from url_sweep import assert_error_object
 from werkzeug.datastructures import FileStorage
 from werkzeug.test import TestResponse, encode_multipart
 
-from oxibonsai.server.app import Server
+from oxibonsai.server.server import Server
 
 
 def upload(client: FlaskClient, content: bytes, name: str = "a.txt", **fields: Any) -> TestResponse:

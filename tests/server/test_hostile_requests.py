@@ -13,8 +13,8 @@ from url_sweep import assert_error_object
 from valid_bodies import VALID_BODIES, make_objects, valid_body
 from werkzeug.test import TestResponse
 
-from oxibonsai.server.app import Server
-from oxibonsai.server.operations import OPERATIONS
+from oxibonsai.server.admin.operations import OPERATIONS
+from oxibonsai.server.server import Server
 
 # What a wrong body may get. A field's value may also name an object that is not there.
 REFUSALS = {400, 404, 409, 413, 415, 422}

@@ -11,7 +11,7 @@ from model_app import close_model_app, make_model_app
 from url_sweep import assert_hidden
 
 from oxibonsai.server.access import owner_of
-from oxibonsai.server.app import Server
+from oxibonsai.server.server import Server
 from oxibonsai.server.stores.collection import new_id
 
 

@@ -20,8 +20,8 @@ from oxibonsai.errors import CapacityError
 from oxibonsai.lane import Lane
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server import inputs
-from oxibonsai.server.app import Server
 from oxibonsai.server.http.disconnect import ClientGoneError
+from oxibonsai.server.server import Server
 from oxibonsai.structured import Structure
 
 WORDS = "hello, world "
@@ -164,7 +164,7 @@ def test_large_requests_are_read_one_at_a_time(
         finally:
             inside.pop()
 
-    monkeypatch.setattr("oxibonsai.server.token_routes.read_text", counted)
+    monkeypatch.setattr("oxibonsai.server.llama_server.tokenize.read_text", counted)
     body = json.dumps({"content": WORDS * (3 * MB // (2 * len(WORDS)))})
     answers: list[int] = []
 

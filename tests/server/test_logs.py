@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any
 
-from oxibonsai.server.logs import MAX_LINE, JsonFormatter
+from oxibonsai.server.admin.logs import MAX_LINE, JsonFormatter
 
 
 def line(message: str, *arguments: object, **members: Any) -> dict[str, Any]:

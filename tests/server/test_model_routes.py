@@ -12,7 +12,7 @@ from model_app import close_model_app, make_model_app
 
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.errors import FormatError
-from oxibonsai.server.app import Server
+from oxibonsai.server.server import Server
 
 
 def test_vectors_come_as_numbers_and_as_base64(model_client: FlaskClient) -> None:

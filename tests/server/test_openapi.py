@@ -14,9 +14,9 @@ from model_app import close_model_app, make_model_app
 from url_sweep import PUBLIC
 from valid_bodies import VALID_BODIES, valid_body
 
-from oxibonsai.server.app import Server
-from oxibonsai.server.openapi import openapi_document
-from oxibonsai.server.operations import OPERATIONS
+from oxibonsai.server.admin.openapi import openapi_document
+from oxibonsai.server.admin.operations import OPERATIONS
+from oxibonsai.server.server import Server
 
 
 @pytest.fixture(scope="module")

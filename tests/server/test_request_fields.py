@@ -15,11 +15,11 @@ from pydantic import BaseModel
 
 import oxibonsai
 from oxibonsai.sampling import PRESETS, token_logprobs
-from oxibonsai.server.app import Server
-from oxibonsai.server.schemas.chat import ChatBody
-from oxibonsai.server.schemas.completion import CompletionBody
+from oxibonsai.server.openai.schemas.chat import ChatBody
+from oxibonsai.server.openai.schemas.completion import CompletionBody
+from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody
 from oxibonsai.server.schemas.known import EveryRequest, NoEffect, TextRequest
-from oxibonsai.server.schemas.tokens import EmbeddingBody
+from oxibonsai.server.server import Server
 
 HELLO = [{"role": "user", "content": "hello"}]
 CHAT, TEXT, VECTOR = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"

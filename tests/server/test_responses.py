@@ -17,13 +17,13 @@ from tool_template import CITY, TEMPLATE, THINKING_TEMPLATE
 from url_sweep import assert_error_object
 
 from oxibonsai.output import Delta, ToolCallDelta
-from oxibonsai.server.app import Server
-from oxibonsai.server.generation import Answers
-from oxibonsai.server.interrupted import fail_interrupted
-from oxibonsai.server.responses.items import chat_messages, stored_items
-from oxibonsai.server.responses.output import OutputWriter
-from oxibonsai.server.schemas.compaction import unpacked
-from oxibonsai.server.schemas.responses import InputTokensRequest
+from oxibonsai.server.generation import Generation
+from oxibonsai.server.openai.interrupted import fail_interrupted
+from oxibonsai.server.openai.responses.items import chat_messages, stored_items
+from oxibonsai.server.openai.responses.output import OutputWriter
+from oxibonsai.server.openai.schemas.compaction import unpacked
+from oxibonsai.server.openai.schemas.responses import InputTokensRequest
+from oxibonsai.server.server import Server
 
 TOOL = {"type": "function", "name": "weather", "parameters": CITY}
 
@@ -411,13 +411,13 @@ def test_input_tokens_are_those_of_the_response(client: FlaskClient) -> None:
 def test_more_calls_than_max_tool_calls_are_left_out(
     client: FlaskClient, monkeypatch: pytest.MonkeyPatch, most: int, stream: bool
 ) -> None:
-    def three_calls(answers: Answers) -> Iterator[tuple[int, Delta | None]]:
+    def three_calls(answers: Generation) -> Iterator[tuple[int, Delta | None]]:
         for i in range(3):
             call = ToolCallDelta(index=i, id=f"call_{i}", name="weather", arguments="{}")
             yield 0, Delta(tool_call=call)
         yield 0, None
 
-    monkeypatch.setattr(Answers, "stream", three_calls)
+    monkeypatch.setattr(Generation, "stream", three_calls)
     made = ask(client, tools=[TOOL], max_tool_calls=most, stream=stream)
     response = made[-1][1]["response"] if stream else made
     assert response["status"] == "completed"

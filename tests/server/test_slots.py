@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 
 from oxibonsai.errors import RequestError
-from oxibonsai.server.app import Server
+from oxibonsai.server.server import Server
 
 LONG = "once upon a time there was a knight " * 6  # some pages of 64 tokens, a token a byte
 MINE, OTHER = {"X-Api-Key": "a"}, {"X-Api-Key": "b"}

@@ -14,7 +14,7 @@ import pytest
 from flask import Flask
 
 from oxibonsai.errors import CapacityError
-from oxibonsai.server.http.stream_writer import Bell, StreamWriter, carried_socket
+from oxibonsai.server.http.stream_writer import OutputEvent, StreamWriter, writable_socket
 from oxibonsai.server.sse import stream_response
 
 
@@ -22,7 +22,7 @@ class Text:
     """Frames that the test adds, as a text that grows."""
 
     def __init__(self, writer: StreamWriter) -> None:
-        self.bell = Bell(writer)
+        self.output_event = OutputEvent(writer)
         self._writer = writer
         self._new: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
         self.thread = ""  # that took the newest frame
@@ -31,12 +31,12 @@ class Text:
         """A step of the engine makes new frames; None ends the text."""
         for frame in frames:
             self._new.put(frame)
-        self.bell.set()
+        self.output_event.set()
         self._writer.write()
 
     def frames(self) -> Iterator[str | None]:
         while True:
-            self.bell.clear()
+            self.output_event.clear()
             with contextlib.suppress(queue.Empty):
                 while True:
                     frame = self._new.get_nowait()
@@ -46,7 +46,7 @@ class Text:
                     if isinstance(frame, Exception):
                         raise frame
                     yield frame
-            if not self.bell.wait(self.bell.patience):
+            if not self.output_event.wait(self.output_event.poll_timeout):
                 yield None
 
 
@@ -76,7 +76,7 @@ class Stream:
                     self.ours.sendall(chunk(frame))
                 if self.stopping:
                     return
-                self.text.bell.carry(self.ours, frames, lambda: self.stopping)
+                self.text.output_event.hand_over(self.ours, frames, lambda: self.stopping)
                 self.came_back += 1
                 assert self.ours.gettimeout() == 20
 
@@ -203,24 +203,24 @@ def test_what_came_together_is_written_together(begin: Begin) -> None:
 
 def test_a_step_that_ends_while_a_stream_is_taken_over_is_not_missed() -> None:
     writer = StreamWriter()
-    bell = Bell(writer)
+    output_event = OutputEvent(writer)
 
     def frames() -> Iterator[str | None]:
-        bell.set()  # the last step, behind our look at what there is
+        output_event.set()  # the last step, behind our look at what there is
         writer.write()
         yield None
         yield "one"
 
     ours, client = socket.socketpair()
     with ours, client:
-        bell.carry(ours, frames(), lambda: False)
+        output_event.hand_over(ours, frames(), lambda: False)
         client.setblocking(False)
         assert client.recv(100) == chunk("one")
 
 
 def test_what_a_text_holds_can_be_freed_while_its_client_does_not_read(begin: Begin) -> None:
     stream, relieved = begin(), threading.Event()
-    stream.text.bell.relieve = relieved.set
+    stream.text.output_event.release_finished = relieved.set
     stream.text.add("one")
     assert stream.received() == "one"
     long = "y" * 10_000_000  # more than the socket holds
@@ -244,17 +244,19 @@ def test_a_text_that_shows_nothing_comes_back(begin: Begin) -> None:
 
 def test_nothing_is_written_before_the_header() -> None:
     writer = StreamWriter()
-    bell = Bell(writer)
+    output_event = OutputEvent(writer)
     ours, client = socket.socketpair()
 
     def frames() -> Iterator[str | None]:
-        bell.set()  # a token without text
+        output_event.set()  # a token without text
         yield None
         yield "one"
 
     environ = {"gunicorn.socket": ours, "SERVER_PROTOCOL": "HTTP/1.1"}
     with ours, client, Flask("x").test_request_context(environ_base=environ):
-        response = stream_response(frames(), close=lambda: None, stopping=lambda: False, bell=bell)
+        response = stream_response(
+            frames(), close=lambda: None, stopping=lambda: False, output_event=output_event
+        )
         assert next(iter(response.response)) == "one"  # which the server sends behind the header
         client.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -265,6 +267,6 @@ def test_only_chunks_on_a_plain_socket_are_written_past_the_server() -> None:
     ours, client = socket.socketpair()
     with ours, client:
         environ = {"gunicorn.socket": ours, "SERVER_PROTOCOL": "HTTP/1.1"}
-        assert carried_socket(environ) is ours
-        assert carried_socket({**environ, "SERVER_PROTOCOL": "HTTP/1.0"}) is None
-        assert carried_socket({"SERVER_PROTOCOL": "HTTP/1.1"}) is None
+        assert writable_socket(environ) is ours
+        assert writable_socket({**environ, "SERVER_PROTOCOL": "HTTP/1.0"}) is None
+        assert writable_socket({"SERVER_PROTOCOL": "HTTP/1.1"}) is None

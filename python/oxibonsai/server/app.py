@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from flask import Flask, request
+from flask import request
 
 from oxibonsai.server.access import KeyRing, register_access
+from oxibonsai.server.admin.features import features_of
+from oxibonsai.server.admin.health import health_blueprint, unready
+from oxibonsai.server.admin.metrics import Metrics, register_metrics
+from oxibonsai.server.admin.openapi import openapi_blueprint
+from oxibonsai.server.admin.request_logs import register_logs
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.content_encoding import register_content_encoding
 from oxibonsai.server.cors import register_origins
 from oxibonsai.server.errors import register_errors
-from oxibonsai.server.features import features_of
-from oxibonsai.server.health import health_blueprint, unready
 from oxibonsai.server.hosts import register_hosts
 from oxibonsai.server.lifecycle import Lifecycle, Phase
-from oxibonsai.server.metrics import Metrics, register_metrics
-from oxibonsai.server.model_list import models_blueprint
-from oxibonsai.server.openapi import openapi_blueprint
+from oxibonsai.server.openai.models import models_blueprint
 from oxibonsai.server.page import page
 from oxibonsai.server.rate_limit import RateLimiter
-from oxibonsai.server.request_logs import register_logs
+from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
 
-if TYPE_CHECKING:
-    from oxibonsai.server.generation import Generations
-
 # Endpoints that work while the model loads or the server drains.
 _ALWAYS = ("health.", "metrics.", "page.")
-
-
-class Server(Flask):
-    """The application, with what its parts share."""
-
-    settings: Settings
-    backend: Backend
-    lifecycle: Lifecycle
-    keys: KeyRing
-    metrics: Metrics
-    store: Store
-    generations: Generations
 
 
 def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None = None) -> Server:
@@ -60,23 +45,22 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     app.settings, app.backend = settings, backend
     app.lifecycle = lifecycle or Lifecycle()
     app.keys = KeyRing(settings.api_key, settings.api_key_file)
-    app.metrics = Metrics(app.lifecycle)
+    metrics = Metrics(app.lifecycle)
     app.store = Store(
         settings.store_url,
         settings.files_dir,
         max_file_bytes=settings.max_file_bytes,
         max_total_bytes=int(settings.max_files_mb * 2**20),
     )
-    from oxibonsai.server.api_routes import register_api
+    from oxibonsai.server.admin.operations import OPERATIONS
     from oxibonsai.server.generation import Generations
     from oxibonsai.server.generation_metrics import GenerationMetrics
     from oxibonsai.server.inputs import register_inputs
-    from oxibonsai.server.operations import OPERATIONS
-    from oxibonsai.server.stored_routes import register_stored_apis
+    from oxibonsai.server.routes import register_routes
 
     app.generations = Generations(
         backend,
-        GenerationMetrics(app.metrics.registry, backend),
+        GenerationMetrics(metrics.registry, backend),
         share_cache=settings.share_prefix_cache,
     )
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
@@ -92,7 +76,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     # its sender allowed, then the server ready.
     register_logs(app, prompts=settings.log_prompts)
     more = app.generations.metrics.as_llamacpp
-    register_metrics(app, app.metrics, more, served=settings.metrics)
+    register_metrics(app, metrics, more, served=settings.metrics)
     register_hosts(app, settings, app.keys)
     register_origins(app, settings.cors_origins)
     register_access(app, app.keys, limiter)
@@ -104,8 +88,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     app.register_blueprint(openapi_blueprint(OPERATIONS, lambda: features_of(settings, backend)))
     if settings.ui:
         app.register_blueprint(page)
-    register_api(app)
-    register_stored_apis(app)
+    register_routes(app)
     return app
 
 

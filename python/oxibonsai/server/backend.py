@@ -1,4 +1,4 @@
-"""What the server needs of the engine."""
+"""The interface between the server and the engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ModelInfo:
         created: Unix time in seconds.
         aliases: All its names.
         meta: Facts about the model: sizes, context.
-        tags: Words about it.
+        tags: Labels that describe it.
     """
 
     id: str
@@ -34,7 +34,7 @@ class Backend(Protocol):
 
     Attributes:
         pool: The engines; None before :meth:`load` is done.
-        generates: Whether the model is there to write texts, and not for vectors alone.
+        generates: Whether the model generates text; False if it only makes embeddings.
     """
 
     pool: EnginePool | None
@@ -44,11 +44,11 @@ class Backend(Protocol):
         """Blocks until requests can be answered.
 
         Raises:
-            OxiBonsaiError: The model can't be used; its text is what the operator reads.
+            OxiBonsaiError: The model can't be used; the message is shown to the operator.
         """
 
     def models(self) -> Sequence[ModelInfo]:
         """The models that are loaded; empty before :meth:`load` is done."""
 
     def close(self) -> None:
-        """Ends running work and threads; called once, at the end of the process."""
+        """Cancels running work and ends the threads; called once, at the end of the process."""

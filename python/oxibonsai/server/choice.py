@@ -1,4 +1,4 @@
-"""One answer to a request as its stream gives it."""
+"""One choice of a response, read incrementally."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from oxibonsai.output import Delta, OutputParser, Reply
 
 
 class Choice:
-    """One of the answers to a request.
+    """One choice of a response.
 
     Attributes:
-        index: Its place among them.
-        sequence: Tokens, log-probabilities, counts, times.
+        index: Its index in the response.
+        sequence: Its tokens, log-probabilities, counts and times.
     """
 
     def __init__(self, index: int, sequence: Sequence, parser: OutputParser | None) -> None:
@@ -25,7 +25,7 @@ class Choice:
 
     @property
     def reply(self) -> Reply:
-        """All that the stream has given so far."""
+        """The reply, as far as its deltas have been read."""
         if self._parser is not None:
             return self._parser.reply
         text = self.sequence.text_output
@@ -33,7 +33,7 @@ class Choice:
 
     @property
     def shown_characters(self) -> int:
-        """Length of the model's text that the stream has taken so far."""
+        """Number of characters of the model's text that have been read."""
         text = self.sequence.text_output
         if text is None:
             return 0
@@ -52,15 +52,15 @@ class Choice:
 
     @property
     def ended(self) -> bool:
-        """Whether everything that it will give has been given."""
+        """Whether all its output has been read."""
         return self._flushed
 
-    def news(self) -> Iterator[Delta]:
-        """What has come since the last call, pieces that came together as one.
+    def new_deltas(self) -> Iterator[Delta]:
+        """New deltas since the last call, merged into one where several pieces are waiting.
 
-        With log-probabilities each piece comes by itself, with those of its own tokens.
+        With log-probabilities the pieces stay separate, each with those of its own tokens.
         """
-        # Asked first: the last pieces may come between the end and the look at the pieces.
+        # Read first: the last pieces may arrive between this check and the next line.
         over = self.sequence.times.finished is not None
         output = self.sequence.text_output
         pieces = [] if output is None else output.pieces[self._shown :]

@@ -81,7 +81,7 @@ def as_api_error(error: Exception) -> ApiError:
         return ApiError(503, "The store can't be used now.", code="store", retry_after=5)
     if isinstance(error, CapacityError):
         return ApiError(503, str(error), code="over_capacity", retry_after=1)
-    _log.error("unforeseen error", exc_info=error)
+    _log.error("unexpected error", exc_info=error)
     return ApiError(500, "The server failed on this request; its log has the reason.")
 
 

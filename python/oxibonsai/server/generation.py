@@ -1,4 +1,4 @@
-"""Requests on the engines: admitted in their turn, followed piece by piece, cancelled with the client."""
+"""Requests on the engines: queued, streamed piece by piece, cancelled when the client disconnects."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from oxibonsai.server.choice import Choice
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.disconnect import POLL_SECONDS, client_is_gone, watched
-from oxibonsai.server.http.stream_writer import Bell, StreamWriter
-from oxibonsai.server.inputs import InputWatch, Room, input_is_read, read_turn
-from oxibonsai.server.slots import Slot, SlotBoard, Wish
-from oxibonsai.server.tenant import of_present_owner
+from oxibonsai.server.http.stream_writer import OutputEvent, StreamWriter
+from oxibonsai.server.inputs import InputWatch, PromptLimit, input_is_read, read_turn
+from oxibonsai.server.slot_table import Slot, SlotRequest, SlotTable
+from oxibonsai.server.tenant import for_current_owner
 from oxibonsai.structured.compiler import Compiled
 
 
-class Answers:
-    """The answers to one request; a context manager that cancels on the way out.
+class Generation:
+    """The generation of one request, with all its choices; a context manager that cancels on exit.
 
     Attributes:
         choices: One for each sample; empty while the request waits for an engine.
-        turn: Of a conversation: its prompt.
-        prompt_tokens: Tokens of the prompt.
-        arrived: When the request came, in seconds of ``time.perf_counter``.
-        bell: Rung when there may be something new.
+        turn: The prompt of a conversation; None for a plain text.
+        prompt_tokens: Number of tokens in the prompt.
+        arrived: When the request arrived, in seconds of ``time.perf_counter``.
+        output_event: Set when there may be new output.
     """
 
     def __init__(
@@ -51,36 +51,36 @@ class Answers:
         n: int,
         turn: ChatTurn | None,
         pool: EnginePool,
-        slots: SlotBoard,
-        wish: Wish,
+        slots: SlotTable,
+        slot_request: SlotRequest,
         metrics: GenerationMetrics,
-        bell: Bell,
+        output_event: OutputEvent,
     ) -> None:
         self.turn = turn
         self.choices: list[Choice] = []
         self.prompt_tokens = len(ids)
         self.arrived = time.perf_counter()
         self._place = place
-        self._job = (ids, params, options, n)
-        # Held, so that the engine finds it.
+        self._submission = (ids, params, options, n)
+        # A reference is kept so that the engine finds the compiled structure in its cache.
         self._compiled = compiled
         self._pool = pool
         self._slots = slots
         self._slot: Slot | None = None
-        self._wish = wish
+        self._slot_request = slot_request
         self._metrics = metrics
         self._engine: Engine | None = None
-        self.bell = bell
+        self.output_event = output_event
         self._closed = False
 
     @property
     def slot_id(self) -> int:
-        """Number of the slot that it has or had; -1 while it waits."""
+        """Number of its current or last slot; -1 while it waits."""
         return -1 if self._slot is None else self._slot.id
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens of the prompt that were found in the cache."""
+        """Prompt tokens that were found in the prefix cache."""
         return self.choices[0].sequence.num_cached if self.choices else 0
 
     @property
@@ -88,7 +88,7 @@ class Answers:
         """Tokens generated, over all choices."""
         return sum(c.sequence.num_generated for c in self.choices)
 
-    def __enter__(self) -> Answers:
+    def __enter__(self) -> Generation:
         return self
 
     def __exit__(
@@ -100,7 +100,7 @@ class Answers:
         self.close()
 
     def close(self) -> None:
-        """Cancels what still runs and lets the next request in; does no harm the second time."""
+        """Cancels running sequences and releases the permit; idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -109,28 +109,32 @@ class Answers:
                 assert self._engine is not None
                 self._engine.cancel(choice.sequence)
         finally:
-            self._leave()
-            self._metrics.ended(self)
+            self._release()
+            self._metrics.ended(
+                [choice.sequence for choice in self.choices],
+                arrived=self.arrived,
+                prompt_tokens=self.prompt_tokens,
+            )
 
     def start(self, seconds: float) -> bool:
-        """Submits the request where an engine is free within so many seconds.
+        """Submits the request to an engine, if one becomes free within ``seconds``.
 
         Raises:
-            RequestError: The engine refuses it.
+            RequestError: The engine rejects the request.
         """
         if self._engine is not None:
             return True
         engine = self._place.wait(seconds)
         if engine is None:
             return False
-        ids, params, options, n = self._job
+        ids, params, options, n = self._submission
         sequences = submit_samples(engine, ids, params, options, n=n)
         self._engine = engine
         self._place.attach(sequences)
-        self._slot = self._slots.keep(None, engine, sequences[0], self._wish)
+        self._slot = self._slots.assign(None, engine, sequences[0], self._slot_request)
         for i, sequence in enumerate(sequences):
-            # What came before this line is found by the first look.
-            sequence.changed = self.bell
+            # Output from before this line is found by the first poll.
+            sequence.changed = self.output_event
             sequence.times.arrived = self.arrived
             parser = None
             if self.turn is not None:
@@ -139,7 +143,7 @@ class Answers:
         return True
 
     def poll(self) -> Iterator[tuple[int, Delta | None]]:
-        """What has come since the last call; see :meth:`stream`.
+        """New output since the last call, without waiting; see :meth:`stream`.
 
         Raises:
             CapacityError: A structure became too complex to follow, or the engine was closed.
@@ -147,49 +151,55 @@ class Answers:
         if not self.start(0):
             return
         if (engine := self._place.engine) is not None:
-            self._slot = self._slots.keep(self._slot, engine, self.choices[0].sequence, self._wish)
+            self._slot = self._slots.assign(
+                self._slot, engine, self.choices[0].sequence, self._slot_request
+            )
         for choice in self.choices:
             if choice.ended:
                 continue
-            for delta in choice.news():
+            for delta in choice.new_deltas():
                 yield choice.index, delta
             if choice.ended:
                 self._check(choice)
                 yield choice.index, None
         if self.ended:
-            self._leave()
+            self._release()
 
-    def relieve(self) -> None:
-        """Gives up the slot where the texts are done, although not all has been given yet."""
+    def release_finished(self) -> None:
+        """Releases slot and permit if all sequences have finished, even if output is still unread."""
         if self.choices and all(c.sequence.times.finished is not None for c in self.choices):
-            self._leave()
+            self._release()
 
-    def _leave(self) -> None:
-        # The slot first: whoever gets the permit finds one free.
+    def _release(self) -> None:
+        # The slot first: the next holder of the permit must find a free one.
         if self._slot is not None:
-            self._slots.leave(self._slot, self._wish)
+            self._slots.release(self._slot, self._slot_request)
         self._place.leave()
 
     @property
     def ended(self) -> bool:
-        """Whether everything has been given."""
+        """Whether all output has been read."""
         return bool(self.choices) and all(c.ended for c in self.choices)
 
-    def pause(self) -> bool:
-        """Waits until there may be something new, as long as the bell allows; whether there may."""
+    def wait_for_output(self) -> bool:
+        """Waits until there may be new output or the poll timeout expires.
+
+        Returns:
+            Whether there may be new output.
+        """
         if self._engine is None:
-            return self.start(self.bell.patience)
-        if self.bell.wait(self.bell.patience):
+            return self.start(self.output_event.poll_timeout)
+        if self.output_event.wait(self.output_event.poll_timeout):
             return True
         self._check_engine()
         return False
 
     def stream(self) -> Iterator[tuple[int, Delta | None]]:
-        """Pieces of all choices in the order in which they come.
+        """Deltas of all choices in the order in which they are generated.
 
         Yields:
-            The index of a choice and a piece of it, None at its end; ``(-1, None)`` whenever nothing
-            came for a quarter of a second, so that the caller can look after the client.
+            The index of a choice and its next delta, None at its end; ``(-1, None)`` after a quarter
+            of a second without output, so that the caller can check the connection.
 
         Raises:
             CapacityError: A structure became too complex to follow, or the engine was closed.
@@ -198,21 +208,21 @@ class Answers:
             yield index, delta
 
     def wait(self, environ: Mapping[str, Any]) -> None:
-        """Runs all choices to their ends.
+        """Waits until all choices have ended.
 
         Raises:
-            ClientGoneError: Nobody waits for the answer any more.
+            ClientGoneError: The client disconnected.
         """
         wait_for_all([self], environ)
 
-    def share(self, bell: Bell) -> None:
-        """Rings this bell from now on when there may be something new."""
-        self.bell = bell
+    def notify(self, output_event: OutputEvent) -> None:
+        """Replaces the event that is set when there may be new output."""
+        self.output_event = output_event
         for choice in self.choices:
-            choice.sequence.changed = bell
+            choice.sequence.changed = output_event
 
     def _check(self, choice: Choice) -> None:
-        """An end that is none of the text's own is an error."""
+        """Raises if the choice ended for a reason other than the text's own."""
         choice.sequence.raise_error()
         if choice.sequence.finish_reason == "cancelled":
             self._check_engine()
@@ -223,60 +233,60 @@ class Answers:
             raise ApiError(500, "The engine has stopped; the server's log has the reason.")
 
 
-def follow(group: list[Answers]) -> Iterator[tuple[int, int, Delta | None]]:
-    """Pieces of several requests' answers as they come: which request, and what its stream gives.
+def follow(group: list[Generation]) -> Iterator[tuple[int, int, Delta | None]]:
+    """Merges the streams of several generations, in the order in which output arrives.
 
     Yields:
-        As :meth:`Answers.stream`, with the place in the group before it; ``(-1, -1, None)`` where
-        nothing came.
+        As :meth:`Generation.stream`, preceded by the index in the group; ``(-1, -1, None)`` when
+        there was no output for a while.
     """
     if not group:
         return
-    bell = group[0].bell
-    for answers in group:
-        answers.share(bell)
+    output_event = group[0].output_event
+    for generation in group:
+        generation.notify(output_event)
 
-    def relieve() -> None:
-        for answers in group:
-            answers.relieve()
+    def release_finished() -> None:
+        for generation in group:
+            generation.release_finished()
 
-    bell.relieve = relieve
+    output_event.release_finished = release_finished
     running = dict(enumerate(group))
-    shown = time.monotonic()  # when a piece last came: tokens may come without one
+    shown = time.monotonic()  # time of the last delta: a token may yield none
     while running:
-        bell.clear()
+        output_event.clear()
         quiet = True
-        for i, answers in list(running.items()):
-            for index, delta in answers.poll():
+        for i, generation in list(running.items()):
+            for index, delta in generation.poll():
                 quiet = False
                 yield i, index, delta
-            if answers.ended:
+            if generation.ended:
                 del running[i]
         if not quiet:
             shown = time.monotonic()
         elif running:
-            came = next(iter(running.values())).pause()
+            came = next(iter(running.values())).wait_for_output()
             if not came or time.monotonic() - shown >= POLL_SECONDS:
                 shown = time.monotonic()
                 yield -1, -1, None
 
 
-def wait_for_all(group: list[Answers], environ: Mapping[str, Any]) -> None:
-    """Runs the answers to several requests to their ends; see :meth:`Answers.wait`."""
-    news = follow(group)
-    for _ in watched(news, environ):
-        if group[0].bell.rung:
-            quiet = (None if which < 0 else "" for which, _, _ in news)
-            group[0].bell.carry(None, quiet, lambda: client_is_gone(environ))
+def wait_for_all(group: list[Generation], environ: Mapping[str, Any]) -> None:
+    """Waits until several generations have ended; see :meth:`Generation.wait`."""
+    pieces = follow(group)
+    for _ in watched(pieces, environ):
+        if group[0].output_event.was_set:
+            quiet = (None if which < 0 else "" for which, _, _ in pieces)
+            group[0].output_event.hand_over(None, quiet, lambda: client_is_gone(environ))
 
 
 class Generations:
-    """Takes requests to the engines of a backend.
+    """Submits requests to the engines of a backend.
 
     Args:
-        backend: Its pool is there once it has loaded.
-        metrics: Told about every request.
-        share_cache: Let keys find in the cache what others have sent.
+        backend: Its pool is set once the model is loaded.
+        metrics: Updated at the end of every request.
+        share_cache: Share the prefix cache between API keys.
     """
 
     def __init__(
@@ -284,36 +294,36 @@ class Generations:
     ) -> None:
         self._backend = backend
         self._share_cache = share_cache
-        self._board: SlotBoard | None = None
+        self._slot_table: SlotTable | None = None
         self._lock = threading.Lock()
         self._writer: StreamWriter | None = None
         self.metrics = metrics
 
     @property
     def loaded(self) -> EnginePool:
-        """The engines, whatever they are there for; ApiError 503 before the model is loaded."""
+        """The engines, also of an embedding model; ApiError 503 before the model is loaded."""
         if self._backend.pool is None:
             raise ApiError(503, "The model is not loaded.")
         return self._backend.pool
 
     @property
     def pool(self) -> EnginePool:
-        """The engines; ApiError 501 where the model is there for vectors alone."""
+        """The engines; ApiError 501 if the server only makes embeddings."""
         if not self._backend.generates:
-            raise ApiError(501, "This server makes embeddings only: it writes no texts.")
+            raise ApiError(501, "This server only makes embeddings; it can't generate text.")
         return self.loaded
 
     @property
-    def slots(self) -> SlotBoard:
-        """Who runs where."""
+    def slots(self) -> SlotTable:
+        """Which request runs on which slot."""
         with self._lock:
-            if self._board is None:
-                self._board = SlotBoard(self.loaded)
-            return self._board
+            if self._slot_table is None:
+                self._slot_table = SlotTable(self.loaded)
+            return self._slot_table
 
     @property
     def writer(self) -> StreamWriter:
-        """Writes streams after the engines' steps."""
+        """Writes streams in the engine's thread, after each step."""
         with self._lock:
             if self._writer is None:
                 self._writer = StreamWriter()
@@ -333,28 +343,28 @@ class Generations:
         *,
         n: int = 1,
         slot: int | None = None,
-    ) -> Answers:
-        """Answers to a conversation.
+    ) -> Generation:
+        """Generates the next message of a conversation.
 
         Args:
             request: The conversation.
-            params: How to choose tokens.
-            options: What else the answers do, beyond what the conversation asks for.
-            n: Answers wanted.
-            slot: The slot that is wanted, where it is free.
+            params: Sampling parameters.
+            options: Engine options beyond those that the conversation sets.
+            n: Number of samples.
+            slot: The preferred slot, used if it is free.
 
         Raises:
-            RequestError: The request makes no sense for this model.
+            RequestError: The request is invalid for this model.
             ApiError: The prompt is too long.
-            CapacityError: Too many requests wait.
+            CapacityError: The queue is full.
         """
-        turn = read_turn(self.engine, request, Room(self.engine.ctx_size), options)
+        turn = read_turn(self.engine, request, PromptLimit(self.engine.ctx_size), options)
         return self.turn(turn, params, n=n, slot=slot)
 
     def turn(
         self, turn: ChatTurn, params: SamplingParams, *, n: int = 1, slot: int | None = None
-    ) -> Answers:
-        """As :meth:`chat`, of a prompt that is prepared already."""
+    ) -> Generation:
+        """As :meth:`chat`, for a prompt that is already prepared."""
         return self._submit(turn.ids, params, turn.options, n, turn, slot)
 
     def text(
@@ -365,8 +375,8 @@ class Generations:
         *,
         n: int = 1,
         slot: int | None = None,
-    ) -> Answers:
-        """Continuations of a prompt; see :meth:`chat`."""
+    ) -> Generation:
+        """Continues a prompt; see :meth:`chat`."""
         return self._submit(ids, params, options or Options(), n, None, slot)
 
     def _submit(
@@ -377,27 +387,28 @@ class Generations:
         n: int,
         turn: ChatTurn | None,
         slot: int | None,
-    ) -> Answers:
+    ) -> Generation:
         pool, engine = self.pool, self.engine
-        Room(engine.ctx_size).check_count(len(ids))
+        PromptLimit(engine.ctx_size).check_count(len(ids))
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
         input_is_read()
         compiled = None
         if options.structure is not None:
-            # Before anything is taken that others wait for, since this can take its time.
+            # Before a permit is taken, since compiling can be slow.
             compiled = engine.structures.compiled(options.structure, InputWatch().look)
-        options = of_present_owner(options, share_cache=self._share_cache)
+        options = for_current_owner(options, share_cache=self._share_cache)
         place = pool.queue_up(options.tenant)
-        answers = Answers(
+        generation = Generation(
             place, ids, params, options, compiled, n=n, turn=turn, pool=pool, slots=self.slots,
-            wish=Wish(current_owner(), slot), metrics=self.metrics, bell=Bell(self.writer),
+            slot_request=SlotRequest(current_owner(), slot), metrics=self.metrics,
+            output_event=OutputEvent(self.writer),
         )  # fmt: skip
         try:
-            if not answers.start(0):
-                # Refused now, while the answer can still be an error.
+            if not generation.start(0):
+                # Validated now, while the response can still be an error.
                 engine.make_sequence(ids, params, options)
         except BaseException:
             place.leave()
             raise
-        return answers
+        return generation

@@ -13,8 +13,7 @@ from prometheus_client.registry import Collector
 from oxibonsai.server.backend import Backend
 
 if TYPE_CHECKING:
-    from oxibonsai.engine import EnginePool
-    from oxibonsai.server.generation import Answers
+    from oxibonsai.engine import EnginePool, Sequence
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _GAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -56,28 +55,33 @@ class GenerationMetrics(Collector):
         with self._lock:
             self._prompt_tokens += tokens
 
-    def ended(self, answers: Answers) -> None:
-        """A request is over, one way or another."""
-        with self._lock:
-            for choice in answers.choices:
-                self._count(answers, choice.index)
+    def ended(self, sequences: list[Sequence], *, arrived: float, prompt_tokens: int) -> None:
+        """Counts a request that is over, however it ended.
 
-    def _count(self, answers: Answers, index: int) -> None:
-        sequence = answers.choices[index].sequence
+        Args:
+            sequences: One for each sample; none if the request never reached an engine.
+            arrived: When the request came, in seconds of ``time.perf_counter``.
+            prompt_tokens: Tokens of the prompt that the samples share.
+        """
+        with self._lock:
+            for index, sequence in enumerate(sequences):
+                self._count(sequence, arrived, prompt_tokens if index == 0 else None)
+
+    def _count(self, sequence: Sequence, arrived: float, prompt_tokens: int | None) -> None:
         times, count = sequence.times, sequence.num_generated
         self._new_tokens += count
         self._longest = max(self._longest, len(sequence.history))
-        if index == 0 and times.started is not None:
-            self._prompt_tokens += answers.prompt_tokens - sequence.num_cached
+        if prompt_tokens is not None and times.started is not None:
+            self._prompt_tokens += prompt_tokens - sequence.num_cached
             self._cached_tokens += sequence.num_cached
-            self.queue.observe(times.started - answers.arrived)
+            self.queue.observe(times.started - arrived)
         if times.first_token is None or times.started is None:
             return
-        self.first_token.observe(times.first_token - answers.arrived)
+        self.first_token.observe(times.first_token - arrived)
         self._prompt_seconds += times.first_token - times.started
         if times.finished is None:
             return
-        self.whole.observe(times.finished - answers.arrived)
+        self.whole.observe(times.finished - arrived)
         if count > 1:
             seconds = times.finished - times.first_token
             self.gap.observe(seconds / (count - 1))

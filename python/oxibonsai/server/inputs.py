@@ -1,7 +1,7 @@
-"""Inputs of requests on their way to tokens: bounded, in turn, and given up with their clients.
+"""Reads request inputs: size limits, one large body at a time, cancelled when the client disconnects.
 
-What a large body takes in memory is many times its size, so only one of them is read at a time, from
-its JSON to its tokens. A text that can't fit into the context is refused by its length.
+A large body takes many times its size in memory, so only one is processed at a time, from its JSON to
+its tokens. A text that can't fit into the context is rejected by its length, before tokenization.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from oxibonsai.tokenizer import Tokenizer
 
 LARGE_BYTES = 1 << 20
 _LOOK_SECONDS = 0.1
-# How long the interpreter is kept from other threads, and then left to them.
+# How long the GIL is held, and then released for other threads.
 _OWN_SECONDS, _OTHERS_SECONDS = 1e-3, 1e-4
 
 
 class TooLongError(ApiError):
-    """A prompt that the context has no room for."""
+    """The prompt does not fit into the context."""
 
 
 @dataclass(frozen=True)
-class Room:
-    """What a prompt may take.
+class PromptLimit:
+    """The largest prompt that is accepted.
 
     Attributes:
-        ctx_size: Tokens of the context.
-        rest: Of these, what is left for an answer at least.
+        ctx_size: Size of the context in tokens.
+        reserved: Tokens of it that are reserved for the answer.
     """
 
     ctx_size: int
-    rest: int = 1
+    reserved: int = 1
 
     def check_text(self, text: str, tokenizer: Tokenizer, name: str = "the prompt") -> None:
-        """TooLongError where a text is too long whatever its tokens are."""
+        """Raises TooLongError if a text is too long however it is tokenized."""
         least = tokenizer.least_tokens(text)
-        if least > self.ctx_size - self.rest:
+        if least > self.ctx_size - self.reserved:
             size = f"{len(text.encode())} bytes, which are at least {least} tokens"
             raise self._error(f"{name} has {size}", least)
 
     def check_count(self, tokens: int, *, so_far: bool = False) -> None:
-        """TooLongError where there are too many tokens."""
-        if tokens > self.ctx_size - self.rest:
+        """Raises TooLongError if there are too many tokens."""
+        if tokens > self.ctx_size - self.reserved:
             size = f"more than {tokens - 1}" if so_far else f"{tokens}"
             raise self._error(f"the prompt has {size} tokens", tokens)
 
@@ -68,24 +68,24 @@ class Room:
 
 
 class InputWatch:
-    """Looks after a request while its input is rendered and tokenized; see ``tokenizer.Watch``.
+    """Checks limits and connection while an input is rendered and tokenized; see ``tokenizer.Watch``.
 
     Args:
-        room: For its tokens; None: any number.
+        prompt_limit: Limit on the number of tokens; None: no limit.
 
     Raises:
-        ClientGoneError: On a call, where the client has left.
-        TooLongError: On a call, where there are too many tokens already.
+        ClientGoneError: On a call, if the client has disconnected.
+        TooLongError: On a call, if there are too many tokens already.
     """
 
-    def __init__(self, room: Room | None = None) -> None:
-        self._room = room
+    def __init__(self, prompt_limit: PromptLimit | None = None) -> None:
+        self._prompt_limit = prompt_limit
         self._environ: Mapping[str, Any] = request.environ if has_request_context() else {}
         self._looked = self._gave_way = time.monotonic()
 
     def __call__(self, tokens: int) -> None:
-        if self._room is not None:
-            self._room.check_count(tokens, so_far=True)
+        if self._prompt_limit is not None:
+            self._prompt_limit.check_count(tokens, so_far=True)
         now = time.monotonic()
         if now - self._gave_way >= _OWN_SECONDS:
             time.sleep(_OTHERS_SECONDS)
@@ -94,7 +94,7 @@ class InputWatch:
             self.look()
 
     def look(self) -> None:
-        """Looks at once."""
+        """Checks the connection now."""
         if client_is_gone(self._environ):
             raise ClientGoneError("the client closed its connection")
         self._looked = time.monotonic()
@@ -103,44 +103,44 @@ class InputWatch:
 def read_text(
     text: str,
     tokenizer: Tokenizer,
-    room: Room | None = None,
+    prompt_limit: PromptLimit | None = None,
     *,
     add_special: bool = True,
     parse_special: bool = True,
 ) -> list[int]:
-    """Tokens of a text that a request holds.
+    """Tokenizes a text of a request.
 
     Raises:
-        TooLongError: There is no room for it.
-        ClientGoneError: Nobody waits for them any more.
+        TooLongError: It does not fit into the context.
+        ClientGoneError: The client disconnected.
         RequestError: It can't be tokenized in pieces.
     """
-    if room is not None:
-        room.check_text(text, tokenizer)
+    if prompt_limit is not None:
+        prompt_limit.check_text(text, tokenizer)
     return tokenizer.encode(
-        text, add_special=add_special, parse_special=parse_special, watch=InputWatch(room)
+        text, add_special=add_special, parse_special=parse_special, watch=InputWatch(prompt_limit)
     )
 
 
 def read_turn(
     engine: Engine,
     asked: ChatRequest,
-    room: Room | None = None,
+    prompt_limit: PromptLimit | None = None,
     options: Options | None = None,
 ) -> ChatTurn:
     """The prompt of a conversation; see :func:`oxibonsai.chat.prepare` and :func:`read_text`."""
     tokenizer = engine.tokenizer
 
     def check(prompt: str) -> None:
-        if room is not None:
-            room.check_text(prompt, tokenizer)
+        if prompt_limit is not None:
+            prompt_limit.check_text(prompt, tokenizer)
 
     try:
-        return prepare(engine, asked, options, watch=InputWatch(room), check=check)
+        return prepare(engine, asked, options, watch=InputWatch(prompt_limit), check=check)
     except TooCostlyError:
-        # That they are too much for the template is not what helps the client.
-        if room is not None:
-            room.check_text("".join(_texts(asked.messages)), tokenizer, "the conversation")
+        # That the conversation is too long is the more helpful error.
+        if prompt_limit is not None:
+            prompt_limit.check_text("".join(_texts(asked.messages)), tokenizer, "the conversation")
         raise
 
 
@@ -159,16 +159,16 @@ def _texts(value: Any) -> list[str]:
 
 
 def register_inputs(app: Flask, most_waiting: int) -> None:
-    """Lets requests with large bodies in one at a time.
+    """Admits requests with large bodies one at a time.
 
     Args:
         app: The application.
-        most_waiting: How many may wait for their turn; each holds a thread.
+        most_waiting: How many may wait; each blocks a thread.
     """
     lane = Lane("large requests", most_waiting)
 
     def begin() -> None:
-        # Uploads go to a file and are no input of the model.
+        # Uploads go to a file and are not tokenized.
         if request.mimetype != "multipart/form-data" and _size() > LARGE_BYTES:
             g.leave_lane = lane.enter(InputWatch().look)
 
@@ -181,7 +181,7 @@ def _size() -> int:
 
 
 def input_is_read() -> None:
-    """Lets the next large request in: of this one, only what is to be run is left."""
+    """Admits the next large request: this one's input has been converted to tokens."""
     leave = g.pop("leave_lane", None) if has_request_context() else None
     if leave is not None:
         leave()

@@ -23,16 +23,16 @@ from oxibonsai.errors import (
     SourceError,
     UnsupportedError,
 )
+from oxibonsai.server.admin.logs import configure_logs
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.http.arbiter import GunicornLogger, OneWorkerArbiter, Outcome
 from oxibonsai.server.http.gunicorn_version import check_gunicorn
 from oxibonsai.server.lifecycle import Lifecycle, Phase
-from oxibonsai.server.logs import configure_logs
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.state_lock import locked_state
 
 if TYPE_CHECKING:
-    from oxibonsai.server.app import Server
+    from oxibonsai.server.server import Server
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -128,8 +128,8 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         try:
             # Flask and the database are imported while the model loads.
             from oxibonsai.server.app import create_app
-            from oxibonsai.server.housekeeping import start_housekeeping
             from oxibonsai.server.stores.database_lock import DatabaseLock
+            from oxibonsai.server.stores.housekeeping import start_housekeeping
 
             url = self.settings.store_url
             if url.startswith("postgresql"):

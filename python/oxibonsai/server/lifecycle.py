@@ -1,4 +1,4 @@
-"""Where the server is between its start and its end, for probes, streams and new requests."""
+"""The lifecycle phase of the server, for probes, streams and new requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Phase(enum.IntEnum):
 
 
 class Lifecycle:
-    """The phase, and work that outlives its request (a background response, say)."""
+    """The phase, and the number of background tasks (background responses, for example)."""
 
     def __init__(self) -> None:
         self._phase = Phase.LOADING
@@ -34,32 +34,32 @@ class Lifecycle:
 
     @property
     def stopping(self) -> bool:
-        """Streams must end now: the time for draining is nearly over."""
+        """Whether streams must end now: the drain timeout is nearly reached."""
         return self._phase >= Phase.STOPPED
 
     def advance(self, phase: Phase) -> None:
-        """Moves on to ``phase``; does nothing if the server is there or further."""
+        """Moves on to ``phase``; does nothing if that phase was already reached."""
         with self._lock:
             self._phase = max(self._phase, phase)
 
     @property
     def failed(self) -> bool:
-        """The process can't do its work any more: it drains, and another takes its place."""
+        """Whether the process can't work any more: it drains, and a new one replaces it."""
         return self._failed
 
     def fail(self) -> None:
-        """Notes that, and drains."""
+        """Marks the process as failed and starts draining."""
         self._failed = True
         self.advance(Phase.DRAINING)
 
     @property
     def background(self) -> int:
-        """Pieces of work that run without a request."""
+        """Number of background tasks that run without a request."""
         return self._background
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Counts the block as work that draining waits for."""
+        """Counts the block as background work that draining waits for."""
         with self._lock:
             self._background += 1
         try:

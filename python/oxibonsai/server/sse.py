@@ -1,4 +1,4 @@
-"""Server-sent events: framing, headers, pings while nothing comes, and the end of a stream."""
+"""Server-sent events: framing, headers, pings while there is no output, and the end of a stream."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from flask import Response, request
 
 from oxibonsai.server.errors import ApiError, as_api_error, error_body
 from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
-from oxibonsai.server.http.stream_writer import Bell, carried_socket
+from oxibonsai.server.http.stream_writer import OutputEvent, writable_socket
 
-# Keeps proxies from closing a quiet stream.
+# Keeps proxies from closing an idle stream.
 PING_SECONDS = 1.0
 PING = ": ping\n\n"
 DONE = "data: [DONE]\n\n"
@@ -26,7 +26,7 @@ def compact(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """A JSON string; many times as fast as the way through ``json.dumps``."""
+    """A JSON string; much faster than ``json.dumps``."""
     return encode_basestring(text)
 
 
@@ -37,11 +37,11 @@ def frame(data: Any, event: str | None = None) -> str:
 
 
 def chunk_heads(head: dict[str, Any], *, counts: bool) -> tuple[str, str]:
-    """The beginnings of OpenAI's chunks, up to their choices, and of the last one with the counts.
+    """The start of OpenAI's chunks, up to their choices, and of the last chunk with the usage.
 
     Args:
         head: The members before ``choices``.
-        counts: Whether the last chunk has the counts; the others then say that they have none.
+        counts: Whether the last chunk has the usage; the other chunks then have ``"usage": null``.
     """
     start = f"data: {compact(head)[:-1]},"
     last = f'{start}"choices":['
@@ -56,31 +56,31 @@ def stream_response(
     ping_seconds: float = PING_SECONDS,
     ping: str = PING,
     on_error: Callable[[Exception], str] | None = None,
-    bell: Bell | None = None,
+    output_event: OutputEvent | None = None,
 ) -> Response:
-    """A response that writes what an iterator gives, in no thread but the request's and the engine's.
+    """A response that streams an iterator, from the request's thread or the engine's.
 
     Args:
-        frames: Text to write; None when nothing came for a moment, so that the client is looked
-            after. An exception becomes an ``error`` event and the end.
-        close: Called at the end, whatever ends it.
-        stopping: Whether the server is about to end; the stream then ends with an error event.
-        ping_seconds: ``ping`` is written when nothing came for so long.
+        frames: Text to write; None when there was no output for a while, so that the connection is
+            checked. An exception becomes an ``error`` event and ends the stream.
+        close: Called at the end in any case.
+        stopping: Whether the server is shutting down; the stream then ends with an error event.
+        ping_seconds: ``ping`` is written after so many seconds without output.
         ping: A comment, unless the API has an event for it.
-        on_error: Makes the last event of a stream that fails; None: in OpenAI's form.
-        bell: Rung when ``frames`` has more to give. While the client keeps up the engine's thread then
-            asks for them and writes them, so they may not do anything slow.
+        on_error: Formats the error event that ends a failed stream; None: in OpenAI's format.
+        output_event: Set when ``frames`` has new output. While the client keeps up, the engine's
+            thread iterates over ``frames`` and writes them, so iterating must not be slow.
     """
     environ = request.environ
 
     def items() -> Iterator[str | None]:
-        sock = None if bell is None else carried_socket(environ)
-        begun = False  # and with it the header is out
+        sock = None if output_event is None else writable_socket(environ)
+        begun = False  # whether the response header has been sent
         for item in frames:
             yield item
             begun = begun or bool(item)
-            if begun and sock is not None and bell is not None and bell.rung:
-                bell.carry(sock, frames, stopping)
+            if begun and sock is not None and output_event is not None and output_event.was_set:
+                output_event.hand_over(sock, frames, stopping)
 
     def body() -> Iterator[str]:
         quiet_since = time.monotonic()
@@ -97,7 +97,7 @@ def stream_response(
                 yield item
                 quiet_since = time.monotonic()
         except (ClientGoneError, TimeoutError):
-            raise  # there is nobody to tell
+            raise  # no client to send an error to
         except Exception as e:
             yield on_error(e) if on_error else frame(error_body(as_api_error(e)), "error")
         finally:
@@ -106,10 +106,10 @@ def stream_response(
     response = Response(body(), mimetype="text/event-stream")
     response.headers["Cache-Control"] = "no-cache"
     response.headers["X-Accel-Buffering"] = "no"
-    # The body's own end does not come where it was never begun.
+    # The generator's finally block does not run if it was never started.
     response.call_on_close(close)
     return response
 
 
 def _stopped() -> ApiError:
-    return ApiError(503, "The server was stopped before the answer was done.", code="stopped")
+    return ApiError(503, "The server was stopped before the response was complete.", code="stopped")

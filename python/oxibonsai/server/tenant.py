@@ -1,4 +1,4 @@
-"""Whose a request is to the engines: its share of them, and of what they keep."""
+"""Sets the tenant of a request: its fair share of the engines and its part of the prefix cache."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from oxibonsai.engine import Options
 from oxibonsai.server.access import ANONYMOUS, current_owner
 
 
-def of_present_owner(options: Options, *, share_cache: bool) -> Options:
-    """Options of the owner that the present request acts for; without keys there is but one.
+def for_current_owner(options: Options, *, share_cache: bool) -> Options:
+    """Sets tenant and cache salt to the owner of the current request, if the server has API keys.
 
     Args:
-        options: A salt in them is kept: it separates requests of one owner.
-        share_cache: Let owners find in the cache what others have sent.
+        options: Their cache salt is kept, which separates requests of one owner.
+        share_cache: Share the prefix cache between owners.
     """
     who = current_owner()
     if who is None or who == ANONYMOUS:

@@ -1,1 +1,1 @@
-"""HTTP below the application: what is built on the inner parts of gunicorn's threaded worker."""
+"""HTTP below the application: gunicorn's threaded worker with deadlines, streams, disconnects."""

@@ -1,4 +1,4 @@
-"""gunicorn's arbiter with one worker, what that worker tells it, and gunicorn's log."""
+"""gunicorn's arbiter with a single worker, the state shared between them, and gunicorn's log."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gunicorn.errors import HaltServer
 
 
 class Outcome:
-    """What the worker's process tells the arbiter's: whether it got ready, why it gave up.
+    """State that the worker's process shares with the arbiter's: whether it is ready, its exit code.
 
-    One page shared by both, since an exit status other than 3 makes gunicorn start the worker anew.
+    Shared memory, since an exit status other than 3 makes gunicorn restart the worker.
     """
 
     FAILED = Arbiter.WORKER_BOOT_ERROR
@@ -43,14 +43,14 @@ class Outcome:
 
 
 class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
-    """One worker for good; the second SIGTERM is as quick as SIGINT."""
+    """Runs exactly one worker; a second SIGTERM stops at once, as SIGINT does."""
 
     def __init__(self, app: BaseApplication) -> None:
         self.ending = self.forced = self.interrupted = False
         super().__init__(app)
 
     def signal(self, sig: int, frame: Any) -> None:
-        """Notes how the end was asked for."""
+        """Records how the shutdown was requested."""
         if sig in (signal.SIGINT, signal.SIGQUIT):
             self.interrupted = self.interrupted or not self.ending
             self.forced = self.forced or self.ending
@@ -65,7 +65,7 @@ class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self.kill_workers(signal.SIGHUP)
 
     def handle_ttin(self) -> None:
-        """There is one worker: slots, cache and metrics live in it."""
+        """There is exactly one worker: slots, cache and metrics live in it."""
         self.log.warning("The number of workers is fixed.")
 
     def handle_ttou(self) -> None:
@@ -77,7 +77,7 @@ class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self.log.warning("SIGUSR2 is not supported: start the new server on another port.")
 
     def give_up(self, reason: str) -> NoReturn:
-        """Ends the server instead of starting the worker anew; called in a hook of gunicorn."""
+        """Stops the server instead of restarting the worker; called in a gunicorn hook."""
         raise HaltServer(reason, 1)
 
 

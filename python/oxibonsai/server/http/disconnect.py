@@ -1,4 +1,4 @@
-"""Notices a client that left while its answer is being worked on."""
+"""Detects that a client has disconnected while its request is processed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
-# Linux tells of an end behind bytes that nobody has read yet; elsewhere they hide it.
+# Linux reports a closed connection even if unread bytes precede the end; other systems don't.
 _LEFT = getattr(select, "POLLRDHUP", 0)
-# How late a client's leaving is noticed.
+# How often connections are checked, and thus how late a disconnect is detected.
 POLL_SECONDS = 0.25
 
 
 class ClientGoneError(ConnectionError):
-    """Nobody reads the answer any more."""
+    """The client has closed its connection."""
 
 
 def client_is_gone(environ: Mapping[str, Any]) -> bool:
-    """Whether the client of a request closed its connection; False where that can't be known."""
+    """Whether the client of a request closed its connection; False if that is unknown."""
     sock = environ.get("gunicorn.socket")
     if not isinstance(sock, socket.socket):
         return False
@@ -42,10 +42,10 @@ def client_is_gone(environ: Mapping[str, Any]) -> bool:
 
 
 def watched(items: Iterable[_T], environ: Mapping[str, Any]) -> Iterator[_T]:
-    """The items, as long as the client is there to wait for them.
+    """Yields the items, and checks the client's connection between them.
 
     Raises:
-        ClientGoneError: The client left.
+        ClientGoneError: The client disconnected.
     """
     looked = time.monotonic()
     for item in items:

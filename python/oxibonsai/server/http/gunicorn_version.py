@@ -1,7 +1,7 @@
-"""Which gunicorn the modules of this folder are made for.
+"""Which versions of gunicorn the modules of this folder support.
 
-They override methods that gunicorn does not document, so another version may start and then hang or
-lose answers. A release is not known to work until the server's tests have passed with it.
+They override undocumented methods of gunicorn, so another version may start and then hang or lose
+responses. A release is not known to work until the server's tests have passed with it.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import gunicorn
 
 from oxibonsai.errors import OxiBonsaiError
 
-# The first version that has what is overridden, and the last that the tests have passed with. The
-# requirement in pyproject.toml says the same: from the first on, below the next major version.
+# The first version with the overridden methods, and the last one that the tests have passed with. The
+# requirement in pyproject.toml matches: at least the first, below the next major version.
 FIRST = (27, 0, 1)
 LAST_TESTED = (27, 0, 1)
 
 
 def check_gunicorn(installed: tuple[int, ...] = gunicorn.version_info) -> None:
-    """Refuses a gunicorn whose inner parts are other ones.
+    """Rejects an unsupported gunicorn.
 
-    Releases of the same major version are let through, since they carry security fixes; a test of
-    the package fails on them until somebody has looked at them.
+    Later releases of the same major version are accepted, since they carry security fixes; a test of
+    the package fails on them until they have been reviewed.
 
     Raises:
-        OxiBonsaiError: It is too old, or of a later major version.
+        OxiBonsaiError: It is too old, or has a later major version.
     """
     if installed >= FIRST and installed[0] == LAST_TESTED[0]:
         return

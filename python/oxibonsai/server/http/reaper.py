@@ -1,4 +1,4 @@
-"""Cuts off sockets whose time is over, whatever their thread is waiting for."""
+"""Shuts down sockets whose deadline has passed, whatever their thread is waiting for."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _TICK_SECONDS = 0.5
 class SocketReaper:
     """One thread that shuts down every watched socket past its deadline.
 
-    A socket's own timeout starts anew with each byte, so a client that sends one byte a second
-    would hold its thread for ever; a deadline does not.
+    A socket's timeout restarts with each byte, so a client that sends one byte a second would block
+    its thread for ever; a deadline does not restart.
     """
 
     def __init__(self) -> None:
@@ -29,10 +29,10 @@ class SocketReaper:
 
     @contextlib.contextmanager
     def watch(self, sock: socket.socket, seconds: float) -> Iterator[None]:
-        """Lets the block read from ``sock`` for so long.
+        """Limits the time in which the block may read from ``sock``.
 
         Raises:
-            TimeoutError: The time was over before the block was done.
+            TimeoutError: The deadline passed before the block ended.
         """
         with self._lock:
             self._deadlines[sock] = time.monotonic() + seconds
@@ -55,6 +55,6 @@ class SocketReaper:
                 for sock in late:
                     del self._deadlines[sock]
                     self._cut.add(sock)
-                    # Reading only: the client can still be told why.
+                    # Reading only: an error response can still be sent.
                     with contextlib.suppress(OSError):
                         sock.shutdown(socket.SHUT_RD)

@@ -1,10 +1,9 @@
 """Lets the engine's thread write the streams of all clients that keep up.
 
-A thread for each stream would wake for each of its tokens, and all of them at once after a step of the
-engine, to wait for each other and to take the cores from the next step. Between two steps the cores
-have nothing to do, so what came is written there, by the thread that made it. It never waits: what
-needs patience goes back to the request's own thread, which sleeps meanwhile. That is a client that does
-not read, a text that pauses, the end.
+With one thread per stream, all of them would wake after each step of the engine, contend for the
+interpreter and take cores from the next step. Between two steps the cores are idle, so the engine's
+thread writes the new output itself. It never blocks: a stream goes back to its request's own thread,
+which sleeps meanwhile, when the client does not read, when no output comes for a while, and at the end.
 """
 
 from __future__ import annotations
@@ -20,73 +19,75 @@ from typing import Any
 from oxibonsai.server.http.disconnect import POLL_SECONDS, ClientGoneError
 
 
-class Bell(threading.Event):
-    """What an engine rings when a text has grown, and what the thread that follows it waits for.
+class OutputEvent(threading.Event):
+    """Set by the engine when there is new output; the thread that reads the output waits for it.
 
     Args:
-        writer: Takes over a stream that runs.
+        writer: Takes over running streams.
 
     Attributes:
-        rung: Whether the engine has rung it yet.
-        relieve: Called now and then while the client does not read: frees what the text needs no more.
+        was_set: Whether the engine has set it at least once.
+        release_finished: Called repeatedly while the client does not read: releases resources of
+            finished sequences.
     """
 
     def __init__(self, writer: StreamWriter) -> None:
         super().__init__()
         self._writer = writer
-        self._carried = False
-        self.rung = False
-        self.relieve: Callable[[], None] = lambda: None
+        self._handed_over = False
+        self.was_set = False
+        self.release_finished: Callable[[], None] = lambda: None
 
     def set(self) -> None:
-        """There may be something new. Called by the engine's thread."""
-        self.rung = True
-        # Whoever finds it set has yet to look at what is new.
+        """There may be new output. Called by the engine's thread."""
+        self.was_set = True
+        # If it is already set, its reader has yet to read the output.
         if not self.is_set():
             super().set()
 
     @property
-    def patience(self) -> float:
-        """Seconds that whoever follows the text may wait for news: none in the engine's thread."""
-        return 0.0 if self._carried else POLL_SECONDS
+    def poll_timeout(self) -> float:
+        """Seconds that a reader may wait for output: none in the engine's thread."""
+        return 0.0 if self._handed_over else POLL_SECONDS
 
-    def carry(
+    def hand_over(
         self,
         sock: socket.socket | None,
         frames: Iterator[str | None],
         interrupted: Callable[[], bool],
     ) -> None:
-        """Lets the engine's thread go on with a text; returns when it is to be gone on with here.
+        """Hands a stream to the engine's thread; returns when the caller has to go on with it.
 
         Args:
-            sock: Of the client, whose answer has begun, in chunks; None where nothing is written.
-            frames: The rest of the answer, None where nothing is there yet.
-            interrupted: Asked a few times a second whether the text is to come back.
+            sock: The client's socket, after the response header, for chunked output; None if nothing
+                is to be written.
+            frames: The rest of the response; None where there is no output yet.
+            interrupted: Called a few times a second; True takes the stream back.
 
         Raises:
-            ClientGoneError: Nobody reads the answer any more.
-            TimeoutError: The client has not read for as long as the socket allows.
-            Exception: What ``frames`` raises.
+            ClientGoneError: The client disconnected.
+            TimeoutError: The client has not read for longer than the socket's timeout.
+            Exception: Whatever ``frames`` raises.
         """
         stream = _Stream(self, sock, frames)
-        patience = None if sock is None else sock.gettimeout()
+        timeout = None if sock is None else sock.gettimeout()
         if sock is not None:
             sock.setblocking(False)
-        self._carried = True
+        self._handed_over = True
         try:
-            self._writer.carry(stream, interrupted)
+            self._writer.hand_over(stream, interrupted)
         finally:
-            self._carried = False
+            self._handed_over = False
             if sock is not None:
                 with contextlib.suppress(OSError):
-                    sock.settimeout(patience)
+                    sock.settimeout(timeout)
         if sock is not None and stream.unsent:
             self._deliver(sock, stream.unsent)
         if stream.error is not None:
             raise stream.error
 
     def _deliver(self, sock: socket.socket, data: bytes) -> None:
-        patience, progress = sock.gettimeout(), time.monotonic()
+        timeout, progress = sock.gettimeout(), time.monotonic()
         left = memoryview(data)
         sock.settimeout(POLL_SECONDS)
         try:
@@ -95,18 +96,18 @@ class Bell(threading.Event):
                     left = left[sock.send(left) :]
                     progress = time.monotonic()
                 except TimeoutError:
-                    if patience is not None and time.monotonic() - progress >= patience:
+                    if timeout is not None and time.monotonic() - progress >= timeout:
                         raise
-                    self.relieve()
+                    self.release_finished()
         finally:
             with contextlib.suppress(OSError):
-                sock.settimeout(patience)
+                sock.settimeout(timeout)
 
 
-def carried_socket(environ: Mapping[str, Any]) -> socket.socket | None:
-    """The client's socket, where another thread may write to it; None elsewhere."""
+def writable_socket(environ: Mapping[str, Any]) -> socket.socket | None:
+    """The client's socket if another thread may write to it, else None."""
     sock = environ.get("gunicorn.socket")
-    # An answer of HTTP/1.0 has no chunks; TLS has a mind of its own about when it can write.
+    # HTTP/1.0 has no chunked encoding; a TLS socket can't be written without blocking like this.
     if type(sock) is not socket.socket or environ.get("SERVER_PROTOCOL") != "HTTP/1.1":
         return None
     return sock
@@ -114,25 +115,25 @@ def carried_socket(environ: Mapping[str, Any]) -> socket.socket | None:
 
 @dataclass(eq=False)
 class _Stream:
-    bell: Bell
+    output_event: OutputEvent
     sock: socket.socket | None
     frames: Iterator[str | None]
-    wrote: float = field(default_factory=time.monotonic)  # when something last came of the text
+    wrote: float = field(default_factory=time.monotonic)  # time of the last output
     unsent: bytes = b""
     error: BaseException | None = None
     returned: threading.Event = field(default_factory=threading.Event)
 
     def advance(self, *, anyway: bool = False) -> bool:
-        """Writes what has come; whether the stream goes on without its own thread.
+        """Writes new output; returns whether the engine's thread keeps the stream.
 
         Args:
-            anyway: Look also where the bell has not been rung since the last look.
+            anyway: Check for output even if the event is not set.
         """
-        if not anyway and not self.bell.is_set():
+        if not anyway and not self.output_event.is_set():
             return True
         try:
             ended, text = self._gather()
-            # Tokens may come without text: the request's own thread then looks after its client.
+            # Tokens may yield no text: the request's own thread then checks the connection.
             if text or self.sock is None:
                 self.wrote = time.monotonic()
             if text and self.sock is not None:
@@ -143,7 +144,7 @@ class _Stream:
         return self.error is None and not ended and not self.unsent
 
     def _gather(self) -> tuple[bool, str]:
-        """Whether that was all, and what came before an error."""
+        """Whether the stream has ended, and the text that came before the end or an error."""
         pieces: list[str] = []
         try:
             for piece in self.frames:
@@ -165,14 +166,14 @@ class _Stream:
 
 
 class StreamWriter:
-    """The streams that are written after each step of an engine, which calls :meth:`write`."""
+    """The streams that an engine writes after each step, by calling :meth:`write`."""
 
     def __init__(self) -> None:
         self._streams: list[_Stream] = []
         self._lock = threading.Lock()  # of the list, and of the streams that are on it
 
     def write(self) -> None:
-        """Writes what the step has made."""
+        """Writes the output of the step."""
         if not self._streams:
             return
         with self._lock:
@@ -180,14 +181,14 @@ class StreamWriter:
                 self._streams.remove(stream)
                 stream.returned.set()
 
-    def carry(self, stream: _Stream, interrupted: Callable[[], bool]) -> None:
-        """Has a stream written until it needs a thread of its own."""
+    def hand_over(self, stream: _Stream, interrupted: Callable[[], bool]) -> None:
+        """Lets the engine's thread write a stream until it needs its own thread again."""
         with self._lock:
-            # What came meanwhile, and what came with the frame that was just taken.
+            # Output that arrived meanwhile, or together with the last frame.
             if not stream.advance(anyway=True):
                 return
             self._streams.append(stream)
-            # A step that ended in between has found no stream to write.
+            # A step that ended before the append has not seen this stream.
             if not stream.advance():
                 self._streams.remove(stream)
                 return

@@ -1,9 +1,9 @@
-"""A gunicorn worker that no slow client can stop.
+"""A gunicorn worker that slow clients can't block.
 
-Idle connections, half headers and bodies up to 256 KiB wait in the event loop and hold no thread.
-The rest of a larger body is read by a thread under a deadline, by at most half of the threads.
-Every body is whole before the application is called. When there are too many connections, the one
-that has been waiting for its client for longest is closed.
+Idle connections, partial headers and bodies up to 256 KiB wait in the event loop and block no thread.
+The rest of a larger body is read by a thread under a deadline; at most half of the threads do that.
+A body is read completely before the application is called. When there are too many connections, the
+one that has been waiting for its client for longest is closed.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.settings import Settings
 
 _SWEEP_SECONDS = 0.5
-# Between our half of a close and the client's; then it is closed in any case.
+# How long to wait for the client to close its side of a connection.
 _LINGER_SECONDS = 2.0
-# Streams are told to end so long before the time for draining is over.
-_LAST_WORDS_SECONDS = 1.5
-# Between two tries to let a client in while there is no descriptor for it.
+# Streams are ended so long before the drain timeout.
+_STREAM_END_SECONDS = 1.5
+# Between two attempts to accept while the process has no free file descriptor.
 _FULL_SECONDS = 0.05
 _ACCEPT_BURST = 64
-# For requests that are under way when the server closes its door.
-_FAREWELL_SECONDS = 0.2
+# Grace period for connections that are accepted when the listeners close.
+_CLOSE_SECONDS = 0.2
 
 _STATUSES = {
     LimitRequestLine: (414, "URI Too Long"),
@@ -69,7 +69,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         """Runs in the worker's process, after the fork."""
         self._settings: Settings = self.app.settings
         self._lifecycle: Lifecycle = self.app.lifecycle
-        # In order of their waiting's begin, so the first is the one to close when there are too many.
+        # Ordered by the start of their waiting; the first is closed when there are too many.
         self._waiting: dict[Connection, None] = {}
         self._running: set[Connection] = set()
         self._reaper = SocketReaper()
@@ -103,7 +103,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
     # The event loop
 
     def run(self) -> None:
-        """Serves until SIGTERM or a failure, then until nothing runs or the time is over."""
+        """Serves until SIGTERM or a failure, then until nothing runs or the drain timeout expires."""
         self.poller.register(
             self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks
         )
@@ -111,14 +111,14 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         while self.alive and self.is_parent_alive() and not self._lifecycle.failed:
             self._turn(1.0)
         self._lifecycle.advance(Phase.DRAINING)
-        # Probes go on being answered, and work is refused with a reason.
+        # Probes are still answered; other requests are rejected with a reason.
         limit = time.monotonic() + self._settings.drain_timeout
         while self._running or self._lifecycle.background:
             left = limit - time.monotonic()
-            if left < _LAST_WORDS_SECONDS:
+            if left < _STREAM_END_SECONDS:
                 self._lifecycle.advance(Phase.STOPPED)
             if left <= 0:
-                self.log.warning("Time is over: %d requests are cut off", len(self._running))
+                self.log.warning("Drain timeout: %d requests are aborted", len(self._running))
                 break
             self._turn(min(0.25, left))
         self._lifecycle.advance(Phase.STOPPED)
@@ -128,14 +128,14 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
                 conn.sock.shutdown(socket.SHUT_RDWR)
 
     def _stop_listening(self) -> None:
-        """New clients are refused from now on; those that were just let in get an answer."""
+        """Closes the listeners; connections that were just accepted still get a response."""
         self.set_accept_enabled(False)
         for listener in self.sockets:
             self.accept(listener)
             listener.close()
-        limit = time.monotonic() + _FAREWELL_SECONDS
+        limit = time.monotonic() + _CLOSE_SECONDS
         while time.monotonic() < limit:
-            self._turn(_FAREWELL_SECONDS / 4)
+            self._turn(_CLOSE_SECONDS / 4)
 
     def _turn(self, seconds: float) -> None:
         self.notify()
@@ -148,16 +148,16 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             self._time_out(conn)
 
     def accept(self, listener: socket.socket) -> None:
-        """Takes new connections; they hold no thread until a request is there."""
+        """Accepts new connections; they block no thread until a request has arrived."""
         for _ in range(_ACCEPT_BURST):
             try:
                 sock, address = listener.accept()
             except OSError as e:
-                # Out of descriptors: the oldest waiting connection gives its own.
+                # Out of file descriptors: close the connection that has been waiting for longest.
                 if e.errno in (errno.EMFILE, errno.ENFILE):
                     if self._waiting:
                         self._drop(next(iter(self._waiting)))
-                    else:  # the listener stays readable: leave the processor to those that run
+                    else:  # the listener stays readable: don't spin
                         time.sleep(_FULL_SECONDS)
                 return
             if self.nr_conns >= self._settings.max_connections:
@@ -192,10 +192,10 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
 
     def _time_out(self, conn: Connection) -> None:
         if conn.received:
-            self._send_last(conn, 408, "Request Timeout", "The request came too slowly.")
+            self._send_error(conn, 408, "Request Timeout", "The request was sent too slowly.")
         self._drop(conn)
 
-    def _send_last(self, conn: Connection, status: int, reason: str, message: str) -> None:
+    def _send_error(self, conn: Connection, status: int, reason: str, message: str) -> None:
         with contextlib.suppress(OSError):
             conn.sock.send(plain_error(status, reason, message))
 
@@ -212,11 +212,13 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             self._stop_waiting(conn)
             self.enqueue_req(conn)
         elif conn.header_is_too_long:
-            self._send_last(conn, 431, "Request Header Fields Too Large", "The header is too long.")
+            self._send_error(
+                conn, 431, "Request Header Fields Too Large", "The header is too long."
+            )
             self._drop(conn)
 
     def enqueue_req(self, conn: Connection) -> None:
-        """Hands a request to a thread; a probe to one of those that nothing else takes."""
+        """Hands a request to a thread; probes have threads of their own."""
         self._running.add(conn)
         threads = self._probe_threads if conn.is_probe else self.tpool
         future = threads.submit(self.handle, conn)
@@ -225,7 +227,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         )
 
     def finish_request(self, conn: Connection, fs: Any) -> None:
-        """Back in the loop: the next request, or the end of the connection."""
+        """Runs in the event loop: waits for the next request, or closes the connection."""
         self._running.discard(conn)
         try:
             keep = not fs.cancelled() and fs.exception() is None and fs.result()
@@ -234,7 +236,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
                 self._wait_for_next(conn)
             else:
                 conn.sock.shutdown(socket.SHUT_WR)
-                # What the client still sends is read, else it may lose the answer's end.
+                # Read what the client still sends, else it may lose the end of the response.
                 conn.wait_for_request(_LINGER_SECONDS)
                 self._wait(conn, self._linger)
         except (OSError, ValueError):
@@ -265,7 +267,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         return self._settings.max_upload_bytes
 
     def handle(self, conn: Connection) -> bool:
-        """Answers one request; True to keep the connection."""
+        """Handles one request; returns True to keep the connection."""
         try:
             request = self._read_request(conn)
             if request is None:
@@ -276,7 +278,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             request.body = io.BytesIO()
             return bool(keep)
         except TimeoutError:
-            self.log.info("%s does not read its answer", conn.client)
+            self.log.info("%s does not read its response", conn.client)
         except (StopIteration, NoMoreData, ConnectionError):
             pass
         except OSError as e:
@@ -287,7 +289,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         return False
 
     def _read_request(self, conn: Connection) -> Any:
-        """A request with its whole body; None if its sender was told why there is none."""
+        """A request with its complete body; None if an error response was sent instead."""
         conn.init()
         conn.sock.settimeout(self._settings.write_timeout)
         conn.parser.unreader.unread(bytes(conn.received))
@@ -297,16 +299,16 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             request.body = self._read_body(request, conn)
         except TimeoutError as e:
             self.log.info("%s: %s", conn.client, e)
-            self._send_last(conn, 408, "Request Timeout", "The request came too slowly.")
+            self._send_error(conn, 408, "Request Timeout", "The request was sent too slowly.")
         except _BusyError:
             message = "Too many slow uploads: try again later."
-            self._send_last(conn, 503, "Service Unavailable", message)
+            self._send_error(conn, 503, "Service Unavailable", message)
         else:
             return request
         return None
 
     def _read_body(self, request: Any, conn: Connection) -> IO[bytes]:
-        """The whole body, in memory or on disk; as much as shows that it is too large."""
+        """The complete body, in memory or on disk; of a too large one, just over the limit."""
         size = _declared(request)
         body = tempfile.SpooledTemporaryFile(MAX_COLLECTED_BYTES)  # noqa: SIM115  # handle() closes it
         if size == 0:
@@ -346,24 +348,24 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         return read
 
     def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: Exception) -> None:
-        """Answers what gunicorn refuses, in the shape of all other errors."""
+        """Sends an error response in the usual format for requests that gunicorn rejects."""
         if isinstance(exc, ParseException):
             status, reason = _STATUSES.get(type(exc), (400, "Bad Request"))
             message = f"The request is malformed: {exc}"
-            self.log.info("%s: refused: %s", addr, exc)
+            self.log.info("%s: rejected: %s", addr, exc)
         else:
             status, reason, message = 500, "Internal Server Error", "The server failed."
-            self.log.error("Unforeseen error", exc_info=exc)
+            self.log.error("Unexpected error", exc_info=exc)
         with contextlib.suppress(OSError):
             client.sendall(plain_error(status, reason, message[:400]))
 
 
 class _BusyError(Exception):
-    """All threads that may read large bodies are taken."""
+    """All threads that may read large bodies are in use."""
 
 
 def _declared(request: Any) -> int | None:
-    """The body's size as the header says; None for a chunked one."""
+    """The body's size according to the header; None for a chunked one."""
     fields = {name: value for name, value in request.headers}
     if "TRANSFER-ENCODING" in fields:
         return None
@@ -371,6 +373,6 @@ def _declared(request: Any) -> int | None:
 
 
 def _declare(request: Any, size: int) -> None:
-    """Gives a chunked body that was read whole a size, which the application reads it by."""
+    """Sets the Content-Length of a chunked body that has been read completely."""
     kept = [(n, v) for n, v in request.headers if n != "TRANSFER-ENCODING"]
     request.headers = [*kept, ("CONTENT-LENGTH", str(size))]

@@ -1,1 +1,1 @@
-"""What request bodies look like: pydantic models, from which the OpenAPI document is made."""
+"""What the bodies of requests of several APIs have in common."""

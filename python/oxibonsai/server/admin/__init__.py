@@ -1,0 +1,1 @@
+"""What operators need: probes, metrics, logs and the OpenAPI document."""

@@ -1,0 +1,28 @@
+"""Optional features of a server; routes that need a disabled one respond with 501."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from oxibonsai.server.backend import Backend
+from oxibonsai.server.settings import Settings
+
+
+class Feature(Enum):
+    """A feature that operations may need."""
+
+    GENERATION = auto()  # a model that generates text, not only embeddings
+    METRICS = auto()
+    SLOTS = auto()
+    SAVED_SLOTS = auto()
+
+
+def features_of(settings: Settings, backend: Backend) -> set[Feature]:
+    """The enabled features, once the model is loaded."""
+    there = {
+        Feature.GENERATION: backend.generates,
+        Feature.METRICS: settings.metrics,
+        Feature.SLOTS: settings.slots,
+        Feature.SAVED_SLOTS: settings.slot_save_path is not None,
+    }
+    return {feature for feature, is_there in there.items() if is_there}

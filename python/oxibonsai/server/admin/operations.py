@@ -1,0 +1,279 @@
+"""Request and response schemas by endpoint name: one entry for each endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from oxibonsai.server.admin.features import Feature
+from oxibonsai.server.admin.openapi import Operation, Schema, object_with
+from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
+from oxibonsai.server.llama_server.schemas import (
+    DetokenizeBody,
+    SlotAction,
+    SlotFile,
+    TokenizeBody,
+)
+from oxibonsai.server.openai.paging import PageQuery
+from oxibonsai.server.openai.schemas.assistants import (
+    AssistantChange,
+    AssistantCreate,
+    MessageCreate,
+    MetadataChange,
+    RunCreate,
+    ThreadAndRunCreate,
+    ThreadChange,
+    ThreadCreate,
+    ToolOutputs,
+)
+from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
+from oxibonsai.server.openai.schemas.completion import CompletionBody, NativeCompletionBody
+from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbeddingBody
+from oxibonsai.server.openai.schemas.files import UploadForm
+from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
+
+
+def _object(kind: str, *required: str) -> Schema:
+    """An API object with an ``object`` member that names its kind."""
+    return object_with("id", "object", *required, object={"const": kind}, id={"type": "string"})
+
+
+def _list_of(items: Schema) -> Schema:
+    return object_with("object", "data", object={"const": "list"}, data=_array(items))
+
+
+def _page_of(items: Schema) -> Schema:
+    """A page of a list, with the cursors of the next one."""
+    cursor: Schema = {"type": ["string", "null"]}
+    return object_with(
+        "object", "data", "first_id", "last_id", "has_more",
+        object={"const": "list"}, data=_array(items), has_more={"type": "boolean"},
+        first_id=cursor, last_id=cursor,
+    )  # fmt: skip
+
+
+def _array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _deleted(kind: str) -> Schema:
+    return object_with("id", "object", "deleted", object={"const": kind}, deleted={"const": True})
+
+
+_STATUS = object_with("status", status={"const": "ok"})
+_COUNT = object_with("input_tokens", input_tokens={"type": "integer"})
+_MODEL = _object("model", "created", "owned_by")
+_CHAT = _object("chat.completion", "created", "model", "choices", "usage")
+_COMPLETION = _object("text_completion", "created", "model", "choices", "usage")
+_EMBEDDINGS = _list_of(object_with("object", "index", "embedding"))
+_MESSAGE = object_with(
+    "id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "usage",
+    type={"const": "message"}, role={"const": "assistant"}, content=_array({"type": "object"}),
+)  # fmt: skip
+_RESPONSE = _object("response", "created_at", "status", "model", "output", "error", "usage")
+_ITEM = object_with("id", "type")
+_FILE = _object("file", "bytes", "created_at", "filename", "purpose")
+_ASSISTANT = _object("assistant", "created_at", "model", "instructions", "tools", "metadata")
+_THREAD = _object("thread", "created_at", "metadata")
+_THREAD_MESSAGE = _object("thread.message", "created_at", "thread_id", "role", "content")
+_RUN = _object("thread.run", "created_at", "thread_id", "assistant_id", "status")
+_STEP = _object("thread.run.step", "created_at", "run_id", "thread_id", "status", "step_details")
+_UPLOAD: Schema = {
+    "type": "object",
+    "required": ["file", "purpose"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": UploadForm.model_json_schema()["properties"]["purpose"],
+    },
+}
+
+_SERVER = {
+    "health.health": Operation("Health: the model is loaded", response=_STATUS, public=True),
+    "health.livez": Operation("Liveness: the process runs", response=_STATUS, public=True),
+    "health.readyz": Operation("Readiness: requests are accepted", response=_STATUS, public=True),
+    "metrics.show": Operation(
+        "Metrics for Prometheus", media_type="text/plain", needs=Feature.METRICS
+    ),
+    "openapi.openapi": Operation("This document", response=object_with("openapi", "paths")),
+    "page.index": Operation("The chat page", media_type="text/html", public=True),
+    "page.asset": Operation("A file of the chat page", media_type="*/*", public=True),
+    "page.vendored": Operation(
+        "A third-party script of the chat page", media_type="*/*", public=True
+    ),
+    "models.list_models": Operation("List models", response=_list_of(_MODEL)),
+    "models.get_model": Operation("Get a model by its id or an alias", response=_MODEL),
+    "props.props": Operation("Properties of the server", response=object_with("total_slots")),
+    "slots.list_slots": Operation(
+        "State of the slots",
+        response=_array(object_with("id", "is_processing")),
+        needs=Feature.SLOTS,
+    ),
+    "lora.list_adapters": Operation(
+        "List the LoRA adapters",
+        response=_array(object_with("id", "path", "scale")),
+    ),
+    "lora.set_scales": Operation(
+        "Always an error: adapter scales are fixed when the server starts"
+    ),
+    "slots.act": Operation(
+        "Save, restore or erase a slot's cached state",
+        body=SlotFile,
+        query=SlotAction,
+        response=object_with("id_slot"),
+        needs=Feature.SAVED_SLOTS,
+    ),
+}
+_GENERATION = {
+    "chat.create_chat_completion": Operation(
+        "Generate the next message of a conversation",
+        body=ChatBody,
+        response=_CHAT,
+        streams=True,
+        needs=Feature.GENERATION,
+    ),
+    "chat.count_tokens": Operation(
+        "Count the tokens of a conversation",
+        body=ConversationFields,
+        response=_COUNT,
+        needs=Feature.GENERATION,
+    ),
+    "completions.create_completion": Operation(
+        "Continue a text",
+        body=CompletionBody,
+        response=_COMPLETION,
+        streams=True,
+        needs=Feature.GENERATION,
+    ),
+    "native_completion.create_native_completion": Operation(
+        "Continue a text (llama-server's native API)",
+        body=NativeCompletionBody,
+        response={"type": ["object", "array"]},
+        streams=True,
+        needs=Feature.GENERATION,
+    ),
+    "embeddings.create_native_embeddings": Operation(
+        "Embeddings of texts (llama-server's native API)",
+        body=NativeEmbeddingBody,
+        response=_array(object_with("index", "embedding")),
+    ),
+    "embeddings.create_embeddings": Operation(
+        "Embeddings of texts", body=EmbeddingBody, response=_EMBEDDINGS
+    ),
+    "tokens.tokenize": Operation(
+        "Tokenize a text", body=TokenizeBody, response=object_with("tokens")
+    ),
+    "tokens.detokenize": Operation(
+        "Convert tokens to text", body=DetokenizeBody, response=object_with("content")
+    ),
+    "tokens.apply_template": Operation(
+        "Render a conversation with the chat template",
+        body=ConversationFields,
+        response=object_with("prompt"),
+        needs=Feature.GENERATION,
+    ),
+    "messages.create": Operation(
+        "Generate the next message of a conversation (Anthropic's API)",
+        body=MessageRequest,
+        response=_MESSAGE,
+        streams=True,
+        failure="AnthropicError",
+        needs=Feature.GENERATION,
+    ),
+    "messages.count_tokens": Operation(
+        "Count the tokens of a conversation",
+        body=CountRequest,
+        response=_COUNT,
+        failure="AnthropicError",
+        needs=Feature.GENERATION,
+    ),
+}
+_STORED = {
+    "responses.count_tokens": Operation(
+        "Count the tokens of a response's prompt",
+        body=InputTokensRequest,
+        response=object_with(
+            "object",
+            "input_tokens",
+            object={"const": "response.input_tokens"},
+            input_tokens={"type": "integer"},
+        ),
+        needs=Feature.GENERATION,
+    ),
+    "responses.compact": Operation(
+        "Summarize a conversation",
+        body=InputTokensRequest,
+        response=_object("response.compaction", "created_at", "output", "usage"),
+        needs=Feature.GENERATION,
+    ),
+    "responses.create": Operation(
+        "Create a response",
+        body=ResponseRequest,
+        response=_RESPONSE,
+        streams=True,
+        needs=Feature.GENERATION,
+    ),
+    "responses.list_responses": Operation(
+        "List stored responses", query=PageQuery, response=_page_of(_RESPONSE)
+    ),
+    "responses.get": Operation("Get a stored response", response=_RESPONSE),
+    "responses.delete": Operation("Delete a response", response=_deleted("response")),
+    "responses.cancel": Operation("Cancel a background response", response=_RESPONSE),
+    "responses.input_items": Operation(
+        "List the input items of a response", query=PageQuery, response=_page_of(_ITEM)
+    ),
+    "files.upload": Operation("Upload a file", form=_UPLOAD, response=_FILE),
+    "files.list_files": Operation("List files", query=PageQuery, response=_page_of(_FILE)),
+    "files.get": Operation("Get a file's metadata", response=_FILE),
+    "files.delete": Operation("Delete a file", response=_deleted("file")),
+    "files.content": Operation("Get a file's content", media_type="application/octet-stream"),
+}
+_ASSISTANTS = {
+    "assistants.create": Operation(
+        "Create an assistant", body=AssistantCreate, response=_ASSISTANT
+    ),
+    "assistants.list_assistants": Operation(
+        "List assistants", query=PageQuery, response=_page_of(_ASSISTANT)
+    ),
+    "assistants.get": Operation("Get an assistant", response=_ASSISTANT),
+    "assistants.change": Operation(
+        "Change an assistant", body=AssistantChange, response=_ASSISTANT
+    ),
+    "assistants.delete": Operation("Delete an assistant", response=_deleted("assistant.deleted")),
+    "threads.create": Operation("Create a thread", body=ThreadCreate, response=_THREAD),
+    "threads.get": Operation("Get a thread", response=_THREAD),
+    "threads.change": Operation("Change a thread", body=ThreadChange, response=_THREAD),
+    "threads.delete": Operation("Delete a thread", response=_deleted("thread.deleted")),
+    "thread_messages.create": Operation(
+        "Add a message", body=MessageCreate, response=_THREAD_MESSAGE
+    ),
+    "thread_messages.list_messages": Operation(
+        "List messages", query=PageQuery, response=_page_of(_THREAD_MESSAGE)
+    ),
+    "thread_messages.get": Operation("Get a message", response=_THREAD_MESSAGE),
+    "thread_messages.change": Operation(
+        "Change a message's metadata", body=MetadataChange, response=_THREAD_MESSAGE
+    ),
+    "thread_messages.delete": Operation(
+        "Delete a message", response=_deleted("thread.message.deleted")
+    ),
+    "runs.create_thread_and_run": Operation(
+        "Create a thread and run it",
+        body=ThreadAndRunCreate,
+        response=_RUN,
+        streams=True,
+        needs=Feature.GENERATION,
+    ),
+    "runs.create": Operation(
+        "Run a thread", body=RunCreate, response=_RUN, streams=True, needs=Feature.GENERATION
+    ),
+    "runs.list_runs": Operation("List runs", query=PageQuery, response=_page_of(_RUN)),
+    "runs.get": Operation("Get a run", response=_RUN),
+    "runs.change": Operation("Change a run's metadata", body=MetadataChange, response=_RUN),
+    "runs.cancel": Operation("Cancel a run", response=_RUN),
+    "runs.submit": Operation(
+        "Submit tool outputs to a run", body=ToolOutputs, response=_RUN, streams=True
+    ),
+    "run_steps.steps": Operation("List run steps", query=PageQuery, response=_page_of(_STEP)),
+    "run_steps.step": Operation("Get a run step", response=_STEP),
+}
+
+OPERATIONS: Mapping[str, Operation] = {**_SERVER, **_GENERATION, **_STORED, **_ASSISTANTS}

@@ -1,0 +1,148 @@
+"""From the body of ``POST /v1/messages`` to a conversation and sampling parameters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from oxibonsai.chat import ChatRequest
+from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.output import find_reasoning_tags
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.anthropic.schemas import (
+    CountRequest,
+    Message,
+    MessageRequest,
+    OutputConfig,
+    TextBlock,
+    ThinkingBlock,
+    Tool,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.settings import Settings
+from oxibonsai.server.stores import Object
+from oxibonsai.structured import Structure
+from oxibonsai.tokenizer import Tokenizer
+
+
+def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRequest:
+    """The conversation.
+
+    Args:
+        request: What is asked.
+        template: Of the model. Where it knows no reasoning, the model answers at once, whatever the
+            request says of thinking.
+    """
+    system = "\n\n".join(block.text for block in request.system)
+    messages: list[Object] = [{"role": "system", "content": system}] if system else []
+    for i, message in enumerate(request.messages):
+        messages += _chat_messages(message, f"messages.{i}")
+    if not request.messages:
+        messages.append({"role": "user", "content": ""})
+    thinking, budget = _thinking(request, template)
+    output = request.output_config or OutputConfig()
+    form = output.format
+    choice = request.tool_choice
+    return ChatRequest(
+        messages=messages,
+        tools=[_tool(t) for t in request.tools],
+        tool_choice=_tool_choice(request),
+        parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
+        structure=None if form is None else Structure.described_json(form.schema_),
+        enable_thinking=thinking,
+        reasoning_effort=output.effort,
+        thinking_budget=budget,
+    )
+
+
+def sampling(request: MessageRequest, settings: Settings, tokenizer: Tokenizer) -> SamplingParams:
+    """How tokens are chosen."""
+    given = {
+        "temperature": request.temperature,
+        "top_k": request.top_k,
+        "top_p": request.top_p,
+        "stop": request.stop_sequences,
+    }
+    fields = SamplingFields.model_validate(given)
+    return fields.sampling_params(settings, tokenizer, max_tokens=request.max_tokens)
+
+
+def _thinking(
+    request: CountRequest, template: ChatTemplate | None
+) -> tuple[bool | None, int | None]:
+    wanted = request.thinking
+    if wanted is None or template is None or find_reasoning_tags(template.source) is None:
+        return None, None
+    return wanted.type != "disabled", wanted.budget_tokens if wanted.type == "enabled" else None
+
+
+def _tool(tool: Tool) -> Object:
+    function: Object = {"name": tool.name, "parameters": tool.input_schema, "strict": tool.strict}
+    if tool.description is not None:
+        function["description"] = tool.description
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(request: CountRequest) -> Any:
+    choice = request.tool_choice
+    if choice is None:
+        return None
+    if choice.type == "tool":
+        if choice.name is None:
+            raise ApiError(400, "tool_choice.name: Field required.", param="tool_choice.name")
+        return {"type": "function", "function": {"name": choice.name}}
+    return "required" if choice.type == "any" else choice.type if request.tools else None
+
+
+def _chat_messages(message: Message, place: str) -> list[Object]:
+    """One message, or the results of calls and what the user says behind them."""
+    if message.role == "assistant":
+        return [_assistant(message, place)]
+    messages: list[Object] = []
+    texts: list[str] = []
+    for block in message.content:
+        if isinstance(block, ToolResultBlock):
+            messages.append(_result(block))
+        elif isinstance(block, TextBlock):
+            texts.append(block.text)
+        else:
+            raise ApiError(
+                400, f"{place}.content: a {block.type} block can't be said by the {message.role}",
+                param=f"{place}.content",
+            )  # fmt: skip
+    if texts or not messages:
+        messages.append({"role": message.role, "content": "\n".join(texts)})
+    return messages
+
+
+def _result(block: ToolResultBlock) -> Object:
+    text = "\n".join(part.text for part in block.content)
+    # Chat templates have no field for it.
+    content = f"Error: {text}" if block.is_error else text
+    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
+
+
+def _assistant(message: Message, place: str) -> Object:
+    texts, thoughts, calls = [], [], []
+    for block in message.content:
+        if isinstance(block, TextBlock):
+            texts.append(block.text)
+        elif isinstance(block, ThinkingBlock):
+            thoughts += [block.thinking] if block.thinking else []  # else they were omitted
+        elif isinstance(block, ToolUseBlock):
+            function = {"name": block.name, "arguments": json.dumps(block.input)}
+            calls.append({"type": "function", "id": block.id, "function": function})
+        elif isinstance(block, ToolResultBlock):
+            raise ApiError(
+                400, f"{place}.content: a tool_result block can't be said by the assistant",
+                param=f"{place}.content",
+            )  # fmt: skip
+    said: Object = {"role": "assistant", "content": "\n".join(texts)}
+    if thoughts:
+        said["reasoning_content"] = "\n".join(thoughts)
+    if calls:
+        said["tool_calls"] = calls
+    return said

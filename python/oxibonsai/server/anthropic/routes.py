@@ -1,0 +1,133 @@
+"""``/v1/messages``: answers in the form of Anthropic's API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flask import Blueprint, Response, jsonify, request
+
+from oxibonsai.server.anthropic.blocks import BlockWriter, Event
+from oxibonsai.server.anthropic.errors import error_event
+from oxibonsai.server.anthropic.request import chat_request, sampling
+from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
+from oxibonsai.server.generation import Generation
+from oxibonsai.server.http.disconnect import POLL_SECONDS, watched
+from oxibonsai.server.inputs import read_turn
+from oxibonsai.server.server import Server
+from oxibonsai.server.sse import frame, stream_response
+from oxibonsai.server.stores import Object
+from oxibonsai.server.stores.collection import new_id
+from oxibonsai.server.validation import read_body
+
+_STOP_REASONS = {"tool_calls": "tool_use", "length": "max_tokens"}
+_PING = frame({"type": "ping"}, "ping")
+
+
+def messages_blueprint(app: Server) -> Blueprint:
+    """The routes."""
+    generations, settings = app.generations, app.settings
+    bp = Blueprint("messages", __name__)
+
+    @bp.post("/v1/messages")
+    def create() -> Response:
+        body = read_body(MessageRequest, request)
+        engine = generations.engine
+        asked = chat_request(body, engine.chat_template)
+        omitted = body.thinking is not None and body.thinking.display == "omitted"
+        writer = BlockWriter(omit_thoughts=omitted)
+        generation = generations.chat(asked, sampling(body, settings, engine.tokenizer))
+        if body.stream:
+            return stream_response(
+                _frames(app.backend.models()[0].id, generation, writer),
+                close=generation.close,
+                stopping=lambda: app.lifecycle.stopping,
+                ping=_PING,
+                on_error=error_event,
+                output_event=generation.output_event,
+            )
+        with generation:
+            return jsonify(_whole(app.backend.models()[0].id, generation, writer))
+
+    @bp.post("/v1/messages/count_tokens")
+    def count_tokens() -> Response:
+        body = read_body(CountRequest, request)
+        engine = generations.engine
+        turn = read_turn(engine, chat_request(body, engine.chat_template))
+        return jsonify(input_tokens=len(turn.ids))
+
+    return bp
+
+
+def _whole(model: str, generation: Generation, writer: BlockWriter) -> Object:
+    for _ in watched(_events(generation, writer), request.environ):
+        pass
+    return {**_message(model, generation), "content": writer.blocks, **_stop(generation)}
+
+
+def _events(generation: Generation, writer: BlockWriter) -> Iterator[Event | None]:
+    """Events of the content; None where there is nothing to tell for a moment."""
+    for index, delta in generation.stream():
+        if delta is not None:
+            events = writer.feed(delta)
+            yield from events
+            if not events:
+                yield None
+        elif index < 0:
+            yield None
+    yield from writer.finish()
+
+
+def _frames(model: str, generation: Generation, writer: BlockWriter) -> Iterator[str | None]:
+    while not generation.start(POLL_SECONDS):
+        yield None
+    start = {"type": "message_start", "message": _message(model, generation)}
+    yield frame(start, "message_start")
+    yield _PING
+    for event in _events(generation, writer):
+        yield None if event is None else frame(event, event["type"])
+    usage = _usage(generation)
+    delta = {"type": "message_delta", "delta": _stop(generation), "usage": usage}
+    yield frame(delta, "message_delta")
+    yield frame({"type": "message_stop"}, "message_stop")
+
+
+def _stop(generation: Generation) -> Object:
+    """Why it ended: ``tool_use``, ``max_tokens``, ``stop_sequence`` with the text, ``end_turn``."""
+    choice = generation.choices[0]
+    matched = choice.sequence.matched_stop
+    reason = _STOP_REASONS.get(choice.finish_reason or "", "end_turn")
+    if reason == "end_turn" and isinstance(matched, str):
+        return {"stop_reason": "stop_sequence", "stop_sequence": matched}
+    return {"stop_reason": reason, "stop_sequence": None}
+
+
+def _message(model: str, generation: Generation) -> Object:
+    return {
+        "id": new_id("msg_"),
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "stop_details": None,
+        "container": None,
+        "usage": _usage(generation),
+    }
+
+
+def _usage(generation: Generation) -> Object:
+    cached = generation.cached_tokens
+    return {
+        # Anthropic counts apart what was found in the cache.
+        "input_tokens": generation.prompt_tokens - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": generation.completion_tokens,
+        # What other services count here, there is not, or it is not counted.
+        "output_tokens_details": None,
+        "cache_creation": None,
+        "inference_geo": None,
+        "server_tool_use": None,
+        "service_tier": "standard",
+    }

@@ -1,0 +1,150 @@
+"""``/slots``: what runs where; what the cache holds of a text is saved, restored, erased.
+
+A key sees and touches only slots whose latest request was its own, and has a folder of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, request
+
+from oxibonsai.engine import Options, restore, save
+from oxibonsai.errors import FormatError
+from oxibonsai.server.access import ANONYMOUS, owner
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.llama_server.completion import generation_settings
+from oxibonsai.server.llama_server.schemas import SlotAction, SlotFile
+from oxibonsai.server.openai.prompts import text_of
+from oxibonsai.server.server import Server
+from oxibonsai.server.settings import Settings
+from oxibonsai.server.slot_table import Slot
+from oxibonsai.server.tenant import for_current_owner
+from oxibonsai.server.validation import as_body, read_body
+
+
+def slots_blueprint(app: Server) -> Blueprint:
+    """The two routes."""
+    bp = Blueprint("slots", __name__)
+
+    @bp.get("/slots")
+    def list_slots() -> Response:
+        if not app.settings.slots:
+            raise ApiError(501, "This server does not tell its slots: start it with --slots.")
+        slots = app.generations.slots.slots
+        if request.args.get("fail_on_no_slot") == "1" and all(s.busy for s in slots):
+            raise ApiError(503, "Every slot is at work.", retry_after=1)
+        return jsonify([_described(slot, app) for slot in slots])
+
+    @bp.post("/slots/<slot_id>")
+    def act(slot_id: str) -> Response:
+        if app.settings.slot_save_path is None:
+            raise ApiError(501, "This server saves no slots: start it with --slot-save-path.")
+        action = as_body(SlotAction, request.args.to_dict()).action
+        slot = app.generations.slots.idle(slot_id)
+        if action == "erase":
+            return jsonify(id_slot=slot.id, n_erased=_erase(slot))
+        name = read_body(SlotFile, request).filename
+        done = _save(app, slot, name) if action == "save" else _restore(app, slot, name)
+        return jsonify(id_slot=slot.id, filename=name, **done)
+
+    return bp
+
+
+def _described(slot: Slot, app: Server) -> dict[str, Any]:
+    """A slot as llama-server tells it; of other keys' requests no more than that there is one."""
+    whole: dict[str, Any] = {
+        "id": slot.id,
+        "n_ctx": slot.engine.ctx_size,
+        "speculative": False,
+        "is_processing": slot.busy,
+    }
+    sequence = slot.sequence
+    if sequence is None or slot.owner != owner():
+        return whole
+    params = sequence.params
+    # What has ended leaves no budget behind.
+    decoded = sequence.num_generated if slot.busy else 0
+    most = params.max_tokens if slot.busy else None
+    whole |= {
+        "id_task": slot.task,
+        "n_prompt_tokens": sequence.num_prompt_tokens,
+        "n_prompt_tokens_processed": min(sequence.num_computed, sequence.num_prompt_tokens),
+        "n_prompt_tokens_cache": sequence.num_cached,
+        "params": generation_settings(params, params, app, sequence.sampler.seed),
+        "next_token": [
+            {
+                "has_next_token": not sequence.finished,
+                "has_new_line": "\n" in sequence.text,
+                "n_remain": -1 if most is None else most - decoded,
+                "n_decoded": decoded,
+            }
+        ],
+    }
+    if app.settings.slots_text:
+        prompt = sequence.history[: sequence.num_prompt_tokens]
+        whole["prompt"] = text_of(prompt, slot.engine.tokenizer)
+        whole["generated"] = sequence.text
+    return whole
+
+
+def _save(app: Server, slot: Slot, name: str) -> dict[str, Any]:
+    folder = _folder(app.settings)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    used = sum(f.stat().st_size for f in folder.iterdir() if f.is_file() and f.name != name)
+    if used >= app.settings.max_files_mb * 2**20:
+        raise ApiError(413, "The folder of saved slots is full (--max-files-mb).", code="too_large")
+    sequence = _own(slot)
+    started = time.perf_counter()
+    saved = save(slot.engine, sequence, folder / name)
+    return {
+        "n_saved": saved,
+        "n_written": (folder / name).stat().st_size,
+        "timings": {"save_ms": _since(started)},
+    }
+
+
+def _restore(app: Server, slot: Slot, name: str) -> dict[str, Any]:
+    path = _folder(app.settings) / name
+    if path.is_symlink() or not path.is_file():
+        raise ApiError(404, f"No slot was saved as '{name}'.", param="filename")
+    options = for_current_owner(Options(), share_cache=app.settings.share_prefix_cache)
+    started = time.perf_counter()
+    try:
+        restored = restore(slot.engine, path, options)
+    except FormatError as e:
+        message = str(e).replace(str(path), name)
+        raise ApiError(400, message, param="filename") from None
+    slot.engine.cancel(restored.sequence)  # one that was saved while it ran does not go on
+    app.generations.slots.record_restored(slot, restored.sequence, owner())
+    return {
+        "n_restored": restored.computed,
+        "n_read": path.stat().st_size,
+        "timings": {"restore_ms": _since(started)},
+    }
+
+
+def _erase(slot: Slot) -> int:
+    sequence, engine = _own(slot), slot.engine
+    root = sequence.options.cache_root
+    with engine.lock:
+        return engine.cache.forget(sequence.tokens, sequence.table.pool, root)
+
+
+def _own(slot: Slot) -> Any:
+    """What ran last on a slot, the caller's own."""
+    if slot.sequence is None or slot.owner != owner():
+        raise ApiError(404, f"Slot {slot.id} holds no text of yours.")
+    return slot.sequence
+
+
+def _folder(settings: Settings) -> Path:
+    """The folder of the present key; without keys the one of the settings itself."""
+    assert settings.slot_save_path is not None
+    return settings.slot_save_path / ("" if owner() == ANONYMOUS else owner())
+
+
+def _since(started: float) -> float:
+    return round(1e3 * (time.perf_counter() - started), 3)

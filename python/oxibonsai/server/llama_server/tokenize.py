@@ -1,0 +1,105 @@
+"""``/tokenize``, ``/detokenize`` and ``/apply-template``: what the model reads."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, request
+
+from oxibonsai.chat import render
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.inputs import InputWatch, read_text
+from oxibonsai.server.llama_server.schemas import DetokenizeBody, TokenizeBody
+from oxibonsai.server.openai.schemas.chat import ConversationFields
+from oxibonsai.server.server import Server
+from oxibonsai.server.sse import compact
+from oxibonsai.server.validation import read_body
+from oxibonsai.tokenizer import StreamDecoder, Tokenizer
+
+_TOKENS_AT_ONCE = 4096
+
+
+def token_blueprint(app: Server) -> Blueprint:
+    """The three routes."""
+    bp = Blueprint("tokens", __name__)
+
+    def tokenizer() -> Tokenizer:
+        return app.generations.loaded.engines[0].tokenizer
+
+    @bp.post("/tokenize")
+    def tokenize() -> Response:
+        body = read_body(TokenizeBody, request)
+        words = tokenizer()
+        ids = read_text(
+            body.content, words, add_special=body.add_special, parse_special=body.parse_special
+        )
+        if len(ids) > _TOKENS_AT_ONCE:
+            shown = _written(_packed(ids), words if body.with_pieces else None)
+            return Response(shown, mimetype="application/json")
+        return jsonify(tokens=[_shown(i, words) for i in ids] if body.with_pieces else ids)
+
+    @bp.post("/detokenize")
+    def detokenize() -> Response:
+        body = read_body(DetokenizeBody, request)
+        return jsonify(content=_text(body.tokens, tokenizer(), app.settings.max_body_bytes))
+
+    @bp.post("/apply-template")
+    def apply_template() -> Response:
+        body = read_body(ConversationFields, request)
+        asked = body.chat_request(app.settings)
+        return jsonify(prompt=render(app.generations.engine, asked, watch=InputWatch()))
+
+    return bp
+
+
+def _packed(ids: list[int]) -> array[int]:
+    """The ids in 4 bytes each."""
+    packed = array("i")
+    for start in range(0, len(ids), _TOKENS_AT_ONCE):
+        packed.extend(ids[start : start + _TOKENS_AT_ONCE])
+    return packed
+
+
+def _written(ids: array[int], words: Tokenizer | None) -> Iterator[str]:
+    """The answer piece by piece: as one text, it would take many times the memory of the ids."""
+    yield '{"tokens":['
+    for start in range(0, len(ids), _TOKENS_AT_ONCE):
+        some = ids[start : start + _TOKENS_AT_ONCE]
+        shown = some.tolist() if words is None else [_shown(i, words) for i in some]
+        yield ("," if start else "") + compact(shown)[1:-1]
+    yield "]}\n"
+
+
+def _text(ids: list[int], words: Tokenizer, most_bytes: int) -> str:
+    """The text of ids, if it is no larger than a body that is taken."""
+    watch = InputWatch()
+    stream = StreamDecoder(words, skip_special=False)
+    parts: list[str] = []
+    size = 0
+    for start in range(0, len(ids), _TOKENS_AT_ONCE):
+        watch(0)
+        part = "".join(map(stream.feed, ids[start : start + _TOKENS_AT_ONCE]))
+        size += len(part.encode())
+        if size > most_bytes:
+            raise ApiError(
+                400,
+                f"tokens: their text has more than {most_bytes} bytes, the largest body that this "
+                "server takes: send fewer of them at a time",
+                param="tokens",
+            )
+        parts.append(part)
+    return "".join([*parts, stream.flush()])
+
+
+def _shown(token: int, words: Tokenizer) -> dict[str, Any]:
+    return {"id": token, "piece": _piece(words.token_bytes(token))}
+
+
+def _piece(data: bytes) -> Any:
+    """Text, or the values of its bytes where it is none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)

@@ -1,0 +1,1 @@
+"""OpenAI's API: chat, completions, embeddings, responses, assistants, files and models."""

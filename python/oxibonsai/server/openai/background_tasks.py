@@ -1,0 +1,207 @@
+"""Work that outlives its request: limited in number, cancellable, with events for several readers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from oxibonsai.errors import CapacityError
+from oxibonsai.server.access import acting_for
+from oxibonsai.server.http.disconnect import POLL_SECONDS
+from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.stores import Object
+
+_log = logging.getLogger("oxibonsai.server")
+# Number of finished tasks whose events can still be read.
+_KEPT = 16
+
+# Owner and id of the object that a task works on.
+Key = tuple[str, str]
+
+
+class BackgroundTask:
+    """A piece of work and the events that it publishes."""
+
+    def __init__(self) -> None:
+        self._events: list[Object] = []
+        self._changed = threading.Condition()
+        self._finished = False
+        self._cancelled = threading.Event()
+        self._work: Callable[[], None] | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether cancellation was requested."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Requests cancellation; the task ends within one step of the engine.
+
+        A task that still waits for a thread is run by the caller: it sees the cancellation and ends.
+        """
+        self._cancelled.set()
+        self.run()
+
+    def queue(self, work: Callable[[], None]) -> None:
+        """Sets the work of :meth:`run`."""
+        with self._changed:
+            self._work = work
+
+    def run(self) -> None:
+        """Does the work, unless another thread has started it."""
+        with self._changed:
+            work, self._work = self._work, None
+        if work is not None:
+            work()
+
+    def publish(self, event: Object) -> None:
+        """Appends an event for the readers."""
+        with self._changed:
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Marks the end of the events."""
+        with self._changed:
+            self._finished = True
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits at most ``seconds``; returns whether the task has finished."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._finished, seconds)
+
+    def follow(self, start: int = 0) -> Iterator[Object | None]:
+        """Events from index ``start`` to the end; None when there was no event for a while."""
+        index = start
+        while True:
+            with self._changed:
+                ready = lambda: len(self._events) > index or self._finished  # noqa: E731, B023
+                self._changed.wait_for(ready, POLL_SECONDS)
+                events, finished = self._events[index:], self._finished
+            if not events:
+                if finished:
+                    return
+                yield None
+            yield from events
+            index += len(events)
+
+
+class BackgroundTasks:
+    """Runs tasks in its own threads; the owner with the fewest running tasks goes first.
+
+    Args:
+        lifecycle: Counts the tasks, so that draining waits for them.
+        running: How many run at once; each owner may always run one.
+        waiting: How many may wait; more are rejected unless the owner has less than its fair share.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, *, running: int, waiting: int) -> None:
+        self._lifecycle = lifecycle
+        self._most = running + waiting
+        self._most_running = running
+        # Threads are created on demand, that is, after the fork.
+        self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="job")
+        self._lock = threading.Lock()
+        self._queue: list[
+            tuple[str, BackgroundTask]
+        ] = []  # with their owners, in the order of arrival
+        self._running: Counter[str] = Counter()  # by owner
+        self._open: dict[Key, BackgroundTask] = {}
+        self._kept: OrderedDict[Key, BackgroundTask] = OrderedDict()
+
+    def reserve(self, key: Key) -> BackgroundTask:
+        """Reserves a task for an object that is about to be created; then :meth:`start` or :meth:`drop`.
+
+        Raises:
+            CapacityError: Too many tasks run or wait.
+        """
+        task = BackgroundTask()
+        with self._lock:
+            owners = Counter(owner for owner, _ in [*self._open, key])
+            full = len(self._open) >= self._most
+            if full and owners[key[0]] > max(1, self._most // len(owners)):
+                raise CapacityError(
+                    f"{len(self._open)} background tasks run or wait: try again later"
+                )
+            self._open[key] = task
+        return task
+
+    def drop(self, key: Key, task: BackgroundTask) -> None:
+        """Releases a reserved task that was not started."""
+        with self._lock:
+            if self._open.get(key) is task:
+                del self._open[key]
+
+    def start(self, key: Key, task: BackgroundTask, work: Callable[[BackgroundTask], None]) -> None:
+        """Runs ``work``, which handles its own errors, as soon as a thread is free.
+
+        If the task is cancelled before that, it runs at once in the thread that cancels it.
+        """
+
+        # Counted while it waits, too: draining must not end before it has started.
+        counted = contextlib.ExitStack()
+        counted.enter_context(self._lifecycle.work())
+
+        def run() -> None:
+            try:
+                with counted, acting_for(key[0]):
+                    work(task)
+            except Exception:
+                _log.exception("unhandled error in a background task")
+            finally:
+                task.finish()
+                self._keep(key, task)
+
+        task.queue(run)
+        with self._lock:
+            self._queue.append((key[0], task))
+        self._dispatch()
+
+    def find(self, key: Key) -> BackgroundTask | None:
+        """The task of an object; None if it ended long ago or ran in another process."""
+        with self._lock:
+            return self._open.get(key) or self._kept.get(key)
+
+    def cancel(self, key: Key, *, seconds: float = 0.0) -> bool:
+        """Cancels the task of an object and waits up to ``seconds``; returns whether there is one."""
+        task = self.find(key)
+        if task is None:
+            return False
+        task.cancel()
+        task.wait(seconds)
+        return True
+
+    def _dispatch(self) -> None:
+        """Starts waiting tasks on free threads."""
+        with self._lock:
+            while self._queue:
+                entry = min(self._queue, key=lambda e: self._running[e[0]])
+                owner, task = entry
+                if self._running.total() >= self._most_running and self._running[owner] > 0:
+                    return
+                self._queue.remove(entry)
+                self._running[owner] += 1
+                self._threads.submit(self._run, owner, task)
+
+    def _run(self, owner: str, task: BackgroundTask) -> None:
+        try:
+            task.run()
+        finally:
+            with self._lock:
+                self._running[owner] -= 1
+                self._running += Counter()  # forgets those at 0
+            self._dispatch()
+
+    def _keep(self, key: Key, task: BackgroundTask) -> None:
+        with self._lock:
+            # Another task for the same object may have been reserved.
+            if self._open.get(key) is task:
+                del self._open[key]
+            self._kept[key] = task
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)

@@ -1,0 +1,150 @@
+"""``/v1/chat/completions``: a conversation goes in, its next message comes out."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, request
+
+from oxibonsai.chat import ChatTurn
+from oxibonsai.engine import Options
+from oxibonsai.errors import RequestError
+from oxibonsai.output import Reply
+from oxibonsai.server.choice import Choice
+from oxibonsai.server.generation import Generation
+from oxibonsai.server.inputs import read_turn
+from oxibonsai.server.openai.chat_stream import ChatStream
+from oxibonsai.server.openai.fingerprint import fingerprint
+from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
+from oxibonsai.server.openai.prompts import text_of
+from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
+from oxibonsai.server.openai.timings import chat_usage, timings
+from oxibonsai.server.server import Server
+from oxibonsai.server.settings import Settings
+from oxibonsai.server.sse import stream_response
+from oxibonsai.server.validation import check_model, read_body
+from oxibonsai.tokenizer import Tokenizer
+
+
+def chat_blueprint(app: Server) -> Blueprint:
+    """Answers, and the tokens that a conversation takes."""
+    bp = Blueprint("chat", __name__)
+
+    @bp.post("/v1/chat/completions")
+    @bp.post("/chat/completions")
+    def create_chat_completion() -> Response:
+        body = read_body(ChatBody, request)
+        generation = begin(app, body)
+        head = _head(app)
+        if body.stream:
+            stream = ChatStream(app, body, generation, head)
+            return stream_response(
+                stream.frames(),
+                close=generation.close,
+                stopping=lambda: app.lifecycle.stopping,
+                output_event=generation.output_event,
+            )
+        with generation:
+            generation.wait(request.environ)
+            return jsonify(completion(app, body, generation, head))
+
+    @bp.post("/v1/chat/completions/input_tokens")
+    @bp.post("/chat/completions/input_tokens")
+    def count_tokens() -> Response:
+        body = read_body(ConversationFields, request)
+        turn = read_turn(app.generations.engine, body.chat_request(app.settings))
+        return jsonify(input_tokens=len(turn.ids))
+
+    return bp
+
+
+def begin(app: Server, body: ChatBody) -> Generation:
+    """Sends a conversation to the engines.
+
+    Raises:
+        RequestError, ApiError, CapacityError: See :meth:`Generations.chat`.
+    """
+    engine = app.generations.engine
+    check_model(body.model, app.settings)
+    if body.top_logprobs is not None and not body.logprobs:
+        raise RequestError("top_logprobs is only for requests with logprobs: true")
+    params = body.sampling_params(
+        app.settings,
+        engine.tokenizer,
+        max_tokens=body.limit,
+        logprobs=bool(body.logprobs),
+        top_logprobs=body.top_logprobs or 0,
+    )
+    asked = body.chat_request(app.settings, body.structure())
+    options = Options(cache_salt=body.cache_salt or "")
+    return app.generations.chat(asked, params, options, n=body.n or 1, slot=body.id_slot)
+
+
+def completion(
+    app: Server, body: ChatBody, generation: Generation, head: dict[str, Any]
+) -> dict[str, Any]:
+    """The whole answer."""
+    tokenizer = app.generations.engine.tokenizer
+    whole = {
+        **head,
+        "object": "chat.completion",
+        "choices": [_choice(c, body, tokenizer) for c in generation.choices],
+        "usage": chat_usage(generation, tokenizer),
+        "timings": timings(generation, generation.choices[0]),
+    }
+    if verbose(body.verbose, app.settings) and generation.turn is not None:
+        whole["__verbose"] = verbose_object(generation.turn, tokenizer)
+    return whole
+
+
+def _choice(choice: Choice, body: ChatBody, tokenizer: Tokenizer) -> dict[str, Any]:
+    logprobs = None
+    if body.logprobs:
+        shown = ShownTokens(choice, tokenizer).take()
+        logprobs = {"content": chat_form(shown, tokenizer), "refusal": None}
+    return {
+        "index": choice.index,
+        "message": message(choice.reply),
+        "logprobs": logprobs,
+        "finish_reason": choice.finish_reason,
+    }
+
+
+def message(reply: Reply) -> dict[str, Any]:
+    """The assistant's message."""
+    calls = [
+        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+        for c in [*reply.tool_calls, *([reply.cut_call] if reply.cut_call else [])]
+    ]
+    whole: dict[str, Any] = {
+        "role": "assistant", "content": reply.content, "refusal": None, "annotations": [],
+    }  # fmt: skip
+    if reply.reasoning_content:
+        whole["reasoning_content"] = reply.reasoning_content
+    if calls:
+        whole["content"] = reply.content or None
+        whole["tool_calls"] = calls
+    return whole
+
+
+def verbose(asked: bool | None, settings: Settings) -> bool:
+    """Whether an answer tells the prompt too."""
+    return settings.verbose if asked is None else asked
+
+
+def verbose_object(turn: ChatTurn, tokenizer: Tokenizer) -> dict[str, Any]:
+    """``__verbose``: what the model has read."""
+    return {"prompt": text_of(turn.ids, tokenizer), "tokens_evaluated": len(turn.ids)}
+
+
+def _head(app: Server) -> dict[str, Any]:
+    """What all parts of one answer have in common."""
+    return {
+        "id": f"chatcmpl-{secrets.token_urlsafe(24)}",
+        "object": "chat.completion.chunk",
+        "created": int(time.time()),
+        "model": app.backend.models()[0].id,
+        "system_fingerprint": fingerprint(),
+    }

@@ -1,0 +1,37 @@
+"""What was said before: chains of stored responses."""
+
+from __future__ import annotations
+
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.openai.responses.run import ENDED
+from oxibonsai.server.stores import Collection, NoSuchObjectError, Object
+
+_LONGEST = 2000
+
+
+def history(store: Collection, owner: str, response_id: str | None) -> list[Object]:
+    """Inputs and outputs of a chain of responses, the oldest first.
+
+    Raises:
+        ApiError: 404 where a response of the chain is unknown or deleted; 400 where the last has
+            not ended, or the chain is longer than 2,000.
+    """
+    links: list[list[Object]] = []
+    while response_id is not None:
+        if len(links) >= _LONGEST:
+            raise _refusal(400, f"The chain has more than {_LONGEST} responses.")
+        try:
+            record = store.get(owner, response_id)
+        except NoSuchObjectError:
+            message = f"Previous response with id '{response_id[:80]}' not found."
+            raise _refusal(404, message, "previous_response_not_found") from None
+        response = record["response"]
+        if response["status"] not in ENDED:
+            raise _refusal(400, f"The response '{response_id}' is not complete yet.")
+        links.append([*record["input"], *response["output"]])
+        response_id = response["previous_response_id"]
+    return [item for link in reversed(links) for item in link]
+
+
+def _refusal(status: int, message: str, code: str | None = None) -> ApiError:
+    return ApiError(status, message, param="previous_response_id", code=code)

@@ -1,0 +1,120 @@
+"""From the body of ``POST /v1/responses`` to a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from oxibonsai.chat import ChatRequest, ChatTurn
+from oxibonsai.engine import Engine
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.inputs import PromptLimit, read_turn
+from oxibonsai.server.openai.responses.items import chat_messages
+from oxibonsai.server.openai.schemas.responses import (
+    AllowedTools,
+    FunctionTool,
+    InputTokensRequest,
+    NamedFunction,
+    ResponseRequest,
+    SchemaFormat,
+)
+from oxibonsai.server.openai.truncation import fitting_turn
+from oxibonsai.server.settings import Settings
+from oxibonsai.server.stores import Object
+from oxibonsai.structured import Structure
+
+LOGPROBS = "message.output_text.logprobs"
+
+
+def make_turn(
+    engine: Engine,
+    request: InputTokensRequest,
+    items: Sequence[Object],
+    *,
+    answer_tokens: int = 1,
+    runs: bool = True,
+) -> ChatTurn:
+    """The prompt.
+
+    Args:
+        engine: Of the model.
+        request: What is asked.
+        items: The conversation, that of earlier responses included. With ``truncation: auto`` the
+            oldest are left out where they don't fit.
+        answer_tokens: Tokens of the context that are then reserved for the answer.
+        runs: Reject a prompt that does not fit into the context.
+
+    Raises:
+        RequestError, ApiError: A field makes no sense for this model.
+    """
+
+    most = PromptLimit(engine.ctx_size) if runs else None
+
+    def turn(dropped: int) -> ChatTurn:
+        rest = list(items[dropped:])
+        # A result without its call means nothing.
+        while dropped and rest and rest[0]["type"] == "function_call_output":
+            rest.pop(0)
+        return read_turn(engine, _chat_request(request, rest), most)
+
+    can_be_cut = request.truncation == "auto"
+    return fitting_turn(turn, len(items) - 1 if can_be_cut else 0, engine.ctx_size - answer_tokens)
+
+
+def sampling(engine: Engine, request: ResponseRequest, settings: Settings) -> SamplingParams:
+    """How tokens are chosen."""
+    wanted = LOGPROBS in (request.include or []) or bool(request.top_logprobs)
+    return request.sampling_params(
+        settings,
+        engine.tokenizer,
+        max_tokens=request.max_output_tokens,
+        logprobs=wanted,
+        top_logprobs=request.top_logprobs or 0,
+    )
+
+
+def _chat_request(request: InputTokensRequest, items: Sequence[Object]) -> ChatRequest:
+    tools, choice = _tools(request)
+    return ChatRequest(
+        messages=chat_messages(request.instructions, items),
+        tools=[_chat_tool(t) for t in tools],
+        tool_choice=choice,
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        structure=_structure(request),
+        reasoning_effort=request.reasoning.effort if request.reasoning else None,
+    )
+
+
+def _tools(request: InputTokensRequest) -> tuple[Sequence[FunctionTool], Any]:
+    choice = request.tool_choice
+    if isinstance(choice, NamedFunction):
+        named = {"type": "function", "function": {"name": choice.name}}
+        return request.tools, named
+    if isinstance(choice, AllowedTools):
+        names = {t.name for t in choice.tools}
+        unknown = names - {t.name for t in request.tools}
+        if unknown:
+            raise ApiError(
+                400, f"tool_choice.tools: there is no tool '{min(unknown)}'", param="tool_choice"
+            )
+        return [t for t in request.tools if t.name in names], choice.mode
+    # With no tool at all, auto would promise something.
+    return request.tools, choice if request.tools or choice == "required" else None
+
+
+def _chat_tool(tool: FunctionTool) -> Object:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }
+    return {"type": "function", "function": {k: v for k, v in function.items() if v is not None}}
+
+
+def _structure(request: InputTokensRequest) -> Structure | None:
+    form = request.text.format
+    if isinstance(form, SchemaFormat):
+        return Structure.described_json(form.schema_)
+    return Structure.json_object() if form.type == "json_object" else None

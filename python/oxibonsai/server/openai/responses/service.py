@@ -1,0 +1,254 @@
+"""Makes responses: at once, as a stream, or in the background; and keeps them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from flask import Response, jsonify, request
+
+from oxibonsai.chat import ChatTurn
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.http.disconnect import watched
+from oxibonsai.server.inputs import PromptLimit
+from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
+from oxibonsai.server.openai.responses.compaction import compacted, summary_request, summary_tokens
+from oxibonsai.server.openai.responses.history import history
+from oxibonsai.server.openai.responses.items import stored_items
+from oxibonsai.server.openai.responses.output import Event
+from oxibonsai.server.openai.responses.request import make_turn, sampling
+from oxibonsai.server.openai.responses.run import ENDED, ResponseRun, new_response
+from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
+from oxibonsai.server.server import Server
+from oxibonsai.server.sse import frame, stream_response
+from oxibonsai.server.stores import NoSuchObjectError, Object
+from oxibonsai.server.validation import check_model
+
+# How long a cancel request waits for the work to notice.
+_CANCEL_SECONDS = 10.0
+
+
+def event_frame(event: Event | None) -> str | None:
+    """An event as a stream has it."""
+    return None if event is None else frame(event, event["type"])
+
+
+class ResponseService:
+    """What the routes of responses do.
+
+    Args:
+        app: The application.
+        jobs: Runs those in the background.
+    """
+
+    def __init__(self, app: Server, tasks: BackgroundTasks) -> None:
+        self._generations = app.generations
+        self._backend = app.backend
+        self._store = app.store.responses
+        self._settings = app.settings
+        self._lifecycle = app.lifecycle
+        self._tasks = tasks
+
+    def create(self, owner: str, body: ResponseRequest, *, always_completed: bool) -> Response:
+        """Answers ``POST /v1/responses``; see :class:`ResponseRun` for ``always_completed``."""
+        check_model(body.model, self._settings)
+        engine = self._generations.engine
+        items = stored_items(body.input)
+        earlier = history(self._store, owner, body.previous_response_id)
+        turn = make_turn(engine, body, [*earlier, *items])
+        params = sampling(engine, body, self._settings)
+        response = new_response(body, self._backend.models()[0].id, params)
+        run = ResponseRun(
+            response,
+            engine.tokenizer,
+            logprobs=params.logprobs,
+            timed=bool(body.timings_per_token),
+            progress=bool(body.return_progress),
+            always_completed=always_completed,
+        )
+        record = {"id": response["id"], "response": response, "input": items}
+        if body.background:
+            PromptLimit(engine.ctx_size).check_count(len(turn.ids))
+            return self._in_background(owner, body, record, run, turn, params)
+        if body.stream:
+            return self._as_stream(owner, record, run, turn, params)
+        return self._at_once(owner, record, run, turn, params)
+
+    def count(self, owner: str, body: InputTokensRequest) -> int:
+        """Tokens that the prompt of a response would have; of nothing at all, none."""
+        check_model(body.model, self._settings)
+        items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
+        if not (items or body.instructions):
+            return 0
+        return len(make_turn(self._generations.engine, body, items, runs=False).ids)
+
+    def compact(self, owner: str, body: InputTokensRequest) -> Object:
+        """The conversation in short; nothing is kept of it."""
+        check_model(body.model, self._settings)
+        engine = self._generations.engine
+        items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
+        if not items:
+            raise ApiError(400, "input: there is no conversation to make short.", param="input")
+        asked, conversation = summary_request(body, items)
+        most = summary_tokens(engine.ctx_size)
+        turn = make_turn(engine, asked, conversation, answer_tokens=most)
+        request = ResponseRequest.model_validate({"max_output_tokens": most, "temperature": 0})
+        params = sampling(engine, request, self._settings)
+        response = new_response(request, self._backend.models()[0].id, params)
+        self._finish(ResponseRun(response, engine.tokenizer), turn, params)
+        return compacted(items, response)
+
+    def follow(self, owner: str, record: Object, after: int | None) -> Response:
+        """The events of a background response behind a sequence number, to its end.
+
+        Where they are not in memory any more, the last one, which holds everything.
+        """
+        start = 0 if after is None else after + 1
+        task = self._tasks.find((owner, record["id"]))
+        if task is not None:
+            return self._follow(task, start)
+        response = record["response"]
+        status = response["status"]
+        if status not in ENDED:
+            raise ApiError(
+                400, "Only a response made with background=true can be followed while it grows.",
+                param="stream",
+            )  # fmt: skip
+        last = {"type": f"response.{status}", "response": response, "sequence_number": start}
+        return stream_response(
+            iter([event_frame(last)]),
+            close=lambda: None,
+            stopping=lambda: self._lifecycle.stopping,
+        )
+
+    def cancel(self, owner: str, response_id: str) -> Object:
+        """Ends a background response; one that has ended stays as it is."""
+        record = self._store.get(owner, response_id)
+        response: Object = record["response"]
+        if not response["background"]:
+            raise ApiError(400, "Only a response made with background=true can be cancelled.")
+        if response["status"] in ENDED:
+            return response
+        if not self._tasks.cancel((owner, response_id), seconds=_CANCEL_SECONDS):
+            self._save(owner, {**record, "response": {**response, "status": "cancelled"}})
+        ended: Object = self._store.get(owner, response_id)["response"]
+        return ended
+
+    def delete(self, owner: str, response_id: str) -> None:
+        """Deletes a response; one in the making is cancelled."""
+        self._store.delete(owner, response_id)
+        self._tasks.cancel((owner, response_id))
+
+    def _at_once(
+        self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
+    ) -> Response:
+        self._finish(run, turn, params)
+        if run.response["store"]:
+            self._store.create(owner, record)
+        return jsonify(run.response)
+
+    def _finish(self, run: ResponseRun, turn: ChatTurn, params: SamplingParams) -> None:
+        """Lets the model answer to the end, or until the client leaves."""
+        with self._generations.turn(turn, params) as generation:
+            for _ in watched(run.events(generation, lambda: False), request.environ):
+                pass
+        if run.error is not None:
+            raise run.error
+
+    def _as_stream(
+        self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
+    ) -> Response:
+        generation = self._generations.turn(turn, params)
+        stored = run.response["store"]
+
+        def save() -> None:
+            if stored:
+                self._save(owner, record)
+
+        def frames() -> Iterator[str | None]:
+            yield event_frame(run.created())
+            for event in run.events(generation, lambda: False):
+                # Whoever has seen the last event can get the response.
+                if event is not None and run.ended:
+                    save()
+                yield event_frame(event)
+
+        def close() -> None:
+            try:
+                if not run.ended:
+                    list(run.end(generation, cancelled=True))
+                    save()
+            finally:
+                generation.close()
+
+        try:
+            if stored:
+                self._store.create(owner, record)
+        except BaseException:
+            generation.close()
+            raise
+        return stream_response(frames(), close=close, stopping=lambda: self._lifecycle.stopping)
+
+    def _in_background(
+        self,
+        owner: str,
+        body: ResponseRequest,
+        record: Object,
+        run: ResponseRun,
+        turn: ChatTurn,
+        params: SamplingParams,
+    ) -> Response:
+        key: Key = (owner, record["id"])
+        task = self._tasks.reserve(key)
+        try:
+            self._store.create(owner, record)
+        except BaseException:
+            self._tasks.drop(key, task)
+            raise
+        task.publish(run.created())
+        task.publish(run.queued())
+        answer = None if body.stream else jsonify(run.response)
+        self._tasks.start(
+            key, task, lambda task: self._work(owner, record, run, turn, params, task)
+        )
+        return answer or self._follow(task, 0)
+
+    def _work(
+        self,
+        owner: str,
+        record: Object,
+        run: ResponseRun,
+        turn: ChatTurn,
+        params: SamplingParams,
+        task: BackgroundTask,
+    ) -> None:
+        def tell(event: Event) -> None:
+            if run.ended:
+                self._save(owner, record)
+            task.publish(event)
+
+        if task.cancelled:
+            tell(run.withdrawn())
+            return
+        try:
+            with self._generations.turn(turn, params) as generation:
+                for event in run.events(generation, lambda: task.cancelled):
+                    if event is not None:
+                        tell(event)
+                    if event is not None and event["type"] == "response.in_progress":
+                        self._save(owner, record)
+        except Exception as e:
+            for event in run.fail(e):
+                tell(event)
+
+    def _follow(self, task: BackgroundTask, start: int) -> Response:
+        frames = (event_frame(event) for event in task.follow(start))
+        return stream_response(
+            frames, close=lambda: None, stopping=lambda: self._lifecycle.stopping
+        )
+
+    def _save(self, owner: str, record: Object) -> None:
+        # It may have been deleted meanwhile.
+        with contextlib.suppress(NoSuchObjectError):
+            self._store.change(owner, record["id"], lambda _: record)

@@ -1,0 +1,163 @@
+"""The body of ``/v1/chat/completions``, and of ``/apply-template``."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from oxibonsai.chat import ChatRequest
+from oxibonsai.errors import RequestError
+from oxibonsai.output.tools import read_tools
+from oxibonsai.server.openai.schemas.assistants import NamedFunction
+from oxibonsai.server.openai.schemas.common import AnswerFields
+from oxibonsai.server.openai.schemas.structure import StructureFields
+from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields
+from oxibonsai.server.schemas.known import OLD_TOOLS, ConversationRequest
+from oxibonsai.server.settings import ModelSettings
+from oxibonsai.structured import Structure
+
+
+class AllowedSet(Fields):
+    """Names of tools, and whether one of them has to be called."""
+
+    mode: Literal["auto", "required"]
+    tools: list[NamedFunction]
+
+
+class AllowedTools(Fields):
+    """``tool_choice``: some of the tools on offer. The model sees no others."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedSet
+
+
+class ConversationFields(BaseModel):
+    """What the prompt of a conversation is made of."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    messages: list[dict[str, Any]] = Field(min_length=1, max_length=MOST_MESSAGES)
+    tools: list[dict[str, Any]] | None = Field(None, max_length=MOST_TOOLS)
+    tool_choice: str | AllowedTools | dict[str, Any] | None = Field(
+        None, union_mode="left_to_right"
+    )
+    parallel_tool_calls: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = Field(
+        None, description="Default: continue a last message of the assistant."
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="Variables of the chat template, enable_thinking among them."
+    )
+    reasoning_effort: Effort | None = Field(
+        None, description="none and minimal turn thinking off, the others on."
+    )
+    reasoning_format: str | None = Field(
+        None, pattern="^(auto|none|deepseek|deepseek-legacy)$",
+        description="none leaves reasoning in the content.",
+    )  # fmt: skip
+    reasoning_budget: int | None = Field(None, ge=-1, description="-1: no limit.")
+    thinking_budget_tokens: int | None = Field(None, ge=-1, description="The same.")
+
+    # Calls as they were before tools: ignored, they would promise calls that never come.
+    functions: Annotated[Any, OLD_TOOLS] = None
+    function_call: Annotated[Any, OLD_TOOLS] = None
+
+    def chat_request(
+        self, settings: ModelSettings, structure: Structure | None = None
+    ) -> ChatRequest:
+        """The conversation, with the server's defaults.
+
+        Raises:
+            RequestError: Two fields contradict each other.
+        """
+        last = self.messages[-1]
+        with_answer = last.get("role") == "assistant"
+        if self.continue_final_message and self.add_generation_prompt:
+            raise RequestError(
+                "add_generation_prompt and continue_final_message exclude each other: send one"
+            )
+        if self.continue_final_message and not with_answer:
+            raise RequestError("continue_final_message: the last message is not the assistant's")
+        if with_answer and [m.get("role") for m in self.messages[-2:]] == ["assistant"] * 2:
+            raise RequestError(
+                "messages ends with two of the assistant: there is nothing to answer"
+            )
+        # Templates of Llama 3 and of its relatives take the day and the tools under these names.
+        now = datetime.now()
+        tools, choice = self._tools()
+        options = {
+            "functions": json.dumps(tools, indent=4) if tools else "",
+            "date_string": now.strftime("%d %b %Y"),
+            "datetime": now.strftime("%b %d %Y %H:%M:%S"),
+            **(self.chat_template_kwargs or {}),
+        }
+        thinking = options.pop("enable_thinking", None)
+        if thinking is not None and not isinstance(thinking, bool):
+            raise RequestError("chat_template_kwargs.enable_thinking is neither true nor false")
+        if thinking is None and self.reasoning_effort is None and settings.reasoning != "auto":
+            thinking = settings.reasoning == "on"
+        budgets = (self.thinking_budget_tokens, self.reasoning_budget, settings.reasoning_budget)
+        budget = next(b for b in budgets if b is not None)
+        format_ = self.reasoning_format or settings.reasoning_format
+        return ChatRequest(
+            [*self.messages[:-1], _joined(last)] if with_answer else self.messages,
+            continue_last=self.continue_final_message is not False,
+            add_generation_prompt=self.add_generation_prompt is not False,
+            tools=tools,
+            tool_choice=choice,
+            parallel_tool_calls=self.parallel_tool_calls is not False,
+            structure=structure,
+            enable_thinking=thinking,
+            reasoning_effort=self.reasoning_effort,
+            split_reasoning=format_ != "none",
+            thinking_budget=None if budget == -1 else budget,
+            template_options=options,
+        )
+
+    def _tools(self) -> tuple[list[dict[str, Any]], str | dict[str, Any] | None]:
+        """What the model may call, and whether it has to."""
+        tools, choice = self.tools or [], self.tool_choice
+        if not isinstance(choice, AllowedTools):
+            return tools, choice
+        offered = {tool.name for tool in read_tools(tools)}
+        names = {tool.function.name for tool in choice.allowed_tools.tools}
+        if unknown := names - offered:
+            raise RequestError(f"tool_choice.allowed_tools: there is no tool {min(unknown)!r}")
+        return [t for t in tools if t["function"]["name"] in names], choice.allowed_tools.mode
+
+
+class ChatBody(
+    ConversationFields, StructureFields, AnswerFields, SamplingFields, ConversationRequest
+):
+    """``POST /v1/chat/completions``."""
+
+    max_tokens: int | None = Field(None, ge=-1)
+    max_completion_tokens: int | None = Field(None, ge=-1, description="Wins over max_tokens.")
+    n_predict: int | None = Field(None, ge=-1, description="llama-server's name of the same.")
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+
+    @property
+    def limit(self) -> int | None:
+        """New tokens at most; None or -1: the server's default."""
+        given = (self.max_completion_tokens, self.max_tokens, self.n_predict)
+        return next((n for n in given if n is not None), None)
+
+
+def _joined(message: dict[str, Any]) -> dict[str, Any]:
+    """The beginning of an answer as one text: its parts are paragraphs, as llama-server has it."""
+    content = message.get("content")
+    if not isinstance(content, list) or not all(_is_text(p) for p in content):
+        return message
+    return {**message, "content": "\n\n".join(part["text"] for part in content)}
+
+
+def _is_text(part: Any) -> bool:
+    return (
+        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    )

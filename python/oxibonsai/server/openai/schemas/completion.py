@@ -1,0 +1,62 @@
+"""The bodies of ``/v1/completions`` and of llama-server's ``/completion``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from oxibonsai.server.openai.schemas.common import AnswerFields
+from oxibonsai.server.openai.schemas.structure import StructureFields
+from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.schemas.known import ContinuationRequest
+
+MOST_PROMPTS = 256
+Mixed = list[int | str]
+Prompt = str | Mixed | dict[str, Any]
+Prompts = Prompt | list[Prompt]
+
+
+class CompletionBody(StructureFields, AnswerFields, SamplingFields, ContinuationRequest):
+    """``POST /v1/completions``."""
+
+    prompt: Prompts = Field(
+        description="A text, token ids, or a list of such: one answer, or n, for each."
+    )
+    max_tokens: int | None = Field(None, ge=-1)
+    n_predict: int | None = Field(None, ge=-1, description="llama-server's name of the same.")
+    best_of: int | None = Field(None, ge=1, le=128)
+    echo: bool | None = None
+    suffix: str | None = Field(None, description="Not supported.")
+    logprobs: int | None = Field(None, ge=0, le=20)
+    prompt_logprobs: int | None = Field(
+        None, ge=0, le=20, description="vLLM's: those of the prompt's tokens and of the likeliest."
+    )
+    truncate_prompt_tokens: int | None = Field(
+        None, ge=-1, description="vLLM's: the last tokens of a longer prompt; -1: as many as fit."
+    )
+
+    @property
+    def limit(self) -> int | None:
+        """New tokens at most; None or -1: the server's default."""
+        return self.n_predict if self.max_tokens is None else self.max_tokens
+
+
+class NativeCompletionBody(StructureFields, AnswerFields, SamplingFields):
+    """``POST /completion``."""
+
+    prompt: Prompts = Field(description="As of /v1/completions; texts and ids may be mixed.")
+    n_predict: int | None = Field(None, ge=-1)
+    max_tokens: int | None = Field(None, ge=-1, description="The same.")
+    n_probs: int | None = Field(None, ge=0, le=20)
+    post_sampling_probs: bool | None = Field(
+        None, description="n_probs are of what the token was drawn from, after all samplers."
+    )
+    return_tokens: bool | None = None
+    response_fields: list[str] | None = Field(None, max_length=64)
+    lora: list[dict[str, Any]] | None = Field(None, description="Not supported.")
+
+    @property
+    def limit(self) -> int | None:
+        """New tokens at most; None or -1: the server's default."""
+        return self.max_tokens if self.n_predict is None else self.n_predict

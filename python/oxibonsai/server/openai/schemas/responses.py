@@ -1,0 +1,220 @@
+"""The body of ``POST /v1/responses``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from oxibonsai.server.openai.schemas.compaction import CompactionItem
+from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields, Metadata
+from oxibonsai.server.schemas.known import TextRequest
+
+Role = Literal["user", "assistant", "system", "developer"]
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class TextPart(Fields):
+    """A piece of text, of whichever side."""
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
+class RefusalPart(Fields):
+    """What the model said instead of an answer."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+Part = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+
+
+class MessageItem(Fields):
+    """A message."""
+
+    type: Literal["message"]
+    id: str | None = None
+    role: Role
+    content: list[Part] = Field(max_length=MOST_MESSAGES)
+    status: Status | None = None
+
+
+class FunctionCallItem(Fields):
+    """A call that the model made."""
+
+    type: Literal["function_call"]
+    id: str | None = None
+    call_id: str
+    name: str
+    arguments: str
+    status: Status | None = None
+
+
+class FunctionCallOutputItem(Fields):
+    """What a call gave."""
+
+    type: Literal["function_call_output"]
+    id: str | None = None
+    call_id: str
+    output: str | list[TextPart]
+    status: Status | None = None
+
+
+class ThoughtPart(Fields):
+    """A piece of reasoning, or of its summary."""
+
+    type: Literal["summary_text", "reasoning_text"]
+    text: str
+
+
+class ReasoningItem(Fields):
+    """What the model thought before a message or a call."""
+
+    type: Literal["reasoning"]
+    id: str | None = None
+    summary: list[ThoughtPart] = Field(default_factory=list)
+    content: list[ThoughtPart] | None = None
+    encrypted_content: str | None = None
+    status: Status | None = None
+
+
+Item = Annotated[
+    MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem | CompactionItem,
+    Field(discriminator="type"),
+]
+
+
+class FunctionTool(Fields):
+    """A function on offer. ``strict`` refuses a schema that can't be enforced to the letter."""
+
+    type: Literal["function"]
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class NamedFunction(Fields):
+    """A function by its name."""
+
+    type: Literal["function"]
+    name: str
+
+
+class AllowedTools(Fields):
+    """Some of the tools on offer."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[NamedFunction]
+
+
+class PlainFormat(Fields):
+    """Any text, or any JSON object."""
+
+    type: Literal["text", "json_object"]
+
+
+class SchemaFormat(Fields):
+    """JSON of a schema; always enforced, with ``strict`` or without."""
+
+    type: Literal["json_schema"]
+    name: str = Field("response", min_length=1, max_length=64)
+    schema_: dict[str, Any] = Field(alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+class TextField(Fields):
+    """The form of the answer's text."""
+
+    format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] = PlainFormat(
+        type="text"
+    )
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class ReasoningField(Fields):
+    """Whether the model thinks first, and how its thoughts are shown."""
+
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+# Objects of services that this server has not: without them the answer would be another.
+_UNKNOWN = ("conversation", "prompt", "context_management")
+
+
+class InputTokensRequest(Fields):
+    """What a response's prompt is made of; also the body of ``/v1/responses/input_tokens``
+    and ``/v1/responses/compact``."""
+
+    model: str | None = Field(None, description="Not looked at: one model is served.")
+    input: list[Item] = Field(default_factory=list, max_length=MOST_MESSAGES)
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    tools: list[FunctionTool] = Field(default_factory=list, max_length=MOST_TOOLS)
+    tool_choice: (
+        Literal["none", "auto", "required"]
+        | Annotated[NamedFunction | AllowedTools, Field(discriminator="type")]
+    ) = "auto"
+    parallel_tool_calls: bool | None = True
+    text: TextField = TextField()
+    reasoning: ReasoningField | None = None
+    truncation: Literal["auto", "disabled"] | None = "disabled"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, body: Any) -> Any:
+        """Texts in place of lists, messages without a type; null means the same as nothing."""
+        body = {k: v for k, v in body.items() if v is not None}
+        for name in _UNKNOWN:
+            if name in body:
+                raise ValueError(f"{name} is not supported: send the items themselves")
+        if isinstance(body.get("input"), str):
+            body["input"] = [{"role": "user", "content": body["input"]}]
+        if isinstance(body.get("input"), list):
+            body["input"] = [_with_type(item) for item in body["input"]]
+        return body
+
+
+class ResponseRequest(TextRequest, InputTokensRequest, SamplingFields):
+    """What is asked for."""
+
+    # Services keep adding fields that clients send unasked.
+    model_config = ConfigDict(extra="ignore")
+
+    max_output_tokens: int | None = Field(None, ge=1)
+    max_tool_calls: int | None = Field(None, ge=1)
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    metadata: Metadata | None = None
+    include: list[str] | None = None
+    store: bool | None = True
+    background: bool | None = False
+    stream: bool | None = False
+    service_tier: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    timings_per_token: bool | None = Field(None, description="Timings with every piece of text.")
+    return_progress: bool | None = Field(None, description="Progress of the prompt in the stream.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ResponseRequest:
+        if self.background and self.store is False:
+            raise ValueError("background and store=false exclude each other")
+        return self
+
+
+def _with_type(item: Any) -> Any:
+    if not isinstance(item, dict) or "role" not in item:
+        return item
+    item = {"type": "message", **item}
+    if isinstance(item.get("content"), str):
+        kind = "output_text" if item["role"] == "assistant" else "input_text"
+        item["content"] = [{"type": kind, "text": item["content"]}]
+    return item

@@ -1,0 +1,62 @@
+"""The routes of every API, put together; imported after the fork, since they import the core."""
+
+from __future__ import annotations
+
+from oxibonsai.server.anthropic.errors import register_anthropic_errors
+from oxibonsai.server.anthropic.routes import messages_blueprint
+from oxibonsai.server.llama_server.completion import native_completion_blueprint
+from oxibonsai.server.llama_server.lora import lora_blueprint
+from oxibonsai.server.llama_server.props import props_blueprint
+from oxibonsai.server.llama_server.slots import slots_blueprint
+from oxibonsai.server.llama_server.tokenize import token_blueprint
+from oxibonsai.server.openai.assistants.assistant_routes import assistants_blueprint
+from oxibonsai.server.openai.assistants.run_routes import run_steps_blueprint, runs_blueprint
+from oxibonsai.server.openai.assistants.run_service import RunService
+from oxibonsai.server.openai.assistants.thread_routes import (
+    thread_messages_blueprint,
+    threads_blueprint,
+)
+from oxibonsai.server.openai.background_tasks import BackgroundTasks
+from oxibonsai.server.openai.chat_completions import chat_blueprint
+from oxibonsai.server.openai.completions import completions_blueprint
+from oxibonsai.server.openai.embeddings import embeddings_blueprint
+from oxibonsai.server.openai.files import files_blueprint
+from oxibonsai.server.openai.interrupted import fail_interrupted
+from oxibonsai.server.openai.responses.routes import responses_blueprint
+from oxibonsai.server.openai.responses.service import ResponseService
+from oxibonsai.server.server import Server
+
+
+def register_routes(app: Server) -> None:
+    """Adds all routes that need the model or the store."""
+    _register_generation(app)
+    _register_stored(app)
+
+
+def _register_generation(app: Server) -> None:
+    app.register_blueprint(chat_blueprint(app))
+    app.register_blueprint(completions_blueprint(app))
+    app.register_blueprint(native_completion_blueprint(app))
+    app.register_blueprint(embeddings_blueprint(app))
+    app.register_blueprint(token_blueprint(app))
+    app.register_blueprint(props_blueprint(app))
+    app.register_blueprint(slots_blueprint(app))
+    app.register_blueprint(lora_blueprint(app))
+
+
+def _register_stored(app: Server) -> None:
+    """Fails what an earlier process left unfinished, then adds the routes on stored objects."""
+    settings, store = app.settings, app.store
+    fail_interrupted(store)
+    running = 2 * settings.parallel * settings.replicas
+    tasks = BackgroundTasks(app.lifecycle, running=running, waiting=settings.queue_size)
+    runs = RunService(store, app.generations, tasks, settings)
+    app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
+    app.register_blueprint(responses_blueprint(ResponseService(app, tasks), store.responses))
+    register_anthropic_errors(app)
+    app.register_blueprint(messages_blueprint(app))
+    app.register_blueprint(assistants_blueprint(store.assistants))
+    app.register_blueprint(threads_blueprint(store, runs))
+    app.register_blueprint(thread_messages_blueprint(store, runs))
+    app.register_blueprint(runs_blueprint(store, runs, app.lifecycle))
+    app.register_blueprint(run_steps_blueprint(store, runs))
