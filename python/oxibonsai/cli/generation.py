@@ -142,7 +142,7 @@ def _result(s: Sequence, printer: _Printer, started: float) -> dict[str, Any]:
         result["tool_calls"] = printer.calls
         if s.finish_reason == "stop":
             result["finish_reason"] = "tool_calls"
-    if s.constraint is not None:
+    if s.constraint is not None and s.constraint.decides_end:
         result["complete"] = s.complete
     if s.params.logprobs:
         result["logprobs"] = [t._asdict() for t in s.logprobs]

@@ -100,8 +100,8 @@ class Batcher:
         self._served.observe(chunks)
         for c in chunks:
             c.sequence.times.started = c.sequence.times.started or started
-        constrained = [c.sequence for c in chunks if c.reaches_end and c.sequence.constraint]
-        masks = [self._masks.submit(s.mask) for s in constrained]
+        constraints = [c.sequence.constraint for c in chunks if c.reaches_end]
+        masks = [self._masks.submit(c.mask) for c in constraints if c is not None]
         logits = self._model.run(make_batch(chunks), self._cache.pools)
         if masks:
             wait(masks)
@@ -223,7 +223,8 @@ class Batcher:
         for s in self.running:
             s.draft = []
             speculator = s.speculator
-            if speculator is None or s.num_waiting != 1 or s.forced:
+            forced = s.constraint is not None and s.constraint.forced()
+            if speculator is None or s.num_waiting != 1 or forced:
                 continue
             most = self._ctx_size - len(s.tokens) - 1
             if s.params.max_tokens is not None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine.batcher import DEFAULT_CHUNK, Batcher, StepCounts
+from oxibonsai.engine.constraint import TokenConstraint
 from oxibonsai.engine.dlpack import DLPackArray
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.kv_cache import KvCache
@@ -171,9 +172,11 @@ class Engine:
         self.check_ids(params.allowed_tokens)
         if options.shift is not None:
             options.shift.window_of(self.ctx_size)  # refuses what does not fit
-        constraint = None
+        constraint: TokenConstraint | None = None
         if options.structure is not None:
             constraint = self.structures.constraint(options.structure)
+        if options.constrain is not None:
+            constraint = options.constrain(constraint)
         text = None
         if self._tokenizer is not None:
             text = TextOutput(self._tokenizer, params.stop, options.visible)

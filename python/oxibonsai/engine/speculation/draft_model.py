@@ -76,19 +76,20 @@ class DraftSpeculator:
         same = sequence.sampler
         sampler = Sampler(sequence.params, same.breakers, same.bad_words)
         sampler.restore(same.state())
-        constraint = None
-        if sequence.constraint is not None and not sequence.reasons_freely:
-            constraint = sequence.constraint.fork()
+        constraint = None if sequence.constraint is None else sequence.constraint.fork()
         history, step = list(sequence.history), sequence.num_generated
         proposed: list[int] = []
-        while len(proposed) < most and not (constraint is not None and constraint.finished):
+        while len(proposed) < most:
+            if constraint is not None and (constraint.finished or constraint.forced()):
+                break
             try:
                 with self._draft.lock:
                     logits = self._run(tokens)
             except CapacityError:
                 break
             mask = None if constraint is None else constraint.mask()
-            token = sampler.choose(logits, history, step + len(proposed), mask=mask)
+            banned = () if constraint is None else constraint.banned()
+            token = sampler.choose(logits, history, step + len(proposed), mask=mask, banned=banned)
             if token_logprobs(logits, token, 0).logprob < self._draft.log_threshold:
                 break
             proposed.append(token)
