@@ -123,11 +123,10 @@ def test_a_draft_model_changes_no_text_and_a_perfect_one_is_always_right(
     plain = list(engine.generate_tokens(IDS, params))
     for path, perfect in ((tiny_path, True), (tmp_path / "other.gguf", False)):
         draft = DraftModel(oxibonsai.load(path), engine, threshold=0.0, length=4)
-        assert (
-            list(engine.generate_tokens(IDS, params, Options(speculate=draft.speculator))) == plain
-        )
-        assert engine.last is not None
-        lookahead = engine.last.speculator.lookahead  # type: ignore[union-attr]
+        sequence = engine.submit(IDS, params, Options(speculate=draft.speculator))
+        assert list(engine.follow_tokens(sequence)) == plain
+        assert sequence.speculator is not None
+        lookahead = sequence.speculator.lookahead
         assert lookahead.proposed > 0
         assert (lookahead.accepted == lookahead.proposed) == perfect
         assert draft.cache.used_bytes == 0
