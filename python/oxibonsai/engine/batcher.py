@@ -152,7 +152,8 @@ class Batcher:
     def _admit(self) -> None:
         """Lets waiting sequences in while pages are free.
 
-        First comes the tenant with the fewest sequences running, and of one tenant what came first.
+        First comes the tenant with the fewest sequences running, and of one tenant what came first;
+        a sample that waits for the prompt that it shares is passed over.
         """
         while (s := self._next_waiting()) is not None:
             sibling = _sibling(s)
@@ -178,10 +179,10 @@ class Batcher:
             tenant = s.options.tenant
             if s.paused or tenant in stopped:
                 continue
-            stopped.add(tenant)
             sibling = _sibling(s)
             if sibling is not None and sibling.num_computed < s.num_prompt_tokens:
-                continue  # its prompt is being computed
+                continue  # its prompt is being computed; those behind it need not wait for that
+            stopped.add(tenant)
             if first is None or held[tenant] < held[first.options.tenant]:
                 first = s
         return first
