@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.scheduler import Chunk, PromptBudget, ServiceCounts, schedule
 from oxibonsai.engine.sequence import Sequence
+from oxibonsai.engine.speculation.proposals import propose
 from oxibonsai.errors import CapacityError, OxiBonsaiError
 from oxibonsai.models import Model
 
@@ -221,6 +221,7 @@ class Batcher:
 
     def _propose(self) -> None:
         """Asks for proposals for the sequences that decode."""
+        wanted: list[tuple[Sequence, int]] = []
         for s in self.running:
             s.draft = []
             speculator = s.speculator
@@ -230,9 +231,10 @@ class Batcher:
             most = self._ctx_size - len(s.tokens) - 1
             if s.params.max_tokens is not None:
                 most = min(most, s.params.max_tokens - s.num_generated - 1)
-            # There may be no way on behind what it proposes; the text may never get there.
-            with suppress(OxiBonsaiError):
-                s.draft = speculator.propose(s, most) if most > 0 else []
+            if most > 0:
+                wanted.append((s, most))
+        for (s, _), draft in zip(wanted, propose(wanted), strict=True):
+            s.draft = draft
 
     def _reserve(self, chunks: list[Chunk]) -> list[Chunk]:
         """Pages for the step; where they run out, the latest arrivals give way and start again.
