@@ -1,7 +1,7 @@
 """Sequences, scheduling and the paged cache around one model."""
 
 from oxibonsai.engine.beam_search import Beam, beam_search
-from oxibonsai.engine.completion import Completion, complete, submit_samples
+from oxibonsai.engine.completion import Completion, best_samples, complete, submit_samples
 from oxibonsai.engine.constraint import Constrain, TokenConstraint
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.engine import Engine
@@ -30,6 +30,7 @@ __all__ = [
     "Shifted",
     "TokenConstraint",
     "beam_search",
+    "best_samples",
     "complete",
     "load",
     "restore",

@@ -161,6 +161,11 @@ class Sequence:
             return True
         return not isinstance(self.matched_stop, str) and self.constraint.may_end
 
+    @property
+    def mean_logprob(self) -> float:
+        """Mean of the tokens' log-probabilities, where the parameters ask for them; 0 for no tokens."""
+        return sum(t.logprob for t in self.logprobs) / max(len(self.logprobs), 1)
+
     def raise_error(self) -> None:
         """Raises what has ended it, where that was an error."""
         if self.error is not None:
