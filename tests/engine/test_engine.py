@@ -76,19 +76,21 @@ def test_every_page_is_given_back(tiny_path: Path) -> None:
 
 
 def test_finish_reasons(engine: Engine) -> None:
-    list(engine.generate_tokens(IDS[:3], GREEDY))
-    assert engine.last is not None
-    assert engine.last.finish_reason in ("length", "stop")
-    assert engine.last.num_generated <= 12
-    endless = SamplingParams(temperature=0, ignore_eos=True)
-    tokens = list(engine.generate_tokens(IDS[:3], endless))
+    sequence = engine.submit(IDS[:3], GREEDY)
+    list(engine.follow_tokens(sequence))
+    assert sequence.finish_reason in ("length", "stop")
+    assert sequence.num_generated <= 12
+    sequence = engine.submit(IDS[:3], SamplingParams(temperature=0, ignore_eos=True))
+    tokens = list(engine.follow_tokens(sequence))
     assert len(tokens) == tiny_model.CONTEXT - 3
-    assert engine.last.finish_reason == "length"
+    assert sequence.finish_reason == "length"
 
 
 def test_text_goes_in_and_out(engine: Engine) -> None:
-    text = "".join(engine.generate("ab c", SamplingParams(temperature=0, max_tokens=5)))
-    assert text == engine.tokenizer.decode(engine.last.generated)
+    params = SamplingParams(temperature=0, max_tokens=5)
+    text = "".join(engine.generate("ab c", params))
+    tokens = list(engine.generate_tokens(engine.tokenizer.encode("ab c"), params))
+    assert text == engine.tokenizer.decode(tokens)
 
 
 def test_yarn_from_the_file_changes_the_logits(tiny_path: Path, tmp_path: Path) -> None:

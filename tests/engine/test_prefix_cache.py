@@ -81,6 +81,19 @@ def test_samples_of_one_prompt_compute_it_once_and_are_the_texts_of_their_seeds(
     assert len({tuple(s.generated) for s in samples}) == 4
 
 
+def test_a_sample_that_waits_for_its_prompt_keeps_nobody_waiting(engine: Engine) -> None:
+    samples = submit_samples(engine, IDS * 2, DRAWN, n=2)  # its prompt takes two steps
+    later = engine.submit(IDS[:5], DRAWN)
+    engine.step()
+    engine.step()
+    assert [s.num_computed > 0 for s in samples] == [True, False]
+    assert later.num_generated == 1
+    while not all(s.finished for s in [*samples, later]):
+        engine.step()
+    assert [s.num_cached for s in samples] == [0, len(IDS * 2) - 1]
+    assert later.generated == run(engine, IDS[:5])[0].generated
+
+
 def test_samples_outlive_the_first_of_them(engine: Engine) -> None:
     samples = submit_samples(engine, IDS, DRAWN, n=3)
     engine.cancel(samples[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,14 +124,57 @@ def test_a_draft_model_changes_no_text_and_a_perfect_one_is_always_right(
     plain = list(engine.generate_tokens(IDS, params))
     for path, perfect in ((tiny_path, True), (tmp_path / "other.gguf", False)):
         draft = DraftModel(oxibonsai.load(path), engine, threshold=0.0, length=4)
-        assert (
-            list(engine.generate_tokens(IDS, params, Options(speculate=draft.speculator))) == plain
-        )
-        assert engine.last is not None
-        lookahead = engine.last.speculator.lookahead  # type: ignore[union-attr]
+        sequence = engine.submit(IDS, params, Options(speculate=draft.speculator))
+        assert list(engine.follow_tokens(sequence)) == plain
+        assert sequence.speculator is not None
+        lookahead = sequence.speculator.lookahead
         assert lookahead.proposed > 0
         assert (lookahead.accepted == lookahead.proposed) == perfect
         assert draft.cache.used_bytes == 0
+
+
+def test_the_proposals_of_several_sequences_share_the_passes_of_the_draft_model(
+    engine: Engine, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [IDS, IDS[7:], IDS[:300:2] * 3, IDS[:9]]
+    alone = [list(engine.generate_tokens(p, DRAWN)) for p in prompts]
+    draft = DraftModel(oxibonsai.load(tiny_path, parallel=4), engine, threshold=0.0, length=4)
+    passes = []
+    run = draft.model.run
+
+    def counting(*args: Any) -> np.ndarray:
+        passes.append(args)
+        return run(*args)
+
+    monkeypatch.setattr(draft.model, "run", counting)
+    sequences = [engine.submit(p, DRAWN, Options(speculate=draft.speculator)) for p in prompts]
+    while any(s.num_generated == 0 for s in sequences):
+        engine.step()
+    engine.step()
+    while not all(s.finished for s in sequences):
+        before = len(passes)
+        engine.step()
+        assert len(passes) - before <= 4
+    assert [s.generated for s in sequences] == alone
+    for s in sequences:
+        assert s.speculator is not None
+        assert s.speculator.lookahead.accepted == s.speculator.lookahead.proposed > 0
+    assert draft.cache.used_bytes == 0
+
+
+def test_a_sequence_without_pages_for_its_proposal_costs_the_others_none(
+    engine: Engine, tiny_path: Path
+) -> None:
+    """The cache of the draft model has room for one of the two."""
+    alone = list(engine.generate_tokens(IDS, GREEDY))
+    small = oxibonsai.load(tiny_path, ctx_size=192, parallel=1)
+    draft = DraftModel(small, engine, threshold=0.0, length=4)
+    sequences = [engine.submit(IDS, GREEDY, Options(speculate=draft.speculator)) for _ in "ab"]
+    while not all(s.finished for s in sequences):
+        engine.step()
+    assert [s.generated for s in sequences] == [alone, alone]
+    proposed = [s.speculator.lookahead.proposed for s in sequences if s.speculator is not None]
+    assert max(proposed) > 0
 
 
 def test_a_draft_of_another_vocabulary_is_refused(engine: Engine, tmp_path: Path) -> None:

@@ -177,6 +177,19 @@ def test_another_token_than_the_forced_one_is_an_error() -> None:
         counter.feed(65)
 
 
+def test_a_fork_goes_on_by_itself() -> None:
+    counter = budget(3)
+    made = generate(counter, [OPEN, *"aé".encode()[:2]])
+    other = counter.fork()
+    assert made + generate(other, [*"é".encode()[1:], *b"bcd"]) == [
+        *[OPEN, *"aé".encode()],
+        *CLOSING,
+        *b"bcd",
+    ]
+    assert counter.spent == 2
+    assert generate(counter, [*"é".encode()[1:], CLOSE]) == [*"é".encode()[1:], *CLOSING, CLOSE]
+
+
 def test_a_budget_that_can_not_work_is_refused() -> None:
     with pytest.raises(RequestError, match="thinking_budget is -1"):
         budget(-1)

@@ -112,9 +112,9 @@ def test_a_text_ends_by_itself(seedling: oxibonsai.Engine) -> None:
     ends = set()
     for seed in range(4):
         params = oxibonsai.SamplingParams(seed=seed, max_tokens=400)
-        assert list(seedling.generate(PROMPT, params))
-        assert seedling.last is not None
-        ends.add(seedling.last.finish_reason)
+        sequence = seedling.submit(seedling.tokenizer.encode(PROMPT), params)
+        assert list(seedling.follow_text(sequence))
+        ends.add(sequence.finish_reason)
     assert "stop" in ends
 
 

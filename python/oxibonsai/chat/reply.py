@@ -74,5 +74,4 @@ def answer(
     """
     turn = prepare(engine, request, options)
     sequence = engine.submit(turn.ids, params, turn.options)
-    engine.last = sequence
     return ChatReply(engine, turn, sequence, ids or call_ids(str(sequence.sampler.seed)))

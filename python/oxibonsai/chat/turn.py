@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from oxibonsai.chat.reasoning_constraint import ReasoningConstraint
 from oxibonsai.chat.request import ChatRequest
 from oxibonsai.chat_template import ChatTemplate
-from oxibonsai.engine import Engine, Options
+from oxibonsai.engine import Constrain, Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.output import (
     OutputParser,
@@ -108,8 +109,13 @@ def prepare(
     options = replace(
         options or Options(),
         structure=calls or request.structure,
-        thinking=_thinking(engine.tokenizer, tags, inside, request),
-        answer_only=calls is None and request.structure is not None,
+        constrain=_reasoning_constraint(
+            engine.tokenizer,
+            tags,
+            inside,
+            request,
+            answer_only=calls is None and request.structure is not None,
+        ),
         visible=_visible(engine.tokenizer, tool_format, tags),
     )
     return ChatTurn(
@@ -194,16 +200,21 @@ def _shown(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {**tool, "function": function}
 
 
-def _thinking(
-    tokenizer: Tokenizer, tags: ReasoningTags | None, inside: bool, request: ChatRequest
-) -> Callable[[], ThinkingBudget] | None:
-    """What follows the reasoning of an answer; None where nobody needs to know."""
+def _reasoning_constraint(
+    tokenizer: Tokenizer,
+    tags: ReasoningTags | None,
+    inside: bool,
+    request: ChatRequest,
+    *,
+    answer_only: bool,
+) -> Constrain | None:
+    """Makes what limits the reasoning of an answer; None: nothing depends on the reasoning."""
     budget = request.thinking_budget
     if tags is None or (budget is None and request.structure is None):
         return None
     opening = tokenizer.encode(tags.open, add_special=False, parse_special=True)
     closing = tokenizer.encode(f"{tags.close}\n\n", add_special=False, parse_special=True)
-    return partial(
+    make_budget = partial(
         ThinkingBudget,
         _NO_LIMIT if budget is None else budget,
         token_bytes=tokenizer.token_bytes,
@@ -211,6 +222,9 @@ def _thinking(
         closing=closing,
         tags=tags,
         inside=inside,
+    )
+    return lambda structure: ReasoningConstraint(
+        make_budget(), structure, answer_only=answer_only, end_ids=tokenizer.eos_ids
     )
 
 

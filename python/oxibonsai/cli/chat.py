@@ -21,7 +21,7 @@ from oxibonsai.cli.generation_options import (
 )
 from oxibonsai.cli.options import engine_options, load_engine, model_options
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
-from oxibonsai.engine import Engine, Options, restore, save
+from oxibonsai.engine import Engine, Options, Sequence, restore, save
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.files.whole_file import written_whole
 from oxibonsai.sampling import SamplingParams
@@ -103,6 +103,7 @@ class Conversation:
         self.options = options
         self.request = request
         self.messages: list[dict[str, str]] = []
+        self._last: Sequence | None = None
 
     def set_system(self, text: str | None) -> None:
         """Starts anew, with a system message where there is one."""
@@ -119,9 +120,9 @@ class Conversation:
             with written_whole(path) as file:
                 file.write(json.dumps(self.messages, ensure_ascii=False, indent=1).encode())
             return
-        if self.engine.last is None:
+        if self._last is None:
             raise RequestError("there is no answer to save yet")
-        save(self.engine, self.engine.last, path, {"messages": self.messages})
+        save(self.engine, self._last, path, {"messages": self.messages})
 
     def load(self, path: Path) -> None:
         """Reads a conversation back; RequestError where the file holds something else."""
@@ -133,7 +134,7 @@ class Conversation:
         else:
             restored = restore(self.engine, path)
             self.engine.cancel(restored.sequence)  # its pages stay known
-            self.engine.last = restored.sequence
+            self._last = restored.sequence
             messages = restored.notes.get("messages")
         if not isinstance(messages, list) or not all(_is_message(m) for m in messages):
             raise RequestError(f"{path} is no saved conversation: not a list of role and content")
@@ -154,6 +155,7 @@ class Conversation:
                 f"[the context is full: the {dropped} oldest messages are left out]",
                 file=sys.stderr,
             )
+        self._last = reply.sequence
         self._show(reply)
         self.messages.append({"role": "assistant", "content": reply.reply.content})
 

@@ -9,7 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from oxibonsai.chat import ChatRequest, prepare
-from oxibonsai.engine import Engine, Options, Sequence, beam_search, submit_samples
+from oxibonsai.engine import (
+    Engine,
+    Options,
+    Sequence,
+    beam_search,
+    best_samples,
+    submit_samples,
+)
 from oxibonsai.output import Delta, OutputParser
 from oxibonsai.output.tools import CallIds, call_ids
 from oxibonsai.sampling import SamplingParams
@@ -57,8 +64,7 @@ def run_samples(job: Job, samples: int, best_of: int | None, *, show: bool) -> d
         for s in sequences:
             job.engine.cancel(s)
     if best_of is not None:
-        order = sorted(range(len(results)), key=lambda i: -_mean_logprob(sequences[i]))
-        results = [results[i] for i in order[:samples]]
+        results = [results[sequences.index(s)] for s in best_samples(sequences, samples)]
     if show:
         for i, result in enumerate(results if len(sequences) > 1 else []):
             print(f"--- {i + 1} (seed {result['seed']})\n{result['text']}")
@@ -142,7 +148,7 @@ def _result(s: Sequence, printer: _Printer, started: float) -> dict[str, Any]:
         result["tool_calls"] = printer.calls
         if s.finish_reason == "stop":
             result["finish_reason"] = "tool_calls"
-    if s.constraint is not None:
+    if s.constraint is not None and s.constraint.decides_end:
         result["complete"] = s.complete
     if s.params.logprobs:
         result["logprobs"] = [t._asdict() for t in s.logprobs]
@@ -174,7 +180,3 @@ def _report(job: Job, results: list[dict[str, Any]]) -> None:
         if "speculation" in result:
             line += "; accepted {accepted} of {proposed} proposals".format(**result["speculation"])
         print(line, file=sys.stderr)
-
-
-def _mean_logprob(s: Sequence) -> float:
-    return sum(t.logprob for t in s.logprobs) / max(len(s.logprobs), 1)

@@ -1,7 +1,8 @@
 """Sequences, scheduling and the paged cache around one model."""
 
 from oxibonsai.engine.beam_search import Beam, beam_search
-from oxibonsai.engine.completion import Completion, complete, submit_samples
+from oxibonsai.engine.completion import Completion, best_samples, complete, submit_samples
+from oxibonsai.engine.constraint import Constrain, TokenConstraint
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load
@@ -14,6 +15,7 @@ from oxibonsai.engine.speculation import DraftModel, Lookahead, NgramSpeculator
 __all__ = [
     "Beam",
     "Completion",
+    "Constrain",
     "ContextShift",
     "DraftModel",
     "Engine",
@@ -26,7 +28,9 @@ __all__ = [
     "Restored",
     "Sequence",
     "Shifted",
+    "TokenConstraint",
     "beam_search",
+    "best_samples",
     "complete",
     "load",
     "restore",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.scheduler import Chunk, PromptBudget, ServiceCounts, schedule
 from oxibonsai.engine.sequence import Sequence
+from oxibonsai.engine.speculation.proposals import propose
 from oxibonsai.errors import CapacityError, OxiBonsaiError
 from oxibonsai.models import Model
 
@@ -100,8 +100,8 @@ class Batcher:
         self._served.observe(chunks)
         for c in chunks:
             c.sequence.times.started = c.sequence.times.started or started
-        constrained = [c.sequence for c in chunks if c.reaches_end and c.sequence.constraint]
-        masks = [self._masks.submit(s.mask) for s in constrained]
+        constraints = [c.sequence.constraint for c in chunks if c.reaches_end]
+        masks = [self._masks.submit(c.mask) for c in constraints if c is not None]
         logits = self._model.run(make_batch(chunks), self._cache.pools)
         if masks:
             wait(masks)
@@ -152,7 +152,8 @@ class Batcher:
     def _admit(self) -> None:
         """Lets waiting sequences in while pages are free.
 
-        First comes the tenant with the fewest sequences running, and of one tenant what came first.
+        First comes the tenant with the fewest sequences running, and of one tenant what came first;
+        a sample that waits for the prompt that it shares is passed over.
         """
         while (s := self._next_waiting()) is not None:
             sibling = _sibling(s)
@@ -178,10 +179,10 @@ class Batcher:
             tenant = s.options.tenant
             if s.paused or tenant in stopped:
                 continue
-            stopped.add(tenant)
             sibling = _sibling(s)
             if sibling is not None and sibling.num_computed < s.num_prompt_tokens:
-                continue  # its prompt is being computed
+                continue  # its prompt is being computed; those behind it need not wait for that
+            stopped.add(tenant)
             if first is None or held[tenant] < held[first.options.tenant]:
                 first = s
         return first
@@ -220,17 +221,20 @@ class Batcher:
 
     def _propose(self) -> None:
         """Asks for proposals for the sequences that decode."""
+        wanted: list[tuple[Sequence, int]] = []
         for s in self.running:
             s.draft = []
             speculator = s.speculator
-            if speculator is None or s.num_waiting != 1 or s.forced:
+            forced = s.constraint is not None and s.constraint.forced()
+            if speculator is None or s.num_waiting != 1 or forced:
                 continue
             most = self._ctx_size - len(s.tokens) - 1
             if s.params.max_tokens is not None:
                 most = min(most, s.params.max_tokens - s.num_generated - 1)
-            # There may be no way on behind what it proposes; the text may never get there.
-            with suppress(OxiBonsaiError):
-                s.draft = speculator.propose(s, most) if most > 0 else []
+            if most > 0:
+                wanted.append((s, most))
+        for (s, _), draft in zip(wanted, propose(wanted), strict=True):
+            s.draft = draft
 
     def _reserve(self, chunks: list[Chunk]) -> list[Chunk]:
         """Pages for the step; where they run out, the latest arrivals give way and start again.

@@ -73,6 +73,11 @@ def submit_samples(
     return samples
 
 
+def best_samples(samples: Items[Sequence], n: int) -> list[Sequence]:
+    """The n samples with the highest mean log-probability of a token, the best first."""
+    return sorted(samples, key=lambda s: s.mean_logprob, reverse=True)[:n]
+
+
 def complete(
     engine: Engine,
     prompt: str | Items[int],
@@ -110,11 +115,6 @@ def complete(
     finally:
         for s in samples:
             engine.cancel(s)
-    done = [Completion.of(s) for s in samples]
-    if best_of is None:
-        return done
-    return sorted(done, key=_mean_logprob, reverse=True)[:n]
-
-
-def _mean_logprob(completion: Completion) -> float:
-    return sum(t.logprob for t in completion.logprobs) / max(len(completion.logprobs), 1)
+    if best_of is not None:
+        samples = best_samples(samples, n)
+    return [Completion.of(s) for s in samples]

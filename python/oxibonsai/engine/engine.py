@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine.batcher import DEFAULT_CHUNK, Batcher, StepCounts
+from oxibonsai.engine.constraint import TokenConstraint
 from oxibonsai.engine.dlpack import DLPackArray
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.kv_cache import KvCache
@@ -52,7 +53,6 @@ class Engine:
     Attributes:
         policy: As given.
         embedder: Makes vectors of texts, with a cache of its own.
-        last: The sequence of the latest ``generate`` call, with its tokens and finish reason.
         lock: Held during a step; whoever uses ``model`` and ``cache`` directly takes it.
     """
 
@@ -85,7 +85,6 @@ class Engine:
         )
         self._stepper: Stepper | None = None
         self.lock = ProcessLock()
-        self.last: Sequence | None = None
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -171,9 +170,11 @@ class Engine:
         self.check_ids(params.allowed_tokens)
         if options.shift is not None:
             options.shift.window_of(self.ctx_size)  # refuses what does not fit
-        constraint = None
+        constraint: TokenConstraint | None = None
         if options.structure is not None:
             constraint = self.structures.constraint(options.structure)
+        if options.constrain is not None:
+            constraint = options.constrain(constraint)
         text = None
         if self._tokenizer is not None:
             text = TextOutput(self._tokenizer, params.stop, options.visible)
@@ -249,11 +250,10 @@ class Engine:
 
         The prompt is checked at once, not at the first token.
         """
-        sequence = self.submit(prompt, params, options)
-        self.last = sequence
-        return self._follow(sequence)
+        return self.follow_tokens(self.submit(prompt, params, options))
 
-    def _follow(self, sequence: Sequence) -> Iterator[int]:
+    def follow_tokens(self, sequence: Sequence) -> Iterator[int]:
+        """Ids of a submitted sequence as they come; closing the iterator cancels it."""
         try:
             seen = 0
             while not sequence.finished or seen < sequence.num_generated:
@@ -277,9 +277,7 @@ class Engine:
             options: What else it does.
         """
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        sequence = self.submit(ids, params, options)
-        self.last = sequence
-        return self.follow_text(sequence)
+        return self.follow_text(self.submit(ids, params, options))
 
     def follow_text(self, sequence: Sequence) -> Iterator[str]:
         """Pieces of a submitted sequence's text as they come; closing the iterator cancels it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
@@ -47,18 +46,21 @@ def grow(
 
 def _choose(sequence: Sequence, logits: Row, eos_ids: frozenset[int]) -> int:
     """The next token: a forced one, or the sampler's."""
-    if sequence.forced:
-        return sequence.forced[0]
-    banned: Collection[int] = ()
-    if sequence.reasons_freely:
-        banned = eos_ids  # the answer is still to come
-    if sequence.num_generated < sequence.params.min_tokens and not sequence.may_only_end:
-        banned = eos_ids | set(sequence.params.stop_token_ids)
+    constraint = sequence.constraint
+    mask, banned = None, frozenset[int]()
+    if constraint is not None:
+        forced = constraint.forced()
+        if forced:
+            return forced[0]
+        mask, banned = constraint.mask(), constraint.banned()
+    too_short = sequence.num_generated < sequence.params.min_tokens
+    if too_short and not (constraint is not None and constraint.finished):
+        banned = eos_ids.union(banned, sequence.params.stop_token_ids)
     return sequence.sampler.choose(
         logits,
         sequence.history,
         sequence.num_generated,
-        mask=sequence.mask(),
+        mask=mask,
         banned=banned,
     )
 

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
+from oxibonsai.engine.constraint import Constrain, TokenConstraint
 from oxibonsai.engine.kv_cache import PageTable
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.sampling import Sampler, SamplingParams, TokenLogprobs
@@ -20,8 +18,7 @@ if TYPE_CHECKING:
     from oxibonsai.engine.context_shift import ContextShift, Shifted
     from oxibonsai.engine.speculation import Speculator
     from oxibonsai.engine.text import TextOutput
-    from oxibonsai.output import ThinkingBudget
-    from oxibonsai.structured import Constraint, Structure
+    from oxibonsai.structured import Structure
 
 
 Speculate = Callable[[], "Speculator"]
@@ -33,9 +30,8 @@ class Options:
 
     Attributes:
         structure: What the text must match.
-        thinking: Makes what follows the model's reasoning, and ends it where it takes too many
-            tokens.
-        answer_only: The structure is that of the answer: reasoning before it is free.
+        constrain: Makes the constraint of the text out of that of the structure; None: the structure
+            is all that constrains it.
         shift: What to keep when the context is full; None: the text ends there.
         speculate: Makes what proposes tokens, which the model then checks.
         adapter: Name of what changes the weights; part of what makes two prefixes equal.
@@ -46,8 +42,7 @@ class Options:
     """
 
     structure: Structure | None = None
-    thinking: Callable[[], ThinkingBudget] | None = None
-    answer_only: bool = False
+    constrain: Constrain | None = None
     shift: ContextShift | None = None
     speculate: Speculate | None = None
     adapter: str = ""
@@ -85,6 +80,7 @@ class Sequence:
         num_computed: How many of ``tokens`` have keys and values in the cache.
         num_cached: How many of the prompt were found in the cache.
         table: Pages.
+        constraint: How the text may go on; None: in any way.
         logprobs: Of each generated token, where the parameters ask for them.
         finish_reason: None while it runs; ``"stop"`` at the end of the text, ``"length"`` at a limit,
             ``"cancelled"``, ``"error"``.
@@ -93,7 +89,6 @@ class Sequence:
         matched_stop: The stop string or token id that ended it.
         shifts: What context shifts left out.
         draft: Proposed tokens that the next step checks.
-        forced: Tokens that come next whatever the model says.
         changed: Set when the sequence has grown or ended; whoever waits for it clears it.
         paused: Gives up its pages at the next step and waits until this is taken back; what it has
             computed may still be found in the cache then.
@@ -106,7 +101,7 @@ class Sequence:
         params: SamplingParams,
         options: Options,
         text: TextOutput | None = None,
-        constraint: Constraint | None = None,
+        constraint: TokenConstraint | None = None,
         breakers: frozenset[int] = frozenset(),
         bad_words: tuple[tuple[int, ...], ...] = (),
     ) -> None:
@@ -121,7 +116,6 @@ class Sequence:
         self.sampler = Sampler(params, breakers, bad_words)
         self.text_output = text
         self.constraint = constraint
-        self.thinking = None if options.thinking is None else options.thinking()
         self.speculator = None if options.speculate is None else options.speculate()
         self.logprobs: list[TokenLogprobs] = []
         self.finish_reason: str | None = None
@@ -129,7 +123,6 @@ class Sequence:
         self.matched_stop: str | int | None = None
         self.shifts: list[Shifted] = []
         self.draft: list[int] = []
-        self.forced = [] if self.thinking is None else self.thinking.forced()
         self.parent: Sequence | None = None
         self.cancelled = False
         self.paused = False
@@ -163,11 +156,15 @@ class Sequence:
 
     @property
     def complete(self) -> bool:
-        """Whether the text is one that its structure accepts; what a stop string has cut is none."""
-        if self.constraint is None:
+        """Whether the text is one that its constraint accepts; one cut by a stop string is not."""
+        if self.constraint is None or not self.constraint.decides_end:
             return True
-        cut = isinstance(self.matched_stop, str) or self.reasons_freely
-        return not cut and self.constraint.may_end
+        return not isinstance(self.matched_stop, str) and self.constraint.may_end
+
+    @property
+    def mean_logprob(self) -> float:
+        """Mean of the tokens' log-probabilities, where the parameters ask for them; 0 for no tokens."""
+        return sum(t.logprob for t in self.logprobs) / max(len(self.logprobs), 1)
 
     def raise_error(self) -> None:
         """Raises what has ended it, where that was an error."""
@@ -189,50 +186,20 @@ class Sequence:
 
     def ends_with(self, token: int, eos_ids: frozenset[int]) -> bool:
         """Whether a generated token ends the text."""
-        # Where a structure is asked for, an end of text is the end of the structure.
-        heeds_eos = self.constraint is not None or not self.params.ignore_eos
-        return token in self.params.stop_token_ids or (heeds_eos and token in eos_ids)
+        ignore_eos = self.params.ignore_eos
+        if self.constraint is not None and self.constraint.decides_end:
+            ignore_eos = False
+        return token in self.params.stop_token_ids or (not ignore_eos and token in eos_ids)
 
     def follow(self, token: int) -> None:
         """Tells everything that follows the text of its newest token; some of it may end the text."""
         text = self.text_output
         if text is not None:
             text.feed(token, may_stop=self.num_generated >= self.params.min_tokens)
-        free = self.reasons_freely
-        if self.thinking is not None:
-            self.thinking.feed(token)
-            self.forced = self.thinking.forced()
-        if self.constraint is not None and not (free or self.reasons_freely):
-            self.constraint.accept(token)
+        constraint = self.constraint
+        if constraint is not None:
+            constraint.accept(token)
         if text is not None and text.stopped_by is not None:
             self.finish("stop", text.stopped_by)
-        elif self.may_only_end:
+        elif constraint is not None and constraint.finished:
             self.finish("stop")
-
-    @property
-    def may_only_end(self) -> bool:
-        """Whether the structure allows nothing but the end of the text."""
-        return self.constraint is not None and not self.reasons_freely and self.constraint.finished
-
-    @property
-    def reasons_freely(self) -> bool:
-        """Whether the structure does not hold for the next token: it is part of reasoning."""
-        thinking = self.thinking
-        # What closes it by force may be followed by white space, which is no part of the answer.
-        return (
-            self.options.answer_only
-            and thinking is not None
-            and (thinking.inside or bool(self.forced))
-        )
-
-    def mask(self) -> npt.NDArray[np.uint32] | None:
-        """Tokens that may come next, uint32 [ceil(vocab / 32)], a bit each; None: all."""
-        if self.constraint is None or self.reasons_freely:
-            return None
-        mask = self.constraint.mask()
-        if self.options.answer_only and self.num_generated == 0 and self.thinking is not None:
-            opening = self.thinking.opening
-            if opening is not None:  # the model may reason first
-                mask = mask.copy()
-                mask[opening // 32] |= np.uint32(1 << opening % 32)
-        return mask

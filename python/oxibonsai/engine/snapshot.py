@@ -87,7 +87,7 @@ def restore(engine: Engine, path: Path, options: Options | None = None) -> Resto
     Args:
         engine: Of the same model, with pages of the same type of keys and values.
         path: The file.
-        options: ``speculate``, ``thinking``, ``visible``, ``tenant`` and ``cache_salt`` of the resumed
+        options: ``speculate``, ``constrain``, ``visible``, ``tenant`` and ``cache_salt`` of the resumed
             sequence; the rest comes from the file.
 
     Raises:
@@ -141,7 +141,6 @@ def _header(
         "shift": None if options.shift is None else asdict(options.shift),
         "shifts": [asdict(s) for s in sequence.shifts],
         "adapter": options.adapter,
-        "answer_only": options.answer_only,
         "visible": sorted(options.visible),
         "logprobs": [[t.token, t.logprob, t.top] for t in sequence.logprobs],
         "finish_reason": sequence.finish_reason,
@@ -180,9 +179,8 @@ def _restore(
     structure, shift = header["structure"], header["shift"]
     options = Options(
         structure=None if structure is None else Structure.from_json(structure),
-        thinking=given.thinking,
+        constrain=given.constrain,
         shift=None if shift is None else ContextShift(**shift),
-        answer_only=header["answer_only"] is True,
         speculate=given.speculate,
         adapter=str(header["adapter"]),
         visible=given.visible | frozenset(header["visible"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import copy
 from collections.abc import Callable, Sequence
 
 from oxibonsai.errors import RequestError
@@ -74,6 +75,14 @@ class ThinkingBudget:
         spent = self._splitter.inside and self._spent >= self._limit
         cut = self._characters.getstate()[0] != b""
         return list(self._closing) if spent and not cut else []
+
+    def fork(self) -> ThinkingBudget:
+        """A second reply that goes on from here on its own."""
+        other = copy.copy(self)
+        other._splitter = copy.deepcopy(self._splitter)
+        other._characters = codecs.getincrementaldecoder("utf-8")("replace")
+        other._characters.setstate(self._characters.getstate())
+        return other
 
     @property
     def inside(self) -> bool:

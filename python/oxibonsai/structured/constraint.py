@@ -60,11 +60,24 @@ class Constraint:
             raise CapacityError(f"the structure can't go on here: {self._reason()}")
         self._mask = None
 
+    def banned(self) -> frozenset[int]:
+        """Nothing: the mask says it all."""
+        return frozenset()
+
+    def forced(self) -> list[int]:
+        """Nothing: the model chooses even where a single token may come."""
+        return []
+
     def allows(self, token: int) -> bool:
         """Whether a token may come next."""
         if not 0 <= token < self._words * 32:
             return False
         return bool(self.mask()[token // 32] >> np.uint32(token % 32) & np.uint32(1))
+
+    @property
+    def decides_end(self) -> bool:
+        """True: the structure says where the text ends."""
+        return True
 
     @property
     def may_end(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,13 +14,15 @@ from oxibonsai import _core
 from oxibonsai.engine.kv_cache import KvCache, PageTable
 from oxibonsai.engine.sequence import Sequence
 from oxibonsai.engine.speculation.lookahead import Lookahead
-from oxibonsai.errors import CapacityError, RequestError
+from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError
 from oxibonsai.sampling import Sampler, token_logprobs
 
 if TYPE_CHECKING:
     from oxibonsai.engine.engine import Engine
 
-_CHUNK = 256
+Row = npt.NDArray[np.float32]
+
+_CHUNK = 256  # rows of a pass
 
 
 class DraftModel:
@@ -53,77 +57,158 @@ class DraftModel:
         """For one new sequence."""
         return DraftSpeculator(self, Lookahead(self._length))
 
+    def propose(self, wanted: list[tuple[Sequence, int]]) -> list[list[int]]:
+        """Proposals for several sequences, whose tokens share the passes of the small model.
+
+        Args:
+            wanted: Sequences whose speculators are of this model, and how many tokens each may get.
+
+        Returns:
+            Tokens for each; none where the small model fails.
+        """
+        drafts = [_Draft(self, sequence, most) for sequence, most in wanted]
+        while growing := [d for d in drafts if d.begin_pass()]:
+            with self.lock:
+                ready = [d for d in growing if d.reserve()]
+                rows = self._run(ready)
+            for draft, row in zip(ready, rows, strict=True):
+                draft.remember()
+                draft.extend(row)
+        return [d.proposed for d in drafts]
+
+    def _run(self, drafts: list[_Draft]) -> list[Row]:
+        """Logits after the last token of each; only what the cache lacks is computed."""
+        rows: list[Row] = []
+        batch, room = _core.Batch(), _CHUNK
+        for draft in drafts:
+            first, end = draft.computed, len(draft.tokens)
+            while first < end:
+                part = draft.tokens[first : first + room]
+                table = draft.table
+                batch.add(
+                    part,
+                    first=first,
+                    pages=table.pages,
+                    pool=table.pool,
+                    outputs=1 if first + len(part) == end else 0,
+                )
+                first += len(part)
+                room -= len(part)
+                if room == 0 or (first == end and draft is drafts[-1]):
+                    rows.extend(self.model.run(batch, self.cache.pools))
+                    batch, room = _core.Batch(), _CHUNK
+        return rows
+
 
 class DraftSpeculator:
     """Follows one sequence with the small model.
 
-    It draws with the sequence's own parameters and random numbers: where both models are of one mind,
-    so are their draws.
+    It draws with the sequence's own parameters and random numbers: where both models agree, so do
+    their draws.
+
+    Attributes:
+        model: The small model, which proposes for several sequences at once.
+        table: Pages of the small model's cache.
+        computed: Tokens with keys and values there.
     """
 
-    def __init__(self, draft: DraftModel, lookahead: Lookahead) -> None:
-        self._draft = draft
+    def __init__(self, model: DraftModel, lookahead: Lookahead) -> None:
+        self.model = model
         self.lookahead = lookahead
-        self._table = PageTable()
-        self._computed: list[int] = []  # tokens with keys and values in the small model's cache
+        self.table = PageTable()
+        self.computed: list[int] = []
 
     def propose(self, sequence: Sequence, most: int) -> list[int]:
         """At most ``most`` tokens, fewer where the small model is unsure."""
-        tokens = list(sequence.tokens)
-        most = min(most, self.lookahead.length, self._draft.ctx_size - len(tokens))
-        if most < 1:
-            return []
-        same = sequence.sampler
-        sampler = Sampler(sequence.params, same.breakers, same.bad_words)
-        sampler.restore(same.state())
-        constraint = None
-        if sequence.constraint is not None and not sequence.reasons_freely:
-            constraint = sequence.constraint.fork()
-        history, step = list(sequence.history), sequence.num_generated
-        proposed: list[int] = []
-        while len(proposed) < most and not (constraint is not None and constraint.finished):
-            try:
-                with self._draft.lock:
-                    logits = self._run(tokens)
-            except CapacityError:
-                break
-            mask = None if constraint is None else constraint.mask()
-            token = sampler.choose(logits, history, step + len(proposed), mask=mask)
-            if token_logprobs(logits, token, 0).logprob < self._draft.log_threshold:
-                break
-            proposed.append(token)
-            tokens.append(token)
-            history.append(token)
-            if constraint is not None:
-                constraint.accept(token)
-        return proposed
-
-    def _run(self, tokens: list[int]) -> npt.NDArray[np.float32]:
-        """Logits after the last token; only what the cache lacks is computed."""
-        same = min(len(self._computed), len(tokens) - 1)
-        if self._computed[:same] != tokens[:same]:
-            pairs = zip(self._computed, tokens, strict=False)
-            same = next(i for i, (a, b) in enumerate(pairs) if a != b)
-        cache = self._draft.cache
-        cache.extend(self._table, len(tokens))
-        for first in range(same, len(tokens), _CHUNK):
-            part = tokens[first : first + _CHUNK]
-            last = first + len(part) == len(tokens)
-            batch = _core.Batch()
-            batch.add(
-                part,
-                first=first,
-                pages=self._table.pages,
-                pool=self._table.pool,
-                outputs=1 if last else 0,
-            )
-            logits = self._draft.model.run(batch, cache.pools)
-        self._computed = list(tokens)
-        row: npt.NDArray[np.float32] = logits[0]
-        return row
+        return self.model.propose([(sequence, most)])[0]
 
     def close(self) -> None:
         """Gives back the small model's pages."""
-        with self._draft.lock:
-            self._draft.cache.release(self._table)
-        self._computed = []
+        with self.model.lock:
+            self.model.cache.release(self.table)
+        self.computed = []
+
+
+class _Draft:
+    """A proposal in the making.
+
+    Attributes:
+        tokens: The context of the sequence and the proposal.
+        computed: How many of them have keys and values in the small model's cache.
+        proposed: The proposal so far.
+    """
+
+    def __init__(self, model: DraftModel, sequence: Sequence, most: int) -> None:
+        speculator = sequence.speculator
+        assert isinstance(speculator, DraftSpeculator)
+        self._speculator = speculator
+        self._model = model
+        self.tokens = list(sequence.tokens)
+        self.proposed: list[int] = []
+        self._most = min(most, speculator.lookahead.length, model.ctx_size - len(self.tokens))
+        same = sequence.sampler
+        self._sampler = Sampler(sequence.params, same.breakers, same.bad_words)
+        self._sampler.restore(same.state())
+        constraint = sequence.constraint
+        self._constraint = None if constraint is None else constraint.fork()
+        self._history, self._step = list(sequence.history), sequence.num_generated
+        self.computed = min(len(speculator.computed), len(self.tokens) - 1)
+        if speculator.computed[: self.computed] != self.tokens[: self.computed]:
+            pairs = zip(speculator.computed, self.tokens, strict=False)
+            self.computed = next(i for i, (a, b) in enumerate(pairs) if a != b)
+
+    @property
+    def table(self) -> PageTable:
+        """Pages of the small model's cache."""
+        return self._speculator.table
+
+    def begin_pass(self) -> bool:
+        """Whether one more token is to be proposed."""
+        c = self._constraint
+        if len(self.proposed) >= self._most:
+            return False
+        with self._dropped_on_error():
+            return c is None or not (c.finished or c.forced())
+        return False
+
+    def reserve(self) -> bool:
+        """Takes pages for all tokens; without them the proposal ends here."""
+        try:
+            self._model.cache.extend(self.table, len(self.tokens))
+        except CapacityError:
+            self._most = 0
+            return False
+        return True
+
+    def remember(self) -> None:
+        """All tokens are computed now."""
+        self.computed = len(self.tokens)
+        self._speculator.computed = list(self.tokens)
+
+    def extend(self, logits: Row) -> None:
+        """Adds the token that the small model gives, or ends the proposal where it is unsure."""
+        c = self._constraint
+        with self._dropped_on_error():
+            token = self._sampler.choose(
+                logits,
+                self._history,
+                self._step + len(self.proposed),
+                mask=None if c is None else c.mask(),
+                banned=() if c is None else c.banned(),
+            )
+            if token_logprobs(logits, token, 0).logprob < self._model.log_threshold:
+                self._most = 0
+                return
+            for tokens in (self.proposed, self.tokens, self._history):
+                tokens.append(token)
+            if c is not None:
+                c.accept(token)
+
+    @contextmanager
+    def _dropped_on_error(self) -> Iterator[None]:
+        """There may be no way on behind what is proposed; the text may never get there."""
+        try:
+            yield
+        except OxiBonsaiError:
+            self._most = 0
+            self.proposed.clear()

@@ -14,7 +14,6 @@ from flask import Blueprint, Response, request
 from oxibonsai.engine import Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Generation, follow
 from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.inputs import PromptLimit
@@ -242,7 +241,8 @@ class OpenAICompletionHandler:
             ]
         choices = self.group[which].choices
         if self._made > self._n:
-            choices = sorted(choices, key=_mean_logprob, reverse=True)[: self._n]
+            choices = sorted(choices, key=lambda c: c.sequence.mean_logprob, reverse=True)
+            choices = choices[: self._n]
         return [
             _object(
                 which * self._n + j,
@@ -306,11 +306,6 @@ def _object(
     index: int, text: str, logprobs: dict[str, Any] | None, reason: str | None
 ) -> dict[str, Any]:
     return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
-
-
-def _mean_logprob(choice: Choice) -> float:
-    records = choice.sequence.logprobs
-    return sum(r.logprob for r in records) / max(len(records), 1)
 
 
 def _refuse(body: CompletionBody) -> None:
