@@ -1,4 +1,4 @@
-"""OpenAI's words for kinds of errors; also for those that never reach the application."""
+"""OpenAI's error types; used below the application too."""
 
 from __future__ import annotations
 

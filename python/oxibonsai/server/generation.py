@@ -230,7 +230,7 @@ class Generation:
 
     def _check_engine(self) -> None:
         if self._pool.failure is not None:
-            raise ApiError(500, "The engine has stopped; the server's log has the reason.")
+            raise ApiError(500, "The engine has stopped; see the server's log.")
 
 
 def follow(group: list[Generation]) -> Iterator[tuple[int, int, Delta | None]]:

@@ -1,4 +1,4 @@
-"""What the model of a run is asked."""
+"""The conversation of a run, as the model reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of an upload."""
+"""The form fields of an upload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "ev
 
 
 class ExpiresAfter(Fields):
-    """When a file is to go."""
+    """When a file expires."""
 
     anchor: Literal["created_at"]
     seconds: int = Field(ge=3600, le=2_592_000)
