@@ -247,7 +247,7 @@ def test_outputs_that_come_twice_at_once_continue_a_run_once(
     with engines_busy(app):
         with ThreadPoolExecutor(2) as threads:
             assert sorted(threads.map(submit, range(2))) == [200, 400]
-        # The job that was made can be found.
+        # The task that was created can be found.
         assert post(client, f"{path}/cancel")["status"] == "cancelled"
 
 

@@ -81,7 +81,7 @@ def openapi_document(app: Flask, operations: Mapping[str, Operation]) -> Schema:
     """The OpenAPI 3.1 document of an application's routes.
 
     Args:
-        app: Whose URL map is described; endpoints without an operation are left out.
+        app: The application; endpoints without an operation are left out.
         operations: By endpoint, as ``blueprint.view``.
     """
     from oxibonsai import __version__

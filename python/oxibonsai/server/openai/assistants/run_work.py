@@ -46,7 +46,7 @@ class RunWork:
         # Tokens of earlier rounds, of this one, and those of this one that its steps have reported.
         self._before = run["used"]
         self._generation: Generation | None = None
-        self._told = tokens(0, 0)
+        self._reported = tokens(0, 0)
         self._message: Object | None = None
         self._message_step: Object | None = None
         self._calls_step: Object | None = None
@@ -162,7 +162,7 @@ class RunWork:
         self._end_message()
         waiting = [{**c, "function": {**c["function"], "output": None}} for c in calls]
         details = {"type": "tool_calls", "tool_calls": waiting}
-        used = self._not_told()
+        used = self._unreported()
         self._store.run_steps.change(
             self._owner,
             self._calls_step["id"],
@@ -215,7 +215,7 @@ class RunWork:
         self._end_step(self._message_step, status, error)
 
     def _end_step(self, step: Object, status: str, error: Object | None) -> None:
-        used = self._not_told()
+        used = self._unreported()
         ended = self._store.run_steps.change(
             self._owner,
             step["id"],
@@ -249,10 +249,10 @@ class RunWork:
             return tokens(0, 0)  # the prompt has not been processed
         return tokens(self._generation.prompt_tokens, self._generation.completion_tokens)
 
-    def _not_told(self) -> Object:
+    def _unreported(self) -> Object:
         """Tokens since the end of the last step."""
-        so_far, told = self._this_round(), self._told
-        self._told = so_far
+        so_far, told = self._this_round(), self._reported
+        self._reported = so_far
         return {name: so_far[name] - told[name] for name in so_far}
 
     def _emit(self, name: str, data: Object) -> None:

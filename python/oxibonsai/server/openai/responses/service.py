@@ -223,24 +223,24 @@ class ResponseService:
         params: SamplingParams,
         task: BackgroundTask,
     ) -> None:
-        def tell(event: Event) -> None:
+        def publish(event: Event) -> None:
             if run.ended:
                 self._save(owner, record)
             task.publish(event)
 
         if task.cancelled:
-            tell(run.withdrawn())
+            publish(run.withdrawn())
             return
         try:
             with self._generations.turn(turn, params) as generation:
                 for event in run.events(generation, lambda: task.cancelled):
                     if event is not None:
-                        tell(event)
+                        publish(event)
                     if event is not None and event["type"] == "response.in_progress":
                         self._save(owner, record)
         except Exception as e:
             for event in run.fail(e):
-                tell(event)
+                publish(event)
 
     def _follow(self, task: BackgroundTask, start: int) -> Response:
         frames = (event_frame(event) for event in task.follow(start))
