@@ -1,4 +1,4 @@
-"""The engine's thread writes the streams of clients that keep up; streams that must wait are handed back."""
+"""The engine's thread writes the streams of clients that keep up; others are handed back."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def new_run(thread_id: str, assistant: Object, body: RunFields) -> Object:
         | {"last_messages": (given.get("truncation_strategy") or {}).get("last_messages")},
         "tool_choice": given.get("tool_choice", "auto"),
         "parallel_tool_calls": body.parallel_tool_calls is not False,
-        # Assistants that an earlier version kept have no such field.
+        # Assistants stored by an earlier version have no such field.
         "reasoning_effort": body.reasoning_effort or assistant.get("reasoning_effort"),
         "usage": None,
         "used": tokens(0, 0),

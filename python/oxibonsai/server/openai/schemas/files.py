@@ -19,7 +19,7 @@ class ExpiresAfter(Fields):
 
 
 class UploadForm(Fields):
-    """The fields beside the file."""
+    """The form fields other than the file."""
 
     purpose: Purpose
     expires_after: ExpiresAfter | None = None
