@@ -22,7 +22,8 @@ from url_sweep import assert_error_object
 
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.generation import Generation, Generations
+from oxibonsai.server.generation import Generation
+from oxibonsai.server.generations import Generations
 from oxibonsai.server.openai.assistants.run_work import RunWork
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
 from oxibonsai.server.openai.interrupted import fail_interrupted

@@ -53,8 +53,8 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
         max_total_bytes=int(settings.max_files_mb * 2**20),
     )
     from oxibonsai.server.admin.operations import OPERATIONS
-    from oxibonsai.server.generation import Generations
     from oxibonsai.server.generation_metrics import GenerationMetrics
+    from oxibonsai.server.generations import Generations
     from oxibonsai.server.inputs import register_inputs
     from oxibonsai.server.routes import register_routes
 

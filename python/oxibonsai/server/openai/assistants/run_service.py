@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.generation import Generations
+from oxibonsai.server.generations import Generations
 from oxibonsai.server.inputs import PromptLimit, read_turn
 from oxibonsai.server.openai.assistants.conversation import Conversation
 from oxibonsai.server.openai.assistants.objects import (

@@ -9,7 +9,8 @@ from oxibonsai.chat import ChatTurn
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import as_api_error
-from oxibonsai.server.generation import Generation, Generations
+from oxibonsai.server.generation import Generation
+from oxibonsai.server.generations import Generations
 from oxibonsai.server.openai.assistants.objects import (
     ended_step,
     new_answer,
