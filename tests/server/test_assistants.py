@@ -22,7 +22,8 @@ from url_sweep import assert_error_object
 
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.generation import Generation, Generations
+from oxibonsai.server.generation import Generation
+from oxibonsai.server.generations import Generations
 from oxibonsai.server.openai.assistants.run_work import RunWork
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
 from oxibonsai.server.openai.interrupted import fail_interrupted
@@ -247,7 +248,7 @@ def test_outputs_that_come_twice_at_once_continue_a_run_once(
     with engines_busy(app):
         with ThreadPoolExecutor(2) as threads:
             assert sorted(threads.map(submit, range(2))) == [200, 400]
-        # The job that was made can be found.
+        # The task that was created can be found.
         assert post(client, f"{path}/cancel")["status"] == "cancelled"
 
 

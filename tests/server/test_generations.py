@@ -13,7 +13,7 @@ from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.generation import Generations
+from oxibonsai.server.generations import Generations
 from oxibonsai.server.server import Server
 
 PARAMS = SamplingParams(max_tokens=12, seed=3, ignore_eos=True)

@@ -220,7 +220,7 @@ def test_a_background_response_can_be_cancelled(app: Server, client: FlaskClient
 
 @pytest.fixture
 def narrow(tiny_path: Path, tmp_path: Path) -> Iterator[Server]:
-    """One answer at a time; two jobs run, two more may wait for a thread."""
+    """One answer at a time; two background tasks run, two more may wait for a thread."""
     given = {"chat_template": TEMPLATE, "parallel": 1, "queue_size": 2}
     made = make_model_app(tiny_path, tmp_path, **given)
     yield made
@@ -568,7 +568,7 @@ def test_a_compacted_conversation_of_another_service_is_refused(
     for path in ("/v1/responses", "/v1/responses/compact"):
         answer = client.post(path, json={"input": [item]})
         assert answer.status_code == 400
-        assert "this server has made no such content" in answer.get_json()["error"]["message"]
+        assert "this content was not made by this server" in answer.get_json()["error"]["message"]
 
 
 def test_nothing_is_not_made_short(client: FlaskClient) -> None:

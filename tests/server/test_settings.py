@@ -150,9 +150,9 @@ def test_a_value_out_of_range_is_refused_by_the_name_it_came_under(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("prot = 1", "sets 'prot', which is no setting; did you mean port"),
+        ("prot = 1", "sets 'prot', which is not a setting; did you mean port"),
         ("port = ", "is not TOML"),
-        ("[server]\nport = 1", "sets 'server', which is no setting"),
+        ("[server]\nport = 1", "sets 'server', which is not a setting"),
         ("ctx-size = 1\nctx_size = 2", "sets ctx_size twice"),
         ("port = true", "port in "),
     ],
@@ -175,7 +175,7 @@ def test_a_file_that_is_not_there_is_refused() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.org", "[::]"])
 def test_a_public_address_needs_a_key_or_a_word(host: str) -> None:
-    with pytest.raises(RequestError, match="--allow-public to open it on purpose"):
+    with pytest.raises(RequestError, match="--allow-public to allow it deliberately"):
         load_settings({"host": host})
     with pytest.raises(RequestError, match="no API key"):
         load_settings({"host": ["127.0.0.1", host]})

@@ -1,4 +1,4 @@
-"""The engine's thread writes the streams of clients that keep up; what needs patience comes back."""
+"""The engine's thread writes the streams of clients that keep up; others are handed back."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def chunk(text: str) -> bytes:
 
 
 class Stream:
-    """A text, its client, and the thread of its request, which lets the writer carry it."""
+    """A text, its client, and the thread of its request, which hands the stream to the writer."""
 
     def __init__(self, writer: StreamWriter, threads: ThreadPoolExecutor) -> None:
         self.text = Text(writer)

@@ -1,4 +1,4 @@
-"""Who may call: API keys, the owner that a key stands for, and the rate of each."""
+"""Access control: API keys, the owner that a key identifies, and rate limits."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 
 
 def public(view: _View) -> _View:
-    """Marks a view that answers without a key and without a rate limit: probes, static files."""
+    """Marks a view that needs no API key and has no rate limit: probes, static files."""
     view.is_public = True  # type: ignore[attr-defined]
     return view
 
 
 def owner() -> str:
-    """The owner that the present request acts for: objects of other owners don't exist for it."""
+    """The owner of the current request; it sees no objects of other owners."""
     return str(g.owner)
 
 
 def current_owner() -> str | None:
-    """The same, also in work that goes on without a request; None outside of both."""
+    """The owner of the current request or background task; None outside of both."""
     return _acting_for.get() or (owner() if has_request_context() else None)
 
 
 @contextmanager
 def acting_for(owner_id: str) -> Iterator[None]:
-    """What is done here is done for this owner."""
+    """Sets the owner for background work in the block."""
     token = _acting_for.set(owner_id)
     try:
         yield
@@ -54,12 +54,12 @@ def acting_for(owner_id: str) -> Iterator[None]:
 
 
 class KeyRing:
-    """The accepted keys: fixed ones, and those in files, which are read again when they change.
+    """The accepted API keys: fixed ones, and those in files, which are reloaded when they change.
 
-    Only digests are kept. A file that can't be read at a change leaves the keys as they were.
+    Only digests are stored. If a changed file can't be read, the keys stay as they were.
 
     Raises:
-        RequestError: A file can't be read at the start, or holds no key.
+        RequestError: A file can't be read at the start, or contains no key.
     """
 
     def __init__(self, keys: Iterable[str] = (), files: Sequence[Path] = ()) -> None:
@@ -71,11 +71,11 @@ class KeyRing:
 
     @property
     def is_open(self) -> bool:
-        """No key was ever asked for: everyone may call."""
+        """Whether no keys are configured, so that everyone may call."""
         return not self._fixed and not self._files
 
     def accepts(self, key: str) -> bool:
-        """Whether ``key`` is one of them; takes the same time for every key of a length."""
+        """Whether ``key`` is accepted, compared in constant time."""
         digest = _digest(key)
         found = False
         for known in self._digests:
@@ -83,7 +83,7 @@ class KeyRing:
         return found
 
     def refresh(self, *, force: bool = False) -> None:
-        """Reads the files again if one has changed, or in any case with ``force``."""
+        """Reloads the files if one has changed, or always with ``force``."""
         with self._lock:
             stamp = self._stamps()
             if stamp == self._stamp and not force:
@@ -91,9 +91,9 @@ class KeyRing:
             try:
                 self._digests = self._fixed | self._read_files()
             except RequestError as e:
-                _log.error("the API keys stay as they were: %s", e)
+                _log.error("the API keys are unchanged: %s", e)
             else:
-                _log.info("API keys read again: %d", len(self._digests))
+                _log.info("API keys reloaded: %d", len(self._digests))
             self._stamp = stamp
 
     def _stamps(self) -> list[tuple[int, int, int] | None]:
@@ -109,7 +109,7 @@ class KeyRing:
             keys = [line.strip() for line in lines]
             found = {_digest(k) for k in keys if k and not k.startswith("#")}
             if not found:
-                raise RequestError(f"{path} holds no API key: put one on each line")
+                raise RequestError(f"{path} contains no API key: put one on each line")
             digests |= found
         return digests
 
@@ -127,17 +127,17 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def owner_of(key: str) -> str:
-    """The owner id of a key: says nothing about it, and is the same after a restart."""
+    """The owner id of a key: a hash, so it reveals nothing and is the same after a restart."""
     return hashlib.sha256(b"oxibonsai owner\0" + key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def register_access(app: Flask, keys: KeyRing, limiter: RateLimiter | None) -> None:
-    """Checks every request before its view; views are closed unless they are :func:`public`."""
+    """Checks every request before its view; views need a key unless they are :func:`public`."""
 
     def check() -> None:
         g.owner = ANONYMOUS
         view = current_app.view_functions.get(request.endpoint or "")
-        # A preflight carries no key by definition; it reaches no view.
+        # A CORS preflight request never has a key, and reaches no view.
         if getattr(view, "is_public", False) or request.method == "OPTIONS":
             return
         keys.refresh()
@@ -145,12 +145,12 @@ def register_access(app: Flask, keys: KeyRing, limiter: RateLimiter | None) -> N
         known = not keys.is_open and key is not None and keys.accepts(key)
         if known and key is not None:
             g.owner = owner_of(key)
-        # Callers without a good key share one bucket, so that keys can't be guessed at speed; where
-        # there are no keys, each address has its own.
+        # Callers without a valid key share one bucket, so that keys can't be guessed quickly; if no
+        # keys are configured, each address has its own bucket.
         payer = _network() if keys.is_open else g.owner
         if limiter is not None and (wait := limiter.take(payer)) > 0:
             raise ApiError(
-                429, "Too many requests: wait as long as Retry-After says.",
+                429, "Too many requests: try again after the time in Retry-After.",
                 code="rate_limit_exceeded", retry_after=wait,
             )  # fmt: skip
         if not known and not keys.is_open:
@@ -160,7 +160,7 @@ def register_access(app: Flask, keys: KeyRing, limiter: RateLimiter | None) -> N
 
 
 def _network() -> str:
-    """The client's address; of IPv6 the network of 64 bits that one client has for itself."""
+    """The client's address; for IPv6 its /64 network, since a client usually has one of its own."""
     address = request.remote_addr or ""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
@@ -181,5 +181,5 @@ def _sent_key() -> str | None:
 
 def _refusal(key: str | None) -> str:
     if key is None:
-        return "No API key: send it as 'Authorization: Bearer KEY' or 'X-Api-Key: KEY'."
+        return "API key missing: send it as 'Authorization: Bearer KEY' or 'X-Api-Key: KEY'."
     return "Invalid API key."

@@ -1,4 +1,4 @@
-"""The application factory: settings and a backend in, a WSGI application out."""
+"""The application factory: makes a WSGI application from settings and a backend."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _ALWAYS = ("health.", "metrics.", "page.")
 
 
 def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None = None) -> Server:
-    """Makes the application; not before the fork, since it imports the core, which starts threads.
+    """Creates the application; only after the fork, since it imports the core, which starts threads.
 
     Args:
         settings: All settings.
         backend: The model; its ``load`` is called by the launcher, not here.
-        lifecycle: Told by the launcher when the model is loaded and when to drain.
+        lifecycle: Advanced by the launcher when the model is loaded and when to drain.
 
     Raises:
-        RequestError: A file of API keys can't be read, or the store's URL makes no sense.
+        RequestError: A file of API keys can't be read, or the store's URL is invalid.
         StoreError, FormatError, UnsupportedError: The store can't be used.
     """
     app = Server(__name__, static_folder=None)
@@ -53,8 +53,8 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
         max_total_bytes=int(settings.max_files_mb * 2**20),
     )
     from oxibonsai.server.admin.operations import OPERATIONS
-    from oxibonsai.server.generation import Generations
     from oxibonsai.server.generation_metrics import GenerationMetrics
+    from oxibonsai.server.generations import Generations
     from oxibonsai.server.inputs import register_inputs
     from oxibonsai.server.routes import register_routes
 
@@ -72,8 +72,8 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     if settings.rate_limit is not None:
         limiter = RateLimiter(settings.rate_limit, settings.rate_burst)
     register_errors(app)
-    # In this order: every answer has an id and is counted, then the request must be sound, then
-    # its sender allowed, then the server ready.
+    # In this order: every response is logged and counted, then host and origin are checked, then the
+    # API key, then whether the server is ready.
     register_logs(app, prompts=settings.log_prompts)
     more = app.generations.metrics.as_llamacpp
     register_metrics(app, metrics, more, served=settings.metrics)

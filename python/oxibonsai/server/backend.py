@@ -30,7 +30,7 @@ class ModelInfo:
 
 
 class Backend(Protocol):
-    """A model that loads after the fork and answers from many threads.
+    """A model that loads after the fork and is used by many threads.
 
     Attributes:
         pool: The engines; None before :meth:`load` is done.

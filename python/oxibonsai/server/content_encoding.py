@@ -1,4 +1,4 @@
-"""Compressed request bodies: unpacked as they are read, so that the limit of a body holds unpacked."""
+"""Decompresses request bodies as they are read; the body limit applies to the decompressed size."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _READ_BYTES = 64 * 1024
 
 
 def register_content_encoding(app: Flask, max_packed_bytes: int) -> None:
-    """Unpacks ``gzip`` and ``deflate``; another ``Content-Encoding`` is 415.
+    """Decompresses ``gzip`` and ``deflate``; any other ``Content-Encoding`` is a 415 error.
 
     Args:
         app: The application.
-        max_packed_bytes: Of a larger body the worker reads nothing.
+        max_packed_bytes: Largest compressed body; the worker does not read a larger one.
     """
 
     def unpack() -> None:
@@ -42,7 +42,7 @@ def register_content_encoding(app: Flask, max_packed_bytes: int) -> None:
         environ = request.environ
         packed = get_input_stream(environ)
         environ["wsgi.input"] = _Inflated(packed) if name == "deflate" else _Gunzipped(packed)
-        environ["wsgi.input_terminated"] = True  # of no known length, but with an end
+        environ["wsgi.input_terminated"] = True  # the length is unknown, but the stream ends
         environ.pop("CONTENT_LENGTH", None)
         del environ["HTTP_CONTENT_ENCODING"]
 
@@ -50,7 +50,7 @@ def register_content_encoding(app: Flask, max_packed_bytes: int) -> None:
 
 
 class _Unpacked(io.RawIOBase):
-    """Never unpacks more than the request's limit and one byte."""
+    """Never decompresses more than the request's limit plus one byte."""
 
     _count = 0  # bytes given so far
 
@@ -59,16 +59,16 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
-        # A view may have changed it.
+        # A view may change the limit of its request.
         limit = request.max_content_length
         try:
             piece = self._unpack(len(view))
             self._count += len(piece)
-            # werkzeug reads up to the limit and takes that for the whole.
+            # werkzeug reads up to the limit and doesn't notice that there is more.
             if limit is not None and self._count >= limit and (self._count > limit or self._more()):
                 raise RequestEntityTooLarge
         except (OSError, EOFError, zlib.error) as e:
-            raise ApiError(400, f"The request body can't be unpacked: {e}.") from e
+            raise ApiError(400, f"The request body can't be decompressed: {e}.") from e
         view[: len(piece)] = piece
         return len(piece)
 
@@ -76,7 +76,7 @@ class _Unpacked(io.RawIOBase):
         return bool(self._unpack(1))
 
     def _unpack(self, size: int) -> bytes:
-        """The next bytes, at most so many; none at the end."""
+        """The next bytes, at most ``size``; empty at the end."""
         raise NotImplementedError
 
 
@@ -90,7 +90,7 @@ class _Gunzipped(_Unpacked):
 
 
 class _Inflated(_Unpacked):
-    """``deflate``: a zlib stream, or a bare one, as some clients send it."""
+    """``deflate``: a zlib stream, or a raw deflate stream as some clients send it."""
 
     def __init__(self, packed: IO[bytes]) -> None:
         super().__init__()
@@ -102,18 +102,18 @@ class _Inflated(_Unpacked):
         while not self._decoder.eof:
             data = self._decoder.unconsumed_tail or self._packed.read(_READ_BYTES)
             if not data:
-                raise EOFError("it ends before its end is marked")
+                raise EOFError("the compressed data is incomplete")
             piece = self._decoder_of(data).decompress(data, size)
             if piece:
                 return piece
         if self._decoder.unused_data or self._packed.read(1):
-            raise zlib.error("something follows its end")
+            raise zlib.error("there is data after the end of the stream")
         return b""
 
     def _decoder_of(self, data: bytes) -> zlib._Decompress:
         if not self._started:
             self._started = True
-            # The first byte of a zlib stream names deflate and a window of at most 32 KiB.
+            # A zlib header's first byte: method deflate, window of at most 32 KiB.
             if data[0] & 0x0F != 8 or data[0] >> 4 > 7:
                 self._decoder = zlib.decompressobj(-zlib.MAX_WBITS)
         return self._decoder

@@ -1,4 +1,4 @@
-"""Which web pages may call: the server's own, and those whose origin is allowed."""
+"""CORS, and protection against cross-site requests: which web pages may call the server."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 def register_origins(app: Flask, origins: Sequence[str]) -> None:
-    """Tells browsers which pages may read answers, and refuses what other pages try to change.
+    """Adds CORS headers for allowed origins, and rejects cross-site writes from all others.
 
-    Browsers send forms, files and plain text to any server without asking it first: an answer that
-    the page can't read comes too late.
+    Browsers send forms, files and plain text to any server without a preflight request; hiding the
+    response from the page would be too late.
 
     Args:
         app: The application.
-        origins: ``https://page.example`` and the like; ``localhost`` for pages of this machine on
-            any port, ``*`` for all.
+        origins: Allowed origins such as ``https://page.example``; ``localhost`` for any port of this
+            machine, ``*`` for all origins.
     """
     patterns = [_pattern(origin) for origin in origins]
 
@@ -36,18 +36,18 @@ def register_origins(app: Flask, origins: Sequence[str]) -> None:
             app,
             origins=patterns,
             methods=["GET", "POST", "DELETE", "OPTIONS"],
-            allow_headers="*",  # those that the preflight names: a wildcard leaves out Authorization
+            allow_headers="*",  # echoes the preflight's names: a literal wildcard excludes Authorization
             expose_headers=["X-Request-Id", "Retry-After"],
             supports_credentials=True,
             max_age=600,
             vary_header=False,
-            intercept_exceptions=False,  # errors are answers like any other
+            intercept_exceptions=False,  # errors are ordinary responses
         )
         app.after_request(_vary)
 
 
 def _pattern(origin: str) -> re.Pattern[str]:
-    """An origin as flask-cors takes it: an expression that has to match from the beginning."""
+    """An origin as a regular expression for flask-cors, which matches from the beginning."""
     if origin == "*":
         return re.compile(r".*")
     text = _LOCALHOST if origin == "localhost" else re.escape(origin.rstrip("/"))
@@ -55,7 +55,7 @@ def _pattern(origin: str) -> re.Pattern[str]:
 
 
 def _vary(response: Response) -> Response:
-    # On refusals too: caches must keep the answers for two origins apart.
+    # On errors too: caches must keep the responses for different origins apart.
     if "Origin" in request.headers:
         response.vary.add("Origin")
     return response
@@ -66,7 +66,7 @@ def _refusal_of_foreign_writes(allowed: Callable[[str], bool]) -> Callable[[], N
         if request.method in _SAFE_METHODS:
             return
         origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
-        # Browsers say this of every request to a safe context; no page can change what they say.
+        # Browsers set Sec-Fetch-Site on requests to trustworthy origins; pages can't change it.
         if site == "same-origin" or (origin is not None and allowed(origin)):
             return
         foreign = site not in (None, "none") if origin is None else not _is_own(origin)
@@ -74,8 +74,8 @@ def _refusal_of_foreign_writes(allowed: Callable[[str], bool]) -> Callable[[], N
             named = "of another site" if origin is None else f"of '{origin[:120]}'"
             raise ApiError(
                 403,
-                f"A page {named} may not do this: start the server with --cors-origins and the "
-                "page's origin to allow it.",
+                f"Requests from a page {named} are not allowed: start the server with --cors-origins "
+                "and the page's origin to allow them.",
                 code="origin_not_allowed",
             )
 
@@ -83,6 +83,6 @@ def _refusal_of_foreign_writes(allowed: Callable[[str], bool]) -> Callable[[], N
 
 
 def _is_own(origin: str) -> bool:
-    """Whether a page came from here; a proxy may have taken TLS off, so the scheme says nothing."""
+    """Whether the origin is this server; the scheme is ignored since a proxy may terminate TLS."""
     _, found, host = origin.partition("://")
     return bool(found) and host.lower() == request.headers.get("Host", "").strip().lower()

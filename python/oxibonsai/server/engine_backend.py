@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 class EngineBackend:
     """Loads the model that the settings name; see :class:`~oxibonsai.server.backend.Backend`.
 
-    Made after the fork: the core starts threads.
+    Created after the fork: the core starts threads.
     """
 
     def __init__(self, settings: Settings, lifecycle: Lifecycle | None = None) -> None:
-        # Here and not in the thread that loads: two threads that import modules of one package at
-        # the same time can stop each other.
+        # Here and not in the loading thread: two threads that import modules of one package at the
+        # same time can deadlock.
         import oxibonsai.engine  # noqa: F401
 
         self._settings = settings
@@ -58,7 +58,7 @@ class EngineBackend:
         )
         engine = pool.engines[0]
         if engine.has_tokenizer:
-            # Each that waits holds a thread.
+            # Each waiting request blocks a thread.
             engine.structures.lane.most_waiting = s.threads_for_http // 2
         for each in pool.engines:
             each.chat_template = self._chosen_template(engine)
@@ -69,7 +69,7 @@ class EngineBackend:
 
     @property
     def chat_template(self) -> ChatTemplate | None:
-        """How conversations are written for the model; None where it has no template."""
+        """The model's chat template; None if it has none."""
         return None if self.pool is None else self.pool.engines[0].chat_template
 
     def models(self) -> Sequence[ModelInfo]:
@@ -92,7 +92,7 @@ class EngineBackend:
 
 
 def _meta(engine: Engine) -> dict[str, Any]:
-    """What llama-server says of a model, under the same names."""
+    """Facts about the model under llama-server's names."""
     config, checkpoint = engine.model.config, engine.model.weights.checkpoint
     return {
         "vocab_type": 0,
@@ -113,7 +113,7 @@ def _elements(shape: Sequence[int]) -> int:
 
 
 def _short_name(model: str | None) -> str:
-    """What clients call a model without an alias: a file's name, and no folder of this machine."""
+    """The name of a model without an alias: a file name, without its folder."""
     if model is None:
         return "default"
     return model if model.startswith(("hf:", "pip:")) else Path(model).stem

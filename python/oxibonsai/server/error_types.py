@@ -1,4 +1,4 @@
-"""OpenAI's words for kinds of errors; also for those that never reach the application."""
+"""OpenAI's error types; used below the application too."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ _TYPES = {
 
 
 def error_type(status: int) -> str:
-    """The error type that goes with a status."""
+    """The error type of an HTTP status."""
     return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")

@@ -1,4 +1,4 @@
-"""Every error as OpenAI's clients expect it: ``{"error": {message, type, param, code}}``."""
+"""Error responses in OpenAI's format: ``{"error": {message, type, param, code}}``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _log = logging.getLogger("oxibonsai.server")
 
 
 class ApiError(OxiBonsaiError):
-    """An answer other than success.
+    """An error response.
 
     Attributes:
         status: The HTTP status.
-        param: The request's field that is to blame.
-        code: A word that programs can compare.
-        retry_after: Seconds after which another try makes sense.
+        param: The invalid field of the request.
+        code: A machine-readable code.
+        retry_after: Seconds after which the client may retry.
         extra: Further members of the error object.
     """
 
@@ -48,7 +48,7 @@ class ApiError(OxiBonsaiError):
 
 
 def not_found(kind: str, object_id: str) -> ApiError:
-    """The one answer for ids that are unknown and for ids of other keys."""
+    """The same error for unknown ids and for ids of other API keys."""
     return ApiError(404, f"No {kind} found with id '{object_id[:80]}'.", code="not_found")
 
 
@@ -59,7 +59,7 @@ def error_body(error: ApiError) -> dict[str, Any]:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What a client is told about ``error``; an unforeseen one is logged and not shown."""
+    """The error that a client sees for ``error``; details of an unexpected one are only logged."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, HTTPException):
@@ -70,23 +70,23 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, UnsupportedError):
         return ApiError(400, str(error), code="unsupported")
     if isinstance(error, ClientGoneError):
-        # Nobody reads this; the log shows the status that nginx made usual.
-        return ApiError(499, "The client left.")
+        # Not sent to anyone; 499 is nginx's status for this case and appears in the log.
+        return ApiError(499, "The client disconnected.")
     if isinstance(error, NoSuchObjectError):
         return not_found(error.kind, error.object_id)
     if isinstance(error, TooLargeError):
         return ApiError(413, f"Too large: {error}.", code="too_large")
     if isinstance(error, StoreError):
         _log.error("%s", error)
-        return ApiError(503, "The store can't be used now.", code="store", retry_after=5)
+        return ApiError(503, "The store is not available now.", code="store", retry_after=5)
     if isinstance(error, CapacityError):
         return ApiError(503, str(error), code="over_capacity", retry_after=1)
     _log.error("unexpected error", exc_info=error)
-    return ApiError(500, "The server failed on this request; its log has the reason.")
+    return ApiError(500, "Internal server error; see the server's log.")
 
 
 def error_response(error: Exception) -> Response:
-    """The HTTP answer for an error."""
+    """The HTTP response for an error."""
     if isinstance(error, HTTPException) and error.response is not None:
         status = error.response.status_code
         if status < 400:  # a redirect
@@ -95,7 +95,7 @@ def error_response(error: Exception) -> Response:
     response = jsonify(error_body(e))
     response.status_code = e.status
     if isinstance(error, HTTPException):
-        # Allow, Retry-After and the like; the body's own headers are ours.
+        # Allow, Retry-After and the like; the headers of the body are our own.
         for name, value in error.get_headers():
             if name.lower() not in ("content-type", "content-length"):
                 response.headers[name] = value
@@ -104,11 +104,11 @@ def error_response(error: Exception) -> Response:
     if e.status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     if e.status == 413:
-        # The rest of the body is still on its way.
+        # The rest of the body has not been read.
         response.headers["Connection"] = "close"
     return response
 
 
 def register_errors(app: Flask) -> None:
-    """Every exception of a view ends in :func:`error_response`."""
+    """Handles every exception of a view with :func:`error_response`."""
     app.register_error_handler(Exception, error_response)

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from oxibonsai.chat import ChatRequest, ChatTurn
+from oxibonsai.chat import ChatTurn
 from oxibonsai.engine import Engine, EnginePool, Options, Place, submit_samples
-from oxibonsai.engine.completion import MOST_SAMPLES
-from oxibonsai.errors import CapacityError, RequestError
+from oxibonsai.errors import CapacityError
 from oxibonsai.output import Delta
 from oxibonsai.output.tools import call_ids
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.access import current_owner
-from oxibonsai.server.backend import Backend
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.disconnect import POLL_SECONDS, client_is_gone, watched
-from oxibonsai.server.http.stream_writer import OutputEvent, StreamWriter
-from oxibonsai.server.inputs import InputWatch, PromptLimit, input_is_read, read_turn
+from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.slot_table import Slot, SlotRequest, SlotTable
-from oxibonsai.server.tenant import for_current_owner
 from oxibonsai.structured.compiler import Compiled
 
 
@@ -230,7 +224,7 @@ class Generation:
 
     def _check_engine(self) -> None:
         if self._pool.failure is not None:
-            raise ApiError(500, "The engine has stopped; the server's log has the reason.")
+            raise ApiError(500, "The engine has stopped; see the server's log.")
 
 
 def follow(group: list[Generation]) -> Iterator[tuple[int, int, Delta | None]]:
@@ -278,137 +272,3 @@ def wait_for_all(group: list[Generation], environ: Mapping[str, Any]) -> None:
         if group[0].output_event.was_set:
             quiet = (None if which < 0 else "" for which, _, _ in pieces)
             group[0].output_event.hand_over(None, quiet, lambda: client_is_gone(environ))
-
-
-class Generations:
-    """Submits requests to the engines of a backend.
-
-    Args:
-        backend: Its pool is set once the model is loaded.
-        metrics: Updated at the end of every request.
-        share_cache: Share the prefix cache between API keys.
-    """
-
-    def __init__(
-        self, backend: Backend, metrics: GenerationMetrics, *, share_cache: bool = False
-    ) -> None:
-        self._backend = backend
-        self._share_cache = share_cache
-        self._slot_table: SlotTable | None = None
-        self._lock = threading.Lock()
-        self._writer: StreamWriter | None = None
-        self.metrics = metrics
-
-    @property
-    def loaded(self) -> EnginePool:
-        """The engines, also of an embedding model; ApiError 503 before the model is loaded."""
-        if self._backend.pool is None:
-            raise ApiError(503, "The model is not loaded.")
-        return self._backend.pool
-
-    @property
-    def pool(self) -> EnginePool:
-        """The engines; ApiError 501 if the server only makes embeddings."""
-        if not self._backend.generates:
-            raise ApiError(501, "This server only makes embeddings; it can't generate text.")
-        return self.loaded
-
-    @property
-    def slots(self) -> SlotTable:
-        """Which request runs on which slot."""
-        with self._lock:
-            if self._slot_table is None:
-                self._slot_table = SlotTable(self.loaded)
-            return self._slot_table
-
-    @property
-    def writer(self) -> StreamWriter:
-        """Writes streams in the engine's thread, after each step."""
-        with self._lock:
-            if self._writer is None:
-                self._writer = StreamWriter()
-                self.pool.after_steps(self._writer.write)
-            return self._writer
-
-    @property
-    def engine(self) -> Engine:
-        """One of the engines, for its tokenizer and template."""
-        return self.pool.engines[0]
-
-    def chat(
-        self,
-        request: ChatRequest,
-        params: SamplingParams,
-        options: Options | None = None,
-        *,
-        n: int = 1,
-        slot: int | None = None,
-    ) -> Generation:
-        """Generates the next message of a conversation.
-
-        Args:
-            request: The conversation.
-            params: Sampling parameters.
-            options: Engine options beyond those that the conversation sets.
-            n: Number of samples.
-            slot: The preferred slot, used if it is free.
-
-        Raises:
-            RequestError: The request is invalid for this model.
-            ApiError: The prompt is too long.
-            CapacityError: The queue is full.
-        """
-        turn = read_turn(self.engine, request, PromptLimit(self.engine.ctx_size), options)
-        return self.turn(turn, params, n=n, slot=slot)
-
-    def turn(
-        self, turn: ChatTurn, params: SamplingParams, *, n: int = 1, slot: int | None = None
-    ) -> Generation:
-        """As :meth:`chat`, for a prompt that is already prepared."""
-        return self._submit(turn.ids, params, turn.options, n, turn, slot)
-
-    def text(
-        self,
-        ids: list[int],
-        params: SamplingParams,
-        options: Options | None = None,
-        *,
-        n: int = 1,
-        slot: int | None = None,
-    ) -> Generation:
-        """Continues a prompt; see :meth:`chat`."""
-        return self._submit(ids, params, options or Options(), n, None, slot)
-
-    def _submit(
-        self,
-        ids: list[int],
-        params: SamplingParams,
-        options: Options,
-        n: int,
-        turn: ChatTurn | None,
-        slot: int | None,
-    ) -> Generation:
-        pool, engine = self.pool, self.engine
-        PromptLimit(engine.ctx_size).check_count(len(ids))
-        if not 1 <= n <= MOST_SAMPLES:
-            raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
-        input_is_read()
-        compiled = None
-        if options.structure is not None:
-            # Before a permit is taken, since compiling can be slow.
-            compiled = engine.structures.compiled(options.structure, InputWatch().look)
-        options = for_current_owner(options, share_cache=self._share_cache)
-        place = pool.queue_up(options.tenant)
-        generation = Generation(
-            place, ids, params, options, compiled, n=n, turn=turn, pool=pool, slots=self.slots,
-            slot_request=SlotRequest(current_owner(), slot), metrics=self.metrics,
-            output_event=OutputEvent(self.writer),
-        )  # fmt: skip
-        try:
-            if not generation.start(0):
-                # Validated now, while the response can still be an error.
-                engine.make_sequence(ids, params, options)
-        except BaseException:
-            place.leave()
-            raise
-        return generation

@@ -1,4 +1,4 @@
-"""What the engines' work looks like from outside, for Prometheus."""
+"""Prometheus metrics of the engines and of generation requests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _GAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
 class GenerationMetrics(Collector):
-    """Counts of requests that reached the engines; one look at the end of each, none a token.
+    """Counts requests that reached the engines, once at their end and not for each token.
 
     Args:
-        registry: Of the server.
-        backend: Its pool tells the present state.
+        registry: The server's registry.
+        backend: Its pool provides the current state.
     """
 
     def __init__(self, registry: CollectorRegistry, backend: Backend) -> None:
@@ -35,7 +35,7 @@ class GenerationMetrics(Collector):
             "time_to_first_token_seconds", "From a request's arrival to its first token.", _SECONDS
         )
         self.gap = histogram(
-            "inter_token_seconds", "Mean gap between the tokens of an answer.", _GAP_SECONDS
+            "inter_token_seconds", "Mean time between the tokens of a choice.", _GAP_SECONDS
         )
         self.queue = histogram(
             "queue_seconds", "From a request's arrival to its first step.", _SECONDS
@@ -51,7 +51,7 @@ class GenerationMetrics(Collector):
         registry.register(self)
 
     def embedded(self, tokens: int) -> None:
-        """Texts have been made to vectors."""
+        """Counts the tokens of texts that were embedded."""
         with self._lock:
             self._prompt_tokens += tokens
 
@@ -89,32 +89,32 @@ class GenerationMetrics(Collector):
             self._decoded_tokens += count - 1
 
     def collect(self) -> Iterator[Metric]:
-        """The counters, and what the engines do just now."""
+        """The counters, and the current state of the engines."""
         counters = {
-            "prompt_tokens": ("Tokens of prompts that were computed.", self._prompt_tokens),
+            "prompt_tokens": ("Prompt tokens that were computed.", self._prompt_tokens),
             "prefix_cache_hit_tokens": (
-                "Tokens of prompts found in the cache.",
+                "Prompt tokens found in the prefix cache.",
                 self._cached_tokens,
             ),
             "generation_tokens": ("Tokens generated.", self._new_tokens),
-            "prompt_seconds": ("From first steps to first tokens.", self._prompt_seconds),
-            "decode_seconds": ("From first tokens to last ones.", self._decode_seconds),
+            "prompt_seconds": ("Time from first steps to first tokens.", self._prompt_seconds),
+            "decode_seconds": ("Time from first tokens to last tokens.", self._decode_seconds),
         }
         pool = self._backend.pool
         if pool is not None:
             counts = [e.counts for e in pool.engines]
             counters |= {
-                "steps": ("Passes of the model.", sum(c.steps for c in counts)),
+                "steps": ("Forward passes of the model.", sum(c.steps for c in counts)),
                 "step_sequences": ("Sequences in all steps.", sum(c.sequences for c in counts)),
                 "step_rows": ("Tokens in all steps.", sum(c.rows for c in counts)),
-                "preemptions": ("Sequences begun anew.", sum(c.preemptions for c in counts)),
+                "preemptions": ("Preempted sequences.", sum(c.preemptions for c in counts)),
             }
             yield from _state(pool)
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"oxibonsai_{name}", text, value=value)
 
     def as_llamacpp(self) -> str:
-        """The same under llama-server's names, in Prometheus' text format."""
+        """The metrics under llama-server's names, in Prometheus' text format."""
         pool = self._backend.pool
         counts = [] if pool is None else [e.counts for e in pool.engines]
         steps = sum(c.steps for c in counts)
@@ -125,23 +125,33 @@ class GenerationMetrics(Collector):
             lines.extend([f"# HELP {full} {text}", f"# TYPE {full} {kind}", f"{full} {value}"])
 
         prompt, cached = self._prompt_tokens, self._cached_tokens
-        add("prompt_tokens_total", "counter", "Tokens of prompts that were computed.", prompt)
-        add("prompt_tokens_cached_total", "counter", "Those found in the cache.", cached)
-        add("prompt_seconds_total", "counter", "Time for prompts.", self._prompt_seconds)
+        add("prompt_tokens_total", "counter", "Prompt tokens that were computed.", prompt)
+        add(
+            "prompt_tokens_cached_total",
+            "counter",
+            "Prompt tokens found in the prefix cache.",
+            cached,
+        )
+        add("prompt_seconds_total", "counter", "Time spent on prompts.", self._prompt_seconds)
         add("tokens_predicted_total", "counter", "Tokens generated.", self._new_tokens)
         seconds = self._decode_seconds
-        add("tokens_predicted_seconds_total", "counter", "Time for tokens.", seconds)
-        add("n_decode_total", "counter", "Passes of the model.", steps)
-        add("n_tokens_max", "counter", "Longest text so far, in tokens.", self._longest)
+        add("tokens_predicted_seconds_total", "counter", "Time spent on generated tokens.", seconds)
+        add("n_decode_total", "counter", "Forward passes of the model.", steps)
+        add("n_tokens_max", "counter", "Longest sequence so far, in tokens.", self._longest)
         for what in ("draft_tokens", "accepted_tokens", "drafts"):
             add(f"spec_decode_num_{what}_total", "counter", "No drafts are made.", 0)
         rate = prompt / self._prompt_seconds if self._prompt_seconds else 0.0
-        add("prompt_tokens_seconds", "gauge", "Tokens of prompts a second.", rate)
+        add("prompt_tokens_seconds", "gauge", "Prompt tokens per second.", rate)
         rate = self._decoded_tokens / seconds if seconds else 0.0
-        add("predicted_tokens_seconds", "gauge", "Tokens a second, for one text.", rate)
+        add(
+            "predicted_tokens_seconds",
+            "gauge",
+            "Generated tokens per second of one sequence.",
+            rate,
+        )
         running, waiting = (0, 0) if pool is None else (pool.running, pool.waiting)
-        add("requests_processing", "gauge", "Requests that run.", running)
-        add("requests_deferred", "gauge", "Requests that wait.", waiting)
+        add("requests_processing", "gauge", "Running requests.", running)
+        add("requests_deferred", "gauge", "Waiting requests.", waiting)
         busy = sum(c.sequences for c in counts) / steps if steps else 0.0
         add("n_busy_slots_per_decode", "gauge", "Mean number of sequences in a step.", busy)
         return "\n".join(lines) + "\n"
@@ -159,7 +169,7 @@ def _state(pool: EnginePool) -> Iterator[Metric]:
             sum(e.cache.used_bytes for e in engines) / max(sum(e.cache.budget for e in engines), 1),
         ),
         "kv_cache_idle_pages": (
-            "Pages kept for their tokens alone.", sum(e.cache.idle_pages for e in engines)
+            "Pages kept only as prefix cache.", sum(e.cache.idle_pages for e in engines)
         ),
     }  # fmt: skip
     for name, (text, value) in gauges.items():

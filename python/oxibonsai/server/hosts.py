@@ -1,7 +1,7 @@
-"""Under which names the server may be called: what keeps DNS rebinding out where no key does.
+"""Allowed ``Host`` headers: protects servers without API keys against DNS rebinding.
 
-A web page can have its own name resolved to 127.0.0.1. Its browser then takes this server for the
-page's own, and lets the page read every answer; but the ``Host`` header still has the page's name.
+A web page can have its own host name resolve to 127.0.0.1. The browser then treats this server as the
+page's origin and lets the page read every response; but the ``Host`` header still has the page's name.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from oxibonsai.server.access import KeyRing
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.settings import Settings
 
-# Asked by orchestrators under any name; they say nothing of what the server does for whom.
+# Orchestrators send probes with any host name; they reveal nothing about requests.
 _PROBES = ("health.",)
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
 
 
 def register_hosts(app: Flask, settings: Settings, keys: KeyRing) -> None:
-    """Refuses requests without one ``Host``; without keys, those with a name that is not ours."""
+    """Rejects requests without exactly one ``Host``; without API keys, also those to unknown hosts."""
     names = {name.lower().rstrip(".") for name in (*settings.host, *settings.allowed_hosts)}
 
     def check() -> None:
         host = request.environ.get("HTTP_HOST")
         if host is None:
-            # No browser speaks HTTP/1.0 without it.
+            # Browsers always send it; only HTTP/1.0 clients may leave it out.
             if request.environ.get("SERVER_PROTOCOL") != "HTTP/1.0":
                 raise ApiError(400, "The Host header is missing.")
             return
@@ -39,8 +39,8 @@ def register_hosts(app: Flask, settings: Settings, keys: KeyRing) -> None:
         if not (is_local(name) or name in names):
             raise ApiError(
                 403,
-                f"Without API keys this server answers under localhost and IP addresses only, not "
-                f"under '{name[:80]}': start it with --allowed-host {name[:80]}, or set a key.",
+                f"Without API keys this server only accepts requests to localhost and IP addresses, "
+                f"not to '{name[:80]}': start it with --allowed-host {name[:80]}, or set an API key.",
                 code="host_not_allowed",
             )
 
@@ -48,13 +48,13 @@ def register_hosts(app: Flask, settings: Settings, keys: KeyRing) -> None:
 
 
 def host_name(host: str) -> str:
-    """The name in a ``Host`` header, without the port, as names are compared."""
+    """The normalized name in a ``Host`` header, without the port."""
     found = _HOST.fullmatch(host.strip())
     return (host if found is None else found[1]).lower().rstrip(".")
 
 
 def is_local(name: str) -> bool:
-    """Whether no web page can have this name: ``localhost``, one below it, an IP address."""
+    """Whether the name can't be rebound by DNS: ``localhost``, a subdomain of it, an IP address."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:

@@ -1,7 +1,7 @@
-"""Starts and ends the server: gunicorn's arbiter with one worker that loads the model.
+"""Starts and stops the server: gunicorn's arbiter with one worker that loads the model.
 
 Exit codes: 0 drained after SIGTERM; 1 failed; 2 wrong usage; 3 a model that can't be used;
-130 interrupted; 143 a second SIGTERM cut the draining short.
+130 interrupted; 143 aborted by a second SIGTERM while draining.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logging.getLogger("oxibonsai.server")
 MakeBackend: TypeAlias = Callable[[Settings, Lifecycle], Backend]
 MakeApp: TypeAlias = "Callable[[Settings, Backend, Lifecycle], Server]"
 
-# The arbiter ends a worker that takes longer to drain than it promised.
+# The arbiter kills a worker that exceeds its drain timeout by more than this.
 _ARBITER_PATIENCE_SECONDS = 5
 
 
@@ -55,13 +55,13 @@ def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp | Non
         The exit code.
 
     Raises:
-        OxiBonsaiError: The installed gunicorn is not one that the worker is made for.
+        OxiBonsaiError: The installed version of gunicorn is not supported.
     """
     check_gunicorn()
     application = ServerApplication(settings, make_backend, make_app)
     arbiter = OneWorkerArbiter(application)
     try:
-        # Taken before the fork: every worker that follows has the locks, too.
+        # Taken before the fork: every worker inherits the locks.
         with locked_state(settings):
             arbiter.run()
     except SystemExit as e:
@@ -79,7 +79,7 @@ def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp | Non
 
 
 class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's view of the server; also what :class:`DeadlineWorker` finds as ``self.app``."""
+    """The server as a gunicorn application; ``self.app`` in :class:`DeadlineWorker`."""
 
     def __init__(
         self, settings: Settings, make_backend: MakeBackend, make_app: MakeApp | None
@@ -105,7 +105,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             "timeout": 120,
             "graceful_timeout": int(s.drain_timeout) + _ARBITER_PATIENCE_SECONDS,
             "keepalive": s.keep_alive,
-            # One socket per user would be shared by all its servers.
+            # All servers of a user would share one control socket.
             "control_socket_disable": True,
             "proc_name": "oxibonsai",
             "loglevel": "debug" if s.verbose else "info",
@@ -120,7 +120,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
     def load(self) -> Server:
         """Makes the application, in the worker's process; the model loads in the background."""
         configure_logs(self.settings)
-        # What is made now stays: to look for garbage in it only takes time.
+        # Objects created at startup live on: collecting garbage now only costs time.
         gc.disable()
         backend = self._make_backend(self.settings, self.lifecycle)
         self._backend = backend
@@ -167,7 +167,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
 
     def _child_exit(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
         if not self.outcome.is_ready and not arbiter.ending:
-            arbiter.give_up("The worker died while it loaded the model.")
+            arbiter.give_up("The worker died while loading the model.")
 
     def _worker_exit(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
         if worker.pid != os.getpid():
@@ -176,7 +176,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             self._backend.close()
         finally:
             logging.shutdown()
-            # Threads that wait for a client that was cut off would keep the interpreter from ending.
+            # Threads that wait for a disconnected client would keep the interpreter from exiting.
             os._exit(0)
 
 

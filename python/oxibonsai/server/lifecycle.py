@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Phase(enum.IntEnum):
-    """In order; a server never goes back."""
+    """Phases in order; a server never returns to an earlier one."""
 
     LOADING = 0
     READY = 1

@@ -1,4 +1,4 @@
-"""The chat page at ``/``: files that need no build step, no network and no key."""
+"""The chat page at ``/``: static files without a build step, served without an API key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oxibonsai.server.access import public
 
 _STATIC = Path(__file__).with_name("static")
 
-# Named here because a wrong type beside nosniff is a dead page, and the system's table varies.
+# Explicit, since the system's MIME table varies and nosniff makes a wrong type fatal.
 _TYPES = {
     ".css": "text/css",
     ".html": "text/html",
@@ -18,10 +18,9 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 
-# The page shows what a model wrote, so it gets nothing beyond its own files and its own server:
-# no inline script or style, no eval, no other origin for anything, no frame around it. Trusted
-# types make the browser itself refuse innerHTML and its kin, whatever the scripts say; DOMPurify
-# alone, which looks at markup before the page takes it, may have markup parsed.
+# The page shows untrusted model output, so it may only use its own files and its own server: no
+# inline scripts or styles, no eval, no other origins, no framing. Trusted Types make the browser
+# reject innerHTML and similar sinks, except for markup that DOMPurify has sanitized.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -43,7 +42,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Kept, but asked for again each time (304 by its ETag): names carry no version.
+    # Cached, but revalidated each time (304 by ETag), since file names have no version.
     "Cache-Control": "no-cache",
 }
 
@@ -53,7 +52,7 @@ page = Blueprint("page", __name__)
 @page.get("/")
 @public
 def index() -> Response:
-    """The page itself. Its links are relative, so it works behind any prefix."""
+    """The page itself. Its links are relative, so it works behind any path prefix."""
     return _send("index.html")
 
 
@@ -67,7 +66,7 @@ def asset(name: str) -> Response:
 @page.get("/ui/vendor/<name>")
 @public
 def vendored(name: str) -> Response:
-    """A script of another project."""
+    """A third-party script."""
     return _send(f"vendor/{name}")
 
 
@@ -80,6 +79,6 @@ def _send(name: str) -> Response:
 
 @page.after_request
 def add_headers(response: Response) -> Response:
-    """Puts the page's headers on each of its answers."""
+    """Adds the page's security headers to each of its responses."""
     response.headers.update(HEADERS)
     return response

@@ -1,9 +1,8 @@
-"""Token buckets, one for each caller, made when first needed and bounded in number.
+"""Rate limiting with token buckets: one for each caller, created on demand and limited in number.
 
-Our own, since the package ``limits`` (5.8) has no token bucket. Its windows are whole seconds, so that a
-rate of 100 with a burst of 20 can't be said; its exact strategy, the moving window, keeps every key in
-memory for ever, and where there are no API keys the callers are addresses of strangers; and it follows
-the wall clock, which can be set back.
+The package ``limits`` (5.8) has no token bucket. Its windows are whole seconds, so that a rate of 100
+with a burst of 20 can't be expressed; its exact strategy, the moving window, keeps every caller in memory
+for ever, while callers can be arbitrary addresses; and it uses the wall clock, which can be set back.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ class _Bucket:
 
 
 class RateLimiter:
-    """Lets ``burst`` requests pass at once and ``rate`` a second in the long run, for each owner.
+    """Allows ``burst`` requests at once and ``rate`` per second in the long run, for each owner.
 
     Args:
-        rate: Tokens a second.
-        burst: Tokens of a full bucket.
-        owners: Buckets kept at most; the one unused for longest goes first.
-        clock: Seconds, monotonic.
+        rate: Tokens per second.
+        burst: Capacity of a bucket in tokens.
+        owners: Maximum number of buckets; the least recently used one is dropped.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The sampling fields of a request, under the names of OpenAI and of llama-server."""
+"""The sampling fields of a request, under the names of OpenAI, llama-server and vLLM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_STOPS = 16
 _MOST_BIASES = 1024
 _MOST_TOKENS = 2**20
 
-# llama-server's spellings of our steps; those that we lack are neutral unless a field asks for them.
+# llama-server's names of sampling steps; unsupported steps are skipped unless a field enables them.
 _STEP_ALIASES = {
     "typical_p": "typ_p", "typical": "typ_p", "typ-p": "typ_p", "temp": "temperature",
     "top-k": "top_k", "top-p": "top_p", "nucleus": "top_p", "min-p": "min_p",
@@ -38,10 +38,10 @@ BiasPair = Annotated[list[int | str | Bias], Field(min_length=2, max_length=2)]
 
 
 class SamplingFields(BaseModel):
-    """How tokens are chosen. A field that is null or missing has the server's default.
+    """Sampling parameters. A field that is null or missing has the server's default.
 
-    Ranges are those of :class:`~oxibonsai.sampling.SamplingParams`; -1 means no limit where
-    llama-server has it so.
+    Ranges are those of :class:`~oxibonsai.sampling.SamplingParams`; -1 means no limit where it does
+    in llama-server.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
@@ -81,17 +81,20 @@ class SamplingFields(BaseModel):
     min_tokens: int | None = Field(None, ge=0)
     ignore_eos: bool | None = None
     allowed_token_ids: list[int] | None = Field(
-        None, min_length=1, max_length=_MOST_TOKENS, description="vLLM's: no other token is chosen."
+        None,
+        min_length=1,
+        max_length=_MOST_TOKENS,
+        description="vLLM's: only these tokens are sampled.",
     )
     bad_words: list[str] | None = Field(
-        None, max_length=_MOST_BIASES, description="vLLM's: none of these is written."
+        None, max_length=_MOST_BIASES, description="vLLM's: these texts are never generated."
     )
     logit_bias: dict[str, Bias] | list[BiasPair] | None = Field(None, max_length=_MOST_BIASES)
 
     @model_validator(mode="before")
     @classmethod
     def _one_spelling(cls, body: dict[str, Any]) -> dict[str, Any]:
-        """Some clients send a field under both of its names."""
+        """Accepts a field that is given under both of its names with the same value."""
         for name, other in _SPELLINGS:
             if name not in body or other not in body:
                 continue
@@ -111,21 +114,21 @@ class SamplingFields(BaseModel):
         top_logprobs: int = 0,
         drawn_logprobs: bool = False,
     ) -> SamplingParams:
-        """The parameters, with the server's defaults for what the request leaves open.
+        """The parameters, with the server's defaults for missing fields.
 
         Args:
-            settings: Of the server.
-            tokenizer: Finds the tokens of biases on texts.
-            max_tokens: As the route calls it; None or -1: the server's default.
-            logprobs: Report log-probabilities.
-            top_logprobs: And those of so many most likely tokens.
-            drawn_logprobs: Of the distribution that tokens were drawn from.
+            settings: The server's settings.
+            tokenizer: Tokenizes texts in ``logit_bias``.
+            max_tokens: Limit of new tokens; None or -1: the server's default.
+            logprobs: Return log-probabilities.
+            top_logprobs: Number of top tokens to return log-probabilities of.
+            drawn_logprobs: Return those of the distribution after all sampling steps.
 
         Raises:
-            RequestError: A value makes no sense; the message names the field.
+            RequestError: A value is invalid; the message names the field.
         """
         if self.top_n_sigma is not None and self.top_n_sigma > 0:
-            raise RequestError("top_n_sigma: this server has no such step; leave it out")
+            raise RequestError("top_n_sigma is not supported: leave it out")
         limit = settings.n_predict if max_tokens in (None, -1) else max_tokens
         bias, banned = _biases(self.logit_bias, tokenizer)
         seed = settings.seed if self.seed is None else self.seed
@@ -135,7 +138,7 @@ class SamplingFields(BaseModel):
             max_tokens=None if limit in (None, -1) else limit,
             temperature=default.temperature if self.temperature is None else self.temperature,
             top_k=max(0, default.top_k if self.top_k is None else self.top_k),
-            # The smallest set of tokens has one.
+            # At least one token is always kept.
             top_p=max(top_p, 1e-9),
             min_p=default.min_p if self.min_p is None else self.min_p,
             seed=None if seed == -1 else seed % 2**64,  # OpenAI's are signed
@@ -198,7 +201,7 @@ def _stops(stop: str | list[str] | None) -> list[str]:
 
 
 def _steps(samplers: list[str] | str | None) -> tuple[str, ...] | None:
-    """Names of steps; a string is llama-server's form of a letter for each."""
+    """Names of steps; a string is llama-server's form with one letter for each."""
     if samplers is None:
         return None
     if isinstance(samplers, str):
@@ -213,7 +216,7 @@ def _steps(samplers: list[str] | str | None) -> tuple[str, ...] | None:
 def _biases(
     biases: Mapping[str, Bias] | list[BiasPair] | None, tokenizer: Tokenizer
 ) -> tuple[dict[int, float], tuple[int, ...]]:
-    """Added to logits, and tokens that never come (a bias of ``false``)."""
+    """Values to add to logits, and banned tokens (a bias of ``false``)."""
     pairs = biases.items() if isinstance(biases, Mapping) else (biases or [])
     added: dict[int, float] = {}
     banned: list[int] = []
@@ -225,17 +228,19 @@ def _biases(
                 added[token] = max(-100.0, min(added.get(token, 0.0) + float(bias), 100.0))
             else:
                 raise RequestError(
-                    f"logit_bias of {key!r} is {bias!r}, no number from -100 to 100 and not false"
+                    f"logit_bias of {key!r} is {bias!r}; it must be a number from -100 to 100, or false"
                 )
     return added, tuple(banned)
 
 
 def _tokens(key: Any, tokenizer: Tokenizer) -> list[int]:
-    """The tokens that a bias is about: an id, or all those of a text."""
+    """The tokens of a bias: an id, or all tokens of a text."""
     if isinstance(key, int) and not isinstance(key, bool):
         return [key]
     if not isinstance(key, str):
-        raise RequestError(f"logit_bias is on {key!r}, neither a token id nor a text")
+        raise RequestError(
+            f"logit_bias has the key {key!r}, which is neither a token id nor a text"
+        )
     if key.isascii() and key.isdecimal() and len(key) < 12:
         return [int(key)]
     return read_text(key, tokenizer, add_special=False)

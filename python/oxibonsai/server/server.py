@@ -13,7 +13,7 @@ from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
 
 if TYPE_CHECKING:
-    from oxibonsai.server.generation import Generations
+    from oxibonsai.server.generations import Generations
 
 
 class Server(Flask):

@@ -1,4 +1,4 @@
-"""The flags of ``oxibonsai serve``, made from the fields of :class:`Settings`."""
+"""The flags of ``oxibonsai serve``, derived from the fields of :class:`Settings`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Command = Callable[..., Any]
 
 
 def setting_options(command: Command) -> Command:
-    """Adds a flag for every field; a flag that is not given has the value None, or ()."""
+    """Adds a flag for every field; its value is None or () if it is not given."""
     for name, field in reversed(Settings.model_fields.items()):
         command = _option(name, field)(command)
     return command
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """The flags that were given, by field."""
+    """The flags that were given, by field name."""
     return {name: value for name, value in options.items() if value not in (None, ())}
 
 

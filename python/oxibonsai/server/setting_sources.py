@@ -1,4 +1,4 @@
-"""Settings from their four sources: a flag wins over the environment, over the file, over defaults."""
+"""Merges settings from flags, environment variables, TOML file and defaults, in this precedence."""
 
 from __future__ import annotations
 
@@ -73,9 +73,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
         if field not in Settings.model_fields:
             near = difflib.get_close_matches(field, Settings.model_fields, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise RequestError(f"{path} sets {name!r}, which is no setting{hint}")
+            raise RequestError(f"{path} sets {name!r}, which is not a setting{hint}")
         if field in values:
-            raise RequestError(f"{path} sets {field} twice, with a dash and with an underscore")
+            raise RequestError(
+                f"{path} sets {field} twice, once with a dash and once with an underscore"
+            )
         values[field] = value
     return values
 
@@ -84,7 +86,7 @@ def _sentence(error: ValidationError, origin: Mapping[str, str]) -> str:
     first = error.errors(include_url=False)[0]
     field = str(first["loc"][0]) if first["loc"] else ""
     reason = first["msg"][:1].lower() + first["msg"][1:]
-    # A key must not end in a terminal or a log.
+    # An API key must not appear in a terminal or log.
     shown = "" if field.startswith("api_key") else f" is {first['input']!r}"
     return f"{origin.get(field, field)}{shown}: {reason}"
 
@@ -95,7 +97,7 @@ def _check_public(settings: Settings) -> None:
         if not guarded and not _is_loopback(host):
             raise RequestError(
                 f"--host {host} would let other machines use this server, and no API key is set: "
-                "give --api-key or --api-key-file, or --allow-public to open it on purpose"
+                "give --api-key or --api-key-file, or --allow-public to allow it deliberately"
             )
 
 

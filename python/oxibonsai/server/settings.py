@@ -1,4 +1,4 @@
-"""Every setting of the server, with its flag, its range and its default.
+"""All settings of the server, with flags, ranges and defaults.
 
 A field's flag is ``--field-name`` (plus the aliases of :class:`Flag`), its environment variable
 ``OXIBONSAI_`` and the name in capitals, its key in the TOML file ``field-name`` or ``field_name``.
@@ -21,13 +21,13 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
 @dataclass(frozen=True)
 class Flag:
-    """Other spellings of a field's flag: those of llama-server, so that its users' habits work."""
+    """Further spellings of a field's flag, for compatibility with llama-server."""
 
     aliases: tuple[str, ...] = ()
 
 
 def _split(value: Any) -> Any:
-    """``a,b`` as two items; a sequence keeps its items, each of which may hold commas too."""
+    """Splits ``a,b`` into two items; the items of a sequence may contain commas too."""
     parts = value.split(",") if isinstance(value, str) else value
     if isinstance(parts, (list, tuple)) and all(isinstance(p, str) for p in parts):
         return [item.strip() for p in parts for item in p.split(",") if item.strip()]
@@ -37,17 +37,17 @@ def _split(value: Any) -> Any:
 def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if name != "*" and not _NAME.fullmatch(name):
-            raise ValueError(f"'{name}' is no host name: give it without scheme, port and path")
+            raise ValueError(f"'{name}' is not a host name: give it without scheme, port and path")
     return names
 
 
 def _switch(value: Any) -> Any:
-    """llama-server's words for on and off beside those that pydantic knows."""
+    """Accepts llama-server's words for on and off, in addition to pydantic's."""
     words = {"enabled": True, "disabled": False, "": False}
     return words.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
-# A variable holds a list as words between commas, not as JSON.
+# An environment variable holds a list as comma-separated words, not as JSON.
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
@@ -59,7 +59,7 @@ DEFAULT_PORT = 8080
 def default_state_dir(port: int = DEFAULT_PORT) -> Path:
     """``$XDG_STATE_HOME/oxibonsai``, else ``~/.local/state/oxibonsai``.
 
-    On another port than the default one its folder ``port-N``: servers of one user share nothing.
+    On a port other than the default, its folder ``port-N``: servers of one user share no state.
     """
     base = os.environ.get("XDG_STATE_HOME")
     folder = (Path(base) if base else Path.home() / ".local" / "state") / "oxibonsai"
@@ -67,7 +67,7 @@ def default_state_dir(port: int = DEFAULT_PORT) -> Path:
 
 
 class ModelSettings(BaseModel):
-    """Which model is served and how it runs; read by the backend."""
+    """Settings of the model and the engine; read by the backend."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -77,46 +77,53 @@ class ModelSettings(BaseModel):
         "or seedling-1bit. Default: OXIBONSAI_MODEL, else seedling-ternary.",
     )
     alias: Annotated[Names, Flag(("-a",))] = Field(
-        (), description="Names under which clients know the model; the first is its id."
+        (), description="Names of the model for clients; the first is its id."
     )
-    tags: Names = Field((), description="Words about the model that /v1/models lists.")
-    quant_type: str = Field("", description="Layout of type-42 tensors where the file is silent.")
+    tags: Names = Field((), description="Labels of the model that /v1/models lists.")
+    quant_type: str = Field(
+        "", description="Layout of type-42 tensors if the file does not specify it."
+    )
     threads: Annotated[int | None, Flag(("-t",))] = Field(
         None, ge=1, le=1024, description="Worker threads of the engine. Default: all usable cores."
     )
     ctx_size: Annotated[int | None, Flag(("-c",))] = Field(
-        None, ge=1, description="Positions of a sequence. Default: the model's, cut to the memory."
+        None,
+        ge=1,
+        description="Context size in tokens. Default: the model's, reduced to fit the memory.",
     )
     kv_type: Literal["f32", "f16", "q8_0", "q4_0"] | None = Field(
         None, description="Type of cached keys and values. Default: chosen by size."
     )
     parity: Literal["quick", "full", "off"] = Field(
-        "quick", description="What is compared with the definition at the start."
+        "quick",
+        description="How thoroughly kernels are checked against the scalar tier at startup.",
     )
     packed_cache: Switch = Field(False, description="Keep packed weights on disk between starts.")
     parallel: Annotated[int, Flag(("-np",))] = Field(
-        4, ge=1, le=1024, description="Sequences that run at the same time, on each replica."
+        4, ge=1, le=1024, description="Sequences that run at the same time on each replica."
     )
     replicas: int = Field(
         1, ge=1, le=64,
-        description="Engines over one set of weights; they share out the threads. One is the faster "
-        "choice, since a step reads the weights once for all its sequences.",
+        description="Engines that share one set of weights and divide the threads. One is usually "
+        "fastest, since a step reads the weights once for all its sequences.",
     )  # fmt: skip
     batch_size: Annotated[int, Flag(("-b",))] = Field(
-        2048, ge=1, description="Taken as llama-server takes it; the engine sizes its steps itself."
+        2048,
+        ge=1,
+        description="Accepted as llama-server does, without effect: the engine sizes its steps itself.",
     )
     n_predict: Annotated[int, Flag(("-n", "--predict", "--max-tokens"))] = Field(
-        -1, ge=-1, description="New tokens where a request names no limit; -1: up to the context."
+        -1, ge=-1, description="Default limit of new tokens; -1: up to the context size."
     )
     seed: Annotated[int, Flag(("-s",))] = Field(
-        -1, ge=-1, lt=2**64, description="Seed where a request names none; -1: random."
+        -1, ge=-1, lt=2**64, description="Default seed; -1: random."
     )
     temperature: Annotated[float, Flag(("--temp",))] = Field(0.8, ge=0, le=100, description=(
-        "Temperature where a request names none."
+        "Default temperature."
     ))  # fmt: skip
-    top_k: int = Field(40, ge=0, description="top_k where a request names none; 0: all.")
-    top_p: float = Field(0.95, gt=0, le=1, description="top_p where a request names none.")
-    min_p: float = Field(0.05, ge=0, le=1, description="min_p where a request names none.")
+    top_k: int = Field(40, ge=0, description="Default top_k; 0: all.")
+    top_p: float = Field(0.95, gt=0, le=1, description="Default top_p.")
+    min_p: float = Field(0.05, ge=0, le=1, description="Default min_p.")
     jinja: Switch = Field(True, description="Use the model's chat template, not ChatML.")
     chat_template: str | None = Field(
         None, description="A Jinja chat template in place of the model's, or chatml."
@@ -124,30 +131,30 @@ class ModelSettings(BaseModel):
     chat_template_file: Path | None = Field(None, description="A file with a chat template.")
     reasoning_format: Literal["auto", "none", "deepseek", "deepseek-legacy"] = Field(
         "auto",
-        description="Where a model's thoughts go: none leaves them in the text, the others put them into "
+        description="Where reasoning is returned: none leaves it in the content, the others put it into "
         "reasoning_content.",
     )
     reasoning: Literal["auto", "on", "off"] = Field(
-        "auto", description="Let a model reason where a request does not say; auto: as it is made."
+        "auto", description="Default of whether a model reasons; auto: the model's own default."
     )
     reasoning_budget: int = Field(
-        -1, ge=-1, description="Tokens of reasoning where a request names no number; -1: no limit."
+        -1, ge=-1, description="Default limit of reasoning tokens; -1: no limit."
     )
     embedding: Annotated[Switch, Flag(("--embeddings",))] = Field(
         False, description="Serve embeddings only."
     )
     pooling: Literal["none", "mean", "cls", "last", "max"] | None = Field(
         None,
-        description="How embeddings are pooled; none: no vectors of texts. Default: the model's own way.",
+        description="Pooling of embeddings; none: texts have no vector. Default: the model's own.",
     )
     lora: Names = Field(
         (), description="LoRA adapters to add: GGUF files, or folders that PEFT saved."
     )
     lora_scaled: Names = Field(
-        (), description="Adapters of which so much is added, as FILE:SCALE; after those of --lora."
+        (), description="LoRA adapters with a scale, as FILE:SCALE; added after those of --lora."
     )
     slot_save_path: Path | None = Field(
-        None, description="Folder for saved slots; allows POST /slots/{id}."
+        None, description="Folder for saved slots; enables POST /slots/{id}."
     )
 
 
@@ -157,75 +164,88 @@ class Settings(ModelSettings, BaseSettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX)
 
     host: Names = Field(("127.0.0.1",), description="Addresses to listen on; one or several.")
-    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="TCP port; 0 takes a free one.")
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="TCP port; 0 chooses a free one.")
     allow_public: Switch = Field(
-        False, description="Listen beyond this machine although no API key is set."
+        False, description="Allow other machines to connect although no API key is set."
     )
     api_key: Names = Field(
         (), repr=False, description="A key that clients must send; may be repeated."
     )
-    api_key_file: Paths = Field((), description="Files of keys, one a line; changes are noticed.")
+    api_key_file: Paths = Field(
+        (), description="Files of API keys, one per line; reloaded when they change."
+    )
     allowed_hosts: Annotated[Names, Flag(("--allowed-host",)), AfterValidator(_check_names)] = (
         Field(
             (),
-            description="Names under which a server without keys may be called, beside localhost, IP "
-            "addresses and a name in --host; * for all.",
+            description="Further host names that a server without API keys accepts, besides localhost, "
+            "IP addresses and names in --host; * for all.",
         )
     )
     cors_origins: Names = Field(
         (),
-        description="Origins whose pages may call; localhost for pages of this machine, * for all.",
+        description="Origins of web pages that may call the server (CORS); localhost for pages of this "
+        "machine, * for all.",
     )
     rate_limit: float | None = Field(
         None,
         gt=0,
-        description="Requests a second for each key, without keys for each client's address. "
+        description="Requests per second for each API key, or for each client address without keys. "
         "Default: no limit.",
     )
-    rate_burst: int = Field(20, ge=1, description="Requests that each of them may send at once.")
+    rate_burst: int = Field(20, ge=1, description="Requests that each of them may send in a burst.")
     max_body_mb: float = Field(
-        16, gt=0, le=4096, description="Largest request body in MiB, uploads of files apart."
+        16, gt=0, le=4096, description="Largest request body in MiB, except file uploads."
     )
     max_file_mb: float = Field(512, gt=0, description="Largest uploaded file in MiB.")
-    max_files_mb: float = Field(8192, gt=0, description="All files of one key together, in MiB.")
+    max_files_mb: float = Field(
+        8192, gt=0, description="Total size of all files of one API key in MiB."
+    )
     read_timeout: float = Field(
         10, gt=0, le=3600,
         description="Seconds for a request's header and first bytes; a body adds 1 s per 32 KiB.",
     )  # fmt: skip
     write_timeout: float = Field(
-        30, gt=0, le=3600, description="Seconds that a client may leave one piece unread."
+        30,
+        gt=0,
+        le=3600,
+        description="Seconds that a client may take to read a piece of a response.",
     )
-    keep_alive: int = Field(5, ge=0, le=3600, description="Seconds an idle connection stays open.")
+    keep_alive: int = Field(
+        5, ge=0, le=3600, description="Seconds that an idle connection stays open."
+    )
     drain_timeout: float = Field(
-        30, gt=0, le=3600, description="Seconds for running requests after SIGTERM."
+        30, gt=0, le=3600, description="Seconds for running requests to finish after SIGTERM."
     )
-    max_connections: int = Field(1000, ge=8, le=100_000, description="Open connections at most.")
+    max_connections: int = Field(
+        1000, ge=8, le=100_000, description="Maximum number of open connections."
+    )
     http_threads: int | None = Field(
         None,
         ge=2,
         le=4096,
-        description="HTTP threads. Default: max(32, 4 x parallel x replicas + 16) and twice the queue's "
+        description="HTTP threads. Default: max(32, 4 x parallel x replicas + 16) plus twice the queue "
         "size.",
     )
     require_model: Switch = Field(
-        False, description="Refuse requests that name no model, as OpenAI does."
+        False, description="Reject requests that name no model, as OpenAI does."
     )
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
     share_prefix_cache: Switch = Field(
         False,
-        description="Let a key find in the cache what other keys have sent: equal beginnings are then "
-        "read once for all, and cached_tokens and the time of an answer tell of them.",
+        description="Share the prefix cache between API keys: common prefixes are then computed once, "
+        "but cached_tokens and response times reveal what other keys have sent.",
     )
     metrics: Switch = Field(False, description="Serve Prometheus metrics at /metrics.")
     slots: Switch = Field(True, description="Serve the state of the slots at /slots.")
     slots_text: Switch = Field(
-        False, description="Show a slot's prompt and text at /slots, to the key whose they are."
+        False,
+        description="Show a slot's prompt and text at /slots, to the API key that sent the request.",
     )
     ui: Annotated[Switch, Flag(("--webui",))] = Field(True, description="Serve the chat page at /.")
     state_dir: Path = Field(
         default_factory=lambda values: default_state_dir(values.get("port", DEFAULT_PORT)),
-        description="Folder of the store and uploaded files, of this server alone. Default: "
-        "oxibonsai in the folder of the user's state, or port-N in it on another port than 8080.",
+        description="Folder of the store and uploaded files; not shared with other servers. Default: "
+        "oxibonsai in the user's state folder, or port-N in it for a port other than 8080.",
     )
     store: str | None = Field(
         None,
@@ -233,28 +253,30 @@ class Settings(ModelSettings, BaseSettings):
         "Default: store.sqlite in the state folder.",
     )
     retention_days: float = Field(30, gt=0, description="Days that stored responses are kept.")
-    log_file: Path | None = Field(None, description="Write the log there instead of stderr.")
-    log_max_mb: float = Field(64, gt=0, description="Size of a log file in MiB; three are kept.")
-    log_prompts: Switch = Field(False, description="Write the text of requests to the log.")
+    log_file: Path | None = Field(None, description="Write the log to this file instead of stderr.")
+    log_max_mb: float = Field(
+        64, gt=0, description="Maximum size of a log file in MiB; three files are kept."
+    )
+    log_prompts: Switch = Field(False, description="Write request bodies to the log.")
     verbose: Annotated[Switch, Flag(("-v",))] = Field(
-        False, description="Log at level debug; add __verbose to answers."
+        False, description="Log at level debug; add __verbose to responses."
     )
 
     @property
     def threads_for_http(self) -> int:
-        """Each request that runs or waits holds one, and others must find one free."""
+        """Number of HTTP threads: each running or waiting request blocks one, others need free ones."""
         least = max(32, 4 * self.parallel * self.replicas + 16)
-        # Keys have their part of the queue even where others have filled it.
+        # A key has its fair share of the queue even if other keys have filled it.
         return self.http_threads or least + 2 * self.queue_size
 
     @property
     def store_url(self) -> str:
-        """The database; a file in the state folder if none is named."""
+        """URL of the database; by default a file in the state folder."""
         return self.store or f"sqlite:///{self.state_dir / 'store.sqlite'}"
 
     @property
     def store_file(self) -> Path | None:
-        """The database's file; None where it is on a server."""
+        """The file of an SQLite database; None for PostgreSQL."""
         kind, _, name = self.store_url.partition(":///")
         name = name.partition("?")[0]
         is_file = kind.startswith("sqlite") and name not in ("", ":memory:")
@@ -262,12 +284,12 @@ class Settings(ModelSettings, BaseSettings):
 
     @property
     def files_dir(self) -> Path:
-        """Where the contents of uploaded files are."""
+        """Folder of the contents of uploaded files."""
         return self.state_dir / "files"
 
     @property
     def max_body_bytes(self) -> int:
-        """Largest body of a request that uploads no file."""
+        """Largest request body, except for file uploads."""
         return int(self.max_body_mb * 2**20)
 
     @property
@@ -277,5 +299,5 @@ class Settings(ModelSettings, BaseSettings):
 
     @property
     def max_upload_bytes(self) -> int:
-        """Largest body of all: a file and the form around it."""
+        """Largest request body of all: a file and the form around it."""
         return max(self.max_body_bytes, self.max_file_bytes + 2**20)

@@ -1,4 +1,4 @@
-"""One server at a time uses a store on disk: locks on files beside it, gone with the process."""
+"""Ensures that only one server uses a store on disk, with lock files beside it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import IO
 from oxibonsai.errors import CapacityError
 from oxibonsai.server.settings import Settings
 
-# The worker of a server that was killed ends within a moment, and its lock with it.
+# The worker of a killed server ends shortly after it, which releases its lock.
 _ORPHAN_SECONDS = 5.0
 
 
 @contextlib.contextmanager
 def locked_state(settings: Settings) -> Iterator[None]:
-    """Keeps other servers from the database's file and from the folder of uploaded files.
+    """Locks the database file and the folder of uploaded files against other servers.
 
-    The locks pass on to processes that are forked within the block: they last until the last of
-    them has ended, however it ends. A database on a server has a lock of its own:
+    Processes forked within the block inherit the locks, which are held until the last of them has
+    ended, however it ends. A PostgreSQL database has a lock of its own:
     :class:`~oxibonsai.server.stores.database_lock.DatabaseLock`.
 
     Raises:
-        CapacityError: Another server uses one of them, or it can't be locked.
+        CapacityError: Another server uses one of them, or locking failed.
     """
     used = [settings.files_dir, *([settings.store_file] if settings.store_file else [])]
     with contextlib.ExitStack() as files:

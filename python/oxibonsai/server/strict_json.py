@@ -1,4 +1,4 @@
-"""JSON bodies, read once and strictly: what two readers could understand differently is refused."""
+"""Strict JSON parsing: input that parsers may interpret differently is rejected."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from flask import Request, g
 
 from oxibonsai.server.errors import ApiError
 
-# Deeper than any schema of a tool; far from where recursion over the value would end.
+# Deeper than any tool schema; far below the recursion limit.
 MAX_DEPTH = 100
-# More digits than any number that a request means; conversion is quadratic in their count.
+# More digits than any sensible number; conversion is quadratic in their count.
 _MAX_DIGITS = 40
-# Of a body, for the log of a server that logs prompts.
+# How much of a body is logged with --log-prompts.
 _LOGGED_BYTES = 8192
 
 
@@ -23,7 +23,7 @@ def read_object(request: Request) -> dict[str, Any]:
 
     Raises:
         ApiError: 415 for another content type; 413 for too large a body; 400 for text that is not
-            UTF-8 JSON, is no object, repeats a key, nests deeper than 100 levels, or holds
+            UTF-8 JSON, is not an object, repeats a key, is nested deeper than 100 levels, or contains
             a number that is not finite or a string that is not valid Unicode.
     """
     if request.mimetype != "application/json" and not request.mimetype.endswith("+json"):
@@ -38,7 +38,7 @@ def read_object(request: Request) -> dict[str, Any]:
 
 
 def parse(data: bytes) -> Any:
-    """One JSON value; see :func:`read_object` for what is refused."""
+    """One JSON value; see :func:`read_object` for what is rejected."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
@@ -46,7 +46,7 @@ def parse(data: bytes) -> Any:
     try:
         value = _DECODER.decode(text)
     except RecursionError as e:
-        raise _bad(f"it nests deeper than {MAX_DEPTH} levels") from e
+        raise _bad(f"it is nested deeper than {MAX_DEPTH} levels") from e
     except json.JSONDecodeError as e:
         raise _bad(f"{e.msg} at line {e.lineno}, column {e.colno}") from e
     _check(value)
@@ -54,19 +54,19 @@ def parse(data: bytes) -> Any:
 
 
 def _bad(reason: str, param: str | None = None) -> ApiError:
-    return ApiError(400, f"The request body can't be used: {reason}.", param=param)
+    return ApiError(400, f"The request body is invalid: {reason}.", param=param)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise _bad(f"the key '{twice[:80]}' is there twice", twice[:80])
+        raise _bad(f"the key '{twice[:80]}' is repeated", twice[:80])
     return value
 
 
 def _constant(name: str) -> Any:
-    raise _bad(f"{name} is no JSON number")
+    raise _bad(f"{name} is not a JSON number")
 
 
 def _float(text: str) -> float:
@@ -83,7 +83,7 @@ def _int(text: str) -> int:
 
 
 def _check(value: Any) -> None:
-    """Depth and strings, without recursion."""
+    """Checks depth and strings without recursion."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
@@ -98,7 +98,7 @@ def _check(value: Any) -> None:
         if not below:
             return
         level = below
-    raise _bad(f"it nests deeper than {MAX_DEPTH} levels")
+    raise _bad(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
 def _check_text(text: str) -> None:
@@ -107,7 +107,7 @@ def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as e:
-        raise _bad(f"a string holds half a surrogate pair (U+{ord(text[e.start]):04X})") from e
+        raise _bad(f"a string contains an unpaired surrogate (U+{ord(text[e.start]):04X})") from e
 
 
 _DECODER = json.JSONDecoder(

@@ -1,4 +1,4 @@
-"""Request bodies as pydantic models; what is wrong with one is told in one sentence."""
+"""Validates request bodies with pydantic models; reports an error as one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_body(model: type[Body], request: Request) -> Body:
     """The request's JSON object as a ``model``.
 
     Raises:
-        ApiError: It is no JSON object, or a field is wrong; the error names the field.
+        ApiError: The body is not a JSON object, or a field is invalid; the error names the field.
     """
     return as_body(model, read_object(request))
 
@@ -48,25 +48,25 @@ def _sentence(error: ErrorDetails, param: str | None, model: type[BaseModel]) ->
 
 
 def _telling(errors: list[ErrorDetails], value: Any) -> ErrorDetails:
-    """The one of the errors that tells most."""
-    # A union that a picture fails tells of its other members too.
+    """The most informative of the errors."""
+    # An image part also produces errors for the other members of its union.
     image = next(filter(_is_image, errors), None)
     if image is not None:
         return image
-    # Of a union the member that the value is nearest to: what is wrong in it lies deepest.
+    # Of a union, the member that the value matches best: its error is nested deepest.
     first = _path(errors[0], value)
     same_field = [e for e in errors if _path(e, value)[: len(first)] == first]
     return max(same_field, key=lambda e: len(_path(e, value)))
 
 
 def _path(error: ErrorDetails, value: Any) -> list[str]:
-    """Where the error is in the client's value; a union tells which of its members it tried, too."""
+    """The path of the error in the client's value, without the names of union members."""
     path: list[str] = []
     for i, part in enumerate(error["loc"]):
         inside = isinstance(value, dict) and part in value
         is_missing = error["type"] == "missing" and i == len(error["loc"]) - 1
         if is_missing and inside and path and value[part] is not None:
-            path.pop()  # it is there: what was taken for the key before was the tag of a union
+            path.pop()  # the key exists: the previous part was the tag of a union
         if inside or is_missing or isinstance(part, int):
             path.append(str(part))
         if inside:
@@ -79,12 +79,12 @@ def _path(error: ErrorDetails, value: Any) -> list[str]:
 def _reason(error: ErrorDetails) -> str:
     if _is_image(error):
         return NO_IMAGES
-    # Our own sentence, without what pydantic puts before it.
+    # Our own message, without pydantic's prefix.
     return str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
 
 
 def _is_image(error: ErrorDetails) -> bool:
-    """Whether what is wrong is a part that is a picture."""
+    """Whether the error is about an image part."""
     if error["type"] == "union_tag_invalid":
         return error["ctx"]["tag"] in IMAGES
     is_kind = error["type"] == "literal_error" and error["loc"][-1] == "type"
@@ -92,6 +92,6 @@ def _is_image(error: ErrorDetails) -> bool:
 
 
 def check_model(model: str | None, settings: Settings) -> None:
-    """ApiError 400 where a request has to name its model and does not; any name will do."""
+    """Raises ApiError 400 if the request must name a model and does not; any name is accepted."""
     if model is None and settings.require_model:
-        raise ApiError(400, "model: a request has to name its model.", param="model")
+        raise ApiError(400, "model: the request must name a model.", param="model")

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, bounded in size."""
+"""Structured logs: one JSON object per line, limited in size."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pythonjsonlogger import json
 
 from oxibonsai.server.settings import Settings
 
-# Longer lines are cut: one request must not fill the log.
+# Longer messages are truncated: one request must not fill the log.
 MAX_LINE = 8192
 
 
 class JsonFormatter(json.JsonFormatter):
-    """One record as one line of JSON; what is given as ``extra`` becomes members of the object.
+    """Formats a record as one line of JSON; ``extra`` values become members of the object.
 
     Attributes:
-        request_id: Says which request the present thread works for; None: for none.
+        request_id: Returns the id of the request that the current thread handles, or None.
     """
 
     request_id: ClassVar[Callable[[], str | None]] = staticmethod(lambda: None)
@@ -40,12 +40,12 @@ class JsonFormatter(json.JsonFormatter):
         )
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """The time in UTC, to the millisecond."""
+        """The time in UTC with milliseconds."""
         when = datetime.fromtimestamp(record.created, timezone.utc)
         return when.isoformat(timespec="milliseconds")
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
-        """Cuts what is long, and adds the request."""
+        """Truncates long values and adds the request id."""
         request_id = JsonFormatter.request_id()
         if request_id is not None:
             log_data.setdefault("request_id", request_id)
@@ -57,7 +57,7 @@ class JsonFormatter(json.JsonFormatter):
 
 
 def configure_logs(settings: Settings) -> None:
-    """Sends all log records of this process to the file of the settings, else to stderr."""
+    """Sends all log records of this process to the log file of the settings, or to stderr."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if settings.log_file is not None:
         settings.log_file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Counts of the HTTP side in Prometheus' format, in a registry of this server's own."""
+"""HTTP metrics in Prometheus' format, in a registry of their own."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from oxibonsai import __version__
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 
-# From a probe's answer to a long generation, in seconds.
+# Seconds, from a probe to a long generation.
 _SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 
 
 class Metrics:
-    """The collectors; labels are routes, methods and statuses, never keys or models of clients."""
+    """The collectors; labels are routes, methods and statuses, never values that clients choose."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self.registry = CollectorRegistry()
@@ -30,17 +30,17 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self.requests = Counter(
-            "oxibonsai_http_requests", "Answers.", ["method", "route", "status"],
+            "oxibonsai_http_requests", "HTTP responses.", ["method", "route", "status"],
             registry=self.registry,
         )  # fmt: skip
         self.seconds = Histogram(
-            "oxibonsai_http_request_seconds", "From a request's arrival to the end of its answer.",
+            "oxibonsai_http_request_seconds", "From a request's arrival to the end of its response.",
             ["route"], buckets=_SECONDS, registry=self.registry,
         )  # fmt: skip
         self.running = Gauge(
-            "oxibonsai_http_requests_running", "Requests being answered.", registry=self.registry
+            "oxibonsai_http_requests_running", "Requests in progress.", registry=self.registry
         )
-        ready = Gauge("oxibonsai_ready", "1 while requests are taken.", registry=self.registry)
+        ready = Gauge("oxibonsai_ready", "1 while requests are accepted.", registry=self.registry)
         ready.set_function(lambda: float(lifecycle.phase == Phase.READY))
         build = Gauge("oxibonsai_build_info", "Version.", ["version"], registry=self.registry)
         build.labels(__version__).set(1)
@@ -49,13 +49,13 @@ class Metrics:
 def register_metrics(
     app: Flask, metrics: Metrics, more: Callable[[], str], *, served: bool
 ) -> None:
-    """Counts every request; serves ``/metrics`` if asked to, else says how to turn it on.
+    """Counts every request; serves ``/metrics`` if enabled, else an error that says how to enable it.
 
     Args:
         app: The application.
-        metrics: What is counted.
-        more: Text that follows: the same under other names.
-        served: Whether to serve them.
+        metrics: The collectors.
+        more: Returns further metrics in text format, appended to the response.
+        served: Whether ``/metrics`` is enabled.
     """
     bp = Blueprint("metrics", __name__)
 
@@ -78,7 +78,7 @@ def register_metrics(
         started = g.get("started")
         if started is None:
             return response
-        # A method is what a client types: only known ones may make a label.
+        # The method is chosen by the client: only known ones become a label.
         method = request.method if request.method in _METHODS else "other"
         metrics.requests.labels(method, route, str(response.status_code)).inc()
 

@@ -81,7 +81,7 @@ def openapi_document(app: Flask, operations: Mapping[str, Operation]) -> Schema:
     """The OpenAPI 3.1 document of an application's routes.
 
     Args:
-        app: Whose URL map is described; endpoints without an operation are left out.
+        app: The application; endpoints without an operation are left out.
         operations: By endpoint, as ``blueprint.view``.
     """
     from oxibonsai import __version__
@@ -115,7 +115,7 @@ def openapi_document(app: Flask, operations: Mapping[str, Operation]) -> Schema:
 
 
 def object_with(*required: str, **values: Schema) -> Schema:
-    """The schema of an object that has these members; ``values`` says what some of them are."""
+    """The schema of an object with the given required members; ``values`` has schemas of members."""
     properties = {name: values.get(name, {}) for name in (*required, *values)}
     return {"type": "object", "required": list(required), "properties": properties}
 

@@ -1,4 +1,4 @@
-"""A log line for each request, and its id on every line that is written for it."""
+"""Access log: one line per request, and the request id on all log lines written for it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def register_logs(app: Flask, *, prompts: bool) -> None:
-    """A line for each request, and ``X-Request-Id`` on each answer.
+    """Logs each request, and sets ``X-Request-Id`` on each response.
 
     Args:
         app: The application.
-        prompts: Write the bodies of requests too.
+        prompts: Log request bodies too.
     """
 
     def begin() -> None:
         sent = request.headers.get("X-Request-Id", "")
-        # A client's id goes to logs and headers, so it must be a plain word.
+        # A client's id is used in logs and headers, so only safe characters are accepted.
         g.request_id = sent if _SAFE_ID.fullmatch(sent) else "req_" + secrets.token_hex(12)
         g.arrived = time.perf_counter()
 

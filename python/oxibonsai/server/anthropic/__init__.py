@@ -1,1 +1,1 @@
-"""``/v1/messages``: the API of Anthropic's clients."""
+"""Anthropic's Messages API: ``/v1/messages``."""

@@ -1,4 +1,4 @@
-"""The content blocks of a message as they grow, and the events that tell of it."""
+"""Builds the content blocks of a message incrementally, with their events."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Event = Object
 
 
 class BlockWriter:
-    """Sorts pieces of a reply into blocks: thoughts, text, calls.
+    """Sorts the deltas of a reply into blocks: thinking, text, tool use.
 
     Args:
-        omit_thoughts: Of thoughts, only that there were some, and their signature.
+        omit_thoughts: Leave thinking blocks empty, except for their signature.
 
     Attributes:
         blocks: The content so far; complete after :meth:`finish`.
@@ -30,7 +30,7 @@ class BlockWriter:
         self._open = False
 
     def feed(self, delta: Delta) -> list[Event]:
-        """Takes a piece; returns the events that it causes."""
+        """Adds a delta; returns the resulting events."""
         if delta.tool_call is not None:
             return self._feed_call(delta.tool_call)
         if delta.content:
@@ -45,7 +45,7 @@ class BlockWriter:
         return [*events, self._delta("thinking_delta", "thinking", delta.reasoning_content)]
 
     def finish(self) -> list[Event]:
-        """Nothing more will come."""
+        """Ends the content; returns the resulting events."""
         return self._leave()
 
     def _feed_call(self, piece: ToolCallDelta) -> list[Event]:
@@ -85,7 +85,7 @@ class BlockWriter:
         block = self.blocks[-1]
         events = []
         if block["type"] == "thinking":
-            # Clients send it back unread; it shows that the thoughts are unchanged, no more.
+            # Clients send it back as it is; it is only a hash of the text.
             block["signature"] = self._signature.hexdigest()
             events = [self._delta("signature_delta", "signature", block["signature"])]
         if block["type"] == "tool_use":
@@ -99,7 +99,7 @@ class BlockWriter:
 
 
 def _object(text: str) -> Object:
-    """The arguments of a call; of one that broke off, nothing can be said."""
+    """The arguments of a call; empty if they are incomplete."""
     try:
         value = json.loads(text or "{}")
     except ValueError:

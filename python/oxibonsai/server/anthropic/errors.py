@@ -1,4 +1,4 @@
-"""Errors as Anthropic's clients expect them."""
+"""Error responses in Anthropic's format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES = {
 
 
 def register_anthropic_errors(app: Flask) -> None:
-    """Errors of its paths have Anthropic's shape, also where no route or key lets a request in."""
+    """Formats all errors under ``/v1/messages`` for Anthropic's clients, also 401 and 404."""
 
     def answer(error: Exception) -> Response:
         ours = request.path.startswith("/v1/messages")
@@ -33,14 +33,14 @@ def register_anthropic_errors(app: Flask) -> None:
 
 
 def anthropic_error(error: Exception) -> Response:
-    """The HTTP answer for an error: status and headers as everywhere, another body."""
+    """The HTTP response for an error: the usual status and headers with Anthropic's body."""
     response = error_response(error)
     response.set_data(json.dumps(_body(error, response.status_code)))
     return response
 
 
 def error_event(error: Exception) -> str:
-    """The event that ends a stream which can't go on."""
+    """The error event that ends a failed stream."""
     return frame(_body(error, as_api_error(error).status), "error")
 
 

@@ -1,4 +1,4 @@
-"""From the body of ``POST /v1/messages`` to a conversation and sampling parameters."""
+"""Converts the body of ``POST /v1/messages`` to a conversation and sampling parameters."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRe
 
     Args:
         request: What is asked.
-        template: Of the model. Where it knows no reasoning, the model answers at once, whatever the
-            request says of thinking.
+        template: The model's chat template. If it does not support reasoning, ``thinking`` is ignored.
     """
     system = "\n\n".join(block.text for block in request.system)
     messages: list[Object] = [{"role": "system", "content": system}] if system else []
@@ -59,7 +58,7 @@ def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRe
 
 
 def sampling(request: MessageRequest, settings: Settings, tokenizer: Tokenizer) -> SamplingParams:
-    """How tokens are chosen."""
+    """The sampling parameters."""
     given = {
         "temperature": request.temperature,
         "top_k": request.top_k,
@@ -98,7 +97,7 @@ def _tool_choice(request: CountRequest) -> Any:
 
 
 def _chat_messages(message: Message, place: str) -> list[Object]:
-    """One message, or the results of calls and what the user says behind them."""
+    """One message, or tool results followed by the user's text."""
     if message.role == "assistant":
         return [_assistant(message, place)]
     messages: list[Object] = []
@@ -110,7 +109,7 @@ def _chat_messages(message: Message, place: str) -> list[Object]:
             texts.append(block.text)
         else:
             raise ApiError(
-                400, f"{place}.content: a {block.type} block can't be said by the {message.role}",
+                400, f"{place}.content: a {block.type} block is not allowed in a {message.role} message",
                 param=f"{place}.content",
             )  # fmt: skip
     if texts or not messages:
@@ -120,7 +119,7 @@ def _chat_messages(message: Message, place: str) -> list[Object]:
 
 def _result(block: ToolResultBlock) -> Object:
     text = "\n".join(part.text for part in block.content)
-    # Chat templates have no field for it.
+    # Chat templates have no field for is_error.
     content = f"Error: {text}" if block.is_error else text
     return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
 
@@ -137,7 +136,7 @@ def _assistant(message: Message, place: str) -> Object:
             calls.append({"type": "function", "id": block.id, "function": function})
         elif isinstance(block, ToolResultBlock):
             raise ApiError(
-                400, f"{place}.content: a tool_result block can't be said by the assistant",
+                400, f"{place}.content: a tool_result block is not allowed in an assistant message",
                 param=f"{place}.content",
             )  # fmt: skip
     said: Object = {"role": "assistant", "content": "\n".join(texts)}

@@ -1,4 +1,4 @@
-"""``/v1/messages``: answers in the form of Anthropic's API."""
+"""``/v1/messages``: Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _whole(model: str, generation: Generation, writer: BlockWriter) -> Object:
 
 
 def _events(generation: Generation, writer: BlockWriter) -> Iterator[Event | None]:
-    """Events of the content; None where there is nothing to tell for a moment."""
+    """Events of the content; None when there was no output for a while."""
     for index, delta in generation.stream():
         if delta is not None:
             events = writer.feed(delta)
@@ -92,7 +92,7 @@ def _frames(model: str, generation: Generation, writer: BlockWriter) -> Iterator
 
 
 def _stop(generation: Generation) -> Object:
-    """Why it ended: ``tool_use``, ``max_tokens``, ``stop_sequence`` with the text, ``end_turn``."""
+    """The stop reason: ``tool_use``, ``max_tokens``, ``stop_sequence`` with its text, ``end_turn``."""
     choice = generation.choices[0]
     matched = choice.sequence.matched_stop
     reason = _STOP_REASONS.get(choice.finish_reason or "", "end_turn")
@@ -119,12 +119,12 @@ def _message(model: str, generation: Generation) -> Object:
 def _usage(generation: Generation) -> Object:
     cached = generation.cached_tokens
     return {
-        # Anthropic counts apart what was found in the cache.
+        # Anthropic counts cached tokens separately.
         "input_tokens": generation.prompt_tokens - cached,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
         "output_tokens": generation.completion_tokens,
-        # What other services count here, there is not, or it is not counted.
+        # Not applicable here, or not counted.
         "output_tokens_details": None,
         "cache_creation": None,
         "inference_geo": None,

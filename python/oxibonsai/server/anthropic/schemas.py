@@ -17,7 +17,7 @@ class TextBlock(Fields):
 
 
 class ThinkingBlock(Fields):
-    """What the model thought."""
+    """The model's reasoning."""
 
     type: Literal["thinking"]
     thinking: str
@@ -25,7 +25,7 @@ class ThinkingBlock(Fields):
 
 
 class RedactedThinkingBlock(Fields):
-    """Thoughts that only another service can read; they are left out."""
+    """Encrypted reasoning of another service; it is dropped."""
 
     type: Literal["redacted_thinking"]
     data: str
@@ -41,7 +41,7 @@ class ToolUseBlock(Fields):
 
 
 class ToolResultBlock(Fields):
-    """What a call gave."""
+    """The output of a call."""
 
     type: Literal["tool_result"]
     tool_use_id: str
@@ -96,18 +96,18 @@ class SchemaFormat(Fields):
 
 
 class OutputConfig(Fields):
-    """The form of the answer's text, and how hard to think about it."""
+    """The format of the output text, and the reasoning effort."""
 
     format: SchemaFormat | None = None
     effort: Effort | None = None
 
 
 class CountRequest(Fields):
-    """A prompt whose tokens are to be counted."""
+    """The fields that determine the prompt; the body of ``/v1/messages/count_tokens``."""
 
     model: str
     messages: list[Message] = Field(
-        max_length=MOST_MESSAGES, description="None at all: a user who says nothing."
+        max_length=MOST_MESSAGES, description="An empty list is the same as one empty user message."
     )
     system: list[TextBlock] = Field(default_factory=list)
     tools: list[Tool] = Field(default_factory=list, max_length=MOST_TOOLS)
@@ -118,7 +118,7 @@ class CountRequest(Fields):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, body: Any) -> Any:
-        """Texts in place of lists of blocks; null means the same as nothing."""
+        """Normalizes plain texts to blocks; null is the same as a missing field."""
         body = {k: v for k, v in body.items() if v is not None}
         if body.get("mcp_servers"):
             raise ValueError("mcp_servers is not supported: send the servers' tools as tools")
@@ -129,7 +129,7 @@ class CountRequest(Fields):
 
 
 class MessageRequest(CountRequest):
-    """What is asked for."""
+    """The body of the request."""
 
     max_tokens: int = Field(ge=1)
     stop_sequences: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(

@@ -34,7 +34,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """The exit code that goes with the failure to load."""
+        """The exit code of the server if loading fails."""
         return self._page[1] or 1
 
     @exit_code.setter

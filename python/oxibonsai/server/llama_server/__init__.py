@@ -1,1 +1,1 @@
-"""The routes that only llama-server has."""
+"""llama-server's own routes: native completion, tokenization, props, slots and adapters."""

@@ -1,4 +1,4 @@
-"""``/lora-adapters``: which adapters are added to the model, as llama-server tells it."""
+"""``/lora-adapters``: the adapters of the model, in llama-server's format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.server.server import Server
 
 FIXED_SCALES = (
-    "Scales of adapters are fixed when the server starts: set them with --lora-scaled FILE:SCALE."
+    "Adapter scales are fixed when the server starts: set them with --lora-scaled FILE:SCALE."
 )
 
 
@@ -21,7 +21,7 @@ def lora_blueprint(app: Server) -> Blueprint:
     @bp.get("/lora-adapters")
     def list_adapters() -> Response:
         adapters = app.generations.loaded.engines[0].model.adapters
-        # A client needs their names; the folders are nobody's business.
+        # Only the names: paths on the server are not revealed.
         return jsonify(
             [{"id": i, "path": Path(a.name).name, "scale": a.scale} for i, a in enumerate(adapters)]
         )

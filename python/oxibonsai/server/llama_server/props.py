@@ -1,4 +1,4 @@
-"""``/props``: what the server is set up for."""
+"""``/props``: properties of the server and its model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def props_blueprint(app: Server) -> Blueprint:
             },
             total_slots=pool.permits,
             model_alias=app.backend.models()[0].id,
-            # A client needs its name; the folder is nobody's business.
+            # Only the name: the path on the server is not revealed.
             model_path=Path(checkpoint.path).name,
             chat_template="" if template is None else template.source,
             modalities={"vision": False, "audio": False},

@@ -1,4 +1,4 @@
-"""What ``/slots/{id}``, ``/tokenize`` and ``/detokenize`` take."""
+"""Request bodies of ``/slots/{id}``, ``/tokenize`` and ``/detokenize``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from oxibonsai.server.schemas.fields import Fields
 
 
 class SlotAction(Fields):
-    """The query."""
+    """The query parameters of ``POST /slots/{id}``."""
 
     action: Literal["save", "restore", "erase"]
 
 
 class SlotFile(Fields):
-    """The body; ``erase`` reads none."""
+    """The body of ``POST /slots/{id}``; ``erase`` needs none."""
 
     filename: str = Field(
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$",
-        description="In the folder of --slot-save-path; letters, digits, dot, dash, underscore.",
+        description="File in the folder of --slot-save-path; letters, digits, dot, dash, underscore.",
     )
 
 

@@ -1,6 +1,6 @@
-"""``/slots``: what runs where; what the cache holds of a text is saved, restored, erased.
+"""``/slots``: the state of the slots; saves, restores and erases a slot's cached state.
 
-A key sees and touches only slots whose latest request was its own, and has a folder of its own.
+An API key only has access to slots whose latest request was its own, and has its own folder.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def slots_blueprint(app: Server) -> Blueprint:
     @bp.get("/slots")
     def list_slots() -> Response:
         if not app.settings.slots:
-            raise ApiError(501, "This server does not tell its slots: start it with --slots.")
+            raise ApiError(501, "This server does not serve /slots: start it with --slots.")
         slots = app.generations.slots.slots
         if request.args.get("fail_on_no_slot") == "1" and all(s.busy for s in slots):
-            raise ApiError(503, "Every slot is at work.", retry_after=1)
+            raise ApiError(503, "All slots are busy.", retry_after=1)
         return jsonify([_described(slot, app) for slot in slots])
 
     @bp.post("/slots/<slot_id>")
     def act(slot_id: str) -> Response:
         if app.settings.slot_save_path is None:
-            raise ApiError(501, "This server saves no slots: start it with --slot-save-path.")
+            raise ApiError(501, "This server does not save slots: start it with --slot-save-path.")
         action = as_body(SlotAction, request.args.to_dict()).action
         slot = app.generations.slots.idle(slot_id)
         if action == "erase":
@@ -54,7 +54,7 @@ def slots_blueprint(app: Server) -> Blueprint:
 
 
 def _described(slot: Slot, app: Server) -> dict[str, Any]:
-    """A slot as llama-server tells it; of other keys' requests no more than that there is one."""
+    """A slot in llama-server's format; for other keys' requests only whether it is busy."""
     whole: dict[str, Any] = {
         "id": slot.id,
         "n_ctx": slot.engine.ctx_size,
@@ -65,7 +65,7 @@ def _described(slot: Slot, app: Server) -> dict[str, Any]:
     if sequence is None or slot.owner != owner():
         return whole
     params = sequence.params
-    # What has ended leaves no budget behind.
+    # A finished request has no remaining budget.
     decoded = sequence.num_generated if slot.busy else 0
     most = params.max_tokens if slot.busy else None
     whole |= {
@@ -117,7 +117,9 @@ def _restore(app: Server, slot: Slot, name: str) -> dict[str, Any]:
     except FormatError as e:
         message = str(e).replace(str(path), name)
         raise ApiError(400, message, param="filename") from None
-    slot.engine.cancel(restored.sequence)  # one that was saved while it ran does not go on
+    slot.engine.cancel(
+        restored.sequence
+    )  # a sequence that was saved while running is not continued
     app.generations.slots.record_restored(slot, restored.sequence, owner())
     return {
         "n_restored": restored.computed,
@@ -134,14 +136,14 @@ def _erase(slot: Slot) -> int:
 
 
 def _own(slot: Slot) -> Any:
-    """What ran last on a slot, the caller's own."""
+    """The latest sequence of a slot, if it is the caller's own."""
     if slot.sequence is None or slot.owner != owner():
-        raise ApiError(404, f"Slot {slot.id} holds no text of yours.")
+        raise ApiError(404, f"Slot {slot.id} has no request of yours.")
     return slot.sequence
 
 
 def _folder(settings: Settings) -> Path:
-    """The folder of the present key; without keys the one of the settings itself."""
+    """The folder of the current API key; without keys the configured folder itself."""
     assert settings.slot_save_path is not None
     return settings.slot_save_path / ("" if owner() == ANONYMOUS else owner())
 

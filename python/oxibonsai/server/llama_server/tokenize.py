@@ -1,4 +1,4 @@
-"""``/tokenize``, ``/detokenize`` and ``/apply-template``: what the model reads."""
+"""``/tokenize``, ``/detokenize`` and ``/apply-template``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def token_blueprint(app: Server) -> Blueprint:
 
 
 def _packed(ids: list[int]) -> array[int]:
-    """The ids in 4 bytes each."""
+    """The ids as an array of 4 bytes each."""
     packed = array("i")
     for start in range(0, len(ids), _TOKENS_AT_ONCE):
         packed.extend(ids[start : start + _TOKENS_AT_ONCE])
@@ -63,7 +63,7 @@ def _packed(ids: list[int]) -> array[int]:
 
 
 def _written(ids: array[int], words: Tokenizer | None) -> Iterator[str]:
-    """The answer piece by piece: as one text, it would take many times the memory of the ids."""
+    """The response in pieces: as one text, it would take many times the memory of the ids."""
     yield '{"tokens":['
     for start in range(0, len(ids), _TOKENS_AT_ONCE):
         some = ids[start : start + _TOKENS_AT_ONCE]
@@ -73,7 +73,7 @@ def _written(ids: array[int], words: Tokenizer | None) -> Iterator[str]:
 
 
 def _text(ids: list[int], words: Tokenizer, most_bytes: int) -> str:
-    """The text of ids, if it is no larger than a body that is taken."""
+    """The text of the ids, if it is not larger than the largest request body."""
     watch = InputWatch()
     stream = StreamDecoder(words, skip_special=False)
     parts: list[str] = []
@@ -85,8 +85,8 @@ def _text(ids: list[int], words: Tokenizer, most_bytes: int) -> str:
         if size > most_bytes:
             raise ApiError(
                 400,
-                f"tokens: their text has more than {most_bytes} bytes, the largest body that this "
-                "server takes: send fewer of them at a time",
+                f"tokens: their text has more than {most_bytes} bytes, the limit of this server: send "
+                "fewer tokens at a time",
                 param="tokens",
             )
         parts.append(part)
@@ -98,7 +98,7 @@ def _shown(token: int, words: Tokenizer) -> dict[str, Any]:
 
 
 def _piece(data: bytes) -> Any:
-    """Text, or the values of its bytes where it is none."""
+    """The piece as text, or as a list of bytes if it is not valid UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -105,7 +105,7 @@ class BackgroundTasks:
         self._most = running + waiting
         self._most_running = running
         # Threads are created on demand, that is, after the fork.
-        self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="job")
+        self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="background")
         self._lock = threading.Lock()
         self._queue: list[
             tuple[str, BackgroundTask]

@@ -1,4 +1,4 @@
-"""``/v1/chat/completions``: a conversation goes in, its next message comes out."""
+"""``/v1/chat/completions``: generates the next message of a conversation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from oxibonsai.tokenizer import Tokenizer
 
 
 def chat_blueprint(app: Server) -> Blueprint:
-    """Answers, and the tokens that a conversation takes."""
+    """Routes for chat completions and for counting the tokens of a conversation."""
     bp = Blueprint("chat", __name__)
 
     @bp.post("/v1/chat/completions")
@@ -61,7 +61,7 @@ def chat_blueprint(app: Server) -> Blueprint:
 
 
 def begin(app: Server, body: ChatBody) -> Generation:
-    """Sends a conversation to the engines.
+    """Submits a conversation to the engines.
 
     Raises:
         RequestError, ApiError, CapacityError: See :meth:`Generations.chat`.
@@ -69,7 +69,7 @@ def begin(app: Server, body: ChatBody) -> Generation:
     engine = app.generations.engine
     check_model(body.model, app.settings)
     if body.top_logprobs is not None and not body.logprobs:
-        raise RequestError("top_logprobs is only for requests with logprobs: true")
+        raise RequestError("top_logprobs requires logprobs: true")
     params = body.sampling_params(
         app.settings,
         engine.tokenizer,
@@ -130,17 +130,17 @@ def message(reply: Reply) -> dict[str, Any]:
 
 
 def verbose(asked: bool | None, settings: Settings) -> bool:
-    """Whether an answer tells the prompt too."""
+    """Whether a response includes the prompt."""
     return settings.verbose if asked is None else asked
 
 
 def verbose_object(turn: ChatTurn, tokenizer: Tokenizer) -> dict[str, Any]:
-    """``__verbose``: what the model has read."""
+    """``__verbose``: the prompt as the model reads it."""
     return {"prompt": text_of(turn.ids, tokenizer), "tokens_evaluated": len(turn.ids)}
 
 
 def _head(app: Server) -> dict[str, Any]:
-    """What all parts of one answer have in common."""
+    """The members that all chunks of a response share."""
     return {
         "id": f"chatcmpl-{secrets.token_urlsafe(24)}",
         "object": "chat.completion.chunk",

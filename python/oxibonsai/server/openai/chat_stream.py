@@ -17,10 +17,10 @@ from oxibonsai.server.sse import DONE, chunk_heads, compact, quoted
 
 
 class ChunkWriter:
-    """Makes chunks of one stream; what they have in common is made once.
+    """Formats the chunks of one stream; their common part is formatted once.
 
     Args:
-        head, counts: As of :func:`~oxibonsai.server.sse.chunk_heads`.
+        head, counts: As in :func:`~oxibonsai.server.sse.chunk_heads`.
     """
 
     def __init__(self, head: dict[str, Any], *, counts: bool) -> None:
@@ -38,9 +38,9 @@ class ChunkWriter:
         """A chunk of one choice.
 
         Args:
-            index: Of the choice.
+            index: Index of the choice.
             delta: JSON of the delta.
-            rest: Further members of the chunk, each with its comma before it.
+            rest: Further members of the chunk, each preceded by a comma.
             logprobs: JSON of the log-probabilities.
             finish: JSON of the finish reason.
         """
@@ -55,13 +55,13 @@ class ChunkWriter:
 
 
 class ChatStream:
-    """Writes the answers to one request as they come.
+    """Formats the stream of one chat completion.
 
     Args:
         app: The application.
         body: The request.
-        answers: In the making.
-        head: What all chunks have in common.
+        generation: The running generation.
+        head: The members that all chunks share.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ChatStream:
         self._verbose = app.settings.verbose if body.verbose is None else body.verbose
 
     def frames(self) -> Iterator[str | None]:
-        """Role, pieces and finish of each choice, then the counts if they are asked for."""
+        """Role, deltas and finish reason of each choice, then the usage if requested."""
         body, generation, write = self._body, self._generation, self._writer
         progress = PromptProgress(generation) if body.return_progress else None
         for index in range(body.n or 1):
@@ -109,7 +109,7 @@ class ChatStream:
         return self._writer.choice(choice.index, text, rest, logprobs=logprobs)
 
     def _new_logprobs(self, choice: Choice) -> list[dict[str, Any]]:
-        """Those of the tokens since the last chunk."""
+        """Log-probabilities of the tokens since the last chunk."""
         if choice.index not in self._shown:
             self._shown[choice.index] = ShownTokens(choice, self._tokenizer)
         return chat_form(self._shown[choice.index].take(), self._tokenizer)
@@ -119,7 +119,7 @@ class ChatStream:
         if not self._body.wants_usage:
             rest = f',"timings":{self._timings(choice.index)}{self._verbose_part()}'
         logprobs = "null"
-        # Marks, as of a call's end, are tokens of the answer and no part of any piece.
+        # Markers, such as the end of a tool call, are tokens that belong to no delta.
         if self._body.logprobs and (tokens := self._new_logprobs(choice)):
             logprobs = compact({"content": tokens, "refusal": None})
         finish = quoted(choice.finish_reason or "")

@@ -174,7 +174,7 @@ class OpenAICompletionHandler:
 
     def _usage(self) -> dict[str, Any]:
         counts = usage(self.group)
-        if not self.group:  # prompts alone
+        if not self.group:  # only prompts, nothing generated
             counts["prompt_tokens"] = counts["total_tokens"] = sum(map(len, self._prompts))
         return counts
 

@@ -1,4 +1,4 @@
-"""``/v1/embeddings``: texts to vectors."""
+"""``/v1/embeddings`` and llama-server's ``/embedding``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from oxibonsai.server.server import Server
 from oxibonsai.server.validation import check_model, read_body
 from oxibonsai.tokenizer import Tokenizer
 
-MOST_TEXTS = 2048  # of one request, as OpenAI has it
+MOST_TEXTS = 2048  # per request; OpenAI's limit
 
 
 def embeddings_blueprint(app: Server) -> Blueprint:
-    """OpenAI's route under two names, and llama-server's own."""
+    """OpenAI's route under its two paths, and llama-server's native one."""
     bp = Blueprint("embeddings", __name__)
 
     def embed(
@@ -33,12 +33,12 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         normalize: bool = True,
         most_tokens: int | None = None,
     ) -> tuple[list[npt.NDArray[np.float32]], int]:
-        """The vectors, and how many tokens the texts have."""
+        """The vectors, and the number of tokens in the texts."""
         engine = app.generations.loaded.engines[0]
         embedder = engine.embedder
         pooling = pooling or app.settings.pooling
         if pooling == "none":
-            raise RequestError("--pooling none gives no vector for a text: choose another")
+            raise RequestError("with --pooling none texts have no vector: send another pooling")
         prompt_limit = PromptLimit(embedder.ctx_size, reserved=0)
         # A prompt that will be truncated may be longer.
         bound = prompt_limit if most_tokens is None else None
@@ -92,14 +92,14 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         if given[1] is None:
             raise RequestError("content is missing: a text, or a list of texts")
         vectors, _ = embed(given[1], given[0])
-        # A list of vectors each, as llama-server can give one for every token.
+        # A list of vectors for each text: llama-server can return one for every token.
         return jsonify([{"index": i, "embedding": [v.tolist()]} for i, v in enumerate(vectors)])
 
     return bp
 
 
 def _truncated(ids: list[int], most: int, tokenizer: Tokenizer) -> list[int]:
-    """The first tokens of a text, its eos kept."""
+    """The first tokens of a text, with its EOS token if it has one."""
     if most == 0:
         raise RequestError("truncate_prompt_tokens is 0: nothing would be left of the text")
     if len(ids) <= most:

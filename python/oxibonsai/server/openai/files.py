@@ -1,4 +1,4 @@
-"""``/v1/files``: upload, list, get, content, delete."""
+"""``/v1/files``: upload, list, get, download, delete."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def files_blueprint(store: FileStore, *, max_upload_bytes: int) -> Blueprint:
     """The routes.
 
     Args:
-        store: Keeps the files.
-        max_upload_bytes: Largest body of an upload, the form included.
+        store: The stored files.
+        max_upload_bytes: Largest request body of an upload, including the form.
     """
     bp = Blueprint("files", __name__)
 
@@ -41,9 +41,7 @@ def files_blueprint(store: FileStore, *, max_upload_bytes: int) -> Blueprint:
         form = as_body(UploadForm, _form())
         file = request.files.get("file")
         if file is None or not file.filename:
-            raise ApiError(
-                400, "file: a part of the form with a file name is missing", param="file"
-            )
+            raise ApiError(400, "file: the form has no part with a file name", param="file")
         with contextlib.closing(file):
             return jsonify(store.upload(owner(), _new_file(file.filename, form), file.stream))
 
@@ -69,7 +67,7 @@ def files_blueprint(store: FileStore, *, max_upload_bytes: int) -> Blueprint:
     @bp.get("/v1/files/<file_id>/content")
     def content(file_id: str) -> Response:
         found = find(file_id)
-        # Never as a page or an image: what was uploaded must not run in a browser.
+        # Never as HTML or an image: uploaded content must not run in a browser.
         response = send_file(
             store.open(owner(), file_id), mimetype="application/octet-stream", as_attachment=True,
             download_name=found["filename"],
@@ -95,7 +93,7 @@ def _new_file(name: str, form: UploadForm) -> Object:
 
 
 def _form() -> dict[str, Any]:
-    """The form's fields; ``expires_after[seconds]`` is a field of an object."""
+    """The form's fields; ``expires_after[seconds]`` becomes a member of an object."""
     if request.mimetype != "multipart/form-data":
         raise ApiError(
             415, "Send the file as multipart/form-data, with the fields file and purpose."
@@ -117,6 +115,6 @@ def _form() -> dict[str, Any]:
 
 
 def _plain_name(name: str) -> str:
-    """A file's name without the folders and control characters that a client may send along."""
+    """A file name without folders and control characters."""
     name = name.replace("\\", "/").rsplit("/", 1)[-1]
     return "".join(c for c in name if c.isprintable())[:255] or "file"

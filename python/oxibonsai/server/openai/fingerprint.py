@@ -1,4 +1,4 @@
-"""How the server names itself."""
+"""``system_fingerprint``: identifies the version of the server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from oxibonsai import __version__
 
 
 def fingerprint() -> str:
-    """``system_fingerprint``: begins with a b, as llama-server's build numbers do.
+    """The fingerprint; it begins with b, as llama-server's build numbers do.
 
-    Answers with a seed are equal where it is equal: results don't depend on the machine.
+    Requests with a seed have the same result where it is equal: results don't depend on the machine.
     """
     return f"b-oxibonsai-{__version__}"

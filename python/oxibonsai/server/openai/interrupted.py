@@ -1,4 +1,4 @@
-"""What a process that died was working on: marked as failed by the next."""
+"""Marks responses and runs that an earlier process left unfinished as failed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from oxibonsai.server.stores import Object, Store
 
 _log = logging.getLogger("oxibonsai.server")
 
-_MESSAGE = "The server was stopped while it worked on this."
+_MESSAGE = "The server was stopped while processing this."
 _ERROR = {"code": "server_error", "message": _MESSAGE}
 
 
 def fail_interrupted(store: Store) -> int:
-    """Ends all responses and runs that were in progress; to be called before requests are taken.
+    """Fails all responses and runs that were in progress; called before requests are accepted.
 
-    A run that waits for outputs of its calls goes on waiting.
+    A run that waits for tool outputs goes on waiting.
 
     Returns:
-        How many there were.
+        The number of failed responses and runs.
     """
     count = 0
     for status in ("queued", "in_progress", "cancelling"):
@@ -35,7 +35,7 @@ def fail_interrupted(store: Store) -> int:
                 _fail_run(store, owner, run)
                 count += 1
     if count:
-        _log.warning("%d responses and runs were interrupted: they have failed", count)
+        _log.warning("%d interrupted responses and runs were marked as failed", count)
     return count
 
 
@@ -59,5 +59,5 @@ def _fail_run(store: Store, owner: str, run: Object) -> None:
     for message in all_of(store.messages, owner, run["thread_id"]):
         if message["run_id"] == run["id"] and message["status"] == "in_progress":
             store.messages.change(owner, message["id"], lambda m: {**m, **incomplete})
-    # Last: whoever finds the run ended finds its parts ended.
+    # Last: when the run is seen as ended, its parts have ended too.
     store.runs.change(owner, run["id"], lambda r: {**r, **failed, "usage": r["used"]})

@@ -1,4 +1,4 @@
-"""Log-probabilities in the forms of OpenAI's two APIs and of llama-server."""
+"""Log-probabilities in the formats of OpenAI's two APIs and of llama-server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from oxibonsai.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class ShownToken:
-    """A token whose bytes are part of the text that was sent.
+    """A token that is part of the returned text.
 
     Attributes:
-        data: Its bytes, cut where a stop string cut the text.
-        logprobs: Its own and those of the most likely tokens; None for the first token of a text.
+        data: Its bytes, truncated where a stop string truncated the text.
+        logprobs: Its log-probability and those of the top tokens; None for the first token of a text.
     """
 
     data: bytes
@@ -26,20 +26,20 @@ class ShownToken:
 
 
 class ShownTokens:
-    """Gives out the tokens of a choice as far as its text has been sent.
+    """Yields the tokens of a choice as far as its text has been read.
 
-    The bytes of all tokens given out, joined, decode to the text: what marks its end is left out.
+    The bytes of these tokens, joined, decode to the text: tokens that mark its end are left out.
     """
 
     def __init__(self, choice: Choice, tokenizer: Tokenizer) -> None:
         self._choice = choice
         self._tokenizer = tokenizer
         self._next = 0
-        self._given = 0  # characters that are whole with the tokens given out
+        self._given = 0  # complete characters in the tokens so far
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self) -> list[ShownToken]:
-        """The tokens of the text that is new since the last call."""
+        """The tokens of the text that was read since the last call."""
         tokens = []
         records = self._choice.sequence.logprobs
         visible = self._choice.sequence.options.visible
@@ -52,7 +52,7 @@ class ShownTokens:
             whole = len(self._decoder.decode(data))
             begun = (
                 1 if self._decoder.getstate()[0] else 0
-            )  # of which this token has the first bytes
+            )  # a character of which this token has the first bytes
             if self._given + whole + begun > shown:
                 whole = shown - self._given
                 self._decoder.setstate(before)
@@ -66,7 +66,7 @@ class ShownTokens:
         return tokens
 
     def _beginning(self, data: bytes, characters: int) -> bytes:
-        """The bytes up to the end of so many characters."""
+        """The bytes up to the end of the given number of characters."""
         for i in range(len(data)):
             characters -= len(self._decoder.decode(data[i : i + 1]))
             if characters <= 0:
@@ -75,21 +75,21 @@ class ShownTokens:
 
 
 class TextOffsets:
-    """Where each token begins in the text that all of them make, in characters."""
+    """The offset of each token in the text, in characters."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._next = 0
 
     def of(self, data: bytes) -> int:
-        """The place of the next token; one that goes on with a character has that character's."""
+        """The offset of the next token; a token that continues a character has that character's."""
         offset = self._next
         self._next += len(self._decoder.decode(data))
         return offset
 
 
 def chat_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """Items of ``choices[].logprobs.content``, and of llama-server's ``completion_probabilities``."""
+    """Items of ``choices[].logprobs.content`` and of llama-server's ``completion_probabilities``."""
     return [
         {
             **_named(t.logprobs.token, t.data),
@@ -105,7 +105,7 @@ def chat_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str, 
 
 
 def drawn_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """The same as llama-server has it with ``post_sampling_probs``: probabilities, no logarithms."""
+    """``completion_probabilities`` with ``post_sampling_probs``: probabilities, not logarithms."""
     return [
         {
             **_named(t.logprobs.token, t.data),
@@ -126,10 +126,10 @@ def completion_form(
     """``choices[].logprobs`` of ``/v1/completions``.
 
     Args:
-        tokens: Those to list.
-        tokenizer: Of the model.
-        offsets: Has seen the tokens before them.
-        top: Whether, and how many, most likely tokens were asked for.
+        tokens: The tokens to list.
+        tokenizer: The model's tokenizer.
+        offsets: The state after the preceding tokens.
+        top: Number of top tokens that were requested.
     """
     return {
         "tokens": [_escaped(t.data) for t in tokens],
@@ -145,7 +145,7 @@ def _ranked(token: ShownToken, tokenizer: Tokenizer) -> dict[str, float] | None:
     if token.logprobs is None:
         return None
     ranked: dict[str, float] = {}
-    for i, logprob in token.logprobs.top:  # of equal texts the most likely one counts
+    for i, logprob in token.logprobs.top:  # of tokens with equal text the most likely one is listed
         ranked.setdefault(_escaped(tokenizer.token_bytes(i)), finite(logprob))
     return ranked
 
@@ -155,7 +155,7 @@ def _named(token: int, data: bytes) -> dict[str, Any]:
 
 
 def _escaped(data: bytes) -> str:
-    """Text, or as OpenAI writes a part of a character, ``bytes:\\xe2\\x80``: each has a name of its own."""
+    """Text, or for a partial character OpenAI's form ``bytes:\\xe2\\x80``, which keeps names distinct."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -167,5 +167,5 @@ def _text(data: bytes) -> str:
 
 
 def finite(logprob: float) -> float:
-    """JSON has no infinity; OpenAI's stand-in for a probability of 0 is -9999."""
+    """A log-probability for JSON, which has no infinity: OpenAI writes a probability of 0 as -9999."""
     return max(float(logprob), -9999.0)

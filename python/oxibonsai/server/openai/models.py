@@ -1,4 +1,4 @@
-"""``/v1/models``: which models are served."""
+"""``/v1/models``: the models that are served."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oxibonsai.server.errors import ApiError
 
 
 def models_blueprint(backend: Backend) -> Blueprint:
-    """The list, and one model by its id or an alias."""
+    """Routes that list all models and get one by its id or an alias."""
     bp = Blueprint("models", __name__)
 
     @bp.get("/v1/models")

@@ -1,4 +1,4 @@
-"""The query of list routes: ``limit``, ``order``, ``after``, ``before``."""
+"""Pagination of list routes: ``limit``, ``order``, ``after``, ``before``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oxibonsai.server.validation import as_body
 
 
 class PageQuery(Fields):
-    """Which part of a list is wanted."""
+    """The query parameters of list routes."""
 
     limit: int = 20
     order: Literal["asc", "desc"] = "desc"
@@ -24,10 +24,10 @@ class PageQuery(Fields):
 
 
 def page_query(*, most: int = MAX_PAGE, default: int = 20) -> PageQuery:
-    """The query of the present request.
+    """The pagination parameters of the current request.
 
     Raises:
-        ApiError: 400 for a limit out of 1 to ``most`` or an unknown order.
+        ApiError: 400 for a limit outside 1 to ``most`` or an unknown order.
     """
     given: dict[str, object] = {k: v for k, v in request.args.items() if v != ""}
     limit = str(given.pop("limit", default))
@@ -45,7 +45,7 @@ def list_page(
     parent: str | None = None,
     keep: Callable[[Object], bool] | None = None,
 ) -> Page:
-    """The part of a collection that the query asks for; may be longer than a page of the store."""
+    """The requested page of a collection; it may span several pages of the store."""
     found: list[Object] = []
     after = query.after
     while True:
@@ -54,23 +54,25 @@ def list_page(
             limit=min(MAX_PAGE, query.limit - len(found)),
         )  # fmt: skip
         found += page.data
-        # Pages before a cursor are read backwards, so only one of them can be given at once.
+        # Pages before a cursor are read backwards, so they can't be joined.
         if not page.has_more or len(found) >= query.limit or query.before is not None:
             return Page(found, page.has_more)
         after = page.data[-1]["id"]
 
 
 def item_page(items: Sequence[Object], query: PageQuery) -> Page:
-    """The part of a list that is no collection of its own; it is in ascending order.
+    """The requested page of a list in memory, which is in ascending order.
 
     Raises:
-        ApiError: 400 for a cursor that is no item of the list.
+        ApiError: 400 if a cursor is not an item of the list.
     """
     ordered = list(items) if query.order == "asc" else list(reversed(items))
     ids = [item["id"] for item in ordered]
     for name, cursor in (("after", query.after), ("before", query.before)):
         if cursor is not None and cursor not in ids:
-            raise ApiError(400, f"the cursor '{cursor[:80]}' is no item of this list", param=name)
+            raise ApiError(
+                400, f"the cursor '{cursor[:80]}' is not an item of this list", param=name
+            )
     start = 0 if query.after is None else ids.index(query.after) + 1
     end = len(ids) if query.before is None else ids.index(query.before)
     if query.before is not None and query.after is None:
@@ -81,6 +83,6 @@ def item_page(items: Sequence[Object], query: PageQuery) -> Page:
 
 
 def all_of(collection: Collection, owner: str, parent: str) -> list[Object]:
-    """Everything within an object, the oldest first."""
+    """All children of an object, the oldest first."""
     query = PageQuery(limit=2**31, order="asc")
     return list_page(collection, owner, query, parent=parent).data

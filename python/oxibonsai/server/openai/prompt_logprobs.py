@@ -12,15 +12,14 @@ from oxibonsai.server.openai.logprobs import ShownToken, finite
 
 
 def prompt_tokens(engine: Engine, ids: list[int], top: int) -> list[ShownToken]:
-    """Each token of a prompt, given those before it.
+    """Log-probabilities of each token of a prompt, given the tokens before it.
 
-    The bos that the server put first is left out. The first token of a prompt without it has no
-    probability.
+    A BOS token is left out. The first token of a prompt without BOS has no probability.
 
     Args:
-        engine: Runs the prompt, a few rows at a time between the steps of other requests.
+        engine: Runs the prompt in small chunks, between the steps of other requests.
         ids: The prompt.
-        top: Most likely tokens to report beside each.
+        top: Number of top tokens to report for each.
     """
     tokenizer = engine.tokenizer
     shown: list[ShownToken] = []
@@ -36,15 +35,15 @@ def prompt_tokens(engine: Engine, ids: list[int], top: int) -> list[ShownToken]:
 
 
 def ranked_tokens(engine: Engine, ids: list[int], top: int) -> list[dict[str, Any] | None]:
-    """``prompt_logprobs`` as vLLM has it: for each token, by id, its own and the most likely ones.
+    """vLLM's ``prompt_logprobs``: for each token, log-probabilities by id of it and the top tokens.
 
     Args:
-        engine: As of :func:`prompt_tokens`.
+        engine: As in :func:`prompt_tokens`.
         ids: The prompt.
-        top: Most likely tokens beside each.
+        top: Number of top tokens to report for each.
 
     Returns:
-        None for the first token, which nothing stands before.
+        One entry for each token; None for the first one.
     """
     ranked: list[dict[str, Any] | None] = [None]
     for rows in engine.iter_logits(ids):

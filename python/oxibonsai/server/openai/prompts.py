@@ -1,4 +1,4 @@
-"""Prompts of requests as token ids, and back."""
+"""Converts prompts of requests to token ids and back."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ def read_prompts(
     A list of ids, or of ids and texts, is one prompt; a list of texts or of lists is several.
 
     Args:
-        prompt: As sent.
-        tokenizer: Of the model.
-        name: Of the field, for errors.
+        prompt: The value of the request's field.
+        tokenizer: The model's tokenizer.
+        name: Name of the field, for error messages.
         prompt_limit: Applied to each prompt; None: no limit.
-        most: How many prompts are taken.
+        most: Maximum number of prompts.
 
     Raises:
-        RequestError: A prompt is empty or of a kind that is not taken.
-        TooLongError: A text has no room; of ids, the caller finds out.
-        ClientGoneError: Nobody waits for them any more.
+        RequestError: A prompt is empty or has an unsupported form.
+        TooLongError: A text does not fit into the context; ids are checked by the caller.
+        ClientGoneError: The client disconnected.
     """
     one = not isinstance(prompt, list) or any(isinstance(p, int) for p in prompt)
     prompts: list[Any] = [prompt] if one or not isinstance(prompt, list) else prompt
     if not prompts:
         raise RequestError(f"{name} is an empty list")
     if len(prompts) > most:
-        raise RequestError(f"{name} has {len(prompts)} entries: at most {most} are taken")
+        raise RequestError(f"{name} has {len(prompts)} entries: at most {most} are allowed")
     return [_ids(p, tokenizer, name, prompt_limit) for p in prompts]
 
 
 def is_several(prompt: Prompts) -> bool:
-    """Whether a field holds a list of prompts and not one."""
+    """Whether a field is a list of prompts rather than a single one."""
     return isinstance(prompt, list) and not any(isinstance(p, int) for p in prompt)
 
 
@@ -54,7 +54,7 @@ def _ids(
         prompt = _text_of(prompt, name)
     if isinstance(prompt, str):
         ids = read_text(prompt, tokenizer, prompt_limit)
-        # A model without a bos has nothing to begin from.
+        # An empty text has no tokens if the model has no BOS token.
         return ids or _beginning(tokenizer, name)
     ids = []
     for i, part in enumerate(prompt):
@@ -68,7 +68,7 @@ def _ids(
 
 
 def _beginning(tokenizer: Tokenizer, name: str) -> list[int]:
-    """What stands for an empty text: the bos, or else the end of a text before it."""
+    """The prompt of an empty text: the BOS token, or the EOS token if there is none."""
     token = tokenizer.bos_id if tokenizer.bos_id is not None else tokenizer.eos_id
     if token is None:
         raise RequestError(f"{name} is empty: there is nothing to continue")
@@ -76,10 +76,10 @@ def _beginning(tokenizer: Tokenizer, name: str) -> list[int]:
 
 
 def _text_of(prompt: dict[str, Any], name: str) -> str:
-    """llama-server's object forms, of text alone."""
+    """The text of llama-server's object forms."""
     if isinstance(prompt.get("prompt_string"), str):
         if prompt.get("multimodal_data"):
-            raise RequestError(f"{name}.multimodal_data: this model takes text alone")
+            raise RequestError(f"{name}.multimodal_data: this model only reads text")
         return str(prompt["prompt_string"])
     parts = prompt.get("content")
     if not isinstance(parts, list) or not parts:
@@ -87,11 +87,13 @@ def _text_of(prompt: dict[str, Any], name: str) -> str:
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind != "text" or not isinstance(part.get("text"), str):
-            raise RequestError(f"{name}.content: only parts of type text are taken, not {kind!r}")
+            raise RequestError(
+                f"{name}.content: only parts of type text are supported, not {kind!r}"
+            )
     return "".join(part["text"] for part in parts)
 
 
 def text_of(ids: list[int], tokenizer: Tokenizer) -> str:
-    """All of a prompt's text, control tokens included."""
+    """The text of a prompt, including control tokens."""
     data = b"".join(tokenizer.token_bytes(i) for i in ids)
     return data.decode("utf-8", "replace")

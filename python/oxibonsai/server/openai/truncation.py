@@ -1,4 +1,4 @@
-"""Conversations that are longer than the context: as little as need be is left out."""
+"""Truncates conversations that are longer than the context: drops as few messages as possible."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from oxibonsai.server.inputs import TooLongError
 
 
 def fitting_turn(turn: Callable[[int], ChatTurn], most_left_out: int, most_tokens: int) -> ChatTurn:
-    """The prompt of a conversation of which messages may be left out.
+    """The prompt of a conversation from which messages may be dropped.
 
     Args:
-        turn: Makes the prompt without so many messages; the more, the shorter it is.
-        most_left_out: How many can be missing.
-        most_tokens: How long the prompt may be.
+        turn: Makes the prompt without the given number of messages; it shrinks with that number.
+        most_left_out: How many messages may be dropped.
+        most_tokens: Maximum length of the prompt.
 
     Returns:
-        The prompt without the fewest messages that is short enough; where none is, the shortest.
+        The prompt with the fewest messages dropped that is short enough; if none is, the shortest.
 
     Raises:
-        RequestError, TooLongError: As ``turn``, of the shortest.
+        RequestError, TooLongError: Raised by ``turn`` for the shortest prompt.
     """
 
     def fitting(left_out: int) -> ChatTurn | None:

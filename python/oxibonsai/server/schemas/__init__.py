@@ -1,1 +1,1 @@
-"""What the bodies of requests of several APIs have in common."""
+"""Schema parts that the request bodies of several APIs share."""

@@ -1,4 +1,4 @@
-"""What the fields of requests have in common."""
+"""Base class and types that request schemas share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 
 class Fields(BaseModel):
-    """A part of a request: values keep their JSON types, fields that nobody knows are left out."""
+    """A part of a request: JSON types are checked strictly, unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)
 
@@ -20,8 +20,8 @@ _Key = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 _Value = Annotated[str, StringConstraints(max_length=512)]
 
 
-# Up to 16 pairs of the client's own.
+# Up to 16 key-value pairs that the client chooses.
 Metadata = Annotated[dict[_Key, _Value], Field(max_length=16)]
 
-# How hard the model is to think.
+# Reasoning effort.
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

@@ -1,6 +1,6 @@
-"""The fields of requests that have no effect here: the harmless ones, and those that are refused.
+"""Known request fields without a function here: those that are ignored, and those that are rejected.
 
-Whatever is in no schema is refused as unknown: see :func:`oxibonsai.server.validation.as_body`.
+Fields in no schema are rejected as unknown: see :func:`oxibonsai.server.validation.as_body`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pydantic_core import PydanticCustomError, core_schema
 
 UNSUPPORTED = "unsupported_field"
 
-# Taken as it is: no answer depends on it.
+# Accepted and ignored: the output doesn't depend on it.
 NoEffect = Annotated[Any, Field(description="Has no effect.")]
 
 
 class Unsupported:
-    """Of a field that asks for what there is not.
+    """Annotation of a field whose feature is not supported.
 
     Args:
-        instead: What to do.
-        neutral: Values that ask for nothing, as null does.
+        instead: What to do instead, for the error message.
+        neutral: Values that are accepted, as null is, since they request nothing.
     """
 
     def __init__(self, instead: str, *neutral: Any) -> None:
@@ -48,14 +48,14 @@ class Unsupported:
 _LORA = Unsupported("adapters are fixed when the server starts, with --lora and --lora-scaled", [])
 _KV_TYPE = Unsupported("it is fixed when the server starts, with --kv-type")
 _CHAT_TEMPLATE = Unsupported("it is fixed when the server starts, with --chat-template")
-_REASONING = Unsupported("reasoning_format says where thoughts go", True)
-_TEXT_ONLY = "this model reads and writes text alone"
+_REASONING = Unsupported("send reasoning_format, which says where reasoning is returned", True)
+_TEXT_ONLY = "this model only reads and writes text"
 _THINKING = Unsupported("send reasoning_effort, or chat_template_kwargs with enable_thinking")
 OLD_TOOLS = Unsupported("use tools and tool_choice")
 
 
 class EveryRequest(BaseModel):
-    """Fields of any request, for the books of the client or of a service."""
+    """Fields of any request, such as those for accounting."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -67,7 +67,7 @@ class EveryRequest(BaseModel):
 
 
 class TextRequest(EveryRequest):
-    """Fields of requests for texts."""
+    """Fields of requests that generate text."""
 
     metadata: NoEffect = None
     store: NoEffect = None
@@ -76,7 +76,7 @@ class TextRequest(EveryRequest):
     prompt_cache_retention: NoEffect = None
     safety_identifier: NoEffect = None
     cache_salt: NoEffect = None
-    # How fast an answer comes, and how it is kept in a context that shifts.
+    # Hints about speed and about context shifting.
     prediction: NoEffect = None
     backend_sampling: NoEffect = None
     guided_decoding_backend: NoEffect = None
@@ -91,9 +91,11 @@ class TextRequest(EveryRequest):
         Any, Unsupported("send logit_bias, bad_words or a grammar", [])
     ] = None
     spaces_between_special_tokens: Annotated[Any, Unsupported("leave it out", True)] = None
-    skip_special_tokens: Annotated[Any, Unsupported("special tokens are never shown", True)] = None
+    skip_special_tokens: Annotated[Any, Unsupported("special tokens are never returned", True)] = (
+        None
+    )
     include_stop_str_in_output: Annotated[
-        Any, Unsupported("a stop string is never shown", False)
+        Any, Unsupported("stop strings are never returned", False)
     ] = None
     return_token_ids: Annotated[Any, Unsupported("/completion has return_tokens", False)] = None
     return_tokens_as_token_ids: Annotated[
@@ -126,7 +128,7 @@ class ConversationRequest(TextRequest):
     truncate_prompt_tokens: Annotated[
         Any, Unsupported("/v1/completions has it; leave messages out")
     ] = None
-    add_special_tokens: Annotated[Any, Unsupported("the chat template says it", False)] = None
+    add_special_tokens: Annotated[Any, Unsupported("the chat template determines it", False)] = None
     echo: Annotated[Any, Unsupported("/v1/completions has it", False)] = None
     best_of: Annotated[Any, Unsupported("/v1/completions has it", 1)] = None
     n_probs: Annotated[Any, Unsupported("send logprobs and top_logprobs", 0)] = None

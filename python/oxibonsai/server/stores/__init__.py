@@ -1,4 +1,4 @@
-"""Responses, threads, messages, runs and files, kept in a database."""
+"""Storage of responses, assistants, threads, messages, runs and files."""
 
 from oxibonsai.server.stores.collection import Collection, Object, Page
 from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError

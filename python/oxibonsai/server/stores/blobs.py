@@ -1,4 +1,4 @@
-"""Bytes on disk, named by their SHA-256, each content once."""
+"""Content-addressed files on disk: named by their SHA-256, each content stored once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import IO
 from oxibonsai.server.stores.errors import StoreError, TooLargeError
 
 _PIECE = 2**20
-# An upload that is older was left by a process that died.
+# An older upload was left behind by a process that died.
 _STALE_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True)
 class Upload:
-    """Bytes that are on disk under a temporary name."""
+    """Content on disk under a temporary name."""
 
     path: Path
     sha256: str
@@ -29,13 +29,13 @@ class Upload:
 
 
 class BlobFolder:
-    """A folder of contents; who refers to them is kept in the database.
+    """A folder of contents; the database records which objects refer to them.
 
     Args:
-        folder: Made if it is not there.
+        folder: Created if missing.
 
     Raises:
-        StoreError: The folder can't be made.
+        StoreError: The folder can't be created.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,16 +45,16 @@ class BlobFolder:
             self._temporary.mkdir(parents=True, exist_ok=True)
 
     def path(self, sha256: str) -> Path:
-        """Where a content is, or would be."""
+        """The path of a content, whether it exists or not."""
         return self._folder / sha256[:2] / sha256
 
     @contextlib.contextmanager
     def receive(self, source: IO[bytes], max_bytes: int) -> Iterator[Upload]:
-        """Writes a stream to disk, for the block to keep.
+        """Writes a stream to a temporary file, which is deleted after the block unless kept.
 
         Raises:
-            TooLargeError: More than ``max_bytes``.
-            StoreError: The disk is full or can't be written.
+            TooLargeError: The stream is longer than ``max_bytes``.
+            StoreError: The disk is full or not writable.
         """
         path = self._temporary / secrets.token_hex(16)
         try:
@@ -66,7 +66,7 @@ class BlobFolder:
                 path.unlink(missing_ok=True)
 
     def keep(self, upload: Upload) -> None:
-        """Gives an upload its final name; it survives a loss of power from then on."""
+        """Moves an upload to its final name; it is durable when this returns."""
         final = self.path(upload.sha256)
         with _errors(final):
             if final.exists():
@@ -77,26 +77,26 @@ class BlobFolder:
             _sync_folder(self._folder)
 
     def open(self, sha256: str) -> IO[bytes]:
-        """A content, for reading.
+        """Opens a content for reading.
 
         Raises:
-            StoreError: It is not there.
+            StoreError: It does not exist.
         """
         with _errors(self.path(sha256)):
             return self.path(sha256).open("rb")
 
     def remove(self, sha256: str) -> None:
-        """Forgets a content."""
+        """Deletes a content; idempotent."""
         with _errors(self.path(sha256)):
             self.path(sha256).unlink(missing_ok=True)
 
     def contents(self) -> Iterator[str]:
-        """All contents that are there."""
+        """The names of all contents."""
         for path in self._folder.glob("??/*"):
             yield path.name
 
     def sweep_uploads(self) -> None:
-        """Deletes what uploads of processes that died have left."""
+        """Deletes temporary files of processes that died."""
         for path in self._temporary.iterdir():
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > _STALE_SECONDS:

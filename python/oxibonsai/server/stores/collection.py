@@ -1,4 +1,4 @@
-"""The objects of one kind, each seen by its owner only."""
+"""A collection of objects of one kind; each object is visible to its owner only."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Order = Literal["asc", "desc"]
 
 MAX_PAGE = 100
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}")
-# Looked for in place of an id that can't be one, so that it costs the same.
+# Looked up in place of an invalid id, so that both take the same time.
 _NO_ID = "-"
 
 
 @dataclass(frozen=True)
 class Page:
-    """A part of a list, as OpenAI's list routes give it."""
+    """A page of a list, in the format of OpenAI's list routes."""
 
     data: list[Object]
     has_more: bool
@@ -52,13 +52,13 @@ def new_id(prefix: str) -> str:
 
 
 class Collection:
-    """Create, read, change, delete and list.
+    """Creates, reads, changes, deletes and lists objects.
 
     Args:
-        database: Where they are.
-        table: Their table.
-        prefix: What ids begin with.
-        noun: What messages call them.
+        database: The database.
+        table: The objects' table.
+        prefix: Prefix of new ids.
+        noun: Name of the kind in error messages.
     """
 
     def __init__(self, database: Database, table: Table, prefix: str, noun: str) -> None:
@@ -68,16 +68,16 @@ class Collection:
         self._noun = noun
 
     def create(self, owner: str, body: Object, *, parent: str | None = None) -> Object:
-        """Keeps a new object; it is on disk when this returns.
+        """Stores a new object; it is durable when this returns.
 
         Args:
-            owner: Whose it is.
-            body: The object; an ``id`` in it is kept, else one is made.
+            owner: Its owner.
+            body: The object; an ``id`` is generated if it has none.
             parent: Id of the object that it belongs to.
 
         Raises:
-            NoSuchObjectError: No such parent.
-            RequestError: The id is taken or malformed.
+            NoSuchObjectError: The parent does not exist.
+            RequestError: The id exists already or is malformed.
         """
         with self._database.write() as connection:
             return self.create_in(connection, owner, body, parent=parent)
@@ -86,7 +86,7 @@ class Collection:
         self, connection: Connection, owner: str, body: Object, *, parent: str | None = None,
         **columns: Any,
     ) -> Object:  # fmt: skip
-        """:meth:`create` within a transaction that does more."""
+        """:meth:`create` within an existing transaction."""
         object_id = body.get("id") or new_id(self._prefix)
         if not isinstance(object_id, str) or not _ID.fullmatch(object_id):
             raise RequestError(f"{object_id!r} can't be the id of a {self._noun}")
@@ -104,7 +104,7 @@ class Collection:
         """The object.
 
         Raises:
-            NoSuchObjectError: This owner has none of that id (in ``parent``, if it is given).
+            NoSuchObjectError: The owner has no object with that id (in ``parent``, if given).
         """
         with self._database.read() as connection:
             return self._load(connection, owner, object_id, parent)
@@ -117,10 +117,10 @@ class Collection:
         *,
         parent: str | None = None,
     ) -> Object:
-        """Replaces the object by ``edit(object)``; no other change comes between.
+        """Replaces the object by ``edit(object)`` atomically.
 
         Raises:
-            NoSuchObjectError: As :meth:`get`. What ``edit`` raises leaves the object as it was.
+            NoSuchObjectError: As :meth:`get`. If ``edit`` raises, the object is unchanged.
         """
         with self._database.write() as connection:
             body = edit(self._load(connection, owner, object_id, parent, lock=True))
@@ -130,7 +130,7 @@ class Collection:
             return body
 
     def delete(self, owner: str, object_id: str, *, parent: str | None = None) -> None:
-        """Deletes it and what is within it.
+        """Deletes the object and its children.
 
         Raises:
             NoSuchObjectError: As :meth:`get`.
@@ -153,17 +153,17 @@ class Collection:
         """A page of objects in the order of their creation.
 
         Args:
-            owner: Whose.
-            parent: Only those within it.
-            after: Begin behind the object with this id, in the order asked for.
-            before: End in front of the object with this id; the objects next to it are given.
+            owner: The owner of the objects.
+            parent: List only the children of this object.
+            after: Start after the object with this id, in the requested order.
+            before: End before the object with this id; the objects closest to it are returned.
             limit: 1 to 100.
-            order: ``"desc"`` gives the newest first.
-            keep: Only objects that it accepts.
+            order: ``"desc"``: newest first.
+            keep: A filter; only objects for which it returns True are listed.
 
         Raises:
-            NoSuchObjectError: No such parent.
-            RequestError: A limit out of range, or a cursor that is no object of this list.
+            NoSuchObjectError: The parent does not exist.
+            RequestError: A limit out of range, or a cursor that is not an object of this list.
         """
         if not 1 <= limit <= MAX_PAGE:
             raise RequestError(f"limit is {limit}; it is 1 to {MAX_PAGE}")
@@ -177,7 +177,7 @@ class Collection:
                 if cursor is not None:
                     at = self._position(connection, owner, parent, cursor)
                     query = query.where(seq > at if behind == ascending else seq < at)
-            # Only with `before` alone the page ends at the cursor, so it is read backwards.
+            # With `before` alone the page ends at the cursor, so it is read backwards.
             backwards = before is not None and after is None
             query = query.order_by(seq.asc() if ascending != backwards else seq.desc())
             query = query.limit(limit + 1) if keep is None else query
@@ -193,7 +193,7 @@ class Collection:
         return Page(page[::-1] if backwards else page, len(found) > limit)
 
     def search(self, text: str) -> builtins.list[tuple[str, Object]]:
-        """Owners and objects of all owners whose JSON holds ``text``, as the store writes it."""
+        """Objects of all owners whose stored JSON contains ``text``, with their owners."""
         query = select(self.table.c.owner, self.table.c.body)
         query = query.where(self.table.c.body.contains(text, autoescape=True))
         with self._database.read() as connection:
@@ -211,7 +211,7 @@ class Collection:
     def _position(self, connection: Connection, owner: str, parent: str | None, cursor: str) -> int:
         row = self._row(connection, owner, cursor, parent)
         if row is None:
-            raise RequestError(f"the cursor {cursor[:80]!r} is no {self._noun} of this list")
+            raise RequestError(f"the cursor {cursor[:80]!r} is not a {self._noun} of this list")
         return int(row.seq)
 
     def _load(
@@ -253,5 +253,5 @@ class Collection:
 
 
 def _dump(body: Object) -> str:
-    # ASCII, so that no database objects to a character (PostgreSQL knows no NUL).
+    # ASCII, since databases reject some characters (PostgreSQL has no NUL).
     return json.dumps(body, separators=(",", ":"), allow_nan=False)

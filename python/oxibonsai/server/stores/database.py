@@ -1,4 +1,4 @@
-"""One database: SQLite in WAL mode, or PostgreSQL; its transactions, its layout's version."""
+"""The database, SQLite in WAL mode or PostgreSQL: transactions and schema version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oxibonsai.server.stores.tables import SCHEMA_VERSION, metadata, schema_vers
 _BUSY_SECONDS = 10
 _CONNECTIONS = 16
 _WRITERS = 8  # of PostgreSQL; SQLite has one
-# A change of the layout: the version it makes, and what it does.
+# Schema migrations by the version that they migrate to.
 _MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {}
 
 
@@ -35,12 +35,12 @@ class Database:
 
     Attributes:
         name: The URL without its password.
-        writing: Makes a context for each write.
+        writing: Called for a context manager around each write.
 
     Raises:
-        RequestError: Not such a URL, or its driver is not installed.
-        UnsupportedError: A newer version wrote it.
-        FormatError: It is damaged, or no database.
+        RequestError: The URL is invalid, or its driver is not installed.
+        UnsupportedError: A newer version wrote the database.
+        FormatError: It is damaged, or not a database.
         StoreError: It can't be reached or opened.
     """
 
@@ -65,19 +65,19 @@ class Database:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that only reads."""
+        """A read-only transaction."""
         with self._errors(), self._engine.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that may write: kept whole at its end, or not at all."""
+        """A transaction that may write; committed at the end of the block, rolled back on errors."""
         with self.writing(), self.write_unnoted() as connection:
             yield connection
 
     @contextlib.contextmanager
     def write_unnoted(self) -> Iterator[Connection]:
-        """:meth:`write`, of which :attr:`writing` is not told."""
+        """:meth:`write` without the context manager of :attr:`writing`."""
         options = {"oxibonsai_write": True}
         with (
             self._writers.one(),
@@ -88,7 +88,7 @@ class Database:
             yield connection
 
     def lock(self, connection: Connection, name: str) -> None:
-        """Waits until no other transaction holds ``name``; SQLite's write lock covers all names."""
+        """Locks ``name`` until the transaction ends; SQLite's write lock covers all names."""
         if not self._is_sqlite:
             digest = hashlib.sha256(name.encode()).digest()
             key = int.from_bytes(digest[:8], "big", signed=True)
@@ -132,8 +132,9 @@ class Database:
         version = connection.execute(select(schema_version.c.version)).scalar()
         if version is None or version > SCHEMA_VERSION:
             raise UnsupportedError(
-                f"the store {self.name} has layout {version}, and this version knows layouts up to "
-                f"{SCHEMA_VERSION}: use the oxibonsai that wrote it, or name another --store"
+                f"the store {self.name} has schema version {version}, and this oxibonsai "
+                f"supports versions up to {SCHEMA_VERSION}: use the oxibonsai that wrote it, or "
+                "name another --store"
             )
         for step in range(version + 1, SCHEMA_VERSION + 1):
             _MIGRATIONS[step](connection)
@@ -141,17 +142,17 @@ class Database:
 
 
 def without_password(url: str) -> str:
-    """A database's URL as messages have it."""
+    """A database URL for messages, without the password."""
     return _parse(url).render_as_string()
 
 
 def postgresql_engine(url: URL | str, *, name: str = "oxibonsai", **options: Any) -> Engine:
-    """Makes connections to a database on PostgreSQL.
+    """An SQLAlchemy engine for PostgreSQL.
 
     Args:
-        url: Of the database.
-        name: Under which PostgreSQL lists the connections.
-        options: Of SQLAlchemy.
+        url: URL of the database.
+        name: Application name under which PostgreSQL lists the connections.
+        options: Options of ``create_engine``.
 
     Raises:
         RequestError: The driver is not installed.
@@ -169,7 +170,7 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError as e:
-        raise RequestError(f"--store {url.split('@')[-1]!r} is no database URL") from e
+        raise RequestError(f"--store {url.split('@')[-1]!r} is not a database URL") from e
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
         raise RequestError(
             f"--store names the driver {parsed.drivername!r}: it is sqlite or postgresql+psycopg"
@@ -191,7 +192,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: Any) -> None:
-        # sqlite3 would begin transactions late and weakly; ours begin below.
+        # sqlite3 would begin transactions late and deferred; they begin explicitly below.
         connection.isolation_level = None
         _turn_on_wal(connection)
         for pragma in ("synchronous = FULL", "foreign_keys = ON"):
@@ -206,7 +207,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 def _turn_on_wal(connection: sqlite3.Connection) -> None:
-    """Where another connection does so at this moment, SQLite fails at once instead of waiting."""
+    """Sets WAL mode; retries, since SQLite fails at once if another connection does so too."""
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""One server at a time uses a database on PostgreSQL."""
+"""Ensures that only one server uses a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("oxibonsai.server")
 
 _KEY = int.from_bytes(hashlib.sha256(b"oxibonsai server").digest()[:4], "big")
 _EVERY_SECONDS = 5.0
-# PostgreSQL keeps the lock of a machine that is gone until it notices.
+# PostgreSQL keeps the lock of an unreachable machine until keepalives fail.
 _SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
 _HOLDER = text(
     "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype ="
@@ -29,12 +29,12 @@ _HOLDER = text(
 
 
 class DatabaseLock:
-    """A session's advisory lock, looked after by a thread; gone with the process.
+    """An advisory lock of a session, monitored by a thread; released when the process ends.
 
     Args:
-        url: Of a PostgreSQL database.
-        port: Of the server, for the message that another one gets.
-        on_lost: Called once if the connection broke and another server came first.
+        url: URL of a PostgreSQL database.
+        port: Port of this server, for the error message of another server.
+        on_lost: Called once if the connection broke and another server took the lock.
 
     Raises:
         StoreError: Another server uses the database, or it can't be reached.
@@ -62,12 +62,12 @@ class DatabaseLock:
         self._thread.start()
 
     def close(self) -> None:
-        """Gives the lock back."""
+        """Releases the lock."""
         self._closed.set()
         self._thread.join()
 
     def _take(self) -> tuple[Connection | None, str]:
-        """The connection that holds the lock; None, and who holds it, where that is another one."""
+        """The connection that holds the lock, or None and the name of the holder."""
         connection = self._engine.connect()
         try:
             for setting in _SETTINGS:
@@ -95,7 +95,7 @@ class DatabaseLock:
                     self._drop()
                 continue
             if self._connection is None:
-                _log.error("the store %s was taken by %s meanwhile", self._name, holder)
+                _log.error("the lock of the store %s was taken by %s", self._name, holder)
                 self._on_lost()
                 return
         self._drop()

@@ -1,4 +1,4 @@
-"""What can go wrong with stored objects."""
+"""Errors of the store."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from oxibonsai.errors import CapacityError
 
 
 class StoreError(CapacityError):
-    """The database or the folder can't be used now: locked, full, read-only, gone."""
+    """The database or the folder is not usable now: locked, full, read-only or unreachable."""
 
 
 class NoSuchObjectError(LookupError):
-    """No object of this id for this owner: unknown, deleted, or another owner's."""
+    """The owner has no object with this id: unknown, deleted, or another owner's."""
 
     def __init__(self, kind: str, object_id: str) -> None:
         super().__init__(f"no {kind} {object_id[:80]!r}")
@@ -19,4 +19,4 @@ class NoSuchObjectError(LookupError):
 
 
 class TooLargeError(ValueError):
-    """A file, or all files of an owner together, beyond the limit."""
+    """A file, or all files of an owner together, exceed the limit."""

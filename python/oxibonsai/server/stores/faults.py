@@ -1,4 +1,4 @@
-"""Whether the store takes writes: one that failed is tried again until it does."""
+"""Tracks whether the store is writable; after a failed write, probes until writes work again."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _EVERY_SECONDS = 5.0
 
 
 class Faults:
-    """Notes that a write has failed, and finds out when writes work again.
+    """Records failed writes, and detects when writes work again.
 
     Args:
-        probe: Writes, and raises a StoreError where that can't be done.
+        probe: Writes something; raises a StoreError on failure.
     """
 
     def __init__(self, probe: Callable[[], None]) -> None:
@@ -29,12 +29,12 @@ class Faults:
 
     @property
     def failing(self) -> bool:
-        """Writes fail, as far as is known."""
+        """Whether the last known write failed."""
         return self._failing
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """A block that writes."""
+        """Wraps a block that writes."""
         try:
             yield
         except StoreError as e:
@@ -46,7 +46,7 @@ class Faults:
             raise
 
     def close(self) -> None:
-        """Tries no more."""
+        """Stops probing."""
         self._closed.set()
 
     def _wait(self) -> None:
@@ -58,4 +58,4 @@ class Faults:
             return
         with self._lock:
             self._failing = False
-        _log.info("the store can be written again")
+        _log.info("the store is writable again")

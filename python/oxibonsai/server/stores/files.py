@@ -1,4 +1,4 @@
-"""Uploaded files: objects in the database, contents in a folder."""
+"""Uploaded files: metadata in the database, contents in a folder."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class FileStore(Collection):
     """Files, with their contents.
 
     Args:
-        database: Where the objects are.
-        blobs: Where the contents are.
-        max_file_bytes: Limit of one file.
-        max_total_bytes: Limit of all files of an owner.
+        database: Holds the metadata.
+        blobs: Holds the contents.
+        max_file_bytes: Size limit of one file.
+        max_total_bytes: Size limit of all files of an owner.
     """
 
     def __init__(
@@ -34,16 +34,16 @@ class FileStore(Collection):
         self._max_total_bytes = max_total_bytes
 
     def upload(self, owner: str, body: Object, source: IO[bytes]) -> Object:
-        """Keeps a file; object and content are on disk when this returns.
+        """Stores a file; metadata and content are durable when this returns.
 
         Args:
-            owner: Whose.
+            owner: Its owner.
             body: The file object; ``bytes`` is filled in.
             source: The content.
 
         Raises:
             TooLargeError: The file, or all files of the owner, are too large.
-            StoreError: The disk is full or can't be written.
+            StoreError: The disk is full or not writable.
         """
         with (
             self._database.writing(),
@@ -54,7 +54,7 @@ class FileStore(Collection):
             if self._total(connection, owner) + upload.size > self._max_total_bytes:
                 raise TooLargeError(f"all files together exceed {self._max_total_bytes} bytes")
             self._database.lock(connection, upload.sha256)
-            # Before the object, so that no object is ever without its content.
+            # Before the object, so that an object always has its content.
             self._blobs.keep(upload)
             return self.create_in(
                 connection, owner, {**body, "bytes": upload.size},
@@ -65,36 +65,36 @@ class FileStore(Collection):
         """A file's content.
 
         Raises:
-            NoSuchObjectError: This owner has no such file.
+            NoSuchObjectError: The owner has no such file.
         """
         with self._database.read() as connection:
             row = self._row(connection, owner, file_id)
             if row is None:
                 raise NoSuchObjectError("file", file_id)
-            # Within the transaction, so that a delete can't come between on SQLite; elsewhere the
-            # content is then gone, as it would be a moment later.
+            # Within the transaction, so that SQLite allows no delete in between; with PostgreSQL the
+            # content may be gone, as it would be a moment later.
             return self._blobs.open(row.sha256)
 
     def delete(self, owner: str, object_id: str, *, parent: str | None = None) -> None:
-        """Deletes the object; its content goes with the last object that has it."""
+        """Deletes the object, and its content if no other object refers to it."""
         with self._database.read() as connection:
             row = self._row(connection, owner, object_id)
         super().delete(owner, object_id)
-        # The content last: a process that dies in between leaves a content too many, no object
-        # without one.
+        # The content last: a process that dies in between leaves an orphaned content, never an
+        # object without one.
         self._drop_content(row.sha256)
 
     def sweep(self) -> None:
-        """Deletes expired files, and contents that no object has, left by processes that died."""
+        """Deletes expired files, and orphaned contents left by processes that died."""
         for owner, file in self.search('"expires_at":'):
             if is_expired(file):
-                # Whoever asked for it has deleted it already.
+                # A request may have deleted it already.
                 with contextlib.suppress(NoSuchObjectError):
                     self.delete(owner, file["id"])
         self._blobs.sweep_uploads()
         with self._database.read() as connection:
             used = set(connection.execute(select(files.c.sha256).distinct()).scalars())
-        # One that has just come may be missing in what was read; to drop looks again, with a lock.
+        # `used` may miss a new file; _drop_content checks again under a lock.
         for sha256 in set(self._blobs.contents()) - used:
             self._drop_content(sha256)
 
@@ -111,5 +111,5 @@ class FileStore(Collection):
 
 
 def is_expired(file: Object) -> bool:
-    """Whether a file's time is over: it is as good as deleted."""
+    """Whether a file has expired and must be treated as deleted."""
     return file.get("expires_at") is not None and file["expires_at"] <= time.time()

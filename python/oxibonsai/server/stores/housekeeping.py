@@ -1,4 +1,4 @@
-"""Keeps the store from growing without end, in a thread of its own."""
+"""Periodic cleanup of the store, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY_SECONDS = 3600.0
 
 
 def start_housekeeping(store: Store, retention_seconds: float) -> None:
-    """Now and every hour: old responses go, and contents that no file has any more."""
+    """Deletes old responses and orphaned contents, now and every hour."""
 
     def run() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Few threads write at once, and none waits behind one that is stuck."""
+"""Limits concurrent writes, and the time that threads wait for them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 from oxibonsai.server.stores.errors import StoreError
 
-# Others are answered meanwhile, probes among them: within 5 s.
+# Short enough that readiness probes are answered within 5 s.
 PATIENCE_SECONDS = 3.0
 
 
 class Permits:
-    """Gates the writes of a process, so that a store that hangs does not take all its threads.
+    """Limits the writes of a process, so that a store that hangs does not block all its threads.
 
     Args:
-        count: How many write at once.
-        name: Of the store, for the message.
+        count: Number of concurrent writes.
+        name: Name of the store, for error messages.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -32,7 +32,7 @@ class Permits:
         """Waits for a permit and holds it.
 
         Raises:
-            StoreError: Those who hold the permits have been at it for longer than is waited.
+            StoreError: The current writes have taken longer than ``PATIENCE_SECONDS``.
         """
         me = object()
         with self._changed:

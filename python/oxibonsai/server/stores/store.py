@@ -1,4 +1,4 @@
-"""Everything that the server remembers between requests."""
+"""The store: everything that the server keeps between requests."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from oxibonsai.server.stores.faults import Faults
 from oxibonsai.server.stores.files import FileStore
 
 _PROBE_BYTES = 64 * 1024
-_NOBODY = "-"  # no owner of a request is called so
+_NOBODY = "-"  # never the owner of a request
 
 
 class Store:
     """The collections, one for each kind of object.
 
     Args:
-        url: The database.
-        folder: Where the contents of files go; processes that share a database share it too.
-        max_file_bytes: Limit of one file.
-        max_total_bytes: Limit of all files of an owner.
+        url: URL of the database.
+        folder: Folder of file contents; shared by processes that share the database.
+        max_file_bytes: Size limit of one file.
+        max_total_bytes: Size limit of all files of an owner.
 
     Raises:
         RequestError, UnsupportedError, FormatError, StoreError: As :class:`Database`.
@@ -55,14 +55,14 @@ class Store:
 
     @property
     def failing(self) -> bool:
-        """A write has failed, and since then none has worked."""
+        """Whether a write has failed and none has succeeded since."""
         return self._faults.failing
 
     def forget_responses(self, older_than_seconds: float) -> int:
-        """Deletes stored responses of an age.
+        """Deletes stored responses older than the given age.
 
         Returns:
-            How many there were.
+            The number of deleted responses.
         """
         table = tables.responses
         with self._database.write() as connection:
@@ -75,7 +75,7 @@ class Store:
         self._database.close()
 
     def _try_writing(self) -> None:
-        """Keeps an object and a file of an ordinary size for a moment."""
+        """Writes and deletes an object and a file of typical size."""
         body = {"id": new_id("probe_"), "filler": secrets.token_hex(_PROBE_BYTES // 2)}
         with self._database.write_unnoted() as connection:
             self.responses.create_in(connection, _NOBODY, body)

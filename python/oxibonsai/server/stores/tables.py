@@ -1,9 +1,9 @@
-"""The tables, and the version of their layout.
+"""The tables and their schema version.
 
-Each kind of object has a table of one shape. ``seq`` gives the order of creation, so that a clock
-that jumps changes nothing; ``body`` is the object as JSON text. An object is found by owner and id
-together, so an id of another owner costs the same as an unknown one. An object within another (a
-message in a thread) names it in ``parent``, and is deleted with it.
+All kinds of objects have tables with the same columns. ``seq`` is the order of creation, independent
+of the clock; ``body`` is the object as JSON text. Objects are looked up by owner and id together, so
+another owner's id takes the same time as an unknown one. A child object (a message in a thread) names
+its ``parent`` and is deleted with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sqlalchemy import (
 SCHEMA_VERSION = 1
 
 metadata = MetaData()
-# SQLite gives a row number only to a column that it calls INTEGER.
+# SQLite autoincrements only INTEGER columns.
 _Sequence = BigInteger().with_variant(Integer, "sqlite")
 
 schema_version = Table("schema_version", metadata, Column("version", Integer, nullable=False))
@@ -51,7 +51,7 @@ def _objects(kind: str, parent: str | None = None, *extra: Column[object]) -> Ta
         *parts,
         *extra,
         UniqueConstraint("owner", "id", name=f"uq_{kind}_owner_id"),
-        # A number that was given once is never given again: cursors stay valid.
+        # Numbers are never reused, so cursors stay valid.
         sqlite_autoincrement=True,
     )
     within = [table.c.owner, table.c.parent] if parent else [table.c.owner]

@@ -1,4 +1,4 @@
-"""What the model of a run is asked."""
+"""The conversation of a run, as the model reads it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from oxibonsai.structured import Structure
 
 
 class Conversation:
-    """What the thread of a run holds, and what the run itself has done.
+    """The messages of a run's thread, followed by the steps of the run itself.
 
     Args:
-        store: Of threads, messages, runs and steps.
-        owner: Whose.
-        run: What it is about; a new one is not in the store yet.
-        more: Messages that the thread is about to get.
+        store: The store of threads, messages, runs and steps.
+        owner: Owner of the run.
+        run: The run; a new one is not in the store yet.
+        more: Messages that are about to be added to the thread.
     """
 
     def __init__(self, store: Store, owner: str, run: Object, more: Sequence[Object] = ()) -> None:
@@ -35,23 +35,23 @@ class Conversation:
 
     @property
     def most_left_out(self) -> int:
-        """How many messages can be left out where there is no room for all of them."""
+        """How many messages may be dropped if they don't all fit into the context."""
         if self._run["truncation_strategy"]["type"] != "auto":
             return 0
         return max(0, len(self._before) - 1)
 
     def request(self, left_out: int = 0) -> ChatRequest:
-        """What the model is asked.
+        """The conversation for the model.
 
         Args:
-            left_out: So many messages in the middle of the thread are not told, the oldest of them
-                first; with :attr:`most_left_out` only the newest is told.
+            left_out: How many messages to drop after the first one, the oldest first; with
+                :attr:`most_left_out` only the newest message is left.
         """
         run = self._run
         system = [{"role": "system", "content": run["instructions"]}] if run["instructions"] else []
-        messages = [*system, *self._told(left_out), *self._own]
+        messages = [*system, *self._remaining(left_out), *self._own]
         if not any(m["role"] != "system" for m in messages):
-            # An empty thread: the model begins, and templates want somebody to answer.
+            # An empty thread: chat templates need a user message.
             messages.append({"role": "user", "content": ""})
         return ChatRequest(
             messages=messages,
@@ -63,7 +63,7 @@ class Conversation:
             reasoning_effort=run["reasoning_effort"],
         )
 
-    def _told(self, left_out: int) -> list[Object]:
+    def _remaining(self, left_out: int) -> list[Object]:
         if not left_out:
             return list(self._before)
         first, rest = self._before[0], self._before[1 + left_out :]
@@ -71,7 +71,7 @@ class Conversation:
             return self._before[-1:]
         if rest[0]["role"] != first["role"]:
             return [first, *rest]
-        # Many templates want the sides to take turns.
+        # Many templates require alternating roles.
         joined = {**first, "content": f"{first['content']}\n\n{rest[0]['content']}"}
         return [joined, *rest[1:]]
 
@@ -97,7 +97,7 @@ def _step_messages(step: Object, texts: dict[str, str]) -> list[Object]:
 
 
 def _choice(run: Object) -> object:
-    """A call that is forced is forced once: behind its outputs the model is free."""
+    """The tool choice: a forced call is forced once, and not after its outputs."""
     choice = run["tool_choice"]
     if choice == "auto" or (choice != "none" and run["used"]["completion_tokens"]):
         return None

@@ -1,4 +1,4 @@
-"""New objects of the Assistants API."""
+"""Creates and changes the objects of the Assistants API."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from oxibonsai.server.openai.schemas.assistants import (
 )
 from oxibonsai.server.stores import Object
 
-# A run that waits for outputs of its calls for longer is over.
+# A run that waits longer for tool outputs expires.
 RUN_SECONDS = 600
 ENDED = ("completed", "incomplete", "failed", "cancelled", "expired")
 
-# Members of kept objects that clients don't see.
+# Internal members of stored objects.
 _HIDDEN = ("active_run", "used")
 
 
 def view(kept: Object) -> Object:
-    """An object as clients see it."""
+    """An object without its internal members."""
     return {k: v for k, v in kept.items() if k not in _HIDDEN}
 
 
@@ -46,23 +46,23 @@ def new_assistant(body: AssistantCreate) -> Object:
     """An assistant.
 
     Raises:
-        RequestError: Its tools can't be used.
+        RequestError: Its tools are invalid.
     """
     fields = body.model_dump(mode="json", by_alias=True)
     return _complete({"object": "assistant", "created_at": now(), **fields})
 
 
 def changed_assistant(kept: Object, body: AssistantChange) -> Object:
-    """An assistant in which the fields that were given are others.
+    """An assistant with the given fields replaced.
 
     Raises:
-        RequestError: Its tools can't be used.
+        RequestError: Its tools are invalid.
     """
     return _complete({**kept, **body.model_dump(mode="json", by_alias=True, exclude_unset=True)})
 
 
 def _complete(assistant: Object) -> Object:
-    # Refused now: every run would be.
+    # Validated now, since otherwise every run would fail.
     read_tools(assistant["tools"])
     return {
         **assistant,
@@ -82,7 +82,7 @@ def new_thread(body: ThreadChange) -> Object:
 
 
 def new_message(thread_id: str, body: MessageCreate) -> Object:
-    """A message that a client wrote."""
+    """A message that a client adds."""
     texts = [{"value": part.text, "annotations": []} for part in body.content]
     message = _message(thread_id, body.role, [{"type": "text", "text": t} for t in texts])
     return {
@@ -94,7 +94,7 @@ def new_message(thread_id: str, body: MessageCreate) -> Object:
 
 
 def new_answer(run: Object) -> Object:
-    """A message that a run begins to write."""
+    """The message that a run generates."""
     ids = {"assistant_id": run["assistant_id"], "run_id": run["id"]}
     return {**_message(run["thread_id"], "assistant", []), **ids, "status": "in_progress"}
 
@@ -118,7 +118,7 @@ def _message(thread_id: str, role: str, content: list[Object]) -> Object:
 
 
 def new_run(thread_id: str, assistant: Object, body: RunFields) -> Object:
-    """A run that waits for its turn: what the request leaves open is as in the assistant."""
+    """A queued run; fields that the request leaves out are taken from the assistant."""
     given = body.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def chosen(name: str) -> object:
@@ -151,7 +151,7 @@ def new_run(thread_id: str, assistant: Object, body: RunFields) -> Object:
         | {"last_messages": (given.get("truncation_strategy") or {}).get("last_messages")},
         "tool_choice": given.get("tool_choice", "auto"),
         "parallel_tool_calls": body.parallel_tool_calls is not False,
-        # Assistants that an earlier version kept have no such field.
+        # Assistants stored by an earlier version have no such field.
         "reasoning_effort": body.reasoning_effort or assistant.get("reasoning_effort"),
         "usage": None,
         "used": tokens(0, 0),

@@ -58,7 +58,7 @@ def _add_work(bp: Blueprint, store: Store, runs: RunService, lifecycle: Lifecycl
     def answer(run: Object, task: BackgroundTask, *, stream: bool | None) -> Response:
         if not stream:
             return jsonify(view(run))
-        # A run goes on when its reader leaves: it is an object of its own.
+        # A run continues if the client disconnects: it is a stored object.
         stopping = lambda: lifecycle.stopping  # noqa: E731
         return stream_response(run_frames(task), close=lambda: None, stopping=stopping)
 

@@ -1,4 +1,4 @@
-"""Runs: made, continued, cancelled, expired."""
+"""Creates, continues, cancels and expires runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.generation import Generations
+from oxibonsai.server.generations import Generations
 from oxibonsai.server.inputs import PromptLimit, read_turn
 from oxibonsai.server.openai.assistants.conversation import Conversation
 from oxibonsai.server.openai.assistants.objects import (
@@ -34,18 +34,18 @@ from oxibonsai.server.sse import frame
 from oxibonsai.server.stores import NoSuchObjectError, Object, Store
 from oxibonsai.server.stores.collection import new_id
 
-# How long a cancel request waits for the work to notice.
+# How long a cancel request waits for the task to end.
 _CANCEL_SECONDS = 10.0
 
 
 class RunService:
-    """What the routes of runs do.
+    """Implements the routes of runs.
 
     Args:
-        store: Of threads, messages, runs and steps.
-        generations: The engines.
-        jobs: Runs the rounds.
-        settings: Defaults of sampling.
+        store: The store of threads, messages, runs and steps.
+        generations: Submits requests to the engines.
+        tasks: Runs the rounds in the background.
+        settings: Default sampling parameters.
     """
 
     def __init__(
@@ -67,21 +67,21 @@ class RunService:
         more_instructions: str | None = None,
         is_new: bool = False,
     ) -> tuple[Object, BackgroundTask]:
-        """Begins a run.
+        """Starts a run.
 
         Args:
-            owner: Whose.
+            owner: Its owner.
             thread: The thread.
-            body: What is asked.
-            more: Messages that the thread gets first.
-            more_instructions: Behind the instructions.
-            is_new: The thread was made for it: tell that too.
+            body: The request.
+            more: Messages to add to the thread first.
+            more_instructions: Appended to the instructions.
+            is_new: The thread was created for this run: publish that event too.
 
         Returns:
-            The run, and what makes it.
+            The run and its background task.
 
         Raises:
-            ApiError: 400 where another run of the thread has not ended.
+            ApiError: 400 if another run of the thread has not ended.
         """
         try:
             assistant = self._store.assistants.get(owner, body.assistant_id)
@@ -116,15 +116,15 @@ class RunService:
     def submit(
         self, owner: str, thread_id: str, run_id: str, outputs: Sequence[ToolOutput]
     ) -> tuple[Object, BackgroundTask]:
-        """Continues a run with the outputs of its calls.
+        """Continues a run with the outputs of its tool calls.
 
         Raises:
-            ApiError: 400 where it waits for no outputs, or for others.
+            ApiError: 400 if it does not wait for exactly these outputs.
         """
         given = {o.tool_call_id: o.output for o in outputs}
         if len(given) < len(outputs):
             raise ApiError(
-                400, "tool_outputs has two outputs for one call: send one for each.",
+                400, "tool_outputs has two outputs for the same call: send one for each call.",
                 param="tool_outputs",
             )  # fmt: skip
         run, task = self._queue_again(owner, thread_id, run_id, given)
@@ -148,13 +148,13 @@ class RunService:
     def _queue_again(
         self, owner: str, thread_id: str, run_id: str, given: dict[str, str]
     ) -> tuple[Object, BackgroundTask]:
-        """A run that these outputs continue, and the job for that."""
+        """Queues the run that these outputs continue; returns it with its new background task."""
 
         def queue(run: Object) -> Object:
-            _check_outputs(run, given)  # nobody has cancelled it
+            _check_outputs(run, given)  # it may have been cancelled
             return {**run, "status": "queued", "required_action": None}
 
-        # One at a time: a second request for the same run must not get a job of its own.
+        # One at a time: a second request for the same run must not start another task.
         with self._submitting:
             _check_outputs(self.get(owner, thread_id, run_id), given)
             key = (owner, run_id)
@@ -166,11 +166,11 @@ class RunService:
                 raise
 
     def get(self, owner: str, thread_id: str, run_id: str) -> Object:
-        """A run as it is kept; one that has waited for too long has expired."""
+        """The stored run; it expires here if it has waited for too long."""
         return self.refreshed(owner, self._store.runs.get(owner, run_id, parent=thread_id))
 
     def refreshed(self, owner: str, run: Object) -> Object:
-        """The same run, expired where its time is over."""
+        """The run, marked as expired if its time is over."""
         if run["status"] != "requires_action" or run["expires_at"] > now():
             return run
 
@@ -185,10 +185,10 @@ class RunService:
         return run
 
     def cancel(self, owner: str, thread_id: str, run_id: str) -> Object:
-        """Ends a run.
+        """Cancels a run.
 
         Raises:
-            ApiError: 400 where it has ended already.
+            ApiError: 400 if it has already ended.
         """
         self.get(owner, thread_id, run_id)
 
@@ -212,35 +212,35 @@ class RunService:
         return self._store.runs.get(owner, run_id)
 
     def active(self, owner: str, thread: Object) -> Object | None:
-        """The run of a thread that has not ended."""
+        """The active run of a thread, if there is one."""
         run_id = thread.get("active_run")
         if run_id is None:
             return None
         try:
             run = self.get(owner, thread["id"], run_id)
-        except NoSuchObjectError:  # it was never made
+        except NoSuchObjectError:  # it was never created
             return None
         return None if run["status"] in ENDED else run
 
     def check_idle(self, owner: str, thread: Object, what: str) -> None:
-        """ApiError 400 where a run of the thread has not ended."""
+        """Raises ApiError 400 if the thread has an active run."""
         run = self.active(owner, thread)
         if run is not None:
             raise ApiError(400, f"{what} {thread['id']} while a run {run['id']} is active.")
 
     def forget_thread(self, owner: str, thread: Object) -> None:
-        """The thread is deleted: its run ends."""
+        """Cancels the run of a deleted thread."""
         if thread.get("active_run") is not None:
             self._tasks.cancel((owner, thread["active_run"]))
 
     def end_steps(self, owner: str, run_id: str, status: str) -> None:
-        """Gives the open steps of a run a last status."""
+        """Sets the final status of a run's open steps."""
         for step in all_of(self._store.run_steps, owner, run_id):
             if step["status"] == "in_progress":
                 self._store.run_steps.change(owner, step["id"], lambda s: ended_step(s, status))
 
     def _claim(self, owner: str, thread_id: str, run_id: str) -> None:
-        """Makes a run the only one of its thread that has not ended."""
+        """Makes a run the active run of its thread; fails if there is one already."""
         thread = self._store.threads.get(owner, thread_id)
         seen = thread.get("active_run")
         active = self.active(owner, thread)
@@ -285,14 +285,14 @@ class RunService:
         self._tasks.start((owner, run["id"]), task, lambda _: work(self._generations, turn, params))
 
     def _give_up(self, owner: str, run_id: str, error: BaseException) -> None:
-        """A run whose outputs can't be used, too long for the context, say."""
+        """Fails a run whose tool outputs can't be used, for example if they exceed the context."""
         last = {"code": "invalid_prompt", "message": str(error)}
         fields = {"status": "failed", "failed_at": now(), "last_error": last}
         self._store.runs.change(owner, run_id, lambda r: {**r, **fields, "usage": r["used"]})
 
 
 def run_frames(task: BackgroundTask) -> Iterator[str | None]:
-    """A job's events as a stream has them."""
+    """The events of a run's task, formatted for the stream."""
     for event in task.follow():
         yield None if event is None else frame(event["data"], event["event"])
     yield "event: done\ndata: [DONE]\n\n"
@@ -309,7 +309,7 @@ def _check_outputs(run: Object, given: dict[str, str]) -> None:
     if wanted != set(given):
         missing = ", ".join(sorted(wanted - set(given))) or "none"
         raise ApiError(
-            400, f"tool_outputs must be those of the run's calls, of all of them: missing {missing}.",
+            400, f"tool_outputs must contain one output for each call of the run: missing {missing}.",
             param="tool_outputs",
         )  # fmt: skip
 

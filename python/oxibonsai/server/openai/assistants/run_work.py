@@ -1,4 +1,4 @@
-"""One round of a run: from the model's pieces to messages, steps and events."""
+"""One round of a run: converts the model's output to messages, steps and events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from oxibonsai.chat import ChatTurn
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import as_api_error
-from oxibonsai.server.generation import Generation, Generations
+from oxibonsai.server.generation import Generation
+from oxibonsai.server.generations import Generations
 from oxibonsai.server.openai.assistants.objects import (
     ended_step,
     new_answer,
@@ -25,17 +26,17 @@ _log = logging.getLogger("oxibonsai.server")
 
 
 class _CancelledError(Exception):
-    """The run is to be cancelled."""
+    """Cancellation of the run was requested."""
 
 
 class RunWork:
-    """Makes the model's next answer of a run; every change is kept before it is told.
+    """Generates the next message of a run; every change is stored before its event is published.
 
     Args:
-        store: Of threads, messages, runs and steps.
-        owner: Whose run.
-        run: As it is kept.
-        job: Told the events.
+        store: The store of threads, messages, runs and steps.
+        owner: Owner of the run.
+        run: The stored run.
+        task: Publishes the events.
     """
 
     def __init__(self, store: Store, owner: str, run: Object, task: BackgroundTask) -> None:
@@ -43,10 +44,10 @@ class RunWork:
         self._owner = owner
         self._run = run
         self._task = task
-        # Tokens of earlier rounds, of this one, and those of this one that its steps tell.
+        # Tokens of earlier rounds, of this one, and those of this one that its steps have reported.
         self._before = run["used"]
         self._generation: Generation | None = None
-        self._told = tokens(0, 0)
+        self._reported = tokens(0, 0)
         self._message: Object | None = None
         self._message_step: Object | None = None
         self._calls_step: Object | None = None
@@ -54,7 +55,7 @@ class RunWork:
         self._held = ""
 
     def __call__(self, generations: Generations, turn: ChatTurn, params: SamplingParams) -> None:
-        """Runs it to the end, whatever happens."""
+        """Runs the round to its end; errors are recorded in the run."""
         try:
             try:
                 self._change_run("in_progress", started_at=self._run["started_at"] or now())
@@ -72,11 +73,11 @@ class RunWork:
             except Exception as e:
                 self._fail(e)
         except NoSuchObjectError:
-            # The thread was deleted: nobody will ask.
+            # The thread was deleted, and the run with it.
             _log.debug("run %s ended with its thread", self._run["id"])
 
     def _limit(self, turn: ChatTurn) -> str | None:
-        """The limit on the tokens of all rounds that leaves no room for this one, if there is one."""
+        """The name of the token limit over all rounds that is used up; None if there is none."""
         prompt, made = self._run["max_prompt_tokens"], self._run["max_completion_tokens"]
         if prompt is not None and self._before["prompt_tokens"] + len(turn.ids) > prompt:
             return "max_prompt_tokens"
@@ -112,7 +113,7 @@ class RunWork:
         if delta.tool_call is not None:
             self._feed_call(delta.tool_call)
         elif delta.content:
-            # Space around calls is no message.
+            # Whitespace around calls is not a message.
             self._held += delta.content
             if self._message is not None or not self._held.isspace():
                 self._feed_text(self._held)
@@ -157,12 +158,12 @@ class RunWork:
         )
 
     def _require(self, calls: list[Object]) -> None:
-        """The run waits for the outputs of these calls."""
+        """Makes the run wait for the outputs of these calls."""
         assert self._calls_step is not None
         self._end_message()
         waiting = [{**c, "function": {**c["function"], "output": None}} for c in calls]
         details = {"type": "tool_calls", "tool_calls": waiting}
-        used = self._not_told()
+        used = self._unreported()
         self._store.run_steps.change(
             self._owner,
             self._calls_step["id"],
@@ -181,16 +182,16 @@ class RunWork:
     def _leave(
         self, status: str, *, reason: str | None = None, error: Object | None = None
     ) -> None:
-        """Ends what is open: the round is over, and nothing waits for outputs.
+        """Ends the open message and steps when the round ends without waiting for tool outputs.
 
         Args:
-            status: Of the message's step.
+            status: Final status of the message's step.
             reason: Why the message is incomplete.
-            error: What made the steps fail.
+            error: The error of failed steps.
         """
         self._end_message(status, reason, error)
         if self._calls_step is not None:
-            broken = {"code": "server_error", "message": "The call broke off."}
+            broken = {"code": "server_error", "message": "The call is incomplete."}
             status = "cancelled" if status == "cancelled" else "failed"
             self._end_step(
                 self._calls_step, status, None if status == "cancelled" else error or broken
@@ -215,7 +216,7 @@ class RunWork:
         self._end_step(self._message_step, status, error)
 
     def _end_step(self, step: Object, status: str, error: Object | None) -> None:
-        used = self._not_told()
+        used = self._unreported()
         ended = self._store.run_steps.change(
             self._owner,
             step["id"],
@@ -246,13 +247,13 @@ class RunWork:
 
     def _this_round(self) -> Object:
         if self._generation is None or not self._generation.choices:
-            return tokens(0, 0)  # no engine has read the prompt
+            return tokens(0, 0)  # the prompt has not been processed
         return tokens(self._generation.prompt_tokens, self._generation.completion_tokens)
 
-    def _not_told(self) -> Object:
-        """Tokens since the last step ended."""
-        so_far, told = self._this_round(), self._told
-        self._told = so_far
+    def _unreported(self) -> Object:
+        """Tokens since the end of the last step."""
+        so_far, told = self._this_round(), self._reported
+        self._reported = so_far
         return {name: so_far[name] - told[name] for name in so_far}
 
     def _emit(self, name: str, data: Object) -> None:

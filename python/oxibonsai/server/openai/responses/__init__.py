@@ -1,1 +1,1 @@
-"""``/v1/responses``: answers that are kept, and can be continued."""
+"""``/v1/responses``: stored responses that can be continued."""

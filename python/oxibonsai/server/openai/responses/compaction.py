@@ -1,4 +1,4 @@
-"""A conversation made short: what the user said, and a summary by the model of all the rest."""
+"""Compaction of a conversation: the user's messages, and the model's summary of everything else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_TOKENS = 1024
 def summary_request(
     request: InputTokensRequest, items: Sequence[Object]
 ) -> tuple[InputTokensRequest, list[Object]]:
-    """What the model is asked: the conversation, as much as fits, and for a summary of it."""
+    """The request for a summary, and the conversation with the instruction appended."""
     part = TextPart(type="input_text", text=_ASKED)
     asked = MessageItem(type="message", role="user", content=[part])
     plain = {
@@ -41,12 +41,12 @@ def summary_request(
 
 
 def summary_tokens(ctx_size: int) -> int:
-    """How long a summary may be, in tokens; so much room the prompt leaves."""
+    """Maximum length of a summary in tokens, which is reserved in the context."""
     return max(1, min(_MOST_TOKENS, ctx_size // 4))
 
 
 def compacted(items: Sequence[Object], response: Object) -> Object:
-    """The answer of ``/v1/responses/compact``.
+    """The response body of ``/v1/responses/compact``.
 
     Args:
         items: The conversation.

@@ -1,4 +1,4 @@
-"""What was said before: chains of stored responses."""
+"""The conversation history: chains of stored responses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def history(store: Collection, owner: str, response_id: str | None) -> list[Obje
     """Inputs and outputs of a chain of responses, the oldest first.
 
     Raises:
-        ApiError: 404 where a response of the chain is unknown or deleted; 400 where the last has
-            not ended, or the chain is longer than 2,000.
+        ApiError: 404 if a response of the chain is unknown or deleted; 400 if the last one has not
+            ended, or the chain is longer than 2,000.
     """
     links: list[list[Object]] = []
     while response_id is not None:

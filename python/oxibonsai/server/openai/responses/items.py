@@ -1,4 +1,4 @@
-"""Items of the Responses API as messages of the chat API."""
+"""Converts items of the Responses API to messages of the chat API."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PREFIXES = {
 
 
 def stored_items(given: Iterable[Item]) -> list[Object]:
-    """The input as it is kept and listed: whole objects, each with an id of its own."""
+    """The input as it is stored and listed: complete items, each with a unique id."""
     stored: dict[str, Object] = {}
     for item in given:
-        # An id that was there already could be no cursor of the list.
+        # A duplicate id could not be a cursor of the list.
         item_id = new_id(_PREFIXES[item.type]) if not item.id or item.id in stored else item.id
         stored[item_id] = _stored(item, item_id)
     return list(stored.values())
@@ -47,8 +47,8 @@ def _complete(part: Object) -> Object:
 def chat_messages(instructions: str | None, items: Iterable[Object]) -> list[Object]:
     """A conversation for the chat template.
 
-    Thoughts and calls join the message of the assistant that they belong to; what the system and
-    the developer say at the beginning is one message, since most templates take only one.
+    Reasoning and calls are merged into the assistant message that they belong to; consecutive system
+    and developer messages are merged into one, since most templates accept only one.
     """
     messages: list[Object] = []
     if instructions:
@@ -94,7 +94,7 @@ def _joins(last: Object, message: Object) -> bool:
         return last["role"] in _AUTHORITIES
     if message["role"] != "assistant" or last["role"] != "assistant":
         return False
-    # Two texts in a row stay two messages, and thoughts begin a new one.
+    # Two consecutive texts stay separate messages, and reasoning starts a new one.
     begins = message.get("reasoning_content") or (message["content"] and last["content"])
     return not begins and not (message["content"] and last.get("tool_calls"))
 

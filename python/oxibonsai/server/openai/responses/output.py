@@ -1,4 +1,4 @@
-"""The output items of a response as they grow, and the events that tell of it."""
+"""Builds the output items of a response incrementally, with their events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Event = Object
 
 
 class OutputWriter:
-    """Sorts pieces of a reply into items: thoughts, a message, calls.
+    """Sorts the deltas of a reply into items: reasoning, a message, function calls.
 
     Args:
-        summary: Show thoughts as the summary of a reasoning item in place of its content. It is not
-            shortened.
+        summary: Return reasoning as the summary of a reasoning item instead of its content. It is not
+            actually summarized.
 
     Attributes:
         items: The output so far; complete after :meth:`finish`.
@@ -29,7 +29,7 @@ class OutputWriter:
         self._finished = False
 
     def feed(self, delta: Delta, logprobs: Sequence[Object] = ()) -> list[Event]:
-        """Takes a piece, and what is known of its tokens; returns the events that it causes."""
+        """Adds a delta with the log-probabilities of its tokens; returns the resulting events."""
         if delta.tool_call is not None:
             return self._feed_call(delta.tool_call)
         kind = "message" if delta.content else "reasoning"
@@ -44,12 +44,12 @@ class OutputWriter:
         return [*events, self._event(f"{self._text_event()}.delta", **self._at(), **event)]
 
     def finish(self, *, complete: bool) -> list[Event]:
-        """Nothing more will come.
+        """Ends the output; returns the resulting events.
 
         Args:
-            complete: The model ended it; else the last item is incomplete.
+            complete: Whether the model completed it; else the last item is incomplete.
         """
-        # A model that had nothing to say has said an empty message.
+        # Without any output there is one empty message.
         events = self._begin("message") if complete and not self.items else []
         events += self._close("completed" if complete else "incomplete")
         self._finished = True
@@ -155,5 +155,5 @@ class OutputWriter:
 
 
 def copy_item(item: Object) -> Object:
-    """The item as it is now: its lists go on growing."""
+    """A snapshot of the item, whose lists will be extended."""
     return {k: [dict(p) for p in v] if isinstance(v, list) else v for k, v in item.items()}

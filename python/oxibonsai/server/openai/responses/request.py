@@ -1,4 +1,4 @@
-"""From the body of ``POST /v1/responses`` to a prompt."""
+"""Converts the body of ``POST /v1/responses`` to a prompt and sampling parameters."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_turn(
 
     def turn(dropped: int) -> ChatTurn:
         rest = list(items[dropped:])
-        # A result without its call means nothing.
+        # A tool output without its call is meaningless.
         while dropped and rest and rest[0]["type"] == "function_call_output":
             rest.pop(0)
         return read_turn(engine, _chat_request(request, rest), most)
@@ -63,7 +63,7 @@ def make_turn(
 
 
 def sampling(engine: Engine, request: ResponseRequest, settings: Settings) -> SamplingParams:
-    """How tokens are chosen."""
+    """The sampling parameters."""
     wanted = LOGPROBS in (request.include or []) or bool(request.top_logprobs)
     return request.sampling_params(
         settings,
@@ -99,7 +99,7 @@ def _tools(request: InputTokensRequest) -> tuple[Sequence[FunctionTool], Any]:
                 400, f"tool_choice.tools: there is no tool '{min(unknown)}'", param="tool_choice"
             )
         return [t for t in request.tools if t.name in names], choice.mode
-    # With no tool at all, auto would promise something.
+    # Without tools, auto is left out.
     return request.tools, choice if request.tools or choice == "required" else None
 
 

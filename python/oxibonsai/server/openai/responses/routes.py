@@ -21,7 +21,7 @@ def responses_blueprint(service: ResponseService, store: Collection) -> Blueprin
     @bp.post("/responses")
     def create() -> Response:
         body = read_body(ResponseRequest, request)
-        # Without the version it is llama-server's route.
+        # The path without /v1 is llama-server's route.
         plain = request.path.rstrip("/") == "/responses"
         return service.create(owner(), body, always_completed=plain)
 
@@ -68,5 +68,5 @@ def _starting_after() -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or len(text) > 9:
-        raise ApiError(400, "starting_after is no sequence number", param="starting_after")
+        raise ApiError(400, "starting_after is not a sequence number", param="starting_after")
     return int(text)

@@ -1,4 +1,4 @@
-"""One response in the making: from an engine's answer to events, to the object that is kept."""
+"""A response in progress: converts the engine's output to events and to the response object."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from oxibonsai.server.stores import Object
 from oxibonsai.server.stores.collection import new_id
 from oxibonsai.tokenizer import Tokenizer
 
-# Events that tell how long things took, where it is asked for; the last stands for every end.
+# Events that have timings if requested; the last one stands for every final event.
 _TIMED = ("response.output_text.delta", "response.completed")
 
 ENDED = ("completed", "incomplete", "failed", "cancelled")
 
 
 def new_response(request: ResponseRequest, model: str, params: SamplingParams) -> Object:
-    """A response object that nothing has happened to yet."""
+    """The response object before generation starts."""
     return {
         "id": new_id("resp_"),
         "object": "response",
@@ -74,16 +74,16 @@ def _tool_choice(request: ResponseRequest) -> str | Object:
 
 
 class ResponseRun:
-    """Follows an answer; iterate over :meth:`events`, then look at ``response``.
+    """Follows a generation; iterate over :meth:`events`, then read ``response``.
 
     Args:
-        response: As :func:`new_response` made it; changed as the answer grows.
-        tokenizer: Counts the tokens of thoughts.
-        logprobs: Whether those of the answer's tokens are wanted.
-        timed: Whether pieces of text and the last event tell how long they took.
-        progress: Whether events tell how far the prompt is.
-        always_completed: The last event of an answer that was cut is ``response.completed`` too, as
-            llama-server has it; the response in it still says that it is incomplete.
+        response: Made by :func:`new_response`; updated during generation.
+        tokenizer: Counts reasoning tokens.
+        logprobs: Whether log-probabilities were requested.
+        timed: Whether text deltas and the last event have timings.
+        progress: Whether events report the progress of the prompt.
+        always_completed: The last event of an incomplete response is ``response.completed`` too, as in
+            llama-server; the status in the response object is still ``incomplete``.
     """
 
     def __init__(
@@ -111,28 +111,28 @@ class ResponseRun:
 
     @property
     def ended(self) -> bool:
-        """Whether the last event has been given."""
+        """Whether the last event has been produced."""
         return self.response["status"] in ENDED
 
     def created(self) -> Event:
-        """The first event, or the next where the work waits for its turn."""
+        """The first event."""
         return self._emit("response.created")
 
     def queued(self) -> Event:
-        """The response waits for a thread."""
+        """The event of a background response that waits for a thread."""
         return self._emit("response.queued")
 
     def withdrawn(self) -> Event:
-        """The last event of a response that was cancelled before its work began."""
+        """The last event of a response that was cancelled before it was started."""
         return self._last("cancelled")
 
     def events(
         self, generation: Generation, cancelled: Callable[[], bool]
     ) -> Iterator[Event | None]:
-        """Events up to the last; None where nothing has come for a moment.
+        """All events up to the last; None when there was no output for a while.
 
-        What the engine raises becomes a response that failed. To stop early leaves the response in
-        progress: see :meth:`end`.
+        If the engine raises an error, the response fails. If iteration is stopped early, the response
+        stays in progress: see :meth:`end`.
         """
         self.response["status"] = "in_progress"
         yield self._emit("response.in_progress")
@@ -154,7 +154,7 @@ class ResponseRun:
         yield from self.end(generation, cancelled=cancelled())
 
     def end(self, generation: Generation, *, cancelled: bool) -> Iterator[Event]:
-        """The last events: all of the answer is there, or nobody wants the rest."""
+        """The last events, when generation has ended or is cancelled."""
         reason = generation.choices[0].finish_reason if generation.choices else None
         status = "incomplete" if reason == "length" and not self._enough else "completed"
         if cancelled or (reason is None and not self._enough):
@@ -167,7 +167,7 @@ class ResponseRun:
         yield self._last(status, **self._timings(generation, _TIMED[-1]))
 
     def fail(self, error: Exception) -> Iterator[Event]:
-        """The last events of a response that can't go on."""
+        """The last events of a response that failed."""
         for event in self._writer.finish(complete=False):
             yield self._numbered(event)
         self.error = error
@@ -177,7 +177,7 @@ class ResponseRun:
         yield self._last("failed")
 
     def _is_one_call_too_many(self, delta: Delta | None) -> bool:
-        """Whether the model begins more calls than ``max_tool_calls``: the response ends before."""
+        """Whether the model starts a call beyond ``max_tool_calls``; the response ends before it."""
         call, most = delta and delta.tool_call, self.response["max_tool_calls"]
         self._enough = bool(call and most is not None and call.index >= most)
         return self._enough
@@ -204,7 +204,7 @@ class ResponseRun:
         return event
 
     def _new_logprobs(self, generation: Generation) -> list[Object]:
-        """Those of the tokens behind the latest piece; each piece asks, so that none are left over."""
+        """Log-probabilities of the tokens since the last delta; called for each delta."""
         if not self._logprobs:
             return []
         if self._shown is None:

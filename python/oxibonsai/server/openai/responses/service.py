@@ -1,4 +1,4 @@
-"""Makes responses: at once, as a stream, or in the background; and keeps them."""
+"""Creates responses, synchronously, streamed or in the background, and stores them."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.stores import NoSuchObjectError, Object
 from oxibonsai.server.validation import check_model
 
-# How long a cancel request waits for the work to notice.
+# How long a cancel request waits for the task to end.
 _CANCEL_SECONDS = 10.0
 
 
 def event_frame(event: Event | None) -> str | None:
-    """An event as a stream has it."""
+    """An event formatted for the stream."""
     return None if event is None else frame(event, event["type"])
 
 
 class ResponseService:
-    """What the routes of responses do.
+    """Implements the routes of responses.
 
     Args:
         app: The application.
-        jobs: Runs those in the background.
+        tasks: Runs background responses.
     """
 
     def __init__(self, app: Server, tasks: BackgroundTasks) -> None:
@@ -51,7 +51,7 @@ class ResponseService:
         self._tasks = tasks
 
     def create(self, owner: str, body: ResponseRequest, *, always_completed: bool) -> Response:
-        """Answers ``POST /v1/responses``; see :class:`ResponseRun` for ``always_completed``."""
+        """Implements ``POST /v1/responses``; see :class:`ResponseRun` for ``always_completed``."""
         check_model(body.model, self._settings)
         engine = self._generations.engine
         items = stored_items(body.input)
@@ -76,7 +76,7 @@ class ResponseService:
         return self._at_once(owner, record, run, turn, params)
 
     def count(self, owner: str, body: InputTokensRequest) -> int:
-        """Tokens that the prompt of a response would have; of nothing at all, none."""
+        """Number of tokens in the prompt of a response; 0 if there is no input at all."""
         check_model(body.model, self._settings)
         items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
         if not (items or body.instructions):
@@ -84,12 +84,12 @@ class ResponseService:
         return len(make_turn(self._generations.engine, body, items, runs=False).ids)
 
     def compact(self, owner: str, body: InputTokensRequest) -> Object:
-        """The conversation in short; nothing is kept of it."""
+        """A summary of the conversation, which is not stored."""
         check_model(body.model, self._settings)
         engine = self._generations.engine
         items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
         if not items:
-            raise ApiError(400, "input: there is no conversation to make short.", param="input")
+            raise ApiError(400, "input: there is no conversation to summarize.", param="input")
         asked, conversation = summary_request(body, items)
         most = summary_tokens(engine.ctx_size)
         turn = make_turn(engine, asked, conversation, answer_tokens=most)
@@ -100,9 +100,9 @@ class ResponseService:
         return compacted(items, response)
 
     def follow(self, owner: str, record: Object, after: int | None) -> Response:
-        """The events of a background response behind a sequence number, to its end.
+        """Streams the events of a background response after a sequence number, to its end.
 
-        Where they are not in memory any more, the last one, which holds everything.
+        If they are no longer in memory, only the last event, which has the complete response.
         """
         start = 0 if after is None else after + 1
         task = self._tasks.find((owner, record["id"]))
@@ -112,7 +112,7 @@ class ResponseService:
         status = response["status"]
         if status not in ENDED:
             raise ApiError(
-                400, "Only a response made with background=true can be followed while it grows.",
+                400, "Only a response created with background=true can be streamed before its end.",
                 param="stream",
             )  # fmt: skip
         last = {"type": f"response.{status}", "response": response, "sequence_number": start}
@@ -123,11 +123,11 @@ class ResponseService:
         )
 
     def cancel(self, owner: str, response_id: str) -> Object:
-        """Ends a background response; one that has ended stays as it is."""
+        """Cancels a background response; idempotent once it has ended."""
         record = self._store.get(owner, response_id)
         response: Object = record["response"]
         if not response["background"]:
-            raise ApiError(400, "Only a response made with background=true can be cancelled.")
+            raise ApiError(400, "Only a response created with background=true can be cancelled.")
         if response["status"] in ENDED:
             return response
         if not self._tasks.cancel((owner, response_id), seconds=_CANCEL_SECONDS):
@@ -136,7 +136,7 @@ class ResponseService:
         return ended
 
     def delete(self, owner: str, response_id: str) -> None:
-        """Deletes a response; one in the making is cancelled."""
+        """Deletes a response; cancels it if it is in progress."""
         self._store.delete(owner, response_id)
         self._tasks.cancel((owner, response_id))
 
@@ -149,7 +149,7 @@ class ResponseService:
         return jsonify(run.response)
 
     def _finish(self, run: ResponseRun, turn: ChatTurn, params: SamplingParams) -> None:
-        """Lets the model answer to the end, or until the client leaves."""
+        """Generates until the end, or until the client disconnects."""
         with self._generations.turn(turn, params) as generation:
             for _ in watched(run.events(generation, lambda: False), request.environ):
                 pass
@@ -169,7 +169,7 @@ class ResponseService:
         def frames() -> Iterator[str | None]:
             yield event_frame(run.created())
             for event in run.events(generation, lambda: False):
-                # Whoever has seen the last event can get the response.
+                # Stored before the last event is sent, so that the client can then fetch it.
                 if event is not None and run.ended:
                     save()
                 yield event_frame(event)
@@ -223,24 +223,24 @@ class ResponseService:
         params: SamplingParams,
         task: BackgroundTask,
     ) -> None:
-        def tell(event: Event) -> None:
+        def publish(event: Event) -> None:
             if run.ended:
                 self._save(owner, record)
             task.publish(event)
 
         if task.cancelled:
-            tell(run.withdrawn())
+            publish(run.withdrawn())
             return
         try:
             with self._generations.turn(turn, params) as generation:
                 for event in run.events(generation, lambda: task.cancelled):
                     if event is not None:
-                        tell(event)
+                        publish(event)
                     if event is not None and event["type"] == "response.in_progress":
                         self._save(owner, record)
         except Exception as e:
             for event in run.fail(e):
-                tell(event)
+                publish(event)
 
     def _follow(self, task: BackgroundTask, start: int) -> Response:
         frames = (event_frame(event) for event in task.follow(start))
@@ -249,6 +249,6 @@ class ResponseService:
         )
 
     def _save(self, owner: str, record: Object) -> None:
-        # It may have been deleted meanwhile.
+        # It may have been deleted in the meantime.
         with contextlib.suppress(NoSuchObjectError):
             self._store.change(owner, record["id"], lambda _: record)

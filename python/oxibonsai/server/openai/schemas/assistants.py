@@ -23,7 +23,7 @@ class Function(Fields):
 
 
 class FunctionTool(Fields):
-    """A function on offer; the tools that OpenAI runs itself are not there."""
+    """A function tool; OpenAI's built-in tools are not supported."""
 
     type: Literal["function"]
     function: Function
@@ -36,7 +36,7 @@ class FunctionName(Fields):
 
 
 class NamedFunction(Fields):
-    """The function that is to be called."""
+    """The function that must be called."""
 
     type: Literal["function"]
     function: FunctionName
@@ -71,7 +71,7 @@ ResponseFormat = Literal["auto"] | Format
 
 
 class AssistantFields(Fields):
-    """What an assistant is."""
+    """The fields of an assistant."""
 
     name: str | None = Field(None, max_length=256)
     description: str | None = Field(None, max_length=512)
@@ -92,9 +92,9 @@ class AssistantCreate(AssistantFields):
 
 
 class AssistantChange(AssistantFields):
-    """What is to be different; fields that are left out stay."""
+    """A change of an assistant; fields that are left out stay unchanged."""
 
-    model: str = ""  # never null, and looked at only where it is given
+    model: str = ""  # never null; ignored unless given
 
 
 class TextPart(Fields):
@@ -105,7 +105,7 @@ class TextPart(Fields):
 
 
 class MessageCreate(Fields):
-    """A new message. Files can't be attached: no tool would read them."""
+    """A new message. Attachments are not supported, since no tool would read them."""
 
     role: Literal["user", "assistant"]
     content: list[TextPart] = Field(min_length=1, max_length=MOST_MESSAGES)
@@ -115,7 +115,7 @@ class MessageCreate(Fields):
     @model_validator(mode="before")
     @classmethod
     def _with_parts(cls, body: Any) -> Any:
-        """A text stands for one part."""
+        """Converts a plain text to one part."""
         if isinstance(body, dict) and isinstance(body.get("content"), str):
             return {**body, "content": [{"type": "text", "text": body["content"]}]}
         return body
@@ -125,7 +125,7 @@ Messages = Annotated[list[MessageCreate], Field(max_length=MOST_MESSAGES)]
 
 
 class ThreadChange(Fields):
-    """What is to be different in a thread."""
+    """A change of a thread."""
 
     metadata: Metadata | None = None
     tool_resources: dict[str, Any] | None = None
@@ -138,13 +138,13 @@ class ThreadCreate(ThreadChange):
 
 
 class MetadataChange(Fields):
-    """What can be changed of messages and runs."""
+    """A change of a message or run."""
 
     metadata: Metadata | None = None
 
 
 class Truncation(Fields):
-    """How much of the thread the model sees."""
+    """How a long thread is truncated."""
 
     type: Literal["auto", "last_messages"]
     last_messages: int | None = Field(None, ge=1)
@@ -157,7 +157,7 @@ class Truncation(Fields):
 
 
 class RunFields(Fields):
-    """How a run differs from its assistant."""
+    """The fields of a run, which override those of its assistant."""
 
     assistant_id: str
     model: str | None = None
@@ -184,21 +184,21 @@ class RunCreate(RunFields):
 
 
 class ThreadAndRunCreate(RunFields):
-    """A new thread and its run."""
+    """A new thread with a run."""
 
     thread: ThreadCreate | None = None
     tool_resources: dict[str, Any] | None = None
 
 
 class ToolOutput(Fields):
-    """What a call gave."""
+    """The output of a call."""
 
     tool_call_id: str
     output: str = ""
 
 
 class ToolOutputs(Fields):
-    """What all calls of a run gave."""
+    """The outputs of all calls of a run."""
 
     tool_outputs: list[ToolOutput]
     stream: bool | None = False

@@ -29,14 +29,14 @@ class AllowedSet(Fields):
 
 
 class AllowedTools(Fields):
-    """``tool_choice``: some of the tools on offer. The model sees no others."""
+    """``tool_choice``: a subset of the tools; the model sees no others."""
 
     type: Literal["allowed_tools"]
     allowed_tools: AllowedSet
 
 
 class ConversationFields(BaseModel):
-    """What the prompt of a conversation is made of."""
+    """The fields that determine the prompt of a conversation."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -63,7 +63,7 @@ class ConversationFields(BaseModel):
     reasoning_budget: int | None = Field(None, ge=-1, description="-1: no limit.")
     thinking_budget_tokens: int | None = Field(None, ge=-1, description="The same.")
 
-    # Calls as they were before tools: ignored, they would promise calls that never come.
+    # OpenAI's predecessor of tools; rejected, since ignoring them would lose the calls.
     functions: Annotated[Any, OLD_TOOLS] = None
     function_call: Annotated[Any, OLD_TOOLS] = None
 
@@ -85,9 +85,9 @@ class ConversationFields(BaseModel):
             raise RequestError("continue_final_message: the last message is not the assistant's")
         if with_answer and [m.get("role") for m in self.messages[-2:]] == ["assistant"] * 2:
             raise RequestError(
-                "messages ends with two of the assistant: there is nothing to answer"
+                "messages ends with two assistant messages: there is nothing to answer"
             )
-        # Templates of Llama 3 and of its relatives take the day and the tools under these names.
+        # Llama 3's and related templates use these names for the date and the tools.
         now = datetime.now()
         tools, choice = self._tools()
         options = {
@@ -98,7 +98,7 @@ class ConversationFields(BaseModel):
         }
         thinking = options.pop("enable_thinking", None)
         if thinking is not None and not isinstance(thinking, bool):
-            raise RequestError("chat_template_kwargs.enable_thinking is neither true nor false")
+            raise RequestError("chat_template_kwargs.enable_thinking must be true or false")
         if thinking is None and self.reasoning_effort is None and settings.reasoning != "auto":
             thinking = settings.reasoning == "on"
         budgets = (self.thinking_budget_tokens, self.reasoning_budget, settings.reasoning_budget)
@@ -120,7 +120,7 @@ class ConversationFields(BaseModel):
         )
 
     def _tools(self) -> tuple[list[dict[str, Any]], str | dict[str, Any] | None]:
-        """What the model may call, and whether it has to."""
+        """The tools that the model may call, and the tool choice."""
         tools, choice = self.tools or [], self.tool_choice
         if not isinstance(choice, AllowedTools):
             return tools, choice
@@ -137,20 +137,22 @@ class ChatBody(
     """``POST /v1/chat/completions``."""
 
     max_tokens: int | None = Field(None, ge=-1)
-    max_completion_tokens: int | None = Field(None, ge=-1, description="Wins over max_tokens.")
-    n_predict: int | None = Field(None, ge=-1, description="llama-server's name of the same.")
+    max_completion_tokens: int | None = Field(
+        None, ge=-1, description="Takes precedence over max_tokens."
+    )
+    n_predict: int | None = Field(None, ge=-1, description="llama-server's name of max_tokens.")
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
 
     @property
     def limit(self) -> int | None:
-        """New tokens at most; None or -1: the server's default."""
+        """Maximum number of new tokens; None or -1: the server's default."""
         given = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         return next((n for n in given if n is not None), None)
 
 
 def _joined(message: dict[str, Any]) -> dict[str, Any]:
-    """The beginning of an answer as one text: its parts are paragraphs, as llama-server has it."""
+    """A partial answer as one text: its parts are joined as paragraphs, as in llama-server."""
     content = message.get("content")
     if not isinstance(content, list) or not all(_is_text(p) for p in content):
         return message

@@ -1,4 +1,4 @@
-"""Fields that several routes take."""
+"""Fields that several routes have in common."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class StreamOptions(BaseModel):
 
 
 class AnswerFields(BaseModel):
-    """What is sent back, and how."""
+    """Fields about the form of the response."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    model: str | None = Field(None, description="Not looked at: one model is served.")
+    model: str | None = Field(None, description="Ignored: one model is served.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=MOST_CHOICES)
@@ -28,10 +28,13 @@ class AnswerFields(BaseModel):
     return_progress: bool | None = Field(None, description="Progress of the prompt in the stream.")
     verbose: bool | None = Field(None, description="Add __verbose with the prompt.")
     id_slot: int | None = Field(
-        None, ge=-1, description="The slot to run on, where it is free; it changes no answer."
+        None,
+        ge=-1,
+        description="The preferred slot, used if it is free; it doesn't change the output.",
     )
     cache_prompt: bool | None = Field(
-        None, description="Taken for llama-server's clients; the cache changes no answer."
+        None,
+        description="Accepted for llama-server's clients; the cache doesn't change the output.",
     )
     cache_salt: str | None = Field(
         None,
@@ -42,5 +45,5 @@ class AnswerFields(BaseModel):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether a stream ends with the counts of tokens."""
+        """Whether a stream ends with the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)

@@ -1,4 +1,4 @@
-"""A summary in place of a conversation, as clients carry it: opaque to them, but no secret."""
+"""The compaction item: a conversation summary that is opaque to clients, but not encrypted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oxibonsai.server.schemas.fields import Fields
 
 
 def packed(summary: str) -> str:
-    """A summary as ``encrypted_content``. It is encoded, not encrypted: no key is lost with us."""
+    """A summary as ``encrypted_content``; it is encoded, not encrypted, so there is no key to lose."""
     return base64.urlsafe_b64encode(json.dumps({"summary": summary}).encode()).decode()
 
 
@@ -20,14 +20,14 @@ def unpacked(content: str) -> str:
     """The summary.
 
     Raises:
-        ValueError: :func:`packed` has not made it.
+        ValueError: It was not made by :func:`packed`.
     """
     try:
         summary = json.loads(base64.b64decode(content, altchars=b"-_", validate=True))["summary"]
     except (ValueError, TypeError, KeyError, RecursionError):
         summary = None
     if not isinstance(summary, str):
-        raise ValueError("this server has made no such content")
+        raise ValueError("this content was not made by this server")
     return summary
 
 
@@ -37,7 +37,7 @@ def _checked(content: str) -> str:
 
 
 class CompactionItem(Fields):
-    """What ``/v1/responses/compact`` made of a conversation."""
+    """The result of ``/v1/responses/compact``."""
 
     type: Literal["compaction"]
     id: str | None = None

@@ -21,16 +21,19 @@ class CompletionBody(StructureFields, AnswerFields, SamplingFields, Continuation
     """``POST /v1/completions``."""
 
     prompt: Prompts = Field(
-        description="A text, token ids, or a list of such: one answer, or n, for each."
+        description="A text, token ids, or a list of these; n choices are generated for each."
     )
     max_tokens: int | None = Field(None, ge=-1)
-    n_predict: int | None = Field(None, ge=-1, description="llama-server's name of the same.")
+    n_predict: int | None = Field(None, ge=-1, description="llama-server's name of max_tokens.")
     best_of: int | None = Field(None, ge=1, le=128)
     echo: bool | None = None
     suffix: str | None = Field(None, description="Not supported.")
     logprobs: int | None = Field(None, ge=0, le=20)
     prompt_logprobs: int | None = Field(
-        None, ge=0, le=20, description="vLLM's: those of the prompt's tokens and of the likeliest."
+        None,
+        ge=0,
+        le=20,
+        description="vLLM's: log-probabilities of the prompt's tokens and of the top tokens.",
     )
     truncate_prompt_tokens: int | None = Field(
         None, ge=-1, description="vLLM's: the last tokens of a longer prompt; -1: as many as fit."
@@ -38,7 +41,7 @@ class CompletionBody(StructureFields, AnswerFields, SamplingFields, Continuation
 
     @property
     def limit(self) -> int | None:
-        """New tokens at most; None or -1: the server's default."""
+        """Maximum number of new tokens; None or -1: the server's default."""
         return self.n_predict if self.max_tokens is None else self.max_tokens
 
 
@@ -50,7 +53,7 @@ class NativeCompletionBody(StructureFields, AnswerFields, SamplingFields):
     max_tokens: int | None = Field(None, ge=-1, description="The same.")
     n_probs: int | None = Field(None, ge=0, le=20)
     post_sampling_probs: bool | None = Field(
-        None, description="n_probs are of what the token was drawn from, after all samplers."
+        None, description="n_probs are those after all sampling steps."
     )
     return_tokens: bool | None = None
     response_fields: list[str] | None = Field(None, max_length=64)
@@ -58,5 +61,5 @@ class NativeCompletionBody(StructureFields, AnswerFields, SamplingFields):
 
     @property
     def limit(self) -> int | None:
-        """New tokens at most; None or -1: the server's default."""
+        """Maximum number of new tokens; None or -1: the server's default."""
         return self.max_tokens if self.n_predict is None else self.n_predict

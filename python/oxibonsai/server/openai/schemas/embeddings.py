@@ -16,7 +16,9 @@ class NativeEmbeddingBody(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     content: Prompts | None = None
-    input: Prompts | None = Field(None, description="The same; wins over content.")
+    input: Prompts | None = Field(
+        None, description="Alternative name; takes precedence over content."
+    )
 
 
 class EmbeddingBody(VectorRequest):
@@ -27,7 +29,7 @@ class EmbeddingBody(VectorRequest):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1)
     pooling: Literal["mean", "cls", "last", "max"] | None = Field(
-        None, description="How a text's vector is made. Default: the server's, or the model's own."
+        None, description="Pooling. Default: the server's, or the model's own."
     )
     normalize: bool | None = Field(None, description="Default: vectors of length 1.")
     truncate_prompt_tokens: int | None = Field(

@@ -1,4 +1,4 @@
-"""The form of an upload."""
+"""The form fields of an upload."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "ev
 
 
 class ExpiresAfter(Fields):
-    """When a file is to go."""
+    """When a file expires."""
 
     anchor: Literal["created_at"]
     seconds: int = Field(ge=3600, le=2_592_000)
 
 
 class UploadForm(Fields):
-    """The fields beside the file."""
+    """The form fields other than the file."""
 
     purpose: Purpose
     expires_after: ExpiresAfter | None = None

@@ -16,14 +16,14 @@ Status = Literal["in_progress", "completed", "incomplete"]
 
 
 class TextPart(Fields):
-    """A piece of text, of whichever side."""
+    """A text part of an input or output."""
 
     type: Literal["input_text", "output_text", "text"]
     text: str
 
 
 class RefusalPart(Fields):
-    """What the model said instead of an answer."""
+    """A refusal by the model."""
 
     type: Literal["refusal"]
     refusal: str
@@ -54,7 +54,7 @@ class FunctionCallItem(Fields):
 
 
 class FunctionCallOutputItem(Fields):
-    """What a call gave."""
+    """The output of a call."""
 
     type: Literal["function_call_output"]
     id: str | None = None
@@ -71,7 +71,7 @@ class ThoughtPart(Fields):
 
 
 class ReasoningItem(Fields):
-    """What the model thought before a message or a call."""
+    """The model's reasoning before a message or a call."""
 
     type: Literal["reasoning"]
     id: str | None = None
@@ -88,7 +88,7 @@ Item = Annotated[
 
 
 class FunctionTool(Fields):
-    """A function on offer. ``strict`` refuses a schema that can't be enforced to the letter."""
+    """A function tool. ``strict`` rejects a schema that can't be enforced exactly."""
 
     type: Literal["function"]
     name: str
@@ -105,7 +105,7 @@ class NamedFunction(Fields):
 
 
 class AllowedTools(Fields):
-    """Some of the tools on offer."""
+    """A subset of the tools."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
@@ -129,7 +129,7 @@ class SchemaFormat(Fields):
 
 
 class TextField(Fields):
-    """The form of the answer's text."""
+    """The format of the output text."""
 
     format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] = PlainFormat(
         type="text"
@@ -138,22 +138,22 @@ class TextField(Fields):
 
 
 class ReasoningField(Fields):
-    """Whether the model thinks first, and how its thoughts are shown."""
+    """Whether the model reasons, and how its reasoning is returned."""
 
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
-# Objects of services that this server has not: without them the answer would be another.
+# References to stored objects that this server does not have; they can't be ignored.
 _UNKNOWN = ("conversation", "prompt", "context_management")
 
 
 class InputTokensRequest(Fields):
-    """What a response's prompt is made of; also the body of ``/v1/responses/input_tokens``
+    """The fields that determine the prompt; also the body of ``/v1/responses/input_tokens``
     and ``/v1/responses/compact``."""
 
-    model: str | None = Field(None, description="Not looked at: one model is served.")
+    model: str | None = Field(None, description="Ignored: one model is served.")
     input: list[Item] = Field(default_factory=list, max_length=MOST_MESSAGES)
     instructions: str | None = None
     previous_response_id: str | None = None
@@ -170,7 +170,7 @@ class InputTokensRequest(Fields):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, body: Any) -> Any:
-        """Texts in place of lists, messages without a type; null means the same as nothing."""
+        """Normalizes plain texts and messages without a type; null is the same as a missing field."""
         body = {k: v for k, v in body.items() if v is not None}
         for name in _UNKNOWN:
             if name in body:
@@ -183,9 +183,9 @@ class InputTokensRequest(Fields):
 
 
 class ResponseRequest(TextRequest, InputTokensRequest, SamplingFields):
-    """What is asked for."""
+    """The body of the request."""
 
-    # Services keep adding fields that clients send unasked.
+    # Clients send ever more fields by default, so unknown ones are ignored.
     model_config = ConfigDict(extra="ignore")
 
     max_output_tokens: int | None = Field(None, ge=1)

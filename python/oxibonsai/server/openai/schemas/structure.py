@@ -1,4 +1,4 @@
-"""What the answer has to look like, under the names of OpenAI, llama-server and vLLM."""
+"""Structured output fields, under the names of OpenAI, llama-server and vLLM."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ResponseFormat(BaseModel):
 
 
 class StructuredOutputs(BaseModel):
-    """vLLM's ``structured_outputs``: one of these."""
+    """vLLM's ``structured_outputs``; one of these fields."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -62,7 +62,7 @@ class StructuredOutputs(BaseModel):
 
 
 class StructureFields(BaseModel):
-    """One of these at most."""
+    """Structured output; at most one of these fields."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -78,10 +78,10 @@ class StructureFields(BaseModel):
     structured_outputs: StructuredOutputs | None = None
 
     def structure(self) -> Structure | None:
-        """What the fields ask for.
+        """The requested structure.
 
         Raises:
-            RequestError: More than one of them asks, or a schema or grammar makes no sense.
+            RequestError: More than one field is given, or a schema or grammar is invalid.
         """
         asked: dict[str, Structure] = {}
 
