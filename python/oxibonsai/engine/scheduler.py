@@ -1,4 +1,4 @@
-"""Who runs in the next step, and with how many tokens."""
+"""Which sequences run in the next step, and with how many tokens."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Chunk:
         return self.count > 1 or not self.reaches_end
 
 
-# A row of a growing text takes about as long as so many of a prompt.
+# One decoding row takes about as long as so many rows of a prompt.
 _DECODING_COST = 4
 # Of what a tenant has had, so much counts still after one more step: some hundred steps count.
 _REMEMBERED = 0.99
 _FORGOTTEN = 0.5  # rows
-# Rows of a step for prompts of tenants that have had less than those whose texts grow.
+# Rows of a step for prompts of tenants that have had less than those that decode.
 _CATCH_UP_ROWS = 64
 
 
@@ -80,9 +80,9 @@ def schedule(
 ) -> list[Chunk]:
     """Every sequence that decodes gets its one token; prompts share what is left.
 
-    First comes the tenant that has had least, and of one tenant what came first. Where it has had
-    less than those whose texts grow, the texts wait for the first rows of its prompt, which would
-    else take twice as long as alone, and the rest is read at nearly full speed beside them.
+    The tenant that has had least comes first, and of one tenant the earliest request. Where it has
+    had less than those that decode, they wait for the first rows of its prompt, which would otherwise
+    take twice as long as alone; the rest of the prompt runs at nearly full speed beside them.
 
     Args:
         running: Sequences in the order of their arrival.
@@ -117,11 +117,11 @@ def schedule(
 
 
 _FIRST_ROWS = 4
-# However dear a row seems: one in eight steps.
+# Whatever a row costs: one in eight steps.
 _LEAST_ROWS = 0.125
-# Medians of so many steps: one that was held up by something else teaches nothing.
+# Medians of so many steps: a single delayed step does not count.
 _PLAIN_STEPS, _PROMPT_STEPS = 15, 7
-# A step without prompts comes after so many with them: it takes longer as texts grow.
+# A step without prompts comes after so many with them: its time rises with the length of the texts.
 _REFRESH_STEPS = 16
 
 

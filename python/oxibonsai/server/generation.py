@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from oxibonsai.chat import ChatRequest, ChatTurn
-from oxibonsai.engine import Engine, EnginePool, Options, Place, submit_samples
+from oxibonsai.engine import Engine, EnginePool, EngineRequest, Options, submit_samples
 from oxibonsai.engine.completion import MOST_SAMPLES
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.output import Delta
@@ -42,7 +42,7 @@ class Answers:
 
     def __init__(
         self,
-        place: Place,
+        place: EngineRequest,
         ids: list[int],
         params: SamplingParams,
         options: Options,
