@@ -205,7 +205,7 @@ class _Search:
         del self._finished[self._width :]
 
     def _done(self, length: int) -> bool:
-        """Whether no running text is worth going on with."""
+        """Whether no running text can still become one of the best."""
         if len(self._finished) < self._width:
             return False
         if self._early_stopping is True:

@@ -162,7 +162,7 @@ class Engine:
     def make_sequence(
         self, prompt: Items[int], params: SamplingParams, options: Options
     ) -> Sequence:
-        """A checked sequence that nobody runs yet."""
+        """A checked sequence that is not submitted yet."""
         self.lock.check_process()
         self.model.check_generates()
         ids = self.check_prompt(prompt)

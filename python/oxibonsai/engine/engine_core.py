@@ -188,7 +188,7 @@ class EngineCore:
         return first
 
     def _victims(self, s: Sequence) -> list[Sequence]:
-        """What may give way to a waiting sequence, the newest of who has most first.
+        """Sequences that may be preempted for a waiting one: first the newest of the largest tenant.
 
         None where even all of it would not make enough room.
         """

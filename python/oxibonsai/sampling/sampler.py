@@ -1,4 +1,4 @@
-"""The chooser of one sequence's tokens."""
+"""Chooses the tokens of one sequence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oxibonsai.sampling.steps import Context
 Logits = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.uint32]
 
-# The draw of step t has counter t; XTC's number has this bit set too, so that the two are unrelated.
+# The draw of step t has counter t; XTC's has this bit set too, so that the two are independent.
 _XTC_COUNTER = 1 << 63
 
 
@@ -120,20 +120,20 @@ class Sampler:
             candidates.keep_zipf(self._mu)
         elif p.mirostat == 2:
             candidates.keep_surprise(self._mu)
-        token, surprise = candidates.draw(_core.uniform(self.seed, step))
+        token, surprisal = candidates.draw(_core.uniform(self.seed, step))
         if p.drawn_logprobs:
             logprob, best = candidates.logprobs(token, min(p.top_logprobs, len(candidates)))
             possible = tuple(t for t in best if t[1] > -np.inf)
             self._drawn = TokenLogprobs(token, logprob, possible)
         if p.mirostat != 0:
-            self._mu -= p.mirostat_eta * (surprise - p.mirostat_tau)
+            self._mu -= p.mirostat_eta * (surprisal - p.mirostat_tau)
         return token
 
     def take_drawn(self, token: int) -> TokenLogprobs:
         """The distribution that the latest token was drawn from, where the parameters ask for it.
 
         Args:
-            token: The token; one that nobody drew (it was forced, or the most likely one was asked
+            token: The token; one that was not drawn (it was forced, or the most likely one was asked
                 for) has probability 1.
         """
         drawn, self._drawn = self._drawn, None
@@ -157,11 +157,11 @@ class Sampler:
         return token
 
     def state(self) -> dict[str, float | int]:
-        """What a snapshot must hold to go on with the same tokens."""
+        """What a snapshot has to store so that the sampler continues with the same tokens."""
         return {"seed": self.seed, "mirostat_mu": self._mu}
 
     def restore(self, state: Mapping[str, float | int]) -> None:
-        """Goes on from a :meth:`state`."""
+        """Continues from a :meth:`state`."""
         self.seed = int(state["seed"])
         self._mu = float(state["mirostat_mu"])
 

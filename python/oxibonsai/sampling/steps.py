@@ -66,7 +66,7 @@ def xtc(candidates: Candidates, p: SamplingParams, context: Context) -> None:
 
 
 def typical(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """Tokens whose surprise is closest to the entropy."""
+    """Tokens whose surprisal is closest to the entropy."""
     candidates.keep_typical(p.typical_p)
 
 
@@ -106,5 +106,5 @@ def min_p(candidates: Candidates, p: SamplingParams, _: Context) -> None:
 
 
 def top_p(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """The smallest set of most likely tokens with the mass."""
+    """The smallest set of most likely tokens whose probabilities sum to at least ``top_p``."""
     candidates.keep_top_p(p.top_p)
