@@ -22,7 +22,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
 from oxibonsai.engine import embedding as module
 from oxibonsai.engine.embedding import Embedder
-from oxibonsai.engine.pooling import POOLINGS, Pool, unit
+from oxibonsai.engine.pooling import POOLINGS, Pooler, unit
 from oxibonsai.models import load_model
 from oxibonsai.tokenizer import Tokenizer
 
@@ -73,18 +73,18 @@ ROWS = np.array([[1, 5, -0.0], [3, -1, 0.0], [2, 2, -0.0]], dtype=np.float32)
     [("last", [2, 2, 0]), ("cls", [1, 5, 0]), ("mean", [2, 2, 0]), ("max", [3, 5, 0])],
 )
 def test_poolings_of_three_rows(pooling: str, expected: list[float]) -> None:
-    pool = Pool(pooling, len(ROWS))
-    for i in pool.rows:
-        pool.add(ROWS[i])
-    assert pool.result().tolist() == expected
-    assert pool.result().dtype == np.float32
+    pooler = Pooler(pooling, len(ROWS))
+    for i in pooler.rows:
+        pooler.add(ROWS[i])
+    assert pooler.result().tolist() == expected
+    assert pooler.result().dtype == np.float32
 
 
 def test_max_takes_the_first_of_two_zeros() -> None:
-    pool = Pool("max", 3)
+    pooler = Pooler("max", 3)
     for row in ROWS:
-        pool.add(row)
-    assert np.signbit(pool.result()[2])
+        pooler.add(row)
+    assert np.signbit(pooler.result()[2])
 
 
 def test_a_unit_vector_has_length_one_and_zero_stays() -> None:

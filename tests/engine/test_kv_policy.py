@@ -14,7 +14,7 @@ from oxibonsai import SamplingParams, _core
 from oxibonsai.engine.kv_policy import (
     AGGRESSIVE,
     BALANCED,
-    LEVELS,
+    PRESSURE_KV_TYPES,
     KvPressurePolicy,
     KvPressureProfile,
 )
@@ -69,10 +69,10 @@ def test_between_a_step_and_the_step_back_lies_more_than_the_hysteresis(
     policy = KvPressurePolicy(profile)
     for level in (1, 2):
         steps = []  # smoothed pressure wherever this level was entered or left
-        inside = LEVELS.index(policy.kv_type) >= level
+        inside = PRESSURE_KV_TYPES.index(policy.kv_type) >= level
         for pressure in pressures:
             policy.observe(pressure)
-            if (LEVELS.index(policy.kv_type) >= level) != inside:
+            if (PRESSURE_KV_TYPES.index(policy.kv_type) >= level) != inside:
                 inside = not inside
                 steps.append(policy.smoothed)
         for before, after in pairwise(steps):
@@ -85,7 +85,10 @@ def test_more_pressure_never_gives_a_wider_type(
 ) -> None:
     lighter = types(profile, [min(p) for p in pairs])
     heavier = types(profile, [max(p) for p in pairs])
-    assert all(LEVELS.index(a) <= LEVELS.index(b) for a, b in zip(lighter, heavier, strict=True))
+    assert all(
+        PRESSURE_KV_TYPES.index(a) <= PRESSURE_KV_TYPES.index(b)
+        for a, b in zip(lighter, heavier, strict=True)
+    )
 
 
 @given(profiles, st.lists(shares, max_size=60))
@@ -100,7 +103,7 @@ def test_it_is_a_function_of_what_it_saw(
 
 
 def test_its_levels_are_types_of_pages_from_wide_to_narrow() -> None:
-    assert tuple(t for t in _core.KV_TYPES if t in LEVELS) == LEVELS
+    assert tuple(t for t in _core.KV_TYPES if t in PRESSURE_KV_TYPES) == PRESSURE_KV_TYPES
 
 
 @pytest.mark.parametrize("pressure", [-0.01, 1.01, float("nan")])

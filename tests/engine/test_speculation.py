@@ -15,8 +15,8 @@ import oxibonsai
 import tiny_model
 from oxibonsai import RequestError, SamplingParams
 from oxibonsai.engine import DraftModel, Engine, Lookahead, NgramSpeculator, Options
-from oxibonsai.engine.growth import grow
 from oxibonsai.engine.sequence import Sequence
+from oxibonsai.engine.token_sampling import sample_tokens
 from oxibonsai.sampling import Sampler
 
 IDS = [int(i) for i in np.random.default_rng(2).integers(0, 256, 40)] * 2
@@ -230,7 +230,7 @@ def _drawn_pair(seed: int) -> tuple[int, int]:
             draft.append(sampler.choose(_DRAFT[history[-1]], history, step))
             history.append(draft[-1])
         rows = _TARGET[[sequence.history[-1], *draft]]
-        grow(sequence, rows, draft, frozenset(), 100)
+        sample_tokens(sequence, rows, draft, frozenset(), 100)
     first, second = sequence.generated
     return first, second
 

@@ -11,7 +11,7 @@ import pytest
 
 import oxibonsai
 from oxibonsai import CapacityError, SamplingParams
-from oxibonsai.engine import Engine, EnginePool, Options, Place, Sequence
+from oxibonsai.engine import Engine, EnginePool, EngineRequest, Options, Sequence
 from oxibonsai.engine.scheduler import Chunk, ServiceCounts, schedule
 
 A, B, C = Options(tenant="a"), Options(tenant="b"), Options(tenant="c")
@@ -30,14 +30,14 @@ def pool(tiny_path: Path) -> EnginePool:
     return EnginePool.from_pretrained(tiny_path, threads=1, parallel=4, queue=8)
 
 
-def enter(pool: EnginePool, tenant: str) -> Place:
+def enter(pool: EnginePool, tenant: str) -> EngineRequest:
     """A request that would run as soon as it may."""
     place = pool.queue_up(tenant)
     place.attach([pool.engines[0].make_sequence([1], SHORT, Options(tenant=tenant))])
     return place
 
 
-def running(places: list[Place]) -> list[bool]:
+def running(places: list[EngineRequest]) -> list[bool]:
     return [p.engine is not None and not p.paused for p in places]
 
 

@@ -13,7 +13,7 @@ from oxibonsai.sampling import SamplingParams
 
 
 class ChatReply:
-    """An answer in the making: iterate over its pieces, then look at the whole.
+    """An answer that is being generated: iterate over its pieces, then look at the whole.
 
     Args:
         engine: Runs it.
@@ -31,7 +31,7 @@ class ChatReply:
         self.sequence = sequence
 
     def __iter__(self) -> Iterator[Delta]:
-        """Pieces as they come; to stop early cancels the sequence.
+        """Pieces as they come; stopping early cancels the sequence.
 
         Raises:
             CapacityError: The structure became too complex to follow.

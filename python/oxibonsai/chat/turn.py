@@ -62,7 +62,7 @@ def prepare(
     watch: Watch | None = None,
     check: Callable[[str], None] | None = None,
 ) -> ChatTurn:
-    """Renders a conversation and finds out what its answer looks like.
+    """Renders a conversation and determines the form of its answer.
 
     Args:
         engine: Its model has a chat template.
@@ -195,7 +195,7 @@ def _render(
 
 
 def _shown(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool as the model sees it: how closely it is held to the schema is not its affair."""
+    """A tool as the model sees it: without ``strict``, which only concerns decoding."""
     function = {k: v for k, v in tool["function"].items() if k != "strict"}
     return {**tool, "function": function}
 

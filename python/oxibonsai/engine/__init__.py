@@ -6,7 +6,7 @@ from oxibonsai.engine.constraint import Constrain, TokenConstraint
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load
-from oxibonsai.engine.pool import EnginePool, Place
+from oxibonsai.engine.pool import EnginePool, EngineRequest
 from oxibonsai.engine.runner import EngineRunner
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.snapshot import Restored, restore, save
@@ -20,11 +20,11 @@ __all__ = [
     "DraftModel",
     "Engine",
     "EnginePool",
+    "EngineRequest",
     "EngineRunner",
     "Lookahead",
     "NgramSpeculator",
     "Options",
-    "Place",
     "Restored",
     "Sequence",
     "Shifted",

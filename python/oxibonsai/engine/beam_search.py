@@ -130,7 +130,7 @@ class _Search:
         """Searches to the end; gives all pages back."""
         try:
             for length in range(1, self._limit + 1):
-                self._grow(self._step(), length)
+                self._extend(self._step(), length)
                 if not self._running or self._done(length):
                     break
             for h in self._running:
@@ -156,23 +156,23 @@ class _Search:
             if chunks[0].reaches_end:
                 return logits
 
-    def _grow(self, logits: npt.NDArray[np.float32], length: int) -> None:
+    def _extend(self, logits: npt.NDArray[np.float32], length: int) -> None:
         """Chooses the next texts among the continuations of all running ones."""
         candidates = []
         for i, row in enumerate(logits):
             # Twice the width, so that enough are left if as many as the width end here.
             for token, logprob in token_logprobs(row, 0, 2 * self._width).top:
                 candidates.append((-(self._running[i].logprob + logprob), i, token))
-        grown: list[_Hypothesis] = []
+        extended: list[_Hypothesis] = []
         for rank, (cost, i, token) in enumerate(sorted(candidates)[: 2 * self._width]):
             parent = self._running[i].sequence
             if token in self._ends:
                 if rank < self._width:
                     self._finish([*parent.generated, token], -cost, "stop")
-            elif len(grown) < self._width:
-                grown.append(_Hypothesis(self._child(parent, token), -cost))
+            elif len(extended) < self._width:
+                extended.append(_Hypothesis(self._child(parent, token), -cost))
         self._release(self._running)
-        self._running = grown
+        self._running = extended
 
     def _child(self, parent: Sequence, token: int) -> Sequence:
         child = Sequence(parent.tokens, SamplingParams(), Options())
@@ -205,7 +205,7 @@ class _Search:
         del self._finished[self._width :]
 
     def _done(self, length: int) -> bool:
-        """Whether no running text is worth going on with."""
+        """Whether no running text can still become one of the best."""
         if len(self._finished) < self._width:
             return False
         if self._early_stopping is True:

@@ -23,7 +23,7 @@ class DLPackArray:
         self.shape = values.shape
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """The kind of device and its number: a processor."""
+        """DLPack's device type and id: the CPU."""
         kind, number = self._values.__dlpack_device__()
         return int(kind), int(number)
 

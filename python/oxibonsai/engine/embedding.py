@@ -13,7 +13,7 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type
-from oxibonsai.engine.pooling import Floats, Pool, unit
+from oxibonsai.engine.pooling import Floats, Pooler, unit
 from oxibonsai.engine.threads import ProcessLock
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
@@ -30,7 +30,7 @@ class _Text:
     """One text on its way through the model."""
 
     ids: list[int]
-    pool: Pool
+    pooler: Pooler
     index: int
     done: int = 0
     pages: list[int] = field(default_factory=list)
@@ -106,7 +106,7 @@ class Embedder:
         waiting = deque[_Text]()
         for index, text in enumerate(texts):
             ids = self._ids(index, text, truncate)
-            waiting.append(_Text(ids, Pool(chosen, len(ids)), index))
+            waiting.append(_Text(ids, Pooler(chosen, len(ids)), index))
         result = np.empty((len(texts), width), dtype=np.float32)
         with self._lock:
             free = [page for pool in self._pools for page in range(pool.pages)]
@@ -115,7 +115,7 @@ class Embedder:
                 while waiting and waiting[0].done == len(waiting[0].ids):
                     done = waiting.popleft()
                     free += done.pages
-                    vector = done.pool.result()[:width]
+                    vector = done.pooler.result()[:width]
                     result[done.index] = unit(vector) if normalize else vector
         return result
 
@@ -179,15 +179,17 @@ class Embedder:
         return pieces
 
     def _step(self, pieces: list[tuple[_Text, int]], free: list[int]) -> None:
-        """One pass of the model; the states that poolings want are folded in."""
+        """One pass of the model; the states that the poolers want are added to them."""
         batch = _core.Batch()
-        readers: list[Pool] = []
+        readers: list[Pooler] = []
         for text, count in pieces:
             now = range(text.done, text.done + count)
             while self._pools and len(text.pages) * _core.PAGE_POSITIONS < now.stop:
                 text.pages.append(free.pop())
-            wanted = range(max(now.start, text.pool.rows.start), min(now.stop, text.pool.rows.stop))
-            readers += [text.pool] * len(wanted)
+            wanted = range(
+                max(now.start, text.pooler.rows.start), min(now.stop, text.pooler.rows.stop)
+            )
+            readers += [text.pooler] * len(wanted)
             batch.add(
                 text.ids[now.start : now.stop],
                 first=now.start,
@@ -196,5 +198,5 @@ class Embedder:
             )
             text.done = now.stop
         states = self._model.run_hidden(batch, self._pools)
-        for pool, row in zip(readers, states, strict=True):
-            pool.add(row)
+        for pooler, row in zip(readers, states, strict=True):
+            pooler.add(row)

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.chat_template import ChatTemplate
-from oxibonsai.engine.batcher import DEFAULT_CHUNK, Batcher, StepCounts
 from oxibonsai.engine.constraint import TokenConstraint
 from oxibonsai.engine.dlpack import DLPackArray
 from oxibonsai.engine.embedding import Embedder
+from oxibonsai.engine.engine_core import DEFAULT_CHUNK, EngineCore, StepCounts
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.logits import iter_logits
@@ -80,7 +80,7 @@ class Engine:
         self.embedder = Embedder(model, tokenizer, ctx_size=ctx_size)
         self._compiler: StructureCompiler | None = None
         self._breakers = lru_cache(maxsize=16)(self._find_breakers)
-        self._batcher = Batcher(
+        self._engine_core = EngineCore(
             model, cache, ctx_size=ctx_size, eos_ids=self.eos_ids, policy=policy
         )
         self._stepper: Stepper | None = None
@@ -108,27 +108,27 @@ class Engine:
     @property
     def kv_type(self) -> str:
         """Type of new sequences' keys and values."""
-        return self.cache.pools[self._batcher.pool()].type
+        return self.cache.pools[self._engine_core.pool()].type
 
     @property
     def num_running(self) -> int:
         """Sequences that hold pages."""
-        return len(self._batcher.running)
+        return len(self._engine_core.running)
 
     @property
     def has_work(self) -> bool:
         """Whether a step has something to do."""
-        return self._batcher.has_work
+        return self._engine_core.has_work
 
     @property
     def counts(self) -> StepCounts:
         """What it has done so far."""
-        return self._batcher.counts
+        return self._engine_core.counts
 
     @property
     def num_waiting(self) -> int:
         """Sequences that wait for pages."""
-        return len(self._batcher.waiting)
+        return len(self._engine_core.waiting)
 
     def submit(
         self,
@@ -154,7 +154,7 @@ class Engine:
         sequence = self.make_sequence(prompt, params, options or Options())
         if parent is not None:
             sequence.parent = parent
-        self._batcher.waiting.append(sequence)
+        self._engine_core.waiting.append(sequence)
         if self._stepper is not None:
             self._stepper.wake()
         return sequence
@@ -162,7 +162,7 @@ class Engine:
     def make_sequence(
         self, prompt: Items[int], params: SamplingParams, options: Options
     ) -> Sequence:
-        """A checked sequence that nobody runs yet."""
+        """A checked sequence that is not submitted yet."""
         self.lock.check_process()
         self.model.check_generates()
         ids = self.check_prompt(prompt)
@@ -201,9 +201,9 @@ class Engine:
         self._compiler = other.structures
 
     def step(self) -> list[Sequence]:
-        """One pass of the model over all running sequences; returns those that grew."""
+        """One pass of the model over all running sequences; returns those with new tokens."""
         with self.lock:
-            return self._batcher.step()
+            return self._engine_core.step()
 
     def advance(self, sequence: Sequence, timeout: float | None = None) -> None:
         """Lets a sequence go on: steps, or waits for the thread that does.
@@ -230,7 +230,7 @@ class Engine:
         sequence.cancelled = True
         if self.lock.acquire(blocking=False):
             try:
-                self._batcher.sweep()
+                self._engine_core.sweep()
             finally:
                 self.lock.release()
         elif self._stepper is not None:
@@ -239,9 +239,9 @@ class Engine:
     def cancel_all(self) -> None:
         """Ends every sequence."""
         with self.lock:
-            for s in [*self._batcher.running, *self._batcher.waiting]:
+            for s in [*self._engine_core.running, *self._engine_core.waiting]:
                 s.cancelled = True
-            self._batcher.sweep()
+            self._engine_core.sweep()
 
     def generate_tokens(
         self, prompt: Items[int], params: SamplingParams, options: Options | None = None
@@ -370,7 +370,7 @@ class Engine:
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Takes in a sequence whose table holds keys and values of its first tokens already."""
         with self.lock:
-            self._batcher.adopt(sequence, computed, finish_reason)
+            self._engine_core.adopt(sequence, computed, finish_reason)
             if self._stepper is not None:
                 self._stepper.wake()
 

@@ -1,4 +1,4 @@
-"""Who uses which page of the KV cache, and what equal prefixes share."""
+"""Reference counts of the pages of the KV cache, and their reuse by equal prefixes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class KvCache:
     """Pages of one or several types under one budget of bytes.
 
     A full page is known by a hash of all tokens up to its end. Sequences with equal beginnings share
-    such pages by count of their users; one that nobody uses is kept until its room is needed, the
+    such pages by count of their users; an unused one is kept until its room is needed, the
     least recently used first. A page with several users is copied before one of them writes to it.
 
     Args:
@@ -62,7 +62,7 @@ class KvCache:
 
     @property
     def idle_pages(self) -> int:
-        """Pages that are kept for their tokens alone."""
+        """Cached pages that no sequence uses."""
         return len(self._idle)
 
     def free_pages(self, pool: int = 0) -> int:
@@ -141,7 +141,7 @@ class KvCache:
     def remember(
         self, table: PageTable, tokens: Items[int], computed: int, root: bytes = b""
     ) -> None:
-        """Makes the full pages among the first ``computed`` positions known by their tokens."""
+        """Enters the full pages of the first ``computed`` positions into the prefix cache."""
         if not self.keep:
             return
         for i in range(len(table.keys), computed // PAGE_POSITIONS):
@@ -153,7 +153,7 @@ class KvCache:
                 self._key_of[table.pool][page] = key
 
     def forget(self, tokens: Items[int], pool: int = 0, root: bytes = b"") -> int:
-        """Forgets the pages of a text that nobody uses; arguments as of :meth:`find`.
+        """Drops the unused pages of a text from the prefix cache; arguments as of :meth:`find`.
 
         Returns:
             How many positions those were.
@@ -167,14 +167,14 @@ class KvCache:
         return len(unused) * PAGE_POSITIONS
 
     def clear(self) -> None:
-        """Forgets every page that nobody uses."""
+        """Drops every unused page from the prefix cache."""
         for pool, page in list(self._idle):
             self._forget(pool, page)
 
     def _take(self, pool: int) -> int:
         size = self.pools[pool].page_bytes
         while not self._free[pool] or self._taken + size > self.budget:
-            # Oldest first; of this type only where its own numbers have run out.
+            # Least recently used first; only of this type if it has no free page numbers left.
             idle = (k for k in self._idle if self._free[pool] or k[0] == pool)
             oldest = next(idle, None)
             if oldest is None:

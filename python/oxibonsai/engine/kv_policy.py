@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from oxibonsai.errors import RequestError
 
-LEVELS = ("f16", "q8_0", "q4_0")
+PRESSURE_KV_TYPES = ("f16", "q8_0", "q4_0")
 
 
 @dataclass(frozen=True)
@@ -85,4 +85,4 @@ class KvPressurePolicy:
     @property
     def kv_type(self) -> str:
         """The type for sequences that begin now."""
-        return LEVELS[self._level]
+        return PRESSURE_KV_TYPES[self._level]

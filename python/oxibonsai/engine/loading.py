@@ -11,7 +11,7 @@ from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.kv_cache import KvCache
-from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, LEVELS, KvPressurePolicy
+from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, PRESSURE_KV_TYPES, KvPressurePolicy
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.engine.threads import default_threads, keep_in_forks
 from oxibonsai.errors import FormatError, RequestError
@@ -99,7 +99,7 @@ def load(
     if kv_pressure is not None and kv_type is not None:
         raise RequestError("kv_type and kv_pressure exclude each other: give one of them")
     policy = None if kv_pressure is None else KvPressurePolicy(_PROFILES[kv_pressure])
-    types = LEVELS if policy is not None else (kv_type or default_kv_type(model.config),)
+    types = PRESSURE_KV_TYPES if policy is not None else (kv_type or default_kv_type(model.config),)
     check_parity(model, parity, types[0])
     positions = -(-size // _core.PAGE_POSITIONS) * _core.PAGE_POSITIONS * parallel
     return Engine(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oxibonsai.engine.engine import Engine
 
 Rows = npt.NDArray[np.float32]
-_CHUNK = 256  # rows of a step whose logits nobody wants
+_CHUNK = 256  # rows of a step without logits
 
 
 def iter_logits(

@@ -1,4 +1,4 @@
-"""Several engines over one set of weights, how many requests may run on them, and whose come next."""
+"""Several engines over one set of weights, and the queue of requests for them."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class EnginePool:
         self.engines = engines
         self.parallel = parallel
         self._most_waiting = queue
-        self._waiting: list[Place] = []  # in the order of arrival, the paused ones first
-        self._running: list[Place] = []  # in the order in which they got their permits
+        self._waiting: list[EngineRequest] = []  # in the order of arrival, the paused ones first
+        self._running: list[EngineRequest] = []  # in the order in which they got their permits
         self._turns: dict[str, int] = {}  # when a tenant that is here was last given a permit
         self._clock = itertools.count(1)
         self._lock = threading.RLock()
@@ -112,11 +112,11 @@ class EnginePool:
 
     @property
     def failure(self) -> BaseException | None:
-        """What stopped an engine; None while all is well."""
+        """What stopped an engine; None while all of them run."""
         return next((r.failure for r in self._runners if r.failure is not None), None)
 
     def after_steps(self, call: Callable[[], None]) -> None:
-        """Has this called after each step of an engine, in its thread; it may not wait for anything."""
+        """Calls this after each step of an engine, in the engine's thread; it must not block."""
         for runner in self._runners:
             runner.after_step = call
 
@@ -131,17 +131,17 @@ class EnginePool:
         Raises:
             CapacityError: The queue is full, the time is up, or the pool is closed.
         """
-        place = self.queue_up(tenant)
+        request = self.queue_up(tenant)
         try:
-            engine = place.wait(timeout)
+            engine = request.wait(timeout)
             if engine is None:
                 raise CapacityError("no engine was free in time: try again later")
             yield engine
         finally:
-            place.leave()
+            request.leave()
 
-    def queue_up(self, tenant: str = "") -> Place:
-        """A place in the queue, or an engine at once where one is free.
+    def queue_up(self, tenant: str = "") -> EngineRequest:
+        """Puts a request into the queue; it gets an engine at once where one is free.
 
         Args:
             tenant: Whose request it is.
@@ -150,17 +150,17 @@ class EnginePool:
             CapacityError: The queue is full, or the pool is closed.
         """
         self.engines[0].lock.check_process()
-        place = Place(self, tenant)
+        request = EngineRequest(self, tenant)
         with self._lock:
             self._check_open()
-            self._waiting.append(place)
+            self._waiting.append(request)
             self._hand_out()
-            if place.engine is None and self._is_full(tenant):
-                self._remove(place)
+            if request.engine is None and self._is_full(tenant):
+                self._remove(request)
                 raise CapacityError(
                     f"{self.running} requests run and {self.waiting} wait: try again later"
                 )
-        return place
+        return request
 
     def close(self) -> None:
         """Refuses new requests, cancels those that run and ends the threads."""
@@ -170,24 +170,24 @@ class EnginePool:
         for runner in self._runners:
             runner.close()
 
-    def wait_for(self, place: Place, timeout: float | None) -> Engine | None:
-        """The engine that a place has come to; None where that took too long."""
-        place.called.wait(timeout)
+    def wait_for(self, request: EngineRequest, timeout: float | None) -> Engine | None:
+        """The engine that a request was given; None after the timeout."""
+        request.ready.wait(timeout)
         with self._lock:
             self._check_open()
-            return place.engine
+            return request.engine
 
-    def give_up(self, place: Place) -> None:
-        """Frees what a place holds: its engine, or its position in the queue."""
+    def give_up(self, request: EngineRequest) -> None:
+        """Frees what a request holds: its engine, or its position in the queue."""
         with self._lock:
-            self._remove(place)
-            place.engine = None
+            self._remove(request)
+            request.engine = None
             self._hand_out()
 
-    def attach(self, place: Place, sequences: list[Sequence]) -> None:
-        """Names the sequences that a place runs: from now on it can be paused."""
+    def attach(self, request: EngineRequest, sequences: list[Sequence]) -> None:
+        """Names the sequences of a request: from now on it can be paused."""
         with self._lock:
-            place.sequences = sequences
+            request.sequences = sequences
             self._hand_out()
 
     @property
@@ -201,19 +201,19 @@ class EnginePool:
             self._on_failure()
 
     def _wake_all(self) -> None:
-        for place in self._waiting:
-            place.called.set()
+        for request in self._waiting:
+            request.ready.set()
 
     def _check_open(self) -> None:
         if self._closed:
             raise CapacityError("the engines have been closed")
         if self.failure is not None:
-            raise CapacityError("an engine has stopped: the log has the reason; start anew")
+            raise CapacityError("an engine has stopped: the log has the reason; start again")
 
-    def _remove(self, place: Place) -> None:
-        for places in (self._waiting, self._running):
-            if place in places:
-                places.remove(place)
+    def _remove(self, request: EngineRequest) -> None:
+        for requests in (self._waiting, self._running):
+            if request in requests:
+                requests.remove(request)
         here = {p.tenant for p in (*self._waiting, *self._running)}
         self._turns = {t: turn for t, turn in self._turns.items() if t in here}
 
@@ -227,61 +227,61 @@ class EnginePool:
 
     def _hand_out(self) -> None:
         """Gives permits to those that wait, as long as there are any for them."""
-        # What ended gives nothing out; who waits is told so.
-        while not self._ended and any(self._admit(place) for place in self._next_of_each()):
+        # A closed or failed pool gives no permits; waiting requests get an error.
+        while not self._ended and any(self._admit(request) for request in self._next_of_each()):
             pass
 
-    def _next_of_each(self) -> list[Place]:
+    def _next_of_each(self) -> list[EngineRequest]:
         """Each tenant's first request in the queue, that of the tenant with the fewest permits first."""
         held = Counter(p.tenant for p in self._running)
-        first: dict[tuple[str, Engine | None], Place] = {}
-        for place in self._waiting:
+        first: dict[tuple[str, Engine | None], EngineRequest] = {}
+        for request in self._waiting:
             # A paused one goes on where it was, so it holds up only what has to run there too.
-            first.setdefault((place.tenant, place.engine), place)
+            first.setdefault((request.tenant, request.engine), request)
         return sorted(first.values(), key=lambda p: (held[p.tenant], self._turns.get(p.tenant, 0)))
 
-    def _admit(self, place: Place) -> bool:
-        """Gives a waiting place a permit: a free one, or that of a tenant that has two more."""
+    def _admit(self, request: EngineRequest) -> bool:
+        """Gives a waiting request a permit: a free one, or that of a tenant that has two more."""
         busy = [sum(p.engine is e for p in self._running) for e in self.engines]
-        choice = [i for i, e in enumerate(self.engines) if place.engine in (None, e)]
+        choice = [i for i, e in enumerate(self.engines) if request.engine in (None, e)]
         free = min(choice, key=lambda i: busy[i])
         if busy[free] >= self.parallel:
-            victim = self._victim(place)
+            victim = self._victim(request)
             if victim is None:
                 return False
             free = self.engines.index(victim.engine)  # type: ignore[arg-type]  # it runs
             self._running.remove(victim)
             victim.set_paused(True)
             self._waiting.insert(0, victim)  # it came before those that were paused already
-        self._waiting.remove(place)
-        self._running.append(place)
-        self._turns[place.tenant] = next(self._clock)
-        place.engine = self.engines[free]
-        place.called.set()
-        place.set_paused(False)
+        self._waiting.remove(request)
+        self._running.append(request)
+        self._turns[request.tenant] = next(self._clock)
+        request.engine = self.engines[free]
+        request.ready.set()
+        request.set_paused(False)
         self._runners[free].wake()
         return True
 
-    def _victim(self, place: Place) -> Place | None:
+    def _victim(self, request: EngineRequest) -> EngineRequest | None:
         """The newest request of the tenant with most permits, if pausing it is fair."""
         held = Counter(p.tenant for p in self._running)
         candidates = [
             p for p in self._running
-            if p.sequences and held[p.tenant] >= held[place.tenant] + 2
-            and place.engine in (None, p.engine)
+            if p.sequences and held[p.tenant] >= held[request.tenant] + 2
+            and request.engine in (None, p.engine)
         ]  # fmt: skip
         return max(reversed(candidates), key=lambda p: held[p.tenant], default=None)
 
 
-class Place:
-    """Where one request stands: in the queue of a pool, later on one of its engines.
+class EngineRequest:
+    """A request in the queue of a pool, later on one of its engines.
 
     Attributes:
         tenant: Whose it is.
         engine: Its engine; None while it waits for its first.
         sequences: What runs there.
         paused: It is back in the queue, its sequences are out of the steps.
-        called: Set when it has an engine, or never will have one.
+        ready: Set when it has an engine, or never will have one.
     """
 
     def __init__(self, pool: EnginePool, tenant: str) -> None:
@@ -290,7 +290,7 @@ class Place:
         self.engine: Engine | None = None
         self.sequences: list[Sequence] = []
         self.paused = False
-        self.called = threading.Event()
+        self.ready = threading.Event()
 
     def attach(self, sequences: list[Sequence]) -> None:
         """Names the sequences that it runs, so that it can be paused for another tenant's."""
@@ -303,13 +303,13 @@ class Place:
             s.paused = paused
 
     def wait(self, timeout: float | None = None) -> Engine | None:
-        """Its engine, once it has one.
+        """Waits for its engine.
 
         Args:
             timeout: Seconds to wait at most; None: as long as it takes.
 
         Returns:
-            None where it took too long; the place in the queue is kept.
+            None after the timeout; the position in the queue is kept.
 
         Raises:
             CapacityError: The pool is closed.
@@ -317,5 +317,5 @@ class Place:
         return self._pool.wait_for(self, timeout)
 
     def leave(self) -> None:
-        """Lets the next one in; does no harm the second time."""
+        """Frees its engine or its position in the queue; idempotent."""
         self._pool.give_up(self)

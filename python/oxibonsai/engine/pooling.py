@@ -14,7 +14,7 @@ POOLINGS = ("last", "mean", "max", "cls")
 Floats = npt.NDArray[np.float32]
 
 
-class Pool:
+class Pooler:
     """Folds the rows of one text in the order of their positions.
 
     Args:

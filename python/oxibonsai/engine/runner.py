@@ -55,7 +55,7 @@ class EngineRunner:
                 engine.step()
                 self.after_step()
         except Exception as e:
-            # A step that fails would fail again: nobody may wait for it for ever.
+            # The step would fail again, so nothing may go on waiting for it.
             _log.exception("a step of the engine has failed")
             self.failure = e
             if self._on_failure is not None:

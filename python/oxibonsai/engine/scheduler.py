@@ -1,4 +1,4 @@
-"""Who runs in the next step, and with how many tokens."""
+"""Which sequences run in the next step, and with how many tokens."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ class Chunk:
         return self.count > 1 or not self.reaches_end
 
 
-# A row of a growing text takes about as long as so many of a prompt.
+# One decoding row takes about as long as so many rows of a prompt.
 _DECODING_COST = 4
-# Of what a tenant has had, so much counts still after one more step: some hundred steps count.
-_REMEMBERED = 0.99
-_FORGOTTEN = 0.5  # rows
-# Rows of a step for prompts of tenants that have had less than those whose texts grow.
+# Decay of a tenant's service per step: about the last hundred steps count.
+_DECAY = 0.99
+_NEGLIGIBLE = 0.5  # rows
+# Rows of a step for prompts of tenants that have had less than those that decode.
 _CATCH_UP_ROWS = 64
 
 
 class ServiceCounts:
-    """What each tenant has had of the engine lately, in rows of prompts.
+    """How much service each tenant has had lately, in rows of prompts.
 
     As the virtual counters of Sheng et al. 2024 ("Fairness in Serving Large Language Models"), but
-    what is long ago counts less and less: who comes back after a while has had nothing.
+    older service counts less and less: a tenant that returns after a while starts from 0.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class ServiceCounts:
 
     def observe(self, chunks: list[Chunk]) -> None:
         """Counts one step."""
-        had = {t: rows * _REMEMBERED for t, rows in self._had.items() if rows > _FORGOTTEN}
+        had = {t: rows * _DECAY for t, rows in self._had.items() if rows > _NEGLIGIBLE}
         for c in chunks:
             cost = c.rows if c.reads_prompt else c.rows * _DECODING_COST
             tenant = c.sequence.options.tenant
@@ -80,15 +80,15 @@ def schedule(
 ) -> list[Chunk]:
     """Every sequence that decodes gets its one token; prompts share what is left.
 
-    First comes the tenant that has had least, and of one tenant what came first. Where it has had
-    less than those whose texts grow, the texts wait for the first rows of its prompt, which would
-    else take twice as long as alone, and the rest is read at nearly full speed beside them.
+    The tenant that has had least comes first, and of one tenant the earliest request. Where it has
+    had less than those that decode, they wait for the first rows of its prompt, which would otherwise
+    take twice as long as alone; the rest of the prompt runs at nearly full speed beside them.
 
     Args:
         running: Sequences in the order of their arrival.
         max_rows: Rows of a step at most (decoding sequences always run).
         prompt_rows: Rows of prompts at most, where a sequence decodes beside them.
-        served: What tenants have had; None: nobody has had anything.
+        served: Service of the tenants so far; None: none.
     """
     had = (served or ServiceCounts()).of
     decoding = [s for s in running if s.num_waiting == 1]
@@ -117,16 +117,16 @@ def schedule(
 
 
 _FIRST_ROWS = 4
-# However dear a row seems: one in eight steps.
+# Whatever a row costs: one in eight steps.
 _LEAST_ROWS = 0.125
-# Medians of so many steps: one that was held up by something else teaches nothing.
+# Medians of so many steps: a single delayed step does not count.
 _PLAIN_STEPS, _PROMPT_STEPS = 15, 7
-# A step without prompts comes after so many with them: it takes longer as texts grow.
+# A step without prompts comes after so many with them: its time rises with the length of the texts.
 _REFRESH_STEPS = 16
 
 
 class PromptBudget:
-    """How many rows of prompts may join a step so that running texts hardly slow down.
+    """How many rows of prompts may join a step without slowing down decoding noticeably.
 
     A step with prompts may take ``allowed`` times as long as those without. Where a single row takes
     longer, some steps are without. The bytes of a text don't depend on what it shares a step with, so

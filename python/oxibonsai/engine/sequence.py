@@ -1,4 +1,4 @@
-"""One text in the making: its tokens, its pages, its sampler."""
+"""One sequence: its tokens, its pages, its sampler."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Options:
         speculate: Makes what proposes tokens, which the model then checks.
         adapter: Name of what changes the weights; part of what makes two prefixes equal.
         visible: Control tokens whose text is part of the output.
-        tenant: Whose it is: engines share themselves out between tenants.
+        tenant: Whose it is: engines divide their capacity between tenants.
         cache_salt: What a sequence must have too to share the keys and values that this one computes;
             empty: share with all that have none.
     """
@@ -89,7 +89,7 @@ class Sequence:
         matched_stop: The stop string or token id that ended it.
         shifts: What context shifts left out.
         draft: Proposed tokens that the next step checks.
-        changed: Set when the sequence has grown or ended; whoever waits for it clears it.
+        changed: Set when the sequence has new tokens or has ended; whoever waits for it clears it.
         paused: Gives up its pages at the next step and waits until this is taken back; what it has
             computed may still be found in the cache then.
         parent: A sequence with the same prompt, whose pages are taken over once it is computed.
@@ -172,7 +172,7 @@ class Sequence:
             raise self.error
 
     def finish(self, reason: str, matched: str | int | None = None) -> None:
-        """Ends the text. The reason is set last: whoever sees it finds the whole text."""
+        """Ends the text. The reason is set last, so whoever reads it finds the text complete."""
         if self.text_output is not None:
             self.text_output.finish()
         self.matched_stop = matched

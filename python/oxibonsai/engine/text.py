@@ -1,4 +1,4 @@
-"""The text of a sequence as it grows: whole characters, ended by stop strings."""
+"""The text of a sequence while it is generated: whole characters, ended by stop strings."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ _devices: WeakSet[_core.CpuDevice] = WeakSet()
 
 
 def keep_in_forks(device: _core.CpuDevice) -> _core.CpuDevice:
-    """Lets the process fork: a fork has none of the device's threads, and must not wait for them."""
+    """Handles a fork: the child has none of the device's threads and must not wait for them."""
     _devices.add(device)
     return device
 
 
 def _keep_devices() -> None:
-    """Keeps a fork from taking threads apart that it does not have."""
+    """Keeps a forked child from joining threads that it does not have."""
     for device in _devices:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(device))
 
@@ -32,7 +32,7 @@ os.register_at_fork(after_in_child=_keep_devices)
 
 
 class ProcessLock:
-    """A reentrant lock of what has threads: a fork of the process has not, and would wait for ever."""
+    """A reentrant lock that refuses forked children: they lack the threads and would wait for ever."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

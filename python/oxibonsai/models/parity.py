@@ -93,8 +93,8 @@ def _same(
         pools = [_core.KvPages(paged, kv_type, len(pages))] if paged else []
         slots = _core.Slots(entries, 1) if entries else None
         results.append(executable.run(batch, pools, slots))
-    first, *others = ({k: v.tobytes() for k, v in r.items()} for r in results)
-    return all(other == first for other in others)
+    wanted, *others = ({k: v.tobytes() for k, v in r.items()} for r in results)
+    return all(other == wanted for other in others)
 
 
 def _sentence(model: Model, what: str) -> str:

@@ -15,7 +15,7 @@ class ReasoningTags:
     close: str = "</think>"
 
 
-# Of the models that think aloud, the pairs in use.
+# Pairs of tags that reasoning models use.
 KNOWN_TAGS = (ReasoningTags(), ReasoningTags("[THINK]", "[/THINK]"))
 
 
@@ -44,7 +44,7 @@ def starts_inside(prompt: str, tags: ReasoningTags, *, prefill: str = "") -> boo
 
 
 class ReasoningSplitter:
-    """Splits a growing text into reasoning and answer.
+    """Splits a streamed text into reasoning and answer.
 
     Reasoning is one block at the beginning of the text, or what comes before the close tag when
     the text starts inside of it; without a close tag it is all of the text. An open tag further on

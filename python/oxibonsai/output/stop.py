@@ -1,4 +1,4 @@
-"""Stop strings: where a text ends, found while it grows."""
+"""Stop strings: where a text ends, found while it is streamed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class _Trie:
         for i, word in enumerate(words):
             state = 0
             for char in word:
-                state = self.children[state].get(char) or self._grow(state, char, i)
+                state = self.children[state].get(char) or self._add_state(state, char, i)
             if self.match[state] is None:
                 self.match[state] = i
         self.fallback = [0] * len(self.depth)  # the longest shorter state that a state ends with
         self._link()
 
-    def _grow(self, state: int, char: str, word: int) -> int:
+    def _add_state(self, state: int, char: str, word: int) -> int:
         new = len(self.depth)
         self.children[state][char] = new
         self.children.append({})
@@ -54,7 +54,7 @@ class _Trie:
 
 
 class StopScanner:
-    """Shows a growing text up to the first stop string.
+    """Passes on a streamed text up to the first stop string.
 
     The text ends at the first character that completes a stop string; where it completes several,
     the longest counts. Neither depends on how the text is cut into pieces. Time is linear in the

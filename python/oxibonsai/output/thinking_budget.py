@@ -69,7 +69,7 @@ class ThinkingBudget:
         self._spent += was_inside and self._splitter.inside
 
     def forced(self) -> list[int]:
-        """The tokens that have to come next, in this order; empty where the model is free."""
+        """The tokens that have to come next, in this order; empty where the model chooses."""
         if self._given is not None:
             return list(self._closing[self._given :])
         spent = self._splitter.inside and self._spent >= self._limit

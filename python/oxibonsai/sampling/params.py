@@ -55,10 +55,10 @@ class SamplingParams:
         dynatemp_exponent: Above 1: closer to the low end.
         top_k: Keep the k most likely tokens; 0: all.
         min_p: Keep tokens with at least this share of the top probability; 0: all.
-        top_p: Keep the smallest set of most likely tokens with at least this mass; 1: all.
-        mirostat: 1 or 2: steer the surprisal in place of top_k, min_p and top_p; 0: off (Basu et al.
+        top_p: Keep the smallest set of most likely tokens whose probabilities sum to at least this; 1: all.
+        mirostat: 1 or 2: control the surprisal in place of top_k, min_p and top_p; 0: off (Basu et al.
             2021).
-        mirostat_tau: The surprisal aimed at, in bits.
+        mirostat_tau: The target surprisal, in bits.
         mirostat_eta: How fast it is corrected, 0 to 1.
         logprobs: Report the log-probability of each token under the model's own distribution.
         top_logprobs: And those of so many most likely ones, 0 to 20.
@@ -117,7 +117,7 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        """Whether the most likely token is taken, always."""
+        """Whether the most likely token is always taken."""
         return self.temperature < _SMALLEST_TEMPERATURE
 
 
@@ -199,12 +199,12 @@ def _bias(name: str, value: Any) -> dict[int, float]:
     return {_token_id(name, key): number(name, bias) for key, bias in value.items()}
 
 
-_MOST = 2**31 - 1  # the core counts in 32 bits
+_MOST = 2**31 - 1  # the core uses 32-bit counts
 _token_id = _integer(0, _MOST)
 _token_ids = _each(_token_id, "a list of token ids")
 _strings = _each(_text, "a list of strings")
 _share = _number(0.0, 1.0)
-_mass = _number(0.0, 1.0, above=True)
+_positive_share = _number(0.0, 1.0, above=True)
 _last = _integer(-1, _MOST)
 
 _CHECKS: dict[str, Check] = {
@@ -230,7 +230,7 @@ _CHECKS: dict[str, Check] = {
     "dry_sequence_breakers": _strings,
     "xtc_probability": _share,
     "xtc_threshold": _share,
-    "typical_p": _mass,
+    "typical_p": _positive_share,
     "top_a": _share,
     "eta_cutoff": _share,
     "epsilon_cutoff": _share,
@@ -239,7 +239,7 @@ _CHECKS: dict[str, Check] = {
     "dynatemp_exponent": _number(0.0, above=True),
     "top_k": _integer(0, _MOST),
     "min_p": _share,
-    "top_p": _mass,
+    "top_p": _positive_share,
     "mirostat": _integer(0, 2),
     "mirostat_tau": _number(0.0),
     "mirostat_eta": _share,

@@ -1,4 +1,4 @@
-"""The chooser of one sequence's tokens."""
+"""Chooses the tokens of one sequence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oxibonsai.sampling.steps import Context
 Logits = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.uint32]
 
-# The draw of step t has counter t; XTC's number has this bit set too, so that the two are unrelated.
+# The draw of step t has counter t; XTC's has this bit set too, so that the two are independent.
 _XTC_COUNTER = 1 << 63
 
 
@@ -133,7 +133,7 @@ class Sampler:
         """The distribution that the latest token was drawn from, where the parameters ask for it.
 
         Args:
-            token: The token; one that nobody drew (it was forced, or the most likely one was asked
+            token: The token; one that was not drawn (it was forced, or the most likely one was asked
                 for) has probability 1.
         """
         drawn, self._drawn = self._drawn, None
@@ -157,11 +157,11 @@ class Sampler:
         return token
 
     def state(self) -> dict[str, float | int]:
-        """What a snapshot must hold to go on with the same tokens."""
+        """What a snapshot has to store so that the sampler continues with the same tokens."""
         return {"seed": self.seed, "mirostat_mu": self._mu}
 
     def restore(self, state: Mapping[str, float | int]) -> None:
-        """Goes on from a :meth:`state`."""
+        """Continues from a :meth:`state`."""
         self.seed = int(state["seed"])
         self._mu = float(state["mirostat_mu"])
 

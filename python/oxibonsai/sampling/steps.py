@@ -106,5 +106,5 @@ def min_p(candidates: Candidates, p: SamplingParams, _: Context) -> None:
 
 
 def top_p(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """The smallest set of most likely tokens with the mass."""
+    """The smallest set of most likely tokens whose probabilities sum to at least ``top_p``."""
     candidates.keep_top_p(p.top_p)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from oxibonsai.chat import ChatTurn
-from oxibonsai.engine import Engine, EnginePool, Options, Place, submit_samples
+from oxibonsai.engine import Engine, EnginePool, EngineRequest, Options, submit_samples
 from oxibonsai.errors import CapacityError
 from oxibonsai.output import Delta
 from oxibonsai.output.tools import call_ids
@@ -36,7 +36,7 @@ class Generation:
 
     def __init__(
         self,
-        place: Place,
+        place: EngineRequest,
         ids: list[int],
         params: SamplingParams,
         options: Options,

@@ -114,7 +114,7 @@ class StructureCompiler:
             found = self._try(structure, look)
         elif found is None:
             with self.lane.turn(look):
-                # Somebody before us in the lane may have asked for the same.
+                # An earlier request in the queue may have compiled the same.
                 found = self._find(structure) or self._try(structure, look)
         if isinstance(found, _Refused):
             raise RequestError(found.reason)
@@ -170,7 +170,7 @@ class StructureCompiler:
         try:
             self._follow(compiled).mask()
         except CapacityError as e:
-            # No text can ever begin with it, so no second try helps.
+            # No text can begin with it, so trying again would not help.
             raise RequestError(f"{structure.kind} is too complex for this model: {e}") from e
         return compiled
 

@@ -1,4 +1,4 @@
-"""Compiles a grammar first where it can do no harm: in a short process with hard limits.
+"""Compiles a grammar first in a separate, short-lived process with hard limits.
 
 No check of the text of a grammar bounds what its compilation costs: patterns are intersected,
 references multiplied, rules followed by recursion down a stack. What comes through the trial costs
@@ -92,7 +92,7 @@ def _run(request: str, look: Callable[[], None] | None) -> subprocess.CompletedP
         raise UnsupportedError("structured output needs the package llguidance and an interpreter")
     folder = Path(found.origin).parents[1]
     script = Path(__file__).with_name("trial_process.py")
-    # -I and -S: a start takes 60 ms, not 200, and no one's settings have a say.
+    # -I and -S: a start takes 60 ms, not 200, and no user settings apply.
     command = [sys.executable, "-I", "-S", "-X", "utf8", str(script), str(folder)]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8")

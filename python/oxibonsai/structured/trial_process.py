@@ -31,7 +31,7 @@ class ByteTokens:
         self.bos_token_id = None
 
     def __call__(self, text: bytes) -> list[int]:
-        # As in bridge.py: every grammar says `no_forcing`, so nobody asks.
+        # As in bridge.py: every grammar says `no_forcing`, so this is never called.
         raise RuntimeError("llguidance asked to tokenize a text")
 
 

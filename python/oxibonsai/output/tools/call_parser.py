@@ -1,4 +1,4 @@
-"""Calls inside of a growing text: what all formats have in common.
+"""Calls inside a streamed text: what all formats have in common.
 
 A format says how a call begins and reads it character by character, so that the cuts between the
 pieces of a text make no difference. A text that begins like a call and is none goes back to the
@@ -53,7 +53,7 @@ class ToolFormat(ABC):
 
 
 class CallParser:
-    """Splits a growing text into content and calls.
+    """Splits a streamed text into content and calls.
 
     White space around calls belongs to neither, except that what came before a call parts the
     content before it from the content behind it. Time is linear in the text.

@@ -1,4 +1,4 @@
-"""From the logits of a step to the next tokens of one sequence, and when its text ends."""
+"""From the logits of a step to the next tokens of one sequence, and whether its text ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oxibonsai.sampling import token_logprobs
 Row = npt.NDArray[np.float32]
 
 
-def grow(
+def sample_tokens(
     sequence: Sequence,
     logits: npt.NDArray[np.float32],
     draft: list[int],

@@ -1,4 +1,4 @@
-"""Continuous batching: who is in, who waits, and what a step does for each."""
+"""Continuous batching: admission, preemption, and what a step does for each sequence."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.engine.batching import make_batch, reserve
-from oxibonsai.engine.growth import grow
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.scheduler import Chunk, PromptBudget, ServiceCounts, schedule
 from oxibonsai.engine.sequence import Sequence
 from oxibonsai.engine.speculation.proposals import propose
+from oxibonsai.engine.token_sampling import sample_tokens
 from oxibonsai.errors import CapacityError, OxiBonsaiError
 from oxibonsai.models import Model
 
@@ -42,7 +42,7 @@ class StepCounts:
     preemptions: int = 0
 
 
-class Batcher:
+class EngineCore:
     """Steps all sequences of an engine. Not for several threads at once: the engine has a lock.
 
     Args:
@@ -84,7 +84,7 @@ class Batcher:
         self.counts = StepCounts()
 
     def step(self) -> list[Sequence]:
-        """One pass of the model over all running sequences; returns those that grew."""
+        """One pass of the model over all running sequences; returns those with new tokens."""
         started = time.perf_counter()
         if self._newest is not None and self.running:
             # From step to step, so with all that texts have to wait for.
@@ -188,7 +188,7 @@ class Batcher:
         return first
 
     def _victims(self, s: Sequence) -> list[Sequence]:
-        """What may give way to a waiting sequence, the newest of who has most first.
+        """Sequences that may be preempted for a waiting one: first the newest of the largest tenant.
 
         None where even all of it would not make enough room.
         """
@@ -267,7 +267,7 @@ class Batcher:
 
     def _collect(self, chunks: list[Chunk], logits: npt.NDArray[np.float32]) -> list[Sequence]:
         """Chooses tokens from the logits of a step."""
-        grown = []
+        updated = []
         row = 0
         for c in chunks:
             s = c.sequence
@@ -276,10 +276,10 @@ class Batcher:
             row += len(rows)
             if len(rows) > 0:
                 try:
-                    grow(s, rows, c.draft, self._eos_ids, self._ctx_size)
+                    sample_tokens(s, rows, c.draft, self._eos_ids, self._ctx_size)
                 except OxiBonsaiError as e:
                     self._fail(s, e)
-                grown.append(s)
+                updated.append(s)
                 s.changed.set()
             if s.num_computed == 0:  # its context has shifted
                 self._cache.release(s.table)
@@ -288,7 +288,7 @@ class Batcher:
                 self._retire(s)
         if self._policy is not None:
             self._policy.observe(self._cache.used_bytes / self._cache.budget)
-        return grown
+        return updated
 
     def _fail(self, s: Sequence, error: OxiBonsaiError) -> None:
         """Ends one sequence by an error of its own; the others go on."""
