@@ -250,8 +250,8 @@ def test_two_processes_may_open_a_new_store_at_once(store_url: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("", "no database URL"),
-        ("nonsense", "no database URL"),
+        ("", "not a database URL"),
+        ("nonsense", "not a database URL"),
         ("mysql://x/y", "mysql"),
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),
