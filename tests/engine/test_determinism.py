@@ -10,7 +10,7 @@ import pytest
 
 import oxibonsai
 from oxibonsai import SamplingParams
-from oxibonsai.engine import Engine, Sequence, batcher
+from oxibonsai.engine import Engine, Sequence, engine_core
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=True)
 DRAWN = replace(GREEDY, temperature=1, top_k=0, top_p=0.98, seed=11, repetition_penalty=1.1)
@@ -52,7 +52,7 @@ def test_the_text_is_the_one_it_has_alone(
     rows: int,
 ) -> None:
     params, text = alone
-    monkeypatch.setattr(batcher, "DEFAULT_CHUNK", rows)
+    monkeypatch.setattr(engine_core, "DEFAULT_CHUNK", rows)
     engine = oxibonsai.load(
         tiny_path, threads=threads, parallel=slots, prefix_cache=keep, parity="off"
     )
