@@ -211,7 +211,7 @@ class Collection:
     def _position(self, connection: Connection, owner: str, parent: str | None, cursor: str) -> int:
         row = self._row(connection, owner, cursor, parent)
         if row is None:
-            raise RequestError(f"the cursor {cursor[:80]!r} is not a {self._noun} of this list")
+            raise RequestError(f"the cursor {cursor[:80]!r} is not in this list")
         return int(row.seq)
 
     def _load(
