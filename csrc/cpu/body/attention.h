@@ -110,19 +110,36 @@ struct MergeFactors {
   float old[simd::kLanes], added[simd::kLanes];
 };
 
-// Merges the maxima and sums of weights of `count` tiles or parts, each of another query.
-inline void merge_masses(int count, float* top, float* mass, const float* added_top,
-                         const float* added_mass, MergeFactors* factors) {
+// One number for each of Q queries. One alone stays in registers, where memory would cost the time
+// of a store and a load for each tile.
+template <int Q>
+inline simd::Vec load_numbers(const float* p) {
+  if constexpr (Q == 1) return simd::splat(*p);
+  return simd::load_n(p, Q);
+}
+template <int Q>
+inline void store_numbers(float* p, simd::Vec a) {
+  if constexpr (Q == 1)
+    *p = simd::first(a);
+  else
+    simd::store_n(p, a, Q);
+}
+
+// Merges the maxima and sums of weights of Q tiles or parts, each of another query.
+template <int Q>
+inline void merge_masses(float* top, float* mass, const float* added_top, const float* added_mass,
+                         MergeFactors* factors) {
   using namespace simd;
-  const Vec a = load_n(top, count);
-  const Vec b = load_n(added_top, count);
+  const Vec a = load_numbers<Q>(top);
+  const Vec b = load_numbers<Q>(added_top);
   const Vec high = max(a, b);
   const Vec old = weight16(sub(a, high));
   const Vec added = weight16(sub(b, high));
   store(factors->old, old);
   store(factors->added, added);
-  store_n(mass, fma(load_n(mass, count), old, mul(load_n(added_mass, count), added)), count);
-  store_n(top, high, count);
+  const Vec more = mul(load_numbers<Q>(added_mass), added);
+  store_numbers<Q>(mass, fma(load_numbers<Q>(mass), old, more));
+  store_numbers<Q>(top, high);
 }
 
 inline simd::Vec merge_sums(simd::Vec sum, float old, simd::Vec more, float added) {
@@ -242,7 +259,7 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
   float tile_top[Q], tile_mass[Q];
   for (int q = 0; q < Q; ++q) tile_weights(a, seen.each[q], scores[q], &tile_top[q], &tile_mass[q]);
   MergeFactors factors;
-  merge_masses(Q, a.top + query, a.mass + query, tile_top, tile_mass, &factors);
+  merge_masses<Q>(a.top + query, a.mass + query, tile_top, tile_mass, &factors);
   if (begin + kPageSlots < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);
   tile_values<Kv, Q>(a, query, a.values[page], seen, scores, factors);
 }
@@ -296,7 +313,7 @@ void fold_parts(float* top, float* mass, float* out, float part_top, float part_
                 const float* part_out, int n) {
   using namespace simd;
   MergeFactors factors;
-  merge_masses(1, top, mass, &part_top, &part_mass, &factors);
+  merge_masses<1>(top, mass, &part_top, &part_mass, &factors);
   for (int d = 0; d < n; d += kLanes)
     store(out + d, merge_sums(load(out + d), factors.old[0], load(part_out + d), factors.added[0]));
 }
