@@ -98,6 +98,13 @@ inline Mask less(Vec a, Vec b) {
 inline Vec select(Mask m, Vec yes, Vec no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, m.lo), _mm256_blendv_ps(no.hi, yes.hi, m.hi)};
 }
+inline __m256 flush_eight(__m256 a, float bound) {
+  const __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+  return _mm256_and_ps(_mm256_cmp_ps(size, _mm256_set1_ps(bound), _CMP_NLT_UQ), a);
+}
+inline Vec flush_below(Vec a, float bound) {
+  return {flush_eight(a.lo, bound), flush_eight(a.hi, bound)};
+}
 inline Vec round_even(Vec a) {
   constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(a.lo, kMode), _mm256_round_ps(a.hi, kMode)};

@@ -59,6 +59,9 @@ inline Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 inline Vec abs(Vec a) { return _mm512_abs_ps(a); }
 inline Mask less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 inline Vec select(Mask m, Vec yes, Vec no) { return _mm512_mask_blend_ps(m, no, yes); }
+inline Vec flush_below(Vec a, float bound) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(abs(a), splat(bound), _CMP_NLT_UQ), a);
+}
 inline Vec round_even(Vec a) {
   return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }

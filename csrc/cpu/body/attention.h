@@ -111,19 +111,36 @@ struct MergeFactors {
   float old[simd::kLanes], added[simd::kLanes];
 };
 
-// Merges the maxima and sums of weights of `count` tiles or parts, each of another query.
-inline void merge_softmax(int count, float* maxima, float* sums, const float* added_max,
+// One number for each of Q queries. One alone stays in registers, where memory would cost the time
+// of a store and a load for each tile.
+template <int Q>
+inline simd::Vec load_numbers(const float* p) {
+  if constexpr (Q == 1) return simd::splat(*p);
+  return simd::load_n(p, Q);
+}
+template <int Q>
+inline void store_numbers(float* p, simd::Vec a) {
+  if constexpr (Q == 1)
+    *p = simd::first(a);
+  else
+    simd::store_n(p, a, Q);
+}
+
+// Merges the maxima and sums of weights of Q tiles or parts, each of another query.
+template <int Q>
+inline void merge_softmax(float* maxima, float* sums, const float* added_max,
                           const float* added_sum, MergeFactors* factors) {
   using namespace simd;
-  const Vec a = load_n(maxima, count);
-  const Vec b = load_n(added_max, count);
+  const Vec a = load_numbers<Q>(maxima);
+  const Vec b = load_numbers<Q>(added_max);
   const Vec high = max(a, b);
   const Vec old = weight16(sub(a, high));
   const Vec added = weight16(sub(b, high));
   store(factors->old, old);
   store(factors->added, added);
-  store_n(sums, fma(load_n(sums, count), old, mul(load_n(added_sum, count), added)), count);
-  store_n(maxima, high, count);
+  const Vec more = mul(load_numbers<Q>(added_sum), added);
+  store_numbers<Q>(sums, fma(load_numbers<Q>(sums), old, more));
+  store_numbers<Q>(maxima, high);
 }
 
 inline simd::Vec merge_sums(simd::Vec sum, float old, simd::Vec more, float added) {
@@ -244,7 +261,7 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
   float tile_max[Q], tile_sum[Q];
   for (int q = 0; q < Q; ++q) tile_weights(a, seen.each[q], scores[q], &tile_max[q], &tile_sum[q]);
   MergeFactors factors;
-  merge_softmax(Q, a.max + query, a.sum + query, tile_max, tile_sum, &factors);
+  merge_softmax<Q>(a.max + query, a.sum + query, tile_max, tile_sum, &factors);
   if (begin + kPagePositions < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);
   tile_values<Kv, Q>(a, query, a.values[page], seen, scores, factors);
 }
@@ -298,7 +315,7 @@ void merge_parts(float* max, float* sum, float* out, float part_max, float part_
                  const float* part_out, int n) {
   using namespace simd;
   MergeFactors factors;
-  merge_softmax(1, max, sum, &part_max, &part_sum, &factors);
+  merge_softmax<1>(max, sum, &part_max, &part_sum, &factors);
   for (int d = 0; d < n; d += kLanes)
     store(out + d, merge_sums(load(out + d), factors.old[0], load(part_out + d), factors.added[0]));
 }

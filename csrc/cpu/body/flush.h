@@ -7,10 +7,6 @@
 
 namespace {
 
-// NaN stays.
-inline simd::Vec flush_tiny(simd::Vec a) {
-  using namespace simd;
-  return select(less(abs(a), splat(oxibonsai::cpu::kTiny)), zero(), a);
-}
+inline simd::Vec flush_tiny(simd::Vec a) { return simd::flush_below(a, oxibonsai::cpu::kTiny); }
 
 }  // namespace

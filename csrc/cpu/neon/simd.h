@@ -117,6 +117,11 @@ inline Mask less(Vec a, Vec b) {
 inline Vec select(Mask m, Vec yes, Vec no) {
   return each([&](int i) { return vbslq_f32(m.q[i], yes.q[i], no.q[i]); });
 }
+inline Vec flush_below(Vec a, float bound) {
+  return each([&](int i) {
+    return vbslq_f32(vcaltq_f32(a.q[i], vdupq_n_f32(bound)), vdupq_n_f32(0.0f), a.q[i]);
+  });
+}
 inline Vec round_even(Vec a) {
   return each([&](int i) { return vrndnq_f32(a.q[i]); });
 }

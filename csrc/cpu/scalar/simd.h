@@ -112,6 +112,10 @@ inline Mask less(Vec a, Vec b) {
 inline Vec select(Mask m, Vec yes, Vec no) {
   return map([&](int i) { return m.v[i] ? yes.v[i] : no.v[i]; });
 }
+// +0 where |a| < bound; NaN stays.
+inline Vec flush_below(Vec a, float bound) {
+  return map([&](int i) { return std::fabs(a.v[i]) < bound ? 0.0f : a.v[i]; });
+}
 // The nearest integer, ties to even.
 inline Vec round_even(Vec a) {
   return map([&](int i) { return std::nearbyint(a.v[i]); });
