@@ -22,10 +22,10 @@ def _heed_interrupts() -> None:
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(*arguments: str, stdin: int = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [*COMMAND, *arguments],
-        stdin=subprocess.PIPE,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=_heed_interrupts,
@@ -46,7 +46,8 @@ def pipe(stream: IO[bytes] | None) -> IO[bytes]:
 def test_a_run_that_is_ended_has_written_what_came(
     tiny_path: Path, number: signal.Signals, code: int
 ) -> None:
-    with started("run", "-m", str(tiny_path), "--raw", "ab", *ENDLESS) as process:
+    line = ["run", "-m", str(tiny_path), "--raw", "ab", *ENDLESS]
+    with started(*line, stdin=subprocess.DEVNULL) as process:
         first = pipe(process.stdout).read(200)
         process.send_signal(number)
         rest, said = process.communicate(timeout=30)
