@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 DATA = random.Random(4).randbytes(3 << 20)
 # Failures that each operation has at least; fewer would mean that the loop no longer reaches them.
 POINTS = {
-    "load": 25,
+    "load": 15,
     "load-packed": 200,
     "load-lora": 25,
     "convert-lora": 10,
