@@ -41,6 +41,8 @@ MakeApp: TypeAlias = "Callable[[Settings, Backend, Lifecycle], Server]"
 
 # The arbiter kills a worker that exceeds its drain timeout by more than this.
 _ARBITER_PATIENCE_SECONDS = 5
+# A connection, and the files of the store that its request opens.
+_LEAST_DESCRIPTORS = 8
 
 
 def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp | None = None) -> int:
@@ -137,6 +139,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
                 self._database_lock = DatabaseLock(url, port, self.lifecycle.fail)
             app = (self._make_app or create_app)(self.settings, backend, self.lifecycle)
             start_housekeeping(app.store, self.settings.retention_days * 86400)
+            _check_descriptors()
         except Exception as e:
             self._give_up(e)
         self._made.set()
@@ -178,6 +181,22 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             logging.shutdown()
             # Threads that wait for a disconnected client would keep the interpreter from exiting.
             os._exit(0)
+
+
+def _check_descriptors() -> None:
+    """CapacityError where too few file descriptors are left to answer anybody."""
+    free: list[int] = []
+    try:
+        while len(free) < _LEAST_DESCRIPTORS:
+            free.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError as e:
+        raise CapacityError(
+            f"only {len(free)} file descriptors are left for connections and the store, which need "
+            f"at least {_LEAST_DESCRIPTORS}: raise the limit (ulimit -n)"
+        ) from e
+    finally:
+        for descriptor in free:
+            os.close(descriptor)
 
 
 def _bracketed(host: str) -> str:
