@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -284,15 +285,17 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
   std::exception_ptr error;  // a thread that fails still meets the others at every barrier
   const auto work = [&](int thread) {
     unsigned phases = 0;
+    std::vector<int64_t> counts;  // items of each part of a stage
     for (const Stage& stage : stages_) {
-      int64_t count = 0;
-      for (const Part& part : stage) count += part.runner->items(step, part.phase);
+      counts.clear();
+      for (const Part& part : stage) counts.push_back(part.runner->items(step, part.phase));
+      const int64_t count = std::accumulate(counts.begin(), counts.end(), int64_t{0});
       if (count == 0) continue;  // for all threads alike
       try {
         for (int64_t item; (item = shares.next(phases, thread, count)) >= 0;) {
-          const Part* part = stage.data();
-          for (int64_t n; item >= (n = part->runner->items(step, part->phase)); ++part) item -= n;
-          part->runner->run(step, part->phase, item);
+          size_t part = 0;
+          for (; item >= counts[part]; ++part) item -= counts[part];
+          stage[part].runner->run(step, stage[part].phase, item);
         }
       } catch (...) {
         const std::lock_guard<std::mutex> lock(error_mutex);

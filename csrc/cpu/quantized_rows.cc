@@ -52,20 +52,25 @@ QuantizedRows quantized_rows(uint8_t* memory, int64_t rows, int64_t cols, bool t
   return place(arrays, rows, cols, tables);
 }
 
+QuantizedRows quantized_from(QuantizedRows rows, int64_t row, int64_t col) {
+  const int64_t at = row * rows.cols + col;
+  rows.q += at;
+  rows.scale += at / 32;
+  rows.minus_sum16 += at / 16;
+  rows.minus_sum += at / 32;
+  rows.offset += at / 32;
+  if (rows.tables != nullptr) {
+    rows.tables += at / 32 * kTableBytes;
+    rows.minus_abs += at / 32;
+  }
+  return rows;
+}
+
 void quantize_cols(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row,
                    int64_t first, int64_t count) {
-  const int64_t at = row * out.cols + first;
-  QuantizedRows part = out;
-  part.q += at;
-  part.scale += at / 32;
-  part.minus_sum16 += at / 16;
-  part.minus_sum += at / 32;
-  part.offset += at / 32;
+  const QuantizedRows part = quantized_from(out, row, first);
   table.quantize(x, count, part);
-  if (out.tables == nullptr) return;
-  part.tables += at / 32 * kTableBytes;
-  part.minus_abs += at / 32;
-  table.make_tables(part.q, count, part);
+  if (part.tables != nullptr) table.make_tables(part.q, count, part);
 }
 
 RoundedRows::RoundedRows(const KernelTable& table, const float* x, int64_t rows, int64_t cols,

@@ -14,6 +14,9 @@ int64_t quantized_bytes(int64_t rows, int64_t cols, bool tables);
 // The arrays in that memory, which begins on a 64-byte boundary.
 QuantizedRows quantized_rows(uint8_t* memory, int64_t rows, int64_t cols, bool tables);
 
+// The same arrays from element (row, col) on; col is a multiple of 32.
+QuantizedRows quantized_from(QuantizedRows rows, int64_t row, int64_t col);
+
 // Rounds x[count] to the columns of row `row` from `first` on, and makes their tables where there
 // is room for them. first and count are multiples of 32.
 void quantize_cols(const KernelTable& table, const float* x, const QuantizedRows& out, int64_t row,

@@ -74,21 +74,6 @@ class RouteRunner : public Runner {
   const ValueRef scores_, experts_, weights_;
 };
 
-// The rows of x from `row` on.
-QuantizedRows from_row(QuantizedRows x, int64_t row) {
-  const int64_t at = row * x.cols;
-  x.q += at;
-  x.scale += at / 32;
-  x.minus_sum16 += at / 16;
-  x.minus_sum += at / 32;
-  x.offset += at / 32;
-  if (x.tables != nullptr) {
-    x.tables += at / 32 * kTableBytes;
-    x.minus_abs += at / 32;
-  }
-  return x;
-}
-
 // An item is a run of rows of the matrix of one chosen expert: only those are read.
 class ExpertLinearRunner : public Runner {
  public:
@@ -112,7 +97,7 @@ class ExpertLinearRunner : public Runner {
     a.first = item % pieces_ * kItemRows;
     a.last = std::min(w.rows(), a.first + kItemRows);
     if (x_.type == graph::ValueType::kInt8) {
-      a.x = from_row(s.quantized(x_), x_row);
+      a.x = quantized_from(s.quantized(x_), x_row, 0);
     } else {
       a.xf = s.row(x_, x_row);
     }
