@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
+from abc import abstractmethod
 from typing import IO, TYPE_CHECKING
 
 from flask import Flask, request
@@ -75,9 +76,9 @@ class _Unpacked(io.RawIOBase):
     def _more(self) -> bool:
         return bool(self._unpack(1))
 
+    @abstractmethod
     def _unpack(self, size: int) -> bytes:
         """The next bytes, at most ``size``; empty at the end."""
-        raise NotImplementedError
 
 
 class _Gunzipped(_Unpacked):
