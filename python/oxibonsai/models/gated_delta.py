@@ -50,38 +50,38 @@ def read_layer_types(keys: Keys, layers: int) -> tuple[str, ...]:
 
 
 def linear_attention(
-    g: Builder, c: ModelConfig, w: Weights, layer: str, x: Value, residual: Value
+    g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, residual: Value
 ) -> Value:
     """The layer's normed input x through its gated delta rule, added to ``residual``.
 
     Value head h reads key head ``h % num_key_heads``, which is how files order the heads.
     """
-    d = c.gated_delta
+    b, d = f"blk.{layer}", c.gated_delta
     assert d is not None
     heads = d.num_value_heads
     width = 2 * d.key_width + d.value_width
     qkv, z, beta, alpha = g.linear(
         x,
-        w.matrix(f"{layer}.attn_qkv", width, c.hidden_size),
-        w.matrix(f"{layer}.attn_gate", d.value_width, c.hidden_size),
-        w.matrix(f"{layer}.ssm_beta", heads, c.hidden_size),
-        w.matrix(f"{layer}.ssm_alpha", heads, c.hidden_size),
+        w.matrix(f"{b}.attn_qkv", width, c.hidden_size),
+        w.matrix(f"{b}.attn_gate", d.value_width, c.hidden_size),
+        w.matrix(f"{b}.ssm_beta", heads, c.hidden_size),
+        w.matrix(f"{b}.ssm_alpha", heads, c.hidden_size),
     )
-    qkv = g.conv1d(qkv, w.floats(f"{layer}.ssm_conv1d.weight", width, d.conv_kernel_dim), silu=True)
+    qkv = g.conv1d(qkv, w.floats(f"{b}.ssm_conv1d.weight", width, d.conv_kernel_dim), silu=True)
     o = g.gated_delta(
         qkv,
         alpha,
         beta,
-        dt_bias=w.vector(f"{layer}.ssm_dt.bias", heads),
-        decay=w.vector(f"{layer}.ssm_a", heads),
+        dt_bias=w.vector(f"{b}.ssm_dt.bias", heads),
+        decay=w.vector(f"{b}.ssm_a", heads),
         key_heads=d.num_key_heads,
         key_dim=d.key_head_dim,
         value_dim=d.value_head_dim,
         tiled=True,
         eps=_EPS,
     )
-    o = g.head_norm(o, w.vector(f"{layer}.ssm_norm.weight", d.value_head_dim), c.rms_norm_eps)
+    o = g.head_norm(o, w.vector(f"{b}.ssm_norm.weight", d.value_head_dim), c.rms_norm_eps)
     o = g.swiglu(z, o)
-    out = w.matrix(f"{layer}.ssm_out", c.hidden_size, d.value_width)
+    out = w.matrix(f"{b}.ssm_out", c.hidden_size, d.value_width)
     (h,) = g.linear(g.regroup_values(o, out, d.num_key_heads, heads), out, add=residual)
     return h

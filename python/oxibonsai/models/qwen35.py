@@ -62,10 +62,8 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     for i in range(c.num_hidden_layers):
         b = f"blk.{i}"
         x = g.rms_norm(h, w.vector(f"{b}.attn_norm.weight", hidden), eps)
-        if c.attends(i):
-            h = gated_attention(g, c, w, i, x, h)
-        else:
-            h = linear_attention(g, c, w, b, x, h)
+        mix = gated_attention if c.attends(i) else linear_attention
+        h = mix(g, c, w, i, x, h)
         x = g.rms_norm(h, w.vector(f"{b}.post_attention_norm.weight", hidden), eps)
         gate, up = g.linear(
             x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
