@@ -17,7 +17,9 @@ template <class T>
 std::string detail(const T&) {
   return "";
 }
-std::string detail(const RmsNorm& op) { return std::to_string(op.groups); }
+std::string detail(const RmsNorm& op) {
+  return std::to_string(op.groups) + " " + std::to_string(op.weight->size());
+}
 std::string detail(const LayerNorm& op) { return op.bias != nullptr ? "bias" : ""; }
 std::string detail(const Hadamard& op) { return std::to_string(op.block); }
 std::string detail(const Rope& op) {

@@ -95,6 +95,12 @@ _QWEN35: dict[str, Any] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
 }  # fmt: skip
 
+_MAMBA: dict[str, Any] = {"hidden_size": 128, "num_hidden_layers": 3, "tie_word_embeddings": True}
+_MAMBA2: dict[str, Any] = {
+    "hidden_size": 128, "num_hidden_layers": 3, "num_heads": 8, "head_dim": 32, "state_size": 32,
+    "n_groups": 1,
+}  # fmt: skip
+
 CASES: list[Case] = [
     Case("qwen35", "Qwen3_5", _QWEN35),
     Case(
@@ -108,5 +114,12 @@ CASES: list[Case] = [
             "rope_parameters": {**_QWEN35["rope_parameters"], "partial_rotary_factor": 0.5},
         },
         quantized=("q8_0",),
+    ),
+    Case("mamba", "Mamba", {**_MAMBA, "state_size": 8}, quantized=("q8_0",)),
+    Case("mamba falcon", "FalconMamba", {**_MAMBA, "tie_word_embeddings": False, "time_step_rank": 32}),
+    Case("mamba2", "Mamba2", _MAMBA2),
+    Case(
+        "mamba2 groups, tied", "Mamba2",
+        {**_MAMBA2, "n_groups": 4, "tie_word_embeddings": True, "conv_kernel": 3, "state_size": 24},
     ),
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.gemma3_multimodal import GEMMA3_MULTIMODAL
 from oxibonsai.convert.llama import LLAMA
+from oxibonsai.convert.mamba import MAMBA, MAMBA2
 from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen3 import QWEN3
@@ -28,9 +29,12 @@ __all__ = ["RECIPES", "check_dtype", "convert"]
 
 RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "bert": BERT,
+    "falcon_mamba": MAMBA,
     "gemma3": GEMMA3_MULTIMODAL,
     "gemma3_text": GEMMA3,
     "llama": LLAMA,
+    "mamba": MAMBA,
+    "mamba2": MAMBA2,
     "mistral": LLAMA,
     "qwen2": QWEN2,
     "qwen3": QWEN3,

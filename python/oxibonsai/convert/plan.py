@@ -86,7 +86,7 @@ def _planned(
 ) -> Planned:
     held = folder.parameters[parameter]
     where = f"{folder.path}: parameter {parameter}"
-    shape = recipe.shape(name, held.shape)
+    shape = recipe.shape(folder, name, held.shape)
     if not shape or len(shape) > 2 or 0 in shape:
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
     kind = type_named(type_name)

@@ -52,7 +52,9 @@ class Recipe:
     column_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: (
         None
     )
-    shape: Callable[[str, tuple[int, ...]], tuple[int, ...]] = lambda name, shape: shape
+    shape: Callable[[ModelFolder, str, tuple[int, ...]], tuple[int, ...]] = (
+        lambda folder, name, shape: shape
+    )
     values: Callable[[str, npt.NDArray[np.float32]], npt.NDArray[np.float32]] = (
         lambda name, values: values
     )

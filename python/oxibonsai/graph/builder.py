@@ -63,6 +63,10 @@ class Builder:
         """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over each row."""
         return self.graph.layer_norm(x, weight, bias, eps)
 
+    def group_norm(self, x: Value, weight: Vector, eps: float, groups: int) -> Value:
+        """RMSNorm over each of ``groups`` equal parts of a row, with a weight for each column."""
+        return self.graph.rms_norm(x, weight, eps, groups=groups)
+
     def head_norm(self, x: Value, weight: Vector, eps: float) -> Value:
         """RMSNorm over each head of ``len(weight)`` values."""
         return self.graph.rms_norm(x, weight, eps, groups=x.cols // len(weight))

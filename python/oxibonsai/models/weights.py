@@ -63,6 +63,10 @@ class Weights:
             )
         return self.checkpoint.vector(full)[:cols]
 
+    def has(self, name: str) -> bool:
+        """Whether the file holds a tensor of that name."""
+        return self.checkpoint.has(name)
+
     def bias(self, name: str, size: int) -> Vector | None:
         """``name.bias`` where the file has it."""
         full = f"{name}.bias"
