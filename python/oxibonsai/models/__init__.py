@@ -8,6 +8,7 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
+from oxibonsai.graph import Builder
 from oxibonsai.lora import Adapter
 from oxibonsai.models import bert, gemma3, llama, qwen3
 from oxibonsai.models.architecture import Architecture
@@ -38,6 +39,7 @@ __all__ = [
     "Weights",
     "architecture_of",
     "check_parity",
+    "describe",
     "load_model",
     "read_config",
 ]
@@ -65,6 +67,19 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     config = architecture.read_config(keys)
     keys.refuse_unread()
     return config
+
+
+def describe(checkpoint: Checkpoint) -> _core.Graph:
+    """The pass up to the last layer, for no device: its state is what a sequence keeps.
+
+    Raises:
+        FormatError: A key or a tensor is missing or makes no sense.
+        UnsupportedError: The architecture, or a key of the file, is not known.
+    """
+    config = read_config(checkpoint)
+    builder = Builder(config.hadamard)
+    architecture_of(checkpoint).hidden_states(builder, config, Weights(checkpoint))
+    return builder.graph
 
 
 def load_model(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from oxibonsai import _core
 from oxibonsai.graph import HadamardFold, RopeConfig
 
 
@@ -49,14 +48,6 @@ class ModelConfig:
     pooling: str = "last"
     name: str = ""
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def paged_layers(self) -> list[_core.PagedLayer]:
-        """The layers of the cache."""
-        if not self.causal:
-            return []
-        layer = _core.PagedLayer(self.num_key_value_heads, self.head_dim, self.head_dim)
-        return [layer] * self.num_hidden_layers
 
     def is_local(self, layer: int) -> bool:
         """Whether the layer attends within the sliding window only."""
