@@ -104,7 +104,8 @@ void register_value(py::module_& m) {
 graph::Gated::Activation activation(const std::string& name) {
   if (name == "silu") return graph::Gated::Activation::kSilu;
   if (name == "gelu_tanh") return graph::Gated::Activation::kGeluTanh;
-  throw RequestError("no activation is called " + name + "; there are silu and gelu_tanh");
+  if (name == "sigmoid") return graph::Gated::Activation::kSigmoid;
+  throw RequestError("no activation is called " + name + "; there are silu, gelu_tanh and sigmoid");
 }
 
 graph::Route::Scoring scoring(const std::string& name) {
@@ -136,7 +137,19 @@ void register_row_ops(GraphClass& c) {
       .def(
           "select_outputs",
           [](Graph& g, const PyValue& x) { return add_one(g, graph::SelectOutputs{x.id}); },
-          py::arg("x"));
+          py::arg("x"))
+      .def(
+          "select_columns",
+          [](Graph& g, const PyValue& x, int64_t first, int64_t count, int64_t period) {
+            return add_one(g, graph::SelectColumns{x.id, first, count, period});
+          },
+          py::arg("x"), py::arg("first"), py::arg("count"), py::arg("period"))
+      .def(
+          "transpose_heads",
+          [](Graph& g, const PyValue& x, int outer, int inner) {
+            return add_one(g, graph::TransposeHeads{x.id, outer, inner});
+          },
+          py::arg("x"), py::arg("outer"), py::arg("inner"));
 }
 
 void register_linear_ops(GraphClass& c) {
@@ -278,14 +291,52 @@ void register_expert_ops(GraphClass& c) {
           [](Graph& g, const PyValue& x, const PyValue& weights) {
             return add_one(g, graph::Combine{x.id, weights.id});
           },
-          py::arg("x"), py::arg("weights"))
+          py::arg("x"), py::arg("weights"));
+}
+
+void register_recurrent_ops(GraphClass& c) {
+  c.def(
+       "conv1d",
+       [](Graph& g, const PyValue& x, const Floats& weight, const OptionalFloats& bias, int taps,
+          int slot, bool silu) {
+         return add_one(g, graph::Conv1d{x.id, vector(weight), vector(bias), taps, slot, silu});
+       },
+       py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("taps"), py::arg("slot"),
+       py::arg("silu") = false)
       .def(
-          "conv1d",
-          [](Graph& g, const PyValue& x, const Floats& weight, const OptionalFloats& bias, int taps,
-             int slot) {
-            return add_one(g, graph::Conv1d{x.id, vector(weight), vector(bias), taps, slot});
+          "gated_delta",
+          [](Graph& g, const PyValue& qkv, const PyValue& alpha, const PyValue& beta,
+             const Floats& dt_bias, const Floats& decay, int key_heads, int key_dim, int value_dim,
+             bool tiled, float eps, int slot) {
+            return add_one(
+                g, graph::GatedDelta{qkv.id, alpha.id, beta.id, vector(dt_bias), vector(decay),
+                                     key_heads, key_dim, value_dim, tiled, eps, slot});
           },
-          py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("taps"), py::arg("slot"));
+          py::arg("qkv"), py::arg("alpha"), py::arg("beta"), py::arg("dt_bias"), py::arg("decay"),
+          py::arg("key_heads"), py::arg("key_dim"), py::arg("value_dim"), py::arg("tiled"),
+          py::arg("eps"), py::arg("slot"))
+      .def(
+          "mamba2_scan",
+          [](Graph& g, const PyValue& xbc, const PyValue& time_step, const Floats& dt_bias,
+             const Floats& decay, const Floats& skip, int groups, int state_dim, int slot) {
+            return add_one(g,
+                           graph::Mamba2Scan{xbc.id, time_step.id, vector(dt_bias), vector(decay),
+                                             vector(skip), groups, state_dim, slot});
+          },
+          py::arg("xbc"), py::arg("time_step"), py::arg("dt_bias"), py::arg("decay"),
+          py::arg("skip"), py::arg("groups"), py::arg("state_dim"), py::arg("slot"))
+      .def(
+          "mamba_scan",
+          [](Graph& g, const PyValue& x, const PyValue& time_step, const PyValue& b,
+             const PyValue& c, const Floats& dt_bias, const Floats& decay, const Floats& skip,
+             int slot) {
+            return add_one(g, graph::MambaScan{x.id, time_step.id, b.id, c.id, vector(dt_bias),
+                                               vector(skip), vector(decay), slot});
+          },
+          py::arg("x"), py::arg("time_step"), py::arg("b"), py::arg("c"), py::arg("dt_bias"),
+          py::arg("decay"), py::arg("skip"), py::arg("slot"))
+      .def_static("scan_floats", &graph::scan_floats, py::arg("heads"), py::arg("key_dim"),
+                  py::arg("value_dim"), "Floats of a scan's state.");
 }
 
 // (name, graph, its inputs as (name, row space, columns)) of each op.
@@ -353,6 +404,7 @@ void register_graph_class(py::module_& m) {
   register_attention_ops(c);
   register_elementwise_ops(c);
   register_expert_ops(c);
+  register_recurrent_ops(c);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace oxibonsai::graph {
 // act(gate) * up.
 struct Gated {
   static constexpr const char* kName = "gated";
-  enum class Activation : uint8_t { kSilu, kGeluTanh };
+  enum class Activation : uint8_t { kSilu, kGeluTanh, kSigmoid };
   ValueId gate = kNoValue;
   ValueId up = kNoValue;
   Activation activation = Activation::kSilu;

@@ -33,7 +33,22 @@ std::string detail(const Route& op) {
   return std::to_string(static_cast<int>(op.scoring)) + (op.selection_bias != nullptr ? " b" : "") +
          (op.normalize ? " n" : "");
 }
-std::string detail(const Conv1d& op) { return std::to_string(op.taps); }
+std::string detail(const Conv1d& op) {
+  return std::to_string(op.taps) + (op.bias != nullptr ? " bias" : "") + (op.silu ? " silu" : "");
+}
+std::string detail(const GatedDelta& op) {
+  return std::to_string(op.key_heads) + " " + std::to_string(op.key_dim) +
+         (op.tiled ? " tiled" : "");
+}
+std::string detail(const Mamba2Scan& op) {
+  return std::to_string(op.groups) + " " + std::to_string(op.state_dim);
+}
+std::string detail(const SelectColumns& op) {
+  return std::to_string(op.first) + " " + std::to_string(op.period);
+}
+std::string detail(const TransposeHeads& op) {
+  return std::to_string(op.outer) + " " + std::to_string(op.inner);
+}
 
 std::string type_of(const Weight& w) { return quant::traits(w.type()).name; }
 std::string detail(const Embed& op) { return type_of(*op.weight); }

@@ -152,6 +152,10 @@ class Builder:
         """gelu(gate) * up, GELU in its tanh form."""
         return self.graph.gated(gate, up, "gelu_tanh")
 
+    def sigmoid_gate(self, gate: Value, up: Value) -> Value:
+        """sigmoid(gate) * up."""
+        return self.graph.gated(gate, up, "sigmoid")
+
     def gelu(self, x: Value) -> Value:
         """x (1 + erf(x / sqrt(2))) / 2."""
         return self.graph.gelu(x)
@@ -206,17 +210,124 @@ class Builder:
         hidden = self.swiglu(g.expert_linear(x, experts, gate), g.expert_linear(x, experts, up))
         return g.combine(g.expert_linear(hidden, experts, down), weights)
 
-    def conv1d(self, x: Value, weight: Vector, bias: Vector | None = None) -> Value:
+    def conv1d(
+        self, x: Value, weight: Vector, bias: Vector | None = None, *, silu: bool = False
+    ) -> Value:
         """Causal depthwise convolution over a sequence's tokens.
 
         Args:
             x: [tokens, channels].
             weight: float32 [channels, taps], the earliest token's tap first.
             bias: [channels].
+            silu: Whether silu of the result is taken.
         """
         channels, taps = weight.shape
         slot = self.graph.add_slot(channels * (taps - 1))
-        return self.graph.conv1d(x, weight, bias, taps, slot)
+        return self.graph.conv1d(x, weight, bias, taps, slot, silu)
+
+    def gated_delta(
+        self,
+        qkv: Value,
+        alpha: Value,
+        beta: Value,
+        *,
+        dt_bias: Vector,
+        decay: Vector,
+        key_heads: int,
+        key_dim: int,
+        value_dim: int,
+        tiled: bool,
+        eps: float,
+    ) -> Value:
+        """The gated delta rule over a sequence's tokens: [tokens, value_heads * value_dim].
+
+        The state S of a value head decays by ``exp(decay * softplus(alpha + dt_bias))``, then takes
+        ``k (sigmoid(beta) * (v - S^T k))^T``; the result is ``S^T q``.
+
+        Args:
+            qkv: [tokens, 2 * key_heads * key_dim + value_heads * value_dim]; each head's q and k
+                are divided by ``sqrt(their sum of squares + eps)``, q by ``sqrt(key_dim)`` too.
+            alpha: [tokens, value_heads], of the decay.
+            beta: [tokens, value_heads], of what is written.
+            dt_bias: float32 [value_heads].
+            decay: float32 [value_heads], negative.
+            key_heads: Heads of q and of k; a divisor of the value heads.
+            key_dim: Of a head of q or k.
+            value_dim: Of a head of v.
+            tiled: Value head h reads key head ``h % key_heads``; else heads that share one are
+                neighbours.
+            eps: Of the norms of q and k.
+        """
+        slot = self.graph.add_slot(self.graph.scan_floats(alpha.cols, key_dim, value_dim))
+        return self.graph.gated_delta(
+            qkv, alpha, beta, dt_bias, decay, key_heads, key_dim, value_dim, tiled, eps, slot
+        )
+
+    def mamba2_scan(
+        self,
+        xbc: Value,
+        time_step: Value,
+        *,
+        dt_bias: Vector,
+        decay: Vector,
+        skip: Vector,
+        groups: int,
+        state_dim: int,
+    ) -> Value:
+        """The scan of Mamba 2 over a sequence's tokens: [tokens, heads * head_dim].
+
+        With ``dt = softplus(time_step + dt_bias)`` the state S of a head decays by
+        ``exp(decay * dt)``, then takes ``b (dt * x)^T``; the result is ``S^T c + skip * x``.
+
+        Args:
+            xbc: [tokens, heads * head_dim + 2 * groups * state_dim]: x, then b and c of each group.
+            time_step: [tokens, heads].
+            dt_bias: float32 [heads].
+            decay: float32 [heads], negative.
+            skip: float32 [heads].
+            groups: Heads of a group are neighbours.
+            state_dim: Of a group's b and c.
+        """
+        heads = time_step.cols
+        head_dim = (xbc.cols - 2 * groups * state_dim) // heads
+        slot = self.graph.add_slot(self.graph.scan_floats(heads, state_dim, head_dim))
+        return self.graph.mamba2_scan(xbc, time_step, dt_bias, decay, skip, groups, state_dim, slot)
+
+    def mamba_scan(
+        self,
+        x: Value,
+        time_step: Value,
+        b: Value,
+        c: Value,
+        *,
+        dt_bias: Vector,
+        decay: Vector,
+        skip: Vector,
+    ) -> Value:
+        """The selective scan of Mamba 1 over a sequence's tokens: [tokens, channels].
+
+        With ``dt = softplus(time_step + dt_bias)`` the state h of a channel becomes
+        ``exp(decay * dt) * h + b * (dt * x)``; the result is ``sum(h * c) + skip * x``.
+
+        Args:
+            x: [tokens, channels].
+            time_step: As x.
+            b: [tokens, state_dim].
+            c: As b.
+            dt_bias: float32 [channels].
+            decay: float32 [channels, state_dim], negative.
+            skip: float32 [channels].
+        """
+        slot = self.graph.add_slot(self.graph.scan_floats(1, b.cols, x.cols))
+        return self.graph.mamba_scan(x, time_step, b, c, dt_bias, decay, skip, slot)
+
+    def select_columns(self, x: Value, first: int, count: int, period: int | None = None) -> Value:
+        """Columns ``first`` to ``first + count - 1`` of each ``period`` columns; None: of the row."""
+        return self.graph.select_columns(x, first, count, period or x.cols)
+
+    def transpose_heads(self, x: Value, outer: int, inner: int) -> Value:
+        """Heads in another order: rows [outer, inner, width] become [inner, outer, width]."""
+        return self.graph.transpose_heads(x, outer, inner)
 
     def select_outputs(self, x: Value) -> Value:
         """The rows of the batch that want an output: [outputs, cols]."""
@@ -232,6 +343,20 @@ class Builder:
             frequencies = np.array(config.frequencies(), dtype=np.float32)
             self._tables[id(config)] = self.graph.rope_table(frequencies, config.magnitude())
         return self._tables[id(config)]
+
+    def regroup_values(self, x: Value, weight: _core.Weight, key_heads: int, heads: int) -> Value:
+        """What a gated delta rule's output matrix reads, its heads in the order of the fold.
+
+        Args:
+            x: [tokens, heads * value_dim]; value head h shares key head ``h % key_heads``.
+            weight: The output matrix.
+            key_heads: Of the rule.
+            heads: Value heads.
+        """
+        grouped = self._fold is not None and self._fold.grouped_values
+        if not grouped or self._fold is None or not self._fold.has_matrix(weight.name):
+            return x
+        return self.transpose_heads(x, heads // key_heads, key_heads)
 
     def _read_by(self, weight: _core.Weight, x: Value) -> Value:
         """What a matrix reads of x, before any rounding."""
