@@ -55,6 +55,7 @@ RunnerPtr make_runner(const graph::AddVector& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Scale& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Softcap& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Dispatch& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Combine& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Conv1d& op, const RunnerContext& c);
