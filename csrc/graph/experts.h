@@ -8,8 +8,8 @@
 namespace oxibonsai::graph {
 
 // Chooses `k` experts for each token by its scores, the highest first, the lower index where two
-// are equal, and says with what weight each counts. Where the experts form groups, only those of the
-// best groups can be chosen.
+// are equal, and says with what weight each counts. Where the experts form groups, only those of
+// the best groups can be chosen.
 //
 // The rows of routed(k) are sorted by expert, so that a prompt reads each matrix once: row
 // places[t, i] belongs to the i-th expert of token t.

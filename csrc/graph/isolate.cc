@@ -34,7 +34,22 @@ std::string detail(const Route& op) {
          (op.normalize ? " n" : "") + " " + std::to_string(op.kept_groups) + "/" +
          std::to_string(op.groups);
 }
-std::string detail(const Conv1d& op) { return std::to_string(op.taps); }
+std::string detail(const Conv1d& op) {
+  return std::to_string(op.taps) + (op.bias != nullptr ? " bias" : "") + (op.silu ? " silu" : "");
+}
+std::string detail(const GatedDelta& op) {
+  return std::to_string(op.key_heads) + " " + std::to_string(op.key_dim) +
+         (op.tiled ? " tiled" : "");
+}
+std::string detail(const Mamba2Scan& op) {
+  return std::to_string(op.groups) + " " + std::to_string(op.state_dim);
+}
+std::string detail(const SelectColumns& op) {
+  return std::to_string(op.first) + " " + std::to_string(op.period);
+}
+std::string detail(const TransposeHeads& op) {
+  return std::to_string(op.outer) + " " + std::to_string(op.inner);
+}
 
 std::string type_of(const Weight& w) { return quant::traits(w.type()).name; }
 std::string detail(const Embed& op) { return type_of(*op.weight); }
@@ -42,6 +57,10 @@ std::string detail(const EmbedPositions& op) { return type_of(*op.weight); }
 std::string detail(const ExpertLinear& op) {
   return type_of(*op.weight) + (op.bias != nullptr ? " bias" : "");
 }
+std::string detail(const HeadLinear& op) {
+  return type_of(*op.weight) + " " + std::to_string(op.weight->experts());
+}
+std::string detail(const JoinHeads& op) { return std::to_string(op.heads); }
 std::string detail(const Dispatch& op) { return op.weights != kNoValue ? "weights" : ""; }
 std::string detail(const Combine& op) { return op.weights != kNoValue ? "weights" : ""; }
 

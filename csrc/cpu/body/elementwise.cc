@@ -16,6 +16,7 @@ void fill_elementwise(KernelTable& table) {
   table.swiglu_oai = &swiglu_oai;
   table.weighted_sum = &weighted_sum;
   table.geglu = &geglu;
+  table.sigmoid_gate = &sigmoid_gate;
   table.gelu = &gelu_row;
   table.add = &add_rows;
   table.hadamard = &hadamard;
@@ -26,6 +27,8 @@ void fill_elementwise(KernelTable& table) {
   table.exp = &exp_row;
   table.tanh = &tanh_row;
   table.erf = &erf_row;
+  table.softplus = &softplus_row;
+  table.sigmoid = &sigmoid_row;
 }
 
 }  // namespace oxibonsai::cpu::OXI_TIER

@@ -124,6 +124,10 @@ void swiglu_oai(const float* gate, const float* up, int64_t n, float* y) {
   });
 }
 
+void sigmoid_gate(const float* gate, const float* up, int64_t n, float* y) {
+  for_each_lane(gate, up, n, y, [](simd::Vec g, simd::Vec u) { return times_sigmoid(u, g); });
+}
+
 // The tanh form of GELU, 0.5 x (1 + tanh(u)) = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715
 // x^3).
 void geglu(const float* gate, const float* up, int64_t n, float* y) {
@@ -181,6 +185,14 @@ void tanh_row(const float* x, int64_t n, float* y) {
 
 void erf_row(const float* x, int64_t n, float* y) {
   map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return erf16(p); });
+}
+
+void softplus_row(const float* x, int64_t n, float* y) {
+  map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return softplus16(p); });
+}
+
+void sigmoid_row(const float* x, int64_t n, float* y) {
+  for_each_lane(x, x, n, y, [](simd::Vec p, simd::Vec) { return sigmoid16(p); });
 }
 
 void to_half_row(const float* x, int64_t n, uint16_t* y) {

@@ -151,8 +151,8 @@ class RouteRunner : public Runner {
   const ValueRef scores_, weights_, places_, panels_;
 };
 
-// An item is a run of rows of the matrix of one expert, for a panel of its inputs: only experts that
-// were chosen are read.
+// An item is a run of rows of the matrix of one expert, for a panel of its inputs: only experts
+// that were chosen are read.
 class ExpertLinearRunner : public Runner {
  public:
   ExpertLinearRunner(const graph::ExpertLinear& op, const RunnerContext& c)
@@ -239,8 +239,7 @@ RunnerPtr make_runner(const graph::Combine& op, const RunnerContext& c) {
     rows.clear();
     const int32_t* place = s.index_row(places, part.row);
     for (int64_t i = 0; i < places.cols; ++i) rows.push_back(s.row(x, place[i]) + part.first);
-    s.kernels->weighted_sum(rows.data(),
-                            weights.buffer >= 0 ? s.row(weights, part.row) : nullptr,
+    s.kernels->weighted_sum(rows.data(), weights.buffer >= 0 ? s.row(weights, part.row) : nullptr,
                             static_cast<int>(places.cols), part.last - part.first, y + part.first);
   });
 }
