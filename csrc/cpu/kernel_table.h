@@ -214,6 +214,10 @@ struct KernelTable {
   void (*gelu)(const float* x, int64_t n, float* y);  // x (1 + erf(x / sqrt(2))) / 2
   void (*add)(const float* a, const float* b, int64_t n, float* y);
   void (*scale)(const float* x, float factor, int64_t n, float* y);
+  // y = the sum of weights[i] * x[i], i < count, in order; without weights their plain sum.
+  void (*weighted_sum)(const float* const* x, const float* weights, int count, int64_t n, float* y);
+  // min(gate, 7) * sigmoid(1.702 * min(gate, 7)) * (clamp(up, -7, 7) + 1).
+  void (*swiglu_oai)(const float* gate, const float* up, int64_t n, float* y);
   void (*softcap)(const float* x, float cap, int64_t n, float* y);  // cap * tanh(x / cap)
   void (*conv1d)(const ConvArgs&);
   void (*delta_scan)(const ScanArgs&);   // writes write * (v - what the state holds for k)

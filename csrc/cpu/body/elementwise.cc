@@ -13,6 +13,8 @@ void fill_elementwise(KernelTable& table) {
   table.rope_halves = &rope_halves;
   table.rope_pairs = &rope_pairs;
   table.swiglu = &swiglu;
+  table.swiglu_oai = &swiglu_oai;
+  table.weighted_sum = &weighted_sum;
   table.geglu = &geglu;
   table.sigmoid_gate = &sigmoid_gate;
   table.gelu = &gelu_row;
