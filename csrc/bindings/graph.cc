@@ -84,6 +84,10 @@ void register_weight(py::module_& m) {
                              "Whether linear layers round their input to int8 for it.")
       .def_property_readonly(
           "quant_type", [](const Weight& w) { return std::string(quant::traits(w.type()).name); })
+      .def_property_readonly("first_row", &Weight::first_row,
+                             "Where a slice begins in its tensor; else 0.")
+      .def("slice", &Weight::slice, py::arg("first"), py::arg("last"),
+           "Rows first to last - 1, under the same name.")
       .def("inspect", &inspect_weight,
            "What a look at every block finds: blocks, not_finite, codes_of_three.");
   py::class_<InputSums, std::shared_ptr<InputSums>>(m, "InputSums")
@@ -101,10 +105,13 @@ void register_value(py::module_& m) {
       .def("__hash__", [](const PyValue& v) { return v.id; });
 }
 
-graph::Gated::Activation activation(const std::string& name) {
-  if (name == "silu") return graph::Gated::Activation::kSilu;
-  if (name == "gelu_tanh") return graph::Gated::Activation::kGeluTanh;
-  throw RequestError("no activation is called " + name + "; there are silu and gelu_tanh");
+graph::Activation activation(const std::string& name) {
+  if (name == "silu") return graph::Activation::kSilu;
+  if (name == "gelu") return graph::Activation::kGelu;
+  if (name == "gelu_tanh") return graph::Activation::kGeluTanh;
+  if (name == "relu2") return graph::Activation::kRelu2;
+  throw RequestError("no activation is called " + name +
+                     "; there are silu, gelu, gelu_tanh and relu2");
 }
 
 graph::Route::Scoring scoring(const std::string& name) {
@@ -149,10 +156,10 @@ void register_linear_ops(GraphClass& c) {
       .def(
           "layer_norm",
           [](Graph& g, const PyValue& x, const Floats& weight, const OptionalFloats& bias,
-             float eps) {
-            return add_one(g, graph::LayerNorm{x.id, vector(weight), vector(bias), eps});
+             float eps, int groups) {
+            return add_one(g, graph::LayerNorm{x.id, vector(weight), vector(bias), eps, groups});
           },
-          py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("eps"))
+          py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("eps"), py::arg("groups") = 1)
       .def(
           "linear",
           [](Graph& g, const PyValue& x, const graph::Weights& weights,
@@ -226,8 +233,11 @@ void register_elementwise_ops(GraphClass& c) {
        },
        py::arg("gate"), py::arg("up"), py::arg("activation"))
       .def(
-          "gelu", [](Graph& g, const PyValue& x) { return add_one(g, graph::Gelu{x.id}); },
-          py::arg("x"))
+          "activate",
+          [](Graph& g, const PyValue& x, const std::string& name) {
+            return add_one(g, graph::Activate{x.id, activation(name)});
+          },
+          py::arg("x"), py::arg("activation"))
       .def(
           "add",
           [](Graph& g, const PyValue& a, const PyValue& b) {
@@ -246,6 +256,12 @@ void register_elementwise_ops(GraphClass& c) {
             return add_one(g, graph::Scale{x.id, factor});
           },
           py::arg("x"), py::arg("factor"))
+      .def(
+          "clamp",
+          [](Graph& g, const PyValue& x, float limit) {
+            return add_one(g, graph::Clamp{x.id, limit});
+          },
+          py::arg("x"), py::arg("limit"))
       .def(
           "softcap",
           [](Graph& g, const PyValue& x, float cap) {
