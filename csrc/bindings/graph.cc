@@ -84,6 +84,10 @@ void register_weight(py::module_& m) {
                              "Whether linear layers round their input to int8 for it.")
       .def_property_readonly(
           "quant_type", [](const Weight& w) { return std::string(quant::traits(w.type()).name); })
+      .def_property_readonly("first_row", &Weight::first_row,
+                             "Where a slice begins in its tensor; else 0.")
+      .def("slice", &Weight::slice, py::arg("first"), py::arg("last"),
+           "Rows first to last - 1, under the same name.")
       .def("inspect", &inspect_weight,
            "What a look at every block finds: blocks, not_finite, codes_of_three.");
   py::class_<InputSums, std::shared_ptr<InputSums>>(m, "InputSums")
@@ -101,11 +105,15 @@ void register_value(py::module_& m) {
       .def("__hash__", [](const PyValue& v) { return v.id; });
 }
 
-graph::Gated::Activation activation(const std::string& name) {
-  if (name == "silu") return graph::Gated::Activation::kSilu;
-  if (name == "gelu_tanh") return graph::Gated::Activation::kGeluTanh;
-  if (name == "sigmoid") return graph::Gated::Activation::kSigmoid;
-  throw RequestError("no activation is called " + name + "; there are silu, gelu_tanh and sigmoid");
+graph::Activation activation(const std::string& name) {
+  if (name == "silu") return graph::Activation::kSilu;
+  if (name == "gelu") return graph::Activation::kGelu;
+  if (name == "gelu_tanh") return graph::Activation::kGeluTanh;
+  if (name == "relu2") return graph::Activation::kRelu2;
+  if (name == "sigmoid") return graph::Activation::kSigmoid;
+  if (name == "swiglu_oai") return graph::Activation::kSwigluOai;
+  throw RequestError("no activation is called " + name +
+                     "; there are silu, gelu, gelu_tanh, relu2, sigmoid and swiglu_oai");
 }
 
 graph::Route::Scoring scoring(const std::string& name) {
@@ -145,6 +153,12 @@ void register_row_ops(GraphClass& c) {
           },
           py::arg("x"), py::arg("first"), py::arg("count"), py::arg("period"))
       .def(
+          "join_heads",
+          [](Graph& g, const PyValue& a, const PyValue& b, int heads) {
+            return add_one(g, graph::JoinHeads{a.id, b.id, heads});
+          },
+          py::arg("a"), py::arg("b"), py::arg("heads"))
+      .def(
           "transpose_heads",
           [](Graph& g, const PyValue& x, int outer, int inner) {
             return add_one(g, graph::TransposeHeads{x.id, outer, inner});
@@ -162,10 +176,10 @@ void register_linear_ops(GraphClass& c) {
       .def(
           "layer_norm",
           [](Graph& g, const PyValue& x, const Floats& weight, const OptionalFloats& bias,
-             float eps) {
-            return add_one(g, graph::LayerNorm{x.id, vector(weight), vector(bias), eps});
+             float eps, int groups) {
+            return add_one(g, graph::LayerNorm{x.id, vector(weight), vector(bias), eps, groups});
           },
-          py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("eps"))
+          py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("eps"), py::arg("groups") = 1)
       .def(
           "linear",
           [](Graph& g, const PyValue& x, const graph::Weights& weights,
@@ -179,6 +193,12 @@ void register_linear_ops(GraphClass& c) {
           },
           py::arg("x"), py::arg("weights"), py::arg("biases") = std::vector<OptionalFloats>{},
           py::arg("add") = nullptr)
+      .def(
+          "head_linear",
+          [](Graph& g, const PyValue& x, const WeightPtr& weight) {
+            return add_one(g, graph::HeadLinear{x.id, weight});
+          },
+          py::arg("x"), py::arg("weight"))
       .def(
           "hadamard",
           [](Graph& g, const PyValue& x, int64_t block, const OptionalFloats& before,
@@ -240,8 +260,17 @@ void register_elementwise_ops(GraphClass& c) {
        },
        py::arg("gate"), py::arg("up"), py::arg("activation"))
       .def(
-          "gelu", [](Graph& g, const PyValue& x) { return add_one(g, graph::Gelu{x.id}); },
-          py::arg("x"))
+          "gate_rows",
+          [](Graph& g, const PyValue& x, const PyValue& gate) {
+            return add_one(g, graph::GateRows{x.id, gate.id});
+          },
+          py::arg("x"), py::arg("gate"))
+      .def(
+          "activate",
+          [](Graph& g, const PyValue& x, const std::string& name) {
+            return add_one(g, graph::Activate{x.id, activation(name)});
+          },
+          py::arg("x"), py::arg("activation"))
       .def(
           "add",
           [](Graph& g, const PyValue& a, const PyValue& b) {
@@ -261,6 +290,12 @@ void register_elementwise_ops(GraphClass& c) {
           },
           py::arg("x"), py::arg("factor"))
       .def(
+          "clamp",
+          [](Graph& g, const PyValue& x, float limit) {
+            return add_one(g, graph::Clamp{x.id, limit});
+          },
+          py::arg("x"), py::arg("limit"))
+      .def(
           "softcap",
           [](Graph& g, const PyValue& x, float cap) {
             return add_one(g, graph::Softcap{x.id, cap});
@@ -268,30 +303,52 @@ void register_elementwise_ops(GraphClass& c) {
           py::arg("x"), py::arg("cap"));
 }
 
+ValueId id_or_none(const std::optional<PyValue>& v) { return v ? v->id : graph::kNoValue; }
+
 void register_expert_ops(GraphClass& c) {
   c.def(
        "route",
        [](Graph& g, const PyValue& scores, int k, const std::string& scoring_name,
-          const OptionalFloats& selection_bias, bool normalize, float scale) {
-         const auto made = add(g, graph::Route{scores.id, k, scoring(scoring_name),
-                                               vector(selection_bias), normalize, scale});
-         return py::make_tuple(made[0], made[1]);
+          const OptionalFloats& selection_bias, bool normalize, float scale, int groups,
+          int kept_groups, int best_of_group) {
+         graph::Route op;
+         op.scores = scores.id;
+         op.k = k;
+         op.scoring = scoring(scoring_name);
+         op.selection_bias = vector(selection_bias);
+         op.normalize = normalize;
+         op.scale = scale;
+         op.groups = groups;
+         op.kept_groups = kept_groups;
+         op.best_of_group = best_of_group;
+         const auto made = add(g, std::move(op));
+         return py::make_tuple(made[0], made[1], made[2]);
        },
        py::arg("scores"), py::arg("k"), py::arg("scoring") = "softmax",
        py::arg("selection_bias") = py::none(), py::arg("normalize") = false,
-       py::arg("scale") = 1.0f)
+       py::arg("scale") = 1.0f, py::arg("groups") = 1, py::arg("kept_groups") = 1,
+       py::arg("best_of_group") = 1)
+      .def(
+          "dispatch",
+          [](Graph& g, const PyValue& x, const PyValue& panels,
+             const std::optional<PyValue>& weights) {
+            return add_one(g, graph::Dispatch{x.id, panels.id, id_or_none(weights)});
+          },
+          py::arg("x"), py::arg("panels"), py::arg("weights") = py::none())
       .def(
           "expert_linear",
-          [](Graph& g, const PyValue& x, const PyValue& experts, const WeightPtr& weight) {
-            return add_one(g, graph::ExpertLinear{x.id, experts.id, weight});
+          [](Graph& g, const PyValue& x, const PyValue& panels, const WeightPtr& weight,
+             const OptionalFloats& bias) {
+            return add_one(g, graph::ExpertLinear{x.id, panels.id, weight, vector(bias)});
           },
-          py::arg("x"), py::arg("experts"), py::arg("weight"))
+          py::arg("x"), py::arg("panels"), py::arg("weight"), py::arg("bias") = py::none())
       .def(
           "combine",
-          [](Graph& g, const PyValue& x, const PyValue& weights) {
-            return add_one(g, graph::Combine{x.id, weights.id});
+          [](Graph& g, const PyValue& x, const PyValue& places,
+             const std::optional<PyValue>& weights) {
+            return add_one(g, graph::Combine{x.id, places.id, id_or_none(weights)});
           },
-          py::arg("x"), py::arg("weights"));
+          py::arg("x"), py::arg("places"), py::arg("weights") = py::none());
 }
 
 void register_recurrent_ops(GraphClass& c) {

@@ -67,6 +67,18 @@ struct TransposeHeads {
 };
 
 // Each checks an op and returns the values that it makes.
+// Heads of a and of b side by side: [rows, heads * (columns of a head of a + those of b)].
+struct JoinHeads {
+  static constexpr const char* kName = "join_heads";
+  ValueId a = kNoValue;
+  ValueId b = kNoValue;
+  int heads = 0;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&a, &b}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+std::vector<Value> infer(const JoinHeads& op, const Checker& c);
 std::vector<Value> infer(const Embed& op, const Checker& c);
 std::vector<Value> infer(const EmbedPositions& op, const Checker& c);
 std::vector<Value> infer(const Input& op, const Checker& c);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/runner.h"
+#include "cpu/runners/row_parts.h"
 
 namespace oxibonsai::cpu {
 namespace {
@@ -96,6 +96,20 @@ RunnerPtr make_runner(const graph::Input&, const RunnerContext&) {
 
 RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c) {
   return std::make_unique<SelectOutputsRunner>(c.value(op.x), c.value(op.out));
+}
+
+RunnerPtr make_runner(const graph::JoinHeads& op, const RunnerContext& c) {
+  const ValueRef a = c.value(op.a);
+  const ValueRef b = c.value(op.b);
+  const ValueRef out = c.value(op.out);
+  return row_parts(out, out.cols, [=](const Step& s, const RowPart& part, float* y) {
+    const int64_t from_a = a.cols / op.heads;
+    const int64_t from_b = b.cols / op.heads;
+    for (int64_t h = 0; h < op.heads; ++h) {
+      y = std::copy_n(s.row(a, part.row) + h * from_a, from_a, y);
+      y = std::copy_n(s.row(b, part.row) + h * from_b, from_b, y);
+    }
+  });
 }
 
 RunnerPtr make_runner(const graph::SelectColumns& op, const RunnerContext& c) {

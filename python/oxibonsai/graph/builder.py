@@ -5,6 +5,8 @@ A model page calls the builder's ops once; no Python runs between two ops of a s
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +17,20 @@ from oxibonsai.graph.rope import RopeConfig
 
 Vector = npt.NDArray[np.float32]
 Value = _core.Value
+
+
+class Routing(NamedTuple):
+    """Which experts each token goes to.
+
+    Attributes:
+        weights: [tokens, k].
+        places: [tokens, k]: the routed row of each choice.
+        panels: [routed, 3]: how the routed rows are sorted by expert.
+    """
+
+    weights: Value
+    places: Value
+    panels: Value
 
 
 class Builder:
@@ -59,9 +75,14 @@ class Builder:
         """x / sqrt(mean(x^2) + eps) * weight over each row."""
         return self.graph.rms_norm(x, weight, eps)
 
-    def layer_norm(self, x: Value, weight: Vector, bias: Vector | None, eps: float) -> Value:
-        """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over each row."""
-        return self.graph.layer_norm(x, weight, bias, eps)
+    def layer_norm(
+        self, x: Value, weight: Vector, bias: Vector | None, eps: float, *, groups: int = 1
+    ) -> Value:
+        """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over each of ``groups`` parts of a row.
+
+        The weight is that of a part, which all share, or of the whole row.
+        """
+        return self.graph.layer_norm(x, weight, bias, eps, groups)
 
     def group_norm(self, x: Value, weight: Vector, eps: float, groups: int) -> Value:
         """RMSNorm over each of ``groups`` equal parts of a row, with a weight for each column."""
@@ -160,9 +181,29 @@ class Builder:
         """sigmoid(gate) * up."""
         return self.graph.gated(gate, up, "sigmoid")
 
+    def gated_relu2(self, gate: Value, up: Value) -> Value:
+        """max(gate, 0)^2 * up."""
+        return self.graph.gated(gate, up, "relu2")
+
+    def silu(self, x: Value) -> Value:
+        """x / (1 + exp(-x))."""
+        return self.graph.activate(x, "silu")
+
     def gelu(self, x: Value) -> Value:
         """x (1 + erf(x / sqrt(2))) / 2."""
-        return self.graph.gelu(x)
+        return self.graph.activate(x, "gelu")
+
+    def gelu_tanh(self, x: Value) -> Value:
+        """GELU in its tanh form."""
+        return self.graph.activate(x, "gelu_tanh")
+
+    def relu2(self, x: Value) -> Value:
+        """max(x, 0)^2."""
+        return self.graph.activate(x, "relu2")
+
+    def clamp(self, x: Value, limit: float) -> Value:
+        """x within -limit and limit."""
+        return self.graph.clamp(x, limit)
 
     def add_vector(self, x: Value, vector: Vector) -> Value:
         """x + vector in each row."""
@@ -186,33 +227,108 @@ class Builder:
         """after * H(before * x), H the orthonormal Hadamard matrix over each block of a row."""
         return self.graph.hadamard(x, block, before, after)
 
-    def experts(
+    def route(
         self,
-        x: Value,
-        router: _core.Weight,
-        gate: _core.Weight,
-        up: _core.Weight,
-        down: _core.Weight,
-        *,
+        scores: Value,
         k: int,
-        normalize: bool,
+        *,
+        scoring: str = "softmax",
+        selection_bias: Vector | None = None,
+        normalize: bool = False,
+        scale: float = 1.0,
+        groups: int = 1,
+        kept_groups: int = 1,
+        best_of_group: int = 1,
+    ) -> Routing:
+        """Chooses k experts for each token, and says how much each counts.
+
+        Args:
+            scores: [tokens, experts].
+            k: Experts of a token.
+            scoring: ``"softmax"`` over all experts, ``"softmax_of_chosen"``, or ``"sigmoid"``.
+            selection_bias: [experts], added to what experts are chosen by, and not to their weights.
+            normalize: Divide the weights of the chosen experts by their sum.
+            scale: Of the weights, at last.
+            groups: Of neighbouring experts, of which only some are kept.
+            kept_groups: Those with the highest scores.
+            best_of_group: How many of its experts' scores, the highest, make up a group's.
+        """
+        made = self.graph.route(
+            scores,
+            k,
+            scoring,
+            selection_bias,
+            normalize,
+            scale,
+            groups,
+            kept_groups,
+            best_of_group,
+        )
+        return Routing(*made)
+
+    def dispatch(self, x: Value, routing: Routing, *, weighted: bool = False) -> Value:
+        """Rows of x, each once for each of its experts: [routed, cols].
+
+        Args:
+            x: [tokens, cols].
+            routing: Which experts.
+            weighted: Multiply the rows by the experts' weights.
+        """
+        return self.graph.dispatch(x, routing.panels, routing.weights if weighted else None)
+
+    def expert_linear(
+        self, x: Value, routing: Routing, weight: _core.Weight, bias: Vector | None = None
     ) -> Value:
-        """A mixture of SwiGLU experts, of which a softmax over the router's scores chooses k.
+        """Each row times the transposed matrix of its expert: [routed, rows of a matrix].
+
+        Args:
+            x: [routed, cols].
+            routing: Which experts.
+            weight: A matrix [rows, cols] for each expert.
+            bias: [experts * rows], those of each expert.
+        """
+        return self.graph.expert_linear(self._read_by(weight, x), routing.panels, weight, bias)
+
+    def combine(self, x: Value, routing: Routing, *, weighted: bool = True) -> Value:
+        """The sum of what a token's experts gave, by their weights or plain: [tokens, cols]."""
+        return self.graph.combine(x, routing.places, routing.weights if weighted else None)
+
+    def expert_swiglu(
+        self, x: Value, routing: Routing, gate: _core.Weight, up: _core.Weight, down: _core.Weight
+    ) -> Value:
+        """The weighted sum of SwiGLU experts: [tokens, hidden].
 
         Args:
             x: [tokens, hidden].
-            router: [experts, hidden].
+            routing: Which experts.
             gate: A matrix [ff, hidden] for each expert; ``up`` likewise.
             up: As gate.
             down: A matrix [hidden, ff] for each expert.
-            k: Experts of a token.
-            normalize: Divide the weights of the chosen experts by their sum.
         """
-        g = self.graph
-        (scores,) = self.linear(x, router)
-        experts, weights = g.route(scores, k, normalize=normalize)
-        hidden = self.swiglu(g.expert_linear(x, experts, gate), g.expert_linear(x, experts, up))
-        return g.combine(g.expert_linear(hidden, experts, down), weights)
+        rows = self.dispatch(x, routing)
+        hidden = self.swiglu(
+            self.expert_linear(rows, routing, gate), self.expert_linear(rows, routing, up)
+        )
+        return self.combine(self.expert_linear(hidden, routing, down), routing)
+
+    def gate_rows(self, x: Value, gate: Value) -> Value:
+        """x * sigmoid(gate), with one gate for each row."""
+        return self.graph.gate_rows(x, gate)
+
+    def head_linear(self, x: Value, weight: _core.Weight) -> Value:
+        """Each head of x times a matrix of its own, transposed.
+
+        Args:
+            x: [n, heads * cols].
+            weight: A matrix [rows, cols] for each head.
+        """
+        if self._fold is not None and self._fold.has_matrix(weight.name):
+            raise RequestError(f"{weight.name} is folded, which a matrix for each head cannot be")
+        return self.graph.head_linear(x, weight)
+
+    def join_heads(self, a: Value, b: Value, heads: int) -> Value:
+        """Heads of a and of b side by side: [n, a.cols + b.cols]."""
+        return self.graph.join_heads(a, b, heads)
 
     def conv1d(
         self, x: Value, weight: Vector, bias: Vector | None = None, *, silu: bool = False
