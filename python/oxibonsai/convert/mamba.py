@@ -63,7 +63,9 @@ def is_matrix(tensor: str) -> bool:
     )
 
 
-def ssm_values(tensor: str, held: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def ssm_values(
+    folder: ModelFolder, tensor: str, held: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
     """Decays by what they are, not by their logarithm; computed in float64 and rounded once."""
     if not tensor.endswith(".ssm_a"):
         return held
@@ -73,7 +75,8 @@ def ssm_values(tensor: str, held: npt.NDArray[np.float32]) -> npt.NDArray[np.flo
 
 def conv_shape(tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """A depthwise convolution has an axis of one."""
-    return (shape[0], shape[2]) if "ssm_conv1d" in tensor and len(shape) == 3 else shape
+    depthwise = "ssm_conv1d" in tensor or "shortconv.conv" in tensor
+    return (shape[0], shape[2]) if depthwise and len(shape) == 3 else shape
 
 
 def _common(folder: ModelFolder, architecture: str) -> Metadata:

@@ -181,6 +181,10 @@ class Builder:
         """sigmoid(gate) * up."""
         return self.graph.gated(gate, up, "sigmoid")
 
+    def multiply(self, a: Value, b: Value) -> Value:
+        """a * b."""
+        return self.graph.gated(a, b, "identity")
+
     def gated_relu2(self, gate: Value, up: Value) -> Value:
         """max(gate, 0)^2 * up."""
         return self.graph.gated(gate, up, "relu2")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from oxibonsai.graph import HadamardFold, RopeConfig
 
 # Values of ModelConfig.layer_types.
-FULL_ATTENTION, LINEAR_ATTENTION, MAMBA = "full_attention", "linear_attention", "mamba"
+FULL_ATTENTION, LINEAR_ATTENTION = "full_attention", "linear_attention"
+MAMBA, CONVOLUTION = "mamba", "conv"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class ModelConfig:
         gated_delta: Of the layers of type ``"linear_attention"``.
         mamba: Of the layers of type ``"mamba"``.
         inner_norm_eps: Of norms without weights within a layer of type ``"mamba"``; 0: there are none.
+        conv_kernel: Taps of the layers of type ``"conv"``.
         hadamard: How weights are folded; None: they are not.
     """
 
@@ -122,7 +124,12 @@ class ModelConfig:
     gated_delta: GatedDeltaConfig | None = None
     mamba: MambaConfig | None = None
     inner_norm_eps: float = 0.0
+    conv_kernel: int = 0
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
+
+    def cached_layer(self, layer: int) -> int:
+        """Which layer of the cache a layer that attends has."""
+        return sum(self.attends(i) for i in range(layer))
 
     def attends(self, layer: int) -> bool:
         """Whether the layer has keys and values in the cache."""
