@@ -180,6 +180,8 @@ class Graph:
     def embed_positions(self, weight: Weight) -> Value: ...
     def input(self, name: str, cols: int, own_rows: bool = False) -> Value: ...
     def select_outputs(self, x: Value) -> Value: ...
+    def select_columns(self, x: Value, first: int, count: int, period: int) -> Value: ...
+    def transpose_heads(self, x: Value, outer: int, inner: int) -> Value: ...
     def rms_norm(self, x: Value, weight: _Floats, eps: float, groups: int = 1) -> Value: ...
     def layer_norm(self, x: Value, weight: _Floats, bias: _Floats | None, eps: float) -> Value: ...
     def linear(
@@ -221,12 +223,65 @@ class Graph:
         selection_bias: _Floats | None = None,
         normalize: bool = False,
         scale: float = 1.0,
-    ) -> tuple[Value, Value]: ...
-    def expert_linear(self, x: Value, experts: Value, weight: Weight) -> Value: ...
-    def combine(self, x: Value, weights: Value) -> Value: ...
-    def conv1d(
-        self, x: Value, weight: _Floats, bias: _Floats | None, taps: int, slot: int
+        groups: int = 1,
+        kept_groups: int = 1,
+        best_of_group: int = 1,
+    ) -> tuple[Value, Value, Value]: ...
+    def dispatch(self, x: Value, panels: Value, weights: Value | None = None) -> Value: ...
+    def expert_linear(
+        self, x: Value, panels: Value, weight: Weight, bias: _Floats | None = None
     ) -> Value: ...
+    def combine(self, x: Value, places: Value, weights: Value | None = None) -> Value: ...
+    def gate_rows(self, x: Value, gate: Value) -> Value: ...
+    def head_linear(self, x: Value, weight: Weight) -> Value: ...
+    def join_heads(self, a: Value, b: Value, heads: int) -> Value: ...
+    def conv1d(
+        self,
+        x: Value,
+        weight: _Floats,
+        bias: _Floats | None,
+        taps: int,
+        slot: int,
+        silu: bool = False,
+    ) -> Value: ...
+    def gated_delta(
+        self,
+        qkv: Value,
+        alpha: Value,
+        beta: Value,
+        dt_bias: _Floats,
+        decay: _Floats,
+        key_heads: int,
+        key_dim: int,
+        value_dim: int,
+        tiled: bool,
+        eps: float,
+        slot: int,
+    ) -> Value: ...
+    def mamba2_scan(
+        self,
+        xbc: Value,
+        time_step: Value,
+        dt_bias: _Floats,
+        decay: _Floats,
+        skip: _Floats,
+        groups: int,
+        state_dim: int,
+        slot: int,
+    ) -> Value: ...
+    def mamba_scan(
+        self,
+        x: Value,
+        time_step: Value,
+        b: Value,
+        c: Value,
+        dt_bias: _Floats,
+        decay: _Floats,
+        skip: _Floats,
+        slot: int,
+    ) -> Value: ...
+    @staticmethod
+    def scan_floats(heads: int, key_dim: int, value_dim: int) -> int: ...
 
 class Batch:
     def __init__(self) -> None: ...

@@ -10,7 +10,7 @@ from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder
 from oxibonsai.lora import Adapter
-from oxibonsai.models import bert, gemma3, llama, qwen3
+from oxibonsai.models import bert, gemma3, llama, qwen3, qwen35
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys
@@ -24,6 +24,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "llama": llama.LLAMA,
     "qwen2": llama.QWEN2,
     "qwen3": qwen3.ARCHITECTURE,
+    "qwen35": qwen35.ARCHITECTURE,
     "gemma3": gemma3.ARCHITECTURE,
     "bert": bert.ARCHITECTURE,
 }
