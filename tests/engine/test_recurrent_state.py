@@ -87,8 +87,13 @@ def test_what_was_generated_is_found_too(load: Load) -> None:
 def test_a_text_leaves_its_newest_snapshot_and_that_of_its_prompt(load: Load) -> None:
     engine = load(ctx_checkpoints=8)
     assert engine.cache.slots is not None
-    run(engine, IDS, params=replace(DRAWN, max_tokens=280))  # to 479
+    (first,) = run(engine, IDS, params=replace(DRAWN, max_tokens=280))  # to 479
     assert engine.cache.slots.num_snapshots == 3  # 192; 256, the interval; 448
+    # Its pages are there up to 384, but the state only at 256.
+    text = [*IDS, *first.generated]
+    (second,) = run(engine, text[:400])
+    assert second.num_cached == 256
+    assert told(second) == told(run(load(prefix_cache=False), text[:400])[0])
 
 
 def test_snapshots_stay_within_their_number_and_the_oldest_go(load: Load) -> None:
