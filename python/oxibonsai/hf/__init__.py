@@ -1,11 +1,14 @@
 """The Hugging Face style front: ``AutoModelForCausalLM`` and ``AutoTokenizer``."""
 
-from oxibonsai.hf.model import AutoModelForCausalLM, CausalLM, Streamer
+from oxibonsai.hf.encoding import BatchEncoding
+from oxibonsai.hf.generation import Streamer
+from oxibonsai.hf.model import AutoModelForCausalLM, CausalLM
 from oxibonsai.hf.tokenizer import AutoTokenizer, PreTrainedTokenizer
 
 __all__ = [
     "AutoModelForCausalLM",
     "AutoTokenizer",
+    "BatchEncoding",
     "CausalLM",
     "PreTrainedTokenizer",
     "Streamer",

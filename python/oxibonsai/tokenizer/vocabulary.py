@@ -9,7 +9,7 @@ import numpy as np
 
 from oxibonsai.errors import FormatError
 
-CONTROL, USER_DEFINED, BYTE = 3, 4, 6  # values of tokenizer.ggml.token_type
+CONTROL, USER_DEFINED, UNUSED, BYTE = 3, 4, 5, 6  # values of tokenizer.ggml.token_type
 
 # Texts that end a turn or a document in the model families of this field.
 _END_TEXTS = frozenset(
