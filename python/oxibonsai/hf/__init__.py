@@ -3,6 +3,8 @@
 from oxibonsai.hf.encoding import BatchEncoding
 from oxibonsai.hf.generation import Streamer
 from oxibonsai.hf.model import AutoModelForCausalLM, CausalLM
+from oxibonsai.hf.pipeline import pipeline
+from oxibonsai.hf.sentence_transformer import SentenceTransformer
 from oxibonsai.hf.tokenizer import AutoTokenizer, PreTrainedTokenizer
 
 __all__ = [
@@ -11,5 +13,7 @@ __all__ = [
     "BatchEncoding",
     "CausalLM",
     "PreTrainedTokenizer",
+    "SentenceTransformer",
     "Streamer",
+    "pipeline",
 ]

@@ -176,9 +176,12 @@ class SpecialTokens:
         rows = list(given)
         if rows and not isinstance(rows[0], int | np.integer):
             return [self.decode(row, skip_special_tokens) for row in rows]
+        types = self.tokenizer.vocabulary.types
         left_out = set(self.all_special_ids) if skip_special_tokens else set()
         kept = [int(i) for i in rows if int(i) not in left_out]
-        return self.tokenizer.decode(kept, skip_special=False)
+        # transformers' vocabulary lacks the tokens that only fill up the model's table.
+        used = [i for i in kept if not (0 <= i < len(types) and types[i] == UNUSED)]
+        return self.tokenizer.decode(used, skip_special=False)
 
     def batch_decode(
         self, sequences: Iterable[Any], skip_special_tokens: bool = False, **ignored: Any
