@@ -64,7 +64,7 @@ class Model:
         builder = self._builder()
         h = self._final_states(builder)
         if config.causal:
-            builder.output(_LOGITS, self._logits(builder, h))
+            builder.output(_LOGITS, architecture.logits(builder, config, weights, h))
         else:
             builder.output(_HIDDEN, h)
         weights.refuse_unused()
@@ -84,14 +84,11 @@ class Model:
     def _final_states(self, builder: Builder, weights: Weights | None = None) -> Value:
         """Hidden states after the final norm, of the rows that want an output."""
         c = self.config
-        found = self._architecture.hidden_states(builder, c, weights or self.weights)
-        h = builder.select_outputs(found)
+        w = weights or self.weights
+        h = builder.select_outputs(self._architecture.hidden_states(builder, c, w))
         if not c.causal:  # an encoder's last layer ends with its norm
             return h
         return self._architecture.final_norm(builder, c, self.weights, h)
-
-    def _logits(self, builder: Builder, h: Value) -> Value:
-        return self._architecture.logits(builder, self.config, self.weights, h)
 
     @cached_property
     def hidden_graph(self) -> _core.Graph:
@@ -113,7 +110,8 @@ class Model:
         builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
         h = self._final_states(builder, cast(Weights, weights))
         builder.output(_HIDDEN, h)
-        builder.output(_LOGITS, self._logits(builder, h))
+        logits = self._architecture.logits(builder, self.config, self.weights, h)
+        builder.output(_LOGITS, logits)
         builder.output_layers()
         return self.device.compile(builder.graph)
 
