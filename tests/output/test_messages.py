@@ -40,6 +40,7 @@ def test_what_templates_get() -> None:
             "role": "assistant",
             "content": "",
             "reasoning_content": "d",
+            "thinking": "d",
             "tool_calls": [called("f", {"x": [1]})],
         },
         {"role": "tool", "tool_call_id": "call_1", "content": "e", "name": "f"},
@@ -199,3 +200,22 @@ def test_a_call_that_a_template_writes_is_read_back(kind: type[ToolFormat], sour
     assert [(c.name, json.loads(c.arguments)) for c in parser.reply.tool_calls] == [
         ("f", arguments)
     ]
+
+
+def test_what_the_templates_of_a_format_want_of_calls() -> None:
+    message = {
+        "role": "assistant",
+        "content": "",
+        "reasoning_content": "a",
+        "tool_calls": [called("f", {"x": "é"})],
+    }
+    deepseek = detect_tool_format("<\uff5ctool\u2581calls\u2581begin\uff5c> ```json")
+    taken = template_messages([message], tool_format=deepseek)[0]
+    assert taken["content"] is None
+    assert taken["tool_calls"][0]["function"]["arguments"] == '{"x": "é"}'
+    harmony = detect_tool_format("<|channel|> <|message|> functions.")
+    for content, thinking in (("", "a"), ("b", "a\n\nb")):
+        taken = template_messages([{**message, "content": content}], tool_format=harmony)[0]
+        assert (taken["content"], taken["thinking"]) == ("", thinking)
+        assert taken["reasoning_content"] == thinking
+    assert message["tool_calls"] == [called("f", {"x": "é"})]

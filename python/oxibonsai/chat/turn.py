@@ -92,7 +92,7 @@ def prepare(
     if check is not None:
         check(prompt)
     shown_tags = tags if request.split_reasoning else None
-    if tags is not None and prompt.rstrip().endswith(tags.close):
+    if tags is not None and prompt.rstrip().endswith((tags.close, tags.answer or tags.close)):
         tags = None  # reasoning is switched off
     calls = None
     if tool_format is not None:
@@ -186,6 +186,10 @@ def _render(
         variables=request.template_variables,
         look=None if watch is None else partial(watch, 0),
     )
+    if tags is not None:
+        # A structure is that of the text alone: the head of the answer goes before it.
+        plain = request.thinks is False or request.structure is not None
+        prompt += tags.answer if prefill or (plain and not with_tools) else ""
     prompt += prefill
     if tags is None or not starts_inside(prompt, tags, prefill=prefill):
         return prompt, False
@@ -213,7 +217,7 @@ def _reasoning_constraint(
     if tags is None or (budget is None and request.structure is None):
         return None
     opening = tokenizer.encode(tags.open, add_special=False, parse_special=True)
-    closing = tokenizer.encode(f"{tags.close}\n\n", add_special=False, parse_special=True)
+    closing = tokenizer.encode(f"{tags.close}{tags.after}", add_special=False, parse_special=True)
     make_budget = partial(
         ThinkingBudget,
         _NO_LIMIT if budget is None else budget,
@@ -233,7 +237,7 @@ def _visible(
 ) -> frozenset[int]:
     """Control tokens that are part of the text that the parser reads."""
     marks = set(() if tool_format is None else tool_format.marks)
-    marks |= set() if tags is None else {tags.open, tags.close}
+    marks |= set() if tags is None else tags.marks
     texts = tokenizer.vocabulary.texts
     return frozenset(i for i in tokenizer.special_ids if texts[i] in marks)
 

@@ -176,9 +176,18 @@ def _complete_result(
 def _with_calls(
     fields: dict[str, Any], calls: list[dict[str, Any]], tool_format: ToolFormat | None
 ) -> list[dict[str, Any]]:
-    if not calls:
-        return [fields]
-    if tool_format is None or not tool_format.one_call_a_message:
+    if not calls or tool_format is None:
+        return [{**fields, "tool_calls": calls}] if calls else [fields]
+    if tool_format.arguments_as_text:
+        for call in calls:
+            function = call["function"]
+            function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
+    if tool_format.joins_reasoning and fields["content"] and fields.get("reasoning_content"):
+        joined = f"{fields['reasoning_content']}\n\n{fields['content']}"
+        fields |= {"reasoning_content": joined, "thinking": joined, "content": ""}
+    if tool_format.no_empty_content and not fields["content"]:
+        fields["content"] = None
+    if not tool_format.one_call_a_message:
         return [{**fields, "tool_calls": calls}]
     first = {**fields, "tool_calls": calls[:1]}
     return [first, *({"role": "assistant", "content": "", "tool_calls": [c]} for c in calls[1:])]

@@ -57,6 +57,19 @@ class ToolFormat(ABC):
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool) -> CallGrammar:
         """Adds the rule ``block``: one or more calls, from behind their opening."""
 
+    def whole(
+        self, lark: Lark, tools: Sequence[Tool], *, forced: bool, answer: str | None
+    ) -> str | None:
+        """A whole reply, of a format in which calls are no blocks in a text; None for all others.
+
+        Args:
+            lark: Takes the rules.
+            tools: On offer.
+            forced: There is nothing but a call, behind reasoning.
+            answer: What an answer without calls must match.
+        """
+        return None
+
 
 class CallParser:
     """Splits a streamed text into content and calls.

@@ -30,7 +30,7 @@ class Lfm2Format(ToolFormat):
             name, _ = yield from read_until("(", MAX_NAME)
             writer.begin()
             writer.name((first + name).strip())
-            values = Literals(writer.arguments, quotes=("'", '"'), escapes=True, bare_keys=True)
+            values = Literals(writer.arguments, quotes=("'", '"'), escapes=True, bare_keys=False)
             yield from values.members(")", assign="=")
             writer.end()
             between = yield from skip_space()

@@ -29,7 +29,7 @@ class Literals:
         write: Takes pieces of the JSON text.
         quotes: Texts around a string: the same before and behind it.
         escapes: A backslash in a string begins an escape, as in Python.
-        bare_keys: Keys of objects may stand without quotes.
+        bare_keys: Keys of objects may stand without quotes; those of a call's own values always may.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Literals:
             self._write = write
             return json.loads("".join(pieces)), (yield from skip_space())
         key = first
-        while self._bare_keys and len(key) <= 4 * _MOST:
+        while (self._bare_keys or assign != ":") and len(key) <= 4 * _MOST:
             char = yield
             if char == assign:
                 return key.strip(), char
