@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +35,7 @@ from oxibonsai.structured.bridge import special_texts
 from oxibonsai.tokenizer import Tokenizer, Watch
 
 _NO_LIMIT = 1 << 62
+_SYSTEM_TOOLS = "message['tools']"  # in templates that look for tools there (Phi-4)
 _FIELDS_OF_REQUEST = ("self", "messages", "tools", "add_generation_prompt")
 
 
@@ -178,9 +180,15 @@ def _render(
     for name in request.template_options:
         if not isinstance(name, str) or name in _FIELDS_OF_REQUEST:
             raise RequestError(f"template_options: {name!r} is no variable that can be set there")
+    shown = [_shown(tool) for tool in request.tools] if with_tools else None
+    if shown and _SYSTEM_TOOLS in template.source:
+        if messages[0]["role"] != "system":
+            messages.insert(0, {"role": "system", "content": ""})
+        text = json.dumps([tool["function"] for tool in shown], ensure_ascii=False)
+        messages[0] = {**messages[0], "tools": text}
     prompt = template.render(
         messages,
-        tools=[_shown(tool) for tool in request.tools] if with_tools else None,
+        tools=shown,
         add_generation_prompt=request.add_generation_prompt or bool(prefill),
         enable_thinking=request.thinks,
         variables=request.template_variables,

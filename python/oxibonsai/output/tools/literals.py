@@ -22,6 +22,25 @@ _MOST = 64  # characters of a number or a word
 Reading = Generator[None, str, str]
 
 
+def python_value(text: str) -> str | None:
+    """The JSON text of a value in Python's notation; None where the text is none."""
+    pieces: list[str] = []
+    values = Literals(pieces.append, quotes=("'", '"'), escapes=True, bare_keys=False)
+    try:
+        if not text:
+            return None
+        reading = values.value(text[0])
+        next(reading)
+        for char in text[1:]:
+            reading.send(char)
+        reading.send("\0")
+    except Malformed:
+        return None
+    except StopIteration as end:
+        return "".join(pieces) if end.value == "\0" else None
+    return None
+
+
 class Literals:
     """Reads values.
 
