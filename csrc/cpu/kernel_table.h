@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "graph/activation.h"
 #include "quant/quant_type.h"
 
 namespace oxibonsai::cpu {
@@ -81,15 +82,17 @@ constexpr int kKvGroup = 32;
 // bytes, which cpu/kv_layout.h lays out and writes. Keys lie transposed, so that a vector holds one
 // dim of 16 positions, and a position owns its bytes, so that threads may write side by side:
 //            keys                                  values
-//   f32, f16 [head_dim, 64]                        [64, value_stride]
-//   q8_0     codes [head_dim, 64]                  codes [64, 32 * groups]
+//   f32, f16 [key_dim, 64]                         [64, value_stride]
+//   q8_0     codes [key_dim, 64]                   codes [64, 32 * groups]
 //   q4_0     dims 2i, 2i + 1 of a position in the  dims j and j + 16 of a group in the nibbles of
-//            nibbles of a byte [head_dim / 2, 64]  a byte [64, 16 * groups], each code plus 8
+//            nibbles of a byte [key_dim / 2, 64]   a byte [64, 16 * groups], each code plus 8
 //   both     then f16 scales [groups, 64]          then f16 scales [groups, 64]
+// With value_in_key there is no second block: values are the first value_dim dims of the keys.
 struct KvLayout {
   KvType type;
-  int head_dim;
-  int value_stride;                // floats that a sum of values takes: head_dim rounded up to 16
+  int key_dim, value_dim;
+  bool value_in_key;
+  int value_stride;                // floats that a sum of values takes: value_dim rounded up to 16
   int value_row;                   // bytes of a position in the values, without its scales
   int key_scales, value_scales;    // where in a block its scales begin
   int64_t key_bytes, value_bytes;  // of the blocks, multiples of 64
@@ -98,13 +101,13 @@ struct KvLayout {
 // One part of the context for several query vectors that share a key-value head. Each sees a
 // range of the part's positions of its own: neighbouring positions share all pages but the last.
 struct AttendArgs {
-  const float* q[kMaxQueries];  // [head_dim] each, already multiplied by the attention scale
+  const float* q[kMaxQueries];  // [key_dim] each, already multiplied by the attention scale
   int first[kMaxQueries];       // visible positions of the part: first <= i < last; none if empty
   int last[kMaxQueries];
   int queries;                   // 1 .. kMaxQueries
   KvLayout kv;                   // of keys and values
   const uint8_t* const* keys;    // per page of the part
-  const uint8_t* const* values;  // per page of the part
+  const uint8_t* const* values;  // per page of the part; the keys with value_in_key
   float softcap;                 // 0: none
   float* max;                    // [queries]: largest score
   float* sum;                    // [queries]: sum of exp(score - max); 0 for an empty range
@@ -127,6 +130,55 @@ struct HadamardArgs {
   const float* after;   // [n] or null
   int64_t n, block;
   float* y;  // [n]
+};
+
+// Causal convolution of n channels, and silu of it if asked for.
+struct ConvArgs {
+  const float* const* rows;  // [taps]: inputs [n], the earliest first
+  const float* weight;       // [taps, stride]
+  const float* bias;         // [n] or null
+  int64_t stride;            // floats between the weights of two taps
+  int64_t n;
+  int taps;
+  bool silu;
+  float* y;  // [n]
+};
+
+// Columns of a head's state that a scan takes at once; they lie side by side.
+constexpr int kScanColumns = 16;
+
+// Some tokens of one sequence through kScanColumns columns of the state of one head, a matrix
+// [key_dim, value_dim]: what is written below as k, q and v is b, c and x in Mamba 2.
+struct ScanArgs {
+  float* state;        // [key_dim, kScanColumns]
+  const float* q;      // [tokens, key_dim]
+  const float* k;      // [tokens, key_dim]
+  const float* v;      // [tokens, columns]
+  const float* decay;  // [tokens]
+  const float* write;  // [tokens]: factor of what is written
+  float* y;            // [tokens, columns]
+  int64_t key_stride;  // floats between two tokens of q and of k
+  int64_t v_stride, y_stride;
+  int key_dim, columns;  // 1 .. kScanColumns columns are in use
+  int tokens;
+  float skip;  // factor of v that is added to the result; 0: none
+};
+
+// Some tokens of one sequence through kScanColumns channels of Mamba 1.
+struct ChannelScanArgs {
+  float* state;          // [state_dim, kScanColumns]
+  const float* decay;    // [state_dim, kScanColumns]
+  const float* dt_bias;  // [channels]
+  const float* skip;     // [channels]
+  const float* x;        // [tokens, channels]
+  const float* time_step;
+  const float* b;  // [tokens, state_dim]
+  const float* c;
+  float* y;              // [tokens, channels]
+  int64_t stride;        // floats between two tokens of x, time_step and y
+  int64_t state_stride;  // of b and c
+  int state_dim, channels;
+  int tokens;
 };
 
 struct KernelTable {
@@ -156,12 +208,19 @@ struct KernelTable {
   // Merges a part (max, sum, out) into the running one of a single query; n values.
   void (*merge_parts)(float* max, float* sum, float* out, float part_max, float part_sum,
                       const float* part_out, int n);
-  void (*swiglu)(const float* gate, const float* up, int64_t n, float* y);  // silu(gate) * up
-  void (*geglu)(const float* gate, const float* up, int64_t n, float* y);   // gelu_tanh(gate) * up
-  void (*gelu)(const float* x, int64_t n, float* y);  // x (1 + erf(x / sqrt(2))) / 2
+  // act(gate) * up and act(x), by graph::Activation; null where there is none.
+  void (*gated[graph::kActivations])(const float* gate, const float* up, int64_t n, float* y);
+  void (*activate[graph::kActivations])(const float* x, int64_t n, float* y);
   void (*add)(const float* a, const float* b, int64_t n, float* y);
   void (*scale)(const float* x, float factor, int64_t n, float* y);
+  // y = the sum of weights[i] * x[i], i < count, in order; without weights their plain sum.
+  void (*weighted_sum)(const float* const* x, const float* weights, int count, int64_t n, float* y);
+  void (*clamp)(const float* x, float limit, int64_t n, float* y);  // within -limit and limit
   void (*softcap)(const float* x, float cap, int64_t n, float* y);  // cap * tanh(x / cap)
+  void (*conv1d)(const ConvArgs&);
+  void (*delta_scan)(const ScanArgs&);   // writes write * (v - what the state holds for k)
+  void (*linear_scan)(const ScanArgs&);  // writes write * v
+  void (*channel_scan)(const ChannelScanArgs&);
   void (*to_half)(const float* x, int64_t n, uint16_t* y);
   // Does as many int8 multiply-adds as it can in `rounds` rounds and returns their number; null in
   // the scalar tier. For benchmarks.
@@ -172,6 +231,7 @@ struct KernelTable {
   void (*exp)(const float* x, int64_t n, float* y);
   void (*tanh)(const float* x, int64_t n, float* y);
   void (*erf)(const float* x, int64_t n, float* y);
+  void (*softplus)(const float* x, int64_t n, float* y);  // also used by scans
 };
 
 }  // namespace oxibonsai::cpu

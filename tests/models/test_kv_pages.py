@@ -13,7 +13,6 @@ import tiny_model
 from oxibonsai import _core
 from oxibonsai.engine.memory import kv_bytes_per_token
 from oxibonsai.errors import RequestError
-from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.model import Model
 
 IDS = [int(i) for i in np.random.default_rng(3).integers(0, 256, 100)]
@@ -43,19 +42,18 @@ def run(
 @pytest.mark.parametrize("kv_type", _core.KV_TYPES)
 @pytest.mark.parametrize("head_dim", [1, 15, 16, 33, 64, 80, 128, 256])
 def test_a_page_has_the_bytes_that_its_positions_are_said_to_take(
-    model: Model, kv_type: str, head_dim: int
+    kv_type: str, head_dim: int
 ) -> None:
-    fields = vars(model.config) | {"head_dim": head_dim, "num_hidden_layers": 3}
-    config = ModelConfig(**fields)
-    pages = _core.KvPages(config.paged_layers, kv_type, 2)
-    assert pages.page_bytes == kv_bytes_per_token(config, kv_type) * _core.PAGE_POSITIONS
+    layers = [_core.PagedLayer(2, head_dim, head_dim)] * 3
+    pages = _core.KvPages(layers, kv_type, 2)
+    assert pages.page_bytes == kv_bytes_per_token(layers, kv_type) * _core.PAGE_POSITIONS
     assert len(pages.read(0)) == pages.page_bytes
     assert (pages.type, pages.pages) == (kv_type, 2)
 
 
 def test_each_type_takes_the_bits_of_its_name(model: Model) -> None:
     values = 2 * tiny_model.LAYERS * tiny_model.KV_HEADS * tiny_model.HEAD_DIM
-    bits = [kv_bytes_per_token(model.config, t) * 8 / values for t in _core.KV_TYPES]
+    bits = [kv_bytes_per_token(model.graph.paged_layers, t) * 8 / values for t in _core.KV_TYPES]
     assert bits == [32, 16, 8.5, 4.5]  # a scale of 16 bits for 32 values
 
 
@@ -130,7 +128,9 @@ def test_tables_and_pools_are_checked(
 def test_a_pool_of_another_shape_is_refused_even_if_nobody_uses_it(model: Model) -> None:
     good = model.new_pages("f16", 1)
     dim = tiny_model.HEAD_DIM + 16
-    other = _core.KvPages([(tiny_model.KV_HEADS, dim, dim)] * tiny_model.LAYERS, "f16", 1)
+    other = _core.KvPages(
+        [_core.PagedLayer(tiny_model.KV_HEADS, dim, dim)] * tiny_model.LAYERS, "f16", 1
+    )
     with pytest.raises(RequestError, match="another shape"):
         model.run(one_row(), [good, other])
 
@@ -151,7 +151,7 @@ def test_an_output_is_a_row_of_its_span(outputs: int | list[int]) -> None:
 
 
 def test_each_layer_may_have_a_shape_and_a_type_of_its_own() -> None:
-    layers = [(2, 64, 64), (1, 128, 128), (4, 16, 16)]
+    layers = [_core.PagedLayer(*shape) for shape in ((2, 64, 64), (1, 128, 32), (4, 16, 48))]
     types = ["f32", "q8_0", "f16"]
     pages = _core.KvPages(layers, types, 2)
     alone = [_core.kv_page_bytes([s], t) for s, t in zip(layers, types, strict=True)]
