@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from oxibonsai.errors import (
     CapacityError,
+    DeviceError,
     FormatError,
     OxiBonsaiError,
     RequestError,
@@ -32,6 +33,7 @@ __all__ = [
     "AutoModelForCausalLM",
     "AutoTokenizer",
     "CapacityError",
+    "DeviceError",
     "Engine",
     "EnginePool",
     "FormatError",
