@@ -26,14 +26,9 @@ using cpu::KvType;
 using cpu::PackedWeights;
 using cpu::Slots;
 
-using LayerTuple = std::tuple<int, int, int>;  // kv_heads, key_dim, value_dim
 using TypeNames = std::variant<std::string, std::vector<std::string>>;
 
-std::vector<graph::PagedLayer> paged_layers(const std::vector<LayerTuple>& layers) {
-  std::vector<graph::PagedLayer> all;
-  for (const auto& [heads, key, value] : layers) all.push_back({heads, key, value});
-  return all;
-}
+using PagedLayers = std::vector<graph::PagedLayer>;
 
 KvType kv_type(const std::string& name) {
   const auto& names = cpu::kKvTypeNames;
@@ -85,17 +80,15 @@ void register_state(py::module_& m) {
   m.attr("KV_TYPES") = types;
   m.def(
       "kv_page_bytes",
-      [](const std::vector<LayerTuple>& layers, const TypeNames& type) {
-        return cpu::kv_page_bytes(paged_layers(layers), kv_types(type, layers.size()));
+      [](const PagedLayers& layers, const TypeNames& type) {
+        return cpu::kv_page_bytes(layers, kv_types(type, layers.size()));
       },
       py::arg("layers"), py::arg("type"));
   py::class_<KvPages, std::shared_ptr<KvPages>>(m, "KvPages")
-      .def(
-          py::init([](const std::vector<LayerTuple>& layers, const TypeNames& type, int64_t pages) {
-            return std::make_shared<KvPages>(paged_layers(layers), kv_types(type, layers.size()),
-                                             pages);
-          }),
-          py::arg("layers"), py::arg("type"), py::arg("pages"))
+      .def(py::init([](const PagedLayers& layers, const TypeNames& type, int64_t pages) {
+             return std::make_shared<KvPages>(layers, kv_types(type, layers.size()), pages);
+           }),
+           py::arg("layers"), py::arg("type"), py::arg("pages"))
       .def_property_readonly("type", &type_name)
       .def_property_readonly("pages", &KvPages::pages)
       .def_property_readonly("page_bytes", &KvPages::page_bytes)
