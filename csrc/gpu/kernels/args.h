@@ -66,11 +66,9 @@ struct PageArgs {
   uint64_t head_bytes;    // keys and values of a head
   uint64_t key_bytes;     // keys of a head
   uint32_t key_scales, value_scales, value_row;
-  uint32_t head_dim, kv_heads;
-};
-
-struct StoreKvArgs {
-  PageArgs page;
+  uint32_t kv_heads, key_dim, value_dim;
+  uint32_t value_in_key;
+  uint32_t rotate_key, rotate_value;  // dims of a block of the rotation; 0: none
 };
 
 struct AttendArgs {
@@ -80,8 +78,7 @@ struct AttendArgs {
   uint32_t sets;    // of them for each key-value head
   uint32_t parts;   // of the longest context
   uint32_t window;  // 0: none
-  uint32_t stride;  // floats that a sum of values takes
-  uint32_t rotate;  // values of a block of the rotation; 0: none
+  uint32_t has_sinks;
   float scale;
   float softcap;  // 0: none
 };
