@@ -27,6 +27,9 @@ int state_written(const T&) {
 }
 int state_written(const graph::StoreKv& op) { return 2 * op.layer; }
 int state_written(const graph::Conv1d& op) { return 2 * op.slot + 1; }
+int state_written(const graph::GatedDelta& op) { return 2 * op.slot + 1; }
+int state_written(const graph::Mamba2Scan& op) { return 2 * op.slot + 1; }
+int state_written(const graph::MambaScan& op) { return 2 * op.slot + 1; }
 
 graph::StateShape shape_of(const State& state) {
   graph::StateShape shape;

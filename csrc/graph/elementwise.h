@@ -2,6 +2,7 @@
 
 // Ops in which an element depends on the same element of the inputs.
 
+#include "graph/activation.h"
 #include "graph/check.h"
 
 namespace oxibonsai::graph {
@@ -9,7 +10,6 @@ namespace oxibonsai::graph {
 // act(gate) * up.
 struct Gated {
   static constexpr const char* kName = "gated";
-  enum class Activation : uint8_t { kSilu, kGeluTanh };
   ValueId gate = kNoValue;
   ValueId up = kNoValue;
   Activation activation = Activation::kSilu;
@@ -18,10 +18,21 @@ struct Gated {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
-// x (1 + erf(x / sqrt(2))) / 2.
-struct Gelu {
-  static constexpr const char* kName = "gelu";
+// x * sigmoid(gate), with one gate for each row.
+struct GateRows {
+  static constexpr const char* kName = "gate_rows";
   ValueId x = kNoValue;
+  ValueId gate = kNoValue;  // one column
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x, &gate}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// act(x).
+struct Activate {
+  static constexpr const char* kName = "activate";
+  ValueId x = kNoValue;
+  Activation activation = Activation::kSilu;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&x}; }
   std::vector<ValueId*> outputs() { return {&out}; }
@@ -56,6 +67,16 @@ struct Scale {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// x within -limit and limit.
+struct Clamp {
+  static constexpr const char* kName = "clamp";
+  ValueId x = kNoValue;
+  float limit = 0.0f;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
 // cap * tanh(x / cap).
 struct Softcap {
   static constexpr const char* kName = "softcap";
@@ -67,10 +88,12 @@ struct Softcap {
 };
 
 std::vector<Value> infer(const Gated& op, const Checker& c);
-std::vector<Value> infer(const Gelu& op, const Checker& c);
+std::vector<Value> infer(const GateRows& op, const Checker& c);
+std::vector<Value> infer(const Activate& op, const Checker& c);
 std::vector<Value> infer(const Add& op, const Checker& c);
 std::vector<Value> infer(const AddVector& op, const Checker& c);
 std::vector<Value> infer(const Scale& op, const Checker& c);
+std::vector<Value> infer(const Clamp& op, const Checker& c);
 std::vector<Value> infer(const Softcap& op, const Checker& c);
 
 }  // namespace oxibonsai::graph

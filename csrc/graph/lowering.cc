@@ -17,9 +17,11 @@ constexpr bool kRoundsItself<LayerNorm> = true;
 template <>
 constexpr bool kRoundsItself<Gated> = true;
 template <>
-constexpr bool kRoundsItself<Gelu> = true;
+constexpr bool kRoundsItself<Activate> = true;
 template <>
 constexpr bool kRoundsItself<Hadamard> = true;
+template <>
+constexpr bool kRoundsItself<Dispatch> = true;
 
 bool rounds_itself(const Op& op) {
   return std::visit([](const auto& o) { return kRoundsItself<std::decay_t<decltype(o)>>; }, op);

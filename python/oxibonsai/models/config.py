@@ -4,8 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from oxibonsai import _core
 from oxibonsai.graph import HadamardFold, RopeConfig
+
+# Values of ModelConfig.layer_types.
+FULL_ATTENTION, LINEAR_ATTENTION = "full_attention", "linear_attention"
+
+
+@dataclass(frozen=True)
+class GatedDeltaConfig:
+    """Gated DeltaNet: layers of linear attention with a state of fixed size.
+
+    Attributes:
+        conv_kernel_dim: Taps of the convolution before the scan.
+        num_key_heads, num_value_heads: Heads of queries and keys; of values, gates and states.
+        key_head_dim, value_head_dim: A head's state is a matrix of both.
+    """
+
+    conv_kernel_dim: int
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+
+    @property
+    def key_width(self) -> int:
+        """Of all queries, or of all keys."""
+        return self.num_key_heads * self.key_head_dim
+
+    @property
+    def value_width(self) -> int:
+        """Of all values."""
+        return self.num_value_heads * self.value_head_dim
 
 
 @dataclass(frozen=True)
@@ -17,13 +46,23 @@ class ModelConfig:
         rope_local: That of sliding-window layers, where it differs.
         sliding_window: Keys that a query of a local layer sees, itself counted; 0: all.
         sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
+        local_layers: Whether each layer is local, where the pattern has no period.
         attention_scale: Factor of the scores.
         attn_logit_softcapping, final_logit_softcapping: 0 where absent.
         rms_norm_eps, layer_norm_eps: Of the kind of norm that the model has; 0 for the other.
+        logit_scale: Factor of the logits.
+        embedding_scale: Factor of the token embeddings.
+        residual_scale: Factor of what each half of a layer adds to the hidden states.
+        clamp_kqv: Largest magnitude of queries, keys and values; 0: any.
+        alibi_max_bias: Steepness of attention with linear biases; 0: there are none.
+        parallel_residual: Both halves of a layer read the same hidden states.
         causal: A token sees those before it; False for encoders, which see the whole text, end with
             a norm of their own and have no output matrix.
         pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
             ``"cls"``.
+        layer_types: Of each layer, ``"full_attention"`` or what it has instead of attention and of
+            keys and values in the cache; empty: all attend.
+        gated_delta: Of the layers of type ``"linear_attention"``.
         hadamard: How weights are folded; None: they are not.
     """
 
@@ -42,26 +81,33 @@ class ModelConfig:
     rope_local: RopeConfig | None = None
     sliding_window: int = 0
     sliding_window_pattern: int = 0
+    local_layers: tuple[bool, ...] = ()
     attn_logit_softcapping: float = 0.0
     final_logit_softcapping: float = 0.0
     layer_norm_eps: float = 0.0
+    logit_scale: float = 1.0
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    clamp_kqv: float = 0.0
+    alibi_max_bias: float = 0.0
+    parallel_residual: bool = False
     causal: bool = True
     pooling: str = "last"
     name: str = ""
+    layer_types: tuple[str, ...] = ()
+    gated_delta: GatedDeltaConfig | None = None
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
 
-    @property
-    def paged_layers(self) -> list[_core.PagedLayer]:
-        """The layers of the cache."""
-        if not self.causal:
-            return []
-        layer = _core.PagedLayer(self.num_key_value_heads, self.head_dim, self.head_dim)
-        return [layer] * self.num_hidden_layers
+    def attends(self, layer: int) -> bool:
+        """Whether the layer has keys and values in the cache."""
+        return not self.layer_types or self.layer_types[layer] == FULL_ATTENTION
 
     def is_local(self, layer: int) -> bool:
         """Whether the layer attends within the sliding window only."""
         if self.sliding_window == 0:
             return False
+        if self.local_layers:
+            return self.local_layers[layer]
         if self.sliding_window_pattern == 0:
             return True
         return (layer + 1) % self.sliding_window_pattern != 0
