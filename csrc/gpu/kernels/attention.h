@@ -29,8 +29,8 @@ INLINE Seen seen_of(ARGS(AttendArgs) args, uint32_t end, uint32_t part) {
 }
 
 // The butterflies of the rotation over queries in shared memory.
-INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count, uint32_t thread) {
-  for (uint32_t pair = thread; pair < count / 2; pair += ATTEND_THREADS) {
+INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count, uint32_t thread_id) {
+  for (uint32_t pair = thread_id; pair < count / 2; pair += ATTEND_THREADS) {
     const uint32_t i = pair / stride * 2 * stride + pair % stride;
     const float a = values[i], b = values[i + stride];
     values[i] = a + b;
@@ -96,9 +96,9 @@ template <class Kv, uint32_t kQueries>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
                    GLOBAL const int32_t* tiles, GLOBAL const int32_t* ends,
                    GLOBAL const int32_t* tables, GLOBAL float* parts, GROUP float* query,
-                   GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds, uint32_t thread, uint32_t tile,
+                   GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds, uint32_t thread_id, uint32_t tile,
                    uint32_t set, uint32_t part) {
-  const uint32_t lane = thread & 31u, warp = thread >> 5;
+  const uint32_t lane = thread_id & 31u, warp = thread_id >> 5;
   const uint32_t dim = args.page.key_dim, value_dim = args.page.value_dim;
   const uint32_t per_thread = ATTEND_DIMS(kQueries) / ATTEND_THREADS;  // dims of values
   const uint32_t first_row = uint32_t(tiles[3 * tile]), rows = uint32_t(tiles[3 * tile + 1]);
@@ -110,29 +110,29 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   const uint32_t queries = rows * heads;  // query i: row i / heads, head i % heads
   const uint32_t end = uint32_t(ends[first_row + rows - 1]);
   if (seen_of(args, end, part).last == 0) return;  // for all threads alike
-  for (uint32_t i = thread; i < queries * dim; i += ATTEND_THREADS) {
+  for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS) {
     const uint64_t row = first_row + i / dim / heads;
     const uint64_t head = first_head + i / dim % heads;
     query[i] = flush_tiny(q[(row * args.heads + head) * dim + i % dim] * args.scale);
   }
   for (uint32_t stride = 1; stride < args.page.rotate_key; stride *= 2) {
     BARRIER();
-    rotate_shared(query, stride, queries * dim, thread);
+    rotate_shared(query, stride, queries * dim, thread_id);
   }
   BARRIER();
   if (args.page.rotate_key > 0) {
     const float size = root(1.0f / float(args.page.rotate_key));
-    for (uint32_t i = thread; i < queries * dim; i += ATTEND_THREADS)
+    for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS)
       query[i] = flush_tiny(query[i] * size);
   }
   // Per query: the largest score, the sum of weights, two merge factors.
-  if (thread < kQueries) {
-    state[4 * thread] = -infinity();
-    state[4 * thread + 1] = 0.0f;
-    const uint32_t i = smaller(thread, queries - 1);
+  if (thread_id < kQueries) {
+    state[4 * thread_id] = -infinity();
+    state[4 * thread_id + 1] = 0.0f;
+    const uint32_t i = smaller(thread_id, queries - 1);
     const Seen seen = seen_of(args, uint32_t(ends[first_row + i / heads]), part);
-    bounds[2 * thread] = seen.first;
-    bounds[2 * thread + 1] = seen.last;
+    bounds[2 * thread_id] = seen.first;
+    bounds[2 * thread_id + 1] = seen.last;
   }
   float sums[kQueries][per_thread];
   UNROLL for (uint32_t i = 0; i < kQueries; ++i)
@@ -147,8 +147,8 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
         pages + uint64_t(table[part * (PART_POSITIONS / PAGE_POSITIONS) + page]) * args.page.page_bytes +
         args.page.layer_offset + kv_head * args.page.head_bytes;
     {
-      const uint32_t position = thread % PAGE_POSITIONS;
-      const uint32_t first = thread / PAGE_POSITIONS * (kQueries / 2);
+      const uint32_t position = thread_id % PAGE_POSITIONS;
+      const uint32_t first = thread_id / PAGE_POSITIONS * (kQueries / 2);
       float s[kQueries / 2];
       UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i) s[i] = 0.0f;
       for (uint32_t d = 0; d < dim; ++d) {
@@ -177,7 +177,7 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
     }
     BARRIER();
     UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
-      const uint32_t d = thread + j * ATTEND_THREADS;
+      const uint32_t d = thread_id + j * ATTEND_THREADS;
       if (d >= value_dim) continue;
       float added[kQueries];
       UNROLL for (uint32_t i = 0; i < kQueries; ++i) added[i] = 0.0f;
@@ -202,8 +202,8 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
     GLOBAL float* out =
         parts + ((row * args.heads + head) * args.parts + part) * (value_dim + 2);
     UNROLL for (uint32_t j = 0; j < per_thread; ++j)
-      if (thread + j * ATTEND_THREADS < value_dim) out[2 + thread + j * ATTEND_THREADS] = sums[i][j];
-    if (thread < 2) out[thread] = state[4 * i + thread];
+      if (thread_id + j * ATTEND_THREADS < value_dim) out[2 + thread_id + j * ATTEND_THREADS] = sums[i][j];
+    if (thread_id < 2) out[thread_id] = state[4 * i + thread_id];
   }
 }
 

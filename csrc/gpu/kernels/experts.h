@@ -6,24 +6,24 @@
 
 // In place over n values in shared memory: exp(x - max) over their sum, which one thread makes in
 // the order of the values.
-INLINE void soften(GROUP float* x, GROUP float* sum, uint32_t n, uint32_t thread) {
-  if (thread == 0) {
+INLINE void soften(GROUP float* x, GROUP float* sum, uint32_t n, uint32_t thread_id) {
+  if (thread_id == 0) {
     float max = x[0];
     for (uint32_t i = 1; i < n; ++i) max = max < x[i] ? x[i] : max;
     sum[0] = max;
   }
   BARRIER();
   const float max = sum[0];
-  for (uint32_t i = thread; i < n; i += ROUTE_THREADS) x[i] = exp_of(x[i] - max);
+  for (uint32_t i = thread_id; i < n; i += ROUTE_THREADS) x[i] = exp_of(x[i] - max);
   BARRIER();
-  if (thread == 0) {
+  if (thread_id == 0) {
     float total = 0.0f;
     for (uint32_t i = 0; i < n; ++i) total = total + x[i];
     sum[0] = total;
   }
   BARRIER();
   const float total = sum[0];
-  for (uint32_t i = thread; i < n; i += ROUTE_THREADS) x[i] = x[i] / total;
+  for (uint32_t i = thread_id; i < n; i += ROUTE_THREADS) x[i] = x[i] / total;
   BARRIER();
 }
 

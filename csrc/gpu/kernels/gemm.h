@@ -58,12 +58,12 @@ template <class F, bool kMma>
 INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL const int8_t* q,
                  GLOBAL const float* scales, GLOBAL const int32_t* sums, GLOBAL const float* bias,
                  GLOBAL const float* add, GLOBAL float* y, GROUP uint32_t* a, GROUP uint32_t* b,
-                 GROUP float* x_scales, GROUP int32_t* x_sums, uint32_t thread, uint32_t row_tile,
+                 GROUP float* x_scales, GROUP int32_t* x_sums, uint32_t thread_id, uint32_t row_tile,
                  uint32_t token_tile) {
-  const uint32_t segments = args.cols / 32, lane = thread & 31u, warp = thread >> 5;
+  const uint32_t segments = args.cols / 32, lane = thread_id & 31u, warp = thread_id >> 5;
   const uint32_t first_row = row_tile * GEMM_TILE, first_token = token_tile * GEMM_TILE;
   const uint32_t warp_row = warp % 4 * 16, warp_token = warp / 4 * 32;
-  const uint32_t my_row = thread / GEMM_SEGMENTS, my_segment = thread % GEMM_SEGMENTS;
+  const uint32_t my_row = thread_id / GEMM_SEGMENTS, my_segment = thread_id % GEMM_SEGMENTS;
   const bool apart = F::kScale == 16 || F::kHalves;
   RowSum totals[4][4];
   for (uint32_t n = 0; n < 4; ++n)

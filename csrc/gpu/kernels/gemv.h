@@ -14,14 +14,14 @@ template <class F, uint32_t kTokens>
 INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL const int8_t* q,
                  GLOBAL const float* scales, GLOBAL const int32_t* sums, GLOBAL const float* bias,
                  GLOBAL const float* add, GLOBAL const int32_t* panels, GLOBAL float* y,
-                 GROUP int32_t* isums, uint32_t thread, uint32_t row_block, uint32_t group) {
-  const uint32_t segments = args.cols / 32, lane = thread & 31u, warp = thread >> 5;
+                 GROUP int32_t* isums, uint32_t thread_id, uint32_t row_block, uint32_t group) {
+  const uint32_t segments = args.cols / 32, lane = thread_id & 31u, warp = thread_id >> 5;
   const Rows tokens = rows_of(group, kTokens, args.tokens, args.panel_groups, args.panels, panels);
   if (tokens.first >= tokens.last) return;  // for all threads alike
   weights = weights + tokens.expert * args.expert_bytes;
   // The row and token that this thread adds up.
-  const uint32_t row = row_block * GEMV_ROWS + thread % GEMV_ROWS;
-  const uint32_t token = tokens.first + thread / GEMV_ROWS;
+  const uint32_t row = row_block * GEMV_ROWS + thread_id % GEMV_ROWS;
+  const uint32_t token = tokens.first + thread_id / GEMV_ROWS;
   const bool adds = token < tokens.last && row < args.rows;
   const uint64_t x_groups = uint64_t(token) * segments;
   RowSum sum = empty_row();
@@ -55,7 +55,7 @@ INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
     if (adds)
       for (uint32_t i = 0; i < smaller(32u, segments - first); ++i) {
         const uint64_t x_group = x_groups + first + i;
-        sum = add_segment<F>(sum, weights, args, row, first + i, isums[thread * GEMV_PITCH + i],
+        sum = add_segment<F>(sum, weights, args, row, first + i, isums[thread_id * GEMV_PITCH + i],
                              scales[x_group], sums[x_group]);
       }
     BARRIER();

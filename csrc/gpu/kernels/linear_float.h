@@ -37,10 +37,10 @@ typedef WeightF8<8, 1> WeightF8_E5M2;
 template <class Weight, uint32_t kTokens>
 INLINE void linear_float(ARGS(FloatLinearArgs) args, GLOBAL const uint8_t* weights,
                          GLOBAL const float* x, GLOBAL const float* bias, GLOBAL const float* add,
-                         GLOBAL const int32_t* panels, GLOBAL float* y, uint32_t thread,
+                         GLOBAL const int32_t* panels, GLOBAL float* y, uint32_t thread_id,
                          uint32_t row_block, uint32_t group) {
-  const uint32_t lane = thread & 15u;
-  const uint32_t row = row_block * FLOAT_ROWS + thread / 16;
+  const uint32_t lane = thread_id & 15u;
+  const uint32_t row = row_block * FLOAT_ROWS + thread_id / 16;
   const uint32_t readable = smaller(row, args.rows - 1);
   const Rows tokens = rows_of(group, kTokens, args.tokens, args.panel_groups, args.panels, panels);
   if (tokens.first >= tokens.last) return;  // for all threads alike

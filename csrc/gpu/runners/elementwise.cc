@@ -45,9 +45,9 @@ RunnerPtr make_runner(const graph::Activate& op, const RunnerContext& c) {
     args::FlatArgs a = flat_args(s, out);
     a.function = function;
     const Result r = result_of(s, out);
-    s.launch("activate", flat_grid(s.values_of(out)), kFlatThreads, a,
-             std::array<Address, 5>{s.address(x), r.y, r.rounded.q, r.rounded.scale,
-                                    r.rounded.sums});
+    s.launch(
+        "activate", flat_grid(s.values_of(out)), kFlatThreads, a,
+        std::array<Address, 5>{s.address(x), r.y, r.rounded.q, r.rounded.scale, r.rounded.sums});
   });
 }
 

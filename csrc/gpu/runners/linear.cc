@@ -62,9 +62,9 @@ void launch_gemv(const Step& s, const Product& p) {
   const uint32_t groups = set_groups(p, tokens, &a);
   const RoundedRows x = s.rounded(p.x);
   const std::string kernel = "gemv_" + p.weight->form() + "_" + std::to_string(tokens);
-  s.launch(kernel.c_str(), {groups, blocks_of(a.rows, kGemvRows)}, kGemvThreads, a,
-           std::array<Address, 8>{p.weight->data(), x.q, x.scale, x.sums, p.bias, p.add, p.panels,
-                                  p.y});
+  s.launch(
+      kernel.c_str(), {groups, blocks_of(a.rows, kGemvRows)}, kGemvThreads, a,
+      std::array<Address, 8>{p.weight->data(), x.q, x.scale, x.sums, p.bias, p.add, p.panels, p.y});
 }
 
 }  // namespace
