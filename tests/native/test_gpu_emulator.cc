@@ -13,16 +13,22 @@
 
 namespace real {
 #include "gpu/kernels/args.h"
-#include "gpu/kernels/elementwise.h"
+
 #include "gpu/kernels/functions.h"
-#include "gpu/kernels/norm.h"
+
 #include "gpu/kernels/rounding.h"
+
+#include "gpu/kernels/elementwise.h"
+#include "gpu/kernels/norm.h"
 }  // namespace real
 
 namespace without_barrier {
 #include "gpu/kernels/args.h"
+
 #include "gpu/kernels/functions.h"
+
 #include "gpu/kernels/rounding.h"
+
 #undef BARRIER
 #define BARRIER() (void)0
 #include "gpu/kernels/norm.h"
@@ -32,8 +38,11 @@ namespace without_barrier {
 
 namespace wrong_lane {
 #include "gpu/kernels/args.h"
+
 #include "gpu/kernels/functions.h"
+
 #include "gpu/kernels/rounding.h"
+
 #undef shuffle_down
 #define shuffle_down(value, by) oxibonsai::gpu::emulator::shuffle_down(value, (by) + 1, __LINE__)
 #include "gpu/kernels/norm.h"
@@ -53,8 +62,9 @@ INLINE float gated_of(uint32_t function, float gate, float up) {
   const float sigmoid = times_sigmoid(below, below * 1.702f);
   return fused(sigmoid, larger(smaller(up, 7.0f), -7.0f), sigmoid);
 }
-#include "gpu/kernels/elementwise.h"
 #include "gpu/kernels/rounding.h"
+
+#include "gpu/kernels/elementwise.h"
 }  // namespace with_fma
 
 namespace {

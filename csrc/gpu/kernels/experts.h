@@ -34,8 +34,8 @@ INLINE float group_rank(GROUP const float* rank, uint32_t size, uint32_t best) {
   for (uint32_t n = 0; n < best; ++n) {
     uint32_t found = size;
     for (uint32_t i = 0; i < size; ++i) {
-      const bool left = before_index == size || rank[i] < before ||
-                        (rank[i] == before && i > before_index);
+      const bool left =
+          before_index == size || rank[i] < before || (rank[i] == before && i > before_index);
       if (left && (found == size || rank[i] > rank[found])) found = i;
     }
     before_index = smaller(found, size - 1);
@@ -86,7 +86,8 @@ KERNEL(route, RouteArgs, READ(1, float, scores), READ(2, float, bias), WRITE(3, 
       group_ranks[g] = group_rank(rank + g * size, size, args.best_of_group);
     BARRIER();
     for (uint32_t i = THREAD; i < n; i += ROUTE_THREADS)
-      chosen[i] = place_of(group_ranks, kept, args.groups, i / size) < args.kept_groups ? 1.0f : 0.0f;
+      chosen[i] =
+          place_of(group_ranks, kept, args.groups, i / size) < args.kept_groups ? 1.0f : 0.0f;
     BARRIER();
     for (uint32_t i = THREAD; i < n; i += ROUTE_THREADS) kept[i] = chosen[i] != 0.0f ? 1 : 0;
     BARRIER();

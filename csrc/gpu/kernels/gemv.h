@@ -62,17 +62,17 @@ INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
   }
   if (!adds) return;
   const uint64_t at = uint64_t(token) * args.rows + row;
-  y[at] = finish_row(sum.row, tokens.expert * args.rows + row, at, args.has_bias, args.has_add, bias,
-                     add);
+  y[at] = finish_row(sum.row, tokens.expert * args.rows + row, at, args.has_bias, args.has_add,
+                     bias, add);
 }
 
-#define GEMV_KERNEL(name, kTokens)                                                                \
-  KERNEL(gemv_##name##_##kTokens, LinearArgs, READ(1, uint8_t, weights), READ(2, int8_t, q),      \
-         READ(3, float, scales), READ(4, int32_t, sums), READ(5, float, bias),                    \
-         READ(6, float, add), READ(7, int32_t, panels), WRITE(8, float, y)) {                    \
-    SHARED(int32_t, isums, kTokens* GEMV_ROWS* GEMV_PITCH);                                       \
-    gemv<Form_##name, kTokens>(args, weights, q, scales, sums, bias, add, panels, y, isums,      \
-                               THREAD, BLOCK_Y, BLOCK_X);                                \
+#define GEMV_KERNEL(name, kTokens)                                                           \
+  KERNEL(gemv_##name##_##kTokens, LinearArgs, READ(1, uint8_t, weights), READ(2, int8_t, q), \
+         READ(3, float, scales), READ(4, int32_t, sums), READ(5, float, bias),               \
+         READ(6, float, add), READ(7, int32_t, panels), WRITE(8, float, y)) {                \
+    SHARED(int32_t, isums, kTokens* GEMV_ROWS* GEMV_PITCH);                                  \
+    gemv<Form_##name, kTokens>(args, weights, q, scales, sums, bias, add, panels, y, isums,  \
+                               THREAD, BLOCK_Y, BLOCK_X);                                    \
   }
 #define GEMV_KERNELS(name) \
   GEMV_KERNEL(name, 1) GEMV_KERNEL(name, 2) GEMV_KERNEL(name, 4) GEMV_KERNEL(name, 8)
