@@ -57,7 +57,7 @@ namespace with_fma {
 #undef gated_of
 // sigmoid * (up + 1) as sigmoid * up + sigmoid, in one rounding.
 INLINE float gated_of(uint32_t function, float gate, float up) {
-  if (function != 5) return exact_gated_of(function, gate, up);
+  if (function != kSwigluOai) return exact_gated_of(function, gate, up);
   const float below = smaller(gate, 7.0f);
   const float sigmoid = times_sigmoid(below, below * 1.702f);
   return fused(sigmoid, larger(smaller(up, 7.0f), -7.0f), sigmoid);
@@ -95,6 +95,12 @@ void shuffles_apart(const NoArgs&, float* y) {
     v = shuffle_down(v, 2);
   }
   y[THREAD] = v;
+}
+
+void too_much_memory(const NoArgs&, float* y) {
+  SHARED(float, much, 8193);
+  much[THREAD] = 1.0f;
+  y[THREAD] = much[THREAD];
 }
 
 template <auto kFunction>
@@ -139,7 +145,7 @@ std::vector<float> gated(const emulator::Kernel& kernel) {
   std::vector<float> y(gate.size());
   real::FlatArgs args{};
   args.count = y.size();
-  args.function = 5;
+  args.function = real::kSwigluOai;
   uint8_t* buffers[] = {reinterpret_cast<uint8_t*>(gate.data()),
                         reinterpret_cast<uint8_t*>(up.data()),
                         reinterpret_cast<uint8_t*>(y.data()),
@@ -169,6 +175,7 @@ void check_refusals() {
   CHECK(is_refused<&half_of_a_barrier>(), "a barrier that half of the threads reach");
   CHECK(is_refused<&half_of_a_shuffle>(), "a shuffle that half of the lanes reach");
   CHECK(is_refused<&shuffles_apart>(), "two shuffles at once");
+  CHECK(is_refused<&too_much_memory>(), "more shared memory than Metal has");
 }
 
 void check_backend() {

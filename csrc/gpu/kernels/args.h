@@ -1,6 +1,17 @@
 // The constants that each kernel takes, for kernels and for the host (gpu/kernel_args.h) alike: the
 // same layout for every compiler, 64-bit members first.
 
+// What graph::Activation says; FlatArgs::function of the kernels that take one.
+enum Function : uint32_t {
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kRelu2,
+  kSigmoid,
+  kIdentity,
+  kSwigluOai,
+};
+
 struct FlatArgs {  // of what goes value by value
   uint64_t count;  // values
   float factor;

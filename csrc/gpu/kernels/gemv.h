@@ -74,6 +74,5 @@ INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
     gemv<Form_##name, kTokens>(args, weights, q, scales, sums, bias, add, panels, y, isums,  \
                                THREAD, BLOCK_Y, BLOCK_X);                                    \
   }
-#define GEMV_KERNELS(name) \
-  GEMV_KERNEL(name, 1) GEMV_KERNEL(name, 2) GEMV_KERNEL(name, 4) GEMV_KERNEL(name, 8)
+#define GEMV_KERNELS(name) GEMV_KERNEL(name, 1) GEMV_KERNEL(name, 4) GEMV_KERNEL(name, 8)
 FOR_EACH_FORM(GEMV_KERNELS)
