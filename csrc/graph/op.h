@@ -20,10 +20,10 @@
 
 namespace oxibonsai::graph {
 
-using Op =
-    std::variant<Embed, EmbedPositions, Input, SelectOutputs, RmsNorm, LayerNorm, Linear, RoundInt8,
-                 Hadamard, Observe, RopeTable, Rope, StoreKv, Attend, AttendLocal, Gated, Activate,
-                 Add, AddVector, Scale, Clamp, Softcap, Route, ExpertLinear, Combine, Conv1d>;
+using Op = std::variant<Embed, EmbedPositions, Input, SelectOutputs, RmsNorm, LayerNorm, Linear,
+                        RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, Attend, AttendLocal,
+                        Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap, Route,
+                        ExpertLinear, Combine, Conv1d>;
 
 const char* name_of(const Op& op);
 std::vector<ValueId> inputs_of(Op op);

@@ -38,6 +38,9 @@ class Case:
         options: Of the configuration, beside the common sizes; ``...`` takes a size away.
         extra: Keys of ``config.json`` that transformers no longer writes but published files have.
         ids: How many of ``IDS`` the test reads.
+        differences: Keys of the converted file, without the architecture, in which llama.cpp's
+            converter differs.
+        converted_by_llama_cpp: Whether it reads the folder at all.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     ids: int = len(IDS)
+    differences: tuple[str, ...] = ()
+    converted_by_llama_cpp: bool = True
 
 
 def random_values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -170,7 +175,12 @@ CASES: list[Case] = [
     Case("smollm3", "SmolLM3", {"num_hidden_layers": 4}),
     Case("starcoder", "GPTBigCode", _GPT2),
     Case("starcoder2", "Starcoder2"),
-    Case("starcoder2-window", "Starcoder2", {"sliding_window": 24, "tie_word_embeddings": False}),
+    Case(
+        "starcoder2-window",
+        "Starcoder2",
+        {"sliding_window": 24, "tie_word_embeddings": False},
+        differences=("attention.sliding_window",),
+    ),
     Case("gpt2", "GPT2", _GPT2, {"n_ctx": POSITIONS}),
     Case("gptneox", "GPTNeoX", _rope(partial_rotary_factor=0.25), {"rotary_pct": 0.25}),
     Case(
@@ -211,6 +221,7 @@ CASES: list[Case] = [
         "Glm",
         {"head_dim": 16, "rope_parameters": _HALF, "attention_bias": True},
         {"seq_length": POSITIONS},
+        differences=("attention.layer_norm_rms_epsilon",),
     ),
     Case("glm4", "Glm4", {"head_dim": 16, "rope_parameters": _HALF}),
     Case("glm4-biases", "Glm4", {"head_dim": 16, "rope_parameters": _HALF, "attention_bias": True}),
@@ -226,5 +237,5 @@ CASES: list[Case] = [
     Case("ernie4_5", "Ernie4_5", {"head_dim": 32}),
     Case("ernie4_5-biases", "Ernie4_5", {"use_bias": True, "tie_word_embeddings": True}),
     Case("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 16}),
-    Case("bitnet", "BitNet", {"tie_word_embeddings": True}),
+    Case("bitnet", "BitNet", {"tie_word_embeddings": True}, converted_by_llama_cpp=False),
 ]

@@ -10,9 +10,11 @@ from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.lora import Adapter
 from oxibonsai.models import (
+    apertus,
     arcee,
     bert,
     bitnet,
+    bloom,
     cohere,
     ernie4_5,
     exaone4,
@@ -26,6 +28,8 @@ from oxibonsai.models import (
     granite,
     hunyuan,
     llama,
+    mistral3,
+    mpt,
     nemotron,
     olmo,
     olmo2,
@@ -77,6 +81,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "ernie4_5": ernie4_5.ARCHITECTURE,
     "hunyuan-dense": hunyuan.DENSE,
     "bitnet": bitnet.ARCHITECTURE,
+    "bloom": bloom.ARCHITECTURE,
+    "mpt": mpt.ARCHITECTURE,
+    "apertus": apertus.ARCHITECTURE,
+    "mistral3": mistral3.ARCHITECTURE,
 }
 
 __all__ = [

@@ -15,6 +15,7 @@ class ModelConfig:
     Attributes:
         rope: Rotary embedding of the (global) attention layers.
         rope_local: That of sliding-window layers, where it differs.
+        rope_query: That of queries, where it differs.
         sliding_window: Keys that a query of a local layer sees, itself counted; 0: all.
         sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
         local_layers: Whether each layer is local, where the pattern has no period.
@@ -27,6 +28,7 @@ class ModelConfig:
         clamp_kqv: Largest magnitude of queries, keys and values; 0: any.
         alibi_max_bias: Steepness of attention with linear biases; 0: there are none.
         parallel_residual: Both halves of a layer read the same hidden states.
+        xielu: alpha_p, alpha_n, beta and eps of each layer's activation.
         causal: A token sees those before it; False for encoders, which see the whole text, end with
             a norm of their own and have no output matrix.
         pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
@@ -47,6 +49,7 @@ class ModelConfig:
     rope: RopeConfig
     attention_scale: float
     rope_local: RopeConfig | None = None
+    rope_query: RopeConfig | None = None
     sliding_window: int = 0
     sliding_window_pattern: int = 0
     local_layers: tuple[bool, ...] = ()
@@ -59,6 +62,7 @@ class ModelConfig:
     clamp_kqv: float = 0.0
     alibi_max_bias: float = 0.0
     parallel_residual: bool = False
+    xielu: tuple[tuple[float, float, float, float], ...] = ()
     causal: bool = True
     pooling: str = "last"
     name: str = ""
