@@ -124,12 +124,32 @@ _GPT2 = {
     "hidden_size": ..., "intermediate_size": ..., "num_hidden_layers": ...,
     "num_attention_heads": ..., "num_key_value_heads": ..., "max_position_embeddings": ...,
 }  # fmt: skip
+_BLOOM = {
+    "n_layer": LAYERS, "n_head": HEADS, "num_hidden_layers": ..., "num_attention_heads": ...,
+    "num_key_value_heads": ..., "intermediate_size": ..., "max_position_embeddings": ...,
+}  # fmt: skip
+_MPT = {
+    "d_model": HIDDEN, "n_layers": LAYERS, "n_heads": HEADS, "max_seq_len": POSITIONS,
+    "hidden_size": ..., "num_hidden_layers": ..., "num_attention_heads": ...,
+    "num_key_value_heads": ..., "intermediate_size": ..., "max_position_embeddings": ...,
+}  # fmt: skip
+_GROWING = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e4,
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.3,
+}  # fmt: skip
 _HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 _LOCAL = {"num_hidden_layers": 4, "sliding_window": 24}
 
 
 def _rope(**parameters: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, **parameters}}
+
+
+def _by_kind(rope: dict[str, Any]) -> dict[str, Any]:
+    """A rotary embedding of the layers that see all, and a plain one of those with a window."""
+    local = {"rope_type": "default", "rope_theta": 1e4}
+    return {"full_attention": rope, "sliding_attention": local}
 
 
 CASES: list[Case] = [
@@ -156,7 +176,7 @@ CASES: list[Case] = [
     Case("olmo", "Olmo", {"clip_qkv": 1.0}),
     Case("olmo-tied", "Olmo", {"tie_word_embeddings": True}),
     Case("olmo2", "Olmo2"),
-    Case("olmo3", "Olmo3", {**_LOCAL, "rope_parameters": _YARN}),
+    Case("olmo3", "Olmo3", {**_LOCAL, "rope_parameters": _by_kind(_YARN)}),
     Case(
         "granite",
         "Granite",
@@ -192,15 +212,20 @@ CASES: list[Case] = [
     Case(
         "falcon",
         "Falcon",
-        {"multi_query": True, "new_decoder_architecture": False},
+        {"multi_query": True, "new_decoder_architecture": False, "max_position_embeddings": 2048},
         {"num_kv_heads": None},
     ),
-    Case("falcon-two-norms", "Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    Case(
+        "falcon-two-norms",
+        "Falcon",
+        {"new_decoder_architecture": True, "max_position_embeddings": 2048, "num_kv_heads": 2},
+    ),
     Case(
         "falcon-one-norm",
         "Falcon",
         {
             "new_decoder_architecture": True,
+            "max_position_embeddings": 2048,
             "num_kv_heads": 2,
             "num_ln_in_parallel_attn": 1,
             "tie_word_embeddings": False,
@@ -208,11 +233,6 @@ CASES: list[Case] = [
     ),
     Case("stablelm", "StableLm", _rope(partial_rotary_factor=0.25)),
     Case("stablelm-biases", "StableLm", {"use_qkv_bias": True, **_rope(partial_rotary_factor=0.5)}),
-    Case(
-        "stablelm-parallel",
-        "StableLm",
-        {"use_parallel_residual": True, "qk_layernorm": True, **_rope(partial_rotary_factor=0.25)},
-    ),
     Case("command-r", "Cohere", {"logit_scale": 0.3}),
     Case("command-r-plus", "Cohere", {"logit_scale": 0.3, "use_qk_norm": True}),
     Case("cohere2", "Cohere2", {**_LOCAL, "logit_scale": 0.3, "head_dim": 16}, {"rotary_pct": 1.0}),
@@ -231,11 +251,42 @@ CASES: list[Case] = [
         {"sliding_window": None, "layer_types": ["full_attention"] * 2, "rope_parameters": _LLAMA3},
     ),
     Case("exaone4-windows", "Exaone4", {**_LOCAL, "sliding_window_pattern": 4}),
-    Case("nemotron", "Nemotron", {"head_dim": 16, **_rope(partial_rotary_factor=0.5)}),
+    Case(
+        "nemotron",
+        "Nemotron",
+        {"head_dim": 16, **_rope(partial_rotary_factor=0.5)},
+        differences=("attention.layer_norm_rms_epsilon",),
+    ),
     Case("arcee", "Arcee", {"rope_parameters": _YARN}),
     Case("seed-oss", "SeedOss", {"head_dim": 32}),
     Case("ernie4_5", "Ernie4_5", {"head_dim": 32}),
     Case("ernie4_5-biases", "Ernie4_5", {"use_bias": True, "tie_word_embeddings": True}),
     Case("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 16}),
     Case("bitnet", "BitNet", {"tie_word_embeddings": True}, converted_by_llama_cpp=False),
+    Case(
+        "olmo3-magnitude",
+        "Olmo3",
+        {**_LOCAL, "rope_parameters": _by_kind({**_YARN, "attention_factor": 1.5})},
+    ),
+    Case("apertus", "Apertus", {"rope_parameters": _LLAMA3}),
+    Case("bloom", "Bloom", _BLOOM, {"seq_length": POSITIONS}),
+    Case(
+        "bloom-six-heads",
+        "Bloom",
+        {**_BLOOM, "hidden_size": 96, "n_head": 6},
+        {"seq_length": POSITIONS},
+    ),
+    Case("mpt", "Mpt", _MPT, {"architectures": ["MPTForCausalLM"]}),
+    Case(
+        "mpt-clipped",
+        "Mpt",
+        {
+            **_MPT,
+            "n_heads": 6,
+            "d_model": 96,
+            "attn_config": {"clip_qkv": 1.0},
+        },
+        {"architectures": ["MPTForCausalLM"]},
+    ),
+    Case("mistral3", "Ministral3", {"head_dim": 16, "rope_parameters": _GROWING}),
 ]

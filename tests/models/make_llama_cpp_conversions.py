@@ -15,7 +15,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import conversions
 import dense_models
 
 
@@ -40,6 +39,8 @@ def convert(folder: Path, out: Path) -> None:
 
 def main(llama_cpp: str) -> None:
     sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
+    import conversions  # reads files with the gguf package, which must be that of the converter
+
     logging.disable(logging.WARNING)
     found = {}
     for case in dense_models.CASES:

@@ -7,9 +7,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from oxibonsai import _core
+from oxibonsai.convert.apertus import APERTUS
 from oxibonsai.convert.arcee import ARCEE
 from oxibonsai.convert.bert import BERT
 from oxibonsai.convert.bitnet import BITNET
+from oxibonsai.convert.bloom import BLOOM
 from oxibonsai.convert.cohere import COHERE2, COMMAND_R
 from oxibonsai.convert.ernie4_5 import ERNIE4_5
 from oxibonsai.convert.exaone4 import EXAONE4
@@ -25,6 +27,8 @@ from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.llama import LLAMA
+from oxibonsai.convert.mistral3 import MISTRAL3
+from oxibonsai.convert.mpt import MPT
 from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
@@ -48,9 +52,11 @@ from oxibonsai.quantize.plan import destruction
 __all__ = ["RECIPES", "check_dtype", "convert"]
 
 RECIPES: dict[str, Recipe] = {  # by config.json's model_type
+    "apertus": APERTUS,
     "arcee": ARCEE,
     "bert": BERT,
     "bitnet": BITNET,
+    "bloom": BLOOM,
     "cohere": COMMAND_R,
     "cohere2": COHERE2,
     "ernie4_5": ERNIE4_5,
@@ -68,7 +74,9 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "granite": GRANITE,
     "hunyuan_v1_dense": HUNYUAN,
     "llama": LLAMA,
+    "ministral3": MISTRAL3,
     "mistral": LLAMA,
+    "mpt": MPT,
     "nemotron": NEMOTRON,
     "olmo": OLMO,
     "olmo2": OLMO2,

@@ -189,13 +189,15 @@ class Keys:
         )
 
     def _attention_factor(self, factor: float) -> float:
-        """Magnitude of cos and sin; ``yarn_log_multiplier`` says how much of YaRN's own to undo."""
-        stated = self.real(
-            "rope.scaling.attn_factor", self.real("rope.scaling.yarn_attn_factor", 1.0)
-        )
+        """What multiplies YaRN's own magnitude of cos and sin, 1 + 0.1 ln(factor).
+
+        ``yarn_attn_factor`` is the whole magnitude, and ``yarn_log_multiplier`` how many of its
+        logarithms to undo.
+        """
+        stated = self.real("rope.scaling.attn_factor", 1.0)
         undone = self.real("rope.scaling.yarn_log_multiplier", 0.0)
-        if undone == 0.0 or factor <= 1.0:
-            return stated
+        if self.has("rope.scaling.yarn_attn_factor"):
+            stated, undone = self.positive("rope.scaling.yarn_attn_factor"), 1.0
         with localcontext() as context:
             context.prec = 40
             own = 1 + Decimal("0.1") * Decimal(undone) * Decimal(factor).ln()
