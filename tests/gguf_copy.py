@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 
-
 _F32 = 0  # GGUF's type id
 
 

@@ -156,11 +156,23 @@ CASES: list[Case] = [
     Case("gemma", "Gemma", {"head_dim": 32}),
     Case("gemma2", "Gemma2", {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 24}),
     Case("phi3", "Phi3", {"sliding_window": 24}),
-    Case("phi3-long", "Phi3", {"rope_parameters": _LONGROPE, "tie_word_embeddings": True}),
+    Case(
+        "phi3-long",
+        "Phi3",
+        {
+            "rope_parameters": _LONGROPE,
+            "original_max_position_embeddings": 48,
+            "tie_word_embeddings": True,
+        },
+    ),
     Case(
         "phi3-short",
         "Phi3",
-        {"rope_parameters": _LONGROPE, "max_position_embeddings": 48},
+        {
+            "rope_parameters": _LONGROPE,
+            "original_max_position_embeddings": 48,
+            "max_position_embeddings": 48,
+        },
         ids=48,
     ),
     Case("phi3-partial", "Phi3", _rope(partial_rotary_factor=0.75)),
