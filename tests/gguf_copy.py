@@ -20,8 +20,12 @@ def copy(
     keys: dict[str, tuple[Any, str]] | None = None,
     tensors: dict[str, tuple[int, npt.NDArray[Any]]] | None = None,
     more: dict[str, npt.NDArray[np.float32]] | None = None,
+    only: set[str] | None = None,
 ) -> None:
-    """Writes ``target``; a tensor is replaced by a GGUF type id and its blocks, ``more`` are added."""
+    """Writes ``target``; a tensor is replaced by a GGUF type id and its blocks, ``more`` are added.
+
+    Of the source's tensors all are taken, or those named in ``only``.
+    """
     file = _core.GgufFile(str(source))
     found = {k: (file.get(k), _type(file, k)) for k in file.keys()}  # noqa: SIM118 - not a dict
     writer = _core.GgufWriter(str(target))
@@ -29,6 +33,8 @@ def copy(
         writer.add_metadata(key, value, value_type)
     contents = []
     for tensor in file.tensors:
+        if only is not None and tensor.name not in only:
+            continue
         whole = (tensor.gguf_id, file.tensor_bytes(tensor.name))
         gguf_id, blocks = (tensors or {}).get(tensor.name, whole)
         contents.append(np.ascontiguousarray(blocks).reshape(-1).view(np.uint8))

@@ -142,6 +142,55 @@ struct XieluArgs {
   float alpha_p, alpha_n, beta, eps;
 };
 
+// Causal convolution of n channels, and silu of it if asked for.
+struct ConvArgs {
+  const float* const* rows;  // [taps]: inputs [n], the earliest first
+  const float* weight;       // [taps, stride]
+  const float* bias;         // [n] or null
+  int64_t stride;            // floats between the weights of two taps
+  int64_t n;
+  int taps;
+  bool silu;
+  float* y;  // [n]
+};
+
+// Columns of a head's state that a scan takes at once; they lie side by side.
+constexpr int kScanColumns = 16;
+
+// Some tokens of one sequence through kScanColumns columns of the state of one head, a matrix
+// [key_dim, value_dim]: what is written below as k, q and v is b, c and x in Mamba 2.
+struct ScanArgs {
+  float* state;        // [key_dim, kScanColumns]
+  const float* q;      // [tokens, key_dim]
+  const float* k;      // [tokens, key_dim]
+  const float* v;      // [tokens, columns]
+  const float* decay;  // [tokens]
+  const float* write;  // [tokens]: factor of what is written
+  float* y;            // [tokens, columns]
+  int64_t key_stride;  // floats between two tokens of q and of k
+  int64_t v_stride, y_stride;
+  int key_dim, columns;  // 1 .. kScanColumns columns are in use
+  int tokens;
+  float skip;  // factor of v that is added to the result; 0: none
+};
+
+// Some tokens of one sequence through kScanColumns channels of Mamba 1.
+struct ChannelScanArgs {
+  float* state;          // [state_dim, kScanColumns]
+  const float* decay;    // [state_dim, kScanColumns]
+  const float* dt_bias;  // [channels]
+  const float* skip;     // [channels]
+  const float* x;        // [tokens, channels]
+  const float* time_step;
+  const float* b;  // [tokens, state_dim]
+  const float* c;
+  float* y;              // [tokens, channels]
+  int64_t stride;        // floats between two tokens of x, time_step and y
+  int64_t state_stride;  // of b and c
+  int state_dim, channels;
+  int tokens;
+};
+
 struct KernelTable {
   const char* name;
 
@@ -169,14 +218,20 @@ struct KernelTable {
   // Merges a part (max, sum, out) into the running one of a single query; n values.
   void (*merge_parts)(float* max, float* sum, float* out, float part_max, float part_sum,
                       const float* part_out, int n);
-  // act(gate) * up and act(x), by graph::Activation.
+  // act(gate) * up and act(x), by graph::Activation; null where there is none.
   void (*gated[graph::kActivations])(const float* gate, const float* up, int64_t n, float* y);
   void (*activate[graph::kActivations])(const float* x, int64_t n, float* y);
   void (*add)(const float* a, const float* b, int64_t n, float* y);
   void (*scale)(const float* x, float factor, int64_t n, float* y);
   void (*xielu)(const float* x, const XieluArgs&, int64_t n, float* y);
+  // y = the sum of weights[i] * x[i], i < count, in order; without weights their plain sum.
+  void (*weighted_sum)(const float* const* x, const float* weights, int count, int64_t n, float* y);
   void (*clamp)(const float* x, float limit, int64_t n, float* y);  // within -limit and limit
   void (*softcap)(const float* x, float cap, int64_t n, float* y);  // cap * tanh(x / cap)
+  void (*conv1d)(const ConvArgs&);
+  void (*delta_scan)(const ScanArgs&);   // writes write * (v - what the state holds for k)
+  void (*linear_scan)(const ScanArgs&);  // writes write * v
+  void (*channel_scan)(const ChannelScanArgs&);
   void (*to_half)(const float* x, int64_t n, uint16_t* y);
   // Does as many int8 multiply-adds as it can in `rounds` rounds and returns their number; null in
   // the scalar tier. For benchmarks.
@@ -187,6 +242,7 @@ struct KernelTable {
   void (*exp)(const float* x, int64_t n, float* y);
   void (*tanh)(const float* x, int64_t n, float* y);
   void (*erf)(const float* x, int64_t n, float* y);
+  void (*softplus)(const float* x, int64_t n, float* y);  // also used by scans
 };
 
 }  // namespace oxibonsai::cpu

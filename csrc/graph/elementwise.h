@@ -18,6 +18,16 @@ struct Gated {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// x * sigmoid(gate), with one gate for each row.
+struct GateRows {
+  static constexpr const char* kName = "gate_rows";
+  ValueId x = kNoValue;
+  ValueId gate = kNoValue;  // one column
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x, &gate}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
 // act(x).
 struct Activate {
   static constexpr const char* kName = "activate";
@@ -88,6 +98,7 @@ struct Softcap {
 };
 
 std::vector<Value> infer(const Gated& op, const Checker& c);
+std::vector<Value> infer(const GateRows& op, const Checker& c);
 std::vector<Value> infer(const Activate& op, const Checker& c);
 std::vector<Value> infer(const Add& op, const Checker& c);
 std::vector<Value> infer(const AddVector& op, const Checker& c);

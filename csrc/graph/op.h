@@ -23,7 +23,8 @@ namespace oxibonsai::graph {
 using Op = std::variant<Embed, EmbedPositions, Input, SelectOutputs, RmsNorm, LayerNorm, Linear,
                         RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, Attend, AttendLocal,
                         Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap, Route,
-                        ExpertLinear, Combine, Conv1d>;
+                        Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta, Mamba2Scan,
+                        MambaScan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear>;
 
 const char* name_of(const Op& op);
 std::vector<ValueId> inputs_of(Op op);

@@ -288,6 +288,8 @@ CASES: list[Case] = [
         {**_BLOOM, "hidden_size": 96, "n_head": 6},
         {"seq_length": POSITIONS},
     ),
+    Case("gptj", "GPTJ", {**_GPT2, "rotary_dim": 8}, converted_by_llama_cpp=False),
+    Case("jais2", "Jais2"),
     Case("mpt", "Mpt", _MPT, {"architectures": ["MPTForCausalLM"]}),
     Case(
         "mpt-clipped",

@@ -1,4 +1,5 @@
-"""Records what llama.cpp's converter makes of the random folders of ``dense_models``.
+"""Records what llama.cpp's converter makes of the random folders of ``dense_models`` and
+``remote_folders``.
 
 Usage: make_llama_cpp_conversions.py LLAMA_CPP   (its folder, with conversion/ and gguf-py/)
 
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import dense_models
+import remote_folders
 
 
 def convert(folder: Path, out: Path) -> None:
@@ -50,6 +52,11 @@ def main(llama_cpp: str) -> None:
             dense_models.save(case, Path(folder) / "model")
             convert(Path(folder) / "model", Path(folder) / "model.gguf")
             found[case.name] = conversions.summary(Path(folder) / "model.gguf")
+    for remote in remote_folders.FOLDERS:
+        with tempfile.TemporaryDirectory() as folder:
+            remote_folders.save(remote, Path(folder) / "model")
+            convert(Path(folder) / "model", Path(folder) / "model.gguf")
+            found[remote.name] = conversions.summary(Path(folder) / "model.gguf")
     conversions.RECORDED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 

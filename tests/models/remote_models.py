@@ -35,6 +35,7 @@ class RemoteCase:
         layer_norm: Norms are LayerNorms with a bias, instead of RMSNorms.
         tied: There is no output matrix.
         variant: Tells two structures of one architecture apart.
+        own_layers: Of each layer in place of ``layer``, where they differ.
     """
 
     architecture: str
@@ -45,6 +46,7 @@ class RemoteCase:
     layer_norm: bool = False
     tied: bool = False
     variant: str = ""
+    own_layers: tuple[Mapping[str, tuple[int, ...]], ...] = ()
 
     @property
     def name(self) -> str:
@@ -63,6 +65,7 @@ def write(case: RemoteCase, path: Path) -> None:
     }  # fmt: skip
     for key, value in {**counts, f"attention.{epsilon}": 1e-5, **case.keys}.items():
         add = writer.add_uint32 if isinstance(value, int) else writer.add_float32
+        add = writer.add_array if isinstance(value, list) else add
         add(f"{case.architecture}.{key}", value)
     for name, shape in _tensors(case).items():
         writer.add_tensor(name, random_values(f"{case.name}.{name}", shape))
@@ -80,7 +83,7 @@ def _tensors(case: RemoteCase) -> dict[str, tuple[int, ...]]:
     if case.layer_norm:
         found["output_norm.bias"] = (HIDDEN,)
     for i in range(case.layers):
-        for part, shape in case.layer.items():
+        for part, shape in (case.own_layers[i] if case.own_layers else case.layer).items():
             found[f"blk.{i}.{part}.weight"] = shape
             if part in case.biased or (case.layer_norm and part in _NORMS):
                 found[f"blk.{i}.{part}.bias"] = shape[:1]
@@ -95,6 +98,38 @@ _STABLE_NORMS = {
 }
 _FUSED = {"attn_qkv": (3 * HIDDEN, HIDDEN)}
 _SCALES = {"embedding_scale": 3.0, "residual_scale": 0.7, "logit_scale": 2.5}
+
+
+def _sized(heads: int, kv_heads: int, width: int) -> dict[str, tuple[int, ...]]:
+    """A layer of Llama's with heads of 16 dims, or without some of its parts."""
+    parts: dict[str, tuple[int, ...]] = {}
+    if heads > 0:
+        parts |= {"attn_norm": (HIDDEN,), "attn_output": (HIDDEN, 16 * heads)}
+    if kv_heads > 0:
+        parts |= {"attn_q": (16 * heads, HIDDEN)}
+        parts |= dict.fromkeys(("attn_k", "attn_v"), (16 * kv_heads, HIDDEN))
+    if width > 0:
+        parts |= {"ffn_norm": (HIDDEN,), "ffn_down": (HIDDEN, width)}
+        parts |= dict.fromkeys(("ffn_gate", "ffn_up"), (width, HIDDEN))
+    return parts
+
+
+def _sizes(*layers: tuple[int, int, int]) -> dict[str, Any]:
+    names = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
+    lists = {name: [layer[i] for layer in layers] for i, name in enumerate(names)}
+    return {**lists, **_ROPE, "attention.key_length": 16, "attention.value_length": 16}
+
+
+def _elm(heads: int, kv_heads: int, width: int) -> dict[str, tuple[int, ...]]:
+    parts = _sized(heads, kv_heads, width)
+    for name in ("attn_q", "attn_k", "attn_v"):
+        del parts[name]
+    fused = {"attn_qkv": (16 * (heads + 2 * kv_heads), HIDDEN)}
+    return {**parts, **fused, "attn_q_norm": (16,), "attn_k_norm": (16,)}
+
+
+_DECI = ((4, 2, 96), (4, 0, 64), (0, 0, 160), (2, 1, 32))
+_ELM = ((4, 2, 96), (6, 3, 128))
 
 CASES = [
     RemoteCase("internlm2", _LLAMA, _GROUPED),
@@ -116,6 +151,13 @@ CASES = [
         biased=("attn_qkv", "attn_output", *_GATED), layer_norm=True,
     ),
     RemoteCase("plamo", {k: v for k, v in _LLAMA.items() if k != "ffn_norm"}, _GROUPED),
+    RemoteCase(
+        "deci", {}, _sizes(*_DECI), layers=len(_DECI), own_layers=tuple(_sized(*s) for s in _DECI)
+    ),
+    RemoteCase(
+        "openelm", {}, _sizes(*_ELM), layers=len(_ELM), tied=True,
+        own_layers=tuple(_elm(*s) for s in _ELM),
+    ),
     RemoteCase(
         "stablelm", {**{k: v for k, v in _LLAMA.items() if k != "ffn_norm"}, **_STABLE_NORMS},
         {**_GROUPED, "rope.dimension_count": 4}, layer_norm=True, variant="-12b",

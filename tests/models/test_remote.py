@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 import oxibonsai
+from oxibonsai.convert import convert
 
 pytest.importorskip("gguf", reason="needs gguf (extra: test)")
+import conversions
 import dense_models as dm
+import remote_folders
 import remote_models
 from make_llama_cpp_remote import RECORDED
 from test_same_bytes import TIERS, check_threads, digest, digests_by_tier, random_ids
@@ -35,6 +38,19 @@ def test_logits_are_those_of_llama_cpp(name: str, files: dict[str, Path]) -> Non
     found = oxibonsai.load(files[name]).logits(dm.IDS)[-len(truth) :]
     assert np.abs(truth[1] - truth[0]).mean() > 0.1  # logits that hardly change prove nothing
     assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
+
+
+@pytest.mark.parametrize("folder", remote_folders.FOLDERS, ids=lambda f: f.name)
+def test_the_converted_file_is_that_of_llama_cpp(
+    folder: remote_folders.RemoteFolder, tmp_path: Path
+) -> None:
+    remote_folders.save(folder, tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "model.gguf", dtype="f32")
+    found = conversions.summary(tmp_path / "model.gguf")
+    theirs = json.loads(conversions.RECORDED.read_text())[folder.name]
+    assert found["tensors"] == theirs["tensors"]
+    assert conversions.different_keys(found, theirs) == set(folder.differences)
+    assert oxibonsai.load(tmp_path / "model.gguf").logits(dm.IDS[:9]).std() > 0.1
 
 
 @pytest.mark.parametrize("name", [c.name for c in remote_models.CASES])

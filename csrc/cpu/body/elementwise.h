@@ -138,10 +138,24 @@ struct Relu2 {
   }
 };
 
+struct Sigmoid {
+  static simd::Vec of(simd::Vec x) { return sigmoid16(x); }
+};
+
 template <class Activation>
 void gated(const float* gate, const float* up, int64_t n, float* y) {
   for_each_lane(gate, up, n, y,
                 [](simd::Vec g, simd::Vec u) { return simd::mul(Activation::of(g), u); });
+}
+
+void swiglu_oai(const float* gate, const float* up, int64_t n, float* y) {
+  using namespace simd;
+  const Vec limit = splat(7.0f);
+  for_each_lane(gate, up, n, y, [=](Vec g, Vec u) {
+    const Vec below = min(g, limit);
+    const Vec clamped = max(min(u, limit), splat(-7.0f));
+    return mul(times_sigmoid(below, mul(below, splat(1.702f))), add(clamped, splat(1.0f)));
+  });
 }
 
 template <class Activation>
@@ -173,6 +187,19 @@ void xielu_row(const float* x, const oxibonsai::cpu::XieluArgs& args, int64_t n,
   });
 }
 
+void weighted_sum(const float* const* x, const float* weights, int count, int64_t n, float* y) {
+  using namespace simd;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int lanes = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
+    Vec sum = zero();
+    for (int j = 0; j < count; ++j) {
+      const Vec a = lanes == kLanes ? load(x[j] + i) : load_n(x[j] + i, lanes);
+      sum = weights != nullptr ? fma(a, splat(weights[j]), sum) : add(sum, a);
+    }
+    store_n(y + i, flush_tiny(sum), lanes);
+  }
+}
+
 void clamp_row(const float* x, float limit, int64_t n, float* y) {
   using namespace simd;
   const Vec high = splat(limit);
@@ -196,6 +223,10 @@ void tanh_row(const float* x, int64_t n, float* y) {
 
 void erf_row(const float* x, int64_t n, float* y) {
   map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return erf16(p); });
+}
+
+void softplus_row(const float* x, int64_t n, float* y) {
+  map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return softplus16(p); });
 }
 
 void to_half_row(const float* x, int64_t n, uint16_t* y) {

@@ -14,6 +14,7 @@ from oxibonsai.convert.bitnet import BITNET
 from oxibonsai.convert.bloom import BLOOM
 from oxibonsai.convert.cohere import COHERE2, COMMAND_R
 from oxibonsai.convert.ernie4_5 import ERNIE4_5
+from oxibonsai.convert.exaone import EXAONE
 from oxibonsai.convert.exaone4 import EXAONE4
 from oxibonsai.convert.falcon import FALCON
 from oxibonsai.convert.folder import ModelFolder
@@ -23,20 +24,25 @@ from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.gemma3_multimodal import GEMMA3_MULTIMODAL
 from oxibonsai.convert.glm import GLM, GLM4
 from oxibonsai.convert.gpt2 import GPT2, STARCODER
+from oxibonsai.convert.gptj import GPTJ
 from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.hunyuan import HUNYUAN
+from oxibonsai.convert.jais2 import JAIS2
 from oxibonsai.convert.llama import LLAMA
+from oxibonsai.convert.minicpm import MINICPM
 from oxibonsai.convert.mistral3 import MISTRAL3
 from oxibonsai.convert.mpt import MPT
 from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
+from oxibonsai.convert.orion import ORION
 from oxibonsai.convert.phi2 import PHI2
 from oxibonsai.convert.phi3 import PHI3
 from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen3 import QWEN3
+from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.seed_oss import SEED_OSS
 from oxibonsai.convert.smollm3 import SMOLLM3
@@ -60,6 +66,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "cohere": COMMAND_R,
     "cohere2": COHERE2,
     "ernie4_5": ERNIE4_5,
+    "exaone": EXAONE,
     "exaone4": EXAONE4,
     "falcon": FALCON,
     "gemma": GEMMA,
@@ -71,9 +78,12 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "gpt2": GPT2,
     "gpt_bigcode": STARCODER,
     "gpt_neox": GPTNEOX,
+    "gptj": GPTJ,
     "granite": GRANITE,
     "hunyuan_v1_dense": HUNYUAN,
+    "jais2": JAIS2,
     "llama": LLAMA,
+    "minicpm": MINICPM,
     "ministral3": MISTRAL3,
     "mistral": LLAMA,
     "mpt": MPT,
@@ -81,10 +91,13 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "olmo": OLMO,
     "olmo2": OLMO2,
     "olmo3": OLMO2,
+    "orion": ORION,
     "phi": PHI2,
     "phi3": PHI3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
+    "qwen3_5": QWEN35_MULTIMODAL,
+    "qwen3_5_text": QWEN35,
     "seed_oss": SEED_OSS,
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,

@@ -18,26 +18,27 @@ def metadata(folder: ModelFolder) -> Metadata:
     """The model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("sliding_window", None)
-    where, rope = folder.path / "config.json", folder.config.get("rope_parameters")
+    rope = folder.config.get("rope_parameters")
     found = read_rope(folder, ("yarn",), also=_ALSO)
     if not isinstance(rope, dict) or rope.get("mscale", 1.0) != 1.0:
-        raise FormatError(f"{where}: files take mscale as 1, and it is another")
-    numbers = [rope.get(name) for name in (_SCALES[1], _GROWTH)]
-    if not all(
-        isinstance(n, int | float) and not isinstance(n, bool) and 0 < n < 1e3 for n in numbers
-    ):
-        raise FormatError(
-            f"{where}: mscale_all_dim and {_GROWTH} are {numbers}, not both above zero"
-        )
+        raise FormatError(f"{folder.path / 'config.json'}: mscale is not 1, as files take it")
     return {
         **decoder.dimension_keys(folder, "mistral3"),
         "mistral3.rope.dimension_count": (decoder.head_dim(folder), "u32"),
         **rope_keys("mistral3", *found),
         **yarn_keys(folder, "mistral3"),
-        "mistral3.rope.scaling.yarn_log_multiplier": (float(numbers[0]), "f32"),
-        "mistral3.attention.temperature_scale": (float(numbers[1]), "f32"),
+        "mistral3.rope.scaling.yarn_log_multiplier": (_number(folder, _SCALES[1]), "f32"),
+        "mistral3.attention.temperature_scale": (_number(folder, _GROWTH), "f32"),
         **tokenizer_keys(folder),
     }
+
+
+def _number(folder: ModelFolder, name: str) -> float:
+    """A number above zero of ``rope_parameters``."""
+    value = folder.config["rope_parameters"].get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e3:
+        raise FormatError(f"{folder.path / 'config.json'}: {name} is {value!r}, not above zero")
+    return float(value)
 
 
 MISTRAL3 = Recipe(

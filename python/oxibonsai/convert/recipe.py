@@ -34,8 +34,11 @@ class Recipe:
         shapes: Of the tensors that a model must have, by GGUF's name.
         row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
             they are.
+        column_order: The same of columns.
+        shape: That of a tensor in the file, from its name and its parameter's shape.
+        values: What the file holds of a tensor's values, by GGUF's name; after rows and columns are in
+            order, and of the tensor's own shape.
         transposed: Whether a tensor, by GGUF's name, is stored with columns for rows.
-        rounded: What a model's own linear layers make of a tensor's values before they use them.
         offset: Added to the values of a tensor, by GGUF's name.
         extra: Further tensors of the file, computed from the configuration.
         config: The configuration of the part of the model that is converted.
@@ -48,8 +51,12 @@ class Recipe:
     is_matrix: Callable[[str], bool]
     shapes: Callable[[ModelFolder], Shapes] = _nothing
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
+    column_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: (
+        None
+    )
+    shape: Callable[[str, tuple[int, ...]], tuple[int, ...]] = lambda name, shape: shape
+    values: Callable[[str, Floats], Floats] = lambda name, values: values
     transposed: Callable[[str], bool] = lambda name: False
-    rounded: Callable[[str, Floats], Floats] = lambda name, values: values
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing
     config: Callable[[ModelFolder], dict[str, Any]] = lambda folder: folder.config

@@ -8,6 +8,7 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
+from oxibonsai.graph import Builder
 from oxibonsai.lora import Adapter
 from oxibonsai.models import (
     apertus,
@@ -17,6 +18,7 @@ from oxibonsai.models import (
     bitnet,
     bloom,
     cohere,
+    deci,
     ernie4_5,
     exaone4,
     falcon,
@@ -25,22 +27,26 @@ from oxibonsai.models import (
     gemma3,
     glm,
     gpt2,
+    gptj,
     gptneox,
     granite,
     hunyuan,
     jais,
+    jais2,
     llama,
     mistral3,
     mpt,
     nemotron,
     olmo,
     olmo2,
+    openelm,
     orion,
     phi2,
     phi3,
     plamo,
     qwen,
     qwen3,
+    qwen35,
     refact,
     seed_oss,
     smollm3,
@@ -60,6 +66,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "llama": llama.LLAMA,
     "qwen2": llama.QWEN2,
     "qwen3": qwen3.ARCHITECTURE,
+    "qwen35": qwen35.ARCHITECTURE,
     "gemma3": gemma3.ARCHITECTURE,
     "bert": bert.ARCHITECTURE,
     "gemma": gemma.ARCHITECTURE,
@@ -73,6 +80,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "starcoder": gpt2.ARCHITECTURE,
     "starcoder2": starcoder2.ARCHITECTURE,
     "gpt2": gpt2.ARCHITECTURE,
+    "gptj": gptj.ARCHITECTURE,
     "gptneox": gptneox.ARCHITECTURE,
     "falcon": falcon.ARCHITECTURE,
     "stablelm": stablelm.ARCHITECTURE,
@@ -100,7 +108,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "refact": refact.ARCHITECTURE,
     "qwen": qwen.ARCHITECTURE,
     "jais": jais.ARCHITECTURE,
+    "jais2": jais2.ARCHITECTURE,
     "plamo": plamo.ARCHITECTURE,
+    "deci": deci.ARCHITECTURE,
+    "openelm": openelm.ARCHITECTURE,
 }
 
 __all__ = [
@@ -114,6 +125,7 @@ __all__ = [
     "Weights",
     "architecture_of",
     "check_parity",
+    "describe",
     "load_model",
     "read_config",
 ]
@@ -141,6 +153,19 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     config = architecture.read_config(keys)
     keys.refuse_unread()
     return config
+
+
+def describe(checkpoint: Checkpoint) -> _core.Graph:
+    """The pass up to the last layer, for no device: its state is what a sequence keeps.
+
+    Raises:
+        FormatError: A key or a tensor is missing or makes no sense.
+        UnsupportedError: The architecture, or a key of the file, is not known.
+    """
+    config = read_config(checkpoint)
+    builder = Builder(config.hadamard)
+    architecture_of(checkpoint).hidden_states(builder, config, Weights(checkpoint))
+    return builder.graph
 
 
 def load_model(

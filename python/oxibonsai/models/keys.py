@@ -79,6 +79,19 @@ class Keys:
             raise self.fail(f"{name} is {value!r}, not a positive count")
         return value
 
+    def each_layer(self, key: str) -> tuple[int, ...]:
+        """A count from 0 to 2**31 for each layer, of a list or of a number for all."""
+        value, layers = self.get(key), self.integer("block_count")
+        name = f"{self.architecture}.{key}"
+        if value is None:
+            raise self.fail(f"the key {name} is missing")
+        numbers = value if isinstance(value, np.ndarray) else np.full(layers, value)
+        if numbers.shape != (layers,) or numbers.dtype.kind not in "iu":
+            raise self.fail(f"{name} is {value!r}, not a count for each of {layers} layers")
+        if not ((numbers >= 0) & (numbers < 2**31)).all():
+            raise self.fail(f"{name} has a count that is negative or too large")
+        return tuple(int(n) for n in numbers)
+
     def real(self, key: str, default: float | None = None) -> float:
         """A finite number."""
         value = self.get(key, default)
@@ -149,6 +162,33 @@ class Keys:
         key = "attention.sliding_window"
         return 0 if self.get(key, 0) == 0 else self.integer(key)
 
+    def drafting_layers(self, layers: int) -> int:
+        """``nextn_predict_layers``: how many of the last layers predict further tokens, 0 or 1."""
+        count = self.get("nextn_predict_layers", 0)
+        if isinstance(count, bool) or count not in (0, 1) or count >= layers:
+            raise self.unsupported(
+                f"{self.architecture}.nextn_predict_layers is {count!r}; known are 0 and 1, fewer than "
+                f"the {layers} layers"
+            )
+        return int(count)
+
+    def text_sections(self, rotary_dim: int) -> None:
+        """``rope.dimension_sections``: which pairs turn by which axis of an image's positions.
+
+        A text's tokens have the same position on all axes, so they change nothing for it; but they
+        must be there for all pairs.
+        """
+        sections = self.get("rope.dimension_sections")
+        if sections is None:
+            return
+        values = sections.tolist() if isinstance(sections, np.ndarray) else sections
+        whole = isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)
+        if not whole or not 0 < len(values) <= 4 or sum(values) < rotary_dim // 2:
+            raise self.fail(
+                f"{self.architecture}.rope.dimension_sections is {values!r}, no counts of "
+                f"{rotary_dim // 2} pairs"
+            )
+
     def theta(self, key: str, default: float = 10000.0) -> float:
         """The base of a rotary embedding's frequencies."""
         value = self.real(key, default)
@@ -167,6 +207,8 @@ class Keys:
         if scaling not in ("none", "linear", "yarn", "longrope"):
             raise self.unsupported(f"rope scaling of type {scaling} is not supported")
         if scaling == "longrope":  # all of it is in the tables of factors
+            if not self.checkpoint.has("rope_factors_long.weight"):
+                raise self.fail("rope scaling of type longrope needs rope_factors_long.weight")
             scaling = "none"
         factor = self.real("rope.scaling.factor", self.real("rope.scale_linear", 1.0))
         if factor <= 0.0:
