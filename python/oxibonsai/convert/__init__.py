@@ -29,7 +29,10 @@ from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.jais2 import JAIS2
+from oxibonsai.convert.lfm2 import LFM2
 from oxibonsai.convert.llama import LLAMA
+from oxibonsai.convert.mamba import MAMBA, MAMBA2
+from oxibonsai.convert.mamba_hybrid import FALCON_H1, GRANITE_HYBRID
 from oxibonsai.convert.minicpm import MINICPM
 from oxibonsai.convert.mistral3 import MISTRAL3
 from oxibonsai.convert.mpt import MPT
@@ -69,6 +72,8 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "exaone": EXAONE,
     "exaone4": EXAONE4,
     "falcon": FALCON,
+    "falcon_h1": FALCON_H1,
+    "falcon_mamba": MAMBA,
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3_MULTIMODAL,
@@ -80,11 +85,15 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "gpt_neox": GPTNEOX,
     "gptj": GPTJ,
     "granite": GRANITE,
+    "granitemoehybrid": GRANITE_HYBRID,
     "hunyuan_v1_dense": HUNYUAN,
     "jais2": JAIS2,
     "llama": LLAMA,
     "minicpm": MINICPM,
     "ministral3": MISTRAL3,
+    "lfm2": LFM2,
+    "mamba": MAMBA,
+    "mamba2": MAMBA2,
     "mistral": LLAMA,
     "mpt": MPT,
     "nemotron": NEMOTRON,

@@ -13,8 +13,9 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.engine.batching import add_span, reserve
-from oxibonsai.engine.kv_cache import KvCache, PageTable
+from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, make_cache
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.pooling import Floats, Pooler, unit
 from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.engine.threads import ProcessLock
@@ -96,6 +97,8 @@ class Embedder:
                 or the number of dimensions does not exist.
             FormatError: Texts are strings and the model's file has no tokenizer.
         """
+        if isinstance(texts, str | bytes):
+            raise RequestError(f"texts is one text, {texts!r}; give a list of texts")
         width = self.dimensions if dimensions is None else dimensions
         if isinstance(width, bool) or not isinstance(width, int):
             raise RequestError(f"dimensions is {dimensions!r}, not a number")

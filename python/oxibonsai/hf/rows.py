@@ -19,7 +19,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 
 Results = dict[str, npt.NDArray[np.float32]]
-Run = Callable[[_core.Batch, list[_core.KvPages]], Results]
+Run = Callable[[_core.Batch], Results]
 
 _STEP_ROWS = 256  # rows of a batch; results don't depend on it
 
@@ -81,6 +81,11 @@ class Rows:
         for i in own:
             self.rows[i].tokens.extend(new[i])
         results = self._compute(own, run, last_only)
+        # Recurrent state goes back to a border of pages: some tokens may have been computed again.
+        results = {
+            i: {n: a[len(a) - len(new[i]) :] for n, a in r.items()} if not last_only else r
+            for i, r in results.items()
+        }
         for i, j in enumerate(same_as):
             if i != j:
                 self.rows[i] = self._fork(self.rows[j])
@@ -96,11 +101,9 @@ class Rows:
         """Takes away all tokens of a row but the first ``length``."""
         sequence = self.rows[row]
         del sequence.tokens[length:]
-        sequence.num_computed = min(sequence.num_computed, length)
         with self.engine.lock:
-            shorter = self.engine.cache.fork(sequence.table, length)
-            self.engine.cache.release(sequence.table)
-        sequence.table = shorter
+            reached = self.engine.cache.rewind(sequence.table, min(length, sequence.num_computed))
+        sequence.num_computed = reached
 
     def clear(self) -> None:
         """Gives all pages back."""
@@ -127,13 +130,13 @@ class Rows:
         with self.engine.lock:
             for c in chunks:
                 reserve(self.engine.cache, c.sequence.table, c.first, c.count)
-            return run(make_batch(chunks, all_rows=not last_only), self.engine.cache.pools)
+            return run(make_batch(chunks, all_rows=not last_only))
 
     def _fork(self, parent: Sequence) -> Sequence:
         child = Sequence(parent.tokens, SamplingParams(), Options())
-        child.num_computed = parent.num_computed
         with self.engine.lock:
             child.table = self.engine.cache.fork(parent.table, parent.num_computed)
+        child.num_computed = child.table.reach(parent.num_computed)
         return child
 
     def _release(self, rows: Items[Sequence]) -> None:

@@ -239,11 +239,13 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             return_dict = bool(getattr(self.config, "return_dict", True))
         return output if return_dict else output.to_tuple()
 
-    def _run(self, batch: _core.Batch, pools: list[_core.KvPages]) -> Results:
-        return {"logits": self.engine.model.run(batch, pools)}
+    def _run(self, batch: _core.Batch) -> Results:
+        cache = self.engine.cache
+        return {"logits": self.engine.model.run(batch, cache.pools, cache.slot_memory)}
 
-    def _run_states(self, batch: _core.Batch, pools: list[_core.KvPages]) -> Results:
-        logits, states = self.engine.model.run_states(batch, pools)
+    def _run_states(self, batch: _core.Batch) -> Results:
+        cache = self.engine.cache
+        logits, states = self.engine.model.run_states(batch, cache.pools, cache.slot_memory)
         return {"logits": logits, **{f"state.{i}": s for i, s in enumerate(states)}}
 
     def _prepare_cache_for_generation(

@@ -79,18 +79,16 @@ class Keys:
             raise self.fail(f"{name} is {value!r}, not a positive count")
         return value
 
-    def each_layer(self, key: str) -> tuple[int, ...]:
-        """A count from 0 to 2**31 for each layer, of a list or of a number for all."""
-        value, layers = self.get(key), self.integer("block_count")
-        name = f"{self.architecture}.{key}"
-        if value is None:
-            raise self.fail(f"the key {name} is missing")
-        numbers = value if isinstance(value, np.ndarray) else np.full(layers, value)
-        if numbers.shape != (layers,) or numbers.dtype.kind not in "iu":
-            raise self.fail(f"{name} is {value!r}, not a count for each of {layers} layers")
-        if not ((numbers >= 0) & (numbers < 2**31)).all():
-            raise self.fail(f"{name} has a count that is negative or too large")
-        return tuple(int(n) for n in numbers)
+    def counts(self, key: str, layers: int) -> list[int]:
+        """A count, 0 among them, for each layer: listed, or the same for all."""
+        value = self.get(key)
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        listed = value if isinstance(value, list) else [value] * layers
+        whole = all(type(n) is int and 0 <= n < 2**31 for n in listed)
+        if not whole or len(listed) != layers:
+            raise self.fail(f"{self.architecture}.{key} is {value!r}, no counts of {layers} layers")
+        return listed
 
     def real(self, key: str, default: float | None = None) -> float:
         """A finite number."""

@@ -201,7 +201,7 @@ class Model:
     def run_states(
         self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
     ) -> tuple[npt.NDArray[np.float32], list[npt.NDArray[np.float32]]]:
-        """Logits, and the hidden states before each layer and after the final norm.
+        """Logits, and the hidden states before each layer and after the final norm; arguments as of run().
 
         Args:
             batch: As of run().
