@@ -21,6 +21,8 @@ class RopeConfig:
         attention_factor: Magnitude of cos and sin; for YaRN it multiplies 1 + 0.1 ln(factor).
         frequency_factors: Divisors of the frequencies, one a pair (Llama 3's ``rope_freqs``).
         interleaved: Pairs are (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
+        temperature, temperature_step: Of queries that grow with the text: cos and sin are multiplied
+            by ``1 + temperature * ln(1 + floor(position / step))``, too; a step of 0: they are not.
     """
 
     rotary_dim: int
@@ -33,6 +35,8 @@ class RopeConfig:
     attention_factor: float = 1.0
     frequency_factors: tuple[float, ...] = ()
     interleaved: bool = False
+    temperature: float = 0.0
+    temperature_step: int = 0
 
     def without(self) -> RopeConfig:
         """One that rotates nothing."""
