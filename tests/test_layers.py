@@ -59,7 +59,7 @@ PYTHON = {
     "evaluate": {"errors", "engine", "tokenizer"},
     "imatrix": {"errors", "files", "engine", "evaluate", "models", "_core"},
     "train": {"errors", "files", "convert"},
-    "hf": _BELOW_ENGINE | {"engine", "export"},
+    "hf": _BELOW_ENGINE | {"engine", "chat", "export"},
     "loadtest": {"errors"},
     "server": _BELOW_SERVER,
     "cli": _BELOW_SERVER

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "graph/activation.h"
 #include "quant/quant_type.h"
 
 namespace oxibonsai::cpu {
@@ -207,17 +208,16 @@ struct KernelTable {
   // Merges a part (max, sum, out) into the running one of a single query; n values.
   void (*merge_parts)(float* max, float* sum, float* out, float part_max, float part_sum,
                       const float* part_out, int n);
-  void (*swiglu)(const float* gate, const float* up, int64_t n, float* y);  // silu(gate) * up
-  void (*geglu)(const float* gate, const float* up, int64_t n, float* y);   // gelu_tanh(gate) * up
-  void (*sigmoid_gate)(const float* gate, const float* up, int64_t n,
-                       float* y);                     // sigmoid(gate) * up
-  void (*gelu)(const float* x, int64_t n, float* y);  // x (1 + erf(x / sqrt(2))) / 2
-  void (*add)(const float* a, const float* b, int64_t n, float* y);
-  void (*scale)(const float* x, float factor, int64_t n, float* y);
+  // act(gate) * up and act(x), by graph::Activation.
+  void (*gated[graph::kActivations])(const float* gate, const float* up, int64_t n, float* y);
+  void (*activate[graph::kActivations])(const float* x, int64_t n, float* y);
   // y = the sum of weights[i] * x[i], i < count, in order; without weights their plain sum.
   void (*weighted_sum)(const float* const* x, const float* weights, int count, int64_t n, float* y);
   // min(gate, 7) * sigmoid(1.702 * min(gate, 7)) * (clamp(up, -7, 7) + 1).
-  void (*swiglu_oai)(const float* gate, const float* up, int64_t n, float* y);
+  void (*clamped_swiglu)(const float* gate, const float* up, int64_t n, float* y);
+  void (*add)(const float* a, const float* b, int64_t n, float* y);
+  void (*scale)(const float* x, float factor, int64_t n, float* y);
+  void (*clamp)(const float* x, float limit, int64_t n, float* y);  // within -limit and limit
   void (*softcap)(const float* x, float cap, int64_t n, float* y);  // cap * tanh(x / cap)
   void (*conv1d)(const ConvArgs&);
   void (*delta_scan)(const ScanArgs&);   // writes write * (v - what the state holds for k)

@@ -18,13 +18,17 @@ std::vector<Value> pair(ValueId a, ValueId b, const Checker& c) {
 
 std::vector<Value> infer(const Gated& op, const Checker& c) { return pair(op.gate, op.up, c); }
 
+std::vector<Value> infer(const ClampedSwiglu& op, const Checker& c) {
+  return pair(op.gate, op.up, c);
+}
+
 std::vector<Value> infer(const GateRows& op, const Checker& c) {
   c.same_rows(op.x, op.gate);
   c.require(c.floats(op.gate).cols == 1, "a row has more than one gate");
   return like(op.x, c);
 }
 
-std::vector<Value> infer(const Gelu& op, const Checker& c) { return like(op.x, c); }
+std::vector<Value> infer(const Activate& op, const Checker& c) { return like(op.x, c); }
 
 std::vector<Value> infer(const Add& op, const Checker& c) { return pair(op.a, op.b, c); }
 
@@ -34,6 +38,11 @@ std::vector<Value> infer(const AddVector& op, const Checker& c) {
 }
 
 std::vector<Value> infer(const Scale& op, const Checker& c) { return like(op.x, c); }
+
+std::vector<Value> infer(const Clamp& op, const Checker& c) {
+  c.require(op.limit > 0.0f, "the limit of a clamp is positive");
+  return like(op.x, c);
+}
 
 std::vector<Value> infer(const Softcap& op, const Checker& c) {
   c.require(op.cap > 0.0f, "a soft cap is positive");

@@ -88,6 +88,9 @@ def _planned(
     shape = held.shape
     if not shape or len(shape) > 2 or 0 in shape:
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
+    transposed = recipe.transposed(name)
+    if transposed:
+        shape = shape[::-1]
     kind = type_named(type_name)
     if shape[-1] % kind.group != 0:
         raise FormatError(
@@ -97,16 +100,18 @@ def _planned(
 
     def blocks() -> tuple[Bytes, Loss]:
         order = recipe.row_order(folder, name)
-        if isinstance(held, CODED) and type_name == held.exact_type and type_name in AFFINE_TYPES:
+        as_coded = type_name in AFFINE_TYPES and type_name == held.exact_type and not transposed
+        if as_coded and isinstance(held, CODED):
             rows = slice(None) if order is None else order
             scales, biases = (v[rows] for v in held.affine())
             codes = held.codes()[rows]
             return encode_affine(codes, scales, biases, type_name, where), Loss()
-        values = held.values()
+        values = np.ascontiguousarray(held.values().T) if transposed else held.values()
         if order is not None:
             values = values[order]
         if (offset := recipe.offset(name)) != 0.0:
             values = values + np.float32(offset)
+        values = recipe.rounded(name, values)
         doubles = isinstance(held, CODED)
         return encode_measured(values, type_name, where, doubles=doubles, threads=threads)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
 
 # GGUF key -> value, and its type as `_core.GgufWriter.add_metadata` names it.
@@ -33,6 +34,8 @@ class Recipe:
         shapes: Of the tensors that a model must have, by GGUF's name.
         row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
             they are.
+        transposed: Whether a tensor, by GGUF's name, is stored with columns for rows.
+        rounded: What a model's own linear layers make of a tensor's values before they use them.
         offset: Added to the values of a tensor, by GGUF's name.
         extra: Further tensors of the file, computed from the configuration.
         config: The configuration of the part of the model that is converted.
@@ -45,6 +48,8 @@ class Recipe:
     is_matrix: Callable[[str], bool]
     shapes: Callable[[ModelFolder], Shapes] = _nothing
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
+    transposed: Callable[[str], bool] = lambda name: False
+    rounded: Callable[[str, Floats], Floats] = lambda name, values: values
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing
     config: Callable[[ModelFolder], dict[str, Any]] = lambda folder: folder.config
