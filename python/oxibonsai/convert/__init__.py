@@ -33,6 +33,7 @@ from oxibonsai.convert.phi3 import PHI3
 from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen3 import QWEN3
+from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.seed_oss import SEED_OSS
 from oxibonsai.convert.smollm3 import SMOLLM3
@@ -77,6 +78,8 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "phi3": PHI3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
+    "qwen3_5": QWEN35_MULTIMODAL,
+    "qwen3_5_text": QWEN35,
     "seed_oss": SEED_OSS,
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,

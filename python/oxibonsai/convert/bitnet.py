@@ -49,5 +49,5 @@ BITNET = Recipe(
     decoder.namer("BitNet", LAYER),
     decoder.is_matrix,
     shapes=_shapes,
-    rounded=ternary,
+    values=ternary,
 )

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
 
 # GGUF key -> value, and its type as `_core.GgufWriter.add_metadata` names it.
@@ -35,7 +34,10 @@ class Recipe:
         row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
             they are.
         transposed: Whether a tensor, by GGUF's name, is stored with columns for rows.
-        rounded: What a model's own linear layers make of a tensor's values before they use them.
+        column_order: The same of columns.
+        shape: That of a tensor in the file, from its name and its parameter's shape.
+        values: What the file holds of a tensor's values, by GGUF's name; after rows and columns are in
+            order, and of the tensor's own shape.
         offset: Added to the values of a tensor, by GGUF's name.
         extra: Further tensors of the file, computed from the configuration.
         config: The configuration of the part of the model that is converted.
@@ -49,7 +51,13 @@ class Recipe:
     shapes: Callable[[ModelFolder], Shapes] = _nothing
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
     transposed: Callable[[str], bool] = lambda name: False
-    rounded: Callable[[str, Floats], Floats] = lambda name, values: values
+    column_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: (
+        None
+    )
+    shape: Callable[[str, tuple[int, ...]], tuple[int, ...]] = lambda name, shape: shape
+    values: Callable[[str, npt.NDArray[np.float32]], npt.NDArray[np.float32]] = (
+        lambda name, values: values
+    )
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing
     config: Callable[[ModelFolder], dict[str, Any]] = lambda folder: folder.config

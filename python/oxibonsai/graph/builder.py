@@ -464,6 +464,20 @@ class Builder:
             self._tables[id(config)] = self.graph.rope_table(frequencies, config.magnitude())
         return self._tables[id(config)]
 
+    def regroup_values(self, x: Value, weight: _core.Weight, key_heads: int, heads: int) -> Value:
+        """What a gated delta rule's output matrix reads, its heads in the order of the fold.
+
+        Args:
+            x: [tokens, heads * value_dim]; value head h shares key head ``h % key_heads``.
+            weight: The output matrix.
+            key_heads: Of the rule.
+            heads: Value heads.
+        """
+        grouped = self._fold is not None and self._fold.grouped_values
+        if not grouped or self._fold is None or not self._fold.has_matrix(weight.name):
+            return x
+        return self.transpose_heads(x, heads // key_heads, key_heads)
+
     def _read_by(self, weight: _core.Weight, x: Value) -> Value:
         """What a matrix reads of x, before any rounding."""
         folded = self._fold is not None and self._fold.has_matrix(weight.name)

@@ -8,6 +8,7 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
+from oxibonsai.graph import Builder
 from oxibonsai.lora import Adapter
 from oxibonsai.models import (
     arcee,
@@ -32,6 +33,7 @@ from oxibonsai.models import (
     phi2,
     phi3,
     qwen3,
+    qwen35,
     seed_oss,
     smollm3,
     stablelm,
@@ -50,6 +52,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "llama": llama.LLAMA,
     "qwen2": llama.QWEN2,
     "qwen3": qwen3.ARCHITECTURE,
+    "qwen35": qwen35.ARCHITECTURE,
     "gemma3": gemma3.ARCHITECTURE,
     "bert": bert.ARCHITECTURE,
     "gemma": gemma.ARCHITECTURE,
@@ -90,6 +93,7 @@ __all__ = [
     "Weights",
     "architecture_of",
     "check_parity",
+    "describe",
     "load_model",
     "read_config",
 ]
@@ -117,6 +121,19 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     config = architecture.read_config(keys)
     keys.refuse_unread()
     return config
+
+
+def describe(checkpoint: Checkpoint) -> _core.Graph:
+    """The pass up to the last layer, for no device: its state is what a sequence keeps.
+
+    Raises:
+        FormatError: A key or a tensor is missing or makes no sense.
+        UnsupportedError: The architecture, or a key of the file, is not known.
+    """
+    config = read_config(checkpoint)
+    builder = Builder(config.hadamard)
+    architecture_of(checkpoint).hidden_states(builder, config, Weights(checkpoint))
+    return builder.graph
 
 
 def load_model(

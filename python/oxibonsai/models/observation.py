@@ -29,9 +29,11 @@ class Observation:
     executable: _core.Executable
     sums: dict[str, _core.InputSums]
 
-    def run(self, batch: _core.Batch, pools: list[_core.KvPages]) -> npt.NDArray[np.float32]:
+    def run(
+        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
+    ) -> npt.NDArray[np.float32]:
         """What the pass ends with: float32 [outputs, vocabulary or hidden]."""
-        return self.executable.run(batch, pools)[self.OUTPUT]
+        return self.executable.run(batch, pools, slots)[self.OUTPUT]
 
 
 class ObservingBuilder(AdaptedBuilder):
