@@ -71,6 +71,10 @@ def save(case: Case, folder: Path) -> Any:
         for name, parameter in model.named_parameters():
             values = random_values(name, tuple(parameter.shape))
             parameter.copy_(torch.from_numpy(values))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):  # trained, though no parameter
+                values = random_values(name, tuple(buffer.shape))
+                buffer.copy_(torch.from_numpy(values))
     model.save_pretrained(folder)
     file = folder / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **case.extra}))
@@ -118,48 +122,92 @@ CASES: list[Case] = [
     Case("phi3", "Phi3", {"sliding_window": 24}),
     Case("phi3-long", "Phi3", {"rope_parameters": _LONGROPE, "tie_word_embeddings": True}),
     Case(
-        "phi3-short", "Phi3",
-        {"rope_parameters": _LONGROPE, "max_position_embeddings": 48}, ids=48,
+        "phi3-short",
+        "Phi3",
+        {"rope_parameters": _LONGROPE, "max_position_embeddings": 48},
+        ids=48,
     ),
     Case("phi3-partial", "Phi3", _rope(partial_rotary_factor=0.75)),
-    Case("phi2", "Phi", {"num_key_value_heads": HEADS, "intermediate_size": 4 * HIDDEN, **_rope(partial_rotary_factor=0.5)}),
+    Case(
+        "phi2",
+        "Phi",
+        {
+            "num_key_value_heads": HEADS,
+            "intermediate_size": 4 * HIDDEN,
+            **_rope(partial_rotary_factor=0.5),
+        },
+    ),
     Case("olmo", "Olmo", {"clip_qkv": 1.0}),
     Case("olmo-tied", "Olmo", {"tie_word_embeddings": True}),
     Case("olmo2", "Olmo2"),
     Case("olmo3", "Olmo3", {**_LOCAL, "rope_parameters": _YARN}),
     Case(
-        "granite", "Granite",
-        {"attention_multiplier": 0.3, "embedding_multiplier": 3.0, "residual_multiplier": 0.4,
-         "logits_scaling": 2.5},
+        "granite",
+        "Granite",
+        {
+            "attention_multiplier": 0.3,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.4,
+            "logits_scaling": 2.5,
+        },
     ),
-    Case("granite-biases", "Granite", {"attention_bias": True, "mlp_bias": True,
-                                       "tie_word_embeddings": True}),
+    Case(
+        "granite-biases",
+        "Granite",
+        {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    ),
     Case("smollm3", "SmolLM3", {"num_hidden_layers": 4}),
     Case("starcoder", "GPTBigCode", _GPT2),
     Case("starcoder2", "Starcoder2"),
     Case("starcoder2-window", "Starcoder2", {"sliding_window": 24, "tie_word_embeddings": False}),
     Case("gpt2", "GPT2", _GPT2, {"n_ctx": POSITIONS}),
     Case("gptneox", "GPTNeoX", _rope(partial_rotary_factor=0.25), {"rotary_pct": 0.25}),
-    Case("gptneox-sequential", "GPTNeoX", {"use_parallel_residual": False, **_rope(partial_rotary_factor=1.0)}, {"rotary_pct": 1.0}),
-    Case("falcon", "Falcon", {"multi_query": True, "new_decoder_architecture": False},
-         {"num_kv_heads": None}),
+    Case(
+        "gptneox-sequential",
+        "GPTNeoX",
+        {"use_parallel_residual": False, **_rope(partial_rotary_factor=1.0)},
+        {"rotary_pct": 1.0},
+    ),
+    Case(
+        "falcon",
+        "Falcon",
+        {"multi_query": True, "new_decoder_architecture": False},
+        {"num_kv_heads": None},
+    ),
     Case("falcon-two-norms", "Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
-    Case("falcon-one-norm", "Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2,
-                                       "num_ln_in_parallel_attn": 1, "tie_word_embeddings": False}),
+    Case(
+        "falcon-one-norm",
+        "Falcon",
+        {
+            "new_decoder_architecture": True,
+            "num_kv_heads": 2,
+            "num_ln_in_parallel_attn": 1,
+            "tie_word_embeddings": False,
+        },
+    ),
     Case("stablelm", "StableLm", _rope(partial_rotary_factor=0.25)),
     Case("stablelm-biases", "StableLm", {"use_qkv_bias": True, **_rope(partial_rotary_factor=0.5)}),
-    Case("stablelm-parallel", "StableLm", {"use_parallel_residual": True, "qk_layernorm": True,
-                                           **_rope(partial_rotary_factor=0.25)}),
+    Case(
+        "stablelm-parallel",
+        "StableLm",
+        {"use_parallel_residual": True, "qk_layernorm": True, **_rope(partial_rotary_factor=0.25)},
+    ),
     Case("command-r", "Cohere", {"logit_scale": 0.3}),
     Case("command-r-plus", "Cohere", {"logit_scale": 0.3, "use_qk_norm": True}),
-    Case("cohere2", "Cohere2", {**_LOCAL, "logit_scale": 0.3, "head_dim": 16},
-         {"rotary_pct": 1.0}),
-    Case("chatglm", "Glm", {"head_dim": 16, "rope_parameters": _HALF, "attention_bias": True},
-         {"seq_length": POSITIONS}),
+    Case("cohere2", "Cohere2", {**_LOCAL, "logit_scale": 0.3, "head_dim": 16}, {"rotary_pct": 1.0}),
+    Case(
+        "chatglm",
+        "Glm",
+        {"head_dim": 16, "rope_parameters": _HALF, "attention_bias": True},
+        {"seq_length": POSITIONS},
+    ),
     Case("glm4", "Glm4", {"head_dim": 16, "rope_parameters": _HALF}),
     Case("glm4-biases", "Glm4", {"head_dim": 16, "rope_parameters": _HALF, "attention_bias": True}),
-    Case("exaone4", "Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 2,
-                               "rope_parameters": _LLAMA3}),
+    Case(
+        "exaone4",
+        "Exaone4",
+        {"sliding_window": None, "layer_types": ["full_attention"] * 2, "rope_parameters": _LLAMA3},
+    ),
     Case("exaone4-windows", "Exaone4", {**_LOCAL, "sliding_window_pattern": 4}),
     Case("nemotron", "Nemotron", {"head_dim": 16, **_rope(partial_rotary_factor=0.5)}),
     Case("arcee", "Arcee", {"rope_parameters": _YARN}),

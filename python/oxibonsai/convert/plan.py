@@ -12,7 +12,8 @@ from oxibonsai.convert.affine_blocks import AFFINE_TYPES, encode_affine
 from oxibonsai.convert.block_codes import BlockParameter
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.parameters import AffineParameter, ZeroPointParameter
+from oxibonsai.convert.parameters import AffineParameter, Parameter, ZeroPointParameter
+from oxibonsai.convert.pieces import Part, Piece, Stack, put_pieces_together
 from oxibonsai.convert.recipe import Recipe
 from oxibonsai.convert.stored_types import encode_measured
 from oxibonsai.convert.target import Target
@@ -53,21 +54,11 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
             type does not allow.
         UnsupportedError: There is a parameter that the recipe does not know.
     """
-    names: dict[str, str] = {}  # of parameters, by the tensors' names
-    for parameter in folder.parameters:
-        name = recipe.tensor_name(parameter)
-        if name is None:
-            continue
-        if name in names:
-            raise FormatError(
-                f"{folder.path} has two parameters of one meaning: {parameter}, {name}"
-            )
-        names[name] = parameter
-    matrices = {n: folder.parameters[p] for n, p in names.items() if recipe.is_matrix(n)}
-    types = target.types(matrices)
+    held = _tensors(folder, recipe)
+    types = target.types({n: p for n, p in held.items() if recipe.is_matrix(n)})
     planned = {
         name: _planned(folder, recipe, parameter, name, types.get(name, "f32"), threads)
-        for name, parameter in names.items()
+        for name, parameter in held.items()
     }
     for name, values in recipe.extra(folder).items():
         data = values.view(np.uint8).reshape(-1)
@@ -81,13 +72,35 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
     return list(planned.values())
 
 
+def _tensors(folder: ModelFolder, recipe: Recipe) -> dict[str, Parameter]:
+    """What each tensor of the file is made of."""
+    pieces: dict[str, list[tuple[Piece, Parameter]]] = {}
+    for parameter, held in folder.parameters.items():
+        found = recipe.pieces(folder, parameter)
+        if not found and (name := recipe.tensor_name(parameter)) is not None:
+            found = (Piece(name),)
+        for piece in found:
+            others = pieces.setdefault(piece.tensor, [])
+            if others and piece.expert is None:
+                raise FormatError(
+                    f"{folder.path} has two parameters of one meaning: {parameter}, {piece.tensor}"
+                )
+            others.append((piece, held))
+    return {n: put_pieces_together(f"{folder.path}: {n}", p) for n, p in pieces.items()}
+
+
 def _planned(
-    folder: ModelFolder, recipe: Recipe, parameter: str, name: str, type_name: str, threads: int
+    folder: ModelFolder,
+    recipe: Recipe,
+    held: Parameter,
+    name: str,
+    type_name: str,
+    threads: int,
 ) -> Planned:
-    held = folder.parameters[parameter]
-    where = f"{folder.path}: parameter {parameter}"
+    where = f"{folder.path}: the parameter for {name}"
     shape = recipe.shape(name, held.shape)
-    if not shape or len(shape) > 2 or 0 in shape:
+    most = 3 if isinstance(held, Part | Stack) else 2
+    if not shape or len(shape) > most or 0 in shape:
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
     transposed = recipe.transposed(name)
     if transposed:

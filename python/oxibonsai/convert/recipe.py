@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.pieces import Piece
 
 # GGUF key -> value, and its type as `_core.GgufWriter.add_metadata` names it.
 Metadata = dict[str, tuple[Any, str]]
@@ -29,6 +30,7 @@ class Recipe:
         metadata: Its keys and those of its tokenizer; raises where the folder asks for more.
         tensor_name: GGUF's name of a parameter, None where the file leaves it out; UnsupportedError
             for one that is not known.
+        pieces: Tensors that a parameter is a piece of; none: it is the tensor that tensor_name says.
         is_matrix: Whether a tensor, by GGUF's name, is stored in the chosen type; the others are f32.
         shapes: Of the tensors that a model must have, by GGUF's name.
         row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
@@ -49,6 +51,7 @@ class Recipe:
     tensor_name: Callable[[str], str | None]
     is_matrix: Callable[[str], bool]
     shapes: Callable[[ModelFolder], Shapes] = _nothing
+    pieces: Callable[[ModelFolder, str], Sequence[Piece]] = lambda folder, parameter: ()
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
     transposed: Callable[[str], bool] = lambda name: False
     column_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: (

@@ -66,9 +66,20 @@ def attention_heads(keys: Keys) -> tuple[int, int, int]:
     return heads, kv_heads, head_dim
 
 
-def dimensions(keys: Keys) -> dict[str, Any]:
-    """Fields of :class:`ModelConfig` that every architecture reads alike."""
-    heads, kv_heads, head_dim = attention_heads(keys)
+def dimensions(keys: Keys, latent: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Fields of :class:`ModelConfig` that every architecture reads alike.
+
+    Args:
+        keys: Of the file.
+        latent: Dims of a key and of a value of latent attention, which has one head of them.
+    """
+    if latent is None:
+        heads, kv_heads, head_dim = attention_heads(keys)
+    else:
+        heads, kv_heads, head_dim = keys.integer("attention.head_count"), 1, latent[0]
+        stated = tuple(keys.integer(f"attention.{p}_length") for p in ("key", "value"))
+        if stated != latent:
+            raise keys.fail(f"keys and values of {stated} dims in the cache, where {latent} follow")
     file = keys.checkpoint.file
     return {
         "architecture": keys.architecture,

@@ -78,6 +78,10 @@ class Keys:
             raise self.fail(f"{name} is {value!r}, not a positive count")
         return value
 
+    def count(self, key: str, default: int = 0) -> int:
+        """A count that may be zero."""
+        return 0 if self.get(key, default) == 0 else self.integer(key, default)
+
     def real(self, key: str, default: float | None = None) -> float:
         """A finite number."""
         value = self.get(key, default)

@@ -46,6 +46,38 @@ class Weights:
             self._matrices[full] = self.checkpoint.weight(full)
         return self._matrices[full]
 
+    def experts(self, name: str, count: int, rows: int, cols: int) -> _core.Weight:
+        """The tensor ``name.weight``, ``count`` matrices [rows, cols], in its stored form."""
+        full = f"{name}.weight"
+        self._used.add(full)
+        if full not in self._matrices:
+            if self.checkpoint.shape(full) != (count, rows, cols):
+                raise FormatError(
+                    f"{self.checkpoint.path}: tensor {full} has shape "
+                    f"{self.checkpoint.shape(full)}, but the model's dimensions need {count} matrices "
+                    f"({rows}, {cols})"
+                )
+            self._matrices[full] = self.checkpoint.weight(full)
+        return self._matrices[full]
+
+    def row(self, name: str, cols: int) -> _core.Weight:
+        """A matrix of one row, which the file holds as the vector ``name.weight``."""
+        full = f"{name}.weight"
+        self._used.add(full)
+        if full not in self._matrices:
+            if self.checkpoint.shape(full) != (cols,):
+                raise FormatError(
+                    f"{self.checkpoint.path}: tensor {full} has shape "
+                    f"{self.checkpoint.shape(full)}, but the model's dimensions need ({cols},)"
+                )
+            self._matrices[full] = self.checkpoint.weight(full)
+        return self._matrices[full]
+
+    def expert_bias(self, name: str, count: int, size: int) -> Vector | None:
+        """``name.bias``, [count, size], one after the other, where the file has it."""
+        full = f"{name}.bias"
+        return self.table(full, count, size) if self.checkpoint.has(full) else None
+
     def split(self, name: str, rows: Sequence[int], cols: int) -> list[_core.Weight]:
         """Parts of the tensor ``name.weight``, [sum of rows, cols], one below the other."""
         full = f"{name}.weight"
