@@ -156,5 +156,6 @@ DEEPSEEK2 = Recipe(
     tensor_name,
     experts.is_matrix,
     shapes=_shapes,
+    left_out=experts.is_drafting,
     pieces=pieces,
 )

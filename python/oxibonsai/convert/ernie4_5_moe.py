@@ -76,5 +76,4 @@ ERNIE4_5_MOE = Recipe(
     experts.is_matrix,
     shapes=_shapes,
     pieces=expert_pieces,
-    shape=lambda name, shape: shape[1:] if name.endswith("exp_probs_b.bias") else shape,
 )

@@ -29,6 +29,12 @@ def selection_bias_name(parameter: str) -> str | None:
     return f"blk.{int(found[1])}.exp_probs_b.bias" if found else None
 
 
+def is_drafting(folder: ModelFolder, parameter: str) -> bool:
+    """Whether it belongs to a layer past the model's own, which predicts further tokens."""
+    found = re.match(r"model\.layers\.([0-9]{1,4})\.", parameter)
+    return found is not None and int(found[1]) >= folder.count("num_hidden_layers")
+
+
 def is_matrix(tensor: str) -> bool:
     """Routers decide which experts run, so they stay f32, as does the gate of a shared expert."""
     parts = ("ffn_gate_inp", "attn_sinks")

@@ -72,5 +72,6 @@ GLM4MOE = Recipe(
     tensor_name,
     experts.is_matrix,
     shapes=_shapes,
+    left_out=experts.is_drafting,
     pieces=expert_pieces,
 )

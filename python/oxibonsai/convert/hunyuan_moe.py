@@ -28,6 +28,7 @@ def metadata(folder: ModelFolder) -> Metadata:
     return {
         **decoder.dimension_keys(folder, "hunyuan-moe"),
         **experts.expert_keys(folder, "hunyuan-moe", used="moe_topk"),
+        "hunyuan-moe.expert_shared_count": (folder.count("num_shared_expert"), "u32"),
         "hunyuan-moe.expert_shared_feed_forward_length": (shared, "u32"),
         **rope_keys("hunyuan-moe", *read_rope(folder, ("default",))),
         **tokenizer_keys(folder),

@@ -76,6 +76,8 @@ def _tensors(folder: ModelFolder, recipe: Recipe) -> dict[str, Parameter]:
     """What each tensor of the file is made of."""
     pieces: dict[str, list[tuple[Piece, Parameter]]] = {}
     for parameter, held in folder.parameters.items():
+        if recipe.left_out(folder, parameter):
+            continue
         found = recipe.pieces(folder, parameter)
         if not found and (name := recipe.tensor_name(parameter)) is not None:
             found = (Piece(name),)

@@ -43,7 +43,7 @@ def _shapes(folder: ModelFolder) -> Shapes:
         experts=experts.count(folder),
         ff=folder.count("moe_intermediate_size"),
         shared_ff=folder.count("shared_expert_intermediate_size"),
-        special={"ffn_gate_inp_shexp": (folder.count("hidden_size"),)},
+        special={"ffn_gate_inp_shexp": (1, folder.count("hidden_size"))},
     )
 
 
@@ -54,5 +54,4 @@ QWEN2MOE = Recipe(
     experts.is_matrix,
     shapes=_shapes,
     pieces=expert_pieces,
-    shape=lambda name, shape: shape[1:] if name.endswith("ffn_gate_inp_shexp.weight") else shape,
 )

@@ -31,6 +31,7 @@ class Recipe:
         tensor_name: GGUF's name of a parameter, None where the file leaves it out; UnsupportedError
             for one that is not known.
         pieces: Tensors that a parameter is a piece of; none: it is the tensor that tensor_name says.
+        left_out: Whether a parameter is no part of what is converted.
         is_matrix: Whether a tensor, by GGUF's name, is stored in the chosen type; the others are f32.
         shapes: Of the tensors that a model must have, by GGUF's name.
         row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
@@ -51,6 +52,7 @@ class Recipe:
     tensor_name: Callable[[str], str | None]
     is_matrix: Callable[[str], bool]
     shapes: Callable[[ModelFolder], Shapes] = _nothing
+    left_out: Callable[[ModelFolder, str], bool] = lambda folder, parameter: False
     pieces: Callable[[ModelFolder, str], Sequence[Piece]] = lambda folder, parameter: ()
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
     transposed: Callable[[str], bool] = lambda name: False

@@ -16,6 +16,7 @@ def read_config(keys: Keys) -> ModelConfig:
     """Dimensions and constants; no layer is dense."""
     shared = dimensions(keys)
     own = experts.read_experts(keys)
+    keys.count("expert_shared_count")  # the shared width says it
     width = keys.integer("expert_shared_feed_forward_length", shared["intermediate_size"])
     return ModelConfig(
         **shared,

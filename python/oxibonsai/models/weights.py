@@ -33,6 +33,10 @@ class Weights:
         """Whether the file has a tensor."""
         return self.checkpoint.has(name)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor that the file has."""
+        return self.checkpoint.shape(name)
+
     def matrix(self, name: str, rows: int, cols: int) -> _core.Weight:
         """The tensor ``name.weight``, [rows, cols], in its stored form."""
         full = f"{name}.weight"
@@ -61,14 +65,14 @@ class Weights:
         return self._matrices[full]
 
     def row(self, name: str, cols: int) -> _core.Weight:
-        """A matrix of one row, which the file holds as the vector ``name.weight``."""
+        """The tensor ``name.weight``, a matrix of one row, or a vector as older files have it."""
         full = f"{name}.weight"
         self._used.add(full)
         if full not in self._matrices:
-            if self.checkpoint.shape(full) != (cols,):
+            if self.checkpoint.shape(full) not in ((1, cols), (cols,)):
                 raise FormatError(
                     f"{self.checkpoint.path}: tensor {full} has shape "
-                    f"{self.checkpoint.shape(full)}, but the model's dimensions need ({cols},)"
+                    f"{self.checkpoint.shape(full)}, but the model's dimensions need (1, {cols})"
                 )
             self._matrices[full] = self.checkpoint.weight(full)
         return self._matrices[full]
