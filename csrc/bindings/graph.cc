@@ -111,8 +111,9 @@ graph::Activation activation(const std::string& name) {
   if (name == "gelu_tanh") return graph::Activation::kGeluTanh;
   if (name == "relu2") return graph::Activation::kRelu2;
   if (name == "sigmoid") return graph::Activation::kSigmoid;
+  if (name == "swiglu_oai") return graph::Activation::kSwigluOai;
   throw RequestError("no activation is called " + name +
-                     "; there are silu, gelu, gelu_tanh, relu2 and sigmoid");
+                     "; there are silu, gelu, gelu_tanh, relu2, sigmoid and swiglu_oai");
 }
 
 graph::Route::Scoring scoring(const std::string& name) {
@@ -270,12 +271,6 @@ void register_elementwise_ops(GraphClass& c) {
             return add_one(g, graph::Activate{x.id, activation(name)});
           },
           py::arg("x"), py::arg("activation"))
-      .def(
-          "clamped_swiglu",
-          [](Graph& g, const PyValue& gate, const PyValue& up) {
-            return add_one(g, graph::ClampedSwiglu{gate.id, up.id});
-          },
-          py::arg("gate"), py::arg("up"))
       .def(
           "add",
           [](Graph& g, const PyValue& a, const PyValue& b) {

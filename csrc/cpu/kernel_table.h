@@ -208,15 +208,13 @@ struct KernelTable {
   // Merges a part (max, sum, out) into the running one of a single query; n values.
   void (*merge_parts)(float* max, float* sum, float* out, float part_max, float part_sum,
                       const float* part_out, int n);
-  // act(gate) * up and act(x), by graph::Activation.
+  // act(gate) * up and act(x), by graph::Activation; null where there is none.
   void (*gated[graph::kActivations])(const float* gate, const float* up, int64_t n, float* y);
   void (*activate[graph::kActivations])(const float* x, int64_t n, float* y);
-  // y = the sum of weights[i] * x[i], i < count, in order; without weights their plain sum.
-  void (*weighted_sum)(const float* const* x, const float* weights, int count, int64_t n, float* y);
-  // min(gate, 7) * sigmoid(1.702 * min(gate, 7)) * (clamp(up, -7, 7) + 1).
-  void (*clamped_swiglu)(const float* gate, const float* up, int64_t n, float* y);
   void (*add)(const float* a, const float* b, int64_t n, float* y);
   void (*scale)(const float* x, float factor, int64_t n, float* y);
+  // y = the sum of weights[i] * x[i], i < count, in order; without weights their plain sum.
+  void (*weighted_sum)(const float* const* x, const float* weights, int count, int64_t n, float* y);
   void (*clamp)(const float* x, float limit, int64_t n, float* y);  // within -limit and limit
   void (*softcap)(const float* x, float cap, int64_t n, float* y);  // cap * tanh(x / cap)
   void (*conv1d)(const ConvArgs&);
@@ -233,9 +231,7 @@ struct KernelTable {
   void (*exp)(const float* x, int64_t n, float* y);
   void (*tanh)(const float* x, int64_t n, float* y);
   void (*erf)(const float* x, int64_t n, float* y);
-  // Also used by scans.
-  void (*softplus)(const float* x, int64_t n, float* y);
-  void (*sigmoid)(const float* x, int64_t n, float* y);
+  void (*softplus)(const float* x, int64_t n, float* y);  // also used by scans
 };
 
 }  // namespace oxibonsai::cpu

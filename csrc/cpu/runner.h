@@ -51,7 +51,6 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c);
-RunnerPtr make_runner(const graph::ClampedSwiglu& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GateRows& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Activate& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Add& op, const RunnerContext& c);

@@ -18,16 +18,6 @@ struct Gated {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
-// g * sigmoid(1.702 g) * (u + 1) with g = min(gate, 7) and u = up within -7 and 7: gpt-oss.
-struct ClampedSwiglu {
-  static constexpr const char* kName = "clamped_swiglu";
-  ValueId gate = kNoValue;
-  ValueId up = kNoValue;
-  ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&gate, &up}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
-};
-
 // x * sigmoid(gate), with one gate for each row.
 struct GateRows {
   static constexpr const char* kName = "gate_rows";
@@ -98,7 +88,6 @@ struct Softcap {
 };
 
 std::vector<Value> infer(const Gated& op, const Checker& c);
-std::vector<Value> infer(const ClampedSwiglu& op, const Checker& c);
 std::vector<Value> infer(const GateRows& op, const Checker& c);
 std::vector<Value> infer(const Activate& op, const Checker& c);
 std::vector<Value> infer(const Add& op, const Checker& c);

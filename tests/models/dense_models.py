@@ -6,6 +6,7 @@ missing somewhere changes the logits.
 
 from __future__ import annotations
 
+import copy
 import json
 import zlib
 from collections.abc import Callable, Mapping
@@ -63,7 +64,8 @@ def save(case: Case, folder: Path) -> Any:
     import transformers
 
     config_class: Callable[..., Any] = getattr(transformers, f"{case.kind}Config")
-    sizes = {k: v for k, v in {**_SIZES, **case.options}.items() if v is not ...}
+    options = copy.deepcopy(dict(case.options))  # configurations change what they are given
+    sizes = {k: v for k, v in {**_SIZES, **options}.items() if v is not ...}
     config = config_class(**sizes)
     config._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
@@ -78,7 +80,20 @@ def save(case: Case, folder: Path) -> Any:
     model.save_pretrained(folder)
     file = folder / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **case.extra}))
+    if case.kind == "BitNet":
+        _make_ternary(model)
     return model
+
+
+def _make_ternary(model: Any) -> None:
+    """What the model's own linear layers do at each use where it is loaded with its quantization."""
+    import torch
+
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, torch.nn.Linear) and name != "lm_head":
+                scale = module.weight.abs().mean().clamp(min=1e-5)
+                module.weight.copy_((module.weight / scale).round().clamp(-1, 1) * scale)
 
 
 def logits(model: Any, ids: list[int]) -> npt.NDArray[np.float32]:

@@ -14,7 +14,7 @@ from oxibonsai.output.tools import (
     Llama3Format,
     MistralFormat,
     QwenFormat,
-    QwenXmlFormat,
+    TaggedFormat,
     ToolFormat,
     detect_tool_format,
     read_tools,
@@ -149,7 +149,7 @@ TEMPLATES: list[tuple[type[ToolFormat], str]] = [
         "{{- '<|im_end|>' }}{%- endfor %}",
     ),
     (
-        QwenXmlFormat,
+        TaggedFormat,
         "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content }}"
         "{%- for c in m.tool_calls %}{{- '\n\n<tool_call>\n<function=' + c.function.name + '>\n' }}"
         "{%- for name, value in c.function.arguments | items %}{{- '<parameter=' + name + '>\n' }}"

@@ -24,13 +24,13 @@ void fill_elementwise(KernelTable& table) {
   table.quantize = &quantize;
   table.rope_halves = &rope_halves;
   table.rope_pairs = &rope_pairs;
+  table.weighted_sum = &weighted_sum;
   fill_activation<Silu>(Activation::kSilu, table);
   fill_activation<Gelu>(Activation::kGelu, table);
   fill_activation<GeluTanh>(Activation::kGeluTanh, table);
   fill_activation<Relu2>(Activation::kRelu2, table);
   fill_activation<Sigmoid>(Activation::kSigmoid, table);
-  table.clamped_swiglu = &clamped_swiglu;
-  table.weighted_sum = &weighted_sum;
+  table.gated[static_cast<int>(Activation::kSwigluOai)] = &swiglu_oai;
   table.add = &add_rows;
   table.hadamard = &hadamard;
   table.scale = &scale_row;
@@ -42,7 +42,6 @@ void fill_elementwise(KernelTable& table) {
   table.tanh = &tanh_row;
   table.erf = &erf_row;
   table.softplus = &softplus_row;
-  table.sigmoid = &sigmoid_row;
 }
 
 }  // namespace oxibonsai::cpu::OXI_TIER

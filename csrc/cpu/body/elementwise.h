@@ -139,7 +139,7 @@ struct Relu2 {
 };
 
 struct Sigmoid {
-  static simd::Vec of(simd::Vec x) { return times_sigmoid(simd::splat(1.0f), x); }
+  static simd::Vec of(simd::Vec x) { return sigmoid16(x); }
 };
 
 template <class Activation>
@@ -148,7 +148,7 @@ void gated(const float* gate, const float* up, int64_t n, float* y) {
                 [](simd::Vec g, simd::Vec u) { return simd::mul(Activation::of(g), u); });
 }
 
-void clamped_swiglu(const float* gate, const float* up, int64_t n, float* y) {
+void swiglu_oai(const float* gate, const float* up, int64_t n, float* y) {
   using namespace simd;
   const Vec limit = splat(7.0f);
   for_each_lane(gate, up, n, y, [=](Vec g, Vec u) {
@@ -156,12 +156,6 @@ void clamped_swiglu(const float* gate, const float* up, int64_t n, float* y) {
     const Vec clamped = max(min(u, limit), splat(-7.0f));
     return mul(times_sigmoid(below, mul(below, splat(1.702f))), add(clamped, splat(1.0f)));
   });
-}
-
-// What a sigmoid gates is divided by its 1 + e^-x.
-template <>
-void gated<Sigmoid>(const float* gate, const float* up, int64_t n, float* y) {
-  for_each_lane(gate, up, n, y, [](simd::Vec g, simd::Vec u) { return times_sigmoid(u, g); });
 }
 
 template <class Activation>
@@ -218,10 +212,6 @@ void erf_row(const float* x, int64_t n, float* y) {
 
 void softplus_row(const float* x, int64_t n, float* y) {
   map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return softplus16(p); });
-}
-
-void sigmoid_row(const float* x, int64_t n, float* y) {
-  for_each_lane(x, x, n, y, [](simd::Vec p, simd::Vec) { return sigmoid16(p); });
 }
 
 void to_half_row(const float* x, int64_t n, uint16_t* y) {

@@ -1,6 +1,12 @@
 #include "cpu/runners/row_parts.h"
 
 namespace oxibonsai::cpu {
+namespace {
+
+constexpr int kSigmoid = static_cast<int>(graph::Activation::kSigmoid);
+
+}  // namespace
+
 RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c) {
   const ValueRef gate = c.value(op.gate);
   const ValueRef up = c.value(op.up);
@@ -12,22 +18,12 @@ RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c) {
   });
 }
 
-RunnerPtr make_runner(const graph::ClampedSwiglu& op, const RunnerContext& c) {
-  const ValueRef gate = c.value(op.gate);
-  const ValueRef up = c.value(op.up);
-  return row_parts(c.value(op.out), kPartCols, [=](const Step& s, const RowPart& part, float* y) {
-    s.kernels->clamped_swiglu(s.row(gate, part.row) + part.first, s.row(up, part.row) + part.first,
-                              part.last - part.first, y + part.first);
-  });
-}
-
 RunnerPtr make_runner(const graph::GateRows& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
   const ValueRef gate = c.value(op.gate);
   return row_parts(c.value(op.out), kPartCols, [=](const Step& s, const RowPart& part, float* y) {
     float factor;
-    s.kernels->activate[static_cast<int>(graph::Activation::kSigmoid)](s.row(gate, part.row), 1,
-                                                                       &factor);
+    s.kernels->activate[kSigmoid](s.row(gate, part.row), 1, &factor);
     s.kernels->scale(s.row(x, part.row) + part.first, factor, part.last - part.first,
                      y + part.first);
   });

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pieces import Piece
 
@@ -36,11 +37,11 @@ class Recipe:
         shapes: Of the tensors that a model must have, by GGUF's name.
         row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
             they are.
-        transposed: Whether a tensor, by GGUF's name, is stored with columns for rows.
         column_order: The same of columns.
         shape: That of a tensor in the file, from its name and its parameter's shape.
         values: What the file holds of a tensor's values, by GGUF's name; after rows and columns are in
             order, and of the tensor's own shape.
+        transposed: Whether a tensor, by GGUF's name, is stored with columns for rows.
         offset: Added to the values of a tensor, by GGUF's name.
         extra: Further tensors of the file, computed from the configuration.
         config: The configuration of the part of the model that is converted.
@@ -55,14 +56,12 @@ class Recipe:
     left_out: Callable[[ModelFolder, str], bool] = lambda folder, parameter: False
     pieces: Callable[[ModelFolder, str], Sequence[Piece]] = lambda folder, parameter: ()
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
-    transposed: Callable[[str], bool] = lambda name: False
     column_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: (
         None
     )
     shape: Callable[[str, tuple[int, ...]], tuple[int, ...]] = lambda name, shape: shape
-    values: Callable[[str, npt.NDArray[np.float32]], npt.NDArray[np.float32]] = (
-        lambda name, values: values
-    )
+    values: Callable[[str, Floats], Floats] = lambda name, values: values
+    transposed: Callable[[str], bool] = lambda name: False
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing
     config: Callable[[ModelFolder], dict[str, Any]] = lambda folder: folder.config

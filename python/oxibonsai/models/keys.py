@@ -197,6 +197,8 @@ class Keys:
         if scaling not in ("none", "linear", "yarn", "longrope"):
             raise self.unsupported(f"rope scaling of type {scaling} is not supported")
         if scaling == "longrope":  # all of it is in the tables of factors
+            if not self.checkpoint.has("rope_factors_long.weight"):
+                raise self.fail("rope scaling of type longrope needs rope_factors_long.weight")
             scaling = "none"
         factor = self.real("rope.scaling.factor", self.real("rope.scale_linear", 1.0))
         if factor <= 0.0:

@@ -74,7 +74,8 @@ def _fields(message: Mapping[str, Any], place: str) -> dict[str, Any]:
         raise RequestError(f"{place}.reasoning_content is not a string")
     fields.pop("reasoning_content", None)
     if reasoning is not None:
-        fields["reasoning_content"] = reasoning
+        # The second name is that of the templates of gpt-oss and LFM.
+        fields |= {"reasoning_content": reasoning, "thinking": reasoning}
     return fields
 
 

@@ -34,14 +34,20 @@ class ToolFormat(ABC):
         marks: All fixed texts of the format that may be special tokens: decode them as text.
         id_length: Letters of a call's id, where the templates of the format want a number of them.
         one_call_a_message: The templates of the format refuse a message with several calls.
+        arguments_as_text: They want arguments as JSON text, not as an object.
+        no_empty_content: They want null for the content of a message that has calls and no text.
+        joins_reasoning: They refuse a message with calls that has reasoning and content.
     """
 
-    name: ClassVar[str]
-    openings: ClassVar[tuple[str, ...]]
+    name: str
+    openings: tuple[str, ...]
     bare: ClassVar[bool] = False
-    marks: ClassVar[tuple[str, ...]]
+    marks: tuple[str, ...]
     id_length: ClassVar[int | None] = None
     one_call_a_message: ClassVar[bool] = False
+    arguments_as_text: bool = False
+    no_empty_content: bool = False
+    joins_reasoning: ClassVar[bool] = False
 
     @abstractmethod
     def read(self, writer: CallWriter, opening: str) -> CallReader:
