@@ -2,13 +2,16 @@
 
     python tests/chat_template/compare_templates.py FOLDER
 
-Each ``*.jinja`` gets ten conversations; where both refuse one, they agree. Prints each difference and one
-line of counts; the exit status is 1 where there is a difference.
+Each ``*.jinja`` gets ten conversations; where both refuse one, they agree. Then calls that a template
+writes are read back. Prints each difference and two lines of counts; the exit status is 1 where there is a
+difference.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
+import os
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -19,8 +22,8 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.errors import OxiBonsaiError
-from oxibonsai.output import template_messages
-from oxibonsai.output.tools import detect_tool_format
+from oxibonsai.output import OutputParser, find_reasoning_tags, template_messages
+from oxibonsai.output.tools import detect_tool_format, read_tools
 
 TOKENS = {"bos_token": "<|bos|>", "eos_token": "<|eos|>"}
 NOW = datetime(2026, 3, 4, 5, 6, 7)
@@ -152,6 +155,39 @@ def compare(name: str, source: str) -> tuple[int, int, int]:
     return equal, refused, different
 
 
+def read_back(name: str, source: str) -> bool | None:
+    """Whether calls that a template writes are read as they were; None where it writes none."""
+    tool_format = detect_tool_format(source)
+    if tool_format is None:
+        return None
+    tools = read_tools(TOOLS)
+    results = []
+    for message in (CALLED, TWO):
+        if tool_format.one_call_a_message:
+            message = {**message, "tool_calls": message["tool_calls"][-1:], "content": ""}
+        asked, whole = (
+            template_messages(m, tool_format=tool_format, template_source=source)
+            for m in ([ASK], [ASK, message])
+        )
+        try:
+            head = our_text(source, asked, {"tools": TOOLS})
+            text = our_text(source, whole, {"tools": TOOLS, "add_generation_prompt": False})
+        except OxiBonsaiError:
+            return None
+        start = len(os.path.commonprefix([head, text]))  # noqa: RUF071 - of texts
+        while not text.startswith(head) and start > 0 and text[start - 1] not in "\n>":
+            start -= 1
+        parser = OutputParser(tool_format, tools, ids=str, reasoning=find_reasoning_tags(source))
+        parser.feed(text[start:])
+        parser.finish()
+        got = [(c.name, json.loads(c.arguments)) for c in parser.reply.tool_calls]
+        calls = [c["function"] for c in message["tool_calls"]]
+        results.append(got == [(c["name"], c["arguments"]) for c in calls])
+        if not results[-1]:
+            print(f"{name}: {text[start:]!r} is read as {got}")
+    return all(results)
+
+
 def main(folder: Path) -> int:
     files = sorted(folder.glob("*.jinja"))
     with (
@@ -163,7 +199,9 @@ def main(folder: Path) -> int:
     print(
         f"{len(files)} templates: {equal} equal, {refused} refused by both, {different} different"
     )
-    return 1 if different or not files else 0
+    read = [read_back(f.name, f.read_text(encoding="utf-8")) for f in files]
+    print(f"calls: {read.count(True)} templates read back, {read.count(False)} not")
+    return 1 if different or False in read or not files else 0
 
 
 if __name__ == "__main__":

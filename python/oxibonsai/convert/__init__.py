@@ -29,10 +29,17 @@ from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.granitemoe import GRANITEMOE
 from oxibonsai.convert.hunyuan import HUNYUAN
+<<<<<<< HEAD
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
 from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.minimax_m2 import MINIMAX_M2
 from oxibonsai.convert.mixtral import MIXTRAL
+=======
+from oxibonsai.convert.lfm2 import LFM2
+from oxibonsai.convert.llama import LLAMA
+from oxibonsai.convert.mamba import MAMBA, MAMBA2
+from oxibonsai.convert.mamba_hybrid import FALCON_H1, GRANITE_HYBRID
+>>>>>>> main
 from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
@@ -68,6 +75,8 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "ernie4_5": ERNIE4_5,
     "exaone4": EXAONE4,
     "falcon": FALCON,
+    "falcon_h1": FALCON_H1,
+    "falcon_mamba": MAMBA,
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3_MULTIMODAL,
@@ -78,8 +87,12 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "gpt_bigcode": STARCODER,
     "gpt_neox": GPTNEOX,
     "granite": GRANITE,
+    "granitemoehybrid": GRANITE_HYBRID,
     "hunyuan_v1_dense": HUNYUAN,
+    "lfm2": LFM2,
     "llama": LLAMA,
+    "mamba": MAMBA,
+    "mamba2": MAMBA2,
     "mistral": LLAMA,
     "nemotron": NEMOTRON,
     "olmo": OLMO,

@@ -84,6 +84,10 @@ class Builder:
         """
         return self.graph.layer_norm(x, weight, bias, eps, groups)
 
+    def group_norm(self, x: Value, weight: Vector, eps: float, groups: int) -> Value:
+        """RMSNorm over each of ``groups`` equal parts of a row, with a weight for each column."""
+        return self.graph.rms_norm(x, weight, eps, groups=groups)
+
     def head_norm(self, x: Value, weight: Vector, eps: float) -> Value:
         """RMSNorm over each head of ``len(weight)`` values."""
         return self.graph.rms_norm(x, weight, eps, groups=x.cols // len(weight))
@@ -177,9 +181,15 @@ class Builder:
         """sigmoid(gate) * up."""
         return self.graph.gated(gate, up, "sigmoid")
 
+<<<<<<< HEAD
     def clamped_swiglu(self, gate: Value, up: Value) -> Value:
         """g * sigmoid(1.702 g) * (u + 1) with g = min(gate, 7) and u = up within -7 and 7."""
         return self.graph.gated(gate, up, "swiglu_oai")
+=======
+    def multiply(self, a: Value, b: Value) -> Value:
+        """a * b."""
+        return self.graph.gated(a, b, "identity")
+>>>>>>> main
 
     def gated_relu2(self, gate: Value, up: Value) -> Value:
         """max(gate, 0)^2 * up."""

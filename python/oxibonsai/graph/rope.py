@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 
 
@@ -37,6 +37,10 @@ class RopeConfig:
     interleaved: bool = False
     ramp_of_pairs: bool = True
     yarn_multiplier: float = 0.1
+
+    def without(self) -> RopeConfig:
+        """One that rotates nothing."""
+        return replace(self, rotary_dim=0)
 
     def frequencies(self) -> list[float]:
         """Angle per position of each pair, as exact decimals rounded once to a double.

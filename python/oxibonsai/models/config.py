@@ -8,6 +8,7 @@ from oxibonsai.graph import HadamardFold, RopeConfig
 
 # Values of ModelConfig.layer_types.
 FULL_ATTENTION, LINEAR_ATTENTION = "full_attention", "linear_attention"
+MAMBA, CONVOLUTION = "mamba", "conv"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class GatedDeltaConfig:
 
 
 @dataclass(frozen=True)
+<<<<<<< HEAD
 class ExpertsConfig:
     """A mixture of experts in place of the feed-forward part of a layer.
 
@@ -89,6 +91,27 @@ class LatentConfig:
     def cache_dim(self) -> int:
         """Values that a token has in the cache of a layer."""
         return self.kv_lora_rank + self.qk_rope_head_dim
+=======
+class MambaConfig:
+    """State space layers of Mamba 1 or 2.
+
+    Attributes:
+        conv_kernel: Taps of the convolution before the scan.
+        intermediate_size: Columns of the scan's input and result.
+        state_size: Of a channel's state in Mamba 1; a head's in Mamba 2 is a matrix of that and the
+            dims of a head.
+        time_step_rank: Columns that all time steps are made of (Mamba 1).
+        num_heads: That share the columns and have a time step each (Mamba 2).
+        n_groups: Of heads that share what is read and written (Mamba 2).
+    """
+
+    conv_kernel: int
+    intermediate_size: int
+    state_size: int
+    time_step_rank: int = 0
+    num_heads: int = 0
+    n_groups: int = 0
+>>>>>>> main
 
 
 @dataclass(frozen=True)
@@ -117,8 +140,14 @@ class ModelConfig:
         layer_types: Of each layer, ``"full_attention"`` or what it has instead of attention and of
             keys and values in the cache; empty: all attend.
         gated_delta: Of the layers of type ``"linear_attention"``.
+<<<<<<< HEAD
         experts: Of the layers that have them; None: none does.
         latent: How layers attend, if by a latent vector.
+=======
+        mamba: Of the layers of type ``"mamba"``.
+        inner_norm_eps: Of norms without weights within a layer of type ``"mamba"``; 0: there are none.
+        conv_kernel: Taps of the layers of type ``"conv"``.
+>>>>>>> main
         hadamard: How weights are folded; None: they are not.
     """
 
@@ -152,9 +181,19 @@ class ModelConfig:
     name: str = ""
     layer_types: tuple[str, ...] = ()
     gated_delta: GatedDeltaConfig | None = None
+<<<<<<< HEAD
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None
+=======
+    mamba: MambaConfig | None = None
+    inner_norm_eps: float = 0.0
+    conv_kernel: int = 0
+>>>>>>> main
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
+
+    def cached_layer(self, layer: int) -> int:
+        """Which layer of the cache a layer that attends has."""
+        return sum(self.attends(i) for i in range(layer))
 
     def attends(self, layer: int) -> bool:
         """Whether the layer has keys and values in the cache."""

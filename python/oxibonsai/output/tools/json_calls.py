@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from oxibonsai.output.tools.call_object import (
     expect,
@@ -106,6 +108,14 @@ class JsonCallsFormat(ToolFormat):
             more = f'({call} "\\n")*' if parallel else ""
             lark.rule("block", f'"\\n" {call} "\\n" {more} {closing}')
         return CallGrammar(marks.opening, separator="", repeats=False)
+
+    def spell(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+        marks = self._marks
+        keys = (marks.name_key, marks.arguments_key)
+        each = [json.dumps(dict(zip(keys, c, strict=True)), ensure_ascii=False) for c in calls]
+        if marks.listed:
+            return f"{marks.opening}[{', '.join(each)}]{marks.closing}"
+        return "\n".join([marks.opening, *each, marks.closing])
 
 
 class ApertusFormat(ToolFormat):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from oxibonsai.output.tools.call_object import expect, read_until, skip_space
 from oxibonsai.output.tools.call_parser import CallReader, ToolFormat
@@ -30,7 +31,7 @@ class Lfm2Format(ToolFormat):
             name, _ = yield from read_until("(", MAX_NAME)
             writer.begin()
             writer.name((first + name).strip())
-            values = Literals(writer.arguments, quotes=("'", '"'), escapes=True, bare_keys=True)
+            values = Literals(writer.arguments, quotes=("'", '"'), escapes=True, bare_keys=False)
             yield from values.members(")", assign="=")
             writer.end()
             between = yield from skip_space()
@@ -51,3 +52,7 @@ class Lfm2Format(ToolFormat):
         more = f'(", " {call})*' if parallel else ""
         lark.rule("block", f'"[" {call} {more} "]" {lark.mark("<|tool_call_end|>")}')
         return CallGrammar("<|tool_call_start|>", separator="", repeats=False)
+
+    def spell(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+        each = (f"{name}({', '.join(f'{k}={v!r}' for k, v in f.items())})" for name, f in calls)
+        return f"<|tool_call_start|>[{', '.join(each)}]<|tool_call_end|>"

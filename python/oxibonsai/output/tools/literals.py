@@ -22,6 +22,25 @@ _MOST = 64  # characters of a number or a word
 Reading = Generator[None, str, str]
 
 
+def python_value(text: str) -> str | None:
+    """The JSON text of a value in Python's notation; None where the text is none."""
+    pieces: list[str] = []
+    values = Literals(pieces.append, quotes=("'", '"'), escapes=True, bare_keys=False)
+    try:
+        if not text:
+            return None
+        reading = values.value(text[0])
+        next(reading)
+        for char in text[1:]:
+            reading.send(char)
+        reading.send("\0")
+    except Malformed:
+        return None
+    except StopIteration as end:
+        return "".join(pieces) if end.value == "\0" else None
+    return None
+
+
 class Literals:
     """Reads values.
 
@@ -29,7 +48,7 @@ class Literals:
         write: Takes pieces of the JSON text.
         quotes: Texts around a string: the same before and behind it.
         escapes: A backslash in a string begins an escape, as in Python.
-        bare_keys: Keys of objects may stand without quotes.
+        bare_keys: Keys of objects may stand without quotes; those of a call's own values always may.
     """
 
     def __init__(
@@ -115,7 +134,7 @@ class Literals:
             self._write = write
             return json.loads("".join(pieces)), (yield from skip_space())
         key = first
-        while self._bare_keys and len(key) <= 4 * _MOST:
+        while (self._bare_keys or assign != ":") and len(key) <= 4 * _MOST:
             char = yield
             if char == assign:
                 return key.strip(), char

@@ -36,7 +36,7 @@ class NamedMarks:
         more: Between two calls.
         counted: ``:0``, ``:1`` ... stand behind the names.
         arguments_as_text: The templates want arguments as JSON text.
-        no_empty_content: The templates want null for the content of a message with calls.
+        no_content_beside_calls: The templates leave calls out of a message that has content.
     """
 
     name: str
@@ -48,7 +48,7 @@ class NamedMarks:
     more: str = ""
     counted: bool = False
     arguments_as_text: bool = False
-    no_empty_content: bool = False
+    no_content_beside_calls: bool = False
 
 
 _DEEPSEEK = "<\uff5ctool\u2581{}\uff5c>"
@@ -65,7 +65,7 @@ DEEPSEEK_R1 = NamedMarks(
     _END,
     more="\n",
     arguments_as_text=True,
-    no_empty_content=True,
+    no_content_beside_calls=True,
 )
 DEEPSEEK_V3 = NamedMarks("deepseek_v3", _BEGIN, _CALL, _SEPARATOR, _CALL_END, _END)
 KIMI_K2 = NamedMarks(
@@ -77,9 +77,7 @@ KIMI_K2 = NamedMarks(
     "<|tool_calls_section_end|>",
     counted=True,
 )
-FUNCTIONARY = NamedMarks(
-    "functionary", "<function=", "", ">", "</function>", arguments_as_text=True
-)
+FUNCTIONARY = NamedMarks("functionary", "<function=", "", ">", "</function>")
 
 
 class NamedCallsFormat(ToolFormat):
@@ -96,7 +94,7 @@ class NamedCallsFormat(ToolFormat):
         texts = (marks.opening, marks.before, marks.between, marks.behind, marks.closing)
         self.marks = tuple(m for text in texts for m in re.findall(r"<[^<>]*>", text))
         self.arguments_as_text = marks.arguments_as_text
-        self.no_empty_content = marks.no_empty_content
+        self.no_content_beside_calls = marks.no_content_beside_calls
 
     def read(self, writer: CallWriter, opening: str) -> CallReader:
         marks = self._marks

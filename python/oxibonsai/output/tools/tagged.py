@@ -21,13 +21,12 @@ from oxibonsai.output.tools.call_tags import QWEN_XML, CallTags
 from oxibonsai.output.tools.call_writer import CallWriter
 from oxibonsai.output.tools.json_scan import JsonObjectScanner, Malformed, is_json, value_scanner
 from oxibonsai.output.tools.lark import CallGrammar, Lark
+from oxibonsai.output.tools.literals import python_value
 from oxibonsai.output.tools.request import Tool
 from oxibonsai.output.tools.schema_types import STRING, parameter_types
 from oxibonsai.output.tools.tagged_grammar import function_body
 
 _MAX_NAME = 256
-# Templates of these families print Python's own words.
-_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 class TaggedFormat(ToolFormat):
@@ -187,8 +186,10 @@ def _stated_types(types: frozenset[str] | None) -> Generator[None, str, frozense
 def _as_json(value: str, types: frozenset[str] | None) -> str:
     """The JSON text that a value means, given the types it may have (None: any)."""
     plain = value.strip()
-    plain = _PYTHON_WORDS.get(plain, plain)
-    if is_json(plain) and (types is None or _type_of(plain) & (types - STRING)):
+    if not is_json(plain):
+        # Templates of these families print values as Python does.
+        plain = python_value(plain) or ""
+    if plain and (types is None or _type_of(plain) & (types - STRING)):
         return plain
     return json.dumps(value, ensure_ascii=False)
 
