@@ -29,17 +29,13 @@ from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.granitemoe import GRANITEMOE
 from oxibonsai.convert.hunyuan import HUNYUAN
-<<<<<<< HEAD
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
-from oxibonsai.convert.llama import LLAMA
-from oxibonsai.convert.minimax_m2 import MINIMAX_M2
-from oxibonsai.convert.mixtral import MIXTRAL
-=======
 from oxibonsai.convert.lfm2 import LFM2
 from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.mamba import MAMBA, MAMBA2
 from oxibonsai.convert.mamba_hybrid import FALCON_H1, GRANITE_HYBRID
->>>>>>> main
+from oxibonsai.convert.minimax_m2 import MINIMAX_M2
+from oxibonsai.convert.mixtral import MIXTRAL
 from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2

@@ -56,33 +56,11 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
             type does not allow.
         UnsupportedError: There is a parameter that the recipe does not know.
     """
-<<<<<<< HEAD
-    held = _tensors(folder, recipe)
-    types = target.types({n: p for n, p in held.items() if recipe.is_matrix(n)})
-    planned = {
-        name: _planned(folder, recipe, parameter, name, types.get(name, "f32"), threads)
-        for name, parameter in held.items()
-=======
-    sources: dict[str, tuple[str, Rows]] = {}  # parameters and rows of them, by tensors' names
-    for parameter in folder.parameters:
-        whole = recipe.tensor_name(parameter)
-        if whole is None:
-            continue
-        parts: dict[str, Rows] = {whole: None, **recipe.parts(folder, whole)}
-        if len(parts) > 1:
-            del parts[whole]
-        for name, rows in parts.items():
-            if name in sources:
-                raise FormatError(
-                    f"{folder.path} has two parameters of one meaning: {parameter}, {name}"
-                )
-            sources[name] = (parameter, rows)
-    matrices = {n: folder.parameters[p] for n, (p, _) in sources.items() if recipe.is_matrix(n)}
-    types = target.types(matrices)
+    sources = _sources(folder, recipe)
+    types = target.types({n: s.held for n, s in sources.items() if recipe.is_matrix(n)})
     planned = {
         name: _planned(folder, recipe, source, name, types.get(name, "f32"), threads)
         for name, source in sources.items()
->>>>>>> main
     }
     for name, values in recipe.extra(folder).items():
         data = values.view(np.uint8).reshape(-1)
@@ -96,49 +74,61 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
     return list(planned.values())
 
 
-def _tensors(folder: ModelFolder, recipe: Recipe) -> dict[str, Parameter]:
-    """What each tensor of the file is made of."""
+@dataclass(frozen=True)
+class _Source:
+    """What a tensor is made of: a parameter, or rows of one."""
+
+    name: str
+    held: Parameter
+    rows: Rows = None
+
+
+def _sources(folder: ModelFolder, recipe: Recipe) -> dict[str, _Source]:
+    """By the tensors' names."""
+    found: dict[str, _Source] = {}
     pieces: dict[str, list[tuple[Piece, Parameter]]] = {}
+
+    def add(tensor: str, source: _Source) -> None:
+        if tensor in found:
+            raise FormatError(
+                f"{folder.path} has two parameters of one meaning: {source.name}, {tensor}"
+            )
+        found[tensor] = source
+
     for parameter, held in folder.parameters.items():
         if recipe.left_out(folder, parameter):
             continue
-        found = recipe.pieces(folder, parameter)
-        if not found and (name := recipe.tensor_name(parameter)) is not None:
-            found = (Piece(name),)
-        for piece in found:
-            others = pieces.setdefault(piece.tensor, [])
-            if others and piece.expert is None:
-                raise FormatError(
-                    f"{folder.path} has two parameters of one meaning: {parameter}, {piece.tensor}"
-                )
-            others.append((piece, held))
-    return {n: put_pieces_together(f"{folder.path}: {n}", p) for n, p in pieces.items()}
+        if own := recipe.pieces(folder, parameter):
+            for piece in own:
+                pieces.setdefault(piece.tensor, []).append((piece, held))
+            continue
+        whole = recipe.tensor_name(parameter)
+        if whole is None:
+            continue
+        parts: dict[str, Rows] = {whole: None, **recipe.parts(folder, whole)}
+        if len(parts) > 1:
+            del parts[whole]
+        for name, rows in parts.items():
+            add(name, _Source(f"parameter {parameter}", held, rows))
+    for name, of_one in pieces.items():
+        where = f"the parameters for {name}"
+        add(name, _Source(where, put_pieces_together(f"{folder.path}: {where}", of_one)))
+    return found
 
 
 def _planned(
     folder: ModelFolder,
     recipe: Recipe,
-<<<<<<< HEAD
-    held: Parameter,
-=======
-    source: tuple[str, Rows],
->>>>>>> main
+    source: _Source,
     name: str,
     type_name: str,
     threads: int,
 ) -> Planned:
-<<<<<<< HEAD
-    where = f"{folder.path}: the parameter for {name}"
-    shape = recipe.shape(name, held.shape)
+    held, rows = source.held, source.rows
+    where = f"{folder.path}: {source.name}"
+    shape = recipe.shape(folder, name, held.shape)
     most = 3 if isinstance(held, Part | Stack) else 2
     if not shape or len(shape) > most or 0 in shape:
-=======
-    parameter, rows = source
-    held = folder.parameters[parameter]
-    where = f"{folder.path}: parameter {parameter}"
-    shape = recipe.shape(folder, name, held.shape)
-    if not shape or len(shape) > 2 or 0 in shape:
->>>>>>> main
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
     transposed = recipe.transposed(name)
     if transposed:

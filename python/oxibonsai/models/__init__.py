@@ -31,20 +31,15 @@ from oxibonsai.models import (
     gpt_oss,
     gptneox,
     granite,
-<<<<<<< HEAD
+    granite_hybrid,
     granitemoe,
     hunyuan,
     hunyuan_moe,
-    llama,
-    minimax_m2,
-=======
-    granite_hybrid,
-    hunyuan,
     lfm2,
     llama,
     mamba,
     mamba2,
->>>>>>> main
+    minimax_m2,
     nemotron,
     olmo,
     olmo2,
