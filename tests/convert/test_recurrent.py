@@ -57,7 +57,7 @@ def test_decays_are_exponentials_rounded_once(tmp_path: Path) -> None:
     ("architecture", "key", "value", "error", "sentence"),
     [
         ("qwen35", "layer_types", ["full_attention"], FormatError, "layer_types"),
-        ("qwen35", "linear_num_value_heads", 3, FormatError, "no multiple"),
+        ("qwen35", "linear_num_value_heads", 3, FormatError, "asks for"),
         ("qwen35", "attention_bias", True, UnsupportedError, "attention_bias"),
         ("mamba", "use_bias", True, UnsupportedError, "use_bias"),
         ("mamba", "hidden_act", "gelu", UnsupportedError, "hidden_act"),

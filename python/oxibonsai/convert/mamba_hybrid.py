@@ -293,7 +293,8 @@ def falcon_values(folder: ModelFolder, tensor: str, held: Floats) -> Floats:
         inner = _inner(folder)
         states = folder.count("mamba_n_groups") * folder.count("mamba_d_state")
         sizes = [inner, inner, states, states, folder.count("mamba_n_heads")]
-        each = np.repeat(np.float32(_factors(folder, "ssm_multipliers", 5)), sizes)
+        factors = np.array(_factors(folder, "ssm_multipliers", 5), np.float32)
+        each = np.repeat(factors, sizes)
         held = held * each[:, None]
     return ssm_values(folder, tensor, held)
 
