@@ -20,6 +20,7 @@ from oxibonsai.models import Model, check_parity, load_model
 from oxibonsai.quantize import quantize
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
+import folded_models
 import recurrent_models as rm
 
 pytestmark = pytest.mark.hf
@@ -229,3 +230,47 @@ def test_a_file_that_contradicts_itself_is_refused(
     gguf_copy.copy(made[architecture].files["f32"], tmp_path / "bad.gguf", keys=changed)
     with pytest.raises((FormatError, UnsupportedError), match=sentence):
         load_model(Checkpoint(tmp_path / "bad.gguf"), _core.CpuDevice(1, "scalar"))
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_a_folded_file_gives_the_logits_of_its_plain_twin(
+    grouped: bool, made: dict[str, Made], tmp_path: Path
+) -> None:
+    """The output matrix of a rule may have been folded with its heads in another order."""
+    case = rm.CASES[0]
+    plain = made[case.name].files["f32"]
+    block, random = 64, np.random.default_rng(2)
+    checkpoint = Checkpoint(plain)
+    names = [
+        t.name for t in checkpoint.file.tensors if len(t.shape) == 2 and "conv1d" not in t.name
+    ]
+    shapes = {n: checkpoint.shape(n) for n in names}
+    signs = {
+        w: random.choice(np.array([-1, 1]), w) for w in sorted({s[1] for s in shapes.values()})
+    }
+    heads, keys = (case.options[f"linear_num_{kind}_heads"] for kind in ("value", "key"))
+    folded = {}
+    for name, (rows, cols) in shapes.items():
+        values = checkpoint.vector(name).reshape(rows, cols)
+        if grouped and "ssm_out" in name:
+            tiled = np.arange(cols).reshape(heads // keys, keys, cols // heads)
+            values = values[:, tiled.swapaxes(0, 1).reshape(-1)]
+        folded[name] = (0, folded_models.fold(values, signs[cols], block).astype(np.float32))
+    contract = {
+        "version": (1, "u32"),
+        "block_size": (block, "u32"),
+        "transform": ("normalized-sylvester-walsh-hadamard", "str"),
+        "axis": ("input-last-dimension", "str"),
+        "sign_mode": ("explicit", "str"),
+        "sign_widths": (list(signs), "arr[i32]"),
+        "sign_values": ([int(v) for s in signs.values() for v in s], "arr[i32]"),
+        "weight_names": ([n for n in names if n != "token_embd.weight"], "arr[str]"),
+        "inverse_weight_names": (["token_embd.weight"], "arr[str]"),
+        "gdn_v_grouped": (grouped, "bool"),
+    }
+    entries: dict[str, tuple[Any, str]] = {f"prism.hadamard.{k}": v for k, v in contract.items()}
+    entries |= {f"qwen35.{k}": v for k, v in _RECURRENT.items()}
+    gguf_copy.copy(plain, tmp_path / "folded.gguf", keys=entries, tensors=folded)
+    truth = Runs.of(plain).logits()
+    logits = Runs.of(tmp_path / "folded.gguf").logits()
+    assert np.abs(logits - truth).max() <= 1e-4 * np.abs(truth).max()
