@@ -12,7 +12,8 @@ from oxibonsai.convert.affine_blocks import AFFINE_TYPES, encode_affine
 from oxibonsai.convert.block_codes import BlockParameter
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.parameters import AffineParameter, ZeroPointParameter
+from oxibonsai.convert.parameters import AffineParameter, Parameter, ZeroPointParameter
+from oxibonsai.convert.pieces import Part, Piece, Stack, put_pieces_together
 from oxibonsai.convert.recipe import Recipe
 from oxibonsai.convert.stored_types import encode_measured
 from oxibonsai.convert.target import Target
@@ -55,6 +56,13 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
             type does not allow.
         UnsupportedError: There is a parameter that the recipe does not know.
     """
+<<<<<<< HEAD
+    held = _tensors(folder, recipe)
+    types = target.types({n: p for n, p in held.items() if recipe.is_matrix(n)})
+    planned = {
+        name: _planned(folder, recipe, parameter, name, types.get(name, "f32"), threads)
+        for name, parameter in held.items()
+=======
     sources: dict[str, tuple[str, Rows]] = {}  # parameters and rows of them, by tensors' names
     for parameter in folder.parameters:
         whole = recipe.tensor_name(parameter)
@@ -74,6 +82,7 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
     planned = {
         name: _planned(folder, recipe, source, name, types.get(name, "f32"), threads)
         for name, source in sources.items()
+>>>>>>> main
     }
     for name, values in recipe.extra(folder).items():
         data = values.view(np.uint8).reshape(-1)
@@ -87,19 +96,49 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
     return list(planned.values())
 
 
+def _tensors(folder: ModelFolder, recipe: Recipe) -> dict[str, Parameter]:
+    """What each tensor of the file is made of."""
+    pieces: dict[str, list[tuple[Piece, Parameter]]] = {}
+    for parameter, held in folder.parameters.items():
+        if recipe.left_out(folder, parameter):
+            continue
+        found = recipe.pieces(folder, parameter)
+        if not found and (name := recipe.tensor_name(parameter)) is not None:
+            found = (Piece(name),)
+        for piece in found:
+            others = pieces.setdefault(piece.tensor, [])
+            if others and piece.expert is None:
+                raise FormatError(
+                    f"{folder.path} has two parameters of one meaning: {parameter}, {piece.tensor}"
+                )
+            others.append((piece, held))
+    return {n: put_pieces_together(f"{folder.path}: {n}", p) for n, p in pieces.items()}
+
+
 def _planned(
     folder: ModelFolder,
     recipe: Recipe,
+<<<<<<< HEAD
+    held: Parameter,
+=======
     source: tuple[str, Rows],
+>>>>>>> main
     name: str,
     type_name: str,
     threads: int,
 ) -> Planned:
+<<<<<<< HEAD
+    where = f"{folder.path}: the parameter for {name}"
+    shape = recipe.shape(name, held.shape)
+    most = 3 if isinstance(held, Part | Stack) else 2
+    if not shape or len(shape) > most or 0 in shape:
+=======
     parameter, rows = source
     held = folder.parameters[parameter]
     where = f"{folder.path}: parameter {parameter}"
     shape = recipe.shape(folder, name, held.shape)
     if not shape or len(shape) > 2 or 0 in shape:
+>>>>>>> main
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
     transposed = recipe.transposed(name)
     if transposed:

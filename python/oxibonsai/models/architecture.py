@@ -72,6 +72,22 @@ def attention_heads(keys: Keys, kv_heads: int | None = None) -> tuple[int, int, 
     return heads, kv_heads, head_dim
 
 
+<<<<<<< HEAD
+def dimensions(keys: Keys, latent: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Fields of :class:`ModelConfig` that every architecture reads alike.
+
+    Args:
+        keys: Of the file.
+        latent: Dims of a key and of a value of latent attention, which has one head of them.
+    """
+    if latent is None:
+        heads, kv_heads, head_dim = attention_heads(keys)
+    else:
+        heads, kv_heads, head_dim = keys.integer("attention.head_count"), 1, latent[0]
+        stated = tuple(keys.integer(f"attention.{p}_length") for p in ("key", "value"))
+        if stated != latent:
+            raise keys.fail(f"keys and values of {stated} dims in the cache, where {latent} follow")
+=======
 def hybrid_dimensions(keys: Keys, other: str) -> dict[str, Any]:
     """The same where only layers attend that have key-value heads; the others are of type ``other``."""
     counts = keys.counts("attention.head_count_kv", keys.integer("block_count"))
@@ -85,6 +101,7 @@ def hybrid_dimensions(keys: Keys, other: str) -> dict[str, Any]:
 def dimensions(keys: Keys, kv_heads: int | None = None) -> dict[str, Any]:
     """Fields of :class:`ModelConfig` that every architecture reads alike."""
     heads, kv_heads, head_dim = attention_heads(keys, kv_heads)
+>>>>>>> main
     file = keys.checkpoint.file
     return {
         "architecture": keys.architecture,
