@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.llama import row_order
 from oxibonsai.convert.mamba import NO_LIMIT, conv_shape, ssm_values
+from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import read_rope, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
@@ -38,8 +39,6 @@ _GRANITE = {
     **_ATTENTION,
     "input_layernorm.weight": "attn_norm.weight",
     "post_attention_layernorm.weight": "ffn_norm.weight",
-    # Of both, which `parts` makes two tensors of.
-    "shared_mlp.input_linear.weight": "ffn_gate_up.weight",
     "shared_mlp.output_linear.weight": "ffn_down.weight",
 }
 _FALCON = {
@@ -168,6 +167,7 @@ _SCALES = {
     "residual_scale": "residual_multiplier",
     "logit_scale": "logits_scaling",
 }
+_HALVES = re.compile(r"model\.layers\.([0-9]{1,4})\.shared_mlp\.input_linear\.weight")
 # Where nothing has positions, no text is too long; GGUF wants a number.
 _ENDLESS = 2**20
 
@@ -208,12 +208,16 @@ def granite_metadata(folder: ModelFolder) -> Metadata:
     return keys
 
 
-def _granite_parts(folder: ModelFolder, tensor: str) -> dict[str, npt.NDArray[np.intp]]:
-    if not tensor.endswith("ffn_gate_up.weight"):
-        return {}
-    ff = folder.count("shared_intermediate_size")
-    parts = {"ffn_gate": np.arange(ff), "ffn_up": np.arange(ff, 2 * ff)}
-    return {tensor.replace("ffn_gate_up", name): rows for name, rows in parts.items()}
+def _granite_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
+    """The rows of the gate lie above those of the other half."""
+    found = _HALVES.fullmatch(parameter)
+    if found is None:
+        return ()
+    b, ff = f"blk.{int(found[1])}.ffn", folder.count("shared_intermediate_size")
+    return (
+        Piece(f"{b}_gate.weight", part=lambda v: v[:ff]),
+        Piece(f"{b}_up.weight", part=lambda v: v[ff:]),
+    )
 
 
 def _granite_shapes(folder: ModelFolder) -> Shapes:
@@ -232,7 +236,7 @@ GRANITE_HYBRID = Recipe(
     is_matrix,
     shapes=_granite_shapes,
     row_order=row_order,
-    parts=_granite_parts,
+    pieces=_granite_pieces,
     shape=tensor_shape,
     values=ssm_values,
 )

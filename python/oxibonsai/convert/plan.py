@@ -21,8 +21,6 @@ from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.weight_types import WeightType, type_named
 
-# Of a parameter; None: all.
-Rows = npt.NDArray[np.intp] | None
 # What holds codes, scales and biases.
 CODED = (AffineParameter, BlockParameter, ZeroPointParameter)
 
@@ -56,33 +54,11 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
             type does not allow.
         UnsupportedError: There is a parameter that the recipe does not know.
     """
-<<<<<<< HEAD
     held = _tensors(folder, recipe)
     types = target.types({n: p for n, p in held.items() if recipe.is_matrix(n)})
     planned = {
         name: _planned(folder, recipe, parameter, name, types.get(name, "f32"), threads)
         for name, parameter in held.items()
-=======
-    sources: dict[str, tuple[str, Rows]] = {}  # parameters and rows of them, by tensors' names
-    for parameter in folder.parameters:
-        whole = recipe.tensor_name(parameter)
-        if whole is None:
-            continue
-        parts: dict[str, Rows] = {whole: None, **recipe.parts(folder, whole)}
-        if len(parts) > 1:
-            del parts[whole]
-        for name, rows in parts.items():
-            if name in sources:
-                raise FormatError(
-                    f"{folder.path} has two parameters of one meaning: {parameter}, {name}"
-                )
-            sources[name] = (parameter, rows)
-    matrices = {n: folder.parameters[p] for n, (p, _) in sources.items() if recipe.is_matrix(n)}
-    types = target.types(matrices)
-    planned = {
-        name: _planned(folder, recipe, source, name, types.get(name, "f32"), threads)
-        for name, source in sources.items()
->>>>>>> main
     }
     for name, values in recipe.extra(folder).items():
         data = values.view(np.uint8).reshape(-1)
@@ -118,36 +94,19 @@ def _tensors(folder: ModelFolder, recipe: Recipe) -> dict[str, Parameter]:
 def _planned(
     folder: ModelFolder,
     recipe: Recipe,
-<<<<<<< HEAD
     held: Parameter,
-=======
-    source: tuple[str, Rows],
->>>>>>> main
     name: str,
     type_name: str,
     threads: int,
 ) -> Planned:
-<<<<<<< HEAD
     where = f"{folder.path}: the parameter for {name}"
-    shape = recipe.shape(name, held.shape)
+    shape = recipe.shape(folder, name, held.shape)
     most = 3 if isinstance(held, Part | Stack) else 2
     if not shape or len(shape) > most or 0 in shape:
-=======
-    parameter, rows = source
-    held = folder.parameters[parameter]
-    where = f"{folder.path}: parameter {parameter}"
-    shape = recipe.shape(folder, name, held.shape)
-    if not shape or len(shape) > 2 or 0 in shape:
->>>>>>> main
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
     transposed = recipe.transposed(name)
     if transposed:
         shape = shape[::-1]
-    whole = shape
-    if rows is not None:
-        if rows.max() >= shape[0]:
-            raise FormatError(f"{where} has {shape[0]} rows, too few for the tensors made of it")
-        shape = (len(rows), *shape[1:])
     kind = type_named(type_name)
     if shape[-1] % kind.group != 0:
         raise FormatError(
@@ -156,7 +115,7 @@ def _planned(
         )
 
     def blocks() -> tuple[Bytes, Loss]:
-        order = rows if rows is not None else recipe.row_order(folder, name)
+        order = recipe.row_order(folder, name)
         columns = recipe.column_order(folder, name)
         as_coded = type_name in AFFINE_TYPES and type_name == held.exact_type and not transposed
         if as_coded and isinstance(held, CODED):
@@ -168,7 +127,7 @@ def _planned(
                 codes, scales, biases = codes[:, columns], scales[:, groups], biases[:, groups]
             return encode_affine(codes, scales, biases, type_name, where), Loss()
         values = np.ascontiguousarray(held.values().T) if transposed else held.values()
-        values = values.reshape(whole)
+        values = values.reshape(shape)
         if order is not None:
             values = values[order]
         if columns is not None:

@@ -181,15 +181,13 @@ class Builder:
         """sigmoid(gate) * up."""
         return self.graph.gated(gate, up, "sigmoid")
 
-<<<<<<< HEAD
     def clamped_swiglu(self, gate: Value, up: Value) -> Value:
         """g * sigmoid(1.702 g) * (u + 1) with g = min(gate, 7) and u = up within -7 and 7."""
         return self.graph.gated(gate, up, "swiglu_oai")
-=======
+
     def multiply(self, a: Value, b: Value) -> Value:
         """a * b."""
         return self.graph.gated(a, b, "identity")
->>>>>>> main
 
     def gated_relu2(self, gate: Value, up: Value) -> Value:
         """max(gate, 0)^2 * up."""

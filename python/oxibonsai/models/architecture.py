@@ -72,22 +72,6 @@ def attention_heads(keys: Keys, kv_heads: int | None = None) -> tuple[int, int, 
     return heads, kv_heads, head_dim
 
 
-<<<<<<< HEAD
-def dimensions(keys: Keys, latent: tuple[int, int] | None = None) -> dict[str, Any]:
-    """Fields of :class:`ModelConfig` that every architecture reads alike.
-
-    Args:
-        keys: Of the file.
-        latent: Dims of a key and of a value of latent attention, which has one head of them.
-    """
-    if latent is None:
-        heads, kv_heads, head_dim = attention_heads(keys)
-    else:
-        heads, kv_heads, head_dim = keys.integer("attention.head_count"), 1, latent[0]
-        stated = tuple(keys.integer(f"attention.{p}_length") for p in ("key", "value"))
-        if stated != latent:
-            raise keys.fail(f"keys and values of {stated} dims in the cache, where {latent} follow")
-=======
 def hybrid_dimensions(keys: Keys, other: str) -> dict[str, Any]:
     """The same where only layers attend that have key-value heads; the others are of type ``other``."""
     counts = keys.counts("attention.head_count_kv", keys.integer("block_count"))
@@ -98,16 +82,34 @@ def hybrid_dimensions(keys: Keys, other: str) -> dict[str, Any]:
     return {**dimensions(keys, kv_heads.pop()), "layer_types": types}
 
 
-def dimensions(keys: Keys, kv_heads: int | None = None) -> dict[str, Any]:
-    """Fields of :class:`ModelConfig` that every architecture reads alike."""
-    heads, kv_heads, head_dim = attention_heads(keys, kv_heads)
->>>>>>> main
+def dimensions(
+    keys: Keys,
+    kv_heads: int | None = None,
+    *,
+    latent: tuple[int, int] | None = None,
+    ff: int | None = None,
+) -> dict[str, Any]:
+    """Fields of :class:`ModelConfig` that every architecture reads alike.
+
+    Args:
+        keys: Of the file.
+        kv_heads: Where not all layers attend; None: what the file says of all.
+        latent: Dims of a key and of a value of latent attention, which has one head of them.
+        ff: The feed-forward length where the file need not say it.
+    """
+    if latent is None:
+        heads, kv_heads, head_dim = attention_heads(keys, kv_heads)
+    else:
+        heads, kv_heads, head_dim = keys.integer("attention.head_count"), 1, latent[0]
+        stated = tuple(keys.integer(f"attention.{p}_length") for p in ("key", "value"))
+        if stated != latent:
+            raise keys.fail(f"keys and values of {stated} dims in the cache, where {latent} follow")
     file = keys.checkpoint.file
     return {
         "architecture": keys.architecture,
         "vocab_size": keys.checkpoint.shape("token_embd.weight")[0],
         "hidden_size": keys.integer("embedding_length"),
-        "intermediate_size": keys.integer("feed_forward_length"),
+        "intermediate_size": keys.integer("feed_forward_length", ff),
         "num_hidden_layers": keys.integer("block_count"),
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,

@@ -39,7 +39,6 @@ class GatedDeltaConfig:
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
 class ExpertsConfig:
     """A mixture of experts in place of the feed-forward part of a layer.
 
@@ -91,7 +90,9 @@ class LatentConfig:
     def cache_dim(self) -> int:
         """Values that a token has in the cache of a layer."""
         return self.kv_lora_rank + self.qk_rope_head_dim
-=======
+
+
+@dataclass(frozen=True)
 class MambaConfig:
     """State space layers of Mamba 1 or 2.
 
@@ -111,7 +112,6 @@ class MambaConfig:
     time_step_rank: int = 0
     num_heads: int = 0
     n_groups: int = 0
->>>>>>> main
 
 
 @dataclass(frozen=True)
@@ -140,14 +140,11 @@ class ModelConfig:
         layer_types: Of each layer, ``"full_attention"`` or what it has instead of attention and of
             keys and values in the cache; empty: all attend.
         gated_delta: Of the layers of type ``"linear_attention"``.
-<<<<<<< HEAD
         experts: Of the layers that have them; None: none does.
         latent: How layers attend, if by a latent vector.
-=======
         mamba: Of the layers of type ``"mamba"``.
         inner_norm_eps: Of norms without weights within a layer of type ``"mamba"``; 0: there are none.
         conv_kernel: Taps of the layers of type ``"conv"``.
->>>>>>> main
         hadamard: How weights are folded; None: they are not.
     """
 
@@ -181,14 +178,11 @@ class ModelConfig:
     name: str = ""
     layer_types: tuple[str, ...] = ()
     gated_delta: GatedDeltaConfig | None = None
-<<<<<<< HEAD
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None
-=======
     mamba: MambaConfig | None = None
     inner_norm_eps: float = 0.0
     conv_kernel: int = 0
->>>>>>> main
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
 
     def cached_layer(self, layer: int) -> int:

@@ -34,7 +34,7 @@ def read_config(keys: Keys) -> ModelConfig:
         rope = replace(rope, yarn_multiplier=0.0)
     dims = (latent.cache_dim, latent.kv_lora_rank)
     return ModelConfig(
-        **dimensions(keys, dims) | {"attention_scale": scale},
+        **dimensions(keys, latent=dims) | {"attention_scale": scale},
         causal=keys.causal(True),
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
