@@ -58,6 +58,9 @@ class Case:
             for name, parameter in sorted(model.named_parameters()):
                 values = torch.from_numpy(random_values(random, name, tuple(parameter.shape)))
                 parameter.copy_(values)
+            for name, buffer in sorted(model.named_buffers()):
+                if name.endswith("expert_bias"):
+                    buffer.copy_(torch.from_numpy(random_values(random, name, tuple(buffer.shape))))
         return model
 
     def save(self, folder: Path) -> Any:
@@ -200,5 +203,28 @@ CASES: list[Case] = [
             "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 8,
         },
         quantized=(),
+    ),
+    Case(
+        "lfm2moe", "Lfm2Moe",
+        {
+            "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+            "moe_intermediate_size": 96, "num_experts": 8, "num_experts_per_tok": 3, "num_dense_layers": 1,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+        quantized=("q8_0",),
+    ),
+    Case(
+        "granitehybrid with experts", "GraniteMoeHybrid",
+        {
+            "hidden_size": 128, "intermediate_size": 96, "shared_intermediate_size": 160,
+            "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "num_local_experts": 6, "num_experts_per_tok": 2,
+            "layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 8, "mamba_d_head": 32,
+            "mamba_d_state": 32, "mamba_n_groups": 1, "position_embedding_type": "rope",
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+        },
+        quantized=("q8_0",),
+        hub={"layer_types": ["mamba", "attention", "mamba"]},
     ),
 ]  # fmt: skip

@@ -209,7 +209,7 @@ _RECURRENT = {"attention.recurrent_layers": ([True, True, True, False], "arr[boo
         ("lfm2", "attention.head_count_kv", ([0, -2, 0, 2], "arr[i32]"), "no counts of 4 layers"),
         ("lfm2", "attention.head_count_kv", ([2, 0, 0, 2], "arr[i32]"), "lacks the tensor"),
         ("lfm2", "shortconv.l_cache", (2**31 - 1, "u32"), "has shape"),
-        ("granitehybrid", "expert_count", (4, "u32"), "experts"),
+        ("granitehybrid", "expert_count", (1, "u32"), "expert_used_count"),
         ("granitehybrid", "ssm.group_count", (5, "u32"), "do not divide"),
         ("granitehybrid", "residual_scale", (0.0, "f32"), "not above zero"),
         ("granitehybrid", "rope.scaling.finetuned", (2, "u32"), "not true or false"),

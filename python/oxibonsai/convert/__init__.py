@@ -31,7 +31,7 @@ from oxibonsai.convert.granitemoe import GRANITEMOE
 from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
 from oxibonsai.convert.jamba import JAMBA
-from oxibonsai.convert.lfm2 import LFM2
+from oxibonsai.convert.lfm2 import LFM2, LFM2MOE
 from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.mamba import MAMBA, MAMBA2
 from oxibonsai.convert.mamba_hybrid import FALCON_H1, GRANITE_HYBRID
@@ -89,6 +89,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "hunyuan_v1_dense": HUNYUAN,
     "jamba": JAMBA,
     "lfm2": LFM2,
+    "lfm2_moe": LFM2MOE,
     "llama": LLAMA,
     "mamba": MAMBA,
     "mamba2": MAMBA2,
