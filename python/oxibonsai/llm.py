@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, ParamSpec, Self
 
@@ -211,11 +211,14 @@ class _Requests:
         if isinstance(prompt, Mapping):
             unknown = prompt.keys() - {"prompt", "prompt_token_ids"}
             if unknown or len(prompt) != 1:
-                raise RequestError('a prompt is text, ids, {"prompt": ...} or {"prompt_token_ids": ...}')
+                raise RequestError(
+                    'a prompt is text, ids, {"prompt": ...} or {"prompt_token_ids": ...}'
+                )
             prompt = next(iter(prompt.values()))
         if isinstance(prompt, str):
             return prompt, self.engine.tokenizer.encode(prompt)
-        return None, self.engine.check_prompt(prompt)
+        ids: Any = prompt  # whatever it is, the engine says what is wrong with it
+        return None, self.engine.check_prompt(ids)
 
     def _next_id(self) -> str:
         self._count += 1
@@ -332,7 +335,7 @@ class LLM(_Requests):
         listed = _listed(prompts)
         params = _each(sampling_params, len(listed))
         pairs = zip(listed, params, strict=True)
-        return self._finish([(lambda p=p, s=s: self._submit(p, s, options, n)) for p, s in pairs])
+        return self._finish([partial(self._submit, p, s, options, n) for p, s in pairs])
 
     def chat(
         self,
@@ -364,7 +367,7 @@ class LLM(_Requests):
         listed: list[Any] = list(messages) if several else [messages]
         pairs = zip(listed, _each(sampling_params, len(listed)), strict=True)
         return self._finish(
-            [(lambda m=m, s=s: self._submit_chat(m, s, options, n, fields)) for m, s in pairs]
+            [partial(self._submit_chat, m, s, options, n, fields) for m, s in pairs]
         )
 
     def embed(
@@ -373,7 +376,9 @@ class LLM(_Requests):
         """One vector for each text; options as of :meth:`oxibonsai.Engine.embed`."""
         listed = [prompts] if isinstance(prompts, str) else prompts
         vectors = self.engine.embed(listed, **options)
-        return [EmbeddingRequestOutput(self._next_id(), EmbeddingOutput(v.tolist())) for v in vectors]
+        return [
+            EmbeddingRequestOutput(self._next_id(), EmbeddingOutput(v.tolist())) for v in vectors
+        ]
 
     def _finish(self, submits: list[Callable[[], _Request]]) -> list[RequestOutput]:
         requests: list[_Request] = []
@@ -438,7 +443,7 @@ class AsyncLLM(_Requests):
         :meth:`LLM.generate`.
         """
         params = sampling_params or SamplingParams()
-        async for output in self._follow(lambda: self._submit(prompt, params, options, n)):
+        async for output in self._follow(partial(self._submit, prompt, params, options, n)):
             yield output
 
     async def chat(
