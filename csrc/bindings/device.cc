@@ -65,6 +65,11 @@ std::string type_name(const KvPages& pages) {
   return text;
 }
 
+std::shared_ptr<KvPages> make_pages(const std::vector<LayerTuple>& layers, const TypeNames& type,
+                                    int64_t pages) {
+  return std::make_shared<KvPages>(paged_layers(layers), kv_types(type, layers.size()), pages);
+}
+
 // A page or slot as bytes, and back.
 template <class Store>
 py::bytes read(const Store& store, int64_t index, int64_t bytes) {
@@ -90,12 +95,7 @@ void register_state(py::module_& m) {
       },
       py::arg("layers"), py::arg("type"));
   py::class_<KvPages, std::shared_ptr<KvPages>>(m, "KvPages")
-      .def(
-          py::init([](const std::vector<LayerTuple>& layers, const TypeNames& type, int64_t pages) {
-            return std::make_shared<KvPages>(paged_layers(layers), kv_types(type, layers.size()),
-                                             pages);
-          }),
-          py::arg("layers"), py::arg("type"), py::arg("pages"))
+      .def(py::init(&make_pages), py::arg("layers"), py::arg("type"), py::arg("pages"))
       .def_property_readonly("type", &type_name)
       .def_property_readonly("pages", &KvPages::pages)
       .def_property_readonly("page_bytes", &KvPages::page_bytes)
@@ -190,6 +190,19 @@ void register_cpu_device(py::module_& m) {
       .def_property_readonly("tier", [](const CpuDevice& d) { return std::string(d.table().name); })
       .def_property_readonly("threads", [](const CpuDevice& d) { return d.pool()->size(); })
       .def_property_readonly("pool", &CpuDevice::pool)
+      .def_property_readonly("shareable", [](const CpuDevice&) { return true; })
+      .def_property_readonly("free_bytes", [](const CpuDevice&) { return py::none(); })
+      .def(
+          "make_pages",
+          [](const CpuDevice&, const std::vector<LayerTuple>& layers, const TypeNames& type,
+             int64_t pages) { return make_pages(layers, type, pages); },
+          py::arg("layers"), py::arg("type"), py::arg("pages"))
+      .def(
+          "make_slots",
+          [](const CpuDevice&, const std::vector<int64_t>& entries, int64_t slots) {
+            return std::make_shared<Slots>(entries, slots);
+          },
+          py::arg("entries"), py::arg("slots"))
       .def("with_threads", &CpuDevice::with_threads, py::arg("threads"),
            "The same packed weights behind other threads; both can run at once.")
       .def(

@@ -11,7 +11,7 @@ import rich_click as click
 from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.notices import warn
 from oxibonsai.cli.options import threads_option
-from oxibonsai.engine.threads import default_threads
+from oxibonsai.devices import default_threads
 from oxibonsai.imatrix import read_imatrix
 from oxibonsai.opening import open_model
 from oxibonsai.quantize import Loss, Plan, TypeWish, find_mix, make_plan, mix_names, write

@@ -12,9 +12,10 @@ from itertools import islice
 import numpy as np
 
 from oxibonsai import _core
+from oxibonsai.devices import KvPages
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type
 from oxibonsai.engine.pooling import Floats, Pooler, unit
-from oxibonsai.engine.threads import ProcessLock
+from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
 from oxibonsai.tokenizer import Tokenizer
@@ -120,7 +121,7 @@ class Embedder:
         return result
 
     @cached_property
-    def _pools(self) -> list[_core.KvPages]:
+    def _pools(self) -> list[KvPages]:
         """Room for one text of full length, which is read in pieces, beside those of one step.
 
         An encoder keeps nothing between steps.

@@ -9,6 +9,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from oxibonsai import _core
+from oxibonsai.devices import KvPages
 from oxibonsai.errors import CapacityError
 
 PAGE_POSITIONS = _core.PAGE_POSITIONS
@@ -42,7 +43,7 @@ class KvCache:
         keep: Whether pages are kept and shared by their tokens.
     """
 
-    def __init__(self, pools: list[_core.KvPages], budget: int, *, keep: bool = True) -> None:
+    def __init__(self, pools: Items[KvPages], budget: int, *, keep: bool = True) -> None:
         self.pools = pools
         self.budget = budget
         self.keep = keep

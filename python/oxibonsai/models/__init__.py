@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import Device
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.lora import Adapter
@@ -69,7 +69,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 
 def load_model(
     checkpoint: Checkpoint,
-    device: _core.CpuDevice,
+    device: Device,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
     adapters: Sequence[Adapter] = (),

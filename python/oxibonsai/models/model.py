@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.devices import Device, Executable, KvPages
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
@@ -50,7 +51,7 @@ class Model:
         config: ModelConfig,
         weights: Weights,
         page: ModelPage,
-        device: _core.CpuDevice,
+        device: Device,
         progress: Progress | None = None,
         cache: PackedCache | None = None,
         adapters: Sequence[Adapter] = (),
@@ -102,7 +103,7 @@ class Model:
         return builder.graph
 
     @cached_property
-    def _hidden_executable(self) -> _core.Executable:
+    def _hidden_executable(self) -> Executable:
         return self.device.compile(self.hidden_graph) if self.config.causal else self.executable
 
     def observed(self, *, head: bool = False) -> Observation:
@@ -138,7 +139,7 @@ class Model:
     @property
     def shareable(self) -> bool:
         """Whether several executables can run on these weights at once; so it is on CPUs."""
-        return True
+        return self.device.shareable
 
     @property
     def bytes_per_token(self) -> int:
@@ -151,9 +152,9 @@ class Model:
         head = self.weights.head(self.config)
         return sum(w.rows * w.cols for w in self.graph.matrices if w is not head)
 
-    def new_pages(self, kv_type: str, pages: int) -> _core.KvPages:
-        """A paged KV cache that fits this model; memory is taken as pages are written."""
-        return _core.KvPages(self.graph.paged_layers, kv_type, pages)
+    def new_pages(self, kv_type: str, pages: int) -> KvPages:
+        """A paged KV cache that fits this model, in the device's memory."""
+        return self.device.make_pages(self.graph.paged_layers, kv_type, pages)
 
     def check_generates(self) -> None:
         """UnsupportedError where the model is an encoder, which has no logits."""
@@ -163,7 +164,7 @@ class Model:
                 "texts into vectors (oxibonsai embed) and does not continue them"
             )
 
-    def run(self, batch: _core.Batch, pools: list[_core.KvPages]) -> npt.NDArray[np.float32]:
+    def run(self, batch: _core.Batch, pools: Sequence[KvPages]) -> npt.NDArray[np.float32]:
         """Logits of the batch's output rows: float32 [outputs, vocabulary].
 
         Args:
@@ -176,6 +177,6 @@ class Model:
         self.check_generates()
         return self.executable.run(batch, pools)[_LOGITS]
 
-    def run_hidden(self, batch: _core.Batch, pools: list[_core.KvPages]) -> npt.NDArray[np.float32]:
+    def run_hidden(self, batch: _core.Batch, pools: Sequence[KvPages]) -> npt.NDArray[np.float32]:
         """Hidden states after the final norm: float32 [outputs, hidden]; arguments as of run()."""
         return self._hidden_executable.run(batch, pools)[_HIDDEN]

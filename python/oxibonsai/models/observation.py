@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.devices import Executable, KvPages
 from oxibonsai.graph import HadamardFold, Value, Vector
 from oxibonsai.lora.adapter import Adapter
 from oxibonsai.models.adapting import AdaptedBuilder
@@ -26,10 +27,10 @@ class Observation:
 
     OUTPUT: ClassVar[str] = "result"
 
-    executable: _core.Executable
+    executable: Executable
     sums: dict[str, _core.InputSums]
 
-    def run(self, batch: _core.Batch, pools: list[_core.KvPages]) -> npt.NDArray[np.float32]:
+    def run(self, batch: _core.Batch, pools: Sequence[KvPages]) -> npt.NDArray[np.float32]:
         """What the pass ends with: float32 [outputs, vocabulary or hidden]."""
         return self.executable.run(batch, pools)[self.OUTPUT]
 
