@@ -209,11 +209,37 @@ class AutoModelForCausalLM:
     """Loads models."""
 
     @staticmethod
-    def from_pretrained(source: str | os.PathLike[str] | None = None, **options: Any) -> CausalLM:
+    def from_pretrained(
+        source: str | os.PathLike[str] | None = None, *, device_map: Any = None, **options: Any
+    ) -> CausalLM:
         """A model by file, folder, ``hf:org/repo[:file or quant]`` or ``pip:package``.
 
         Args:
             source: What :func:`oxibonsai.load` takes; None for the default model.
+            device_map: ``device`` of :func:`oxibonsai.load` under transformers' name: ``"auto"``,
+                ``"cpu"``, ``"cuda"``, ``"cuda:1"`` ...; a card's number, or ``{"": one of these}``.
             **options: Further arguments of :func:`oxibonsai.load`.
+
+        Raises:
+            RequestError: ``device_map`` spreads a model over several devices, or ``device`` is given
+                too.
         """
+        if device_map is not None:
+            if "device" in options:
+                raise RequestError("device and device_map exclude each other: give one of them")
+            options["device"] = _device_of(device_map)
         return CausalLM(load(source, **options))
+
+
+def _device_of(device_map: Any) -> str:
+    """The one device that transformers' argument names."""
+    if isinstance(device_map, dict):
+        if set(device_map) != {""}:
+            raise RequestError(
+                f"device_map is {device_map}; a model runs on one device: give its name"
+            )
+        device_map = device_map[""]
+    if isinstance(device_map, int) and not isinstance(device_map, bool):
+        return f"cuda:{device_map}"
+    name = str(device_map)  # also of a torch.device
+    return "metal" if name == "mps" else name

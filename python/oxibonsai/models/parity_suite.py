@@ -1,0 +1,130 @@
+"""Small graphs with every op and every type of weights, to compare devices on without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.devices import Device
+from oxibonsai.errors import UnsupportedError
+from oxibonsai.graph import Builder, RopeConfig
+from oxibonsai.models.parity import compare_ops
+
+# Rows that no tile divides, and columns that every block does.
+_ROWS, _COLS = 77, 512
+_WIDTH, _HEADS, _KV_HEADS, _DIM = 256, 4, 2, 64
+_TAPS = 4
+
+
+def compare_all_ops(
+    device: Device, definition: Device
+) -> Iterator[tuple[str, list[str] | UnsupportedError]]:
+    """For each graph of the suite its name, and the ops that give other bytes: none, if all is well.
+
+    Where the device lacks an op or a type, the error that says so takes the place of the ops.
+    """
+    for name, describe in _suite():
+        builder = Builder()
+        describe(builder)
+        try:
+            yield name, compare_ops(builder.graph, device, definition)
+        except UnsupportedError as e:
+            yield name, e
+
+
+Describe = Callable[[Builder], None]
+
+
+def _suite() -> Iterator[tuple[str, Describe]]:
+    for quant_type, importance in _core.encoders().items():
+        yield f"linear {quant_type}", _linear(quant_type, importance != "unused")
+    yield "norms, rope and activations", _elementwise
+    yield "attention", _attention
+    yield "attention with a window and a soft-cap", _windowed_attention
+    yield "attention without a cache", _local_attention
+    yield "Hadamard transform", _hadamard
+    yield "experts", _experts
+    yield "convolution", _convolution
+
+
+def _random(*shape: int) -> npt.NDArray[np.float32]:
+    return np.random.default_rng(shape).standard_normal(shape, dtype=np.float32)
+
+
+def _matrix(rows: int, cols: int, quant_type: str, importance: bool = False) -> _core.Weight:
+    weights = np.ones(cols, np.float32) if importance else None
+    blocks = _core.encode(_random(rows, cols), quant_type, weights)
+    return _core.Weight.from_blocks(f"{quant_type}.weight", quant_type, blocks, cols)
+
+
+def _linear(quant_type: str, importance: bool) -> Describe:
+    def describe(b: Builder) -> None:
+        weight = _matrix(_ROWS, _COLS, quant_type, importance)
+        (y,) = b.linear(b.input("x", _COLS), weight, bias=[_random(_ROWS)])
+        b.output("y", y)
+        b.output("row", b.embed(weight))
+
+    return describe
+
+
+def _elementwise(b: Builder) -> None:
+    x, y = b.input("x", _WIDTH), b.input("y", _WIDTH)
+    weight, bias = _random(_WIDTH), _random(_WIDTH + 1)[1:]
+    values = [
+        b.rms_norm(x, weight, 1e-6),
+        b.layer_norm(x, weight, bias, 1e-5),
+        b.head_norm(x, weight[:_DIM], 1e-6),
+        b.swiglu(x, y),
+        b.geglu(x, y),
+        b.gelu(x),
+        b.add(x, y),
+        b.add_vector(x, weight),
+        b.scale(x, 0.37),
+        b.softcap(x, 30.0),
+        b.select_outputs(b.scale(y, 2.0)),
+    ]
+    for interleaved in (False, True):
+        rope = RopeConfig(dim=_DIM, theta=10000.0, interleaved=interleaved)
+        values.append(b.rope(x, rope, _DIM))
+    for i, value in enumerate(values):
+        b.output(str(i), value)
+
+
+def _heads(b: Builder) -> tuple[_core.Value, _core.Value, _core.Value]:
+    kv = _KV_HEADS * _DIM
+    return b.input("q", _HEADS * _DIM), b.input("k", kv), b.input("v", kv)
+
+
+def _attention(b: Builder) -> None:
+    out = b.attention(*_heads(b), layer=0, head_dim=_DIM, scale=0.125)
+    b.output("out", out)
+
+
+def _windowed_attention(b: Builder) -> None:
+    out = b.attention(
+        *_heads(b), layer=0, head_dim=_DIM, scale=0.125, window=17, softcap=20.0
+    )
+    b.output("out", out)
+
+
+def _local_attention(b: Builder) -> None:
+    b.output("out", b.attend_local(*_heads(b), head_dim=_DIM, scale=0.125))
+
+
+def _hadamard(b: Builder) -> None:
+    x = b.input("x", _WIDTH)
+    b.output("out", b.hadamard(x, 128, before=np.sign(_random(_WIDTH))))
+
+
+def _experts(b: Builder) -> None:
+    x = b.input("x", _WIDTH)
+    scores, weights = b.graph.route(b.input("scores", 8), 2, normalize=True)
+    b.output("weights", weights)
+    del x, scores
+
+
+def _convolution(b: Builder) -> None:
+    b.output("out", b.conv1d(b.input("x", _WIDTH), _random(_WIDTH, _TAPS), _random(_WIDTH)))
