@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from oxibonsai.chat import model_template
 from oxibonsai.engine import DraftModel, Engine, NgramSpeculator, Options, load
 from oxibonsai.engine.sequence import Speculate
 from oxibonsai.opening import open_model
@@ -93,9 +94,10 @@ def _load(source: str) -> Engine:
 
 
 def _prompt(engine: Engine, text: str) -> list[int]:
-    if engine.chat_template is None:
+    template = model_template(engine)
+    if template is None:
         return engine.tokenizer.encode(text)
-    rendered = engine.chat_template.render([{"role": "user", "content": text}])
+    rendered = template.render([{"role": "user", "content": text}])
     return engine.tokenizer.encode(rendered, add_special=False, parse_special=True)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.progress import track
 
 import oxibonsai
+from oxibonsai.chat import model_template
 from oxibonsai.engine import Sequence
 from topics import Request, request
 
@@ -88,8 +89,9 @@ def texts(
 def prompt(engine: oxibonsai.Engine, asked: Request) -> list[int]:
     """Token ids of the request in the model's chat format, with the opening of its answer."""
     briefly = BRIEFLY if asked.kind == "answer" else ""
-    assert engine.chat_template is not None
-    rendered = engine.chat_template.render(
+    template = model_template(engine)
+    assert template is not None
+    rendered = template.render(
         [{"role": "user", "content": briefly + asked.message}], add_generation_prompt=True
     )
     return engine.tokenizer.encode(rendered + asked.opening, parse_special=True)

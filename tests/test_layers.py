@@ -17,6 +17,7 @@ NATIVE = {
     "format": {"base", "quant"},
     "graph": {"base", "quant"},
     "cpu": {"base", "quant", "graph"},
+    "gpu": {"base", "quant", "graph"},
     "sampling": {"base", "cpu"},
     "bindings": {"base", "quant", "format", "graph", "cpu", "sampling"},
 }
@@ -59,7 +60,7 @@ PYTHON = {
     "evaluate": {"errors", "engine", "tokenizer"},
     "imatrix": {"errors", "files", "engine", "evaluate", "models", "_core"},
     "train": {"errors", "files", "convert"},
-    "hf": _BELOW_ENGINE | {"engine", "export"},
+    "hf": _BELOW_ENGINE | {"engine", "chat", "export"},
     "loadtest": {"errors"},
     "server": _BELOW_SERVER,
     "cli": _BELOW_SERVER

@@ -26,14 +26,9 @@ using cpu::KvType;
 using cpu::PackedWeights;
 using cpu::Slots;
 
-using LayerTuple = std::tuple<int, int, int>;  // kv_heads, key_dim, value_dim
 using TypeNames = std::variant<std::string, std::vector<std::string>>;
 
-std::vector<graph::PagedLayer> paged_layers(const std::vector<LayerTuple>& layers) {
-  std::vector<graph::PagedLayer> all;
-  for (const auto& [heads, key, value] : layers) all.push_back({heads, key, value});
-  return all;
-}
+using PagedLayers = std::vector<graph::PagedLayer>;
 
 KvType kv_type(const std::string& name) {
   const auto& names = cpu::kKvTypeNames;
@@ -65,9 +60,9 @@ std::string type_name(const KvPages& pages) {
   return text;
 }
 
-std::shared_ptr<KvPages> make_pages(const std::vector<LayerTuple>& layers, const TypeNames& type,
+std::shared_ptr<KvPages> make_pages(const PagedLayers& layers, const TypeNames& type,
                                     int64_t pages) {
-  return std::make_shared<KvPages>(paged_layers(layers), kv_types(type, layers.size()), pages);
+  return std::make_shared<KvPages>(layers, kv_types(type, layers.size()), pages);
 }
 
 // A page or slot as bytes, and back.
@@ -90,8 +85,8 @@ void register_state(py::module_& m) {
   m.attr("KV_TYPES") = types;
   m.def(
       "kv_page_bytes",
-      [](const std::vector<LayerTuple>& layers, const TypeNames& type) {
-        return cpu::kv_page_bytes(paged_layers(layers), kv_types(type, layers.size()));
+      [](const PagedLayers& layers, const TypeNames& type) {
+        return cpu::kv_page_bytes(layers, kv_types(type, layers.size()));
       },
       py::arg("layers"), py::arg("type"));
   py::class_<KvPages, std::shared_ptr<KvPages>>(m, "KvPages")
@@ -194,8 +189,9 @@ void register_cpu_device(py::module_& m) {
       .def_property_readonly("free_bytes", [](const CpuDevice&) { return py::none(); })
       .def(
           "make_pages",
-          [](const CpuDevice&, const std::vector<LayerTuple>& layers, const TypeNames& type,
-             int64_t pages) { return make_pages(layers, type, pages); },
+          [](const CpuDevice&, const PagedLayers& layers, const TypeNames& type, int64_t pages) {
+            return make_pages(layers, type, pages);
+          },
           py::arg("layers"), py::arg("type"), py::arg("pages"))
       .def(
           "make_slots",

@@ -58,15 +58,15 @@ class ArrayOwner : public DataOwner {
 };
 
 std::shared_ptr<Weight> weight_of_blocks(const std::string& name, const std::string& type_name,
-                                         const Bytes& blocks, int64_t cols) {
+                                         const Bytes& blocks, int64_t cols, int64_t experts) {
   const quant::QuantTraits* type = quant::find_by_name(type_name);
   if (type == nullptr) throw RequestError("no quant type is called " + type_name);
-  if (cols < 1 || blocks.ndim() != 2 || blocks.shape(0) < 1 ||
-      blocks.shape(1) != quant::row_bytes(type->type, cols))
+  if (cols < 1 || experts < 1 || blocks.ndim() != 2 || blocks.shape(0) < 1 ||
+      blocks.shape(0) % experts != 0 || blocks.shape(1) != quant::row_bytes(type->type, cols))
     throw RequestError("the matrix " + name + " needs blocks [rows, bytes of " +
                        std::to_string(cols) + " weights in " + type->name + "]");
-  return std::make_shared<Weight>(name, type->type, blocks.shape(0), cols, blocks.data(),
-                                  std::make_shared<const ArrayOwner>(blocks));
+  return std::make_shared<Weight>(name, type->type, blocks.shape(0) / experts, cols, blocks.data(),
+                                  std::make_shared<const ArrayOwner>(blocks), experts);
 }
 
 py::dict inspect_weight(const Weight& w) {
@@ -102,9 +102,11 @@ PyValue add_one(Graph& g, graph::Op op) { return add(g, std::move(op)).front(); 
 void register_weight(py::module_& m) {
   py::class_<Weight, std::shared_ptr<Weight>>(m, "Weight")
       .def(py::init(&load_weight), py::arg("file"), py::arg("name"))
-      .def_static("from_blocks", &weight_of_blocks, py::arg("name"), py::arg("quant_type"),
-                  py::arg("blocks"), py::arg("cols"),
-                  "A matrix whose rows are an array of bytes, which it keeps and does not copy.")
+      .def_static(
+          "from_blocks", &weight_of_blocks, py::arg("name"), py::arg("quant_type"),
+          py::arg("blocks"), py::arg("cols"), py::arg("experts") = 1,
+          "Matrices whose rows, those of one expert after the other, are an array of bytes; it "
+          "is kept and not copied.")
       .def_property_readonly("name", &Weight::name)
       .def_property_readonly("experts", &Weight::experts, "Matrices in the tensor.")
       .def_property_readonly("rows", &Weight::rows, "Of one matrix.")
@@ -227,18 +229,19 @@ void register_attention_ops(GraphClass& c) {
           py::arg("x"), py::arg("table"), py::arg("head_dim"), py::arg("interleaved") = false)
       .def(
           "store_kv",
-          [](Graph& g, const PyValue& k, const PyValue& v, int layer) {
-            add(g, graph::StoreKv{k.id, v.id, layer});
+          [](Graph& g, const PyValue& k, const std::optional<PyValue>& v, int layer) {
+            add(g, graph::StoreKv{k.id, v ? v->id : graph::kNoValue, layer});
           },
           py::arg("k"), py::arg("v"), py::arg("layer"))
       .def(
           "attend",
           [](Graph& g, const PyValue& q, int layer, int heads, float scale, int window,
-             float softcap) {
-            return add_one(g, graph::Attend{q.id, layer, heads, scale, window, softcap});
+             float softcap, const std::optional<Floats>& sinks) {
+            return add_one(
+                g, graph::Attend{q.id, layer, heads, scale, window, softcap, vector(sinks)});
           },
           py::arg("q"), py::arg("layer"), py::arg("heads"), py::arg("scale"), py::arg("window") = 0,
-          py::arg("softcap") = 0.0f)
+          py::arg("softcap") = 0.0f, py::arg("sinks") = py::none())
       .def(
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
@@ -332,16 +335,27 @@ py::list isolated(const Graph& g) {
   return all;
 }
 
+void register_paged_layer(py::module_& m) {
+  using graph::PagedLayer;
+  py::class_<PagedLayer>(m, "PagedLayer", "Keys and values that a layer keeps for each position.")
+      .def(py::init([](int kv_heads, int key_dim, int value_dim, bool value_in_key) {
+             return PagedLayer{kv_heads, key_dim, value_dim, value_in_key};
+           }),
+           py::arg("kv_heads"), py::arg("key_dim"), py::arg("value_dim"),
+           py::arg("value_in_key") = false)
+      .def_readonly("kv_heads", &PagedLayer::kv_heads)
+      .def_readonly("key_dim", &PagedLayer::key_dim)
+      .def_readonly("value_dim", &PagedLayer::value_dim)
+      .def_readonly("value_in_key", &PagedLayer::value_in_key,
+                    "A value is the first value_dim floats of its key.")
+      .def("__eq__", &PagedLayer::operator==, py::is_operator());
+}
+
 void register_graph_class(py::module_& m) {
   GraphClass c(m, "Graph", "A forward pass; its ops are methods that check and return values.");
   c.def(py::init<>())
-      .def(
-          "add_paged_layer",
-          [](Graph& g, int kv_heads, int key_dim, int value_dim) {
-            return g.add_paged_layer({kv_heads, key_dim, value_dim});
-          },
-          py::arg("kv_heads"), py::arg("key_dim"), py::arg("value_dim"),
-          "Declares keys and values that are kept for each position; returns the layer's index.")
+      .def("add_paged_layer", &Graph::add_paged_layer, py::arg("layer"),
+           "Declares keys and values that are kept for each position; returns the layer's index.")
       .def("add_slot", &Graph::add_slot, py::arg("floats"),
            "Declares recurrent state; returns the entry's index.")
       .def(
@@ -359,14 +373,8 @@ void register_graph_class(py::module_& m) {
       .def_property_readonly("matrices", &Graph::matrices,
                              "Weights of linear layers, each once, in the order of their use.")
       .def_property_readonly(
-          "paged_layers",
-          [](const Graph& g) {
-            py::list layers;
-            for (const graph::PagedLayer& l : g.state().paged)
-              layers.append(py::make_tuple(l.kv_heads, l.key_dim, l.value_dim));
-            return layers;
-          },
-          "(kv_heads, key_dim, value_dim) of each layer of the cache.")
+          "paged_layers", [](const Graph& g) { return g.state().paged; },
+          "The layers of the cache.")
       .def_property_readonly(
           "slot_entries", [](const Graph& g) { return g.state().slot; },
           "Floats of each entry of recurrent state.")
@@ -384,6 +392,7 @@ void register_graph_class(py::module_& m) {
 void register_graph(py::module_& m) {
   register_weight(m);
   register_value(m);
+  register_paged_layer(m);
   register_graph_class(m);
 }
 

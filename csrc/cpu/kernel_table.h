@@ -81,15 +81,17 @@ constexpr int kKvGroup = 32;
 // bytes, which cpu/kv_layout.h lays out and writes. Keys lie transposed, so that a vector holds one
 // dim of 16 positions, and a position owns its bytes, so that threads may write side by side:
 //            keys                                  values
-//   f32, f16 [head_dim, 64]                        [64, value_stride]
-//   q8_0     codes [head_dim, 64]                  codes [64, 32 * groups]
+//   f32, f16 [key_dim, 64]                         [64, value_stride]
+//   q8_0     codes [key_dim, 64]                   codes [64, 32 * groups]
 //   q4_0     dims 2i, 2i + 1 of a position in the  dims j and j + 16 of a group in the nibbles of
-//            nibbles of a byte [head_dim / 2, 64]  a byte [64, 16 * groups], each code plus 8
+//            nibbles of a byte [key_dim / 2, 64]   a byte [64, 16 * groups], each code plus 8
 //   both     then f16 scales [groups, 64]          then f16 scales [groups, 64]
+// With value_in_key there is no second block: values are the first value_dim dims of the keys.
 struct KvLayout {
   KvType type;
-  int head_dim;
-  int value_stride;                // floats that a sum of values takes: head_dim rounded up to 16
+  int key_dim, value_dim;
+  bool value_in_key;
+  int value_stride;                // floats that a sum of values takes: value_dim rounded up to 16
   int value_row;                   // bytes of a position in the values, without its scales
   int key_scales, value_scales;    // where in a block its scales begin
   int64_t key_bytes, value_bytes;  // of the blocks, multiples of 64
@@ -98,13 +100,13 @@ struct KvLayout {
 // One part of the context for several query vectors that share a key-value head. Each sees a
 // range of the part's positions of its own: neighbouring positions share all pages but the last.
 struct AttendArgs {
-  const float* q[kMaxQueries];  // [head_dim] each, already multiplied by the attention scale
+  const float* q[kMaxQueries];  // [key_dim] each, already multiplied by the attention scale
   int first[kMaxQueries];       // visible positions of the part: first <= i < last; none if empty
   int last[kMaxQueries];
   int queries;                   // 1 .. kMaxQueries
   KvLayout kv;                   // of keys and values
   const uint8_t* const* keys;    // per page of the part
-  const uint8_t* const* values;  // per page of the part
+  const uint8_t* const* values;  // per page of the part; the keys with value_in_key
   float softcap;                 // 0: none
   float* max;                    // [queries]: largest score
   float* sum;                    // [queries]: sum of exp(score - max); 0 for an empty range

@@ -1,5 +1,6 @@
 #include "cpu/kv_layout.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -9,6 +10,7 @@ namespace oxibonsai::cpu {
 namespace {
 
 int round_up(int n, int step) { return (n + step - 1) / step * step; }
+int groups_of(int dims) { return round_up(dims, kKvGroup) / kKvGroup; }
 
 template <class T>
 void put_key(uint8_t* keys, int position, const T* key, int rows) {
@@ -20,7 +22,7 @@ void put_key(uint8_t* keys, int position, const T* key, int rows) {
 template <class T>
 void put_value(const KvLayout& layout, uint8_t* values, int position, const T* value) {
   uint8_t* row = values + static_cast<int64_t>(position) * layout.value_row;
-  const size_t bytes = static_cast<size_t>(layout.head_dim) * sizeof(T);
+  const size_t bytes = static_cast<size_t>(layout.value_dim) * sizeof(T);
   std::memcpy(row, value, bytes);
   std::memset(row + bytes, 0, static_cast<size_t>(layout.value_row) - bytes);
 }
@@ -36,21 +38,20 @@ struct Rounded {
   std::vector<uint16_t> scales;
   std::vector<float> rotated;
 
-  void round(const KernelTable& table, const KvLayout& layout, const float* x) {
+  void round(const KernelTable& table, const KvLayout& layout, const float* x, int n) {
     if (is_rotated(layout.type)) {
-      rotated.assign(x, x + layout.head_dim);
-      rotate_head(table, rotated.data(), layout.head_dim);
+      rotated.assign(x, x + n);
+      rotate_head(table, layout, rotated.data(), n);
       x = rotated.data();
     }
-    const int groups = round_up(layout.head_dim, kKvGroup) / kKvGroup;
-    scales.resize(static_cast<size_t>(groups));
+    scales.resize(static_cast<size_t>(groups_of(n)));
     codes.resize(scales.size() * kKvGroup);
-    table.round_kv(layout.type, x, layout.head_dim, codes.data(), scales.data());
+    table.round_kv(layout.type, x, n, codes.data(), scales.data());
   }
 };
 
 void put_rounded_key(const KvLayout& layout, int position, Rounded* key, uint8_t* keys) {
-  int rows = layout.head_dim;
+  int rows = layout.key_dim;
   int8_t* codes = key->codes.data();
   if (layout.type == KvType::kQ4_0) {
     rows = (rows + 1) / 2;
@@ -80,48 +81,52 @@ void put_rounded_value(const KvLayout& layout, int position, const Rounded& valu
 
 }  // namespace
 
-KvLayout kv_layout(KvType type, int head_dim) {
+KvLayout kv_layout(KvType type, const graph::PagedLayer& layer) {
   KvLayout l{};
   l.type = type;
-  l.head_dim = head_dim;
-  l.value_stride = round_up(head_dim, 16);
-  const int groups = round_up(head_dim, kKvGroup) / kKvGroup;
-  const int scales = groups * kPagePositions * 2;
+  l.key_dim = layer.key_dim;
+  l.value_dim = layer.value_dim;
+  l.value_in_key = layer.value_in_key;
+  l.value_stride = round_up(l.value_dim, 16);
   if (type == KvType::kF32 || type == KvType::kF16) {
     const int element = type == KvType::kF32 ? 4 : 2;
-    l.key_scales = element * head_dim * kPagePositions;
+    l.key_scales = element * l.key_dim * kPagePositions;
     l.value_row = element * l.value_stride;
   } else if (type == KvType::kQ8_0) {
-    l.key_scales = head_dim * kPagePositions;
-    l.value_row = groups * kKvGroup;
+    l.key_scales = l.key_dim * kPagePositions;
+    l.value_row = groups_of(l.value_dim) * kKvGroup;
   } else {
-    l.key_scales = (head_dim + 1) / 2 * kPagePositions;
-    l.value_row = groups * kKvGroup / 2;
+    l.key_scales = (l.key_dim + 1) / 2 * kPagePositions;
+    l.value_row = groups_of(l.value_dim) * kKvGroup / 2;
   }
+  if (l.value_in_key) l.value_row = 0;
   l.value_scales = l.value_row * kPagePositions;
   const bool scaled = type == KvType::kQ8_0 || type == KvType::kQ4_0;
-  l.key_bytes = l.key_scales + (scaled ? scales : 0);
-  l.value_bytes = l.value_scales + (scaled ? scales : 0);
+  const int scales = scaled ? kPagePositions * 2 : 0;
+  l.key_bytes = l.key_scales + scales * groups_of(l.key_dim);
+  l.value_bytes = l.value_in_key ? 0 : l.value_scales + scales * groups_of(l.value_dim);
   return l;
 }
 
 void write_kv_position(const KernelTable& table, const KvLayout& layout, int position,
                        const float* key, const float* value, uint8_t* keys, uint8_t* values) {
   if (layout.type == KvType::kF32) {
-    put_key(keys, position, key, layout.head_dim);
-    put_value(layout, values, position, value);
+    put_key(keys, position, key, layout.key_dim);
+    if (value != nullptr) put_value(layout, values, position, value);
   } else if (layout.type == KvType::kF16) {
     thread_local std::vector<uint16_t> half;
-    half.resize(static_cast<size_t>(layout.head_dim));
-    table.to_half(key, layout.head_dim, half.data());
-    put_key(keys, position, half.data(), layout.head_dim);
-    table.to_half(value, layout.head_dim, half.data());
+    half.resize(static_cast<size_t>(std::max(layout.key_dim, layout.value_dim)));
+    table.to_half(key, layout.key_dim, half.data());
+    put_key(keys, position, half.data(), layout.key_dim);
+    if (value == nullptr) return;
+    table.to_half(value, layout.value_dim, half.data());
     put_value(layout, values, position, half.data());
   } else {
     thread_local Rounded rounded;
-    rounded.round(table, layout, key);
+    rounded.round(table, layout, key, layout.key_dim);
     put_rounded_key(layout, position, &rounded, keys);
-    rounded.round(table, layout, value);
+    if (value == nullptr) return;
+    rounded.round(table, layout, value, layout.value_dim);
     put_rounded_value(layout, position, rounded, values);
   }
 }

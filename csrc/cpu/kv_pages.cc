@@ -18,14 +18,6 @@ static_assert(kPagePositions == graph::kPagePositions);
 
 int64_t head_bytes(const KvLayout& layout) { return layout.key_bytes + layout.value_bytes; }
 
-KvLayout layout_of(const graph::PagedLayer& layer, KvType type) {
-  if (layer.key_dim != layer.value_dim)
-    throw UnsupportedError("keys of " + std::to_string(layer.key_dim) + " dims and values of " +
-                           std::to_string(layer.value_dim) +
-                           " cannot share a page yet: they must have as many");
-  return kv_layout(type, layer.key_dim);
-}
-
 }  // namespace
 
 int64_t kv_page_bytes(const std::vector<graph::PagedLayer>& layers,
@@ -37,9 +29,11 @@ int64_t kv_page_bytes(const std::vector<graph::PagedLayer>& layers,
   for (size_t i = 0; i < layers.size(); ++i) {
     const graph::PagedLayer& l = layers[i];
     if (l.kv_heads < 1 || static_cast<size_t>(l.kv_heads) > kMost || l.key_dim < 1 ||
-        l.key_dim > 4096)
+        l.key_dim > 4096 || l.value_dim < 1 || l.value_dim > 4096)
       throw RequestError("a layer of a KV cache needs 1 to 65536 heads of 1 to 4096 dims");
-    bytes += head_bytes(layout_of(l, types[i])) * l.kv_heads;
+    if (l.value_in_key && l.value_dim > l.key_dim)
+      throw RequestError("a value that lies in its key cannot have more dims than the key");
+    bytes += head_bytes(kv_layout(types[i], l)) * l.kv_heads;
   }
   return bytes;
 }
@@ -51,7 +45,7 @@ KvPages::KvPages(std::vector<graph::PagedLayer> layers, std::vector<KvType> type
       pages_(pages) {
   int64_t offset = 0;
   for (size_t i = 0; i < layers_.size(); ++i) {
-    layouts_.push_back({layout_of(layers_[i], types_[i]), offset});
+    layouts_.push_back({kv_layout(types_[i], layers_[i]), offset});
     offset += head_bytes(layouts_.back().layout) * layers_[i].kv_heads;
   }
   if (pages < 1) throw RequestError("a KV cache needs at least one page");

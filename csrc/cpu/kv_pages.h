@@ -37,7 +37,8 @@ class KvPages {
            head * (p.layout.key_bytes + p.layout.value_bytes);
   }
   uint8_t* values(int64_t page, int layer, int head) const {
-    return keys(page, layer, head) + layout(layer).key_bytes;
+    const KvLayout& l = layout(layer);
+    return keys(page, layer, head) + (l.value_in_key ? 0 : l.key_bytes);
   }
 
   // These throw RequestError for a page that does not exist.

@@ -49,9 +49,9 @@ struct Grid {
 struct Launch {
   const char* kernel;
   Grid grid;
-  uint32_t threads;      // of a block; what the kernel says it needs
-  const void* args;      // its Args, copied by launch()
-  size_t arg_bytes;      // sizeof(Args)
+  uint32_t threads;        // of a block; what the kernel says it needs
+  const void* args;        // its Args, copied by launch()
+  size_t arg_bytes;        // sizeof(Args)
   const Address* buffers;  // of its READ and WRITE parameters, in their order
   int buffer_count;
 };

@@ -16,12 +16,21 @@ void check_tokens(ValueId id, const Checker& c) {
 
 }  // namespace
 
+std::vector<ValueId*> StoreKv::inputs() {
+  if (v == kNoValue) return {&k};
+  return {&k, &v};
+}
+
 std::vector<Value> infer(const StoreKv& op, const Checker& c) {
   const PagedLayer& layer = layer_of(op.layer, c);
   check_tokens(op.k, c);
-  check_tokens(op.v, c);
   c.require(c.value(op.k).cols == static_cast<int64_t>(layer.kv_heads) * layer.key_dim,
             "k has another width than the pages");
+  c.require(layer.value_in_key == (op.v == kNoValue),
+            layer.value_in_key ? "the pages take values from keys, so there is no v"
+                               : "the pages need a v");
+  if (op.v == kNoValue) return {};
+  check_tokens(op.v, c);
   c.require(c.value(op.v).cols == static_cast<int64_t>(layer.kv_heads) * layer.value_dim,
             "v has another width than the pages");
   return {};
@@ -35,6 +44,7 @@ std::vector<Value> infer(const Attend& op, const Checker& c) {
   c.require(op.window >= 0, "a window is negative");
   c.require(c.value(op.q).cols == static_cast<int64_t>(op.heads) * layer.key_dim,
             "q has another width than the pages");
+  if (op.sinks != nullptr) c.vector(op.sinks, op.heads);
   return {{tokens(), static_cast<int64_t>(op.heads) * layer.value_dim}};
 }
 

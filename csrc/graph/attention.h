@@ -5,12 +5,13 @@
 namespace oxibonsai::graph {
 
 // Writes keys and values of the batch's tokens to the pages of a layer of the cache.
+// Where PagedLayer::value_in_key says that keys hold the values, there is no v.
 struct StoreKv {
   static constexpr const char* kName = "store_kv";
   ValueId k = kNoValue;  // [tokens, kv_heads * key_dim]
   ValueId v = kNoValue;  // [tokens, kv_heads * value_dim]
   int layer = 0;         // of StateSpec::paged
-  std::vector<ValueId*> inputs() { return {&k, &v}; }
+  std::vector<ValueId*> inputs();
   std::vector<ValueId*> outputs() { return {}; }
 };
 
@@ -24,6 +25,7 @@ struct Attend {
   float scale = 1.0f;    // of the scores
   int window = 0;        // keys that a query may look back on, itself counted; 0: all
   float softcap = 0.0f;  // of the scores; 0: none
+  Vector sinks;          // [heads] or null: the score of one more key each, whose value is zero
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q}; }
   std::vector<ValueId*> outputs() { return {&out}; }

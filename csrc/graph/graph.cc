@@ -45,6 +45,8 @@ int Graph::add_paged_layer(const PagedLayer& layer) {
   if (layer.kv_heads < 1 || layer.kv_heads > kMostHeads || layer.key_dim < 1 ||
       layer.key_dim > kLargestDim || layer.value_dim < 1 || layer.value_dim > kLargestDim)
     throw RequestError("a layer of the cache needs 1 to 65536 heads of 1 to 4096 dims");
+  if (layer.value_in_key && layer.value_dim > layer.key_dim)
+    throw RequestError("a value that lies in its key cannot have more dims than the key");
   state_.paged.push_back(layer);
   return static_cast<int>(state_.paged.size()) - 1;
 }

@@ -25,7 +25,7 @@ std::string detail(const Rope& op) {
 }
 std::string detail(const Attend& op) {
   return std::to_string(op.heads) + " " + std::to_string(op.window) +
-         (op.softcap > 0.0f ? " softcap" : "");
+         (op.softcap > 0.0f ? " softcap" : "") + (op.sinks != nullptr ? " sinks" : "");
 }
 std::string detail(const AttendLocal& op) { return std::to_string(op.head_dim); }
 std::string detail(const Gated& op) { return std::to_string(static_cast<int>(op.activation)); }

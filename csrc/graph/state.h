@@ -12,9 +12,13 @@ constexpr int kPagePositions = 64;
 struct PagedLayer {
   int kv_heads;
   int key_dim, value_dim;  // floats of one head's key, of its value
+  // A head's value is the first value_dim floats of its key, and not stored besides (latent
+  // attention).
+  bool value_in_key = false;
 
   bool operator==(const PagedLayer& o) const {
-    return kv_heads == o.kv_heads && key_dim == o.key_dim && value_dim == o.value_dim;
+    return kv_heads == o.kv_heads && key_dim == o.key_dim && value_dim == o.value_dim &&
+           value_in_key == o.value_in_key;
   }
 };
 

@@ -12,6 +12,7 @@ import pytest
 from hf_folders import CASES, Case, logits, save
 
 import oxibonsai
+from oxibonsai.chat import model_template
 from oxibonsai.convert import convert
 
 torch = pytest.importorskip("torch", reason="needs transformers and torch")
@@ -47,7 +48,7 @@ def test_ids_frame_and_template_are_those_of_transformers(name: str, tmp_path: P
     assert engine.tokenizer.bos_id == theirs.bos_token_id
     assert engine.tokenizer.eos_id == theirs.eos_token_id
     assert engine.tokenizer.pad_id == theirs.pad_token_id
-    assert engine.chat_template is not None
+    assert model_template(engine) is not None
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

@@ -11,6 +11,7 @@ import pytest
 
 import oxibonsai
 from oxibonsai import FormatError, UnsupportedError
+from oxibonsai.chat import model_template
 from oxibonsai.convert import convert
 from oxibonsai.tokenizer.byte_level import BYTE_OF
 
@@ -66,7 +67,7 @@ def test_ids_and_template_are_those_of_transformers(tmp_path: Path) -> None:
     assert engine.tokenizer.encode(TEXT, parse_special=True) == theirs(TEXT)["input_ids"]
     assert engine.tokenizer.eos_id == theirs.eos_token_id
     assert engine.tokenizer.pad_id == theirs.pad_token_id
-    assert engine.chat_template is not None
+    assert model_template(engine) is not None
 
 
 @pytest.mark.parametrize(

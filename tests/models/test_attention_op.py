@@ -10,6 +10,7 @@ import pytest
 
 import tiny_model
 from oxibonsai import _core
+from oxibonsai.errors import RequestError
 from oxibonsai.graph import Builder
 
 HEAD_DIM, SCALE = 64, 0.125
@@ -22,7 +23,7 @@ def embedding(tiny_path: Path) -> _core.Weight:
     return _core.Weight(_core.GgufFile(str(tiny_path)), "token_embd.weight")
 
 
-LAYERS = [(HEADS, HEAD_DIM, HEAD_DIM)]
+LAYERS = [_core.PagedLayer(HEADS, HEAD_DIM, HEAD_DIM)]
 
 
 def attention(embedding: _core.Weight, *, causal: bool) -> _core.Executable:
@@ -81,3 +82,141 @@ def test_every_kv_type_is_as_near_as_its_bits_allow(
     want = expected(embedded(embedding, tokens), causal=True)
     error = np.abs(got - want).max() / np.abs(want).max()
     assert error < tolerance
+
+
+class Projected:
+    """Queries, keys and values that are inputs of the graph, each of any width."""
+
+    def __init__(
+        self, layer: _core.PagedLayer, heads: int, *, window: int = 0, sinks: Rows | None = None
+    ) -> None:
+        self.layer, self.heads, self.window, self.sinks = layer, heads, window, sinks
+        g = Builder()
+        q = g.input("q", heads * layer.key_dim)
+        k = g.input("k", layer.kv_heads * layer.key_dim)
+        v = None if layer.value_in_key else g.input("v", layer.kv_heads * layer.value_dim)
+        out = g.attention(
+            q,
+            k,
+            v,
+            layer=0,
+            head_dim=layer.key_dim,
+            value_dim=layer.value_dim,
+            scale=layer.key_dim**-0.5,
+            window=window,
+            sinks=sinks,
+        )
+        g.output("out", g.select_outputs(out))
+        self.graph = g.graph
+        random = np.random.default_rng(layer.key_dim)
+        widths = {"q": q.cols, "k": k.cols} | ({} if v is None else {"v": v.cols})
+        self.inputs = {
+            name: random.standard_normal((700, cols), dtype=np.float32)
+            for name, cols in widths.items()
+        }
+
+    def run(self, tier: str, threads: int, kv_type: str, chunks: list[int]) -> Rows:
+        """All rows, in steps that end at ``chunks``."""
+        executable = _core.CpuDevice(threads, tier).compile(self.graph)
+        pages = _core.KvPages([self.layer], kv_type, 11)
+        rows, first = [], 0
+        for last in chunks:
+            batch = _core.Batch()
+            batch.add_span(last - first, first=first, pages=list(range(11)), outputs=last - first)
+            for name, values in self.inputs.items():
+                batch.set_input(name, np.ascontiguousarray(values[first:last]))
+            rows.append(executable.run(batch, [pages])["out"])
+            first = last
+        return np.concatenate(rows)
+
+    def expected(self, n: int) -> npt.NDArray[np.float64]:
+        layer, group = self.layer, self.heads // self.layer.kv_heads
+        q, k = (
+            self.inputs[name][:n].astype(np.float64).reshape(n, -1, layer.key_dim) for name in "qk"
+        )
+        if layer.value_in_key:
+            v = k[:, :, : layer.value_dim]
+        else:
+            v = self.inputs["v"][:n].astype(np.float64).reshape(n, -1, layer.value_dim)
+        scores = np.einsum("qhd,khd->hqk", q, k.repeat(group, axis=1))
+        scores *= layer.key_dim**-0.5
+        position = np.arange(n)
+        back = position[:, None] - position
+        scores[:, (back < 0) | ((self.window > 0) & (back >= self.window))] = -np.inf
+        if self.sinks is not None:
+            column = np.broadcast_to(self.sinks[:, None, None], (self.heads, n, 1))
+            scores = np.concatenate([scores, column], axis=2)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        return np.einsum("hqk,khd->qhd", weights[:, :, :n], v.repeat(group, axis=1)).reshape(n, -1)
+
+
+SHAPES = [
+    Projected(_core.PagedLayer(2, 48, 32), 4),
+    Projected(_core.PagedLayer(1, 16, 80), 3),
+    Projected(_core.PagedLayer(1, 576, 512, value_in_key=True), 4),
+    Projected(_core.PagedLayer(2, 40, 24, value_in_key=True), 4, window=90),
+    Projected(
+        _core.PagedLayer(2, 32, 32), 4, window=40, sinks=np.array([3, -1, 0.5, 60], np.float32)
+    ),
+]
+
+
+def _shape_name(p: Projected) -> str:
+    kind = "in-key" if p.layer.value_in_key else "sinks" if p.sinks is not None else "values"
+    return f"{p.layer.key_dim}-{p.layer.value_dim}-{kind}"
+
+
+@pytest.mark.parametrize("projected", SHAPES, ids=_shape_name)
+@pytest.mark.parametrize(
+    ("kv_type", "tolerance"), [("f32", 1e-5), ("f16", 2e-3), ("q8_0", 2e-2), ("q4_0", 0.3)]
+)
+def test_values_of_any_width_and_sinks_are_what_their_formulas_say(
+    projected: Projected, kv_type: str, tolerance: float
+) -> None:
+    got = projected.run(_core.cpu.tiers()[0], 2, kv_type, [130])
+    want = projected.expected(130)
+    assert np.abs(got - want).max() < tolerance * np.abs(want).max()
+
+
+@pytest.mark.parametrize("projected", SHAPES, ids=_shape_name)
+@pytest.mark.parametrize("kv_type", _core.KV_TYPES)
+def test_values_of_any_width_have_the_same_bytes_in_every_tier_and_cut(
+    projected: Projected, kv_type: str
+) -> None:
+    truth = projected.run("scalar", 1, kv_type, [67, 130])
+    for tier in _core.cpu.tiers():
+        for threads, chunks in ((1, [130]), (3, [1, 64, 65, 130]), (2, [7, 128, 130])):
+            assert projected.run(tier, threads, kv_type, chunks).tobytes() == truth.tobytes()
+
+
+@pytest.mark.parametrize("projected", SHAPES, ids=_shape_name)
+def test_a_long_context_is_cut_among_threads_into_the_same_bytes(projected: Projected) -> None:
+    alone = projected.run(_core.cpu.tiers()[0], 1, "f16", [699, 700])
+    assert projected.run(_core.cpu.tiers()[0], 3, "f16", [699, 700]).tobytes() == alone.tobytes()
+
+
+def test_a_value_in_its_key_is_not_stored_besides() -> None:
+    layer = _core.PagedLayer(1, 576, 512, value_in_key=True)
+    assert _core.kv_page_bytes([layer], "f16") == 576 * 2 * _core.PAGE_POSITIONS
+    assert _core.kv_page_bytes([layer], "q8_0") == 576 * 8.5 / 8 * _core.PAGE_POSITIONS
+
+
+def test_shapes_that_make_no_sense_are_refused() -> None:
+    wide = _core.PagedLayer(1, 32, 33, value_in_key=True)
+    for call in (
+        lambda: _core.KvPages([wide], "f16", 1),
+        lambda: _core.Graph().add_paged_layer(wide),
+    ):
+        with pytest.raises(RequestError, match="cannot have more dims than the key"):
+            call()
+    g = _core.Graph()
+    latent = g.add_paged_layer(_core.PagedLayer(1, 32, 16, value_in_key=True))
+    plain = g.add_paged_layer(_core.PagedLayer(1, 32, 16))
+    k, v = g.input("k", 32), g.input("v", 16)
+    with pytest.raises(RequestError, match="take values from keys, so there is no v"):
+        g.store_kv(k, v, latent)
+    with pytest.raises(RequestError, match="the pages need a v"):
+        g.store_kv(k, None, plain)
+    with pytest.raises(RequestError, match="vector"):
+        g.attend(k, plain, 1, 1.0, sinks=np.zeros(2, np.float32))

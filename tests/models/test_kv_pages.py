@@ -130,7 +130,9 @@ def test_tables_and_pools_are_checked(
 def test_a_pool_of_another_shape_is_refused_even_if_nobody_uses_it(model: Model) -> None:
     good = model.new_pages("f16", 1)
     dim = tiny_model.HEAD_DIM + 16
-    other = _core.KvPages([(tiny_model.KV_HEADS, dim, dim)] * tiny_model.LAYERS, "f16", 1)
+    other = _core.KvPages(
+        [_core.PagedLayer(tiny_model.KV_HEADS, dim, dim)] * tiny_model.LAYERS, "f16", 1
+    )
     with pytest.raises(RequestError, match="another shape"):
         model.run(one_row(), [good, other])
 
@@ -151,7 +153,7 @@ def test_an_output_is_a_row_of_its_span(outputs: int | list[int]) -> None:
 
 
 def test_each_layer_may_have_a_shape_and_a_type_of_its_own() -> None:
-    layers = [(2, 64, 64), (1, 128, 128), (4, 16, 16)]
+    layers = [_core.PagedLayer(*shape) for shape in ((2, 64, 64), (1, 128, 32), (4, 16, 48))]
     types = ["f32", "q8_0", "f16"]
     pages = _core.KvPages(layers, types, 2)
     alone = [_core.kv_page_bytes([s], t) for s, t in zip(layers, types, strict=True)]

@@ -21,16 +21,19 @@ namespace {
 
 constexpr int kPages = 8;
 
+// Values of another width than keys, or that lie in the keys.
 struct Case {
-  int head_dim, queries, first, last;
+  int key_dim, queries, first, last;
   KvType type;
   float softcap;
+  int value_dim;
+  bool value_in_key = false;
 };
 
 struct Cache {
   cpu::KvLayout layout;
   std::vector<std::vector<uint8_t>> keys, values;  // per page
-  std::vector<float> key_floats, value_floats;     // [position, head_dim], as the cache holds them
+  std::vector<float> key_floats, value_floats;     // [position, dims], as the cache holds them
 };
 
 // A code of a page times its scale, or the float that stands there. `row` and `at` of the codes:
@@ -64,22 +67,25 @@ float value_in(const cpu::KvLayout& l, const std::vector<uint8_t>& values, int p
 Cache write_cache(const Case& c, KvType type, const std::vector<float>& keys,
                   const std::vector<float>& values) {
   Cache cache;
-  cache.layout = cpu::kv_layout(type, c.head_dim);
+  cache.layout = cpu::kv_layout(type, {1, c.key_dim, c.value_dim, c.value_in_key});
   cache.key_floats.assign(keys.size(), 0.0f);
-  cache.value_floats.assign(keys.size(), 0.0f);
+  cache.value_floats.assign(values.size(), 0.0f);
   for (int page = 0; page < kPages; ++page) {
     std::vector<uint8_t> k(static_cast<size_t>(cache.layout.key_bytes), 0xFF);
     std::vector<uint8_t> v(static_cast<size_t>(cache.layout.value_bytes), 0xFF);  // all NaN
     for (int in_page = 0; in_page < kPagePositions; ++in_page) {
       const int position = page * kPagePositions + in_page;
       if (position < c.first || position >= c.last) continue;
-      const auto at = static_cast<size_t>(position * c.head_dim);
-      cpu::write_kv_position(cpu::table("scalar"), cache.layout, in_page, &keys[at], &values[at],
-                             k.data(), v.data());
-      for (int d = 0; d < c.head_dim; ++d) {
-        cache.key_floats[at + static_cast<size_t>(d)] = key_in(cache.layout, k, in_page, d);
-        cache.value_floats[at + static_cast<size_t>(d)] = value_in(cache.layout, v, in_page, d);
-      }
+      const auto key = static_cast<size_t>(position * c.key_dim);
+      const auto value = static_cast<size_t>(position * c.value_dim);
+      cpu::write_kv_position(cpu::table("scalar"), cache.layout, in_page, &keys[key],
+                             c.value_in_key ? nullptr : &values[value], k.data(), v.data());
+      for (int d = 0; d < c.key_dim; ++d)
+        cache.key_floats[key + static_cast<size_t>(d)] = key_in(cache.layout, k, in_page, d);
+      for (int d = 0; d < c.value_dim; ++d)
+        cache.value_floats[value + static_cast<size_t>(d)] =
+            c.value_in_key ? key_in(cache.layout, k, in_page, d)
+                           : value_in(cache.layout, v, in_page, d);
     }
     cache.keys.push_back(std::move(k));
     cache.values.push_back(std::move(v));
@@ -88,8 +94,9 @@ Cache write_cache(const Case& c, KvType type, const std::vector<float>& keys,
 }
 
 Cache make_cache(std::mt19937& random, const Case& c) {
-  const auto count = static_cast<size_t>(c.head_dim * kPages * kPagePositions);
-  return write_cache(c, c.type, test::normal(random, count), test::normal(random, count));
+  const auto positions = static_cast<size_t>(kPages * kPagePositions);
+  return write_cache(c, c.type, test::normal(random, positions * static_cast<size_t>(c.key_dim)),
+                     test::normal(random, positions * static_cast<size_t>(c.value_dim)));
 }
 
 // What query i sees: neighbouring positions with a window, the last of which may see nothing here.
@@ -103,10 +110,10 @@ std::vector<float> attend(const cpu::KernelTable& t, const Case& c, const Cache&
   std::vector<float> out(static_cast<size_t>(c.queries * (stride + 2)));
   std::vector<const uint8_t*> keys, values;
   for (const auto& k : cache.keys) keys.push_back(k.data());
-  for (const auto& v : cache.values) values.push_back(v.data());
+  for (const auto& v : c.value_in_key ? cache.keys : cache.values) values.push_back(v.data());
   cpu::AttendArgs a{};
   for (int i = 0; i < c.queries; ++i) {
-    a.q[i] = q.data() + i * c.head_dim;
+    a.q[i] = q.data() + i * c.key_dim;
     std::tie(a.first[i], a.last[i]) = range(c, i);
   }
   a.queries = c.queries;
@@ -150,9 +157,10 @@ void merge(Sums* sums, const Sums& more) {
 
 // Keys first .. last - 1 of the tile that begins at position `begin`.
 Sums plain_tile(const Case& c, const Cache& cache, const float* q, int begin, int first, int last) {
-  const auto dims = static_cast<size_t>(c.head_dim);
+  const auto dims = static_cast<size_t>(c.key_dim);
+  const auto value_dims = static_cast<size_t>(c.value_dim);
   Sums sums;
-  sums.out.assign(dims, 0.0f);
+  sums.out.assign(value_dims, 0.0f);
   std::vector<float> score;
   for (int p = first; p < last; ++p) {
     float s = 0.0f;
@@ -169,8 +177,8 @@ Sums plain_tile(const Case& c, const Cache& cache, const float* q, int begin, in
   for (int p = first; p < last; ++p) {
     const float w = weight(score[static_cast<size_t>(p - first)] - sums.max);
     lane[(p - begin) % 16] += w;
-    for (size_t d = 0; d < dims; ++d)
-      sums.out[d] = std::fma(w, cache.value_floats[p * dims + d], sums.out[d]);
+    for (size_t d = 0; d < value_dims; ++d)
+      sums.out[d] = std::fma(w, cache.value_floats[p * value_dims + d], sums.out[d]);
   }
   for (int half = 8; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
@@ -186,9 +194,9 @@ void check_definition(const Case& c, const Cache& cache, const std::vector<float
     const auto [first, last] = range(c, i);
     if (first >= last) continue;
     Sums part;
-    part.out.assign(static_cast<size_t>(c.head_dim), 0.0f);
+    part.out.assign(static_cast<size_t>(c.value_dim), 0.0f);
     for (int begin = first / 64 * 64; begin < last; begin += 64)
-      merge(&part, plain_tile(c, cache, q.data() + i * c.head_dim, begin, std::max(first, begin),
+      merge(&part, plain_tile(c, cache, q.data() + i * c.key_dim, begin, std::max(first, begin),
                               std::min(last, begin + 64)));
     CHECK(std::memcmp(part.out.data(), &out[i * stride], part.out.size() * 4) == 0, context);
     CHECK(part.max == out[c.queries * stride + i], context);
@@ -209,17 +217,17 @@ void check_against_double(const Case& c, const Cache& cache, const std::vector<f
     double max = -1e300, sum = 0.0;
     for (int p = first; p < last; ++p) {
       double s = 0.0;
-      for (int d = 0; d < c.head_dim; ++d)
-        s += static_cast<double>(q[i * c.head_dim + d]) * cache.key_floats[p * c.head_dim + d];
+      for (int d = 0; d < c.key_dim; ++d)
+        s += static_cast<double>(q[i * c.key_dim + d]) * cache.key_floats[p * c.key_dim + d];
       if (c.softcap > 0.0f) s = c.softcap * std::tanh(s / c.softcap);
       score.push_back(s);
       max = std::max(max, s);
     }
     for (const double s : score) sum += std::exp(s - max);
-    for (int d = 0; d < c.head_dim; ++d) {
+    for (int d = 0; d < c.value_dim; ++d) {
       double value = 0.0;
       for (int p = first; p < last; ++p)
-        value += std::exp(score[p - first] - max) / sum * cache.value_floats[p * c.head_dim + d];
+        value += std::exp(score[p - first] - max) / sum * cache.value_floats[p * c.value_dim + d];
       const double got = out[i * stride + d] / out[c.queries * (stride + 1) + i];
       CHECK(std::fabs(got - value) < 2e-4, "attention against double");
     }
@@ -227,24 +235,26 @@ void check_against_double(const Case& c, const Cache& cache, const std::vector<f
 }
 
 std::string describe(const Case& c) {
-  return std::string(cpu::kKvTypeNames[static_cast<size_t>(c.type)]) + " head_dim " +
-         std::to_string(c.head_dim) + " queries " + std::to_string(c.queries) + " first " +
+  return std::string(cpu::kKvTypeNames[static_cast<size_t>(c.type)]) + " key_dim " +
+         std::to_string(c.key_dim) + " value_dim " + std::to_string(c.value_dim) +
+         (c.value_in_key ? " in key" : "") + " queries " + std::to_string(c.queries) + " first " +
          std::to_string(c.first) + " last " + std::to_string(c.last);
 }
 
 // Scores far apart, and small values: weights and their products would be subnormal.
 void check_flushed(std::mt19937& random, const Case& c) {
-  const auto count = static_cast<size_t>(c.head_dim * kPages * kPagePositions);
-  auto values = test::normal(random, count);
+  const auto positions = static_cast<size_t>(kPages * kPagePositions);
+  auto values = test::normal(random, positions * static_cast<size_t>(c.value_dim));
   for (float& v : values) {
     // An f32 cache of values that two factors from 2^-60 on could make subnormal is left out.
     const int most = c.type == KvType::kF32 ? 20 : 40;
     v = std::ldexp(v, -static_cast<int>(random() % static_cast<uint32_t>(most)));
     if (random() % 4 == 0 || std::fabs(v) < 0x1p-22f) v = 0.0f;
   }
-  const Cache cache = write_cache(c, c.type, test::normal(random, count), values);
-  const auto q = test::normal(random, static_cast<size_t>(c.queries * c.head_dim),
-                              40.0f / std::sqrt(static_cast<float>(c.head_dim)));
+  const Cache cache = write_cache(
+      c, c.type, test::normal(random, positions * static_cast<size_t>(c.key_dim)), values);
+  const auto q = test::normal(random, static_cast<size_t>(c.queries * c.key_dim),
+                              40.0f / std::sqrt(static_cast<float>(c.key_dim)));
   const auto truth = attend(cpu::table("scalar"), c, cache, q);
   check_definition(c, cache, q, truth, describe(c) + ", scores far apart");
   for (const std::string& tier : cpu::available_tiers()) {
@@ -255,8 +265,8 @@ void check_flushed(std::mt19937& random, const Case& c) {
 
 void compare(std::mt19937& random, const Case& c) {
   const Cache cache = make_cache(random, c);
-  const auto q = test::normal(random, static_cast<size_t>(c.queries * c.head_dim),
-                              1.0f / std::sqrt(static_cast<float>(c.head_dim)));
+  const auto q = test::normal(random, static_cast<size_t>(c.queries * c.key_dim),
+                              1.0f / std::sqrt(static_cast<float>(c.key_dim)));
   const auto truth = attend(cpu::table("scalar"), c, cache, q);
   check_definition(c, cache, q, truth, describe(c));
   check_against_double(c, cache, q, truth);
@@ -271,7 +281,7 @@ void compare(std::mt19937& random, const Case& c) {
     Case one = c;
     one.queries = 1;
     const auto alone = attend(cpu::table(tier), one, cache, q);
-    CHECK(std::memcmp(alone.data(), out.data(), static_cast<size_t>(c.head_dim) * 4) == 0,
+    CHECK(std::memcmp(alone.data(), out.data(), static_cast<size_t>(c.value_dim) * 4) == 0,
           tier + " alone against with others");
   }
 }
@@ -341,11 +351,26 @@ int main() {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})
     for (const int dim : {1, 16, 17, 20, 33, 48, 64, 72, 80, 128, 256})
       for (int queries = 1; queries <= cpu::kMaxQueries; ++queries) {
-        compare(random, {dim, queries, 0, 1, type, 0.0f});
-        compare(random, {dim, queries, 0, 77, type, 0.0f});
-        compare(random, {dim, queries, 70, 200, type, 5.0f});
-        if (dim == 64) compare(random, {dim, queries, 0, 512, type, 0.0f});
-        if (dim % 16 == 0) check_flushed(random, {dim, queries, 3, 512, type, 0.0f});
+        compare(random, {dim, queries, 0, 1, type, 0.0f, dim});
+        compare(random, {dim, queries, 0, 77, type, 0.0f, dim});
+        compare(random, {dim, queries, 70, 200, type, 5.0f, dim});
+        if (dim == 64) compare(random, {dim, queries, 0, 512, type, 0.0f, dim});
+        if (dim % 16 == 0) check_flushed(random, {dim, queries, 3, 512, type, 0.0f, dim});
+      }
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})
+    for (const auto& [key, value, in_key] : {std::tuple{48, 32, false},
+                                             {33, 80, false},
+                                             {1, 64, false},
+                                             {128, 17, false},
+                                             {576, 512, true},
+                                             {48, 32, true},
+                                             {40, 40, true},
+                                             {35, 33, true},
+                                             {20, 7, true}})
+      for (const int queries : {1, 3, cpu::kMaxQueries}) {
+        compare(random, {key, queries, 0, 77, type, 0.0f, value, in_key});
+        compare(random, {key, queries, 70, 200, type, 5.0f, value, in_key});
+        if (!in_key) check_flushed(random, {key, queries, 3, 512, type, 0.0f, value});
       }
   for (const KvType type : {KvType::kQ8_0, KvType::kQ4_0}) {
     for (const size_t n : {1, 16, 17, 32, 64, 80, 129})

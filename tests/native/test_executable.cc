@@ -103,7 +103,13 @@ graph::Graph make_graph(QuantType type) {
     const ValueId q = one(graph::Rope{qkv[0], table, kHeadDim, layer == 1});
     const ValueId k = one(graph::Rope{qkv[1], table, kHeadDim, layer == 1});
     g.add(graph::StoreKv{k, qkv[2], layer});
-    const ValueId a = one(graph::Attend{q, layer, kHeads, 0.125f, layer == 1 ? 40 : 0});
+    graph::Attend attend;
+    attend.q = q;
+    attend.layer = layer;
+    attend.heads = kHeads;
+    attend.scale = 0.125f;
+    attend.window = layer == 1 ? 40 : 0;
+    const ValueId a = one(attend);
     h = linear(a, {weight(kHidden, kHeads * kHeadDim)}, h).front();
     x = norm(h);
     const auto up = linear(x, {weight(kFf, kHidden), weight(kFf, kHidden)});

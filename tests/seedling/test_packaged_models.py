@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import oxibonsai
+from oxibonsai.chat import model_template
 from oxibonsai.errors import SourceError
 from oxibonsai.sources import packaged, resolve
 from oxibonsai.sources.packaged import PACKAGED, resolve_packaged
@@ -83,10 +84,9 @@ def test_run_continues_a_story_with_no_model_named() -> None:
 @pytest.mark.parametrize("name", PACKAGED)
 def test_an_opening_becomes_a_story_with_and_without_the_chat_template(name: str) -> None:
     engine = oxibonsai.load(name)
-    assert engine.chat_template is not None
-    chat = engine.chat_template.render(
-        [{"role": "user", "content": PROMPT}], add_generation_prompt=True
-    )
+    template = model_template(engine)
+    assert template is not None
+    chat = template.render([{"role": "user", "content": PROMPT}], add_generation_prompt=True)
     words = set()
     for prompt in (PROMPT, engine.tokenizer.encode(chat, parse_special=True)):
         params = oxibonsai.SamplingParams(seed=3, max_tokens=120)

@@ -31,6 +31,7 @@ class FakeBackend:
     """Ready after ``load_seconds``; writes no texts and makes no vectors."""
 
     pool = None
+    chat_template = None
     generates = False
 
     def __init__(self, load_seconds: float = 0.0) -> None:

@@ -168,7 +168,7 @@ def test_a_template_that_is_no_jinja_is_refused_before_the_server_is_ready(
 def test_a_hostile_template_fails_its_requests_and_nothing_else(
     model_app: Server, monkeypatch: pytest.MonkeyPatch, template: str, path: str
 ) -> None:
-    monkeypatch.setattr(model_app.generations.engine, "chat_template", ChatTemplate(template))
+    monkeypatch.setattr(model_app.backend, "chat_template", ChatTemplate(template))
     client = model_app.test_client()
     messages = [{"role": "user", "content": "a"}]
     said = (

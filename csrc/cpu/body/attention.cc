@@ -4,6 +4,8 @@
 //
 #include "cpu/body/kv_types.h"
 //
+#include "cpu/body/key_values.h"
+//
 #include "cpu/body/attention.h"
 //
 #include "cpu/body/fill.h"

@@ -3,14 +3,14 @@
 // those of the part.
 //
 // Layout: in a page, keys lie transposed, so that 16 keys fill a vector and a score is a chain of
-// fmas over head_dim with no reduction across lanes; of values, a vector holds 16 dims of one.
+// fmas over key_dim with no reduction across lanes; of values, a vector holds 16 dims of one.
 // Types differ only in how a vector is loaded (cpu/body/kv_types.h). The query vectors of a call
 // share a key-value head: heads of one group, and in a prompt neighbouring positions; each loaded
 // key or value vector serves simd::kQueries of them. Positions that only some see, on the diagonal,
 // are added for each query alone, in the order of the positions. Budget for a tile of 64 keys, Q
-// queries: 4 * head_dim loads and 4 * Q * head_dim fmas for the scores, the same again for the
-// values, about 100 Q vector operations for the softmax and Q * head_dim / 2 to merge. Include
-// after body/kv_types.h and body/math.h.
+// queries: 4 * key_dim loads and 4 * Q * key_dim fmas for the scores, as many of value_dim for the
+// values, about 100 Q vector operations for the softmax and Q * value_dim / 2 to merge. Include
+// after body/kv_types.h, body/key_values.h and body/math.h.
 
 #include <cstdint>
 
@@ -55,14 +55,14 @@ inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, con
   constexpr int kRowBytes = kPagePositions * Kv::kBytes;
   // Key vectors at once.
   constexpr int V = kChains >= 4 * Q ? 4 : kChains >= 2 * Q ? 2 : 1;
-  const int group = Kv::kScaled ? kKvGroup : a.kv.head_dim;
+  const int group = Kv::kScaled ? kKvGroup : a.kv.key_dim;
   for (int v = 0; v < kPagePositions; v += V * kLanes) {
     Vec acc[Q][V];
     for (int q = 0; q < Q; ++q)
       for (int i = 0; i < V; ++i) acc[q][i] = zero();
     const uint8_t* row = keys + v * Kv::kBytes;
-    for (int begin = 0; begin < a.kv.head_dim; begin += group) {
-      const int end = begin + group < a.kv.head_dim ? begin + group : a.kv.head_dim;
+    for (int begin = 0; begin < a.kv.key_dim; begin += group) {
+      const int end = begin + group < a.kv.key_dim ? begin + group : a.kv.key_dim;
       Vec scale[V];
       for (int i = 0; i < V; ++i) {
         scale[i] = zero();
@@ -196,13 +196,11 @@ struct Seen {
 
 // The tile's sums, fma(weight, value, sum) for each position that q sees, in order, from +0, are
 // merged into out[q], for the dims of a column from d on.
-template <class Kv, int Q, int kWhich, int kVectors>
-inline void column_values(const AttendArgs& a, int query, const uint8_t* values, int d,
-                          const Seen<Q>& seen, const float (*weights)[kPagePositions],
-                          const MergeFactors& factors) {
+template <int Q, class Kv, int kWhich, int kVectors>
+inline void sum_column(const AttendArgs& a, int query, int d,
+                       const Column<Kv, kWhich, kVectors>& column, const Seen<Q>& seen,
+                       const float (*weights)[kPagePositions], const MergeFactors& factors) {
   using namespace simd;
-  Column<Kv, kWhich, kVectors> column;
-  open_column(a, values, d, &column);
   float* out = a.out + query * a.kv.value_stride + d;
   Vec acc[Q][kVectors];
   for (int q = 0; q < Q; ++q) {
@@ -216,6 +214,30 @@ inline void column_values(const AttendArgs& a, int query, const uint8_t* values,
       float* at = out + q * a.kv.value_stride + n * kLanes;
       store(at, merge_sums(load(at), factors.old[q], acc[q][n], factors.added[q]));
     }
+  }
+}
+
+template <class Kv, int Q, int kWhich, int kVectors>
+inline void column_values(const AttendArgs& a, int query, const uint8_t* values, int d,
+                          const Seen<Q>& seen, const float (*weights)[kPagePositions],
+                          const MergeFactors& factors) {
+  Column<Kv, kWhich, kVectors> column;
+  open_column(a, values, d, &column);
+  sum_column<Q>(a, query, d, column, seen, weights, factors);
+}
+
+// The same of values that lie in the keys.
+template <class Kv, int Q>
+inline void tile_values_of_keys(const AttendArgs& a, int query, const uint8_t* keys,
+                                const Seen<Q>& seen, const float (*weights)[kPagePositions],
+                                const MergeFactors& factors) {
+  float values[kPagePositions][simd::kLanes];
+  Column<KvF32, 0, 1> column;
+  column.codes = reinterpret_cast<const uint8_t*>(values);
+  column.row_bytes = sizeof values[0];
+  for (int d = 0; d < a.kv.value_stride; d += simd::kLanes) {
+    values_of_keys<Kv>(a.kv, keys, d, values[0], simd::kLanes);
+    sum_column<Q>(a, query, d, column, seen, weights, factors);
   }
 }
 
@@ -263,7 +285,10 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
   MergeFactors factors;
   merge_softmax<Q>(a.max + query, a.sum + query, tile_max, tile_sum, &factors);
   if (begin + kPagePositions < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);
-  tile_values<Kv, Q>(a, query, a.values[page], seen, scores, factors);
+  if (a.kv.value_in_key)
+    tile_values_of_keys<Kv, Q>(a, query, a.keys[page], seen, scores, factors);
+  else
+    tile_values<Kv, Q>(a, query, a.values[page], seen, scores, factors);
 }
 
 template <class Kv, int Q>

@@ -1,10 +1,11 @@
 // Keys and values to pages, and attention over them.
 //
-// Attention has three phases. Phase 0 scales the queries, into the output, where they stay until
-// the results replace them. Phase 1 attends: an item is a few neighbouring rows and some of their
-// heads that share a key-value head, or, where few items would leave threads idle over a long
-// context, one part of the context for them; phase 2 then merges the parts in order, as one thread
-// would. A result does not depend on what it shares an item with.
+// Attention has three phases. Phase 0 scales the queries: into the output, where they stay until
+// the results replace them, or into the workspace where keys and values differ in width. Phase 1
+// attends: an item is a few neighbouring rows and some of their heads that share a key-value head,
+// or, where few items would leave threads idle over a long context, one part of the context for
+// them; phase 2 then merges the parts in order, as one thread would. A result does not depend on
+// what it shares an item with.
 
 #include <algorithm>
 #include <vector>
@@ -21,7 +22,9 @@ constexpr int kPagesInPart = kPartPositions / kPagePositions;
 class StoreKvRunner : public Runner {
  public:
   StoreKvRunner(const graph::StoreKv& op, const RunnerContext& c)
-      : layer_(op.layer), k_(c.value(op.k)), v_(c.value(op.v)) {}
+      : layer_(op.layer), k_(c.value(op.k)) {
+    if (op.v != graph::kNoValue) v_ = c.value(op.v);
+  }
 
   int64_t items(const Step& s, int) const override { return s.rows_of(k_) * heads(s); }
 
@@ -32,9 +35,10 @@ class StoreKvRunner : public Runner {
     const graph::PagedLayer& layer = pages.layers()[static_cast<size_t>(layer_)];
     const int32_t position = s.positions[static_cast<size_t>(r)];
     const int32_t page = s.span_of(r).pages[static_cast<size_t>(position / kPagePositions)];
+    const float* value = nullptr;
+    if (!layer.value_in_key) value = s.row(v_, r) + static_cast<int64_t>(head) * layer.value_dim;
     write_kv_position(*s.kernels, pages.layout(layer_), position % kPagePositions,
-                      s.row(k_, r) + static_cast<int64_t>(head) * layer.key_dim,
-                      s.row(v_, r) + static_cast<int64_t>(head) * layer.value_dim,
+                      s.row(k_, r) + static_cast<int64_t>(head) * layer.key_dim, value,
                       pages.keys(page, layer_, head), pages.values(page, layer_, head));
   }
 
@@ -44,19 +48,23 @@ class StoreKvRunner : public Runner {
   }
 
   const int layer_;
-  const ValueRef k_, v_;
+  const ValueRef k_;
+  ValueRef v_;  // of no buffer where keys hold the values
 };
 
 // Shape of an attention op.
 struct Shape {
-  int heads, kv_heads, head_dim;
+  int heads, kv_heads, key_dim, value_dim;
   float scale;
   int window;     // 0: none
   float softcap;  // 0: none
+  graph::Vector sinks;
 
   int group() const { return heads / kv_heads; }
   // Floats that a sum of values takes.
-  int stride() const { return (head_dim + 15) / 16 * 16; }
+  int stride() const { return (value_dim + 15) / 16 * 16; }
+  // Scaled queries find room in the output.
+  bool in_output() const { return key_dim == value_dim; }
 };
 
 // Rows and heads of one item of phase 1.
@@ -83,7 +91,7 @@ struct Running {
 class AttentionRunner : public Runner {
  public:
   AttentionRunner(const Shape& shape, const ValueRef& q, const ValueRef& out)
-      : shape_(shape), q_(q), out_(out) {}
+      : shape_(shape), no_values_(static_cast<size_t>(shape.stride())), q_(q), out_(out) {}
 
   int phases() const override { return 3; }
 
@@ -108,7 +116,7 @@ class AttentionRunner : public Runner {
     });
   }
 
-  // For the parts of a cut context, behind whatever else the op keeps there.
+  // What prepare() keeps, then scaled queries, then the parts of a cut context.
   int64_t workspace_bytes(const Step& s) const override {
     if (!tiling(s).cut) return parts_offset(s);
     return parts_offset(s) + s.rows_of(q_) * shape_.heads * parts(s) * (shape_.stride() + 2) *
@@ -125,11 +133,24 @@ class AttentionRunner : public Runner {
   // One past the last position that a row sees, and the largest of all rows.
   virtual int end_seen(const Step& s, int64_t row) const = 0;
   virtual int longest(const Step& s) const = 0;
-  virtual int64_t parts_offset(const Step&) const { return 0; }
+  // Bytes at the begin of the workspace that prepare() uses.
+  virtual int64_t prepared_bytes(const Step&) const { return 0; }
 
   const Shape& shape() const { return shape_; }
 
  private:
+  int64_t parts_offset(const Step& s) const {
+    if (shape_.in_output()) return prepared_bytes(s);
+    return prepared_bytes(s) + s.rows_of(q_) * q_.cols * static_cast<int64_t>(sizeof(float));
+  }
+
+  // A scaled query.
+  float* query(const Step& s, int64_t row, int head) const {
+    float* all = s.floats(out_);
+    if (!shape_.in_output()) all = reinterpret_cast<float*>(s.workspace + prepared_bytes(s));
+    return all + row * q_.cols + static_cast<int64_t>(head) * shape_.key_dim;
+  }
+
   int parts(const Step& s) const { return (longest(s) + kPartPositions - 1) / kPartPositions; }
   // The first position that a query sees that sees none from `last` on.
   int first_seen(int last) const {
@@ -157,13 +178,14 @@ class AttentionRunner : public Runner {
 
   void begin(const Step& s, int64_t row, int kv_head) const {
     prepare(s, row, kv_head);
-    const int dim = shape_.head_dim;
+    const int dim = shape_.key_dim;
     const int count = shape_.group() * dim;
-    const int64_t at = static_cast<int64_t>(kv_head) * count;
-    float* q = s.row(out_, row) + at;
-    s.kernels->scale(s.row(q_, row) + at, shape_.scale, count, q);
-    if (is_rotated(layout(s, row).type))
-      for (int i = 0; i < count; i += dim) rotate_head(*s.kernels, q + i, dim);
+    float* q = query(s, row, kv_head * shape_.group());
+    s.kernels->scale(s.row(q_, row) + static_cast<int64_t>(kv_head) * count, shape_.scale, count,
+                     q);
+    const KvLayout kv = layout(s, row);
+    if (is_rotated(kv.type))
+      for (int i = 0; i < count; i += dim) rotate_head(*s.kernels, kv, q + i, dim);
   }
 
   // Calls body for each run of rows of an item that see the same pages.
@@ -195,8 +217,7 @@ class AttentionRunner : public Runner {
       const int last = end_seen(s, b.row + i);
       const int first = first_seen(last);
       for (int h = 0; h < b.heads; ++h, ++a.queries) {
-        a.q[a.queries] =
-            s.row(out_, b.row + i) + static_cast<int64_t>(b.first_head + h) * shape_.head_dim;
+        a.q[a.queries] = query(s, b.row + i, b.first_head + h);
         a.first[a.queries] = std::max(first - base, 0);
         a.last[a.queries] = std::min(last - base, kPartPositions);
       }
@@ -224,11 +245,18 @@ class AttentionRunner : public Runner {
     s.kernels->attend(a);
   }
 
-  // The result of one head of one row: what was summed over the sum of the weights.
-  void finish_head(const Step& s, const float* values, float sum, int64_t row, int head) const {
-    float* out = s.row(out_, row) + static_cast<int64_t>(head) * shape_.head_dim;
-    s.kernels->scale(values, 1.0f / sum, shape_.head_dim, out);
-    if (is_rotated(layout(s, row).type)) rotate_head(*s.kernels, out, shape_.head_dim);
+  // The result of one head of one row: what was summed over the sum of the weights. A sink is one
+  // more part, whose values are zero.
+  void finish_head(const Step& s, float* values, float max, float sum, int64_t row,
+                   int head) const {
+    if (shape_.sinks != nullptr) {
+      s.kernels->merge_parts(&max, &sum, values, (*shape_.sinks)[static_cast<size_t>(head)], 1.0f,
+                             no_values_.data(), shape_.stride());
+    }
+    float* out = s.row(out_, row) + static_cast<int64_t>(head) * shape_.value_dim;
+    s.kernels->scale(values, 1.0f / sum, shape_.value_dim, out);
+    const KvLayout kv = layout(s, row);
+    if (is_rotated(kv.type)) rotate_head(*s.kernels, kv, out, shape_.value_dim);
   }
 
   void attend_queries(const Step& s, const Queries& b) const {
@@ -256,7 +284,7 @@ class AttentionRunner : public Runner {
       }
     }
     for (int q = 0; q < b.rows * b.heads; ++q)
-      finish_head(s, all.out.data() + q * stride, all.sum[q], b.row + q / b.heads,
+      finish_head(s, all.out.data() + q * stride, all.max[q], all.sum[q], b.row + q / b.heads,
                   b.first_head + q % b.heads);
   }
 
@@ -294,10 +322,11 @@ class AttentionRunner : public Runner {
       s.kernels->merge_parts(&all[0], &all[1], all + 2, next[0], next[1], next + 2,
                              shape_.stride());
     }
-    finish_head(s, all + 2, all[1], row, head);
+    finish_head(s, all + 2, all[0], all[1], row, head);
   }
 
   const Shape shape_;
+  const std::vector<float> no_values_;  // of a sink
   const ValueRef q_, out_;
 };
 
@@ -339,12 +368,12 @@ class LocalAttentionRunner : public AttentionRunner {
       : AttentionRunner(shape, q, out),
         k_(k),
         v_(v),
-        layout_(kv_layout(KvType::kF32, shape.head_dim)) {}
+        layout_(kv_layout(KvType::kF32, {shape.kv_heads, shape.key_dim, shape.value_dim})) {}
 
  protected:
   void prepare(const Step& s, int64_t row, int head) const override {
     const int at = place(s, row);
-    const int64_t dim = static_cast<int64_t>(head) * layout_.head_dim;
+    const int64_t dim = static_cast<int64_t>(head) * layout_.key_dim;
     write_kv_position(*s.kernels, layout_, at % kPagePositions, s.row(k_, row) + dim,
                       s.row(v_, row) + dim, page(s, row, at / kPagePositions, head),
                       page(s, row, at / kPagePositions, head) + layout_.key_bytes);
@@ -362,7 +391,7 @@ class LocalAttentionRunner : public AttentionRunner {
     for (const graph::Span& span : s.batch->spans) most = std::max(most, span.count);
     return most;
   }
-  int64_t parts_offset(const Step& s) const override {
+  int64_t prepared_bytes(const Step& s) const override {
     const auto spans = static_cast<int64_t>(s.batch->spans.size());
     return (s.rows_of(k_) / kPagePositions + spans + 1) * shape().kv_heads * head_bytes();
   }
@@ -392,7 +421,8 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q);
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
-  const Shape shape{op.heads, layer.kv_heads, layer.key_dim, op.scale, op.window, op.softcap};
+  const Shape shape{op.heads, layer.kv_heads, layer.key_dim, layer.value_dim,
+                    op.scale, op.window,      op.softcap,    op.sinks};
   return std::make_unique<PagedAttentionRunner>(shape, op.layer, q, c.value(op.out));
 }
 
@@ -402,9 +432,11 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
   const Shape shape{static_cast<int>(q.cols / op.head_dim),
                     static_cast<int>(k.cols / op.head_dim),
                     op.head_dim,
+                    op.head_dim,
                     op.scale,
                     0,
-                    0.0f};
+                    0.0f,
+                    nullptr};
   return std::make_unique<LocalAttentionRunner>(shape, q, k, c.value(op.v), c.value(op.out));
 }
 

@@ -2,6 +2,17 @@
 
 from oxibonsai.chat.reply import ChatReply, answer
 from oxibonsai.chat.request import ChatRequest
+from oxibonsai.chat.template import choose_template, load_template, model_template
 from oxibonsai.chat.turn import ChatTurn, prepare, render
 
-__all__ = ["ChatReply", "ChatRequest", "ChatTurn", "answer", "prepare", "render"]
+__all__ = [
+    "ChatReply",
+    "ChatRequest",
+    "ChatTurn",
+    "answer",
+    "choose_template",
+    "load_template",
+    "model_template",
+    "prepare",
+    "render",
+]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from oxibonsai.chat.request import ChatRequest
 from oxibonsai.chat.turn import ChatTurn, prepare
+from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import Engine, Options, Sequence
 from oxibonsai.output import Delta, Reply
 from oxibonsai.output.tools import CallIds, call_ids
@@ -58,20 +59,22 @@ def answer(
     params: SamplingParams,
     options: Options | None = None,
     *,
+    template: ChatTemplate | None = None,
     ids: CallIds | None = None,
 ) -> ChatReply:
     """Begins an answer.
 
     Args:
-        engine: Its model has a chat template.
+        engine: Runs it.
         request: The conversation.
         params: How to choose tokens.
         options: Of the engine, beside what the request asks for.
+        template: The chat template; None: the model's own.
         ids: Of tool calls, by index; None: made from the seed.
 
     Raises:
         RequestError: The request makes no sense for this model.
     """
-    turn = prepare(engine, request, options)
+    turn = prepare(engine, request, options, template=template)
     sequence = engine.submit(turn.ids, params, turn.options)
     return ChatReply(engine, turn, sequence, ids or call_ids(str(sequence.sampler.seed)))

@@ -9,6 +9,7 @@ from typing import Any
 
 from oxibonsai.chat.reasoning_constraint import ReasoningConstraint
 from oxibonsai.chat.request import ChatRequest
+from oxibonsai.chat.template import model_template
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import Constrain, Engine, Options
 from oxibonsai.errors import RequestError
@@ -59,15 +60,17 @@ def prepare(
     request: ChatRequest,
     options: Options | None = None,
     *,
+    template: ChatTemplate | None = None,
     watch: Watch | None = None,
     check: Callable[[str], None] | None = None,
 ) -> ChatTurn:
     """Renders a conversation and determines the form of its answer.
 
     Args:
-        engine: Its model has a chat template.
+        engine: Its tokenizer encodes the prompt.
         request: The conversation.
         options: Of the engine, beside what the request asks for.
+        template: The chat template; None: the model's own.
         watch: Called some times in a second with the number of tokens so far; what it raises ends
             the work.
         check: Called with the text of the prompt before it is tokenized; may refuse it.
@@ -75,7 +78,7 @@ def prepare(
     Raises:
         RequestError: The model has no chat template, or a field of the request makes no sense for it.
     """
-    template = _template(engine)
+    template = _required(template or model_template(engine))
     tool_format = detect_tool_format(template.source)
     tools = read_tools(request.tools)
     choice = read_tool_choice(request.tool_choice, tools)
@@ -126,18 +129,25 @@ def prepare(
     )
 
 
-def render(engine: Engine, request: ChatRequest, *, watch: Watch | None = None) -> str:
+def render(
+    engine: Engine,
+    request: ChatRequest,
+    *,
+    template: ChatTemplate | None = None,
+    watch: Watch | None = None,
+) -> str:
     """The prompt of a conversation, to look at: tools are shown to any template.
 
     Args:
-        engine: Its model has a chat template.
+        engine: Of the model.
         request: The conversation.
+        template: As for :func:`prepare`.
         watch: As for :func:`prepare`.
 
     Raises:
         RequestError: As for :func:`prepare`, unread tool calls apart.
     """
-    template = _template(engine)
+    template = _required(template or model_template(engine))
     tools = read_tools(request.tools)
     shown = bool(tools) and read_tool_choice(request.tool_choice, tools).mode != "none"
     tags = find_reasoning_tags(template.source)
@@ -145,13 +155,13 @@ def render(engine: Engine, request: ChatRequest, *, watch: Watch | None = None) 
     return _render(template, request, tool_format, tags, with_tools=shown, watch=watch)[0]
 
 
-def _template(engine: Engine) -> ChatTemplate:
-    if engine.chat_template is None:
+def _required(template: ChatTemplate | None) -> ChatTemplate:
+    if template is None:
         raise RequestError(
             "this model has no chat template: send it a plain prompt, or start with --chat-template "
             "chatml or another template"
         )
-    return engine.chat_template
+    return template
 
 
 def _render(

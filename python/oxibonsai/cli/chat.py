@@ -12,6 +12,7 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
+from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.cli.chat_options import reasoning_options, take_template, template_options
 from oxibonsai.cli.generation_options import (
     context_shift_options,
@@ -66,17 +67,17 @@ def chat(
     params = split_sampling(options)
     make_speculate = take_speculation(options)
     own = Options(shift=take_context_shift(options))
-    give_template = take_template(options)
+    choose = take_template(options)
     engine = load_engine(model, quant_type, **options)
-    give_template(engine)
-    if engine.chat_template is None:
+    template = choose(engine)
+    if template is None:
         raise RequestError(
             "this model has no chat template: give one with --chat-template (chatml, or Jinja) or "
             "--chat-template-file, or use `oxibonsai run --raw`"
         )
     own = replace(own, speculate=make_speculate(engine))
     request = ChatRequest([], enable_thinking=enable_thinking, thinking_budget=thinking_budget)
-    conversation = Conversation(engine, params, own, request)
+    conversation = Conversation(engine, template, params, own, request)
     conversation.set_system(system)
     if load_path is not None:
         conversation.load(load_path)
@@ -90,15 +91,22 @@ class Conversation:
 
     Args:
         engine: Answers.
+        template: How the conversation is written.
         params: How to choose tokens.
         options: Of the engine.
         request: What is asked of every answer; its messages are left aside.
     """
 
     def __init__(
-        self, engine: Engine, params: SamplingParams, options: Options, request: ChatRequest
+        self,
+        engine: Engine,
+        template: ChatTemplate,
+        params: SamplingParams,
+        options: Options,
+        request: ChatRequest,
     ) -> None:
         self.engine = engine
+        self.template = template
         self.params = params
         self.options = options
         self.request = request
@@ -146,7 +154,7 @@ class Conversation:
         try:
             dropped = self._fit()
             request = replace(self.request, messages=self.messages)
-            reply = answer(self.engine, request, self.params, self.options)
+            reply = answer(self.engine, request, self.params, self.options, template=self.template)
         except RequestError:
             self.messages.pop()
             raise
@@ -182,7 +190,8 @@ class Conversation:
         start = 1 if self.messages and self.messages[0]["role"] == "system" else 0
         for dropped in range(0, len(self.messages) - start, 2):
             kept = self.messages[:start] + self.messages[start + dropped :]
-            turn = prepare(self.engine, replace(self.request, messages=kept))
+            request = replace(self.request, messages=kept)
+            turn = prepare(self.engine, request, template=self.template)
             if len(turn.ids) + _ANSWER_ROOM <= self.engine.ctx_size:
                 self.messages = kept
                 return dropped

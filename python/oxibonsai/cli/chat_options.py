@@ -9,9 +9,10 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.chat import choose_template
+from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.cli.options import Command, apply
 from oxibonsai.engine import Engine
-from oxibonsai.engine.loading import choose_chat_template
 from oxibonsai.errors import RequestError
 
 
@@ -77,15 +78,11 @@ def template_options(command: Command) -> Command:
     )
 
 
-def take_template(options: dict[str, Any]) -> Callable[[Engine], None]:
-    """Takes the template options out of a command's: what gives an engine the template."""
+def take_template(options: dict[str, Any]) -> Callable[[Engine], ChatTemplate | None]:
+    """Takes the template options out of a command's: what chooses the template of a model."""
     source: str | None = options.pop("chat_template")
     file: Path | None = options.pop("chat_template_file")
-
-    def apply_to(engine: Engine) -> None:
-        engine.chat_template = choose_chat_template(engine, source, file)
-
-    return apply_to
+    return lambda engine: choose_template(engine, source, file)
 
 
 def take_tools(options: dict[str, Any]) -> tuple[Sequence[dict[str, Any]], Any]:

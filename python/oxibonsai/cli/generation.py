@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from oxibonsai.chat import ChatRequest, prepare
+from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import (
     Engine,
     Options,
@@ -38,10 +39,15 @@ class Job:
 
     @classmethod
     def of_chat(
-        cls, engine: Engine, params: SamplingParams, options: Options, request: ChatRequest
+        cls,
+        engine: Engine,
+        template: ChatTemplate,
+        params: SamplingParams,
+        options: Options,
+        request: ChatRequest,
     ) -> Job:
         """The job that a conversation makes."""
-        turn = prepare(engine, request, options)
+        turn = prepare(engine, request, options, template=template)
         return cls(engine, params, turn.options, turn.ids, turn.parser)
 
 

@@ -107,11 +107,11 @@ def run(
         raise RequestError(f"--best-of {best_of} is less than --samples {samples}")
     if raw and (options["chat_template"] or options["chat_template_file"]):
         raise RequestError("--raw takes no chat template: leave out one of them")
-    give_template = take_template(options)
+    choose = take_template(options)
     engine = load_engine(model, quant_type, **options)
     own = replace(own, speculate=make_speculate(engine))
-    give_template(engine)
-    if raw or engine.chat_template is None:
+    template = choose(engine)
+    if raw or template is None:
         if system is not None or tools:
             name = "--tools" if tools else "--system"
             raise RequestError(
@@ -121,7 +121,7 @@ def run(
         ids = engine.tokenizer.encode(message)
         job = Job(engine, params, replace(own, structure=request.structure), ids)
     else:
-        job = Job.of_chat(engine, params, own, request)
+        job = Job.of_chat(engine, template, params, own, request)
     if beams is not None:
         result = run_beams(job, beams, length_penalty, show=not as_json)
     else:

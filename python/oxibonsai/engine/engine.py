@@ -11,7 +11,6 @@ from typing import Literal, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine.constraint import TokenConstraint
 from oxibonsai.engine.dlpack import DLPackArray
 from oxibonsai.engine.embedding import Embedder
@@ -45,7 +44,6 @@ class Engine:
     Args:
         model: Program and weights.
         tokenizer: The model's own; None where the file has none: then only ids go in and out.
-        chat_template: Its chat format; None where it has none.
         cache: Pages of keys and values.
         ctx_size: Positions a sequence may take.
         policy: Chooses the type of new sequences' pages among the cache's; None: the first.
@@ -60,7 +58,6 @@ class Engine:
         self,
         model: Model,
         tokenizer: Tokenizer | None,
-        chat_template: ChatTemplate | None,
         cache: KvCache,
         *,
         ctx_size: int,
@@ -73,7 +70,6 @@ class Engine:
             )
         self.model = model
         self._tokenizer = tokenizer
-        self.chat_template = chat_template
         self.cache = cache
         self.ctx_size = ctx_size
         self.policy = policy

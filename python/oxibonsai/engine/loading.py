@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Literal, get_args
 
 from oxibonsai import _core
-from oxibonsai.chat_template import ChatTemplate
-from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import AUTO, CPU, Device, chosen_device, keep_in_forks
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.kv_cache import KvCache
@@ -117,15 +114,13 @@ def load(
     if ctx_size is not None and not 1 <= ctx_size <= limit:
         raise RequestError(f"ctx_size is {ctx_size}; this model takes 1 to {limit} positions")
     size = fit_ctx_size(model.config, types[0], ctx_size, parallel, model.device.free_bytes)
-    tokenizer = template = None
+    tokenizer = None
     if checkpoint.has_tokenizer:
         tokenizer = Tokenizer.from_gguf(checkpoint.file)
-        template = load_chat_template(checkpoint, tokenizer)
     positions = -(-size // _core.PAGE_POSITIONS) * _core.PAGE_POSITIONS * parallel
     return Engine(
         model,
         tokenizer,
-        template,
         make_cache(model, types, positions, keep=prefix_cache),
         ctx_size=size,
         policy=policy,
@@ -154,7 +149,6 @@ def _replica(engine: Engine, threads: int) -> Engine:
     return Engine(
         model,
         engine.tokenizer if engine.has_tokenizer else None,
-        engine.chat_template,
         make_cache(model, types, positions, keep=engine.cache.keep),
         ctx_size=engine.ctx_size,
         policy=None if policy is None else KvPressurePolicy(policy.profile),
@@ -174,48 +168,3 @@ def make_cache(model: Model, types: tuple[str, ...], positions: int, *, keep: bo
         page = kv_bytes_per_token(model.config, kv_type) * _core.PAGE_POSITIONS
         pools.append(model.new_pages(kv_type, budget // page))
     return KvCache(pools, budget, keep=keep)
-
-
-def load_chat_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """The file's own template, ChatML where only its tokens are known, else None."""
-    source = checkpoint.file.get("tokenizer.chat_template")
-    if isinstance(source, str) and source:
-        return _with_tokens(source, tokenizer)
-    return ChatTemplate.chatml() if "<|im_start|>" in tokenizer.vocabulary.texts else None
-
-
-def choose_chat_template(
-    engine: Engine, source: str | None, file: Path | None
-) -> ChatTemplate | None:
-    """The template that a user names, else the engine's.
-
-    Args:
-        engine: Whose tokens the template may write.
-        source: Jinja, or ``chatml``.
-        file: One with Jinja; not with ``source``.
-
-    Raises:
-        RequestError: Both are given, or the file can't be read.
-        FormatError: It is no valid Jinja.
-    """
-    if source is not None and file is not None:
-        raise RequestError("--chat-template and --chat-template-file exclude each other")
-    if source == "chatml":
-        return ChatTemplate.chatml()
-    if file is not None:
-        try:
-            source = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as e:
-            raise RequestError(f"can't read {file}: {e}") from e
-    if source is None:
-        return engine.chat_template
-    template = _with_tokens(source, engine.tokenizer)
-    template.check()
-    return template
-
-
-def _with_tokens(source: str, tokenizer: Tokenizer) -> ChatTemplate:
-    def text(token: int | None) -> str:
-        return "" if token is None else tokenizer.vocabulary.texts[token]
-
-    return ChatTemplate(source, bos_token=text(tokenizer.bos_id), eos_token=text(tokenizer.eos_id))

@@ -101,33 +101,41 @@ class Builder:
         self,
         q: Value,
         k: Value,
-        v: Value,
+        v: Value | None,
         *,
         layer: int,
         head_dim: int,
         scale: float,
+        value_dim: int | None = None,
         window: int = 0,
         softcap: float = 0.0,
+        sinks: Vector | None = None,
     ) -> Value:
         """Causal attention over the pages of ``layer``, which take k and v first.
 
         Args:
             q: [tokens, heads * head_dim].
             k: [tokens, kv_heads * head_dim].
-            v: As k.
+            v: [tokens, kv_heads * value_dim]; None: each value is the first ``value_dim`` dims of its
+                key (latent attention), and is not stored besides.
             layer: Layers are used from 0 on, one after the other.
-            head_dim: Dimensions of a head.
+            head_dim: Dimensions of a head's query and key.
             scale: Factor of the scores.
+            value_dim: Those of a head's value; None: ``head_dim``.
             window: Keys that a query may look back on, itself counted; 0: all.
             softcap: ``softcap * tanh(score / softcap)``; 0: none.
+            sinks: The score of one more key for each head, whose value is zero.
         """
         paged = self.graph.paged_layers
         if layer == len(paged):
-            self.graph.add_paged_layer(k.cols // head_dim, head_dim, head_dim)
+            dims = head_dim, value_dim or head_dim
+            self.graph.add_paged_layer(
+                _core.PagedLayer(k.cols // head_dim, *dims, value_in_key=v is None)
+            )
         elif layer > len(paged):
             raise RequestError(f"attention uses layer {layer} of the cache before {len(paged)}")
         self.graph.store_kv(k, v, layer)
-        return self.graph.attend(q, layer, q.cols // head_dim, scale, window, softcap)
+        return self.graph.attend(q, layer, q.cols // head_dim, scale, window, softcap, sinks)
 
     def attend_local(self, q: Value, k: Value, v: Value, *, head_dim: int, scale: float) -> Value:
         """Attention among the tokens of a sequence, which all see each other; nothing is kept.

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from oxibonsai.chat import load_template
 from oxibonsai.chat_template import ChatTemplate, Span
-from oxibonsai.engine.loading import load_chat_template
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.arrays import is_torch, tensor
 from oxibonsai.hf.conversation import (
@@ -314,5 +314,5 @@ class AutoTokenizer:
         """The tokenizer of a model, also of a vocabulary-only GGUF."""
         checkpoint = open_model(source, quant_type, vocabulary_only=True)
         tokenizer = Tokenizer.from_gguf(checkpoint.file)
-        template = load_chat_template(checkpoint, tokenizer)
+        template = load_template(checkpoint, tokenizer)
         return PreTrainedTokenizer(tokenizer, template, checkpoint.trained_context)

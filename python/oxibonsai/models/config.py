@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from oxibonsai import _core
 from oxibonsai.graph import HadamardFold, RopeConfig
 
 
@@ -50,11 +51,11 @@ class ModelConfig:
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
 
     @property
-    def paged_layers(self) -> list[tuple[int, int, int]]:
-        """Key-value heads and the dims of a key and of a value, of each layer of the cache."""
+    def paged_layers(self) -> list[_core.PagedLayer]:
+        """The layers of the cache."""
         if not self.causal:
             return []
-        layer = (self.num_key_value_heads, self.head_dim, self.head_dim)
+        layer = _core.PagedLayer(self.num_key_value_heads, self.head_dim, self.head_dim)
         return [layer] * self.num_hidden_layers
 
     def is_local(self, layer: int) -> bool:

@@ -16,7 +16,7 @@ from oxibonsai.models.parity import compare_ops
 # Rows that no tile divides, and columns that every block does.
 _ROWS, _COLS = 77, 512
 _WIDTH, _HEADS, _KV_HEADS, _DIM = 256, 4, 2, 64
-_TAPS = 4
+_TAPS, _EXPERTS = 4, 8
 
 
 def compare_all_ops(
@@ -54,15 +54,17 @@ def _random(*shape: int) -> npt.NDArray[np.float32]:
     return np.random.default_rng(shape).standard_normal(shape, dtype=np.float32)
 
 
-def _matrix(rows: int, cols: int, quant_type: str, importance: bool = False) -> _core.Weight:
+def _matrix(
+    rows: int, cols: int, quant_type: str, *, importance: bool = False, experts: int = 1
+) -> _core.Weight:
     weights = np.ones(cols, np.float32) if importance else None
-    blocks = _core.encode(_random(rows, cols), quant_type, weights)
-    return _core.Weight.from_blocks(f"{quant_type}.weight", quant_type, blocks, cols)
+    blocks = _core.encode(_random(experts * rows, cols), quant_type, weights)
+    return _core.Weight.from_blocks(f"{quant_type}.weight", quant_type, blocks, cols, experts)
 
 
 def _linear(quant_type: str, importance: bool) -> Describe:
     def describe(b: Builder) -> None:
-        weight = _matrix(_ROWS, _COLS, quant_type, importance)
+        weight = _matrix(_ROWS, _COLS, quant_type, importance=importance)
         (y,) = b.linear(b.input("x", _COLS), weight, bias=[_random(_ROWS)])
         b.output("y", y)
         b.output("row", b.embed(weight))
@@ -87,7 +89,7 @@ def _elementwise(b: Builder) -> None:
         b.select_outputs(b.scale(y, 2.0)),
     ]
     for interleaved in (False, True):
-        rope = RopeConfig(dim=_DIM, theta=10000.0, interleaved=interleaved)
+        rope = RopeConfig(_DIM, theta=10000.0, interleaved=interleaved)
         values.append(b.rope(x, rope, _DIM))
     for i, value in enumerate(values):
         b.output(str(i), value)
@@ -120,10 +122,11 @@ def _hadamard(b: Builder) -> None:
 
 
 def _experts(b: Builder) -> None:
+    router = _matrix(_EXPERTS, _WIDTH, "F32")
+    gate, up = (_matrix(_WIDTH, _WIDTH, t, experts=_EXPERTS) for t in ("Q1_0", "Q4_0"))
+    down = _matrix(_WIDTH, _WIDTH, "Q4_K", experts=_EXPERTS)
     x = b.input("x", _WIDTH)
-    scores, weights = b.graph.route(b.input("scores", 8), 2, normalize=True)
-    b.output("weights", weights)
-    del x, scores
+    b.output("out", b.experts(x, router, gate, up, down, k=2, normalize=True))
 
 
 def _convolution(b: Builder) -> None:

@@ -1,6 +1,6 @@
 """From logits to tokens."""
 
-from oxibonsai.sampling.params import GREEDY, SamplingParams
+from oxibonsai.sampling.params import GREEDY, SamplingParams, bounds
 from oxibonsai.sampling.presets import PRESETS, ModelPreset, bonsai_preset, preset
 from oxibonsai.sampling.sampler import (
     Sampler,
@@ -18,6 +18,7 @@ __all__ = [
     "SamplingParams",
     "TokenLogprobs",
     "bonsai_preset",
+    "bounds",
     "breaker_ids",
     "preset",
     "token_logprobs",

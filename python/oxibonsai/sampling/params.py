@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -128,35 +127,52 @@ def _refusal(name: str, value: object, wanted: str) -> RequestError:
     return RequestError(f"{name} is {value!r}; it must be {wanted}")
 
 
-def _number(low: float, high: float = math.inf, *, above: bool = False) -> Check:
-    """A finite number from ``low`` (or above it) to ``high``, a float32 as a logit is one."""
-    start = f"above {low:g}" if above else f"{low:g} or more"
-    wanted = f"a number {start}" + (f" and at most {high:g}" if high < math.inf else "")
+@dataclass(frozen=True)
+class Bounds:
+    """The range of a numeric parameter.
 
-    def check(name: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise _refusal(name, value, wanted)
-        number = float(value)
-        inside = low < number <= high if above else low <= number <= high
-        if not inside or abs(number) > 3e38:
-            raise _refusal(name, value, wanted)
+    Attributes:
+        low: The smallest value, or what every value is above.
+        high: The largest value; None: there is none.
+        above: ``low`` itself is outside.
+        integer: Only integers.
+    """
+
+    low: float
+    high: float | None = None
+    above: bool = False
+    integer: bool = False
+
+    def __str__(self) -> str:
+        kind = "an integer," if self.integer else "a number"
+        start = f"above {self.low:g}" if self.above else f"{self.low:g} or more"
+        # An integer is written out: %g rounds 2**64 - 1.
+        high = "" if self.high is None else f"{self.high}" if self.integer else f"{self.high:g}"
+        return f"{kind} {start}" + (f" and at most {high}" if high else "")
+
+    def __call__(self, name: str, value: Any) -> Any:
+        """The value as a plain number; RequestError where it is outside.
+
+        A number that is no integer must be a finite float32, as a logit is one.
+        """
+        if isinstance(value, bool) or not isinstance(value, Integral if self.integer else Real):
+            raise _refusal(name, value, str(self))
+        plain: Callable[[Any], float] = int if self.integer else float
+        number = plain(value)
+        inside = number > self.low if self.above else number >= self.low
+        if not inside or (self.high is not None and number > self.high):
+            raise _refusal(name, value, str(self))
+        if not self.integer and number > 3e38:
+            raise _refusal(name, value, str(self))
         return number
 
-    return check
+
+def _number(low: float, high: float | None = None, *, above: bool = False) -> Bounds:
+    return Bounds(low, high, above)
 
 
-def _integer(low: int, high: int | None = None) -> Check:
-    wanted = f"an integer, {low} or more" + (f" and at most {high}" if high is not None else "")
-
-    def check(name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise _refusal(name, value, wanted)
-        number = int(value)
-        if number < low or (high is not None and number > high):
-            raise _refusal(name, value, wanted)
-        return number
-
-    return check
+def _integer(low: int, high: int | None = None) -> Bounds:
+    return Bounds(low, high, integer=True)
 
 
 def _or_none(check: Check) -> Check:
@@ -247,5 +263,13 @@ _CHECKS: dict[str, Check] = {
     "top_logprobs": _integer(0, 20),
     "drawn_logprobs": _flag,
 }
+
+
+def bounds(name: str) -> Bounds:
+    """The range of a parameter that is a number."""
+    found = _CHECKS[name]
+    assert isinstance(found, Bounds), f"{name} is no plain number"
+    return found
+
 
 GREEDY = SamplingParams(temperature=0.0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from oxibonsai.chat_template import ChatTemplate
     from oxibonsai.engine import EnginePool
 
 
@@ -34,10 +35,12 @@ class Backend(Protocol):
 
     Attributes:
         pool: The engines; None before :meth:`load` is done.
+        chat_template: The model's, or the one that the settings name; None if there is none.
         generates: Whether the model generates text; False if it only makes embeddings.
     """
 
     pool: EnginePool | None
+    chat_template: ChatTemplate | None
     generates: bool
 
     def load(self) -> None:

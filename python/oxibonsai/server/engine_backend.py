@@ -32,6 +32,7 @@ class EngineBackend:
         self._lifecycle = lifecycle
         self._models: tuple[ModelInfo, ...] = ()
         self.pool: EnginePool | None = None
+        self.chat_template: ChatTemplate | None = None
         self.generates = False
 
     def load(self) -> None:
@@ -61,17 +62,11 @@ class EngineBackend:
         if engine.has_tokenizer:
             # Each waiting request blocks a thread.
             engine.structures.lane.most_waiting = s.threads_for_http // 2
-        for each in pool.engines:
-            each.chat_template = self._chosen_template(engine)
+        self.chat_template = self._chosen_template(engine)
         self.generates = engine.model.config.causal and not s.embedding
         names = s.alias or (_short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
         self.pool = pool
-
-    @property
-    def chat_template(self) -> ChatTemplate | None:
-        """The model's chat template; None if it has none."""
-        return None if self.pool is None else self.pool.engines[0].chat_template
 
     def models(self) -> Sequence[ModelInfo]:
         """The one model, once it is loaded."""
@@ -84,11 +79,11 @@ class EngineBackend:
 
     def _chosen_template(self, engine: Engine) -> ChatTemplate | None:
         """The template of the settings, else the model's own."""
+        from oxibonsai.chat import choose_template
         from oxibonsai.chat_template import ChatTemplate
-        from oxibonsai.engine.loading import choose_chat_template
 
         s = self._settings
-        template = choose_chat_template(engine, s.chat_template, s.chat_template_file)
+        template = choose_template(engine, s.chat_template, s.chat_template_file)
         return template if s.jinja or not engine.has_tokenizer else ChatTemplate.chatml()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from oxibonsai.chat import ChatRequest, ChatTurn
+from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import Engine, EnginePool, Options
 from oxibonsai.engine.completion import MOST_SAMPLES
 from oxibonsai.errors import RequestError
@@ -72,8 +73,22 @@ class Generations:
 
     @property
     def engine(self) -> Engine:
-        """One of the engines, for its tokenizer and template."""
+        """One of the engines, for its tokenizer."""
         return self.pool.engines[0]
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """How conversations are written; None if the model has no chat template."""
+        return self._backend.chat_template
+
+    def read_turn(
+        self,
+        request: ChatRequest,
+        prompt_limit: PromptLimit | None = None,
+        options: Options | None = None,
+    ) -> ChatTurn:
+        """The prompt of a conversation; see :func:`oxibonsai.server.inputs.read_turn`."""
+        return read_turn(self.engine, self.chat_template, request, prompt_limit, options)
 
     def chat(
         self,
@@ -98,7 +113,7 @@ class Generations:
             ApiError: The prompt is too long.
             CapacityError: The queue is full.
         """
-        turn = read_turn(self.engine, request, PromptLimit(self.engine.ctx_size), options)
+        turn = self.read_turn(request, PromptLimit(self.engine.ctx_size), options)
         return self.turn(turn, params, n=n, slot=slot)
 
     def turn(

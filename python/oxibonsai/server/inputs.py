@@ -14,7 +14,7 @@ from typing import Any
 from flask import Flask, g, has_request_context, request
 
 from oxibonsai.chat import ChatRequest, ChatTurn, prepare
-from oxibonsai.chat_template import TooCostlyError
+from oxibonsai.chat_template import ChatTemplate, TooCostlyError
 from oxibonsai.engine import Engine, Options
 from oxibonsai.lane import Lane
 from oxibonsai.server.errors import ApiError
@@ -124,6 +124,7 @@ def read_text(
 
 def read_turn(
     engine: Engine,
+    template: ChatTemplate | None,
     asked: ChatRequest,
     prompt_limit: PromptLimit | None = None,
     options: Options | None = None,
@@ -136,7 +137,14 @@ def read_turn(
             prompt_limit.check_text(prompt, tokenizer)
 
     try:
-        return prepare(engine, asked, options, watch=InputWatch(prompt_limit), check=check)
+        return prepare(
+            engine,
+            asked,
+            options,
+            template=template,
+            watch=InputWatch(prompt_limit),
+            check=check,
+        )
     except TooCostlyError:
         # That the conversation is too long is the more helpful error.
         if prompt_limit is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling import PRESETS, SamplingParams, preset
+from oxibonsai.sampling import PRESETS, SamplingParams, bounds, preset
 from oxibonsai.sampling.chain import STEP_NAMES
 from oxibonsai.server.inputs import read_text
 from oxibonsai.server.settings import ModelSettings
@@ -37,11 +37,18 @@ Bias = float | bool
 BiasPair = Annotated[list[int | str | Bias], Field(min_length=2, max_length=2)]
 
 
+def _as(name: str, spellings: AliasChoices | None = None) -> Any:
+    """A field with the range of a parameter of :class:`~oxibonsai.sampling.SamplingParams`."""
+    allowed = bounds(name)
+    above, least = (allowed.low, None) if allowed.above else (None, allowed.low)
+    return Field(None, gt=above, ge=least, le=allowed.high, validation_alias=spellings)
+
+
 class SamplingFields(BaseModel):
     """Sampling parameters. A field that is null or missing has the server's default.
 
-    Ranges are those of :class:`~oxibonsai.sampling.SamplingParams`; -1 means no limit where it does
-    in llama-server.
+    Fields with a range of their own accept more than :class:`~oxibonsai.sampling.SamplingParams`,
+    as llama-server does; -1 then means no limit.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
@@ -49,36 +56,36 @@ class SamplingFields(BaseModel):
     preset: str | None = Field(
         None, description=f"{', '.join(PRESETS)}: defaults in place of the server's."
     )
-    temperature: float | None = Field(None, ge=0)
+    temperature: float | None = _as("temperature")
     top_k: int | None = Field(None, ge=-1, description="0 or -1: all.")
     top_p: float | None = Field(None, ge=0, le=1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    typical_p: float | None = Field(None, gt=0, le=1, validation_alias=AliasChoices(*_SPELLINGS[0]))
-    top_a: float | None = Field(None, ge=0, le=1)
-    eta_cutoff: float | None = Field(None, ge=0, le=1)
-    epsilon_cutoff: float | None = Field(None, ge=0, le=1)
+    min_p: float | None = _as("min_p")
+    typical_p: float | None = _as("typical_p", AliasChoices(*_SPELLINGS[0]))
+    top_a: float | None = _as("top_a")
+    eta_cutoff: float | None = _as("eta_cutoff")
+    epsilon_cutoff: float | None = _as("epsilon_cutoff")
     top_n_sigma: float | None = Field(None, description="Only -1 and 0, its neutral values.")
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    repeat_penalty: float | None = Field(None, gt=0, validation_alias=AliasChoices(*_SPELLINGS[1]))
-    repeat_last_n: int | None = Field(None, ge=-1)
-    dry_multiplier: float | None = Field(None, ge=0)
+    presence_penalty: float | None = _as("presence_penalty")
+    frequency_penalty: float | None = _as("frequency_penalty")
+    repeat_penalty: float | None = _as("repetition_penalty", AliasChoices(*_SPELLINGS[1]))
+    repeat_last_n: int | None = _as("repetition_window")
+    dry_multiplier: float | None = _as("dry_multiplier")
     dry_base: float | None = Field(None, ge=0)
-    dry_allowed_length: int | None = Field(None, ge=1)
-    dry_penalty_last_n: int | None = Field(None, ge=-1)
+    dry_allowed_length: int | None = _as("dry_allowed_length")
+    dry_penalty_last_n: int | None = _as("dry_penalty_last_n")
     dry_sequence_breakers: list[str] | None = Field(None, max_length=64)
-    xtc_probability: float | None = Field(None, ge=0, le=1)
-    xtc_threshold: float | None = Field(None, ge=0, le=1)
-    dynatemp_range: float | None = Field(None, ge=0)
-    dynatemp_exponent: float | None = Field(None, gt=0)
-    mirostat: int | None = Field(None, ge=0, le=2)
-    mirostat_tau: float | None = Field(None, ge=0)
-    mirostat_eta: float | None = Field(None, ge=0, le=1)
+    xtc_probability: float | None = _as("xtc_probability")
+    xtc_threshold: float | None = _as("xtc_threshold")
+    dynatemp_range: float | None = _as("dynatemp_range")
+    dynatemp_exponent: float | None = _as("dynatemp_exponent")
+    mirostat: int | None = _as("mirostat")
+    mirostat_tau: float | None = _as("mirostat_tau")
+    mirostat_eta: float | None = _as("mirostat_eta")
     samplers: list[str] | str | None = Field(None, max_length=32)
     seed: int | None = Field(None, ge=-(2**63), lt=2**64, description="-1: random.")
     stop: str | Stops | None = None
     stop_token_ids: list[int] | None = Field(None, max_length=_MOST_BIASES)
-    min_tokens: int | None = Field(None, ge=0)
+    min_tokens: int | None = _as("min_tokens")
     ignore_eos: bool | None = None
     allowed_token_ids: list[int] | None = Field(
         None,

@@ -12,7 +12,6 @@ from oxibonsai.server.anthropic.request import chat_request, sampling
 from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.http.disconnect import POLL_SECONDS, watched
-from oxibonsai.server.inputs import read_turn
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.stores import Object
@@ -32,7 +31,7 @@ def messages_blueprint(app: Server) -> Blueprint:
     def create() -> Response:
         body = read_body(MessageRequest, request)
         engine = generations.engine
-        asked = chat_request(body, engine.chat_template)
+        asked = chat_request(body, generations.chat_template)
         omitted = body.thinking is not None and body.thinking.display == "omitted"
         writer = BlockWriter(omit_thoughts=omitted)
         generation = generations.chat(asked, sampling(body, settings, engine.tokenizer))
@@ -51,8 +50,7 @@ def messages_blueprint(app: Server) -> Blueprint:
     @bp.post("/v1/messages/count_tokens")
     def count_tokens() -> Response:
         body = read_body(CountRequest, request)
-        engine = generations.engine
-        turn = read_turn(engine, chat_request(body, engine.chat_template))
+        turn = generations.read_turn(chat_request(body, generations.chat_template))
         return jsonify(input_tokens=len(turn.ids))
 
     return bp

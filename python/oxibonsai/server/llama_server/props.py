@@ -23,7 +23,7 @@ def props_blueprint(app: Server) -> Blueprint:
         params = SamplingFields.model_validate({}).sampling_params(
             app.settings, engine.tokenizer, max_tokens=None
         )
-        template = engine.chat_template
+        template = app.backend.chat_template
         checkpoint = engine.model.weights.checkpoint
         return jsonify(
             default_generation_settings={

@@ -49,7 +49,11 @@ def token_blueprint(app: Server) -> Blueprint:
     def apply_template() -> Response:
         body = read_body(ConversationFields, request)
         asked = body.chat_request(app.settings)
-        return jsonify(prompt=render(app.generations.engine, asked, watch=InputWatch()))
+        generations = app.generations
+        prompt = render(
+            generations.engine, asked, template=generations.chat_template, watch=InputWatch()
+        )
+        return jsonify(prompt=prompt)
 
     return bp
 

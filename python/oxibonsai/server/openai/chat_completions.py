@@ -14,7 +14,6 @@ from oxibonsai.errors import RequestError
 from oxibonsai.output import Reply
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Generation
-from oxibonsai.server.inputs import read_turn
 from oxibonsai.server.openai.chat_stream import ChatStream
 from oxibonsai.server.openai.fingerprint import fingerprint
 from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
@@ -54,7 +53,7 @@ def chat_blueprint(app: Server) -> Blueprint:
     @bp.post("/chat/completions/input_tokens")
     def count_tokens() -> Response:
         body = read_body(ConversationFields, request)
-        turn = read_turn(app.generations.engine, body.chat_request(app.settings))
+        turn = app.generations.read_turn(body.chat_request(app.settings))
         return jsonify(input_tokens=len(turn.ids))
 
     return bp

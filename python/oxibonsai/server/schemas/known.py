@@ -75,7 +75,6 @@ class TextRequest(EveryRequest):
     prompt_cache_key: NoEffect = None
     prompt_cache_retention: NoEffect = None
     safety_identifier: NoEffect = None
-    cache_salt: NoEffect = None
     # Hints about speed and about context shifting.
     prediction: NoEffect = None
     backend_sampling: NoEffect = None

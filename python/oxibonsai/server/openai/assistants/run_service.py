@@ -9,7 +9,7 @@ from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generations import Generations
-from oxibonsai.server.inputs import PromptLimit, read_turn
+from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.assistants.conversation import Conversation
 from oxibonsai.server.openai.assistants.objects import (
     ENDED,
@@ -268,7 +268,9 @@ class RunService:
         if run["max_prompt_tokens"] is not None:
             tokens = min(tokens, run["max_prompt_tokens"] - used["prompt_tokens"])
         turn = fitting_turn(
-            lambda left_out: read_turn(engine, conversation.request(left_out), prompt_limit),
+            lambda left_out: self._generations.read_turn(
+                conversation.request(left_out), prompt_limit
+            ),
             conversation.most_left_out,
             tokens,
         )

@@ -9,7 +9,8 @@ from oxibonsai.chat import ChatRequest, ChatTurn
 from oxibonsai.engine import Engine
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.inputs import PromptLimit, read_turn
+from oxibonsai.server.generations import Generations
+from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.responses.items import chat_messages
 from oxibonsai.server.openai.schemas.responses import (
     AllowedTools,
@@ -28,7 +29,7 @@ LOGPROBS = "message.output_text.logprobs"
 
 
 def make_turn(
-    engine: Engine,
+    generations: Generations,
     request: InputTokensRequest,
     items: Sequence[Object],
     *,
@@ -38,7 +39,7 @@ def make_turn(
     """The prompt.
 
     Args:
-        engine: Of the model.
+        generations: Of the server.
         request: What is asked.
         items: The conversation, that of earlier responses included. With ``truncation: auto`` the
             oldest are left out where they don't fit.
@@ -49,17 +50,18 @@ def make_turn(
         RequestError, ApiError: A field makes no sense for this model.
     """
 
-    most = PromptLimit(engine.ctx_size) if runs else None
+    ctx_size = generations.engine.ctx_size
+    most = PromptLimit(ctx_size) if runs else None
 
     def turn(dropped: int) -> ChatTurn:
         rest = list(items[dropped:])
         # A tool output without its call is meaningless.
         while dropped and rest and rest[0]["type"] == "function_call_output":
             rest.pop(0)
-        return read_turn(engine, _chat_request(request, rest), most)
+        return generations.read_turn(_chat_request(request, rest), most)
 
     can_be_cut = request.truncation == "auto"
-    return fitting_turn(turn, len(items) - 1 if can_be_cut else 0, engine.ctx_size - answer_tokens)
+    return fitting_turn(turn, len(items) - 1 if can_be_cut else 0, ctx_size - answer_tokens)
 
 
 def sampling(engine: Engine, request: ResponseRequest, settings: Settings) -> SamplingParams:

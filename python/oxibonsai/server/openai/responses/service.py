@@ -56,7 +56,7 @@ class ResponseService:
         engine = self._generations.engine
         items = stored_items(body.input)
         earlier = history(self._store, owner, body.previous_response_id)
-        turn = make_turn(engine, body, [*earlier, *items])
+        turn = make_turn(self._generations, body, [*earlier, *items])
         params = sampling(engine, body, self._settings)
         response = new_response(body, self._backend.models()[0].id, params)
         run = ResponseRun(
@@ -81,7 +81,7 @@ class ResponseService:
         items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
         if not (items or body.instructions):
             return 0
-        return len(make_turn(self._generations.engine, body, items, runs=False).ids)
+        return len(make_turn(self._generations, body, items, runs=False).ids)
 
     def compact(self, owner: str, body: InputTokensRequest) -> Object:
         """A summary of the conversation, which is not stored."""
@@ -92,7 +92,7 @@ class ResponseService:
             raise ApiError(400, "input: there is no conversation to summarize.", param="input")
         asked, conversation = summary_request(body, items)
         most = summary_tokens(engine.ctx_size)
-        turn = make_turn(engine, asked, conversation, answer_tokens=most)
+        turn = make_turn(self._generations, asked, conversation, answer_tokens=most)
         request = ResponseRequest.model_validate({"max_output_tokens": most, "temperature": 0})
         params = sampling(engine, request, self._settings)
         response = new_response(request, self._backend.models()[0].id, params)
