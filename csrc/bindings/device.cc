@@ -102,6 +102,7 @@ void register_state(py::module_& m) {
       .def("write", &write<KvPages>, py::arg("page"), py::arg("data"))
       .def("release", &KvPages::release, py::arg("page"),
            "Gives the page's memory back to the system; what it held is lost.");
+  m.def("slot_bytes", &cpu::slot_bytes, py::arg("entries"));
   py::class_<Slots, std::shared_ptr<Slots>>(m, "Slots", "Recurrent state of sequences.")
       .def(py::init<std::vector<int64_t>, int64_t>(), py::arg("entries"), py::arg("slots"))
       .def_property_readonly("slots", &Slots::slots)

@@ -136,7 +136,10 @@ void register_value(py::module_& m) {
 graph::Gated::Activation activation(const std::string& name) {
   if (name == "silu") return graph::Gated::Activation::kSilu;
   if (name == "gelu_tanh") return graph::Gated::Activation::kGeluTanh;
-  throw RequestError("no activation is called " + name + "; there are silu and gelu_tanh");
+  if (name == "sigmoid") return graph::Gated::Activation::kSigmoid;
+  if (name == "swiglu_oai") return graph::Gated::Activation::kSwigluOai;
+  throw RequestError("no activation is called " + name +
+                     "; there are silu, gelu_tanh, sigmoid and swiglu_oai");
 }
 
 graph::Route::Scoring scoring(const std::string& name) {
@@ -168,7 +171,25 @@ void register_row_ops(GraphClass& c) {
       .def(
           "select_outputs",
           [](Graph& g, const PyValue& x) { return add_one(g, graph::SelectOutputs{x.id}); },
-          py::arg("x"));
+          py::arg("x"))
+      .def(
+          "select_columns",
+          [](Graph& g, const PyValue& x, int64_t first, int64_t count, int64_t period) {
+            return add_one(g, graph::SelectColumns{x.id, first, count, period});
+          },
+          py::arg("x"), py::arg("first"), py::arg("count"), py::arg("period"))
+      .def(
+          "join_heads",
+          [](Graph& g, const PyValue& a, const PyValue& b, int heads) {
+            return add_one(g, graph::JoinHeads{a.id, b.id, heads});
+          },
+          py::arg("a"), py::arg("b"), py::arg("heads"))
+      .def(
+          "transpose_heads",
+          [](Graph& g, const PyValue& x, int outer, int inner) {
+            return add_one(g, graph::TransposeHeads{x.id, outer, inner});
+          },
+          py::arg("x"), py::arg("outer"), py::arg("inner"));
 }
 
 void register_linear_ops(GraphClass& c) {
@@ -198,6 +219,12 @@ void register_linear_ops(GraphClass& c) {
           },
           py::arg("x"), py::arg("weights"), py::arg("biases") = std::vector<OptionalFloats>{},
           py::arg("add") = nullptr)
+      .def(
+          "head_linear",
+          [](Graph& g, const PyValue& x, const WeightPtr& weight) {
+            return add_one(g, graph::HeadLinear{x.id, weight});
+          },
+          py::arg("x"), py::arg("weight"))
       .def(
           "hadamard",
           [](Graph& g, const PyValue& x, int64_t block, const OptionalFloats& before,
@@ -259,6 +286,12 @@ void register_elementwise_ops(GraphClass& c) {
        },
        py::arg("gate"), py::arg("up"), py::arg("activation"))
       .def(
+          "gate_rows",
+          [](Graph& g, const PyValue& x, const PyValue& gate) {
+            return add_one(g, graph::GateRows{x.id, gate.id});
+          },
+          py::arg("x"), py::arg("gate"))
+      .def(
           "gelu", [](Graph& g, const PyValue& x) { return add_one(g, graph::Gelu{x.id}); },
           py::arg("x"))
       .def(
@@ -287,37 +320,97 @@ void register_elementwise_ops(GraphClass& c) {
           py::arg("x"), py::arg("cap"));
 }
 
+ValueId id_or_none(const std::optional<PyValue>& v) { return v ? v->id : graph::kNoValue; }
+
 void register_expert_ops(GraphClass& c) {
   c.def(
        "route",
        [](Graph& g, const PyValue& scores, int k, const std::string& scoring_name,
-          const OptionalFloats& selection_bias, bool normalize, float scale) {
-         const auto made = add(g, graph::Route{scores.id, k, scoring(scoring_name),
-                                               vector(selection_bias), normalize, scale});
-         return py::make_tuple(made[0], made[1]);
+          const OptionalFloats& selection_bias, bool normalize, float scale, int groups,
+          int kept_groups, int best_of_group) {
+         graph::Route op;
+         op.scores = scores.id;
+         op.k = k;
+         op.scoring = scoring(scoring_name);
+         op.selection_bias = vector(selection_bias);
+         op.normalize = normalize;
+         op.scale = scale;
+         op.groups = groups;
+         op.kept_groups = kept_groups;
+         op.best_of_group = best_of_group;
+         const auto made = add(g, std::move(op));
+         return py::make_tuple(made[0], made[1], made[2]);
        },
        py::arg("scores"), py::arg("k"), py::arg("scoring") = "softmax",
        py::arg("selection_bias") = py::none(), py::arg("normalize") = false,
-       py::arg("scale") = 1.0f)
+       py::arg("scale") = 1.0f, py::arg("groups") = 1, py::arg("kept_groups") = 1,
+       py::arg("best_of_group") = 1)
+      .def(
+          "dispatch",
+          [](Graph& g, const PyValue& x, const PyValue& panels,
+             const std::optional<PyValue>& weights) {
+            return add_one(g, graph::Dispatch{x.id, panels.id, id_or_none(weights)});
+          },
+          py::arg("x"), py::arg("panels"), py::arg("weights") = py::none())
       .def(
           "expert_linear",
-          [](Graph& g, const PyValue& x, const PyValue& experts, const WeightPtr& weight) {
-            return add_one(g, graph::ExpertLinear{x.id, experts.id, weight});
+          [](Graph& g, const PyValue& x, const PyValue& panels, const WeightPtr& weight,
+             const OptionalFloats& bias) {
+            return add_one(g, graph::ExpertLinear{x.id, panels.id, weight, vector(bias)});
           },
-          py::arg("x"), py::arg("experts"), py::arg("weight"))
+          py::arg("x"), py::arg("panels"), py::arg("weight"), py::arg("bias") = py::none())
       .def(
           "combine",
-          [](Graph& g, const PyValue& x, const PyValue& weights) {
-            return add_one(g, graph::Combine{x.id, weights.id});
+          [](Graph& g, const PyValue& x, const PyValue& places,
+             const std::optional<PyValue>& weights) {
+            return add_one(g, graph::Combine{x.id, places.id, id_or_none(weights)});
           },
-          py::arg("x"), py::arg("weights"))
+          py::arg("x"), py::arg("places"), py::arg("weights") = py::none());
+}
+
+void register_recurrent_ops(GraphClass& c) {
+  c.def(
+       "conv1d",
+       [](Graph& g, const PyValue& x, const Floats& weight, const OptionalFloats& bias, int taps,
+          int slot, bool silu) {
+         return add_one(g, graph::Conv1d{x.id, vector(weight), vector(bias), taps, slot, silu});
+       },
+       py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("taps"), py::arg("slot"),
+       py::arg("silu") = false)
       .def(
-          "conv1d",
-          [](Graph& g, const PyValue& x, const Floats& weight, const OptionalFloats& bias, int taps,
-             int slot) {
-            return add_one(g, graph::Conv1d{x.id, vector(weight), vector(bias), taps, slot});
+          "gated_delta",
+          [](Graph& g, const PyValue& qkv, const PyValue& alpha, const PyValue& beta,
+             const Floats& dt_bias, const Floats& decay, int key_heads, int key_dim, int value_dim,
+             bool tiled, float eps, int slot) {
+            return add_one(
+                g, graph::GatedDelta{qkv.id, alpha.id, beta.id, vector(dt_bias), vector(decay),
+                                     key_heads, key_dim, value_dim, tiled, eps, slot});
           },
-          py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("taps"), py::arg("slot"));
+          py::arg("qkv"), py::arg("alpha"), py::arg("beta"), py::arg("dt_bias"), py::arg("decay"),
+          py::arg("key_heads"), py::arg("key_dim"), py::arg("value_dim"), py::arg("tiled"),
+          py::arg("eps"), py::arg("slot"))
+      .def(
+          "mamba2_scan",
+          [](Graph& g, const PyValue& xbc, const PyValue& time_step, const Floats& dt_bias,
+             const Floats& decay, const Floats& skip, int groups, int state_dim, int slot) {
+            return add_one(g,
+                           graph::Mamba2Scan{xbc.id, time_step.id, vector(dt_bias), vector(decay),
+                                             vector(skip), groups, state_dim, slot});
+          },
+          py::arg("xbc"), py::arg("time_step"), py::arg("dt_bias"), py::arg("decay"),
+          py::arg("skip"), py::arg("groups"), py::arg("state_dim"), py::arg("slot"))
+      .def(
+          "mamba_scan",
+          [](Graph& g, const PyValue& x, const PyValue& time_step, const PyValue& b,
+             const PyValue& c, const Floats& dt_bias, const Floats& decay, const Floats& skip,
+             int slot) {
+            return add_one(g, graph::MambaScan{x.id, time_step.id, b.id, c.id, vector(dt_bias),
+                                               vector(skip), vector(decay), slot});
+          },
+          py::arg("x"), py::arg("time_step"), py::arg("b"), py::arg("c"), py::arg("dt_bias"),
+          py::arg("decay"), py::arg("skip"), py::arg("slot"))
+      .def_static("scan_floats", &graph::scan_floats, py::arg("heads"), py::arg("key_dim"),
+                  py::arg("value_dim"), "Floats of a scan's state.");
 }
 
 // (name, graph, its inputs as (name, row space, columns)) of each op.
@@ -385,6 +478,7 @@ void register_graph_class(py::module_& m) {
   register_attention_ops(c);
   register_elementwise_ops(c);
   register_expert_ops(c);
+  register_recurrent_ops(c);
 }
 
 }  // namespace

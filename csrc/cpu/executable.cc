@@ -27,6 +27,9 @@ int state_written(const T&) {
 }
 int state_written(const graph::StoreKv& op) { return 2 * op.layer; }
 int state_written(const graph::Conv1d& op) { return 2 * op.slot + 1; }
+int state_written(const graph::GatedDelta& op) { return 2 * op.slot + 1; }
+int state_written(const graph::Mamba2Scan& op) { return 2 * op.slot + 1; }
+int state_written(const graph::MambaScan& op) { return 2 * op.slot + 1; }
 
 // The smaller of a limit and a table's rows; -1 stands for no limit.
 int64_t least(int64_t limit, int64_t rows) { return limit < 0 ? rows : std::min(limit, rows); }

@@ -131,6 +131,55 @@ struct HadamardArgs {
   float* y;  // [n]
 };
 
+// Causal convolution of n channels, and silu of it if asked for.
+struct ConvArgs {
+  const float* const* rows;  // [taps]: inputs [n], the earliest first
+  const float* weight;       // [taps, stride]
+  const float* bias;         // [n] or null
+  int64_t stride;            // floats between the weights of two taps
+  int64_t n;
+  int taps;
+  bool silu;
+  float* y;  // [n]
+};
+
+// Columns of a head's state that a scan takes at once; they lie side by side.
+constexpr int kScanColumns = 16;
+
+// Some tokens of one sequence through kScanColumns columns of the state of one head, a matrix
+// [key_dim, value_dim]: what is written below as k, q and v is b, c and x in Mamba 2.
+struct ScanArgs {
+  float* state;        // [key_dim, kScanColumns]
+  const float* q;      // [tokens, key_dim]
+  const float* k;      // [tokens, key_dim]
+  const float* v;      // [tokens, columns]
+  const float* decay;  // [tokens]
+  const float* write;  // [tokens]: factor of what is written
+  float* y;            // [tokens, columns]
+  int64_t key_stride;  // floats between two tokens of q and of k
+  int64_t v_stride, y_stride;
+  int key_dim, columns;  // 1 .. kScanColumns columns are in use
+  int tokens;
+  float skip;  // factor of v that is added to the result; 0: none
+};
+
+// Some tokens of one sequence through kScanColumns channels of Mamba 1.
+struct ChannelScanArgs {
+  float* state;          // [state_dim, kScanColumns]
+  const float* decay;    // [state_dim, kScanColumns]
+  const float* dt_bias;  // [channels]
+  const float* skip;     // [channels]
+  const float* x;        // [tokens, channels]
+  const float* time_step;
+  const float* b;  // [tokens, state_dim]
+  const float* c;
+  float* y;              // [tokens, channels]
+  int64_t stride;        // floats between two tokens of x, time_step and y
+  int64_t state_stride;  // of b and c
+  int state_dim, channels;
+  int tokens;
+};
+
 struct KernelTable {
   const char* name;
 
@@ -160,10 +209,20 @@ struct KernelTable {
                       const float* part_out, int n);
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* y);  // silu(gate) * up
   void (*geglu)(const float* gate, const float* up, int64_t n, float* y);   // gelu_tanh(gate) * up
+  void (*sigmoid_gate)(const float* gate, const float* up, int64_t n,
+                       float* y);                     // sigmoid(gate) * up
   void (*gelu)(const float* x, int64_t n, float* y);  // x (1 + erf(x / sqrt(2))) / 2
   void (*add)(const float* a, const float* b, int64_t n, float* y);
   void (*scale)(const float* x, float factor, int64_t n, float* y);
+  // y = the sum of weights[i] * x[i], i < count, in order; without weights their plain sum.
+  void (*weighted_sum)(const float* const* x, const float* weights, int count, int64_t n, float* y);
+  // min(gate, 7) * sigmoid(1.702 * min(gate, 7)) * (clamp(up, -7, 7) + 1).
+  void (*swiglu_oai)(const float* gate, const float* up, int64_t n, float* y);
   void (*softcap)(const float* x, float cap, int64_t n, float* y);  // cap * tanh(x / cap)
+  void (*conv1d)(const ConvArgs&);
+  void (*delta_scan)(const ScanArgs&);   // writes write * (v - what the state holds for k)
+  void (*linear_scan)(const ScanArgs&);  // writes write * v
+  void (*channel_scan)(const ChannelScanArgs&);
   void (*to_half)(const float* x, int64_t n, uint16_t* y);
   // Does as many int8 multiply-adds as it can in `rounds` rounds and returns their number; null in
   // the scalar tier. For benchmarks.
@@ -174,6 +233,9 @@ struct KernelTable {
   void (*exp)(const float* x, int64_t n, float* y);
   void (*tanh)(const float* x, int64_t n, float* y);
   void (*erf)(const float* x, int64_t n, float* y);
+  // Also used by scans.
+  void (*softplus)(const float* x, int64_t n, float* y);
+  void (*sigmoid)(const float* x, int64_t n, float* y);
 };
 
 }  // namespace oxibonsai::cpu

@@ -36,10 +36,12 @@ struct RunnerContext {
 RunnerPtr make_runner(const graph::Embed& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::EmbedPositions& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Input& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::JoinHeads& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::RmsNorm& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::LayerNorm& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Linear& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::RoundInt8& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Hadamard& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Observe& op, const RunnerContext& c);
@@ -49,14 +51,21 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::GateRows& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Gelu& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Add& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::AddVector& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Scale& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Softcap& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Dispatch& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Combine& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Conv1d& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::SelectColumns& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::TransposeHeads& op, const RunnerContext& c);
 
 }  // namespace oxibonsai::cpu

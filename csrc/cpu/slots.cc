@@ -11,23 +11,34 @@ namespace {
 
 constexpr int64_t kLineFloats = 16;  // of a cache line, so that threads share none
 
+// Floats from one entry to the next.
+int64_t entry_stride(int64_t floats) {
+  if (floats < 1) throw RequestError("an entry of recurrent state needs at least one float");
+  return (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
+}
+
 }  // namespace
+
+int64_t slot_bytes(const std::vector<int64_t>& entries) {
+  if (entries.empty()) throw RequestError("recurrent state needs at least one entry");
+  int64_t floats = 0;
+  for (const int64_t n : entries) floats += entry_stride(n);
+  return floats * static_cast<int64_t>(sizeof(float));
+}
 
 Slots::Slots(std::vector<int64_t> entries, int64_t slots)
     : entries_(std::move(entries)), slots_(slots) {
   if (entries_.empty() || slots < 1)
     throw RequestError("recurrent state needs at least one entry and one slot");
   for (const int64_t floats : entries_) {
-    if (floats < 1) throw RequestError("an entry of recurrent state needs at least one float");
     offsets_.push_back(stride_);
-    stride_ += (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
+    stride_ += entry_stride(floats);
   }
   if (slots > (int64_t{1} << 40) / slot_bytes())
     throw CapacityError(std::to_string(slots) + " slots of " + std::to_string(slot_bytes()) +
                         " bytes do not fit into memory");
-  memory_ = AlignedBuffer(static_cast<size_t>(slots * slot_bytes()));
-  std::memset(memory_.data(), 0, memory_.size());
-  base_ = reinterpret_cast<float*>(memory_.data());
+  memory_.emplace(static_cast<size_t>(slots * slot_bytes()));
+  base_ = reinterpret_cast<float*>(memory_->data());
 }
 
 float* Slots::slot(int64_t index) const {

@@ -1,16 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
-#include "base/aligned.h"
+#include "base/huge_buffer.h"
 #include "graph/state.h"
 
 namespace oxibonsai::cpu {
 
+// Bytes of one slot with entries of so many floats. RequestError where there is no state.
+int64_t slot_bytes(const std::vector<int64_t>& entries);
+
 // Recurrent state: a fixed number of slots, each of which holds the state of all layers of one
-// sequence. The engine decides which sequence has which slot, and makes sure that no step runs
-// while a slot is copied, read or written.
+// sequence. Memory is taken as slots are first written. The engine decides which sequence has which
+// slot, and makes sure that no step runs while a slot is copied, read or written.
 class Slots {
  public:
   // RequestError where there is no slot or no state.
@@ -37,7 +41,7 @@ class Slots {
   const int64_t slots_;
   std::vector<int64_t> offsets_;  // of each entry in a slot, in floats
   int64_t stride_ = 0;            // floats of a slot
-  AlignedBuffer memory_;
+  std::optional<HugeBuffer> memory_;
   float* base_ = nullptr;
 };
 

@@ -18,6 +18,12 @@ std::vector<Value> pair(ValueId a, ValueId b, const Checker& c) {
 
 std::vector<Value> infer(const Gated& op, const Checker& c) { return pair(op.gate, op.up, c); }
 
+std::vector<Value> infer(const GateRows& op, const Checker& c) {
+  c.same_rows(op.x, op.gate);
+  c.require(c.floats(op.gate).cols == 1, "a row has more than one gate");
+  return like(op.x, c);
+}
+
 std::vector<Value> infer(const Gelu& op, const Checker& c) { return like(op.x, c); }
 
 std::vector<Value> infer(const Add& op, const Checker& c) { return pair(op.a, op.b, c); }

@@ -6,15 +6,26 @@
 
 namespace oxibonsai::graph {
 
-// act(gate) * up.
+// act(gate) * up. kSwigluOai, of gpt-oss, is min(gate, 7) * sigmoid(1.702 * min(gate, 7)) *
+// (clamp(up, -7, 7) + 1).
 struct Gated {
   static constexpr const char* kName = "gated";
-  enum class Activation : uint8_t { kSilu, kGeluTanh };
+  enum class Activation : uint8_t { kSilu, kGeluTanh, kSigmoid, kSwigluOai };
   ValueId gate = kNoValue;
   ValueId up = kNoValue;
   Activation activation = Activation::kSilu;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&gate, &up}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// x * sigmoid(gate), with one gate for each row.
+struct GateRows {
+  static constexpr const char* kName = "gate_rows";
+  ValueId x = kNoValue;
+  ValueId gate = kNoValue;  // one column
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x, &gate}; }
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
@@ -67,6 +78,7 @@ struct Softcap {
 };
 
 std::vector<Value> infer(const Gated& op, const Checker& c);
+std::vector<Value> infer(const GateRows& op, const Checker& c);
 std::vector<Value> infer(const Gelu& op, const Checker& c);
 std::vector<Value> infer(const Add& op, const Checker& c);
 std::vector<Value> infer(const AddVector& op, const Checker& c);

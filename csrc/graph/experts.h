@@ -8,7 +8,11 @@
 namespace oxibonsai::graph {
 
 // Chooses `k` experts for each token by its scores, the highest first, the lower index where two
-// are equal, and says with what weight each counts.
+// are equal, and says with what weight each counts. Where the experts form groups, only those of
+// the best groups can be chosen.
+//
+// The rows of routed(k) are sorted by expert, so that a prompt reads each matrix once: row
+// places[t, i] belongs to the i-th expert of token t.
 struct Route {
   static constexpr const char* kName = "route";
   enum class Scoring : uint8_t {
@@ -22,34 +26,59 @@ struct Route {
   Vector selection_bias;   // [experts], added to what experts are chosen by, not to their weights
   bool normalize = false;  // divide the weights of a token by their sum
   float scale = 1.0f;      // of the weights, at last
-  ValueId experts = kNoValue;  // [tokens, k] indices
+  int groups = 1;          // of neighbouring experts
+  int kept_groups = 1;     // those with the highest sums of ...
+  int best_of_group = 1;   // ... what so many of their experts are chosen by
   ValueId weights = kNoValue;  // [tokens, k]
+  ValueId places = kNoValue;   // [tokens, k]: a row of routed(k)
+  ValueId panels = kNoValue;   // [routed(k), kPanelColumns]
   std::vector<ValueId*> inputs() { return {&scores}; }
-  std::vector<ValueId*> outputs() { return {&experts, &weights}; }
+  std::vector<ValueId*> outputs() { return {&weights, &places, &panels}; }
 };
 
-// Each row times the matrix of its expert, transposed: [routed(k), rows]. x has the rows of the
-// tokens, each of which goes to k experts, or of routed(k).
-struct ExpertLinear {
-  static constexpr const char* kName = "expert_linear";
-  ValueId x = kNoValue;
-  ValueId experts = kNoValue;  // of Route
-  WeightPtr weight;            // one matrix an expert
+// Columns of Route::panels. Row r says which (token, choice) the routed row r stands for; and what
+// panel r is: neighbouring rows of one expert, at most kPanelRows.
+constexpr int64_t kPanelColumns = 3;
+constexpr int kPanelSource = 0;  // token * k + choice
+constexpr int kPanelFirst = 1;   // its first routed row; the number of all rows past the last panel
+constexpr int kPanelExpert = 2;
+constexpr int kPanelRows = 32;
+
+// Rows of the tokens, each as often as it has experts: [routed(k), cols].
+struct Dispatch {
+  static constexpr const char* kName = "dispatch";
+  ValueId x = kNoValue;        // [tokens, cols]
+  ValueId panels = kNoValue;   // of Route
+  ValueId weights = kNoValue;  // of Route, which the rows are multiplied by; kNoValue: by nothing
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&x, &experts}; }
+  std::vector<ValueId*> inputs();
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
-// The weighted sum of what a token's experts gave, in the order of Route: [tokens, cols].
+// Each row times the matrix of its expert, transposed, plus its bias: [routed(k), rows].
+struct ExpertLinear {
+  static constexpr const char* kName = "expert_linear";
+  ValueId x = kNoValue;       // [routed(k), cols]
+  ValueId panels = kNoValue;  // of Route
+  WeightPtr weight;           // one matrix an expert
+  Vector bias;                // [experts, rows] or null
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x, &panels}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// The weighted sum of what a token's experts gave, in the order of its choices: [tokens, cols].
 struct Combine {
   static constexpr const char* kName = "combine";
   ValueId x = kNoValue;        // [routed(k), cols]
-  ValueId weights = kNoValue;  // of Route
+  ValueId places = kNoValue;   // of Route
+  ValueId weights = kNoValue;  // of Route; kNoValue: a plain sum
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&x, &weights}; }
+  std::vector<ValueId*> inputs();
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+std::vector<Value> infer(const Dispatch& op, const Checker& c);
 std::vector<Value> infer(const Route& op, const Checker& c);
 std::vector<Value> infer(const ExpertLinear& op, const Checker& c);
 std::vector<Value> infer(const Combine& op, const Checker& c);

@@ -18,6 +18,7 @@ std::vector<ValueId> ids(const std::vector<ValueId*>& pointers) {
 
 Weights matrices(const Linear& op) { return op.weights; }
 Weights matrices(const ExpertLinear& op) { return {op.weight}; }
+Weights matrices(const HeadLinear& op) { return {op.weight}; }
 template <class Other>
 Weights matrices(const Other&) {
   return {};

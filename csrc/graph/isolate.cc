@@ -31,14 +31,38 @@ std::string detail(const AttendLocal& op) { return std::to_string(op.head_dim); 
 std::string detail(const Gated& op) { return std::to_string(static_cast<int>(op.activation)); }
 std::string detail(const Route& op) {
   return std::to_string(static_cast<int>(op.scoring)) + (op.selection_bias != nullptr ? " b" : "") +
-         (op.normalize ? " n" : "");
+         (op.normalize ? " n" : "") + " " + std::to_string(op.kept_groups) + "/" +
+         std::to_string(op.groups);
 }
-std::string detail(const Conv1d& op) { return std::to_string(op.taps); }
+std::string detail(const Conv1d& op) {
+  return std::to_string(op.taps) + (op.bias != nullptr ? " bias" : "") + (op.silu ? " silu" : "");
+}
+std::string detail(const GatedDelta& op) {
+  return std::to_string(op.key_heads) + " " + std::to_string(op.key_dim) +
+         (op.tiled ? " tiled" : "");
+}
+std::string detail(const Mamba2Scan& op) {
+  return std::to_string(op.groups) + " " + std::to_string(op.state_dim);
+}
+std::string detail(const SelectColumns& op) {
+  return std::to_string(op.first) + " " + std::to_string(op.period);
+}
+std::string detail(const TransposeHeads& op) {
+  return std::to_string(op.outer) + " " + std::to_string(op.inner);
+}
 
 std::string type_of(const Weight& w) { return quant::traits(w.type()).name; }
 std::string detail(const Embed& op) { return type_of(*op.weight); }
 std::string detail(const EmbedPositions& op) { return type_of(*op.weight); }
-std::string detail(const ExpertLinear& op) { return type_of(*op.weight); }
+std::string detail(const ExpertLinear& op) {
+  return type_of(*op.weight) + (op.bias != nullptr ? " bias" : "");
+}
+std::string detail(const HeadLinear& op) {
+  return type_of(*op.weight) + " " + std::to_string(op.weight->experts());
+}
+std::string detail(const JoinHeads& op) { return std::to_string(op.heads); }
+std::string detail(const Dispatch& op) { return op.weights != kNoValue ? "weights" : ""; }
+std::string detail(const Combine& op) { return op.weights != kNoValue ? "weights" : ""; }
 
 // Builds the graph around one op: inputs in place of what other ops make.
 class Isolation {
@@ -73,7 +97,9 @@ class Isolation {
   template <class T>
   void add_needed(const T&) {}
 
-  void add_needed(const ExpertLinear& op) { add_maker(op.experts); }
+  void add_needed(const Dispatch& op) { add_maker(op.panels); }
+  void add_needed(const ExpertLinear& op) { add_maker(op.panels); }
+  void add_needed(const Combine& op) { add_maker(op.places); }
 
   void add_needed(const Attend& op) {
     for (const Op& other : from_.ops()) {

@@ -36,6 +36,15 @@ std::vector<Value> infer(const Linear& op, const Checker& c) {
   return made;
 }
 
+std::vector<Value> infer(const HeadLinear& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  c.require(op.weight != nullptr && x.cols == op.weight->experts() * op.weight->cols(),
+            "the weight has no matrix for each head of its input");
+  c.require(!op.weight->integer() || op.weight->cols() % 32 == 0,
+            "int8 needs a width of whole groups of 32");
+  return {{x.rows, op.weight->experts() * op.weight->rows()}};
+}
+
 std::vector<Value> infer(const RoundInt8& op, const Checker& c) {
   const Value& x = c.floats(op.x);
   c.require(x.cols % 32 == 0, "int8 needs a width of whole groups of 32");

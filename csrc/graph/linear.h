@@ -22,6 +22,17 @@ struct Linear {
   std::vector<ValueId*> outputs();
 };
 
+// Each head of x times a matrix of its own, transposed: [rows, heads * rows of a matrix]. What
+// latent attention multiplies queries and results with.
+struct HeadLinear {
+  static constexpr const char* kName = "head_linear";
+  ValueId x = kNoValue;  // [rows, heads * cols of a matrix], rounded by the op itself
+  WeightPtr weight;      // one matrix a head, as experts have
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
 // x rounded to int8 in groups of 32. Lowering puts it before what reads integers; where an op that
 // can round its result itself makes x, lowering joins the two.
 struct RoundInt8 {
@@ -53,6 +64,7 @@ struct Observe {
   std::vector<ValueId*> outputs() { return {}; }
 };
 
+std::vector<Value> infer(const HeadLinear& op, const Checker& c);
 std::vector<Value> infer(const Linear& op, const Checker& c);
 std::vector<Value> infer(const RoundInt8& op, const Checker& c);
 std::vector<Value> infer(const Hadamard& op, const Checker& c);

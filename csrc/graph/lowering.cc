@@ -20,6 +20,8 @@ template <>
 constexpr bool kRoundsItself<Gelu> = true;
 template <>
 constexpr bool kRoundsItself<Hadamard> = true;
+template <>
+constexpr bool kRoundsItself<Dispatch> = true;
 
 bool rounds_itself(const Op& op) {
   return std::visit([](const auto& o) { return kRoundsItself<std::decay_t<decltype(o)>>; }, op);

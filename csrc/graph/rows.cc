@@ -25,4 +25,27 @@ std::vector<Value> infer(const SelectOutputs& op, const Checker& c) {
   return {{outputs(), x.cols}};
 }
 
+std::vector<Value> infer(const SelectColumns& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  c.require(op.first >= 0 && op.count > 0 && op.count <= op.period - op.first,
+            "the columns do not lie within a period");
+  c.require(x.cols % op.period == 0, "the width has no whole periods");
+  return {{x.rows, x.cols / op.period * op.count}};
+}
+
+std::vector<Value> infer(const JoinHeads& op, const Checker& c) {
+  c.same_rows(op.a, op.b);
+  const int64_t a = c.floats(op.a).cols;
+  const int64_t b = c.floats(op.b).cols;
+  c.require(op.heads > 0 && a % op.heads == 0 && b % op.heads == 0, "the width has no such heads");
+  return {{c.value(op.a).rows, a + b}};
+}
+
+std::vector<Value> infer(const TransposeHeads& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  c.require(op.outer > 0 && op.inner > 0 && x.cols % (int64_t{op.outer} * op.inner) == 0,
+            "the width has no such heads");
+  return {{x.rows, x.cols}};
+}
+
 }  // namespace oxibonsai::graph

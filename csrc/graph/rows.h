@@ -1,6 +1,6 @@
 #pragma once
 
-// Ops that begin a pass, or choose rows.
+// Ops that begin a pass, or choose rows or columns.
 
 #include "graph/check.h"
 #include "graph/weight.h"
@@ -45,10 +45,45 @@ struct SelectOutputs {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// Columns first .. first + count - 1 of each `period` columns of x, which has whole periods.
+struct SelectColumns {
+  static constexpr const char* kName = "select_columns";
+  ValueId x = kNoValue;
+  int64_t first = 0, count = 0, period = 0;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// Heads in another order: a row of x, seen as [outer, inner, columns of a head], becomes [inner,
+// outer, columns of a head].
+struct TransposeHeads {
+  static constexpr const char* kName = "transpose_heads";
+  ValueId x = kNoValue;
+  int outer = 0, inner = 0;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
 // Each checks an op and returns the values that it makes.
+// Heads of a and of b side by side: [rows, heads * (columns of a head of a + those of b)].
+struct JoinHeads {
+  static constexpr const char* kName = "join_heads";
+  ValueId a = kNoValue;
+  ValueId b = kNoValue;
+  int heads = 0;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&a, &b}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+std::vector<Value> infer(const JoinHeads& op, const Checker& c);
 std::vector<Value> infer(const Embed& op, const Checker& c);
 std::vector<Value> infer(const EmbedPositions& op, const Checker& c);
 std::vector<Value> infer(const Input& op, const Checker& c);
 std::vector<Value> infer(const SelectOutputs& op, const Checker& c);
+std::vector<Value> infer(const SelectColumns& op, const Checker& c);
+std::vector<Value> infer(const TransposeHeads& op, const Checker& c);
 
 }  // namespace oxibonsai::graph

@@ -13,7 +13,6 @@ import tiny_model
 from oxibonsai import _core
 from oxibonsai.engine.memory import kv_bytes_per_token
 from oxibonsai.errors import RequestError
-from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.model import Model
 
 IDS = [int(i) for i in np.random.default_rng(3).integers(0, 256, 100)]
@@ -43,19 +42,18 @@ def run(
 @pytest.mark.parametrize("kv_type", _core.KV_TYPES)
 @pytest.mark.parametrize("head_dim", [1, 15, 16, 33, 64, 80, 128, 256])
 def test_a_page_has_the_bytes_that_its_positions_are_said_to_take(
-    model: Model, kv_type: str, head_dim: int
+    kv_type: str, head_dim: int
 ) -> None:
-    fields = vars(model.config) | {"head_dim": head_dim, "num_hidden_layers": 3}
-    config = ModelConfig(**fields)
-    pages = _core.KvPages(config.paged_layers, kv_type, 2)
-    assert pages.page_bytes == kv_bytes_per_token(config, kv_type) * _core.PAGE_POSITIONS
+    layers = [_core.PagedLayer(2, head_dim, head_dim)] * 3
+    pages = _core.KvPages(layers, kv_type, 2)
+    assert pages.page_bytes == kv_bytes_per_token(layers, kv_type) * _core.PAGE_POSITIONS
     assert len(pages.read(0)) == pages.page_bytes
     assert (pages.type, pages.pages) == (kv_type, 2)
 
 
 def test_each_type_takes_the_bits_of_its_name(model: Model) -> None:
     values = 2 * tiny_model.LAYERS * tiny_model.KV_HEADS * tiny_model.HEAD_DIM
-    bits = [kv_bytes_per_token(model.config, t) * 8 / values for t in _core.KV_TYPES]
+    bits = [kv_bytes_per_token(model.graph.paged_layers, t) * 8 / values for t in _core.KV_TYPES]
     assert bits == [32, 16, 8.5, 4.5]  # a scale of 16 bits for 32 values
 
 

@@ -102,6 +102,10 @@ void check_units(const cpu::KernelTable& t, std::mt19937& random, int n) {
   using Table = cpu::KernelTable;
   both("swiglu", [&](const Table& k, float* out) { k.swiglu(a.data(), b.data(), n, out); });
   both("geglu", [&](const Table& k, float* out) { k.geglu(a.data(), b.data(), n, out); });
+  both("sigmoid_gate",
+       [&](const Table& k, float* out) { k.sigmoid_gate(a.data(), b.data(), n, out); });
+  both("softplus", [&](const Table& k, float* out) { k.softplus(a.data(), n, out); });
+  both("sigmoid", [&](const Table& k, float* out) { k.sigmoid(a.data(), n, out); });
   both("gelu", [&](const Table& k, float* out) { k.gelu(a.data(), n, out); });
   for (size_t i = 0; i < size; ++i) {
     const double v = a[i];
@@ -211,6 +215,10 @@ void check_flushed_steps(const cpu::KernelTable& t, std::mt19937& random, int n)
   }
   check("swiglu", [&](const Table& k, float* y) { k.swiglu(gate.data(), x.data(), n, y); });
   check("geglu", [&](const Table& k, float* y) { k.geglu(gate.data(), x.data(), n, y); });
+  check("sigmoid_gate",
+        [&](const Table& k, float* y) { k.sigmoid_gate(gate.data(), x.data(), n, y); });
+  check("softplus", [&](const Table& k, float* y) { k.softplus(gate.data(), n, y); });
+  check("sigmoid", [&](const Table& k, float* y) { k.sigmoid(gate.data(), n, y); });
   check("gelu", [&](const Table& k, float* y) { k.gelu(gate.data(), n, y); });
   check("add", [&](const Table& k, float* y) { k.add(x.data(), b.data(), n, y); });
   check("scale", [&](const Table& k, float* y) { k.scale(x.data(), 0x1p-50f, n, y); });

@@ -1,5 +1,5 @@
-// exp, tanh, erf and the rope table's sin and cos: largest error over a dense sweep of float32
-// against double, and the values at the ends.
+// exp, tanh, erf, softplus and the rope table's sin and cos: largest error over a dense sweep of
+// float32 against double, and the values at the ends.
 
 #include <cmath>
 #include <limits>
@@ -89,7 +89,12 @@ int main() {
       t.tanh, [](double x) { return std::tanh(x); }, -20.0f, 20.0f);
   const double erf_error = worst(
       t.erf, [](double x) { return std::erf(x); }, -20.0f, 20.0f);
-  std::printf("exp: %.3f ulp, tanh: %.3f ulp, erf: %.3f ulp\n", exp_error, tanh_error, erf_error);
+  const double softplus_error = worst(
+      t.softplus, [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); },
+      -87.0f, 1e30f);
+  std::printf("exp: %.3f ulp, tanh: %.3f ulp, erf: %.3f ulp, softplus: %.3f ulp\n", exp_error,
+              tanh_error, erf_error, softplus_error);
+  CHECK(softplus_error <= 2.0, std::to_string(softplus_error));
   CHECK(exp_error <= 0.9, std::to_string(exp_error));
   CHECK(tanh_error <= 1.5, std::to_string(tanh_error));
   CHECK(erf_error <= 1.0, std::to_string(erf_error));
@@ -107,6 +112,10 @@ int main() {
   t.erf(x, 5, y);
   CHECK(y[0] == -1.0f && y[1] == -1.0f && y[2] == 0.0f && y[3] == 1.0f && y[4] == 1.0f,
         "ends of erf");
+  t.softplus(x, 5, y);
+  CHECK(y[0] == 0.0f && y[1] == 0.0f && y[3] == 90.0f && y[4] == kInf, "ends of softplus");
+  t.sigmoid(x, 5, y);
+  CHECK(y[2] == 0.5f && y[3] == 1.0f && y[4] == 1.0f, "ends of sigmoid");
   double trig_error = 0.0;
   for (int position = 0; position < 1 << 20; position += 37)
     for (const float frequency : {1.0f, 0.7498942f, 0.0131f, 1e-5f}) {

@@ -5,6 +5,7 @@ namespace oxibonsai::cpu::avx2 {
 
 void fill(KernelTable& table) {
   fill_norm(table);
+  fill_recurrence(table);
   fill_elementwise(table);
   fill_attention(table);
   fill_linear_float(table);

@@ -13,7 +13,10 @@ void fill_elementwise(KernelTable& table) {
   table.rope_halves = &rope_halves;
   table.rope_pairs = &rope_pairs;
   table.swiglu = &swiglu;
+  table.swiglu_oai = &swiglu_oai;
+  table.weighted_sum = &weighted_sum;
   table.geglu = &geglu;
+  table.sigmoid_gate = &sigmoid_gate;
   table.gelu = &gelu_row;
   table.add = &add_rows;
   table.hadamard = &hadamard;
@@ -24,6 +27,8 @@ void fill_elementwise(KernelTable& table) {
   table.exp = &exp_row;
   table.tanh = &tanh_row;
   table.erf = &erf_row;
+  table.softplus = &softplus_row;
+  table.sigmoid = &sigmoid_row;
 }
 
 }  // namespace oxibonsai::cpu::OXI_TIER

@@ -114,6 +114,20 @@ void swiglu(const float* gate, const float* up, int64_t n, float* y) {
   for_each_lane(gate, up, n, y, [](Vec g, Vec u) { return mul(times_sigmoid(g, g), u); });
 }
 
+void swiglu_oai(const float* gate, const float* up, int64_t n, float* y) {
+  using namespace simd;
+  const Vec limit = splat(7.0f);
+  for_each_lane(gate, up, n, y, [=](Vec g, Vec u) {
+    const Vec below = min(g, limit);
+    const Vec clamped = max(min(u, limit), splat(-7.0f));
+    return mul(times_sigmoid(below, mul(below, splat(1.702f))), add(clamped, splat(1.0f)));
+  });
+}
+
+void sigmoid_gate(const float* gate, const float* up, int64_t n, float* y) {
+  for_each_lane(gate, up, n, y, [](simd::Vec g, simd::Vec u) { return times_sigmoid(u, g); });
+}
+
 // The tanh form of GELU, 0.5 x (1 + tanh(u)) = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715
 // x^3).
 void geglu(const float* gate, const float* up, int64_t n, float* y) {
@@ -142,6 +156,19 @@ void scale_row(const float* x, float factor, int64_t n, float* y) {
   for_each_lane(x, x, n, y, [=](simd::Vec p, simd::Vec) { return simd::mul(p, f); });
 }
 
+void weighted_sum(const float* const* x, const float* weights, int count, int64_t n, float* y) {
+  using namespace simd;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int lanes = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
+    Vec sum = zero();
+    for (int j = 0; j < count; ++j) {
+      const Vec a = lanes == kLanes ? load(x[j] + i) : load_n(x[j] + i, lanes);
+      sum = weights != nullptr ? fma(a, splat(weights[j]), sum) : add(sum, a);
+    }
+    store_n(y + i, flush_tiny(sum), lanes);
+  }
+}
+
 void softcap_row(const float* x, float cap, int64_t n, float* y) {
   using namespace simd;
   const Vec c = splat(cap);
@@ -158,6 +185,14 @@ void tanh_row(const float* x, int64_t n, float* y) {
 
 void erf_row(const float* x, int64_t n, float* y) {
   map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return erf16(p); });
+}
+
+void softplus_row(const float* x, int64_t n, float* y) {
+  map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return softplus16(p); });
+}
+
+void sigmoid_row(const float* x, int64_t n, float* y) {
+  for_each_lane(x, x, n, y, [](simd::Vec p, simd::Vec) { return sigmoid16(p); });
 }
 
 void to_half_row(const float* x, int64_t n, uint16_t* y) {

@@ -1,5 +1,6 @@
-// exp, tanh and erf over 16 lanes (docs/arithmetic.md, rule 3): adds, multiplies, fmas and integer
-// operations alone, so that every tier gives the same bits. Include after a tier's simd.h.
+// exp, tanh, erf and softplus over 16 lanes (docs/arithmetic.md, rule 3): adds, multiplies, fmas
+// and integer operations alone, so that every tier gives the same bits. Include after a tier's
+// simd.h.
 //
 // Largest errors, over a dense sweep of float32 (tests/native/test_math.cc): exp 0.85 ulp, tanh 1.4
 // ulp, erf 0.97 ulp.
@@ -98,6 +99,30 @@ inline simd::Vec erf16(simd::Vec x) {
   const Vec small = fma(p, x, x);
   const Vec signed_big = select(less(x, zero()), sub(zero(), big), big);
   return select(less(a, splat(0.875f)), small, signed_big);
+}
+
+// ln(1 + e^x) as max(x, 0) + ln(1 + u) with u = e^-|x|; the polynomial is the minimax one of degree
+// 11 in the relative error of ln(1 + u) for u up to 1. Below -87 it is +0.
+inline simd::Vec softplus16(simd::Vec x) {
+  using namespace simd;
+  const Vec u = exp16(sub(zero(), abs(x)));
+  Vec p = splat(2.030239441e-03f);
+  p = fma(p, u, splat(-1.340752095e-02f));
+  p = fma(p, u, splat(4.147820920e-02f));
+  p = fma(p, u, splat(-8.244173229e-02f));
+  p = fma(p, u, splat(1.241843477e-01f));
+  p = fma(p, u, splat(-1.610569060e-01f));
+  p = fma(p, u, splat(1.989074796e-01f));
+  p = fma(p, u, splat(-2.498727143e-01f));
+  p = fma(p, u, splat(3.333255947e-01f));
+  p = fma(p, u, splat(-4.999998212e-01f));
+  return add(max(x, zero()), fma(mul(p, u), u, u));
+}
+
+// 1 / (1 + e^-x).
+inline simd::Vec sigmoid16(simd::Vec x) {
+  using namespace simd;
+  return div(splat(1.0f), add(splat(1.0f), bounded_exp(sub(zero(), x))));
 }
 
 }  // namespace

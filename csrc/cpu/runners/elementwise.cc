@@ -1,15 +1,45 @@
 #include "cpu/runners/row_parts.h"
 
 namespace oxibonsai::cpu {
+namespace {
+
+using Activation = graph::Gated::Activation;
+
+auto gated_kernel(const KernelTable& table, Activation activation) {
+  switch (activation) {
+    case Activation::kSigmoid:
+      return table.sigmoid_gate;
+    case Activation::kGeluTanh:
+      return table.geglu;
+    case Activation::kSwigluOai:
+      return table.swiglu_oai;
+    case Activation::kSilu:
+      break;
+  }
+  return table.swiglu;
+}
+
+}  // namespace
 
 RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c) {
   const ValueRef gate = c.value(op.gate);
   const ValueRef up = c.value(op.up);
-  const bool silu = op.activation == graph::Gated::Activation::kSilu;
   return row_parts(c.value(op.out), kPartCols, [=](const Step& s, const RowPart& part, float* y) {
-    (silu ? s.kernels->swiglu : s.kernels->geglu)(s.row(gate, part.row) + part.first,
-                                                  s.row(up, part.row) + part.first,
-                                                  part.last - part.first, y + part.first);
+    gated_kernel(*s.kernels, op.activation)(s.row(gate, part.row) + part.first,
+                                            s.row(up, part.row) + part.first,
+                                            part.last - part.first, y + part.first);
+  });
+}
+
+RunnerPtr make_runner(const graph::GateRows& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  const ValueRef gate = c.value(op.gate);
+  return row_parts(c.value(op.out), kPartCols, [=](const Step& s, const RowPart& part, float* y) {
+    const float one = 1.0f;
+    float factor;
+    s.kernels->sigmoid_gate(s.row(gate, part.row), &one, 1, &factor);
+    s.kernels->scale(s.row(x, part.row) + part.first, factor, part.last - part.first,
+                     y + part.first);
   });
 }
 

@@ -65,6 +65,81 @@ class LinearRunner : public Runner {
   int64_t pieces_ = 0;
 };
 
+// Phase 0 brings the rows of each head together, rounded where the weight wants it; an item of
+// phase 1 is a run of rows of one head's matrix, for a panel of tokens.
+class HeadLinearRunner : public Runner {
+ public:
+  HeadLinearRunner(const graph::HeadLinear& op, const RunnerContext& c)
+      : x_(c.value(op.x)),
+        out_(c.value(op.out)),
+        weight_(c.packed(op.weight)),
+        tables_(reads_tables(weight_->kernel())),
+        pieces_(pieces_of(*op.weight)) {}
+
+  int phases() const override { return 2; }
+
+  int64_t items(const Step& s, int phase) const override {
+    const int64_t heads = weight_->weight().experts();
+    return phase == 0 ? s.rows_of(x_) * heads : panels(s) * heads * pieces_;
+  }
+
+  int64_t workspace_bytes(const Step& s) const override {
+    const graph::Weight& w = weight_->weight();
+    const int64_t rows = s.rows_of(x_) * w.experts();
+    return w.integer() ? quantized_bytes(rows, w.cols(), tables_)
+                       : rows * w.cols() * static_cast<int64_t>(sizeof(float));
+  }
+
+  void run(const Step& s, int phase, int64_t item) const override {
+    if (phase == 0)
+      gather(s, item);
+    else
+      multiply(s, item);
+  }
+
+ private:
+  int64_t panels(const Step& s) const { return (s.rows_of(x_) + kPanelTokens - 1) / kPanelTokens; }
+
+  QuantizedRows gathered(const Step& s) const {
+    const graph::Weight& w = weight_->weight();
+    return quantized_rows(s.workspace, s.rows_of(x_) * w.experts(), w.cols(), tables_);
+  }
+
+  void gather(const Step& s, int64_t item) const {
+    const graph::Weight& w = weight_->weight();
+    const int64_t tokens = s.rows_of(x_);
+    const float* from = s.row(x_, item % tokens) + item / tokens * w.cols();
+    if (w.integer())
+      quantize_cols(*s.kernels, from, gathered(s), item, 0, w.cols());
+    else
+      std::copy_n(from, w.cols(), reinterpret_cast<float*>(s.workspace) + item * w.cols());
+  }
+
+  void multiply(const Step& s, int64_t item) const {
+    const graph::Weight& w = weight_->weight();
+    const int64_t head = item / pieces_ % w.experts();
+    const int64_t first = item / pieces_ / w.experts() * kPanelTokens;
+    const int64_t row = head * s.rows_of(x_) + first;
+    LinearArgs a{};
+    weight_->bind(head, &a);
+    a.first = item % pieces_ * kItemRows;
+    a.last = std::min(w.rows(), a.first + kItemRows);
+    if (w.integer())
+      a.x = quantized_from(gathered(s), row, 0);
+    else
+      a.xf = reinterpret_cast<const float*>(s.workspace) + row * w.cols();
+    a.last_token = std::min(s.rows_of(x_) - first, kPanelTokens);
+    a.y = s.row(out_, first) + head * w.rows();
+    a.stride = out_.cols;
+    weight_->kernel().run(a);
+  }
+
+  const ValueRef x_, out_;
+  const PackedWeightPtr weight_;
+  const bool tables_;
+  const int64_t pieces_;
+};
+
 class RoundInt8Runner : public Runner {
  public:
   RoundInt8Runner(const ValueRef& x, const ValueRef& out)
@@ -104,6 +179,10 @@ class ObserveRunner : public Runner {
 
 RunnerPtr make_runner(const graph::Linear& op, const RunnerContext& c) {
   return std::make_unique<LinearRunner>(op, c);
+}
+
+RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext& c) {
+  return std::make_unique<HeadLinearRunner>(op, c);
 }
 
 RunnerPtr make_runner(const graph::RoundInt8& op, const RunnerContext& c) {

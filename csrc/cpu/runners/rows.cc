@@ -1,8 +1,9 @@
-// Ops that begin a pass, or choose rows: an item is a row.
+// Ops that begin a pass, or choose rows or columns: an item is a row.
 
+#include <algorithm>
 #include <cstring>
 
-#include "cpu/runner.h"
+#include "cpu/runners/row_parts.h"
 
 namespace oxibonsai::cpu {
 namespace {
@@ -43,6 +44,42 @@ class SelectOutputsRunner : public Runner {
   const ValueRef x_, out_;
 };
 
+class SelectColumnsRunner : public Runner {
+ public:
+  SelectColumnsRunner(const graph::SelectColumns& op, const RunnerContext& c)
+      : op_(op), x_(c.value(op.x)), out_(c.value(op.out)) {}
+  int64_t items(const Step& s, int) const override { return s.rows_of(out_); }
+  void run(const Step& s, int, int64_t r) const override {
+    const float* x = s.row(x_, r) + op_.first;
+    float* y = s.row(out_, r);
+    for (int64_t i = 0; i < out_.cols; i += op_.count, x += op_.period)
+      std::copy_n(x, op_.count, y + i);
+  }
+
+ private:
+  const graph::SelectColumns op_;
+  const ValueRef x_, out_;
+};
+
+class TransposeHeadsRunner : public Runner {
+ public:
+  TransposeHeadsRunner(const graph::TransposeHeads& op, const RunnerContext& c)
+      : op_(op), x_(c.value(op.x)), out_(c.value(op.out)) {}
+  int64_t items(const Step& s, int) const override { return s.rows_of(out_); }
+  void run(const Step& s, int, int64_t r) const override {
+    const int64_t width = x_.cols / op_.outer / op_.inner;
+    const float* x = s.row(x_, r);
+    float* y = s.row(out_, r);
+    for (int64_t i = 0; i < op_.inner; ++i)
+      for (int64_t o = 0; o < op_.outer; ++o, y += width)
+        std::copy_n(x + (o * op_.inner + i) * width, width, y);
+  }
+
+ private:
+  const graph::TransposeHeads op_;
+  const ValueRef x_, out_;
+};
+
 }  // namespace
 
 RunnerPtr make_runner(const graph::Embed& op, const RunnerContext& c) {
@@ -59,6 +96,28 @@ RunnerPtr make_runner(const graph::Input&, const RunnerContext&) {
 
 RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c) {
   return std::make_unique<SelectOutputsRunner>(c.value(op.x), c.value(op.out));
+}
+
+RunnerPtr make_runner(const graph::JoinHeads& op, const RunnerContext& c) {
+  const ValueRef a = c.value(op.a);
+  const ValueRef b = c.value(op.b);
+  const ValueRef out = c.value(op.out);
+  return row_parts(out, out.cols, [=](const Step& s, const RowPart& part, float* y) {
+    const int64_t from_a = a.cols / op.heads;
+    const int64_t from_b = b.cols / op.heads;
+    for (int64_t h = 0; h < op.heads; ++h) {
+      y = std::copy_n(s.row(a, part.row) + h * from_a, from_a, y);
+      y = std::copy_n(s.row(b, part.row) + h * from_b, from_b, y);
+    }
+  });
+}
+
+RunnerPtr make_runner(const graph::SelectColumns& op, const RunnerContext& c) {
+  return std::make_unique<SelectColumnsRunner>(op, c);
+}
+
+RunnerPtr make_runner(const graph::TransposeHeads& op, const RunnerContext& c) {
+  return std::make_unique<TransposeHeadsRunner>(op, c);
 }
 
 }  // namespace oxibonsai::cpu

@@ -10,12 +10,14 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.cli.device_table import show_devices
 from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.cli.remote_header import remote_checkpoint
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.models import describe as describe_pass
 from oxibonsai.models import read_config
 from oxibonsai.opening import open_model
 from oxibonsai.sources.choice import NoGguf
@@ -144,6 +146,7 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | str:
 def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     try:
         config = read_config(checkpoint)
+        graph = describe_pass(checkpoint)
     except (FormatError, UnsupportedError) as e:
         return {"runs": f"no: {e}"}
     plain = dataclasses.asdict(config)
@@ -153,8 +156,9 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     for rope in (plain["rope"], plain["rope_local"]):
         if rope is not None:
             rope["frequency_factors"] = bool(rope["frequency_factors"])
-    kv_type = default_kv_type(config)
-    per_token = kv_bytes_per_token(config, kv_type)
+    kv_type = default_kv_type(graph.paged_layers) if graph.paged_layers else None
+    per_token = 0 if kv_type is None else kv_bytes_per_token(graph.paged_layers, kv_type)
+    slot = _core.slot_bytes(graph.slot_entries) if graph.slot_entries else 0
     weights = sum(t.nbytes for t in checkpoint.file.tensors)
     contexts = [c for c in _CONTEXTS if c <= config.max_position_embeddings]
     return {
@@ -163,6 +167,8 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
         "hadamard_block": None if fold is None else fold.block,
         "yarn": config.rope.scaling == "yarn",
         "kv_type": kv_type,
+        "kv_bytes_per_token": per_token,
+        "slot_bytes": slot,
         "default_ctx_size": default_ctx_size(config),
-        "memory_bytes_at_context": {str(c): weights + c * per_token for c in contexts},
+        "memory_bytes_at_context": {str(c): weights + c * per_token + slot for c in contexts},
     }

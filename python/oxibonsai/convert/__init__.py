@@ -15,6 +15,7 @@ from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen3 import QWEN3
+from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.target import Target, check_dtype
 from oxibonsai.errors import RequestError, UnsupportedError
@@ -33,6 +34,8 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "mistral": LLAMA,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
+    "qwen3_5": QWEN35_MULTIMODAL,
+    "qwen3_5_text": QWEN35,
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from oxibonsai.convert.affine_blocks import AFFINE_TYPES, encode_affine
 from oxibonsai.convert.block_codes import BlockParameter
@@ -15,7 +16,7 @@ from oxibonsai.convert.parameters import AffineParameter, ZeroPointParameter
 from oxibonsai.convert.recipe import Recipe
 from oxibonsai.convert.stored_types import encode_measured
 from oxibonsai.convert.target import Target
-from oxibonsai.errors import FormatError
+from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.weight_types import WeightType, type_named
 
@@ -85,7 +86,7 @@ def _planned(
 ) -> Planned:
     held = folder.parameters[parameter]
     where = f"{folder.path}: parameter {parameter}"
-    shape = held.shape
+    shape = recipe.shape(name, held.shape)
     if not shape or len(shape) > 2 or 0 in shape:
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
     kind = type_named(type_name)
@@ -96,21 +97,37 @@ def _planned(
         )
 
     def blocks() -> tuple[Bytes, Loss]:
-        order = recipe.row_order(folder, name)
+        order, columns = recipe.row_order(folder, name), recipe.column_order(folder, name)
         if isinstance(held, CODED) and type_name == held.exact_type and type_name in AFFINE_TYPES:
             rows = slice(None) if order is None else order
             scales, biases = (v[rows] for v in held.affine())
             codes = held.codes()[rows]
+            if columns is not None:
+                groups = _group_order(columns, codes.shape[1] // scales.shape[1], where)
+                codes, scales, biases = codes[:, columns], scales[:, groups], biases[:, groups]
             return encode_affine(codes, scales, biases, type_name, where), Loss()
-        values = held.values()
+        values = held.values().reshape(shape)
         if order is not None:
             values = values[order]
+        if columns is not None:
+            values = values[:, columns]
+        values = recipe.values(name, values)
         if (offset := recipe.offset(name)) != 0.0:
             values = values + np.float32(offset)
         doubles = isinstance(held, CODED)
         return encode_measured(values, type_name, where, doubles=doubles, threads=threads)
 
     return Planned(name, shape, kind, blocks)
+
+
+def _group_order(columns: npt.NDArray[np.intp], group: int, where: str) -> npt.NDArray[np.intp]:
+    """The order of groups of columns that an order of columns moves as wholes."""
+    found = columns.reshape(-1, group)
+    if (found[:, :1] % group != 0).any() or (found - found[:, :1] != np.arange(group)).any():
+        raise UnsupportedError(
+            f"{where} has groups of {group} weights, which an order of heads would take apart"
+        )
+    return found[:, 0] // group
 
 
 def _check_shapes(folder: ModelFolder, recipe: Recipe, planned: dict[str, Planned]) -> None:

@@ -33,6 +33,10 @@ class Recipe:
         shapes: Of the tensors that a model must have, by GGUF's name.
         row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
             they are.
+        column_order: The same of columns.
+        shape: That of a tensor in the file, from its name and its parameter's shape.
+        values: What the file holds of a tensor's values, by GGUF's name; after rows and columns are in
+            order, and of the tensor's own shape.
         offset: Added to the values of a tensor, by GGUF's name.
         extra: Further tensors of the file, computed from the configuration.
         config: The configuration of the part of the model that is converted.
@@ -45,6 +49,13 @@ class Recipe:
     is_matrix: Callable[[str], bool]
     shapes: Callable[[ModelFolder], Shapes] = _nothing
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
+    column_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: (
+        None
+    )
+    shape: Callable[[str, tuple[int, ...]], tuple[int, ...]] = lambda name, shape: shape
+    values: Callable[[str, npt.NDArray[np.float32]], npt.NDArray[np.float32]] = (
+        lambda name, values: values
+    )
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing
     config: Callable[[ModelFolder], dict[str, Any]] = lambda folder: folder.config

@@ -133,7 +133,7 @@ class Device(Protocol):
         """
 
     def make_pages(
-        self, layers: Sequence[tuple[int, int, int]], type: str | Sequence[str], pages: int
+        self, layers: Sequence[_core.PagedLayer], type: str | Sequence[str], pages: int
     ) -> KvPages:
         """Pages of keys and values; arguments as of ``_core.KvPages``."""
 

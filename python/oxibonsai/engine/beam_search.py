@@ -150,7 +150,7 @@ class _Search:
             with engine.lock:
                 for c in chunks:
                     reserve(cache, c.sequence.table, c.first, c.count)
-                logits = engine.model.run(make_batch(chunks), cache.pools)
+                logits = engine.model.run(make_batch(chunks), cache.pools, cache.slot_memory)
             for c in chunks:
                 c.sequence.num_computed = c.first + c.count
             if chunks[0].reaches_end:
@@ -163,16 +163,16 @@ class _Search:
             # Twice the width, so that enough are left if as many as the width end here.
             for token, logprob in token_logprobs(row, 0, 2 * self._width).top:
                 candidates.append((-(self._running[i].logprob + logprob), i, token))
-        extended: list[_Hypothesis] = []
+        parents = len(self._running)
         for rank, (cost, i, token) in enumerate(sorted(candidates)[: 2 * self._width]):
             parent = self._running[i].sequence
             if token in self._ends:
                 if rank < self._width:
                     self._finish([*parent.generated, token], -cost, "stop")
-            elif len(extended) < self._width:
-                extended.append(_Hypothesis(self._child(parent, token), -cost))
-        self._release(self._running)
-        self._running = extended
+            elif len(self._running) - parents < self._width:
+                self._running.append(_Hypothesis(self._child(parent, token), -cost))
+        self._release(self._running[:parents])
+        del self._running[:parents]
 
     def _child(self, parent: Sequence, token: int) -> Sequence:
         child = Sequence(parent.tokens, SamplingParams(), Options())

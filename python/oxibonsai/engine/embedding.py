@@ -12,10 +12,12 @@ from itertools import islice
 import numpy as np
 
 from oxibonsai import _core
-from oxibonsai.devices import KvPages
-from oxibonsai.engine.memory import default_ctx_size, default_kv_type
+from oxibonsai.engine.batching import add_span, reserve
+from oxibonsai.engine.kv_cache import KvCache, PageTable
+from oxibonsai.engine.memory import default_ctx_size, default_kv_type, make_cache
 from oxibonsai.engine.pooling import Floats, Pooler, unit
 from oxibonsai.engine.process_lock import ProcessLock
+from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
 from oxibonsai.tokenizer import Tokenizer
@@ -24,6 +26,8 @@ from oxibonsai.tokenizer import Tokenizer
 # Results don't depend on either.
 _STEP_ROWS = 256
 _STEP_TEXTS = 32
+# Of recurrent state; fewer texts take part in a step where it needs more.
+_SLOT_BYTES = 1 << 28
 
 
 @dataclass
@@ -34,7 +38,7 @@ class _Text:
     pooler: Pooler
     index: int
     done: int = 0
-    pages: list[int] = field(default_factory=list)
+    table: PageTable = field(default_factory=PageTable)
 
 
 class Embedder:
@@ -110,27 +114,29 @@ class Embedder:
             waiting.append(_Text(ids, Pooler(chosen, len(ids)), index))
         result = np.empty((len(texts), width), dtype=np.float32)
         with self._lock:
-            free = [page for pool in self._pools for page in range(pool.pages)]
             while waiting:
-                self._step(self._next_step(waiting), free)
+                self._step(self._next_step(waiting))
                 while waiting and waiting[0].done == len(waiting[0].ids):
                     done = waiting.popleft()
-                    free += done.pages
+                    self._cache.release(done.table)
                     vector = done.pooler.result()[:width]
                     result[done.index] = unit(vector) if normalize else vector
         return result
 
     @cached_property
-    def _pools(self) -> list[KvPages]:
+    def _cache(self) -> KvCache:
         """Room for one text of full length, which is read in pieces, beside those of one step.
 
         An encoder keeps nothing between steps.
         """
-        if not self._model.config.causal:
-            return []
-        size = _core.PAGE_POSITIONS
+        graph, size = self._model.hidden_graph, _core.PAGE_POSITIONS
         pages = -(-self.ctx_size // size) + -(-self._rows // size) + _STEP_TEXTS
-        return [self._model.new_pages(default_kv_type(self._model.config), pages)]
+        plan = None
+        if graph.slot_entries:
+            texts = _SLOT_BYTES // _core.slot_bytes(graph.slot_entries)
+            plan = SlotPlan(min(max(texts, 1), _STEP_TEXTS))
+        types = (default_kv_type(graph.paged_layers),)
+        return make_cache(self._model, types, pages * size, keep=False, plan=plan)
 
     def _ids(self, index: int, text: str | Items[int], truncate: int | None) -> list[int]:
         """Token ids of a text, checked."""
@@ -170,7 +176,9 @@ class Embedder:
         """Texts that run next, and how many of their tokens."""
         pieces: list[tuple[_Text, int]] = []
         room = self._rows
-        for text in islice(waiting, _STEP_TEXTS):
+        slots = self._cache.slots
+        texts = _STEP_TEXTS if slots is None else slots.plan.sequences
+        for text in islice(waiting, texts):
             left = len(text.ids) - text.done
             # Without a causal mask the first tokens see the last ones: all go together.
             if room == 0 or (left > room and not self._model.config.causal):
@@ -179,25 +187,20 @@ class Embedder:
             room -= pieces[-1][1]
         return pieces
 
-    def _step(self, pieces: list[tuple[_Text, int]], free: list[int]) -> None:
+    def _step(self, pieces: list[tuple[_Text, int]]) -> None:
         """One pass of the model; the states that the poolers want are added to them."""
         batch = _core.Batch()
         readers: list[Pooler] = []
         for text, count in pieces:
             now = range(text.done, text.done + count)
-            while self._pools and len(text.pages) * _core.PAGE_POSITIONS < now.stop:
-                text.pages.append(free.pop())
+            reserve(self._cache, text.table, now.start, count)
             wanted = range(
                 max(now.start, text.pooler.rows.start), min(now.stop, text.pooler.rows.stop)
             )
             readers += [text.pooler] * len(wanted)
-            batch.add(
-                text.ids[now.start : now.stop],
-                first=now.start,
-                pages=text.pages,
-                outputs=[p - now.start for p in wanted],
-            )
+            outputs = [p - now.start for p in wanted]
+            add_span(batch, text.table, text.ids[now.start : now.stop], now.start, outputs)
             text.done = now.stop
-        states = self._model.run_hidden(batch, self._pools)
+        states = self._model.run_hidden(batch, self._cache.pools, self._cache.slot_memory)
         for pooler, row in zip(readers, states, strict=True):
             pooler.add(row)

@@ -44,7 +44,7 @@ class Engine:
     Args:
         model: Program and weights.
         tokenizer: The model's own; None where the file has none: then only ids go in and out.
-        cache: Pages of keys and values.
+        cache: Pages of keys and values, slots of recurrent state.
         ctx_size: Positions a sequence may take.
         policy: Chooses the type of new sequences' pages among the cache's; None: the first.
 
@@ -102,13 +102,15 @@ class Engine:
         return frozenset() if self._tokenizer is None else self._tokenizer.eos_ids
 
     @property
-    def kv_type(self) -> str:
-        """Type of new sequences' keys and values."""
+    def kv_type(self) -> str | None:
+        """Type of new sequences' keys and values; None where the model has only recurrent state."""
+        if not self.cache.pools:
+            return None
         return self.cache.pools[self._engine_core.pool()].type
 
     @property
     def num_running(self) -> int:
-        """Sequences that hold pages."""
+        """Sequences that take part in steps."""
         return len(self._engine_core.running)
 
     @property
@@ -123,7 +125,7 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that wait for pages."""
+        """Sequences that wait for pages or a slot."""
         return len(self._engine_core.waiting)
 
     def submit(
@@ -364,7 +366,7 @@ class Engine:
         return (rows for _, _, rows in iter_logits(self, [ids], chunk_size, first))
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
-        """Takes in a sequence whose table holds keys and values of its first tokens already."""
+        """Takes in a sequence whose table holds the state of its first tokens already."""
         with self.lock:
             self._engine_core.adopt(sequence, computed, finish_reason)
             if self._stepper is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,15 +47,15 @@ class EngineCore:
 
     Args:
         model: Program and weights.
-        cache: Pages of keys and values.
+        cache: Pages of keys and values, slots of recurrent state.
         ctx_size: Positions a sequence may take.
         eos_ids: Tokens that end a text.
         policy: Chooses the type of new sequences' pages; None: the cache's first.
 
     Attributes:
-        waiting: Sequences without pages, in the order in which they may come in. Appending to it is
+        waiting: Sequences without state, in the order in which they may come in. Appending to it is
             safe at any time.
-        running: Sequences with pages, in the order in which they came in.
+        running: Sequences with state, in the order in which they came in.
         counts: Of what has been done.
     """
 
@@ -94,7 +94,7 @@ class EngineCore:
         self._admit()
         self._propose()
         chunks = schedule(self.running, DEFAULT_CHUNK, self._budget.rows, self._served)
-        chunks = self._reserve(chunks)
+        chunks = self._reserve([self._cut(c) for c in chunks])
         if not chunks:
             return []
         self._served.observe(chunks)
@@ -102,7 +102,7 @@ class EngineCore:
             c.sequence.times.started = c.sequence.times.started or started
         constraints = [c.sequence.constraint for c in chunks if c.reaches_end]
         masks = [self._masks.submit(c.mask) for c in constraints if c is not None]
-        logits = self._model.run(make_batch(chunks), self._cache.pools)
+        logits = self._model.run(make_batch(chunks), self._cache.pools, self._cache.slot_memory)
         if masks:
             wait(masks)
         self.counts.steps += 1
@@ -113,10 +113,11 @@ class EngineCore:
         return self._collect(chunks, logits)
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
-        """Takes in a sequence whose table holds keys and values of its first tokens already."""
+        """Takes in a sequence whose table holds the state of its first tokens already."""
         self._cache.remember(sequence.table, sequence.tokens, computed, sequence.options.cache_root)
         # At least one token is left to compute: the logits after the last one are wanted.
-        sequence.num_computed = min(computed, len(sequence.tokens) - 1)
+        computed = min(computed, len(sequence.tokens) - 1)
+        sequence.num_computed = self._cache.rewind(sequence.table, computed)
         if finish_reason is None:
             sequence.finish_reason = None
             sequence.times.started = time.perf_counter()
@@ -150,18 +151,15 @@ class EngineCore:
             self._preempt(s)
 
     def _admit(self) -> None:
-        """Lets waiting sequences in while pages are free.
+        """Lets waiting sequences in while pages and slots are free.
 
         First comes the tenant with the fewest sequences running, and of one tenant what came first;
         a sample that waits for the prompt that it shares is passed over.
         """
         while (s := self._next_waiting()) is not None:
             sibling = _sibling(s)
-            if sibling is not None:
-                # The last token is computed again, for its logits.
-                s.table = self._cache.fork(sibling.table, s.num_prompt_tokens)
-                s.num_computed = s.num_cached = s.num_prompt_tokens - 1
-            elif not self._find_room(s):
+            found = self._find_room(s) if sibling is None else self._take_over(s, sibling)
+            if not found:
                 victims = self._victims(s)
                 if not victims:
                     return
@@ -204,8 +202,19 @@ class EngineCore:
         needed = len(s.tokens) // _core.PAGE_POSITIONS + 1 + len(left)
         return victims if room >= needed else []
 
+    def _take_over(self, s: Sequence, sibling: Sequence) -> bool:
+        """Gives a sequence the computed prompt of another one, if a slot is free."""
+        if not self._cache.has_slot:
+            return False
+        # The last token is computed again, for its logits.
+        s.table = self._cache.fork(sibling.table, s.num_prompt_tokens - 1)
+        s.num_computed = s.num_cached = s.table.reach(s.num_prompt_tokens - 1)
+        return True
+
     def _find_room(self, s: Sequence) -> bool:
         """Gives a sequence what the cache knows of it, if the rest would fit too."""
+        if self.running and not self._cache.has_slot:
+            return False
         # One that had to give way goes on with the type that it began with.
         pool = self.pool() if s.times.started is None else s.table.pool
         s.table = self._cache.find(s.tokens, pool, s.options.cache_root)
@@ -214,7 +223,13 @@ class EngineCore:
         if self.running and self._cache.free_pages(pool) < needed + len(self.running):
             self._cache.release(s.table)
             return False
-        s.num_computed = len(s.table.pages) * _core.PAGE_POSITIONS
+        computed = len(s.table.keys) * _core.PAGE_POSITIONS
+        try:
+            self._cache.attach(s.table)
+        except CapacityError:  # what runs beside the steps has the slots; the step will say so
+            self._cache.release(s.table)
+            computed = 0
+        s.num_computed = s.table.reach(computed)
         if s.num_generated == 0:
             s.num_cached = s.num_computed
         return True
@@ -229,12 +244,29 @@ class EngineCore:
             if speculator is None or s.num_waiting != 1 or forced:
                 continue
             most = self._ctx_size - len(s.tokens) - 1
+            if self._cache.slots is not None:  # a step ends at a border, for a snapshot
+                most = min(most, -(s.num_computed + 1) % _core.PAGE_POSITIONS)
             if s.params.max_tokens is not None:
                 most = min(most, s.params.max_tokens - s.num_generated - 1)
             if most > 0:
                 wanted.append((s, most))
         for (s, _), draft in zip(wanted, propose(wanted), strict=True):
             s.draft = draft
+
+    def _cut(self, c: Chunk) -> Chunk:
+        """The chunk, or less of it where the state after that is to be kept."""
+        end = self._cache.chunk_end(c.first, c.count, len(c.sequence.tokens))
+        return c if end >= c.first + c.count else replace(c, count=end - c.first)
+
+    def _back_up(self, c: Chunk) -> Chunk:
+        """The chunk; without its draft where no slot is free to return to if that is rejected."""
+        if not c.draft:
+            return c
+        try:
+            self._cache.back_up(c.sequence.table)
+        except CapacityError:
+            return replace(c, draft=[])
+        return c
 
     def _reserve(self, chunks: list[Chunk]) -> list[Chunk]:
         """Pages for the step; where they run out, the latest arrivals give way and start again.
@@ -246,7 +278,7 @@ class EngineCore:
             while c.sequence in self.running:
                 try:
                     reserve(self._cache, c.sequence.table, c.first, c.rows)
-                    ready.append(c)
+                    ready.append(self._back_up(c))
                     break
                 except CapacityError as e:
                     if self.running == [c.sequence]:  # what runs beside the steps has the pages
@@ -261,7 +293,7 @@ class EngineCore:
         self.counts.preemptions += 1
         self.running.remove(s)
         self._cache.release(s.table)
-        s.num_computed = 0
+        s.num_computed = s.replay = 0
         s.parent = None
         self.waiting.appendleft(s)
 
@@ -283,7 +315,12 @@ class EngineCore:
                 s.changed.set()
             if s.num_computed == 0:  # its context has shifted
                 self._cache.release(s.table)
-            self._cache.remember(s.table, s.tokens, s.num_computed, s.options.cache_root)
+            s.replay = 0
+            if c.draft and not s.finished:
+                computed = self._cache.rewind(s.table, s.num_computed)
+                s.replay, s.num_computed = s.num_computed - computed, computed
+            root = s.options.cache_root
+            self._cache.remember(s.table, s.tokens, s.num_computed, root, generated=len(rows) > 0)
             if s.finished:
                 self._retire(s)
         if self._policy is not None:

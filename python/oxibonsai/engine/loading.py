@@ -8,9 +8,14 @@ from typing import Literal, get_args
 from oxibonsai import _core
 from oxibonsai.devices import AUTO, CPU, Device, chosen_device, keep_in_forks
 from oxibonsai.engine.engine import Engine
-from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, PRESSURE_KV_TYPES, KvPressurePolicy
-from oxibonsai.engine.memory import default_kv_type, fit_ctx_size, kv_bytes_per_token
+from oxibonsai.engine.memory import (
+    default_kv_type,
+    fit_ctx_size,
+    kv_bytes_per_token,
+    make_cache,
+    plan_slots,
+)
 from oxibonsai.engine.placement import place_model
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.files.progress import Progress
@@ -32,6 +37,7 @@ def load(
     quant_type: str = "",
     lora: LoraChoice | None = None,
     parallel: int = 4,
+    ctx_checkpoints: int | None = None,
     prefix_cache: bool = True,
     kv_pressure: KvPressure | None = None,
     parity: Parity = "quick",
@@ -55,7 +61,11 @@ def load(
         lora: Low-rank adapters, llama.cpp's GGUF files or folders that PEFT saved: one, or a list in
             which each may have a scale, ``["a.gguf", ("b.gguf", 0.5)]``. They are added in this order;
             one of scale 0 leaves every byte as it is.
-        parallel: Sequences that fit in the cache at full length.
+        parallel: Sequences that fit in the cache at full length; of a model with recurrent state, those
+            that run at once.
+        ctx_checkpoints: Snapshots of recurrent state to keep for each of these, from which equal
+            beginnings are continued; None: those that fit in 1 GiB, at least 2. Results don't depend
+            on it.
         prefix_cache: Keep computed pages, so that equal beginnings are computed once. Results don't
             depend on it.
         kv_pressure: Let new sequences have keys and values of smaller types (q8_0, q4_0) while
@@ -97,7 +107,7 @@ def load(
     def types_of(model: Model) -> tuple[str, ...]:
         if policy is not None:
             return PRESSURE_KV_TYPES
-        return (kv_type or default_kv_type(model.config),)
+        return (kv_type or default_kv_type(model.graph.paged_layers),)
 
     def load_on(device: Device) -> Model:
         return load_model(checkpoint, device, progress, cache, adapters)
@@ -110,18 +120,27 @@ def load(
 
     model = place_model(device, threads, load_on, check)
     types = types_of(model)
+    layers = model.graph.paged_layers
+    if model.config.causal and not layers and (kv_type or kv_pressure) is not None:
+        raise RequestError("this model keeps no keys and values: leave out kv_type and kv_pressure")
     limit = model.config.max_position_embeddings
     if ctx_size is not None and not 1 <= ctx_size <= limit:
         raise RequestError(f"ctx_size is {ctx_size}; this model takes 1 to {limit} positions")
-    size = fit_ctx_size(model.config, types[0], ctx_size, parallel, model.device.free_bytes)
+    size = fit_ctx_size(model, types[0], ctx_size, parallel)
     tokenizer = None
     if checkpoint.has_tokenizer:
         tokenizer = Tokenizer.from_gguf(checkpoint.file)
+    plan = plan_slots(
+        model.graph.slot_entries,
+        ctx_size=size,
+        parallel=parallel,
+        ctx_checkpoints=ctx_checkpoints,
+    )
     positions = -(-size // _core.PAGE_POSITIONS) * _core.PAGE_POSITIONS * parallel
     return Engine(
         model,
         tokenizer,
-        make_cache(model, types, positions, keep=prefix_cache),
+        make_cache(model, types, positions, keep=prefix_cache, plan=plan),
         ctx_size=size,
         policy=policy,
     )
@@ -142,29 +161,16 @@ def replicate(engine: Engine, count: int) -> list[Engine]:
 def _replica(engine: Engine, threads: int) -> Engine:
     model = engine.model.replica(threads)
     keep_in_forks(model.device)
-    types = tuple(p.type for p in engine.cache.pools)
-    per_token = kv_bytes_per_token(model.config, types[0]) if types else 0
-    positions = engine.cache.budget // per_token if per_token else 0
+    cache = engine.cache
+    types = tuple(p.type for p in cache.pools)
+    per_token = kv_bytes_per_token(model.graph.paged_layers, types[0]) if types else 0
+    positions = cache.budget // per_token if per_token else 0
+    plan = None if cache.slots is None else cache.slots.plan
     policy = engine.policy
     return Engine(
         model,
         engine.tokenizer if engine.has_tokenizer else None,
-        make_cache(model, types, positions, keep=engine.cache.keep),
+        make_cache(model, types, positions, keep=cache.keep, plan=plan),
         ctx_size=engine.ctx_size,
         policy=None if policy is None else KvPressurePolicy(policy.profile),
     )
-
-
-def make_cache(model: Model, types: tuple[str, ...], positions: int, *, keep: bool) -> KvCache:
-    """A cache with room for so many positions of the first type, whatever types take the room.
-
-    That of a model that keeps nothing for its positions has no pools.
-    """
-    if not model.graph.paged_layers:
-        return KvCache([], 0, keep=keep)
-    budget = positions * kv_bytes_per_token(model.config, types[0])
-    pools = []
-    for kv_type in types:
-        page = kv_bytes_per_token(model.config, kv_type) * _core.PAGE_POSITIONS
-        pools.append(model.new_pages(kv_type, budget // page))
-    return KvCache(pools, budget, keep=keep)

@@ -27,7 +27,8 @@ def iter_logits(
 ) -> Iterator[tuple[int, int, Rows]]:
     """Runs several texts side by side; yields (text, first position, rows [n, vocabulary]) in order.
 
-    The lock of the engine is held for one step at a time.
+    The lock of the engine is held for one step at a time. With recurrent state, no more texts run at
+    once than the engine has slots for; the others follow.
 
     Args:
         engine: Runs them.
@@ -43,11 +44,20 @@ def iter_logits(
     engine.model.check_generates()
     checked = [engine.check_prompt(ids) for ids in texts]
     sequences = [Sequence(ids, SamplingParams(), Options()) for ids in checked]
-    return _run(engine, sequences, chunk_size, first)
+    slots = engine.cache.slots
+    beside = (len(sequences) or 1) if slots is None else slots.plan.sequences
+    return _run(engine, sequences, beside, chunk_size, first)
 
 
 def _run(
-    engine: Engine, sequences: list[Sequence], size: int, first: int
+    engine: Engine, sequences: list[Sequence], beside: int, size: int, first: int
+) -> Iterator[tuple[int, int, Rows]]:
+    for i in range(0, len(sequences), beside):
+        yield from _run_group(engine, sequences[i : i + beside], i, size, first)
+
+
+def _run_group(
+    engine: Engine, sequences: list[Sequence], offset: int, size: int, first: int
 ) -> Iterator[tuple[int, int, Rows]]:
     longest = max(len(s.tokens) for s in sequences)
     try:
@@ -57,7 +67,7 @@ def _run(
             chunks, rows = _step(engine, sequences, start, start + size, all_rows=True)
             row = 0
             for c in chunks:
-                yield sequences.index(c.sequence), start, rows[row : row + c.count]
+                yield offset + sequences.index(c.sequence), start, rows[row : row + c.count]
                 row += c.count
     finally:
         with engine.lock:
@@ -74,5 +84,7 @@ def _step(
     with engine.lock:
         for c in chunks:
             reserve(engine.cache, c.sequence.table, c.first, c.count)
-        rows = engine.model.run(make_batch(chunks, all_rows=all_rows), engine.cache.pools)
+        cache = engine.cache
+        batch = make_batch(chunks, all_rows=all_rows)
+        rows = engine.model.run(batch, cache.pools, cache.slot_memory)
     return chunks, rows

@@ -36,7 +36,7 @@ class Chunk:
     @property
     def reads_prompt(self) -> bool:
         """Whether it is a part of a prompt, and not the next token of a text."""
-        return self.count > 1 or not self.reaches_end
+        return self.count > 1 + self.sequence.replay or not self.reaches_end
 
 
 # One decoding row takes about as long as so many rows of a prompt.
@@ -78,7 +78,7 @@ def schedule(
     prompt_rows: int,
     served: ServiceCounts | None = None,
 ) -> list[Chunk]:
-    """Every sequence that decodes gets its one token; prompts share what is left.
+    """Every sequence that decodes gets its next token; prompts share what is left.
 
     The tenant that has had least comes first, and of one tenant the earliest request. Where it has
     had less than those that decode, they wait for the first rows of its prompt, which would otherwise
@@ -91,8 +91,8 @@ def schedule(
         served: Service of the tenants so far; None: none.
     """
     had = (served or ServiceCounts()).of
-    decoding = [s for s in running if s.num_waiting == 1]
-    prompts = [s for s in running if s.num_waiting > 1]
+    decoding = [s for s in running if s.decodes]
+    prompts = [s for s in running if not s.decodes]
     prompts.sort(key=lambda s: had(s.options.tenant))
     texts = {s.options.tenant for s in decoding}
 
@@ -103,7 +103,7 @@ def schedule(
     new = [s for s in prompts if s.times.started is None and is_behind(s)]
     if new:
         decoding, prompts, max_rows = [], new, _CATCH_UP_ROWS
-    chunks = [Chunk(s, s.num_computed, 1, s.draft) for s in decoding]
+    chunks = [Chunk(s, s.num_computed, s.num_waiting, s.draft) for s in decoding]
     room = max_rows - sum(c.rows for c in chunks)
     usual = min(room, prompt_rows) if decoding else room
     for s in prompts:

@@ -79,7 +79,7 @@ class Sequence:
         num_prompt_tokens: How many of the history are the prompt.
         num_computed: How many of ``tokens`` have keys and values in the cache.
         num_cached: How many of the prompt were found in the cache.
-        table: Pages.
+        table: Pages, and the slot of recurrent state.
         constraint: How the text may go on; None: in any way.
         logprobs: Of each generated token, where the parameters ask for them.
         finish_reason: None while it runs; ``"stop"`` at the end of the text, ``"length"`` at a limit,
@@ -89,6 +89,8 @@ class Sequence:
         matched_stop: The stop string or token id that ended it.
         shifts: What context shifts left out.
         draft: Proposed tokens that the next step checks.
+        replay: Tokens that are computed again beside the next one: recurrent state went back to
+            before a draft that was rejected.
         changed: Set when the sequence has new tokens or has ended; whoever waits for it clears it.
         paused: Gives up its pages at the next step and waits until this is taken back; what it has
             computed may still be found in the cache then.
@@ -123,6 +125,7 @@ class Sequence:
         self.matched_stop: str | int | None = None
         self.shifts: list[Shifted] = []
         self.draft: list[int] = []
+        self.replay = 0
         self.parent: Sequence | None = None
         self.cancelled = False
         self.paused = False
@@ -148,6 +151,11 @@ class Sequence:
     def num_waiting(self) -> int:
         """Tokens that are not computed yet, a draft left aside."""
         return len(self.tokens) - self.num_computed
+
+    @property
+    def decodes(self) -> bool:
+        """Whether the next step gives it a token, and is no part of a prompt."""
+        return self.num_waiting == 1 + self.replay
 
     @property
     def finished(self) -> bool:

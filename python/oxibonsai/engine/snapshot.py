@@ -1,8 +1,9 @@
 """A sequence on disk: saved between two steps, it goes on later as if nothing had happened.
 
-A file is the magic, a version, the length of a JSON header and the header, the bytes of the pages,
-and a BLAKE2b hash of all that. Whatever can be had by going through the tokens again (text, stop
-strings, structure, reasoning) is not in it. Nothing in a file is run or unpickled.
+A file is the magic, a version, the length of a JSON header and the header, the bytes of the pages
+and of the slot of recurrent state, and a BLAKE2b hash of all that. Whatever can be had by going
+through the tokens again (text, stop strings, structure, reasoning) is not in it. Nothing in a file is
+run or unpickled.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from oxibonsai import _core
 from oxibonsai.engine.batching import reserve
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.sequence import Options, Sequence
-from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.errors import CapacityError, FormatError, RequestError
 from oxibonsai.files.whole_file import written_whole
 from oxibonsai.sampling import SamplingParams, TokenLogprobs
 from oxibonsai.structured import Structure
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from oxibonsai.engine.engine import Engine
 
 _MAGIC = b"OXISNAP\n"
-_VERSION = 1
+_VERSION = 2
 _FIXED = struct.Struct("<8sIQ")  # magic, version, length of the header
 _DIGEST_BYTES = 32
 _LARGEST_HEADER = 1 << 28
@@ -41,7 +42,7 @@ class Restored:
     Attributes:
         sequence: Taken in by the engine; it runs on with the next step unless it had ended.
         notes: What the caller of :func:`save` had put in.
-        computed: Its tokens whose keys and values are in the cache now.
+        computed: Its tokens whose state is in the cache now.
     """
 
     sequence: Sequence
@@ -61,18 +62,19 @@ def save(
         notes: JSON values to keep beside it.
 
     Returns:
-        How many tokens' keys and values are in it: those of whole pages that the cache still has.
+        How many tokens' state is in it: that of whole pages which the cache still has, and with
+        recurrent state up to the last border of them with a snapshot.
 
     Raises:
         OSError: The file can't be written.
     """
     with engine.lock:
-        computed, pages = _pages(engine, sequence)
-        header = _header(engine, sequence, computed, len(pages), notes or {})
+        computed, pages, slot = _state(engine, sequence)
+        header = _header(engine, sequence, computed, len(pages), len(slot), notes or {})
     text = json.dumps(header, allow_nan=False).encode()
     with written_whole(path) as file:
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        for part in (_FIXED.pack(_MAGIC, _VERSION, len(text)), text, *pages):
+        for part in (_FIXED.pack(_MAGIC, _VERSION, len(text)), text, *pages, slot):
             digest.update(part)
             file.write(part)
         file.write(digest.digest())
@@ -92,45 +94,50 @@ def restore(engine: Engine, path: Path, options: Options | None = None) -> Resto
 
     Raises:
         FormatError: The file is no snapshot, is cut or damaged, or is of another model.
-        CapacityError: The cache has no room for its pages.
+        CapacityError: The cache has no room for its pages, or no slot.
     """
     data = path.read_bytes()
-    header, pages = _open(path, data)
+    header, state = _open(path, data)
     try:
-        return _restore(engine, path, header, pages, options or Options())
+        return _restore(engine, path, header, state, options or Options())
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise FormatError(f"{path} is no snapshot that this version can read: {e}") from e
 
 
-def _pages(engine: Engine, sequence: Sequence) -> tuple[int, list[bytes]]:
-    """How many tokens are kept with keys and values, and the pages with them.
+def _state(engine: Engine, sequence: Sequence) -> tuple[int, list[bytes], bytes]:
+    """How many tokens are kept with their state, the pages with it, and the slot at their end.
 
     Only full pages are: the rest of a page may still hold what another sequence left there.
     """
-    table = sequence.table
+    cache, table = engine.cache, sequence.table
     computed = sequence.num_computed
-    if sequence.finished:  # its pages are given back; what the cache still knows is enough
-        key = sequence.options.cache_root
-        table = engine.cache.find(sequence.tokens, sequence.table.pool, key)
-        computed = len(table.pages) * _core.PAGE_POSITIONS
+    if sequence.finished:  # its state is given back; what the cache still knows is enough
+        table = cache.find(sequence.tokens, table.pool, sequence.options.cache_root)
+        computed = len(table.keys) * _core.PAGE_POSITIONS
+    computed, slot = cache.border_state(table, computed)
     count = computed // _core.PAGE_POSITIONS
-    pool = engine.cache.pools[table.pool]
-    pages = [pool.read(page) for page in table.pages[:count]]
+    pages = [cache.pools[table.pool].read(page) for page in table.pages[:count]]
     if sequence.finished:
-        engine.cache.release(table)
-    return count * _core.PAGE_POSITIONS, pages
+        cache.release(table)
+    return computed, pages, slot
 
 
 def _header(
-    engine: Engine, sequence: Sequence, computed: int, pages: int, notes: dict[str, Any]
+    engine: Engine,
+    sequence: Sequence,
+    computed: int,
+    pages: int,
+    slot_bytes: int,
+    notes: dict[str, Any],
 ) -> dict[str, Any]:
-    pool = engine.cache.pools[sequence.table.pool]
-    options = sequence.options
+    pools, options = engine.cache.pools, sequence.options
+    pool = pools[sequence.table.pool] if pools else None
     return {
         "model": engine.model.fingerprint(),
-        "kv_type": pool.type,
-        "page_bytes": pool.page_bytes,
+        "kv_type": None if pool is None else pool.type,
+        "page_bytes": 0 if pool is None else pool.page_bytes,
         "pages": pages,
+        "slot_bytes": slot_bytes,
         "num_computed": computed,
         "num_prompt_tokens": sequence.num_prompt_tokens,
         "history": sequence.history,
@@ -149,7 +156,7 @@ def _header(
 
 
 def _open(path: Path, data: bytes) -> tuple[dict[str, Any], memoryview]:
-    """Header and pages of a file whose every byte has been checked."""
+    """Header and state of a file whose every byte has been checked."""
     if len(data) < _FIXED.size + _DIGEST_BYTES or not data.startswith(_MAGIC):
         raise FormatError(f"{path} is no snapshot of a sequence")
     _, version, length = _FIXED.unpack_from(data)
@@ -208,7 +215,7 @@ def _restore(
         raise FormatError(f"{path} has num_computed {computed} of {len(sequence.tokens)} tokens")
     with engine.lock:
         sequence.table.pool = _pool(engine, header["kv_type"])
-        _fill_pages(engine, sequence, computed, header["page_bytes"], data)
+        _fill_state(engine, sequence, computed, header["page_bytes"], data)
         engine.adopt(sequence, computed, reason)
     return Restored(sequence, notes, computed)
 
@@ -218,20 +225,26 @@ def _check_fit(engine: Engine, path: Path, header: dict[str, Any], data: memoryv
         raise FormatError(
             f"{path} is a snapshot of another model, or of other adapters, than what is loaded"
         )
-    types = [p.type for p in engine.cache.pools]
-    if header["kv_type"] not in types:
+    cache = engine.cache
+    types = [p.type for p in cache.pools]
+    known = header["kv_type"] in types if types else header["kv_type"] is None
+    if not known:
         raise FormatError(
             f"{path} holds keys and values of type {header['kv_type']}, the engine has "
-            f"{', '.join(types)}: load the model with --kv-type {header['kv_type']}"
+            f"{', '.join(types) or 'none'}: load the model with --kv-type {header['kv_type']}"
         )
-    pool = engine.cache.pools[_pool(engine, header["kv_type"])]
-    count, size = header["pages"], header["page_bytes"]
-    fits = size == pool.page_bytes and count * size == len(data)
-    if not fits or count * _core.PAGE_POSITIONS != header["num_computed"]:
-        raise FormatError(f"{path} has pages of another size or number than its header says")
+    page_bytes = cache.pools[_pool(engine, header["kv_type"])].page_bytes if types else 0
+    runs, rest = divmod(header["num_computed"], _core.PAGE_POSITIONS)
+    slot_bytes = 0 if cache.slots is None or runs == 0 else cache.slots.memory.slot_bytes
+    fits = (header["page_bytes"], header["slot_bytes"]) == (page_bytes, slot_bytes)
+    fits = fits and header["pages"] == (runs if types else 0) and rest == 0
+    if not fits or header["pages"] * page_bytes + slot_bytes != len(data):
+        raise FormatError(f"{path} has state of another size or number than its header says")
 
 
-def _pool(engine: Engine, kv_type: str) -> int:
+def _pool(engine: Engine, kv_type: str | None) -> int:
+    if kv_type is None:
+        return 0
     return [p.type for p in engine.cache.pools].index(kv_type)
 
 
@@ -255,12 +268,19 @@ def _replay(sequence: Sequence, generated: list[int], eos_ids: frozenset[int]) -
             sequence.finish("stop", token)
 
 
-def _fill_pages(
+def _fill_state(
     engine: Engine, sequence: Sequence, computed: int, size: int, data: memoryview
 ) -> None:
     if computed == 0:
         return
-    cache = engine.cache
-    reserve(cache, sequence.table, 0, computed)
-    for i, page in enumerate(sequence.table.pages):
-        cache.pools[sequence.table.pool].write(page, bytes(data[i * size : (i + 1) * size]))
+    cache, table = engine.cache, sequence.table
+    try:
+        reserve(cache, table, 0, computed)
+    except CapacityError:
+        cache.release(table)
+        raise
+    for i, page in enumerate(table.pages):
+        cache.pools[table.pool].write(page, bytes(data[i * size : (i + 1) * size]))
+    if cache.slots is not None and table.slot is not None:
+        cache.slots.memory.write(table.slot.index, bytes(data[len(table.pages) * size :]))
+        table.slot.position = computed

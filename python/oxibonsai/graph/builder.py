@@ -5,6 +5,8 @@ A model page calls the builder's ops once; no Python runs between two ops of a s
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +17,20 @@ from oxibonsai.graph.rope import RopeConfig
 
 Vector = npt.NDArray[np.float32]
 Value = _core.Value
+
+
+class Routing(NamedTuple):
+    """Which experts each token goes to.
+
+    Attributes:
+        weights: [tokens, k].
+        places: [tokens, k]: the routed row of each choice.
+        panels: [routed, 3]: how the routed rows are sorted by expert.
+    """
+
+    weights: Value
+    places: Value
+    panels: Value
 
 
 class Builder:
@@ -152,6 +168,10 @@ class Builder:
         """gelu(gate) * up, GELU in its tanh form."""
         return self.graph.gated(gate, up, "gelu_tanh")
 
+    def sigmoid_gate(self, gate: Value, up: Value) -> Value:
+        """sigmoid(gate) * up."""
+        return self.graph.gated(gate, up, "sigmoid")
+
     def gelu(self, x: Value) -> Value:
         """x (1 + erf(x / sqrt(2))) / 2."""
         return self.graph.gelu(x)
@@ -178,45 +198,227 @@ class Builder:
         """after * H(before * x), H the orthonormal Hadamard matrix over each block of a row."""
         return self.graph.hadamard(x, block, before, after)
 
-    def experts(
+    def route(
         self,
-        x: Value,
-        router: _core.Weight,
-        gate: _core.Weight,
-        up: _core.Weight,
-        down: _core.Weight,
-        *,
+        scores: Value,
         k: int,
-        normalize: bool,
+        *,
+        scoring: str = "softmax",
+        selection_bias: Vector | None = None,
+        normalize: bool = False,
+        scale: float = 1.0,
+        groups: int = 1,
+        kept_groups: int = 1,
+        best_of_group: int = 1,
+    ) -> Routing:
+        """Chooses k experts for each token, and says how much each counts.
+
+        Args:
+            scores: [tokens, experts].
+            k: Experts of a token.
+            scoring: ``"softmax"`` over all experts, ``"softmax_of_chosen"``, or ``"sigmoid"``.
+            selection_bias: [experts], added to what experts are chosen by, and not to their weights.
+            normalize: Divide the weights of the chosen experts by their sum.
+            scale: Of the weights, at last.
+            groups: Of neighbouring experts, of which only some are kept.
+            kept_groups: Those with the highest scores.
+            best_of_group: How many of its experts' scores, the highest, make up a group's.
+        """
+        made = self.graph.route(
+            scores,
+            k,
+            scoring,
+            selection_bias,
+            normalize,
+            scale,
+            groups,
+            kept_groups,
+            best_of_group,
+        )
+        return Routing(*made)
+
+    def dispatch(self, x: Value, routing: Routing, *, weighted: bool = False) -> Value:
+        """Rows of x, each once for each of its experts: [routed, cols].
+
+        Args:
+            x: [tokens, cols].
+            routing: Which experts.
+            weighted: Multiply the rows by the experts' weights.
+        """
+        return self.graph.dispatch(x, routing.panels, routing.weights if weighted else None)
+
+    def expert_linear(
+        self, x: Value, routing: Routing, weight: _core.Weight, bias: Vector | None = None
     ) -> Value:
-        """A mixture of SwiGLU experts, of which a softmax over the router's scores chooses k.
+        """Each row times the transposed matrix of its expert: [routed, rows of a matrix].
+
+        Args:
+            x: [routed, cols].
+            routing: Which experts.
+            weight: A matrix [rows, cols] for each expert.
+            bias: [experts * rows], those of each expert.
+        """
+        return self.graph.expert_linear(self._read_by(weight, x), routing.panels, weight, bias)
+
+    def combine(self, x: Value, routing: Routing, *, weighted: bool = True) -> Value:
+        """The sum of what a token's experts gave, by their weights or plain: [tokens, cols]."""
+        return self.graph.combine(x, routing.places, routing.weights if weighted else None)
+
+    def expert_swiglu(
+        self, x: Value, routing: Routing, gate: _core.Weight, up: _core.Weight, down: _core.Weight
+    ) -> Value:
+        """The weighted sum of SwiGLU experts: [tokens, hidden].
 
         Args:
             x: [tokens, hidden].
-            router: [experts, hidden].
+            routing: Which experts.
             gate: A matrix [ff, hidden] for each expert; ``up`` likewise.
             up: As gate.
             down: A matrix [hidden, ff] for each expert.
-            k: Experts of a token.
-            normalize: Divide the weights of the chosen experts by their sum.
         """
-        g = self.graph
-        (scores,) = self.linear(x, router)
-        experts, weights = g.route(scores, k, normalize=normalize)
-        hidden = self.swiglu(g.expert_linear(x, experts, gate), g.expert_linear(x, experts, up))
-        return g.combine(g.expert_linear(hidden, experts, down), weights)
+        rows = self.dispatch(x, routing)
+        hidden = self.swiglu(
+            self.expert_linear(rows, routing, gate), self.expert_linear(rows, routing, up)
+        )
+        return self.combine(self.expert_linear(hidden, routing, down), routing)
 
-    def conv1d(self, x: Value, weight: Vector, bias: Vector | None = None) -> Value:
+    def gate_rows(self, x: Value, gate: Value) -> Value:
+        """x * sigmoid(gate), with one gate for each row."""
+        return self.graph.gate_rows(x, gate)
+
+    def head_linear(self, x: Value, weight: _core.Weight) -> Value:
+        """Each head of x times a matrix of its own, transposed.
+
+        Args:
+            x: [n, heads * cols].
+            weight: A matrix [rows, cols] for each head.
+        """
+        if self._fold is not None and self._fold.has_matrix(weight.name):
+            raise RequestError(f"{weight.name} is folded, which a matrix for each head cannot be")
+        return self.graph.head_linear(x, weight)
+
+    def join_heads(self, a: Value, b: Value, heads: int) -> Value:
+        """Heads of a and of b side by side: [n, a.cols + b.cols]."""
+        return self.graph.join_heads(a, b, heads)
+
+    def conv1d(
+        self, x: Value, weight: Vector, bias: Vector | None = None, *, silu: bool = False
+    ) -> Value:
         """Causal depthwise convolution over a sequence's tokens.
 
         Args:
             x: [tokens, channels].
             weight: float32 [channels, taps], the earliest token's tap first.
             bias: [channels].
+            silu: Whether silu of the result is taken.
         """
         channels, taps = weight.shape
         slot = self.graph.add_slot(channels * (taps - 1))
-        return self.graph.conv1d(x, weight, bias, taps, slot)
+        return self.graph.conv1d(x, weight, bias, taps, slot, silu)
+
+    def gated_delta(
+        self,
+        qkv: Value,
+        alpha: Value,
+        beta: Value,
+        *,
+        dt_bias: Vector,
+        decay: Vector,
+        key_heads: int,
+        key_dim: int,
+        value_dim: int,
+        tiled: bool,
+        eps: float,
+    ) -> Value:
+        """The gated delta rule over a sequence's tokens: [tokens, value_heads * value_dim].
+
+        The state S of a value head decays by ``exp(decay * softplus(alpha + dt_bias))``, then takes
+        ``k (sigmoid(beta) * (v - S^T k))^T``; the result is ``S^T q``.
+
+        Args:
+            qkv: [tokens, 2 * key_heads * key_dim + value_heads * value_dim]; each head's q and k
+                are divided by ``sqrt(their sum of squares + eps)``, q by ``sqrt(key_dim)`` too.
+            alpha: [tokens, value_heads], of the decay.
+            beta: [tokens, value_heads], of what is written.
+            dt_bias: float32 [value_heads].
+            decay: float32 [value_heads], negative.
+            key_heads: Heads of q and of k; a divisor of the value heads.
+            key_dim: Of a head of q or k.
+            value_dim: Of a head of v.
+            tiled: Value head h reads key head ``h % key_heads``; else heads that share one are
+                neighbours.
+            eps: Of the norms of q and k.
+        """
+        slot = self.graph.add_slot(self.graph.scan_floats(alpha.cols, key_dim, value_dim))
+        return self.graph.gated_delta(
+            qkv, alpha, beta, dt_bias, decay, key_heads, key_dim, value_dim, tiled, eps, slot
+        )
+
+    def mamba2_scan(
+        self,
+        xbc: Value,
+        time_step: Value,
+        *,
+        dt_bias: Vector,
+        decay: Vector,
+        skip: Vector,
+        groups: int,
+        state_dim: int,
+    ) -> Value:
+        """The scan of Mamba 2 over a sequence's tokens: [tokens, heads * head_dim].
+
+        With ``dt = softplus(time_step + dt_bias)`` the state S of a head decays by
+        ``exp(decay * dt)``, then takes ``b (dt * x)^T``; the result is ``S^T c + skip * x``.
+
+        Args:
+            xbc: [tokens, heads * head_dim + 2 * groups * state_dim]: x, then b and c of each group.
+            time_step: [tokens, heads].
+            dt_bias: float32 [heads].
+            decay: float32 [heads], negative.
+            skip: float32 [heads].
+            groups: Heads of a group are neighbours.
+            state_dim: Of a group's b and c.
+        """
+        heads = time_step.cols
+        head_dim = (xbc.cols - 2 * groups * state_dim) // heads
+        slot = self.graph.add_slot(self.graph.scan_floats(heads, state_dim, head_dim))
+        return self.graph.mamba2_scan(xbc, time_step, dt_bias, decay, skip, groups, state_dim, slot)
+
+    def mamba_scan(
+        self,
+        x: Value,
+        time_step: Value,
+        b: Value,
+        c: Value,
+        *,
+        dt_bias: Vector,
+        decay: Vector,
+        skip: Vector,
+    ) -> Value:
+        """The selective scan of Mamba 1 over a sequence's tokens: [tokens, channels].
+
+        With ``dt = softplus(time_step + dt_bias)`` the state h of a channel becomes
+        ``exp(decay * dt) * h + b * (dt * x)``; the result is ``sum(h * c) + skip * x``.
+
+        Args:
+            x: [tokens, channels].
+            time_step: As x.
+            b: [tokens, state_dim].
+            c: As b.
+            dt_bias: float32 [channels].
+            decay: float32 [channels, state_dim], negative.
+            skip: float32 [channels].
+        """
+        slot = self.graph.add_slot(self.graph.scan_floats(1, b.cols, x.cols))
+        return self.graph.mamba_scan(x, time_step, b, c, dt_bias, decay, skip, slot)
+
+    def select_columns(self, x: Value, first: int, count: int, period: int | None = None) -> Value:
+        """Columns ``first`` to ``first + count - 1`` of each ``period`` columns; None: of the row."""
+        return self.graph.select_columns(x, first, count, period or x.cols)
+
+    def transpose_heads(self, x: Value, outer: int, inner: int) -> Value:
+        """Heads in another order: rows [outer, inner, width] become [inner, outer, width]."""
+        return self.graph.transpose_heads(x, outer, inner)
 
     def select_outputs(self, x: Value) -> Value:
         """The rows of the batch that want an output: [outputs, cols]."""
@@ -232,6 +434,20 @@ class Builder:
             frequencies = np.array(config.frequencies(), dtype=np.float32)
             self._tables[id(config)] = self.graph.rope_table(frequencies, config.magnitude())
         return self._tables[id(config)]
+
+    def regroup_values(self, x: Value, weight: _core.Weight, key_heads: int, heads: int) -> Value:
+        """What a gated delta rule's output matrix reads, its heads in the order of the fold.
+
+        Args:
+            x: [tokens, heads * value_dim]; value head h shares key head ``h % key_heads``.
+            weight: The output matrix.
+            key_heads: Of the rule.
+            heads: Value heads.
+        """
+        grouped = self._fold is not None and self._fold.grouped_values
+        if not grouped or self._fold is None or not self._fold.has_matrix(weight.name):
+            return x
+        return self.transpose_heads(x, heads // key_heads, key_heads)
 
     def _read_by(self, weight: _core.Weight, x: Value) -> Value:
         """What a matrix reads of x, before any rounding."""

@@ -21,6 +21,8 @@ class HadamardFold:
         matrices: Names of the folded matrices' tensors.
         tables: Those of the folded tables.
         signs: -1 and 1 for each width; none at all: every sign is 1.
+        grouped_values: The output matrix of a gated delta rule was folded while value heads that share
+            a key head were neighbours, whatever the order of the heads in the file.
         tied_output: The folded token embedding is the output matrix, too.
     """
 
@@ -29,6 +31,7 @@ class HadamardFold:
     tables: frozenset[str]
     signs: Mapping[int, npt.NDArray[np.float32]]
     tied_output: bool = False
+    grouped_values: bool = False
 
     def has_matrix(self, name: str) -> bool:
         """Whether a linear layer on this tensor wants its input transformed."""

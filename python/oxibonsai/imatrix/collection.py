@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oxibonsai import _core
+from oxibonsai.engine.batching import add_span, reserve
+from oxibonsai.engine.kv_cache import PageTable
+from oxibonsai.engine.memory import make_cache
+from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.imatrix.matrix import Entry, Imatrix
 
@@ -60,20 +64,19 @@ def _run(
     engine: Engine, windows: list[list[int]], datasets: tuple[str, ...], process_output: bool
 ) -> Iterator[Imatrix]:
     observation = engine.model.observed(head=process_output)
-    size = len(windows[0])
-    count = -(-size // _core.PAGE_POSITIONS)
-    pages = engine.model.new_pages(engine.kv_type, count)
+    model, size = engine.model, len(windows[0])
+    types = () if engine.kv_type is None else (engine.kv_type,)
+    plan = SlotPlan(sequences=1) if model.graph.slot_entries else None
+    cache = make_cache(model, types, size + _core.PAGE_POSITIONS, keep=False, plan=plan)
     for done, window in enumerate(windows, 1):
+        table = PageTable()
         for first in range(0, size, _STEP_ROWS):
             tokens = window[first : first + _STEP_ROWS]
             batch = _core.Batch()
-            batch.add(
-                tokens,
-                first=first,
-                pages=list(range(count)),
-                outputs=len(tokens) if process_output else 0,
-            )
-            observation.run(batch, [pages])
+            reserve(cache, table, first, len(tokens))
+            add_span(batch, table, tokens, first, len(tokens) if process_output else 0)
+            observation.run(batch, cache.pools, cache.slot_memory)
+        cache.release(table)
         yield Imatrix(_entries(observation), datasets, chunk_count=done, chunk_size=size)
 
 

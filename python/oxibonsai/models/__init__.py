@@ -8,8 +8,9 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import Device
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
+from oxibonsai.graph import Builder
 from oxibonsai.lora import Adapter
-from oxibonsai.models import bert, gemma3, llama, qwen3
+from oxibonsai.models import bert, gemma3, llama, qwen3, qwen35
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys
@@ -23,6 +24,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "llama": llama.LLAMA,
     "qwen2": llama.QWEN2,
     "qwen3": qwen3.ARCHITECTURE,
+    "qwen35": qwen35.ARCHITECTURE,
     "gemma3": gemma3.ARCHITECTURE,
     "bert": bert.ARCHITECTURE,
 }
@@ -38,6 +40,7 @@ __all__ = [
     "Weights",
     "architecture_of",
     "check_parity",
+    "describe",
     "load_model",
     "read_config",
 ]
@@ -65,6 +68,19 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     config = architecture.read_config(keys)
     keys.refuse_unread()
     return config
+
+
+def describe(checkpoint: Checkpoint) -> _core.Graph:
+    """The pass up to the last layer, for no device: its state is what a sequence keeps.
+
+    Raises:
+        FormatError: A key or a tensor is missing or makes no sense.
+        UnsupportedError: The architecture, or a key of the file, is not known.
+    """
+    config = read_config(checkpoint)
+    builder = Builder(config.hadamard)
+    architecture_of(checkpoint).hidden_states(builder, config, Weights(checkpoint))
+    return builder.graph
 
 
 def load_model(

@@ -4,8 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from oxibonsai import _core
 from oxibonsai.graph import HadamardFold, RopeConfig
+
+# Values of ModelConfig.layer_types.
+FULL_ATTENTION, LINEAR_ATTENTION = "full_attention", "linear_attention"
+
+
+@dataclass(frozen=True)
+class GatedDeltaConfig:
+    """Gated DeltaNet: layers of linear attention with a state of fixed size.
+
+    Attributes:
+        conv_kernel_dim: Taps of the convolution before the scan.
+        num_key_heads, num_value_heads: Heads of queries and keys; of values, gates and states.
+        key_head_dim, value_head_dim: A head's state is a matrix of both.
+    """
+
+    conv_kernel_dim: int
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+
+    @property
+    def key_width(self) -> int:
+        """Of all queries, or of all keys."""
+        return self.num_key_heads * self.key_head_dim
+
+    @property
+    def value_width(self) -> int:
+        """Of all values."""
+        return self.num_value_heads * self.value_head_dim
 
 
 @dataclass(frozen=True)
@@ -24,6 +53,9 @@ class ModelConfig:
             a norm of their own and have no output matrix.
         pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
             ``"cls"``.
+        layer_types: Of each layer, ``"full_attention"`` or what it has instead of attention and of
+            keys and values in the cache; empty: all attend.
+        gated_delta: Of the layers of type ``"linear_attention"``.
         hadamard: How weights are folded; None: they are not.
     """
 
@@ -48,15 +80,13 @@ class ModelConfig:
     causal: bool = True
     pooling: str = "last"
     name: str = ""
+    layer_types: tuple[str, ...] = ()
+    gated_delta: GatedDeltaConfig | None = None
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
 
-    @property
-    def paged_layers(self) -> list[_core.PagedLayer]:
-        """The layers of the cache."""
-        if not self.causal:
-            return []
-        layer = _core.PagedLayer(self.num_key_value_heads, self.head_dim, self.head_dim)
-        return [layer] * self.num_hidden_layers
+    def attends(self, layer: int) -> bool:
+        """Whether the layer has keys and values in the cache."""
+        return not self.layer_types or self.layer_types[layer] == FULL_ATTENTION
 
     def is_local(self, layer: int) -> bool:
         """Whether the layer attends within the sliding window only."""

@@ -19,7 +19,7 @@ _AXIS = "input-last-dimension"
 _TABLE = "token_embd.weight"
 # The matrices of linear layers: what else a file may hold is looked up or added.
 _MATRIX = re.compile(r"output\.weight|blk\.[0-9]+\.[a-z_]+\.weight")
-# Of gated delta networks' outputs: says nothing where a model has none.
+# Of a gated delta rule's output matrix: says nothing where a model has none.
 _GROUPED = "gdn_v_grouped"
 _KEYS = frozenset(
     {
@@ -66,7 +66,7 @@ class _FoldReader:
     def read(self) -> HadamardFold:
         self.refuse_unknown()
         tied = self.flag("tied_output")
-        self.flag(_GROUPED)
+        grouped = self.flag(_GROUPED)
         if (self.get("version") == 2) is not tied:
             raise self.fail(
                 "tied_output", f"is {tied}, but version {self.get('version')} has it {not tied}"
@@ -89,7 +89,7 @@ class _FoldReader:
             raise self.fail("weight_names", "is empty, so nothing is folded")
         signs = self.signs(block)
         self.check_widths(matrices | tables, block, signs)
-        return HadamardFold(block, matrices, tables, signs, tied)
+        return HadamardFold(block, matrices, tables, signs, tied, grouped)
 
     def refuse_unknown(self) -> None:
         for key in self.file.keys():  # noqa: SIM118 - not a dict

@@ -116,6 +116,33 @@ class Keys:
         key = "attention.sliding_window"
         return 0 if self.get(key, 0) == 0 else self.integer(key)
 
+    def drafting_layers(self, layers: int) -> int:
+        """``nextn_predict_layers``: how many of the last layers predict further tokens, 0 or 1."""
+        count = self.get("nextn_predict_layers", 0)
+        if isinstance(count, bool) or count not in (0, 1) or count >= layers:
+            raise self.unsupported(
+                f"{self.architecture}.nextn_predict_layers is {count!r}; known are 0 and 1, fewer than "
+                f"the {layers} layers"
+            )
+        return int(count)
+
+    def text_sections(self, rotary_dim: int) -> None:
+        """``rope.dimension_sections``: which pairs turn by which axis of an image's positions.
+
+        A text's tokens have the same position on all axes, so they change nothing for it; but they
+        must be there for all pairs.
+        """
+        sections = self.get("rope.dimension_sections")
+        if sections is None:
+            return
+        values = sections.tolist() if isinstance(sections, np.ndarray) else sections
+        whole = isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)
+        if not whole or not 0 < len(values) <= 4 or sum(values) < rotary_dim // 2:
+            raise self.fail(
+                f"{self.architecture}.rope.dimension_sections is {values!r}, no counts of "
+                f"{rotary_dim // 2} pairs"
+            )
+
     def theta(self, key: str, default: float = 10000.0) -> float:
         """The base of a rotary embedding's frequencies."""
         value = self.real(key, default)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.devices import Device, Executable, KvPages
+from oxibonsai.devices import Device, Executable, KvPages, Slots
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
@@ -156,6 +156,10 @@ class Model:
         """A paged KV cache that fits this model, in the device's memory."""
         return self.device.make_pages(self.graph.paged_layers, kv_type, pages)
 
+    def new_slots(self, count: int) -> Slots:
+        """Slots of the model's recurrent state, in the device's memory."""
+        return self.device.make_slots(self.graph.slot_entries, count)
+
     def check_generates(self) -> None:
         """UnsupportedError where the model is an encoder, which has no logits."""
         if not self.config.causal:
@@ -164,19 +168,24 @@ class Model:
                 "texts into vectors (oxibonsai embed) and does not continue them"
             )
 
-    def run(self, batch: _core.Batch, pools: Sequence[KvPages]) -> npt.NDArray[np.float32]:
+    def run(
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
+    ) -> npt.NDArray[np.float32]:
         """Logits of the batch's output rows: float32 [outputs, vocabulary].
 
         Args:
             batch: Rows of any sequences.
             pools: Where their pages lie; each span of the batch names its own.
+            slots: Where their recurrent state lies; None where the model has none.
 
         Raises:
             UnsupportedError: The model is an encoder, which has none.
         """
         self.check_generates()
-        return self.executable.run(batch, pools)[_LOGITS]
+        return self.executable.run(batch, pools, slots)[_LOGITS]
 
-    def run_hidden(self, batch: _core.Batch, pools: Sequence[KvPages]) -> npt.NDArray[np.float32]:
+    def run_hidden(
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
+    ) -> npt.NDArray[np.float32]:
         """Hidden states after the final norm: float32 [outputs, hidden]; arguments as of run()."""
-        return self._hidden_executable.run(batch, pools)[_HIDDEN]
+        return self._hidden_executable.run(batch, pools, slots)[_HIDDEN]

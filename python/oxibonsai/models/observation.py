@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.devices import Executable, KvPages
+from oxibonsai.devices import Executable, KvPages, Slots
 from oxibonsai.graph import HadamardFold, Value, Vector
 from oxibonsai.lora.adapter import Adapter
 from oxibonsai.models.adapting import AdaptedBuilder
@@ -30,9 +30,11 @@ class Observation:
     executable: Executable
     sums: dict[str, _core.InputSums]
 
-    def run(self, batch: _core.Batch, pools: Sequence[KvPages]) -> npt.NDArray[np.float32]:
+    def run(
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
+    ) -> npt.NDArray[np.float32]:
         """What the pass ends with: float32 [outputs, vocabulary or hidden]."""
-        return self.executable.run(batch, pools)[self.OUTPUT]
+        return self.executable.run(batch, pools, slots)[self.OUTPUT]
 
 
 class ObservingBuilder(AdaptedBuilder):

@@ -117,15 +117,17 @@ def _sentence(model: Model, what: str) -> str:
 
 def _compare_decoding(model: Model, definition: Device, kv_type: str) -> None:
     executables = [model.executable, definition.compile(model.graph)]
-    layers = model.graph.paged_layers
-    caches = [d.make_pages(layers, kv_type, 1) for d in (model.device, definition)]
+    devices = model.device, definition
+    paged, recurrent = model.graph.paged_layers, model.graph.slot_entries
+    pools = [[d.make_pages(paged, kv_type, 1)] if paged else [] for d in devices]
+    slots = [d.make_slots(recurrent, 1) if recurrent else None for d in devices]
     tokens = [i * 7919 % model.config.vocab_size for i in range(_PROMPT_TOKENS)]
     position = 0
     for step in range(_GREEDY_TOKENS + 1):
         batch = _core.Batch()
         batch.add(tokens, first=position, pages=[0], outputs=1)
-        runs = zip(executables, caches, strict=True)
-        first, second = (e.run(batch, [cache])["logits"] for e, cache in runs)
+        runs = zip(executables, pools, slots, strict=True)
+        first, second = (e.run(batch, p, s)["logits"] for e, p, s in runs)
         if first.tobytes() != second.tobytes():
             raise ParityError(_sentence(model, f"the logits of step {step} of a greedy decode"))
         position += len(tokens)

@@ -35,13 +35,21 @@ class Weights:
 
     def vector(self, name: str, size: int) -> Vector:
         """A one-dimensional tensor as float32."""
+        return self.floats(name, size)
+
+    def floats(self, name: str, *shape: int) -> Vector:
+        """A small tensor of any shape as float32, for ops that take no stored weights."""
         self._used.add(name)
-        if self.checkpoint.shape(name) != (size,):
+        if self.checkpoint.shape(name) != shape:
             raise FormatError(
                 f"{self.checkpoint.path}: tensor {name} has shape {self.checkpoint.shape(name)}, but "
-                f"the model's dimensions need ({size},)"
+                f"the model's dimensions need {shape}"
             )
-        return self.checkpoint.vector(name)
+        return self.checkpoint.vector(name).reshape(shape)
+
+    def leave_out(self, prefix: str) -> None:
+        """Tensors that no pass of this version reads, without which the result is the same."""
+        self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
 
     def first_row(self, name: str, cols: int) -> Vector:
         """Row 0 of the tensor ``name.weight``, [any, cols], as float32."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.engine.batching import add_span, reserve
 from oxibonsai.engine.kv_cache import KvCache, PageTable
 from oxibonsai.engine.sequence import Sequence
 from oxibonsai.engine.speculation.lookahead import Lookahead
@@ -84,18 +85,12 @@ class DraftModel:
             first, end = draft.computed, len(draft.tokens)
             while first < end:
                 part = draft.tokens[first : first + room]
-                table = draft.table
-                batch.add(
-                    part,
-                    first=first,
-                    pages=table.pages,
-                    pool=table.pool,
-                    outputs=1 if first + len(part) == end else 0,
-                )
+                outputs = 1 if first + len(part) == end else 0
+                add_span(batch, draft.table, part, first, outputs)
                 first += len(part)
                 room -= len(part)
                 if room == 0 or (first == end and draft is drafts[-1]):
-                    rows.extend(self.model.run(batch, self.cache.pools))
+                    rows.extend(self.model.run(batch, self.cache.pools, self.cache.slot_memory))
                     batch, room = _core.Batch(), _CHUNK
         return rows
 
@@ -108,8 +103,8 @@ class DraftSpeculator:
 
     Attributes:
         model: The small model, which proposes for several sequences at once.
-        table: Pages of the small model's cache.
-        computed: Tokens with keys and values there.
+        table: State in the small model's cache.
+        computed: Tokens that it covers.
     """
 
     def __init__(self, model: DraftModel, lookahead: Lookahead) -> None:
@@ -123,7 +118,7 @@ class DraftSpeculator:
         return self.model.propose([(sequence, most)])[0]
 
     def close(self) -> None:
-        """Gives back the small model's pages."""
+        """Gives back the state in the small model's cache."""
         with self.model.lock:
             self.model.cache.release(self.table)
         self.computed = []
@@ -134,7 +129,7 @@ class _Draft:
 
     Attributes:
         tokens: The context of the sequence and the proposal.
-        computed: How many of them have keys and values in the small model's cache.
+        computed: How many of them the state in the small model's cache covers.
         proposed: The proposal so far.
     """
 
@@ -159,7 +154,7 @@ class _Draft:
 
     @property
     def table(self) -> PageTable:
-        """Pages of the small model's cache."""
+        """State in the small model's cache."""
         return self._speculator.table
 
     def begin_pass(self) -> bool:
@@ -172,9 +167,15 @@ class _Draft:
         return False
 
     def reserve(self) -> bool:
-        """Takes pages for all tokens; without them the proposal ends here."""
+        """Takes pages and a slot for all tokens; without them the proposal ends here."""
+        cache = self._model.cache
         try:
-            self._model.cache.extend(self.table, len(self.tokens))
+            if not self.proposed:
+                self.computed = cache.rewind(self.table, self.computed)
+                self._speculator.computed = self.tokens[: self.computed]
+            reserve(cache, self.table, self.computed, len(self.tokens) - self.computed)
+            if len(self.proposed) == 1:  # whether that is right, nobody knows yet
+                cache.back_up(self.table)
         except CapacityError:
             self._most = 0
             return False

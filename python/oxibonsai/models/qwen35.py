@@ -1,0 +1,76 @@
+"""Qwen3.5 (Bonsai 27B): gated delta rules, and every few layers attention with an output gate."""
+
+from __future__ import annotations
+
+from oxibonsai.graph import Builder, Value
+from oxibonsai.models.architecture import Architecture, dimensions
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.gated_delta import linear_attention, read_gated_delta, read_layer_types
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
+
+
+def read_config(keys: Keys) -> ModelConfig:
+    """The last layers of a file may predict further tokens; they are no part of the pass."""
+    shared = dimensions(keys)
+    layers = shared["num_hidden_layers"] - keys.drafting_layers(shared["num_hidden_layers"])
+    rope = keys.rope(shared["head_dim"])
+    keys.text_sections(rope.rotary_dim)
+    return ModelConfig(
+        **shared | {"num_hidden_layers": layers},
+        causal=keys.causal(True),
+        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
+        pooling=keys.pooling("last"),
+        rope=rope,
+        layer_types=read_layer_types(keys, layers),
+        gated_delta=read_gated_delta(keys),
+    )
+
+
+def gated_attention(
+    g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, residual: Value
+) -> Value:
+    """The layer's normed input x through its attention, added to ``residual``.
+
+    The projection of a query gives the head's query, then the gate of its result.
+    """
+    b = f"blk.{layer}"
+    hidden, dim, eps = c.hidden_size, c.head_dim, c.rms_norm_eps
+    q_width, kv_width = c.num_attention_heads * dim, c.num_key_value_heads * dim
+    both, k, v = g.linear(
+        x,
+        w.matrix(f"{b}.attn_q", 2 * q_width, hidden),
+        w.matrix(f"{b}.attn_k", kv_width, hidden),
+        w.matrix(f"{b}.attn_v", kv_width, hidden),
+    )
+    q = g.select_columns(both, 0, dim, 2 * dim)
+    gate = g.select_columns(both, dim, dim, 2 * dim)
+    q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", dim), eps)
+    k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", dim), eps)
+    q, k = g.rope(q, c.rope, dim), g.rope(k, c.rope, dim)
+    cached = sum(c.attends(i) for i in range(layer))
+    a = g.attention(q, k, v, layer=cached, head_dim=dim, scale=c.attention_scale)
+    a = g.sigmoid_gate(gate, a)
+    (h,) = g.linear(a, w.matrix(f"{b}.attn_output", hidden, q_width), add=residual)
+    return h
+
+
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Hidden states after the last layer: [n, hidden]."""
+    hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
+    h = g.embed(w.embedding(c))
+    for i in range(c.num_hidden_layers):
+        b = f"blk.{i}"
+        x = g.rms_norm(h, w.vector(f"{b}.attn_norm.weight", hidden), eps)
+        mix = gated_attention if c.attends(i) else linear_attention
+        h = mix(g, c, w, i, x, h)
+        x = g.rms_norm(h, w.vector(f"{b}.post_attention_norm.weight", hidden), eps)
+        gate, up = g.linear(
+            x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
+        )
+        (h,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff), add=h)
+    w.leave_out(f"blk.{c.num_hidden_layers}.")
+    return h
+
+
+ARCHITECTURE = Architecture(read_config, hidden_states)

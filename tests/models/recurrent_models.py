@@ -1,0 +1,112 @@
+"""Small random models with recurrent state as transformers saves them, no weight near its default."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "convert"))
+from hf_folders import VOCABULARY, write_tokenizer
+
+Floats = npt.NDArray[np.float32]
+# Longer than a page of the cache and than the tokens that a scan takes at once.
+IDS: list[int] = np.random.default_rng(5).integers(0, VOCABULARY, 90).tolist()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model.
+
+    Attributes:
+        name: For humans; the part before the first space is GGUF's architecture.
+        kind: transformers' model class is ``{kind}ForCausalLM``, its configuration ``{kind}Config``
+            or ``{kind}TextConfig``.
+        options: Of the configuration.
+        quantized: Types that its widths allow.
+    """
+
+    name: str
+    kind: str
+    options: dict[str, Any]
+    quantized: tuple[str, ...] = ("q8_0", "q1_0")
+
+    @property
+    def architecture(self) -> str:
+        """GGUF's."""
+        return self.name.split()[0]
+
+    def model(self) -> Any:
+        """The model in float32, its weights random."""
+        import torch
+        import transformers
+
+        text = getattr(transformers, f"{self.kind}TextConfig", None)
+        make = text or getattr(transformers, f"{self.kind}Config")
+        config = make(vocab_size=VOCABULARY, **self.options)
+        config._attn_implementation = "eager"
+        model = getattr(transformers, f"{self.kind}ForCausalLM")(config).float().eval()
+        random = np.random.default_rng(7)
+        with torch.no_grad():
+            for name, parameter in sorted(model.named_parameters()):
+                values = torch.from_numpy(random_values(random, name, tuple(parameter.shape)))
+                parameter.copy_(values)
+        return model
+
+    def save(self, folder: Path) -> Any:
+        """Writes model and tokenizer; returns the model."""
+        model = self.model()
+        model.save_pretrained(folder)
+        write_tokenizer(folder, spm=False)
+        return model
+
+
+def random_values(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> Floats:
+    """The same on every machine: multiples of 2^-20 between -1 and 1, scaled and moved."""
+    unit = random.integers(-(2**20), 2**20, shape) / 2**20
+    if len(shape) == 2 and "A_log" not in name:
+        return (unit * (0.5 if "embed" in name else 2.4 / shape[1] ** 0.5)).astype(np.float32)
+    if name.endswith("conv1d.weight"):
+        return (unit * 0.8).astype(np.float32)
+    if name.endswith("A_log"):  # decays from 1 / 8 to 2 a token
+        return (unit * 1.4 - 0.7).astype(np.float32)
+    centre = 1.0 if name.endswith((".D", "norm.weight")) else 0.0
+    return (centre + unit * 0.4).astype(np.float32)
+
+
+def reference_logits(model: Any, ids: list[int] = IDS) -> Floats:
+    """Of transformers' float32 forward pass: [n, vocabulary]."""
+    import torch
+
+    with torch.no_grad():
+        logits: Floats = model(torch.tensor([ids])).logits[0].float().numpy()
+    return logits
+
+
+_QWEN35: dict[str, Any] = {
+    "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 32, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+    "max_position_embeddings": 512, "tie_word_embeddings": False,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+}  # fmt: skip
+
+CASES: list[Case] = [
+    Case("qwen35", "Qwen3_5", _QWEN35),
+    Case(
+        "qwen35 tied, other heads",
+        "Qwen3_5",
+        _QWEN35
+        | {
+            "linear_num_key_heads": 3, "linear_num_value_heads": 12, "linear_value_head_dim": 16,
+            "linear_conv_kernel_dim": 3, "tie_word_embeddings": True, "num_hidden_layers": 3,
+            "layer_types": ["full_attention", "linear_attention", "linear_attention"],
+            "rope_parameters": {**_QWEN35["rope_parameters"], "partial_rotary_factor": 0.5},
+        },
+        quantized=("q8_0",),
+    ),
+]  # fmt: skip
