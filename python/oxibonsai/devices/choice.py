@@ -83,9 +83,13 @@ def open_device(name: str, threads: int | None = None) -> Device:
     count = threads or default_threads()
     if name == CPU:
         return keep_in_forks(_core.CpuDevice(count))
-    images = str(cache_folder() / "kernels")
-    return keep_in_forks(_core.open_gpu(name, count, images, nvrtc_libraries()))
+    return keep_in_forks(_core.open_gpu(name, count, _image_folder(), nvrtc_libraries()))
 
 
 def _gpus() -> list[DeviceInfo]:
-    return [DeviceInfo(**facts) for facts in _core.gpu_devices()]
+    return [DeviceInfo(**facts) for facts in _core.gpu_devices(_image_folder(), nvrtc_libraries())]
+
+
+def _image_folder() -> str:
+    """Where a card's kernels are kept between starts."""
+    return str(cache_folder() / "kernels")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from oxibonsai import _core
+from oxibonsai.devices import Slots
 from oxibonsai.errors import CapacityError
 
 
