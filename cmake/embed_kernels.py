@@ -6,6 +6,7 @@ usage: embed_kernels.py CSRC OUTPUT [NVCC]
 from __future__ import annotations
 
 import hashlib
+import lzma
 import re
 import subprocess
 import sys
@@ -78,8 +79,13 @@ def main(csrc: str, output: str, nvcc: str = "") -> None:
     source = amalgamate(Path(csrc), ENTRY, set())
     ptx = embedded_ptx(nvcc, source) if nvcc else []
     digest = hashlib.blake2b(repr((source, ptx)).encode(), digest_size=8).hexdigest()
-    modules = "".join(f"      {{{g}, view(kPtx{g}, sizeof kPtx{g})}},\n" for g, _ in ptx)
-    texts = "\n".join(f"const char kPtx{g}[] =\n{literal(text)};\n" for g, text in ptx)
+    modules = "".join(
+        f"      {{{g}, {{reinterpret_cast<const char*>(kPtx{g}), sizeof kPtx{g}}}}},\n" for g, _ in ptx
+    )
+    texts = "\n".join(
+        f"const unsigned char kPtx{g}[] = {{{','.join(map(str, lzma.compress(text.encode())))}}};\n"
+        for g, text in ptx
+    )
     Path(output).write_text(
         f"""// Made by cmake/embed_kernels.py.
 #include "gpu/embedded_kernels.h"
@@ -91,11 +97,9 @@ const char kSource[] =
 {literal(source)};
 
 {texts}
-constexpr std::string_view view(const char* text, size_t bytes) {{ return {{text, bytes - 1}}; }}
-
 }}  // namespace
 
-std::string_view kernel_source() {{ return view(kSource, sizeof kSource); }}
+std::string_view kernel_source() {{ return {{kSource, sizeof kSource - 1}}; }}
 
 std::string_view kernel_digest() {{ return "{digest}"; }}
 

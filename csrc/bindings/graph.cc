@@ -116,6 +116,10 @@ void register_weight(py::module_& m) {
                              "Whether linear layers round their input to int8 for it.")
       .def_property_readonly(
           "quant_type", [](const Weight& w) { return std::string(quant::traits(w.type()).name); })
+      .def_property_readonly("first_row", &Weight::first_row,
+                             "Where a slice begins in its tensor; else 0.")
+      .def("slice", &Weight::slice, py::arg("first"), py::arg("last"),
+           "Rows first to last - 1, under the same name.")
       .def("inspect", &inspect_weight,
            "What a look at every block finds: blocks, not_finite, codes_of_three.");
   py::class_<InputSums, std::shared_ptr<InputSums>>(m, "InputSums")
@@ -133,13 +137,15 @@ void register_value(py::module_& m) {
       .def("__hash__", [](const PyValue& v) { return v.id; });
 }
 
-graph::Gated::Activation activation(const std::string& name) {
-  if (name == "silu") return graph::Gated::Activation::kSilu;
-  if (name == "gelu_tanh") return graph::Gated::Activation::kGeluTanh;
-  if (name == "sigmoid") return graph::Gated::Activation::kSigmoid;
-  if (name == "swiglu_oai") return graph::Gated::Activation::kSwigluOai;
+graph::Activation activation(const std::string& name) {
+  if (name == "silu") return graph::Activation::kSilu;
+  if (name == "gelu") return graph::Activation::kGelu;
+  if (name == "gelu_tanh") return graph::Activation::kGeluTanh;
+  if (name == "relu2") return graph::Activation::kRelu2;
+  if (name == "sigmoid") return graph::Activation::kSigmoid;
+  if (name == "swiglu_oai") return graph::Activation::kSwigluOai;
   throw RequestError("no activation is called " + name +
-                     "; there are silu, gelu_tanh, sigmoid and swiglu_oai");
+                     "; there are silu, gelu, gelu_tanh, relu2, sigmoid and swiglu_oai");
 }
 
 graph::Route::Scoring scoring(const std::string& name) {
@@ -202,10 +208,10 @@ void register_linear_ops(GraphClass& c) {
       .def(
           "layer_norm",
           [](Graph& g, const PyValue& x, const Floats& weight, const OptionalFloats& bias,
-             float eps) {
-            return add_one(g, graph::LayerNorm{x.id, vector(weight), vector(bias), eps});
+             float eps, int groups) {
+            return add_one(g, graph::LayerNorm{x.id, vector(weight), vector(bias), eps, groups});
           },
-          py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("eps"))
+          py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("eps"), py::arg("groups") = 1)
       .def(
           "linear",
           [](Graph& g, const PyValue& x, const graph::Weights& weights,
@@ -292,8 +298,11 @@ void register_elementwise_ops(GraphClass& c) {
           },
           py::arg("x"), py::arg("gate"))
       .def(
-          "gelu", [](Graph& g, const PyValue& x) { return add_one(g, graph::Gelu{x.id}); },
-          py::arg("x"))
+          "activate",
+          [](Graph& g, const PyValue& x, const std::string& name) {
+            return add_one(g, graph::Activate{x.id, activation(name)});
+          },
+          py::arg("x"), py::arg("activation"))
       .def(
           "add",
           [](Graph& g, const PyValue& a, const PyValue& b) {
@@ -312,6 +321,12 @@ void register_elementwise_ops(GraphClass& c) {
             return add_one(g, graph::Scale{x.id, factor});
           },
           py::arg("x"), py::arg("factor"))
+      .def(
+          "clamp",
+          [](Graph& g, const PyValue& x, float limit) {
+            return add_one(g, graph::Clamp{x.id, limit});
+          },
+          py::arg("x"), py::arg("limit"))
       .def(
           "softcap",
           [](Graph& g, const PyValue& x, float cap) {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "graph/activation.h"
+#include "graph/kv_types.h"
 #include "quant/quant_type.h"
 
 namespace oxibonsai::cpu {
@@ -65,37 +67,15 @@ struct LinearKernel {
   TileForm form = TileForm::kQuads;
 };
 
-// Keys and values of one layer and one key-value head in one page: 64 positions.
-constexpr int kPagePositions = 64;
+using graph::kPagePositions;
 // A long context is cut at multiples of this many positions; the parts are merged in order.
 constexpr int kPartPositions = 512;
 // Query vectors that attend() takes at once.
 constexpr int kMaxQueries = 8;
 
-enum class KvType : uint8_t { kF32, kF16, kQ8_0, kQ4_0 };
-
-// Dims of one key or value that share a scale in kQ8_0 and kQ4_0.
-constexpr int kKvGroup = 32;
-
-// How one page holds the keys and the values of one layer and one key-value head: two blocks of
-// bytes, which cpu/kv_layout.h lays out and writes. Keys lie transposed, so that a vector holds one
-// dim of 16 positions, and a position owns its bytes, so that threads may write side by side:
-//            keys                                  values
-//   f32, f16 [key_dim, 64]                         [64, value_stride]
-//   q8_0     codes [key_dim, 64]                   codes [64, 32 * groups]
-//   q4_0     dims 2i, 2i + 1 of a position in the  dims j and j + 16 of a group in the nibbles of
-//            nibbles of a byte [key_dim / 2, 64]   a byte [64, 16 * groups], each code plus 8
-//   both     then f16 scales [groups, 64]          then f16 scales [groups, 64]
-// With value_in_key there is no second block: values are the first value_dim dims of the keys.
-struct KvLayout {
-  KvType type;
-  int key_dim, value_dim;
-  bool value_in_key;
-  int value_stride;                // floats that a sum of values takes: value_dim rounded up to 16
-  int value_row;                   // bytes of a position in the values, without its scales
-  int key_scales, value_scales;    // where in a block its scales begin
-  int64_t key_bytes, value_bytes;  // of the blocks, multiples of 64
-};
+using graph::KvLayout;
+using graph::KvType;
+using graph::kKvGroup;
 
 // One part of the context for several query vectors that share a key-value head. Each sees a
 // range of the part's positions of its own: neighbouring positions share all pages but the last.
@@ -207,17 +187,14 @@ struct KernelTable {
   // Merges a part (max, sum, out) into the running one of a single query; n values.
   void (*merge_parts)(float* max, float* sum, float* out, float part_max, float part_sum,
                       const float* part_out, int n);
-  void (*swiglu)(const float* gate, const float* up, int64_t n, float* y);  // silu(gate) * up
-  void (*geglu)(const float* gate, const float* up, int64_t n, float* y);   // gelu_tanh(gate) * up
-  void (*sigmoid_gate)(const float* gate, const float* up, int64_t n,
-                       float* y);                     // sigmoid(gate) * up
-  void (*gelu)(const float* x, int64_t n, float* y);  // x (1 + erf(x / sqrt(2))) / 2
+  // act(gate) * up and act(x), by graph::Activation; null where there is none.
+  void (*gated[graph::kActivations])(const float* gate, const float* up, int64_t n, float* y);
+  void (*activate[graph::kActivations])(const float* x, int64_t n, float* y);
   void (*add)(const float* a, const float* b, int64_t n, float* y);
   void (*scale)(const float* x, float factor, int64_t n, float* y);
   // y = the sum of weights[i] * x[i], i < count, in order; without weights their plain sum.
   void (*weighted_sum)(const float* const* x, const float* weights, int count, int64_t n, float* y);
-  // min(gate, 7) * sigmoid(1.702 * min(gate, 7)) * (clamp(up, -7, 7) + 1).
-  void (*swiglu_oai)(const float* gate, const float* up, int64_t n, float* y);
+  void (*clamp)(const float* x, float limit, int64_t n, float* y);  // within -limit and limit
   void (*softcap)(const float* x, float cap, int64_t n, float* y);  // cap * tanh(x / cap)
   void (*conv1d)(const ConvArgs&);
   void (*delta_scan)(const ScanArgs&);   // writes write * (v - what the state holds for k)
@@ -233,9 +210,7 @@ struct KernelTable {
   void (*exp)(const float* x, int64_t n, float* y);
   void (*tanh)(const float* x, int64_t n, float* y);
   void (*erf)(const float* x, int64_t n, float* y);
-  // Also used by scans.
-  void (*softplus)(const float* x, int64_t n, float* y);
-  void (*sigmoid)(const float* x, int64_t n, float* y);
+  void (*softplus)(const float* x, int64_t n, float* y);  // also used by scans
 };
 
 }  // namespace oxibonsai::cpu

@@ -50,7 +50,7 @@ const gpu::EmbeddedPtx* ptx_for(int generation) {
   return best;
 }
 
-Image assemble(const Driver& driver, const gpu::EmbeddedPtx& ptx) {
+Image assemble(const Driver& driver, std::string ptx) {
   char log[4096] = {};
   int options[] = {kJitErrorLogBuffer, kJitErrorLogBufferBytes};
   void* values[] = {log, reinterpret_cast<void*>(sizeof log - 1)};
@@ -64,8 +64,8 @@ Image assemble(const Driver& driver, const gpu::EmbeddedPtx& ptx) {
   void* cubin = nullptr;
   size_t bytes = 0;
   Result result =
-      driver.cuLinkAddData_v2(link, kJitInputPtx, const_cast<char*>(ptx.text.data()),
-                              ptx.text.size() + 1, "oxibonsai_kernels", 0, nullptr, nullptr);
+      driver.cuLinkAddData_v2(link, kJitInputPtx, ptx.data(),
+                              ptx.size() + 1, "oxibonsai_kernels", 0, nullptr, nullptr);
   if (result == kSuccess) result = driver.cuLinkComplete(link, &cubin, &bytes);
   if (result != kSuccess)
     throw UnsupportedError("the driver cannot assemble the embedded kernels: " +
@@ -79,7 +79,7 @@ Image make(const Driver& driver, int generation, const ImageSources& sources) {
   std::string reason = "this build embeds no kernels (it was made without nvcc)";
   if (ptx != nullptr) {
     try {
-      return assemble(driver, *ptx);
+      return assemble(driver, sources.unpack(ptx->compressed));
     } catch (const UnsupportedError& e) {
       reason = e.what();
     }

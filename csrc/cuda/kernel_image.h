@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cuda/driver.h"
@@ -13,6 +14,8 @@ namespace oxibonsai::cuda {
 struct ImageSources {
   std::string folder;              // keeps cubins between starts; empty: nothing is kept
   std::vector<std::string> nvrtc;  // libraries of the run-time compiler, which is the last of them
+  // Unpacks xz; UnsupportedError where that is not possible.
+  std::function<std::string(std::string_view)> unpack;
 };
 
 // Gives `load` a cubin for a card of compute capability `generation` (90): the one that was kept

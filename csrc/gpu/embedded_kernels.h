@@ -9,8 +9,8 @@
 namespace oxibonsai::gpu {
 
 struct EmbeddedPtx {
-  int generation;         // compute capability that it needs at least: 75, 80
-  std::string_view text;  // ends with a NUL that is not counted
+  int generation;               // compute capability that it needs at least: 75, 80
+  std::string_view compressed;  // xz: PTX is long, and most machines never need it
 };
 
 // All kernels and the dialect in one piece, without further includes of ours.

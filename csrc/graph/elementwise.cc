@@ -24,7 +24,10 @@ std::vector<Value> infer(const GateRows& op, const Checker& c) {
   return like(op.x, c);
 }
 
-std::vector<Value> infer(const Gelu& op, const Checker& c) { return like(op.x, c); }
+std::vector<Value> infer(const Activate& op, const Checker& c) {
+  c.require(op.activation != Activation::kSwigluOai, "swiglu_oai needs a gate");
+  return like(op.x, c);
+}
 
 std::vector<Value> infer(const Add& op, const Checker& c) { return pair(op.a, op.b, c); }
 
@@ -34,6 +37,11 @@ std::vector<Value> infer(const AddVector& op, const Checker& c) {
 }
 
 std::vector<Value> infer(const Scale& op, const Checker& c) { return like(op.x, c); }
+
+std::vector<Value> infer(const Clamp& op, const Checker& c) {
+  c.require(op.limit > 0.0f, "the limit of a clamp is positive");
+  return like(op.x, c);
+}
 
 std::vector<Value> infer(const Softcap& op, const Checker& c) {
   c.require(op.cap > 0.0f, "a soft cap is positive");

@@ -2,15 +2,14 @@
 
 // Ops in which an element depends on the same element of the inputs.
 
+#include "graph/activation.h"
 #include "graph/check.h"
 
 namespace oxibonsai::graph {
 
-// act(gate) * up. kSwigluOai, of gpt-oss, is min(gate, 7) * sigmoid(1.702 * min(gate, 7)) *
-// (clamp(up, -7, 7) + 1).
+// act(gate) * up.
 struct Gated {
   static constexpr const char* kName = "gated";
-  enum class Activation : uint8_t { kSilu, kGeluTanh, kSigmoid, kSwigluOai };
   ValueId gate = kNoValue;
   ValueId up = kNoValue;
   Activation activation = Activation::kSilu;
@@ -29,10 +28,11 @@ struct GateRows {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
-// x (1 + erf(x / sqrt(2))) / 2.
-struct Gelu {
-  static constexpr const char* kName = "gelu";
+// act(x).
+struct Activate {
+  static constexpr const char* kName = "activate";
   ValueId x = kNoValue;
+  Activation activation = Activation::kSilu;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&x}; }
   std::vector<ValueId*> outputs() { return {&out}; }
@@ -67,6 +67,16 @@ struct Scale {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// x within -limit and limit.
+struct Clamp {
+  static constexpr const char* kName = "clamp";
+  ValueId x = kNoValue;
+  float limit = 0.0f;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
 // cap * tanh(x / cap).
 struct Softcap {
   static constexpr const char* kName = "softcap";
@@ -79,10 +89,11 @@ struct Softcap {
 
 std::vector<Value> infer(const Gated& op, const Checker& c);
 std::vector<Value> infer(const GateRows& op, const Checker& c);
-std::vector<Value> infer(const Gelu& op, const Checker& c);
+std::vector<Value> infer(const Activate& op, const Checker& c);
 std::vector<Value> infer(const Add& op, const Checker& c);
 std::vector<Value> infer(const AddVector& op, const Checker& c);
 std::vector<Value> infer(const Scale& op, const Checker& c);
+std::vector<Value> infer(const Clamp& op, const Checker& c);
 std::vector<Value> infer(const Softcap& op, const Checker& c);
 
 }  // namespace oxibonsai::graph

@@ -18,7 +18,9 @@ std::string detail(const T&) {
   return "";
 }
 std::string detail(const RmsNorm& op) { return std::to_string(op.groups); }
-std::string detail(const LayerNorm& op) { return op.bias != nullptr ? "bias" : ""; }
+std::string detail(const LayerNorm& op) {
+  return std::to_string(op.groups) + (op.bias != nullptr ? " bias" : "");
+}
 std::string detail(const Hadamard& op) { return std::to_string(op.block); }
 std::string detail(const Rope& op) {
   return std::to_string(op.head_dim) + (op.interleaved ? " interleaved" : "");
@@ -29,6 +31,7 @@ std::string detail(const Attend& op) {
 }
 std::string detail(const AttendLocal& op) { return std::to_string(op.head_dim); }
 std::string detail(const Gated& op) { return std::to_string(static_cast<int>(op.activation)); }
+std::string detail(const Activate& op) { return std::to_string(static_cast<int>(op.activation)); }
 std::string detail(const Route& op) {
   return std::to_string(static_cast<int>(op.scoring)) + (op.selection_bias != nullptr ? " b" : "") +
          (op.normalize ? " n" : "") + " " + std::to_string(op.kept_groups) + "/" +

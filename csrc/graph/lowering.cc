@@ -17,7 +17,7 @@ constexpr bool kRoundsItself<LayerNorm> = true;
 template <>
 constexpr bool kRoundsItself<Gated> = true;
 template <>
-constexpr bool kRoundsItself<Gelu> = true;
+constexpr bool kRoundsItself<Activate> = true;
 template <>
 constexpr bool kRoundsItself<Hadamard> = true;
 template <>

@@ -11,8 +11,11 @@ std::vector<Value> infer(const RmsNorm& op, const Checker& c) {
 
 std::vector<Value> infer(const LayerNorm& op, const Checker& c) {
   const Value& x = c.floats(op.x);
-  c.vector(op.weight, x.cols);
-  if (op.bias != nullptr) c.vector(op.bias, x.cols);
+  c.require(op.groups > 0 && x.cols % op.groups == 0, "the width has no such groups");
+  c.require(op.weight != nullptr, "a vector is missing");
+  const auto width = static_cast<int64_t>(op.weight->size());
+  c.vector(op.weight, width == x.cols ? x.cols : x.cols / op.groups);
+  if (op.bias != nullptr) c.vector(op.bias, width);
   return {{x.rows, x.cols}};
 }
 

@@ -17,12 +17,14 @@ struct RmsNorm {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
-// out = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over each row; bias may be null.
+// out = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over each of `groups` equal parts of a
+// row. The weight has the width of a part, or that of a row; so has the bias, which may be null.
 struct LayerNorm {
   static constexpr const char* kName = "layer_norm";
   ValueId x = kNoValue;
   Vector weight, bias;
   float eps = 0.0f;
+  int groups = 1;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&x}; }
   std::vector<ValueId*> outputs() { return {&out}; }

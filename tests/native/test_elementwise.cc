@@ -89,6 +89,25 @@ void check_norms(const cpu::KernelTable& t, std::mt19937& random, int n) {
   }
 }
 
+double plain_activation(graph::Activation activation, double x) {
+  switch (activation) {
+    case graph::Activation::kSilu:
+      return x / (1.0 + std::exp(-x));
+    case graph::Activation::kGelu:
+      return 0.5 * x * (1.0 + std::erf(x * std::sqrt(0.5)));
+    case graph::Activation::kGeluTanh:
+      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case graph::Activation::kRelu2:
+      return x > 0.0 ? x * x : 0.0;
+    case graph::Activation::kSigmoid:
+      return 1.0 / (1.0 + std::exp(-x));
+    case graph::Activation::kSwigluOai:  // has no form without a gate
+    case graph::Activation::kCount:
+      break;
+  }
+  return 0.0;
+}
+
 void check_units(const cpu::KernelTable& t, std::mt19937& random, int n) {
   const auto size = static_cast<size_t>(n);
   const auto a = test::normal(random, size, 4.0f);
@@ -100,20 +119,29 @@ void check_units(const cpu::KernelTable& t, std::mt19937& random, int n) {
     CHECK(test::same_bytes(y, truth), where(t, op, n));
   };
   using Table = cpu::KernelTable;
-  both("swiglu", [&](const Table& k, float* out) { k.swiglu(a.data(), b.data(), n, out); });
-  both("geglu", [&](const Table& k, float* out) { k.geglu(a.data(), b.data(), n, out); });
-  both("sigmoid_gate",
-       [&](const Table& k, float* out) { k.sigmoid_gate(a.data(), b.data(), n, out); });
-  both("softplus", [&](const Table& k, float* out) { k.softplus(a.data(), n, out); });
-  both("sigmoid", [&](const Table& k, float* out) { k.sigmoid(a.data(), n, out); });
-  both("gelu", [&](const Table& k, float* out) { k.gelu(a.data(), n, out); });
-  for (size_t i = 0; i < size; ++i) {
-    const double v = a[i];
-    const double exact = 0.5 * v * (1.0 + std::erf(v * std::sqrt(0.5)));
-    // Where 1 + erf cancels, what is left is erf's rounding of 2^-25 at most, times x.
-    CHECK(std::fabs(y[i] - exact) <= 3e-7 * std::fabs(exact) + 0x1p-24 * std::fabs(v),
-          where(t, "gelu against double", n));
+  for (int f = 0; f < graph::kActivations; ++f) {
+    both("gated", [&](const Table& k, float* out) { k.gated[f](a.data(), b.data(), n, out); });
+    if (t.activate[f] == nullptr) continue;
+    both("activate", [&](const Table& k, float* out) { k.activate[f](a.data(), n, out); });
+    for (size_t i = 0; i < size; ++i) {
+      const double exact = plain_activation(static_cast<graph::Activation>(f), a[i]);
+      // Where 1 + erf cancels, what is left is erf's rounding of 2^-25 at most, times x.
+      CHECK(std::fabs(y[i] - exact) <= 1e-6 * std::fabs(exact) + 0x1p-24 * std::fabs(a[i]),
+            where(t, "activation against double", n));
+    }
   }
+  const auto oai = static_cast<int>(graph::Activation::kSwigluOai);
+  both("swiglu_oai", [&](const Table& k, float* out) { k.gated[oai](a.data(), b.data(), n, out); });
+  for (size_t i = 0; i < size; ++i) {
+    const double gate = std::min<double>(a[i], 7.0), up = std::clamp<double>(b[i], -7.0, 7.0);
+    const double exact = gate / (1.0 + std::exp(-1.702 * gate)) * (up + 1.0);
+    CHECK(std::fabs(y[i] - exact) <= 2e-6 * (1.0 + std::fabs(exact)),
+          where(t, "swiglu_oai against double", n));
+  }
+  both("softplus", [&](const Table& k, float* out) { k.softplus(a.data(), n, out); });
+  both("clamp", [&](const Table& k, float* out) { k.clamp(a.data(), 1.5f, n, out); });
+  for (size_t i = 0; i < size; ++i)
+    CHECK(y[i] == std::clamp(a[i], -1.5f, 1.5f), where(t, "clamp", n));
   both("add", [&](const Table& k, float* out) { k.add(a.data(), b.data(), n, out); });
   both("scale", [&](const Table& k, float* out) { k.scale(a.data(), 0.3f, n, out); });
   both("softcap", [&](const Table& k, float* out) { k.softcap(a.data(), 5.0f, n, out); });
@@ -213,13 +241,13 @@ void check_flushed_steps(const cpu::KernelTable& t, std::mt19937& random, int n)
     check("layer_norm",
           [&](const Table& k, float* y) { k.layer_norm(x.data(), w.data(), b.data(), n, eps, y); });
   }
-  check("swiglu", [&](const Table& k, float* y) { k.swiglu(gate.data(), x.data(), n, y); });
-  check("geglu", [&](const Table& k, float* y) { k.geglu(gate.data(), x.data(), n, y); });
-  check("sigmoid_gate",
-        [&](const Table& k, float* y) { k.sigmoid_gate(gate.data(), x.data(), n, y); });
+  for (int f = 0; f < graph::kActivations; ++f) {
+    check("gated", [&](const Table& k, float* y) { k.gated[f](gate.data(), x.data(), n, y); });
+    if (t.activate[f] == nullptr) continue;
+    check("activate", [&](const Table& k, float* y) { k.activate[f](gate.data(), n, y); });
+  }
   check("softplus", [&](const Table& k, float* y) { k.softplus(gate.data(), n, y); });
-  check("sigmoid", [&](const Table& k, float* y) { k.sigmoid(gate.data(), n, y); });
-  check("gelu", [&](const Table& k, float* y) { k.gelu(gate.data(), n, y); });
+  check("clamp", [&](const Table& k, float* y) { k.clamp(x.data(), 30.0f, n, y); });
   check("add", [&](const Table& k, float* y) { k.add(x.data(), b.data(), n, y); });
   check("scale", [&](const Table& k, float* y) { k.scale(x.data(), 0x1p-50f, n, y); });
   check("softcap", [&](const Table& k, float* y) { k.softcap(x.data(), 30.0f, n, y); });

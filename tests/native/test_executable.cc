@@ -113,9 +113,8 @@ graph::Graph make_graph(QuantType type) {
     h = linear(a, {weight(kHidden, kHeads * kHeadDim)}, h).front();
     x = norm(h);
     const auto up = linear(x, {weight(kFf, kHidden), weight(kFf, kHidden)});
-    using Activation = graph::Gated::Activation;
-    const ValueId unit =
-        one(graph::Gated{up[0], up[1], layer == 0 ? Activation::kSilu : Activation::kGeluTanh});
+    const ValueId unit = one(graph::Gated{
+        up[0], up[1], layer == 0 ? graph::Activation::kSilu : graph::Activation::kGeluTanh});
     h = linear(unit, {weight(kHidden, kFf)}, h).front();
   }
   h = norm(one(graph::SelectOutputs{h}));

@@ -109,9 +109,43 @@ inline simd::Vec times_sigmoid(simd::Vec x, simd::Vec t) {
   return div(x, add(splat(1.0f), bounded_exp(sub(zero(), t))));
 }
 
-void swiglu(const float* gate, const float* up, int64_t n, float* y) {
-  using namespace simd;
-  for_each_lane(gate, up, n, y, [](Vec g, Vec u) { return mul(times_sigmoid(g, g), u); });
+struct Silu {
+  static simd::Vec of(simd::Vec x) { return times_sigmoid(x, x); }
+};
+
+// 0.5 x (1 + erf(x / sqrt(2))).
+struct Gelu {
+  static simd::Vec of(simd::Vec x) {
+    using namespace simd;
+    const Vec e = erf16(mul(x, splat(0.70710678118654752f)));
+    return mul(mul(x, splat(0.5f)), add(splat(1.0f), e));
+  }
+};
+
+// 0.5 x (1 + tanh(u)) = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3).
+struct GeluTanh {
+  static simd::Vec of(simd::Vec x) {
+    using namespace simd;
+    const Vec cubic = fma(mul(mul(x, x), x), splat(0.044715f), x);
+    return times_sigmoid(x, mul(cubic, splat(1.5957691216057308f)));
+  }
+};
+
+struct Relu2 {
+  static simd::Vec of(simd::Vec x) {
+    const simd::Vec positive = simd::max(x, simd::zero());
+    return simd::mul(positive, positive);
+  }
+};
+
+struct Sigmoid {
+  static simd::Vec of(simd::Vec x) { return sigmoid16(x); }
+};
+
+template <class Activation>
+void gated(const float* gate, const float* up, int64_t n, float* y) {
+  for_each_lane(gate, up, n, y,
+                [](simd::Vec g, simd::Vec u) { return simd::mul(Activation::of(g), u); });
 }
 
 void swiglu_oai(const float* gate, const float* up, int64_t n, float* y) {
@@ -124,27 +158,9 @@ void swiglu_oai(const float* gate, const float* up, int64_t n, float* y) {
   });
 }
 
-void sigmoid_gate(const float* gate, const float* up, int64_t n, float* y) {
-  for_each_lane(gate, up, n, y, [](simd::Vec g, simd::Vec u) { return times_sigmoid(u, g); });
-}
-
-// The tanh form of GELU, 0.5 x (1 + tanh(u)) = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715
-// x^3).
-void geglu(const float* gate, const float* up, int64_t n, float* y) {
-  using namespace simd;
-  for_each_lane(gate, up, n, y, [](Vec g, Vec u) {
-    const Vec cubic = fma(mul(mul(g, g), g), splat(0.044715f), g);
-    return mul(times_sigmoid(g, mul(cubic, splat(1.5957691216057308f))), u);
-  });
-}
-
-// The erf form of GELU, 0.5 x (1 + erf(x / sqrt(2))).
-void gelu_row(const float* x, int64_t n, float* y) {
-  using namespace simd;
-  for_each_lane(x, x, n, y, [](Vec v, Vec) {
-    const Vec e = erf16(mul(v, splat(0.70710678118654752f)));
-    return mul(mul(v, splat(0.5f)), add(splat(1.0f), e));
-  });
+template <class Activation>
+void activate(const float* x, int64_t n, float* y) {
+  for_each_lane(x, x, n, y, [](simd::Vec v, simd::Vec) { return Activation::of(v); });
 }
 
 void add_rows(const float* a, const float* b, int64_t n, float* y) {
@@ -169,6 +185,13 @@ void weighted_sum(const float* const* x, const float* weights, int count, int64_
   }
 }
 
+void clamp_row(const float* x, float limit, int64_t n, float* y) {
+  using namespace simd;
+  const Vec high = splat(limit);
+  const Vec low = splat(-limit);
+  for_each_lane(x, x, n, y, [=](Vec p, Vec) { return min(max(p, low), high); });
+}
+
 void softcap_row(const float* x, float cap, int64_t n, float* y) {
   using namespace simd;
   const Vec c = splat(cap);
@@ -189,10 +212,6 @@ void erf_row(const float* x, int64_t n, float* y) {
 
 void softplus_row(const float* x, int64_t n, float* y) {
   map_lanes(x, x, n, y, [](simd::Vec p, simd::Vec) { return softplus16(p); });
-}
-
-void sigmoid_row(const float* x, int64_t n, float* y) {
-  for_each_lane(x, x, n, y, [](simd::Vec p, simd::Vec) { return sigmoid16(p); });
 }
 
 void to_half_row(const float* x, int64_t n, uint16_t* y) {

@@ -3,31 +3,18 @@
 namespace oxibonsai::cpu {
 namespace {
 
-using Activation = graph::Gated::Activation;
-
-auto gated_kernel(const KernelTable& table, Activation activation) {
-  switch (activation) {
-    case Activation::kSigmoid:
-      return table.sigmoid_gate;
-    case Activation::kGeluTanh:
-      return table.geglu;
-    case Activation::kSwigluOai:
-      return table.swiglu_oai;
-    case Activation::kSilu:
-      break;
-  }
-  return table.swiglu;
-}
+constexpr int kSigmoid = static_cast<int>(graph::Activation::kSigmoid);
 
 }  // namespace
 
 RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c) {
   const ValueRef gate = c.value(op.gate);
   const ValueRef up = c.value(op.up);
+  const auto activation = static_cast<int>(op.activation);
   return row_parts(c.value(op.out), kPartCols, [=](const Step& s, const RowPart& part, float* y) {
-    gated_kernel(*s.kernels, op.activation)(s.row(gate, part.row) + part.first,
-                                            s.row(up, part.row) + part.first,
-                                            part.last - part.first, y + part.first);
+    s.kernels->gated[activation](s.row(gate, part.row) + part.first,
+                                 s.row(up, part.row) + part.first, part.last - part.first,
+                                 y + part.first);
   });
 }
 
@@ -35,18 +22,19 @@ RunnerPtr make_runner(const graph::GateRows& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
   const ValueRef gate = c.value(op.gate);
   return row_parts(c.value(op.out), kPartCols, [=](const Step& s, const RowPart& part, float* y) {
-    const float one = 1.0f;
     float factor;
-    s.kernels->sigmoid_gate(s.row(gate, part.row), &one, 1, &factor);
+    s.kernels->activate[kSigmoid](s.row(gate, part.row), 1, &factor);
     s.kernels->scale(s.row(x, part.row) + part.first, factor, part.last - part.first,
                      y + part.first);
   });
 }
 
-RunnerPtr make_runner(const graph::Gelu& op, const RunnerContext& c) {
+RunnerPtr make_runner(const graph::Activate& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
+  const auto activation = static_cast<int>(op.activation);
   return row_parts(c.value(op.out), kPartCols, [=](const Step& s, const RowPart& part, float* y) {
-    s.kernels->gelu(s.row(x, part.row) + part.first, part.last - part.first, y + part.first);
+    s.kernels->activate[activation](s.row(x, part.row) + part.first, part.last - part.first,
+                                    y + part.first);
   });
 }
 
@@ -69,6 +57,13 @@ RunnerPtr make_runner(const graph::Scale& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
   return row_parts(c.value(op.out), x.cols, [=](const Step& s, const RowPart& part, float* y) {
     s.kernels->scale(s.row(x, part.row), op.factor, x.cols, y);
+  });
+}
+
+RunnerPtr make_runner(const graph::Clamp& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  return row_parts(c.value(op.out), x.cols, [=](const Step& s, const RowPart& part, float* y) {
+    s.kernels->clamp(s.row(x, part.row), op.limit, x.cols, y);
   });
 }
 

@@ -30,8 +30,14 @@ RunnerPtr make_runner(const graph::RmsNorm& op, const RunnerContext& c) {
 RunnerPtr make_runner(const graph::LayerNorm& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
   return row_parts(c.value(op.out), x.cols, [=](const Step& s, const RowPart& part, float* y) {
-    s.kernels->layer_norm(s.row(x, part.row), op.weight->data(),
-                          op.bias != nullptr ? op.bias->data() : nullptr, part.last, op.eps, y);
+    const int64_t width = x.cols / op.groups;
+    const bool own = op.weight->size() == static_cast<size_t>(x.cols);  // of each group
+    for (int64_t at = 0; at < x.cols; at += width) {
+      const int64_t from = own ? at : 0;
+      s.kernels->layer_norm(s.row(x, part.row) + at, op.weight->data() + from,
+                            op.bias != nullptr ? op.bias->data() + from : nullptr, width, op.eps,
+                            y + at);
+    }
   });
 }
 

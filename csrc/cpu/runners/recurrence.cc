@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kItemChannels = 256;
 // Tokens that pass over one block of columns before the next block.
 constexpr int kScanTokens = 16;
+constexpr int kSigmoid = static_cast<int>(graph::Activation::kSigmoid);
 
 // State of `op`'s slot from `offset` on, of `floats` floats that are zero where a sequence begins.
 float* state_of(const Step& s, const graph::Span& span, int slot, int64_t offset, int64_t floats) {
@@ -175,7 +176,7 @@ class GatedDeltaRunner final : public ScanRunner {
     float dt[kScanTokens];
     decay_of(s, alpha_, row, args->tokens, head, (*op_.dt_bias)[h], (*op_.decay)[h], dt,
              factors->decay);
-    s.kernels->sigmoid(raw, args->tokens, factors->write);
+    s.kernels->activate[kSigmoid](raw, args->tokens, factors->write);
     args->q = q;
     args->k = k;
     args->key_stride = width;

@@ -9,6 +9,11 @@ struct FlatArgs {  // of what goes value by value
   uint32_t round;     // the result goes to int8
 };
 
+struct MoveArgs {  // of columns; what its fields are, the kernel says
+  uint64_t count;  // values of the result
+  uint32_t outer, inner, width, first;
+};
+
 struct SelectArgs {
   uint64_t count;
   uint32_t cols;
@@ -48,15 +53,17 @@ struct LinearArgs {
   uint32_t group;     // columns that share a d
   uint32_t wide;      // d is float32
   uint32_t has_bias, has_add;
-  uint32_t routed;    // experts of each token; 0: one matrix for all
-  uint32_t x_routed;  // x has a row for each expert of a token
+  // Experts: the result's rows come in panels (graph::Route), each of which `panel_groups` groups of
+  // tokens share; 0: one matrix for all rows.
+  uint32_t panel_groups;
+  uint32_t panels;  // rows of graph::Route's panels
 };
 
 struct FloatLinearArgs {
   uint64_t row_bytes, expert_bytes;
   uint32_t rows, cols, tokens;
   uint32_t has_bias, has_add;
-  uint32_t routed, x_routed;
+  uint32_t panel_groups, panels;  // as in LinearArgs
 };
 
 // A page of keys and values, as graph/kv_layout.h lays it out.
@@ -66,11 +73,9 @@ struct PageArgs {
   uint64_t head_bytes;    // keys and values of a head
   uint64_t key_bytes;     // keys of a head
   uint32_t key_scales, value_scales, value_row;
-  uint32_t head_dim, kv_heads;
-};
-
-struct StoreKvArgs {
-  PageArgs page;
+  uint32_t kv_heads, key_dim, value_dim;
+  uint32_t value_in_key;
+  uint32_t rotate_key, rotate_value;  // dims of a block of the rotation; 0: none
 };
 
 struct AttendArgs {
@@ -80,29 +85,31 @@ struct AttendArgs {
   uint32_t sets;    // of them for each key-value head
   uint32_t parts;   // of the longest context
   uint32_t window;  // 0: none
-  uint32_t stride;  // floats that a sum of values takes
-  uint32_t rotate;  // values of a block of the rotation; 0: none
+  uint32_t has_sinks;
   float scale;
   float softcap;  // 0: none
 };
 
 struct RouteArgs {
-  uint32_t experts, k;
+  uint32_t rows, experts, k;
   uint32_t scoring;
   uint32_t has_bias, normalize;
+  uint32_t groups, kept_groups, best_of_group;
   float scale;
 };
 
-struct CombineArgs {
-  uint64_t count;
+struct RoutedArgs {  // of what goes from tokens to routed rows or back
+  uint64_t count;    // values of the result
   uint32_t cols, k;
+  uint32_t has_weights;
+  uint32_t round;
 };
 
 struct Conv1dArgs {
   uint64_t slot_stride;  // floats of a slot
   uint64_t offset;       // of the entry in a slot, in floats
   uint32_t channels, taps;
-  uint32_t has_bias;
+  uint32_t has_bias, silu;
 };
 
 struct TopArgs {

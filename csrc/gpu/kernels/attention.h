@@ -9,8 +9,9 @@
 // for the scores, 64 * Q for each dim's values, some 40 for the weights.
 
 #define ATTEND_THREADS 128
-#define ATTEND_DIMS 256       // of a head, at most
-#define ATTEND_PER_THREAD 2   // ATTEND_DIMS / ATTEND_THREADS
+// Dims of a head, at most: 16 queries of 256 or 4 of 640 are kept in shared memory.
+#define ATTEND_DIMS(kQueries) ((kQueries) == 16 ? 256 : 640)
+#define MERGE_DIMS 640
 #define PART_POSITIONS 512
 
 // What a query sees of a part: positions first .. last - 1.
@@ -97,7 +98,9 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
                    GLOBAL const int32_t* tables, GLOBAL float* parts, GROUP float* query,
                    GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds, uint32_t thread, uint32_t tile,
                    uint32_t set, uint32_t part) {
-  const uint32_t dim = args.page.head_dim, lane = thread & 31u, warp = thread >> 5;
+  const uint32_t lane = thread & 31u, warp = thread >> 5;
+  const uint32_t dim = args.page.key_dim, value_dim = args.page.value_dim;
+  const uint32_t per_thread = ATTEND_DIMS(kQueries) / ATTEND_THREADS;  // dims of values
   const uint32_t first_row = uint32_t(tiles[3 * tile]), rows = uint32_t(tiles[3 * tile + 1]);
   GLOBAL const int32_t* table = tables + tiles[3 * tile + 2];
   const uint32_t kv_head = set / args.sets, group = args.heads / args.page.kv_heads;
@@ -112,13 +115,13 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
     const uint64_t head = first_head + i / dim % heads;
     query[i] = flush_tiny(q[(row * args.heads + head) * dim + i % dim] * args.scale);
   }
-  for (uint32_t stride = 1; stride < args.rotate; stride *= 2) {
+  for (uint32_t stride = 1; stride < args.page.rotate_key; stride *= 2) {
     BARRIER();
     rotate_shared(query, stride, queries * dim, thread);
   }
   BARRIER();
-  if (args.rotate > 0) {
-    const float size = root(1.0f / float(args.rotate));
+  if (args.page.rotate_key > 0) {
+    const float size = root(1.0f / float(args.page.rotate_key));
     for (uint32_t i = thread; i < queries * dim; i += ATTEND_THREADS)
       query[i] = flush_tiny(query[i] * size);
   }
@@ -131,9 +134,9 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
     bounds[2 * thread] = seen.first;
     bounds[2 * thread + 1] = seen.last;
   }
-  float sums[kQueries][ATTEND_PER_THREAD];
+  float sums[kQueries][per_thread];
   UNROLL for (uint32_t i = 0; i < kQueries; ++i)
-    UNROLL for (uint32_t j = 0; j < ATTEND_PER_THREAD; ++j) sums[i][j] = 0.0f;
+    UNROLL for (uint32_t j = 0; j < per_thread; ++j) sums[i][j] = 0.0f;
   BARRIER();
   // Rows of a tile follow each other in their sequence: the first begins and ends its view first.
   const Seen oldest = seen_of(args, uint32_t(ends[first_row]), part);
@@ -143,7 +146,6 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
     GLOBAL const uint8_t* keys =
         pages + uint64_t(table[part * (PART_POSITIONS / PAGE_POSITIONS) + page]) * args.page.page_bytes +
         args.page.layer_offset + kv_head * args.page.head_bytes;
-    GLOBAL const uint8_t* values = keys + args.page.key_bytes;
     {
       const uint32_t position = thread % PAGE_POSITIONS;
       const uint32_t first = thread / PAGE_POSITIONS * (kQueries / 2);
@@ -174,14 +176,14 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
       }
     }
     BARRIER();
-    UNROLL for (uint32_t j = 0; j < ATTEND_PER_THREAD; ++j) {
+    UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
       const uint32_t d = thread + j * ATTEND_THREADS;
-      if (d >= dim) continue;
+      if (d >= value_dim) continue;
       float added[kQueries];
       UNROLL for (uint32_t i = 0; i < kQueries; ++i) added[i] = 0.0f;
       const uint32_t base = page * PAGE_POSITIONS;
       for (uint32_t at = larger(base, oldest.first); at < smaller(base + PAGE_POSITIONS, last); ++at) {
-        const float value = Kv::value(values, args.page, d, at - base);
+        const float value = value_of<Kv>(keys, args.page, d, at - base);
         const bool by_all = at >= newest.first && at < oldest.last;
         UNROLL for (uint32_t i = 0; i < kQueries; ++i)
           if (i < queries && (by_all || (at >= bounds[2 * i] && at < bounds[2 * i + 1])))
@@ -198,9 +200,9 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
     if (i >= queries) continue;
     const uint64_t row = first_row + i / heads, head = first_head + i % heads;
     GLOBAL float* out =
-        parts + ((row * args.heads + head) * args.parts + part) * (args.stride + 2);
-    UNROLL for (uint32_t j = 0; j < ATTEND_PER_THREAD; ++j)
-      if (thread + j * ATTEND_THREADS < dim) out[2 + thread + j * ATTEND_THREADS] = sums[i][j];
+        parts + ((row * args.heads + head) * args.parts + part) * (value_dim + 2);
+    UNROLL for (uint32_t j = 0; j < per_thread; ++j)
+      if (thread + j * ATTEND_THREADS < value_dim) out[2 + thread + j * ATTEND_THREADS] = sums[i][j];
     if (thread < 2) out[thread] = state[4 * i + thread];
   }
 }
@@ -209,7 +211,7 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),       \
          READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, tables),                \
          WRITE(6, float, parts)) {                                                                 \
-    SHARED(float, query, kQueries* ATTEND_DIMS);                                                   \
+    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                                   \
     SHARED(float, scores, kQueries* PAGE_POSITIONS);                                               \
     SHARED(float, state, kQueries * 4);                                                            \
     SHARED(uint32_t, bounds, kQueries * 2);                                                        \
@@ -219,35 +221,41 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
 #define ATTEND_KERNELS(type) ATTEND_KERNEL(type, 4) ATTEND_KERNEL(type, 16)
 FOR_EACH_KV_TYPE(ATTEND_KERNELS)
 
-// The result of a head of a row, from its parts in their order. `rows`: of the batch.
+// The result of a head of a row, from its parts in their order; a sink is one more, whose values are
+// zero. `rows`: of the batch.
 KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, ends),
-       READ(3, float, parts), WRITE(4, float, y)) {
-  SHARED(float, values, ATTEND_DIMS);
-  const uint32_t dim = args.page.head_dim;
+       READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, y)) {
+  SHARED(float, values, MERGE_DIMS);
+  const uint32_t value_dim = args.page.value_dim, rotate = args.page.rotate_value;
   const uint64_t row = uint64_t(rows[BLOCK_X]);
   const uint32_t end = uint32_t(ends[row]);
   const uint64_t result = row * args.heads + BLOCK_Y;
-  GLOBAL const float* kept = parts + result * args.parts * (args.stride + 2);
+  GLOBAL const float* kept = parts + result * args.parts * (value_dim + 2);
   const uint32_t begin =
       args.window > 0 && end > args.window ? (end - args.window) / PART_POSITIONS : 0;
-  for (uint32_t d = THREAD; d < dim; d += ATTEND_THREADS) {
-    GLOBAL const float* one = kept + begin * (args.stride + 2);
+  for (uint32_t d = THREAD; d < value_dim; d += ATTEND_THREADS) {
+    GLOBAL const float* one = kept + begin * (value_dim + 2);
     float max = one[0], sum = one[1], value = one[2 + d];
     for (uint32_t part = begin + 1; part * PART_POSITIONS < end; ++part) {
-      one = kept + part * (args.stride + 2);
+      one = kept + part * (value_dim + 2);
       const MergeFactors f = merge_factors(max, one[0]);
       max = larger(max, one[0]);
       sum = fused(sum, f.old_part, one[1] * f.added);
       value = merge_sums(value, one[2 + d], f.old_part, f.added);
     }
+    if (args.has_sinks) {
+      const MergeFactors f = merge_factors(max, sinks[BLOCK_Y]);
+      sum = fused(sum, f.old_part, f.added);
+      value = merge_sums(value, 0.0f, f.old_part, f.added);
+    }
     values[d] = flush_tiny(value * (1.0f / sum));
   }
-  for (uint32_t stride = 1; stride < args.rotate; stride *= 2) {
+  for (uint32_t stride = 1; stride < rotate; stride *= 2) {
     BARRIER();
-    rotate_shared(values, stride, dim, THREAD);
+    rotate_shared(values, stride, value_dim, THREAD);
   }
-  const float size = args.rotate > 0 ? root(1.0f / float(args.rotate)) : 1.0f;
   BARRIER();
-  for (uint32_t d = THREAD; d < dim; d += ATTEND_THREADS)
-    y[result * dim + d] = args.rotate > 0 ? flush_tiny(values[d] * size) : values[d];
+  const float size = rotate > 0 ? root(1.0f / float(rotate)) : 1.0f;
+  for (uint32_t d = THREAD; d < value_dim; d += ATTEND_THREADS)
+    y[result * value_dim + d] = rotate > 0 ? flush_tiny(values[d] * size) : values[d];
 }

@@ -78,13 +78,29 @@ INLINE float erf_of(float x) {
   return a < 0.875f ? small : signed_big;
 }
 
-// x * sigmoid(t).
 INLINE float times_sigmoid(float x, float t) { return x / (1.0f + bounded_exp(0.0f - t)); }
-INLINE float silu_of(float x) { return times_sigmoid(x, x); }
-INLINE float gelu_tanh_of(float x) {
-  const float cubic = fused(x * x * x, 0.044715f, x);
-  return times_sigmoid(x, cubic * 1.5957691216057308f);
+
+INLINE float sigmoid_of(float x) { return 1.0f / (1.0f + bounded_exp(0.0f - x)); }
+
+// By graph::Activation.
+INLINE float activation_of(uint32_t function, float x) {
+  if (function == 0) return times_sigmoid(x, x);
+  if (function == 1) return (x * 0.5f) * (1.0f + erf_of(x * 0.70710678118654752f));
+  if (function == 2) {
+    const float cubic = fused(x * x * x, 0.044715f, x);
+    return times_sigmoid(x, cubic * 1.5957691216057308f);
+  }
+  if (function == 3) {
+    const float positive = larger(x, 0.0f);
+    return positive * positive;
+  }
+  return sigmoid_of(x);
 }
-INLINE float gelu_erf_of(float x) {
-  return (x * 0.5f) * (1.0f + erf_of(x * 0.70710678118654752f));
+
+// act(gate) * up, where the last activation is one of both.
+INLINE float gated_of(uint32_t function, float gate, float up) {
+  if (function != 5) return activation_of(function, gate) * up;
+  const float below = smaller(gate, 7.0f);
+  const float clamped = larger(smaller(up, 7.0f), -7.0f);
+  return times_sigmoid(below, below * 1.702f) * (clamped + 1.0f);
 }

@@ -13,16 +13,17 @@
 template <class F, uint32_t kTokens>
 INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL const int8_t* q,
                  GLOBAL const float* scales, GLOBAL const int32_t* sums, GLOBAL const float* bias,
-                 GLOBAL const float* add, GLOBAL const int32_t* experts, GLOBAL float* y,
-                 GROUP int32_t* isums, uint32_t thread, uint32_t row_block, uint32_t first_token) {
+                 GLOBAL const float* add, GLOBAL const int32_t* panels, GLOBAL float* y,
+                 GROUP int32_t* isums, uint32_t thread, uint32_t row_block, uint32_t group) {
   const uint32_t segments = args.cols / 32, lane = thread & 31u, warp = thread >> 5;
-  const Source source = source_of(first_token, args.routed, args.x_routed, experts);
-  weights = weights + source.expert * args.expert_bytes;
+  const Rows tokens = rows_of(group, kTokens, args.tokens, args.panel_groups, args.panels, panels);
+  if (tokens.first >= tokens.last) return;  // for all threads alike
+  weights = weights + tokens.expert * args.expert_bytes;
   // The row and token that this thread adds up.
   const uint32_t row = row_block * GEMV_ROWS + thread % GEMV_ROWS;
-  const uint32_t token = thread / GEMV_ROWS;
-  const bool adds = token < kTokens && first_token + token < args.tokens && row < args.rows;
-  const uint64_t x_groups = (source.x_row + token) * segments;
+  const uint32_t token = tokens.first + thread / GEMV_ROWS;
+  const bool adds = token < tokens.last && row < args.rows;
+  const uint64_t x_groups = uint64_t(token) * segments;
   RowSum sum = empty_row();
   for (uint32_t first = 0; first < segments; first += 32) {
     const uint32_t segment = first + lane;
@@ -33,9 +34,9 @@ INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
         rows[i] = read_segment<F>(weights, args, r, segment);
       }
       UNROLL for (uint32_t t = 0; t < kTokens; ++t) {
-        if (t > 0 && first_token + t >= args.tokens) break;
-        const uint64_t group = (source.x_row + t) * segments + segment;
-        GLOBAL const uint32_t* x = (GLOBAL const uint32_t*)q + group * 8;
+        if (tokens.first + t >= tokens.last) break;
+        const uint64_t x_group = uint64_t(tokens.first + t) * segments + segment;
+        GLOBAL const uint32_t* x = (GLOBAL const uint32_t*)q + x_group * 8;
         uint32_t words[8];
         UNROLL for (uint32_t i = 0; i < 8; ++i) words[i] = x[i];
         UNROLL for (uint32_t i = 0; i < 4; ++i) {
@@ -46,32 +47,32 @@ INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
           }
           const uint32_t r = smaller(row_block * GEMV_ROWS + warp * 4 + i, args.rows - 1);
           isums[(t * GEMV_ROWS + warp * 4 + i) * GEMV_PITCH + lane] =
-              scaled_sum<F>(weights, args, r, segment, low, high, sums[group]);
+              scaled_sum<F>(weights, args, r, segment, low, high, sums[x_group]);
         }
       }
     }
     BARRIER();
     if (adds)
       for (uint32_t i = 0; i < smaller(32u, segments - first); ++i) {
-        const uint64_t group = x_groups + first + i;
-        sum = add_segment<F>(sum, weights, args, row, first + i,
-                             isums[(token * GEMV_ROWS + thread % GEMV_ROWS) * GEMV_PITCH + i],
-                             scales[group], sums[group]);
+        const uint64_t x_group = x_groups + first + i;
+        sum = add_segment<F>(sum, weights, args, row, first + i, isums[thread * GEMV_PITCH + i],
+                             scales[x_group], sums[x_group]);
       }
     BARRIER();
   }
   if (!adds) return;
-  const uint64_t at = uint64_t(first_token + token) * args.rows + row;
-  y[at] = finish_row(sum.row, row, at, args.has_bias, args.has_add, bias, add);
+  const uint64_t at = uint64_t(token) * args.rows + row;
+  y[at] = finish_row(sum.row, tokens.expert * args.rows + row, at, args.has_bias, args.has_add, bias,
+                     add);
 }
 
 #define GEMV_KERNEL(name, kTokens)                                                                \
   KERNEL(gemv_##name##_##kTokens, LinearArgs, READ(1, uint8_t, weights), READ(2, int8_t, q),      \
          READ(3, float, scales), READ(4, int32_t, sums), READ(5, float, bias),                    \
-         READ(6, float, add), READ(7, int32_t, experts), WRITE(8, float, y)) {                    \
+         READ(6, float, add), READ(7, int32_t, panels), WRITE(8, float, y)) {                    \
     SHARED(int32_t, isums, kTokens* GEMV_ROWS* GEMV_PITCH);                                       \
-    gemv<Form_##name, kTokens>(args, weights, q, scales, sums, bias, add, experts, y, isums,      \
-                               THREAD, BLOCK_Y, BLOCK_X* kTokens);                                \
+    gemv<Form_##name, kTokens>(args, weights, q, scales, sums, bias, add, panels, y, isums,      \
+                               THREAD, BLOCK_Y, BLOCK_X);                                \
   }
 #define GEMV_KERNELS(name) \
   GEMV_KERNEL(name, 1) GEMV_KERNEL(name, 2) GEMV_KERNEL(name, 4) GEMV_KERNEL(name, 8)

@@ -62,5 +62,13 @@ struct KvQ4_0 {
   }
 };
 
+// A value's dim d, which may be that of its key.
+template <class Kv>
+INLINE float value_of(GLOBAL const uint8_t* keys, ARGS(PageArgs) page, uint32_t d,
+                      uint32_t position) {
+  return page.value_in_key ? Kv::key(keys, page, d, position)
+                           : Kv::value(keys + page.key_bytes, page, d, position);
+}
+
 // X(type) for every type of cache.
 #define FOR_EACH_KV_TYPE(X) X(F32) X(F16) X(Q8_0) X(Q4_0)

@@ -37,38 +37,39 @@ typedef WeightF8<8, 1> WeightF8_E5M2;
 template <class Weight, uint32_t kTokens>
 INLINE void linear_float(ARGS(FloatLinearArgs) args, GLOBAL const uint8_t* weights,
                          GLOBAL const float* x, GLOBAL const float* bias, GLOBAL const float* add,
-                         GLOBAL const int32_t* experts, GLOBAL float* y, uint32_t thread,
-                         uint32_t row_block, uint32_t first_token) {
+                         GLOBAL const int32_t* panels, GLOBAL float* y, uint32_t thread,
+                         uint32_t row_block, uint32_t group) {
   const uint32_t lane = thread & 15u;
   const uint32_t row = row_block * FLOAT_ROWS + thread / 16;
   const uint32_t readable = smaller(row, args.rows - 1);
-  const Source source = source_of(first_token, args.routed, args.x_routed, experts);
-  GLOBAL const uint8_t* w = weights + source.expert * args.expert_bytes + readable * args.row_bytes;
+  const Rows tokens = rows_of(group, kTokens, args.tokens, args.panel_groups, args.panels, panels);
+  if (tokens.first >= tokens.last) return;  // for all threads alike
+  GLOBAL const uint8_t* w = weights + tokens.expert * args.expert_bytes + readable * args.row_bytes;
   float sums[kTokens];
   UNROLL for (uint32_t t = 0; t < kTokens; ++t) sums[t] = 0.0f;
   for (uint32_t k = lane; k < args.cols; k += 16) {
     const float value = Weight::at(w, k);
     UNROLL for (uint32_t t = 0; t < kTokens; ++t) {
       // Past the last token there is one more sum of the first.
-      const uint64_t x_row = source.x_row + (first_token + t < args.tokens ? t : 0);
+      const uint64_t x_row = tokens.first + t < tokens.last ? tokens.first + t : tokens.first;
       sums[t] = fused(value, x[x_row * args.cols + k], sums[t]);
     }
   }
   UNROLL for (uint32_t t = 0; t < kTokens; ++t) {
     float sum = sums[t];
     for (uint32_t n = 8; n > 0; n /= 2) sum = sum + shuffle_down(sum, n);
-    if (lane != 0 || row >= args.rows || first_token + t >= args.tokens) continue;
-    const uint64_t at = uint64_t(first_token + t) * args.rows + row;
-    y[at] = finish_row(sum, row, at, args.has_bias, args.has_add, bias, add);
+    if (lane != 0 || row >= args.rows || tokens.first + t >= tokens.last) continue;
+    const uint64_t at = uint64_t(tokens.first + t) * args.rows + row;
+    y[at] = finish_row(sum, tokens.expert * args.rows + row, at, args.has_bias, args.has_add, bias, add);
   }
 }
 
 #define FLOAT_KERNEL(name, kTokens)                                                            \
   KERNEL(linear_##name##_##kTokens, FloatLinearArgs, READ(1, uint8_t, weights),                \
-         READ(2, float, x), READ(3, float, bias), READ(4, float, add), READ(5, int32_t, experts), \
+         READ(2, float, x), READ(3, float, bias), READ(4, float, add), READ(5, int32_t, panels), \
          WRITE(6, float, y)) {                                                                 \
-    linear_float<Weight##name, kTokens>(args, weights, x, bias, add, experts, y, THREAD,       \
-                                        BLOCK_Y, BLOCK_X* kTokens);                            \
+    linear_float<Weight##name, kTokens>(args, weights, x, bias, add, panels, y, THREAD,       \
+                                        BLOCK_Y, BLOCK_X);                            \
   }
 #define FLOAT_KERNELS(name) FLOAT_KERNEL(name, 1) FLOAT_KERNEL(name, 8)
 FLOAT_KERNELS(F32)

@@ -19,10 +19,12 @@ KERNEL(conv1d, Conv1dArgs, READ(1, float, x), READ(2, float, weight), READ(3, fl
       const float v = row >= 0 ? x[(first_row + row) * args.channels + channel]
                       : begins ? 0.0f
                                : state[uint64_t(kept + row) * args.channels];
-      const float part = v * weight[channel * args.taps + uint32_t(j)];
-      sum = j == 0 ? part : sum + part;
+      const float w = weight[channel * args.taps + uint32_t(j)];
+      sum = j == 0 ? v * w : fused(v, w, sum);
     }
-    y[(first_row + t) * args.channels + channel] = args.has_bias ? sum + bias[channel] : sum;
+    if (args.has_bias) sum = sum + bias[channel];
+    if (args.silu) sum = sum / (1.0f + bounded_exp(0.0f - sum));
+    y[(first_row + t) * args.channels + channel] = flush_tiny(sum);
   }
   // The last rows become the state, from the earliest on: none is overwritten before it is read.
   for (int32_t i = 0; i < kept; ++i) {

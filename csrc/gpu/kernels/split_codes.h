@@ -174,15 +174,25 @@ INLINE float finish_row(float value, uint64_t row, uint64_t at, uint32_t has_bia
   return flush_tiny(value);
 }
 
-// Which row of x, and which expert's matrix, a row of the result takes.
-struct Source {
-  uint64_t x_row, expert;
+// The rows of the result that a group of tokens stands for, first .. last - 1, and their matrix.
+struct Rows {
+  uint32_t first, last;
+  uint64_t expert;
 };
 
-INLINE Source source_of(uint64_t result_row, uint32_t routed, uint32_t x_routed,
-                        GLOBAL const int32_t* experts) {
-  Source s;
-  s.x_row = routed && !x_routed ? result_row / routed : result_row;
-  s.expert = routed ? uint64_t(experts[result_row]) : 0;
-  return s;
+// Of `group`, of so many tokens each. Of experts, a panel: neighbouring rows of one expert.
+INLINE Rows rows_of(uint32_t group, uint32_t tokens_of_group, uint32_t tokens,
+                    uint32_t panel_groups, uint32_t panels, GLOBAL const int32_t* panel_table) {
+  Rows r;
+  r.first = group * tokens_of_group;
+  r.last = smaller(r.first + tokens_of_group, tokens);
+  r.expert = 0;
+  if (panel_groups == 0) return r;
+  const uint32_t panel = group / panel_groups;
+  GLOBAL const int32_t* entry = panel_table + panel * 3;
+  r.first = uint32_t(entry[1]) + group % panel_groups * tokens_of_group;
+  r.last = panel + 1 < panels ? uint32_t(entry[4]) : panels;
+  r.last = smaller(r.first + tokens_of_group, r.last);
+  if (r.first < r.last) r.expert = uint64_t(entry[2]);
+  return r;
 }

@@ -1,4 +1,4 @@
-// Keys and values of the batch's tokens to their pages: a block of 32 threads takes a head of a row.
+// Keys and values of the batch's tokens to their pages.
 
 // Nearest even; of the finite range of binary16 or beyond it.
 INLINE uint16_t float_to_half(float v) {
@@ -50,101 +50,105 @@ INLINE float rotate_lanes(float v, uint32_t lane, uint32_t block) {
   return flush_tiny(v * root(1.0f / float(block)));
 }
 
-// The largest power of two that divides a head's dims, at most a group.
-INLINE uint32_t rotation_block(uint32_t head_dim) {
-  const uint32_t block = head_dim & (0u - head_dim);
-  return block < KV_GROUP ? block : KV_GROUP;
-}
-
 // Two codes of 4 bits, each of -8 to 7.
 INLINE uint8_t nibbles(int32_t low, int32_t high) {
   return uint8_t((low + 8) | (high + 8) << 4);
 }
 
+// A lane's dim d of a key or value, of which the head has n; lanes past them have +0.
 template <class Kv>
 struct Store {};
 
 template <>
 struct Store<KvF32> {
-  static INLINE_MEMBER void put(GLOBAL uint8_t* keys, GLOBAL uint8_t* values, ARGS(PageArgs) page,
-                                uint32_t position, uint32_t d, uint32_t lane, float key,
-                                float value) {
-    if (d < page.head_dim) ((GLOBAL float*)keys)[d * PAGE_POSITIONS + position] = key;
-    if (4 * d < page.value_row)
-      ((GLOBAL float*)(values + position * page.value_row))[d] = d < page.head_dim ? value : 0.0f;
+  static INLINE_MEMBER void key(GLOBAL uint8_t* keys, ARGS(PageArgs) page, uint32_t position,
+                                uint32_t d, float v) {
+    if (d < page.key_dim) ((GLOBAL float*)keys)[d * PAGE_POSITIONS + position] = v;
+  }
+  static INLINE_MEMBER void value(GLOBAL uint8_t* values, ARGS(PageArgs) page, uint32_t position,
+                                  uint32_t d, float v) {
+    if (4 * d < page.value_row) ((GLOBAL float*)(values + position * page.value_row))[d] = v;
   }
 };
 
 template <>
 struct Store<KvF16> {
-  static INLINE_MEMBER void put(GLOBAL uint8_t* keys, GLOBAL uint8_t* values, ARGS(PageArgs) page,
-                                uint32_t position, uint32_t d, uint32_t lane, float key,
-                                float value) {
-    if (d < page.head_dim)
-      ((GLOBAL uint16_t*)keys)[d * PAGE_POSITIONS + position] = float_to_half(key);
+  static INLINE_MEMBER void key(GLOBAL uint8_t* keys, ARGS(PageArgs) page, uint32_t position,
+                                uint32_t d, float v) {
+    if (d < page.key_dim)
+      ((GLOBAL uint16_t*)keys)[d * PAGE_POSITIONS + position] = float_to_half(v);
+  }
+  static INLINE_MEMBER void value(GLOBAL uint8_t* values, ARGS(PageArgs) page, uint32_t position,
+                                  uint32_t d, float v) {
     if (2 * d < page.value_row)
-      ((GLOBAL uint16_t*)(values + position * page.value_row))[d] =
-          d < page.head_dim ? float_to_half(value) : uint16_t(0);
+      ((GLOBAL uint16_t*)(values + position * page.value_row))[d] = float_to_half(v);
   }
 };
 
-INLINE void put_scale(GLOBAL uint8_t* scales, uint32_t d, uint32_t position, uint32_t lane,
-                      uint16_t scale) {
-  if (lane == 0) ((GLOBAL uint16_t*)scales)[d / KV_GROUP * PAGE_POSITIONS + position] = scale;
+INLINE void put_scale(GLOBAL uint8_t* scales, uint32_t d, uint32_t position, uint16_t scale) {
+  if (d % KV_GROUP == 0)
+    ((GLOBAL uint16_t*)scales)[d / KV_GROUP * PAGE_POSITIONS + position] = scale;
 }
 
 template <>
 struct Store<KvQ8_0> {
-  static INLINE_MEMBER void put(GLOBAL uint8_t* keys, GLOBAL uint8_t* values, ARGS(PageArgs) page,
-                                uint32_t position, uint32_t d, uint32_t lane, float key,
-                                float value) {
-    const RoundedKv k = round_kv<true>(key), v = round_kv<true>(value);
-    if (d < page.head_dim) ((GLOBAL int8_t*)keys)[d * PAGE_POSITIONS + position] = int8_t(k.code);
-    ((GLOBAL int8_t*)values)[position * page.value_row + d] = int8_t(v.code);
-    put_scale(keys + page.key_scales, d, position, lane, k.scale);
-    put_scale(values + page.value_scales, d, position, lane, v.scale);
+  static INLINE_MEMBER void key(GLOBAL uint8_t* keys, ARGS(PageArgs) page, uint32_t position,
+                                uint32_t d, float v) {
+    const RoundedKv r = round_kv<true>(v);
+    if (d < page.key_dim) ((GLOBAL int8_t*)keys)[d * PAGE_POSITIONS + position] = int8_t(r.code);
+    put_scale(keys + page.key_scales, d, position, r.scale);
+  }
+  static INLINE_MEMBER void value(GLOBAL uint8_t* values, ARGS(PageArgs) page, uint32_t position,
+                                  uint32_t d, float v) {
+    const RoundedKv r = round_kv<true>(v);
+    ((GLOBAL int8_t*)values)[position * page.value_row + d] = int8_t(r.code);
+    put_scale(values + page.value_scales, d, position, r.scale);
   }
 };
 
 template <>
 struct Store<KvQ4_0> {
-  static INLINE_MEMBER void put(GLOBAL uint8_t* keys, GLOBAL uint8_t* values, ARGS(PageArgs) page,
-                                uint32_t position, uint32_t d, uint32_t lane, float key,
-                                float value) {
-    const uint32_t block = rotation_block(page.head_dim);
-    const RoundedKv k = round_kv<false>(rotate_lanes(key, lane, block));
-    const RoundedKv v = round_kv<false>(rotate_lanes(value, lane, block));
-    const int32_t next = shuffle_down(k.code, 1), far = shuffle_down(v.code, 16);
-    if (d < page.head_dim && lane % 2 == 0)
-      keys[d / 2 * PAGE_POSITIONS + position] = nibbles(k.code, next);
-    if (lane < 16)
-      values[position * page.value_row + d / KV_GROUP * 16 + lane] = nibbles(v.code, far);
-    put_scale(keys + page.key_scales, d, position, lane, k.scale);
-    put_scale(values + page.value_scales, d, position, lane, v.scale);
+  static INLINE_MEMBER void key(GLOBAL uint8_t* keys, ARGS(PageArgs) page, uint32_t position,
+                                uint32_t d, float v) {
+    const RoundedKv r = round_kv<false>(rotate_lanes(v, d % KV_GROUP, page.rotate_key));
+    const int32_t next = shuffle_down(r.code, 1);
+    if (d < page.key_dim && d % 2 == 0)
+      keys[d / 2 * PAGE_POSITIONS + position] = nibbles(r.code, next);
+    put_scale(keys + page.key_scales, d, position, r.scale);
+  }
+  static INLINE_MEMBER void value(GLOBAL uint8_t* values, ARGS(PageArgs) page, uint32_t position,
+                                  uint32_t d, float v) {
+    const RoundedKv r = round_kv<false>(rotate_lanes(v, d % KV_GROUP, page.rotate_value));
+    const int32_t far = shuffle_down(r.code, 16);
+    const uint32_t in_group = d % KV_GROUP;
+    if (in_group < 16)
+      values[position * page.value_row + d / KV_GROUP * 16 + in_group] = nibbles(r.code, far);
+    put_scale(values + page.value_scales, d, position, r.scale);
   }
 };
 
-// `rows`: of the batch; `places`: of each of them, its page and its position in that.
+// `rows`: of the batch; `places`: of each row, its page and its position in that. A block of 32
+// threads takes a head of a row.
 template <class Kv>
-INLINE void store_kv(ARGS(StoreKvArgs) args, GLOBAL const float* k, GLOBAL const float* v,
+INLINE void store_kv(ARGS(PageArgs) page, GLOBAL const float* k, GLOBAL const float* v,
                      GLOBAL const int32_t* rows, GLOBAL const int32_t* places, GLOBAL uint8_t* pages,
                      uint32_t lane, uint32_t item, uint32_t head) {
   const uint64_t row = uint64_t(rows[item]);
-  GLOBAL uint8_t* keys = pages + uint64_t(places[2 * item]) * args.page.page_bytes +
-                         args.page.layer_offset + head * args.page.head_bytes;
-  const uint32_t position = uint32_t(places[2 * item + 1]);
-  const uint64_t at = (row * args.page.kv_heads + head) * args.page.head_dim;
-  for (uint32_t first = 0; first < args.page.head_dim; first += KV_GROUP) {
-    const uint32_t d = first + lane;
-    const bool inside = d < args.page.head_dim;
-    Store<Kv>::put(keys, keys + args.page.key_bytes, args.page, position, d, lane,
-                   inside ? k[at + d] : 0.0f, inside ? v[at + d] : 0.0f);
-  }
+  GLOBAL uint8_t* keys = pages + uint64_t(places[2 * row]) * page.page_bytes + page.layer_offset +
+                         head * page.head_bytes;
+  const uint32_t position = uint32_t(places[2 * row + 1]);
+  GLOBAL const float* key = k + (row * page.kv_heads + head) * page.key_dim;
+  for (uint32_t d = lane; d < page.key_dim + lane; d += KV_GROUP)
+    Store<Kv>::key(keys, page, position, d, d < page.key_dim ? key[d] : 0.0f);
+  if (page.value_in_key) return;
+  GLOBAL const float* value = v + (row * page.kv_heads + head) * page.value_dim;
+  for (uint32_t d = lane; d < page.value_dim + lane; d += KV_GROUP)
+    Store<Kv>::value(keys + page.key_bytes, page, position, d, d < page.value_dim ? value[d] : 0.0f);
 }
 
-#define STORE_KERNEL(type)                                                                      \
-  KERNEL(store_kv_##type, StoreKvArgs, READ(1, float, k), READ(2, float, v),                    \
-         READ(3, int32_t, rows), READ(4, int32_t, places), WRITE(5, uint8_t, pages)) {          \
-    store_kv<Kv##type>(args, k, v, rows, places, pages, THREAD, BLOCK_X, BLOCK_Y);              \
+#define STORE_KERNEL(type)                                                             \
+  KERNEL(store_kv_##type, PageArgs, READ(1, float, k), READ(2, float, v),              \
+         READ(3, int32_t, rows), READ(4, int32_t, places), WRITE(5, uint8_t, pages)) { \
+    store_kv<Kv##type>(args, k, v, rows, places, pages, THREAD, BLOCK_X, BLOCK_Y);     \
   }
 FOR_EACH_KV_TYPE(STORE_KERNEL)

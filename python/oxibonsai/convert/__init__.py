@@ -7,16 +7,38 @@ from collections import defaultdict
 from pathlib import Path
 
 from oxibonsai import _core
+from oxibonsai.convert.arcee import ARCEE
 from oxibonsai.convert.bert import BERT
+from oxibonsai.convert.bitnet import BITNET
+from oxibonsai.convert.cohere import COHERE2, COMMAND_R
+from oxibonsai.convert.ernie4_5 import ERNIE4_5
+from oxibonsai.convert.exaone4 import EXAONE4
+from oxibonsai.convert.falcon import FALCON
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.gemma import GEMMA
+from oxibonsai.convert.gemma2 import GEMMA2
 from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.gemma3_multimodal import GEMMA3_MULTIMODAL
+from oxibonsai.convert.glm import GLM, GLM4
+from oxibonsai.convert.gpt2 import GPT2, STARCODER
+from oxibonsai.convert.gptneox import GPTNEOX
+from oxibonsai.convert.granite import GRANITE
+from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.llama import LLAMA
+from oxibonsai.convert.nemotron import NEMOTRON
+from oxibonsai.convert.olmo import OLMO
+from oxibonsai.convert.olmo2 import OLMO2
+from oxibonsai.convert.phi2 import PHI2
+from oxibonsai.convert.phi3 import PHI3
 from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
 from oxibonsai.convert.recipe import Metadata, Recipe
+from oxibonsai.convert.seed_oss import SEED_OSS
+from oxibonsai.convert.smollm3 import SMOLLM3
+from oxibonsai.convert.stablelm import STABLELM
+from oxibonsai.convert.starcoder2 import STARCODER2
 from oxibonsai.convert.target import Target, check_dtype
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress, counted
@@ -27,15 +49,41 @@ from oxibonsai.quantize.plan import destruction
 __all__ = ["RECIPES", "check_dtype", "convert"]
 
 RECIPES: dict[str, Recipe] = {  # by config.json's model_type
+    "arcee": ARCEE,
     "bert": BERT,
+    "bitnet": BITNET,
+    "cohere": COMMAND_R,
+    "cohere2": COHERE2,
+    "ernie4_5": ERNIE4_5,
+    "exaone4": EXAONE4,
+    "falcon": FALCON,
+    "gemma": GEMMA,
+    "gemma2": GEMMA2,
     "gemma3": GEMMA3_MULTIMODAL,
     "gemma3_text": GEMMA3,
+    "glm": GLM,
+    "glm4": GLM4,
+    "gpt2": GPT2,
+    "gpt_bigcode": STARCODER,
+    "gpt_neox": GPTNEOX,
+    "granite": GRANITE,
+    "hunyuan_v1_dense": HUNYUAN,
     "llama": LLAMA,
     "mistral": LLAMA,
+    "nemotron": NEMOTRON,
+    "olmo": OLMO,
+    "olmo2": OLMO2,
+    "olmo3": OLMO2,
+    "phi": PHI2,
+    "phi3": PHI3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "qwen3_5": QWEN35_MULTIMODAL,
     "qwen3_5_text": QWEN35,
+    "seed_oss": SEED_OSS,
+    "smollm3": SMOLLM3,
+    "stablelm": STABLELM,
+    "starcoder2": STARCODER2,
 }
 
 

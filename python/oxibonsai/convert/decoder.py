@@ -27,7 +27,13 @@ _LEFT_OUT = ".self_attn.rotary_emb.inv_freq"  # old checkpoints hold what theta 
 
 
 def namer(
-    family: str, layer_names: Mapping[str, str], biased: Collection[str] = ()
+    family: str,
+    layer_names: Mapping[str, str],
+    biased: Collection[str] = (),
+    *,
+    fixed: Mapping[str, str] = FIXED,
+    layers: str = "model.layers",
+    left_out: Collection[str] = (),
 ) -> Callable[[str], str | None]:
     """GGUF's name of a parameter, for one family's names.
 
@@ -35,18 +41,22 @@ def namer(
         family: For errors.
         layer_names: GGUF's name of each part of a layer.
         biased: Parts, by GGUF's name, that may have a bias.
+        fixed: GGUF's name of each part outside of the layers.
+        layers: What the names of all layers begin with.
+        left_out: Ends of names of parameters that the file leaves out.
     """
+    pattern = re.compile(rf"{re.escape(layers)}\.([0-9]{{1,4}})\.(.+)")
 
     def name(parameter: str) -> str | None:
-        if parameter.endswith(_LEFT_OUT):
+        if parameter.endswith((_LEFT_OUT, *left_out)):
             return None
         module, _, kind = parameter.rpartition(".")
-        layer = re.fullmatch(r"model\.layers\.([0-9]{1,4})\.(.+)", module)
+        layer = pattern.fullmatch(module)
         if layer is not None and (part := layer_names.get(layer[2])) is not None:
             if kind == "weight" or (kind == "bias" and part in biased):
                 return f"blk.{int(layer[1])}.{part}.{kind}"
-        elif kind == "weight" and module in FIXED:
-            return f"{FIXED[module]}.weight"
+        elif module in fixed and (kind == "weight" or (kind == "bias" and fixed[module] in biased)):
+            return f"{fixed[module]}.{kind}"
         raise UnsupportedError(
             f"the model has the parameter {parameter}, which is none of {family}'s"
         )
@@ -77,8 +87,16 @@ def kv_heads(folder: ModelFolder) -> int:
     return folder.count("num_key_value_heads" if stated else "num_attention_heads")
 
 
-def dimension_keys(folder: ModelFolder, architecture: str) -> Metadata:
-    """The dimensions that all have."""
+def dimension_keys(
+    folder: ModelFolder, architecture: str, epsilon: str = "rms_norm_eps"
+) -> Metadata:
+    """The dimensions that all have.
+
+    Args:
+        folder: With ``config.json``.
+        architecture: GGUF's name.
+        epsilon: What ``config.json`` calls that of the norms; ``layer_norm...`` where they are such.
+    """
     width = head_dim(folder)
     counts = {
         "block_count": folder.count("num_hidden_layers"),
@@ -92,8 +110,42 @@ def dimension_keys(folder: ModelFolder, architecture: str) -> Metadata:
         "vocab_size": folder.count("vocab_size"),
     }
     keys: Metadata = {f"{architecture}.{k}": (v, "u32") for k, v in counts.items()}
-    epsilon = (folder.real("rms_norm_eps", 1e-6), "f32")
-    return keys | {f"{architecture}.attention.layer_norm_rms_epsilon": epsilon}
+    if epsilon == "rms_norm_eps":
+        value = (folder.real(epsilon, 1e-6), "f32")
+        return keys | {f"{architecture}.attention.layer_norm_rms_epsilon": value}
+    value = (folder.real(epsilon, 1e-5), "f32")
+    return keys | {f"{architecture}.attention.layer_norm_epsilon": value}
+
+
+def scale_key(folder: ModelFolder, key: str, name: str) -> Metadata:
+    """GGUF's ``key`` with a factor of ``config.json``, where that has it."""
+    value = folder.config.get(name)
+    if value is None:
+        return {}
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
+        raise FormatError(f"{folder.path / 'config.json'}: {name} is {value!r}, not above zero")
+    return {key: (float(value), "f32")}
+
+
+def window_keys(folder: ModelFolder, architecture: str, period: int) -> Metadata:
+    """The sliding window, and which layers have it: all but every ``period``-th where nothing says."""
+    layers = folder.count("num_hidden_layers")
+    local = [(i + 1) % period != 0 for i in range(layers)]
+    kinds = folder.config.get("layer_types")
+    if kinds is not None:
+        if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - set(_LAYER_KINDS):
+            raise FormatError(
+                f"{folder.path / 'config.json'}: layer_types does not say of {layers} layers which of "
+                + ", ".join(_LAYER_KINDS)
+                + " they are"
+            )
+        local = [kind == "sliding_attention" for kind in kinds]
+    key = f"{architecture}.attention.sliding_window"
+    window = (folder.count("sliding_window"), "u32")
+    return {key: window, f"{key}_pattern": (local, "bool[]")}
+
+
+_LAYER_KINDS = ("full_attention", "sliding_attention")
 
 
 def shapes(
@@ -102,6 +154,8 @@ def shapes(
     biased: Collection[str] = (),
     *,
     tied: bool = False,
+    special: Mapping[str, tuple[int, ...]] | None = None,
+    fixed: Collection[str] = ("token_embd", "output_norm"),
 ) -> Shapes:
     """Shapes of all tensors that must be there, by GGUF's name.
 
@@ -110,6 +164,8 @@ def shapes(
         layer_names: Parts of a layer, by GGUF's name.
         biased: Those that must have a bias.
         tied: Whether the table is the output matrix too, where the configuration doesn't say.
+        special: Shapes of parts that are not as in most architectures.
+        fixed: Parts outside of the layers, beside the output matrix.
     """
     hidden, ff = folder.count("hidden_size"), folder.count("intermediate_size")
     width, vocabulary = head_dim(folder), folder.count("vocab_size")
@@ -118,18 +174,24 @@ def shapes(
         "attn_q": (q, hidden),
         "attn_k": (kv, hidden),
         "attn_v": (kv, hidden),
+        "attn_qkv": (q + 2 * kv, hidden),
         "attn_output": (hidden, q),
         "ffn_gate": (ff, hidden),
         "ffn_up": (ff, hidden),
         "ffn_down": (hidden, ff),
     }
-    found: Shapes = {"token_embd.weight": (vocabulary, hidden), "output_norm.weight": (hidden,)}
+    outside = {"token_embd": (vocabulary, hidden), **dict(special or {})}
+    found: Shapes = {f"{part}.weight": outside.get(part, (hidden,)) for part in fixed}
+    parts: dict[str, tuple[int, ...]] = {
+        **matrices,
+        **dict.fromkeys(HEAD_NORMS.values(), (width,)),
+        **dict(special or {}),
+    }
     if folder.config.get("tie_word_embeddings", tied) is False:
         found["output.weight"] = (vocabulary, hidden)
     for i in range(folder.count("num_hidden_layers")):
         for part in layer_names:
-            norm = (width,) if part in HEAD_NORMS.values() else (hidden,)
-            found[f"blk.{i}.{part}.weight"] = matrices.get(part, norm)
+            found[f"blk.{i}.{part}.weight"] = parts.get(part, (hidden,))
         for part in biased:
-            found[f"blk.{i}.{part}.bias"] = matrices[part][:1]
+            found[f"blk.{i}.{part}.bias"] = parts.get(part, (hidden,))[:1]
     return found

@@ -89,6 +89,9 @@ def _planned(
     shape = recipe.shape(name, held.shape)
     if not shape or len(shape) > 2 or 0 in shape:
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
+    transposed = recipe.transposed(name)
+    if transposed:
+        shape = shape[::-1]
     kind = type_named(type_name)
     if shape[-1] % kind.group != 0:
         raise FormatError(
@@ -98,7 +101,8 @@ def _planned(
 
     def blocks() -> tuple[Bytes, Loss]:
         order, columns = recipe.row_order(folder, name), recipe.column_order(folder, name)
-        if isinstance(held, CODED) and type_name == held.exact_type and type_name in AFFINE_TYPES:
+        as_coded = type_name in AFFINE_TYPES and type_name == held.exact_type and not transposed
+        if as_coded and isinstance(held, CODED):
             rows = slice(None) if order is None else order
             scales, biases = (v[rows] for v in held.affine())
             codes = held.codes()[rows]
@@ -106,7 +110,8 @@ def _planned(
                 groups = _group_order(columns, codes.shape[1] // scales.shape[1], where)
                 codes, scales, biases = codes[:, columns], scales[:, groups], biases[:, groups]
             return encode_affine(codes, scales, biases, type_name, where), Loss()
-        values = held.values().reshape(shape)
+        values = np.ascontiguousarray(held.values().T) if transposed else held.values()
+        values = values.reshape(shape)
         if order is not None:
             values = values[order]
         if columns is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
 
 # GGUF key -> value, and its type as `_core.GgufWriter.add_metadata` names it.
@@ -37,6 +38,7 @@ class Recipe:
         shape: That of a tensor in the file, from its name and its parameter's shape.
         values: What the file holds of a tensor's values, by GGUF's name; after rows and columns are in
             order, and of the tensor's own shape.
+        transposed: Whether a tensor, by GGUF's name, is stored with columns for rows.
         offset: Added to the values of a tensor, by GGUF's name.
         extra: Further tensors of the file, computed from the configuration.
         config: The configuration of the part of the model that is converted.
@@ -53,9 +55,8 @@ class Recipe:
         None
     )
     shape: Callable[[str, tuple[int, ...]], tuple[int, ...]] = lambda name, shape: shape
-    values: Callable[[str, npt.NDArray[np.float32]], npt.NDArray[np.float32]] = (
-        lambda name, values: values
-    )
+    values: Callable[[str, Floats], Floats] = lambda name, values: values
+    transposed: Callable[[str], bool] = lambda name: False
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing
     config: Callable[[ModelFolder], dict[str, Any]] = lambda folder: folder.config

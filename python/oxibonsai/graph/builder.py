@@ -75,9 +75,14 @@ class Builder:
         """x / sqrt(mean(x^2) + eps) * weight over each row."""
         return self.graph.rms_norm(x, weight, eps)
 
-    def layer_norm(self, x: Value, weight: Vector, bias: Vector | None, eps: float) -> Value:
-        """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over each row."""
-        return self.graph.layer_norm(x, weight, bias, eps)
+    def layer_norm(
+        self, x: Value, weight: Vector, bias: Vector | None, eps: float, *, groups: int = 1
+    ) -> Value:
+        """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over each of ``groups`` parts of a row.
+
+        The weight is that of a part, which all share, or of the whole row.
+        """
+        return self.graph.layer_norm(x, weight, bias, eps, groups)
 
     def head_norm(self, x: Value, weight: Vector, eps: float) -> Value:
         """RMSNorm over each head of ``len(weight)`` values."""
@@ -172,9 +177,29 @@ class Builder:
         """sigmoid(gate) * up."""
         return self.graph.gated(gate, up, "sigmoid")
 
+    def gated_relu2(self, gate: Value, up: Value) -> Value:
+        """max(gate, 0)^2 * up."""
+        return self.graph.gated(gate, up, "relu2")
+
+    def silu(self, x: Value) -> Value:
+        """x / (1 + exp(-x))."""
+        return self.graph.activate(x, "silu")
+
     def gelu(self, x: Value) -> Value:
         """x (1 + erf(x / sqrt(2))) / 2."""
-        return self.graph.gelu(x)
+        return self.graph.activate(x, "gelu")
+
+    def gelu_tanh(self, x: Value) -> Value:
+        """GELU in its tanh form."""
+        return self.graph.activate(x, "gelu_tanh")
+
+    def relu2(self, x: Value) -> Value:
+        """max(x, 0)^2."""
+        return self.graph.activate(x, "relu2")
+
+    def clamp(self, x: Value, limit: float) -> Value:
+        """x within -limit and limit."""
+        return self.graph.clamp(x, limit)
 
     def add_vector(self, x: Value, vector: Vector) -> Value:
         """x + vector in each row."""

@@ -10,7 +10,35 @@ from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder
 from oxibonsai.lora import Adapter
-from oxibonsai.models import bert, gemma3, llama, qwen3, qwen35
+from oxibonsai.models import (
+    arcee,
+    bert,
+    bitnet,
+    cohere,
+    ernie4_5,
+    exaone4,
+    falcon,
+    gemma,
+    gemma2,
+    gemma3,
+    glm,
+    gpt2,
+    gptneox,
+    granite,
+    hunyuan,
+    llama,
+    nemotron,
+    olmo,
+    olmo2,
+    phi2,
+    phi3,
+    qwen3,
+    qwen35,
+    seed_oss,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys
@@ -27,6 +55,31 @@ ARCHITECTURES: dict[str, Architecture] = {
     "qwen35": qwen35.ARCHITECTURE,
     "gemma3": gemma3.ARCHITECTURE,
     "bert": bert.ARCHITECTURE,
+    "gemma": gemma.ARCHITECTURE,
+    "gemma2": gemma2.ARCHITECTURE,
+    "phi2": phi2.ARCHITECTURE,
+    "phi3": phi3.ARCHITECTURE,
+    "olmo": olmo.ARCHITECTURE,
+    "olmo2": olmo2.ARCHITECTURE,
+    "granite": granite.GRANITE,
+    "smollm3": smollm3.ARCHITECTURE,
+    "starcoder": gpt2.ARCHITECTURE,
+    "starcoder2": starcoder2.ARCHITECTURE,
+    "gpt2": gpt2.ARCHITECTURE,
+    "gptneox": gptneox.ARCHITECTURE,
+    "falcon": falcon.ARCHITECTURE,
+    "stablelm": stablelm.ARCHITECTURE,
+    "command-r": cohere.COMMAND_R,
+    "cohere2": cohere.COHERE2,
+    "chatglm": glm.CHATGLM,
+    "glm4": glm.GLM4,
+    "exaone4": exaone4.ARCHITECTURE,
+    "nemotron": nemotron.ARCHITECTURE,
+    "arcee": arcee.ARCHITECTURE,
+    "seed_oss": seed_oss.ARCHITECTURE,
+    "ernie4_5": ernie4_5.ARCHITECTURE,
+    "hunyuan-dense": hunyuan.DENSE,
+    "bitnet": bitnet.ARCHITECTURE,
 }
 
 __all__ = [
@@ -92,5 +145,5 @@ def load_model(
 ) -> Model:
     """Describes a checkpoint's architecture, packs its weights for a device and compiles it."""
     config = read_config(checkpoint)
-    page = architecture_of(checkpoint).hidden_states
-    return Model(config, Weights(checkpoint), page, device, progress, cache, adapters)
+    architecture = architecture_of(checkpoint)
+    return Model(config, Weights(checkpoint), architecture, device, progress, cache, adapters)

@@ -47,7 +47,11 @@ class AdaptedBuilder(Builder):
         thin = super().linear(x, *(pair.a for _, pair in pairs))
         for (i, pair), low in zip(pairs, thin, strict=True):
             scaled = low if pair.scale == 1.0 else self.scale(low, pair.scale)
-            (outputs[i],) = super().linear(scaled, pair.b, add=outputs[i])
+            part = weights[i]
+            b = pair.b
+            if part.rows != b.rows:  # of a part of the tensor that the adapter changes
+                b = b.slice(part.first_row, part.first_row + part.rows)
+            (outputs[i],) = super().linear(scaled, b, add=outputs[i])
         return outputs
 
     def refuse_unused(self) -> None:

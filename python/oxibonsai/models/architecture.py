@@ -13,6 +13,29 @@ from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 
 
+def norm(g: Builder, c: ModelConfig, w: Weights, x: Value, name: str) -> Value:
+    """The norm ``name`` over x, of the model's kind; a LayerNorm may have a bias."""
+    weight = w.vector(f"{name}.weight", x.cols)
+    if c.layer_norm_eps > 0.0:
+        return g.layer_norm(x, weight, w.bias(name, x.cols), c.layer_norm_eps)
+    return g.rms_norm(x, weight, c.rms_norm_eps)
+
+
+def final_norm(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
+    """The norm before the output matrix."""
+    return norm(g, c, w, h, "output_norm")
+
+
+def logits(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
+    """Logits of normalised hidden states: [outputs, vocabulary]."""
+    (x,) = g.linear(h, w.head(c), bias=[w.bias("output", c.vocab_size)])
+    if c.logit_scale != 1.0:
+        x = g.scale(x, c.logit_scale)
+    if c.final_logit_softcapping > 0.0:
+        x = g.softcap(x, c.final_logit_softcapping)
+    return x
+
+
 @dataclass(frozen=True)
 class Architecture:
     """One architecture; its page makes it, and ``models/__init__.py`` lists it.
@@ -20,10 +43,14 @@ class Architecture:
     Attributes:
         read_config: The model's dimensions, from the keys of its file.
         hidden_states: The pass up to the last layer's output: [tokens, hidden].
+        final_norm: What follows for the rows that want an output; encoders have none.
+        logits: What follows that, where the model has an output matrix.
     """
 
     read_config: Callable[[Keys], ModelConfig]
     hidden_states: Callable[[Builder, ModelConfig, Weights], Value]
+    final_norm: Callable[[Builder, ModelConfig, Weights, Value], Value] = final_norm
+    logits: Callable[[Builder, ModelConfig, Weights, Value], Value] = logits
 
 
 def attention_heads(keys: Keys) -> tuple[int, int, int]:

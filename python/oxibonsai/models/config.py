@@ -46,9 +46,16 @@ class ModelConfig:
         rope_local: That of sliding-window layers, where it differs.
         sliding_window: Keys that a query of a local layer sees, itself counted; 0: all.
         sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
+        local_layers: Whether each layer is local, where the pattern has no period.
         attention_scale: Factor of the scores.
         attn_logit_softcapping, final_logit_softcapping: 0 where absent.
         rms_norm_eps, layer_norm_eps: Of the kind of norm that the model has; 0 for the other.
+        logit_scale: Factor of the logits.
+        embedding_scale: Factor of the token embeddings.
+        residual_scale: Factor of what each half of a layer adds to the hidden states.
+        clamp_kqv: Largest magnitude of queries, keys and values; 0: any.
+        alibi_max_bias: Steepness of attention with linear biases; 0: there are none.
+        parallel_residual: Both halves of a layer read the same hidden states.
         causal: A token sees those before it; False for encoders, which see the whole text, end with
             a norm of their own and have no output matrix.
         pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
@@ -74,9 +81,16 @@ class ModelConfig:
     rope_local: RopeConfig | None = None
     sliding_window: int = 0
     sliding_window_pattern: int = 0
+    local_layers: tuple[bool, ...] = ()
     attn_logit_softcapping: float = 0.0
     final_logit_softcapping: float = 0.0
     layer_norm_eps: float = 0.0
+    logit_scale: float = 1.0
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    clamp_kqv: float = 0.0
+    alibi_max_bias: float = 0.0
+    parallel_residual: bool = False
     causal: bool = True
     pooling: str = "last"
     name: str = ""
@@ -92,6 +106,8 @@ class ModelConfig:
         """Whether the layer attends within the sliding window only."""
         if self.sliding_window == 0:
             return False
+        if self.local_layers:
+            return self.local_layers[layer]
         if self.sliding_window_pattern == 0:
             return True
         return (layer + 1) % self.sliding_window_pattern != 0

@@ -89,6 +89,38 @@ class Keys:
             raise self.fail(f"{name} is {value!r}, not a finite number")
         return float(value)
 
+    def positive(self, key: str, default: float | None = None) -> float:
+        """A finite number above zero."""
+        value = self.real(key, default)
+        if value <= 0.0:
+            raise self.fail(f"{self.architecture}.{key} is {value}, not above zero")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A truth value."""
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self.fail(f"{self.architecture}.{key} is {value!r}, not true or false")
+        return value
+
+    def local_layers(self, period: int) -> tuple[bool, ...]:
+        """Whether each layer attends within the sliding window only.
+
+        ``attention.sliding_window_pattern`` lists the layers, or says how many make a period, whose
+        last one is global; without it ``period`` does.
+        """
+        layers = self.integer("block_count")
+        key = "attention.sliding_window_pattern"
+        found = self.get(key)
+        if not isinstance(found, list | np.ndarray):
+            step = self.integer(key, period)
+            return tuple((i + 1) % step != 0 for i in range(layers))
+        if len(found) != layers or not all(isinstance(local, bool | np.bool_) for local in found):
+            raise self.fail(
+                f"{self.architecture}.{key} does not say of {layers} layers what they are"
+            )
+        return tuple(bool(local) for local in found)
+
     def causal(self, wanted: bool) -> bool:
         """``attention.causal``, which must be what the architecture is."""
         found: object = self.get("attention.causal", wanted)
@@ -158,8 +190,10 @@ class Keys:
                 f"{self.architecture}.rope.dimension_count is {rotary}, odd or above {head_dim}"
             )
         scaling = self.get("rope.scaling.type", "none")
-        if scaling not in ("none", "linear", "yarn"):
+        if scaling not in ("none", "linear", "yarn", "longrope"):
             raise self.unsupported(f"rope scaling of type {scaling} is not supported")
+        if scaling == "longrope":  # all of it is in the tables of factors
+            scaling = "none"
         factor = self.real("rope.scaling.factor", self.real("rope.scale_linear", 1.0))
         if factor <= 0.0:
             raise self.fail(f"{self.architecture}.rope.scaling.factor is {factor}, not above zero")
@@ -183,12 +217,22 @@ class Keys:
         )
 
     def _frequency_factors(self, rotary: int) -> tuple[float, ...]:
-        if not self.checkpoint.has("rope_freqs.weight"):
+        """Divisors of the frequencies; of LongRoPE's two sets the one for the model's own context.
+
+        A model whose context was extended runs with the long set at every length of a text, so that
+        keys in the cache need not change when a text grows past the original context.
+        """
+        name = "rope_freqs.weight"
+        if self.checkpoint.has("rope_factors_long.weight"):
+            context = self.integer("context_length")
+            extended = context > self.integer("rope.scaling.original_context_length", context)
+            name = f"rope_factors_{'long' if extended else 'short'}.weight"
+        if not self.checkpoint.has(name):
             return ()
-        values = self.checkpoint.vector("rope_freqs.weight")
+        values = self.checkpoint.vector(name)
         if values.size != rotary // 2 or not (values > 0).all():
             raise self.fail(
-                f"rope_freqs.weight needs {rotary // 2} positive values, one for each rotated pair"
+                f"{name} needs {rotary // 2} positive values, one for each rotated pair"
             )
         return tuple(float(v) for v in values)
 

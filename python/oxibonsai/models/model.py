@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
 from oxibonsai.lora.adapter import Adapter, in_use
 from oxibonsai.models.adapting import AdaptedBuilder
+from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.observation import Observation, ObservingBuilder
 from oxibonsai.models.packed_cache import PackedCache
@@ -26,8 +27,6 @@ from oxibonsai.models.weights import Weights
 # Results of a pass.
 _LOGITS, _HIDDEN = "logits", "hidden"
 
-ModelPage = Callable[[Builder, ModelConfig, Weights], Value]
-
 
 class Model:
     """Configuration, weights and a compiled pass: what an engine steps.
@@ -35,7 +34,7 @@ class Model:
     Args:
         config: The model's dimensions.
         weights: Its tensors.
-        page: The architecture's forward pass.
+        architecture: Whose passes it runs.
         device: Runs it.
         progress: Told how far packing the weights has come.
         cache: Where packed weights are kept on disk; None: nowhere.
@@ -50,7 +49,7 @@ class Model:
         self,
         config: ModelConfig,
         weights: Weights,
-        page: ModelPage,
+        architecture: Architecture,
         device: Device,
         progress: Progress | None = None,
         cache: PackedCache | None = None,
@@ -60,14 +59,11 @@ class Model:
         self.weights = weights
         self.device = device
         self.adapters = tuple(adapters)
-        self._page = page
+        self._architecture = architecture
         builder = self._builder()
         h = self._final_states(builder)
         if config.causal:
-            (logits,) = builder.linear(h, weights.head(config))
-            if config.final_logit_softcapping > 0.0:
-                logits = builder.softcap(logits, config.final_logit_softcapping)
-            builder.output(_LOGITS, logits)
+            builder.output(_LOGITS, architecture.logits(builder, config, weights, h))
         else:
             builder.output(_HIDDEN, h)
         weights.refuse_unused()
@@ -87,11 +83,10 @@ class Model:
     def _final_states(self, builder: Builder) -> Value:
         """Hidden states after the final norm, of the rows that want an output."""
         c = self.config
-        h = builder.select_outputs(self._page(builder, c, self.weights))
+        h = builder.select_outputs(self._architecture.hidden_states(builder, c, self.weights))
         if not c.causal:  # an encoder's last layer ends with its norm
             return h
-        weight = self.weights.vector("output_norm.weight", c.hidden_size)
-        return builder.rms_norm(h, weight, c.rms_norm_eps)
+        return self._architecture.final_norm(builder, c, self.weights, h)
 
     @cached_property
     def hidden_graph(self) -> _core.Graph:
@@ -116,7 +111,7 @@ class Model:
         builder = ObservingBuilder(self.config.hadamard, self.adapters)
         h = self._final_states(builder)
         if head and self.config.causal:
-            (h,) = builder.linear(h, self.weights.head(self.config))
+            h = self._architecture.logits(builder, self.config, self.weights, h)
         builder.output(Observation.OUTPUT, h)
         return Observation(self.device.compile(builder.graph), builder.sums)
 

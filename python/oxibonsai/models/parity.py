@@ -81,7 +81,7 @@ def _same(
 ) -> bool:
     """Whether all executables of a graph give the same bytes, over state of their own.
 
-    Attention reads the positions before ``first`` from pages that nobody has written: all zeros.
+    Attention reads zeros for the positions before ``first``.
     """
     random = np.random.default_rng(rows)
     batch = _core.Batch()
@@ -97,6 +97,9 @@ def _same(
     for device, executable in executables:
         paged, entries = graph.paged_layers, graph.slot_entries
         pools = [device.make_pages(paged, kv_type, len(pages))] if paged else []
+        for pool in pools:
+            for page in pages:
+                pool.write(page, bytes(pool.page_bytes))
         slots = device.make_slots(entries, 1) if entries else None
         results.append(executable.run(batch, pools, slots))
     wanted, *others = ({k: v.tobytes() for k, v in r.items()} for r in results)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.graph import Vector
 from oxibonsai.models.config import ModelConfig
+
+# Part of the configuration.
+_ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 
 class Weights:
@@ -18,7 +26,12 @@ class Weights:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
         self._matrices: dict[str, _core.Weight] = {}
-        self._used = {"rope_freqs.weight"}  # part of the configuration
+        self._parts: dict[str, list[_core.Weight]] = {}
+        self._used = set(_ROPE_FACTORS)
+
+    def has(self, name: str) -> bool:
+        """Whether the file has a tensor."""
+        return self.checkpoint.has(name)
 
     def matrix(self, name: str, rows: int, cols: int) -> _core.Weight:
         """The tensor ``name.weight``, [rows, cols], in its stored form."""
@@ -32,6 +45,23 @@ class Weights:
                 )
             self._matrices[full] = self.checkpoint.weight(full)
         return self._matrices[full]
+
+    def split(self, name: str, rows: Sequence[int], cols: int) -> list[_core.Weight]:
+        """Parts of the tensor ``name.weight``, [sum of rows, cols], one below the other."""
+        full = f"{name}.weight"
+        if full not in self._parts:
+            whole = self.matrix(name, sum(rows), cols)
+            del self._matrices[full]  # a device packs the parts
+            ends = list(accumulate(rows))
+            self._parts[full] = [whole.slice(e - n, e) for e, n in zip(ends, rows, strict=True)]
+        return self._parts[full]
+
+    def split_bias(self, name: str, rows: Sequence[int]) -> list[Vector | None]:
+        """The same of ``name.bias``; None for each part where the file has none."""
+        whole = self.bias(name, sum(rows))
+        if whole is None:
+            return [None] * len(rows)
+        return list(np.split(whole, list(accumulate(rows))[:-1]))
 
     def vector(self, name: str, size: int) -> Vector:
         """A one-dimensional tensor as float32."""
@@ -50,6 +80,16 @@ class Weights:
     def leave_out(self, prefix: str) -> None:
         """Tensors that no pass of this version reads, without which the result is the same."""
         self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
+
+    def table(self, name: str, rows: int, cols: int) -> Vector:
+        """A small matrix as float32, row after row."""
+        self._used.add(name)
+        if self.checkpoint.shape(name) != (rows, cols):
+            raise FormatError(
+                f"{self.checkpoint.path}: tensor {name} has shape {self.checkpoint.shape(name)}, but "
+                f"the model's dimensions need ({rows}, {cols})"
+            )
+        return self.checkpoint.vector(name)
 
     def first_row(self, name: str, cols: int) -> Vector:
         """Row 0 of the tensor ``name.weight``, [any, cols], as float32."""
@@ -90,4 +130,5 @@ class Weights:
     @property
     def matrices(self) -> list[_core.Weight]:
         """Every matrix that has been asked for."""
-        return list(self._matrices.values())
+        parts = [p for parts in self._parts.values() for p in parts]
+        return [*self._matrices.values(), *parts]

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cached_property
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.tokenizer.algorithm import Algorithm
 from oxibonsai.tokenizer.atoms import Atoms
-from oxibonsai.tokenizer.byte_level import ByteLevelBpe, pre_tokenizer_name
+from oxibonsai.tokenizer.byte_level import ByteLevelBpe
+from oxibonsai.tokenizer.character_bpe import CharacterBpe
+from oxibonsai.tokenizer.dna import HybridDna
 from oxibonsai.tokenizer.pieces import Watch
+from oxibonsai.tokenizer.plamo2 import Plamo2
+from oxibonsai.tokenizer.pre_tokenizers import (
+    PRE_TOKENIZERS,
+    WHITE_SPACE,
+    PreTokenizer,
+    pre_tokenizer,
+)
+from oxibonsai.tokenizer.rwkv import Rwkv
 from oxibonsai.tokenizer.spm import SpmBpe, byte_of
 from oxibonsai.tokenizer.stream import StreamDecoder
+from oxibonsai.tokenizer.strips import Strips, read_strips
+from oxibonsai.tokenizer.unigram import Unigram
 from oxibonsai.tokenizer.vocabulary import (
     BYTE,
     CONTROL,
+    UNKNOWN,
     USER_DEFINED,
     Metadata,
     Vocabulary,
@@ -22,6 +37,8 @@ from oxibonsai.tokenizer.vocabulary import (
 from oxibonsai.tokenizer.wordpiece import WordPiece
 
 __all__ = ["StreamDecoder", "Tokenizer", "Watch"]
+
+_NO_STRIPS = Strips()
 
 
 class Tokenizer:
@@ -35,7 +52,7 @@ class Tokenizer:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, algorithm: ByteLevelBpe | SpmBpe | WordPiece
+        self, vocabulary: Vocabulary, algorithm: Algorithm, strips: Strips = _NO_STRIPS
     ) -> None:
         self.vocabulary = vocabulary
         self.add_bos = vocabulary.add_bos and vocabulary.bos_id is not None
@@ -44,7 +61,9 @@ class Tokenizer:
         self.strips_leading_space = algorithm.add_space_prefix
         self._algorithm = algorithm
         texts, types = vocabulary.texts, vocabulary.types
-        atoms = [(t, i) for i, t in enumerate(texts) if types[i] in (CONTROL, USER_DEFINED)]
+        special = (UNKNOWN, CONTROL, USER_DEFINED)
+        atoms = [(t, i) for i, t in enumerate(texts) if types[i] in special]
+        self._strips = strips
         self._atoms = Atoms(atoms)
         self._text_atoms = Atoms((t, i) for t, i in atoms if types[i] == USER_DEFINED)
 
@@ -59,23 +78,11 @@ class Tokenizer:
         model = metadata.get("tokenizer.ggml.model")
         if model is None:
             raise FormatError("tokenizer.ggml.model is missing: the file has no tokenizer")
-        if model == "gpt2":
-            add_bos = pre_tokenizer_name(metadata) == "llama-bpe"
-            vocabulary = read_vocabulary(metadata, add_bos_default=add_bos)
-            return cls(vocabulary, ByteLevelBpe(vocabulary, metadata))
-        if model == "llama":
-            vocabulary = read_vocabulary(metadata, add_bos_default=True)
-            return cls(vocabulary, SpmBpe(vocabulary, metadata))
-        if model == "bert":
-            vocabulary = read_vocabulary(
-                metadata,
-                add_bos_default=True,
-                add_eos_default=True,
-                bos_names=("cls", "bos"),
-                eos_names=("seperator", "eos"),  # GGUF's spelling
-            )
-            return cls(vocabulary, WordPiece(vocabulary, metadata))
-        raise UnsupportedError(f"tokenizer.ggml.model is {model!r}; known are gpt2, llama and bert")
+        if model not in _MODELS:
+            known = ", ".join(_MODELS)
+            raise UnsupportedError(f"tokenizer.ggml.model is {model!r}; known are {known}")
+        vocabulary, algorithm = _MODELS[model](metadata)
+        return cls(vocabulary, algorithm, read_strips(metadata, vocabulary))
 
     @property
     def vocab_size(self) -> int:
@@ -134,7 +141,8 @@ class Tokenizer:
         if add_special and self.add_bos and self.bos_id is not None:
             ids.append(self.bos_id)
         after_special = True
-        for part in (self._atoms if parse_special else self._text_atoms).cut(text):
+        parts = (self._atoms if parse_special else self._text_atoms).cut(text)
+        for part in self._strips.apply(parts):
             if isinstance(part, int):
                 ids.append(part)
                 after_special = True
@@ -184,3 +192,78 @@ class Tokenizer:
         """Text of ids; bytes that are no UTF-8 become U+FFFD."""
         stream = StreamDecoder(self, skip_special=skip_special)
         return "".join([*(stream.feed(i) for i in ids), stream.flush()])
+
+
+def _bpe(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
+    kind = pre_tokenizer(metadata)
+    vocabulary = read_vocabulary(metadata, add_bos_default=kind.add_bos)
+    if kind.byte_level:
+        return vocabulary, ByteLevelBpe(vocabulary, metadata)
+    return _character_bpe(metadata, kind)
+
+
+def _character_bpe(metadata: Metadata, kind: PreTokenizer) -> tuple[Vocabulary, Algorithm]:
+    vocabulary = read_vocabulary(metadata, add_bos_default=kind.add_bos)
+    if kind.forces_bos:
+        vocabulary = replace(vocabulary, add_bos=True)
+    return vocabulary, CharacterBpe(vocabulary, metadata, kind)
+
+
+def _white_space(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
+    pre = metadata.get("tokenizer.ggml.pre")
+    if pre != "whitespace":
+        raise UnsupportedError(
+            f"tokenizer.ggml.model is 'whitespace', and tokenizer.ggml.pre is {pre!r}; it has to be "
+            "'whitespace' too"
+        )
+    vocabulary = read_vocabulary(metadata, add_bos_default=False)
+    return vocabulary, CharacterBpe(vocabulary, metadata, WHITE_SPACE, drops_spaces=True)
+
+
+def _hybrid_dna(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
+    vocabulary = read_vocabulary(metadata, add_bos_default=pre_tokenizer(metadata).add_bos)
+    return vocabulary, HybridDna(vocabulary, metadata)
+
+
+def _spm(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
+    vocabulary = read_vocabulary(metadata, add_bos_default=True)
+    return vocabulary, SpmBpe(vocabulary, metadata)
+
+
+def _word_piece(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
+    vocabulary = read_vocabulary(
+        metadata,
+        add_bos_default=True,
+        add_eos_default=True,
+        bos_names=("cls", "bos"),
+        eos_names=("seperator", "eos"),  # GGUF's spelling
+    )
+    return vocabulary, WordPiece(vocabulary, metadata)
+
+
+def _unigram(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
+    vocabulary = read_vocabulary(metadata, add_bos_default=False, add_eos_default=True)
+    return vocabulary, Unigram(vocabulary, metadata)
+
+
+def _plain(
+    algorithm: type[Rwkv] | type[Plamo2],
+) -> Callable[[Metadata], tuple[Vocabulary, Algorithm]]:
+    def read(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
+        vocabulary = read_vocabulary(metadata, add_bos_default=False)
+        return vocabulary, algorithm(vocabulary, metadata)
+
+    return read
+
+
+_MODELS: dict[str, Callable[[Metadata], tuple[Vocabulary, Algorithm]]] = {
+    "gpt2": _bpe,
+    "gemma4": lambda metadata: _character_bpe(metadata, PRE_TOKENIZERS["gemma4"]),
+    "hybriddna": _hybrid_dna,
+    "whitespace": _white_space,
+    "llama": _spm,
+    "bert": _word_piece,
+    "t5": _unigram,
+    "rwkv": _plain(Rwkv),
+    "plamo2": _plain(Plamo2),
+}

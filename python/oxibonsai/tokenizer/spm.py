@@ -38,13 +38,13 @@ class SpmBpe:
         self._ids = {t: i for i, t in enumerate(vocabulary.texts)}
         self._scores = vocabulary.scores
         self._unknown = vocabulary.unk_id
-        self._bytes = _byte_tokens(vocabulary)
+        self._bytes = byte_tokens(vocabulary)
         # A space is counted as the three bytes of the character that stands for it.
         self.longest_piece = max(len(t.encode("utf-8", "surrogateescape")) for t in self._ids)
         keeps_all = len(self._bytes) == 256 or self._unknown is not None
         self.lost_bytes: bytes | None = b"" if keeps_all else None
-        self._joined = _joined_to(_SPACE, self._ids)
-        self._border = cache(lambda: _border(self._ids))
+        self._joined = joined_to(_SPACE, self._ids)
+        self._border = cache(lambda: token_border(self._ids, _SPACE))
         self._kept_ids = lru_cache(_WORDS_KEPT)(self._word_ids)
 
     def encode_text(
@@ -156,20 +156,25 @@ class SpmBpe:
         return text.replace(_SPACE, " ").encode("utf-8", "surrogateescape")
 
 
-def _joined_to(character: str, texts: Iterable[str]) -> frozenset[str]:
+def joined_to(character: str, texts: Iterable[str]) -> frozenset[str]:
     """Characters that some token has right before this one."""
     inside = (t for t in texts if t.find(character, 1) > 0)
     return frozenset(t[i] for t in inside for i in range(len(t) - 1) if t[i + 1] == character)
 
 
-def _border(texts: Iterable[str]) -> re.Pattern[str]:
-    """Matches between two characters that no token joins, in a text whose spaces are spaces."""
+def token_border(texts: Iterable[str], space: str = " ") -> re.Pattern[str]:
+    """Matches between two characters that no token joins, in a text whose spaces are spaces.
+
+    Args:
+        texts: The tokens'.
+        space: How they write one.
+    """
     found = re.compile(f"[{re.escape(_ENDS)}]")
     inside = [t for t in texts if found.search(t, 1)]
     ways = []
     for end in _ENDS:
-        joined = "".join(_joined_to(_SPACE if end == " " else end, inside))
-        kept = joined + (" " if _SPACE in joined else "")
+        joined = "".join(joined_to(space if end == " " else end, inside))
+        kept = joined + (" " if space in joined else "")
         before = f"(?<=[^{re.escape(kept)}])" if kept else "(?<=.)"
         ways.append(f"{before}(?={re.escape(end)})")
     return re.compile("|".join(ways), re.DOTALL)
@@ -181,7 +186,7 @@ def byte_of(text: str) -> int | None:
     return None if match is None else int(match[1], 16)
 
 
-def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
+def byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
     found = {}
     for i, (text, kind) in enumerate(zip(vocabulary.texts, vocabulary.types, strict=True)):
         if kind != BYTE:

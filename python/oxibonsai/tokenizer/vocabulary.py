@@ -9,7 +9,8 @@ import numpy as np
 
 from oxibonsai.errors import FormatError
 
-CONTROL, USER_DEFINED, BYTE = 3, 4, 6  # values of tokenizer.ggml.token_type
+# Values of tokenizer.ggml.token_type.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 # Texts that end a turn or a document in the model families of this field.
 _END_TEXTS = frozenset(
@@ -20,10 +21,29 @@ _END_TEXTS = frozenset(
         "<|eom_id|>",
         "<|end_of_text|>",
         "<|end|>",
+        "<|return|>",  # gpt-oss
+        "<|call|>",
+        "<|flush|>",  # Solar Open
+        "<|calls|>",
         "<end_of_turn>",
+        "<turn|>",  # Gemma 4
+        "<|tool_response>",
+        "<eos>",
         "<EOT>",
+        "_<EOT>",
+        "[EOT]",  # Kimi K2
+        "[EOS]",
+        "<end_of_utterance>",
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",  # DeepSeek
+        "[e~[",  # MiniMax M2
         "</s>",
     }
+)
+# Texts that end nothing where all of the others are ends too.
+_NO_ENDS = (
+    ("<|end|>", frozenset({"<|return|>", "<|call|>"})),  # gpt-oss: ends a channel
+    ("<|end|>", frozenset({"<|calls|>", "<|flush|>"})),
+    ("</s>", frozenset({"<|tool_response>"})),  # Gemma 4: a token of HTML
 )
 
 
@@ -97,8 +117,8 @@ def read_vocabulary(
         return next((i for i in map(special, names) if i is not None), None)
 
     ends = {special("eos"), special("eot"), special("eom")} - {None}
-    kinds = [int(t) for t in types] if types else [1] * count
-    ends |= {i for i, t in enumerate(texts) if t in _END_TEXTS and kinds[i] != 1}
+    kinds = [int(t) for t in types] if types else [NORMAL] * count
+    ends |= _ends_by_text(texts, kinds)
     return Vocabulary(
         texts=texts,
         types=kinds,
@@ -111,6 +131,14 @@ def read_vocabulary(
         add_eos=flag(metadata, "tokenizer.ggml.add_eos_token", add_eos_default),
         end_ids=frozenset(i for i in ends if i is not None),
     )
+
+
+def _ends_by_text(texts: list[str], kinds: list[int]) -> set[int]:
+    found = {t: i for i, t in enumerate(texts) if t in _END_TEXTS and kinds[i] != NORMAL}
+    for text, others in _NO_ENDS:
+        if others <= found.keys():
+            found.pop(text, None)
+    return set(found.values())
 
 
 def _numbers(metadata: Metadata, key: str, count: int) -> list[float]:

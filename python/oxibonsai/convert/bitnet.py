@@ -1,0 +1,53 @@
+"""BitNet b1.58: names and keys; matrices become ternary, as the model's layers round them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oxibonsai.convert import decoder
+from oxibonsai.convert.float_types import Floats
+from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.recipe import Metadata, Recipe
+from oxibonsai.convert.rope import read_rope, rope_keys
+from oxibonsai.convert.text_tokenizer import tokenizer_keys
+
+LAYER = {
+    **decoder.LAYER,
+    "self_attn.attn_sub_norm": "attn_sub_norm",
+    "mlp.ffn_sub_norm": "ffn_sub_norm",
+}
+
+
+def metadata(folder: ModelFolder) -> Metadata:
+    """The model's keys, then its tokenizer's."""
+    folder.require("hidden_act", "relu2")
+    folder.require("attention_bias", False)
+    return {
+        **decoder.dimension_keys(folder, "bitnet"),
+        **rope_keys("bitnet", *read_rope(folder, ("default", "linear"))),
+        **tokenizer_keys(folder),
+    }
+
+
+def ternary(tensor: str, values: Floats) -> Floats:
+    """-1, 0 and 1 times the mean magnitude of a layer's matrix; other tensors stay."""
+    if not (tensor.startswith("blk.") and decoder.is_matrix(tensor)):
+        return values
+    scale = max(np.float32(np.abs(values).mean(dtype=np.float32)), np.float32(1e-5))
+    found: Floats = np.clip(np.rint(values / scale), -1, 1).astype(np.float32) * scale
+    return found
+
+
+def _shapes(folder: ModelFolder) -> dict[str, tuple[int, ...]]:
+    norms = {"ffn_sub_norm": (folder.count("intermediate_size"),)}
+    return decoder.shapes(folder, LAYER.values(), tied=True, special=norms)
+
+
+BITNET = Recipe(
+    "bitnet",
+    metadata,
+    decoder.namer("BitNet", LAYER),
+    decoder.is_matrix,
+    shapes=_shapes,
+    values=ternary,
+)

@@ -1,0 +1,43 @@
+"""OLMo 2 and 3: names and keys; q and k are normalised over all heads at once."""
+
+from __future__ import annotations
+
+from oxibonsai.convert import decoder
+from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.recipe import Metadata, Recipe
+from oxibonsai.convert.rope import YARN_MORE, read_rope, rope_keys, yarn_keys
+from oxibonsai.convert.text_tokenizer import tokenizer_keys
+
+LAYER = {
+    **{k: v for k, v in decoder.LAYER.items() if "norm" not in v},
+    **decoder.HEAD_NORMS,
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+
+def metadata(folder: ModelFolder) -> Metadata:
+    """The model's keys, then its tokenizer's."""
+    folder.require("hidden_act", "silu")
+    folder.require("attention_bias", False)
+    keys = {
+        **decoder.dimension_keys(folder, "olmo2"),
+        **rope_keys("olmo2", *read_rope(folder, ("default", "linear", "yarn"), also=YARN_MORE)),
+        **yarn_keys(folder, "olmo2"),
+        **tokenizer_keys(folder),
+    }
+    if folder.config.get("model_type") == "olmo3":
+        keys |= decoder.window_keys(folder, "olmo2", 4)
+    return keys
+
+
+def _shapes(folder: ModelFolder) -> dict[str, tuple[int, ...]]:
+    width = decoder.head_dim(folder)
+    norms = {
+        "attn_q_norm": (width * folder.count("num_attention_heads"),),
+        "attn_k_norm": (width * decoder.kv_heads(folder),),
+    }
+    return decoder.shapes(folder, LAYER.values(), special=norms)
+
+
+OLMO2 = Recipe("olmo2", metadata, decoder.namer("OLMo 2", LAYER), decoder.is_matrix, shapes=_shapes)

@@ -1,0 +1,104 @@
+"""What the layers of many decoders are made of, by GGUF's names of their tensors.
+
+A bias joins in where the file has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oxibonsai.graph import Builder, Value
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.weights import Weights
+
+
+def query_key_value(
+    g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int
+) -> tuple[Value, Value, Value]:
+    """Projections of x, from one tensor (``attn_qkv``) or three, within ``clamp_kqv``."""
+    kv = c.num_key_value_heads * c.head_dim
+    rows = (c.num_attention_heads * c.head_dim, kv, kv)
+    b = f"blk.{layer}.attn"
+    if w.has(f"{b}_qkv.weight"):
+        weights = w.split(f"{b}_qkv", rows, c.hidden_size)
+        biases = w.split_bias(f"{b}_qkv", rows)
+    else:
+        parts = list(zip((f"{b}_q", f"{b}_k", f"{b}_v"), rows, strict=True))
+        weights = [w.matrix(name, n, c.hidden_size) for name, n in parts]
+        biases = [w.bias(name, n) for name, n in parts]
+    q, k, v = g.linear(x, *weights, bias=biases)
+    if c.clamp_kqv > 0.0:
+        q, k, v = (g.clamp(part, c.clamp_kqv) for part in (q, k, v))
+    return q, k, v
+
+
+def attention(
+    g: Builder, c: ModelConfig, q: Value, k: Value, v: Value, layer: int, *, window: int = 0
+) -> Value:
+    """Causal attention with the model's scale and caps."""
+    return g.attention(
+        q,
+        k,
+        v,
+        layer=layer,
+        head_dim=c.head_dim,
+        scale=c.attention_scale,
+        window=window,
+        softcap=c.attn_logit_softcapping,
+    )
+
+
+def attention_output(
+    g: Builder, c: ModelConfig, w: Weights, a: Value, layer: int, *, add: Value | None = None
+) -> Value:
+    """The projection after attention, plus ``add``."""
+    name = f"blk.{layer}.attn_output"
+    weight = w.matrix(name, c.hidden_size, a.cols)
+    (out,) = g.linear(a, weight, bias=[w.bias(name, c.hidden_size)], add=add)
+    return out
+
+
+def gated_mlp(
+    g: Builder,
+    c: ModelConfig,
+    w: Weights,
+    x: Value,
+    layer: int,
+    unit: Callable[[Value, Value], Value],
+    *,
+    add: Value | None = None,
+) -> Value:
+    """down(unit(gate(x), up(x))) + add; gate and up may be one tensor, gate first."""
+    ff, hidden, b = c.intermediate_size, c.hidden_size, f"blk.{layer}.ffn"
+    if w.has(f"{b}_gate.weight"):
+        weights = [w.matrix(f"{b}_gate", ff, hidden), w.matrix(f"{b}_up", ff, hidden)]
+        biases = [w.bias(f"{b}_gate", ff), w.bias(f"{b}_up", ff)]
+    else:
+        weights = w.split(f"{b}_up", (ff, ff), hidden)
+        biases = w.split_bias(f"{b}_up", (ff, ff))
+    gate, up = g.linear(x, *weights, bias=biases)
+    return _down(g, c, w, unit(gate, up), layer, add)
+
+
+def plain_mlp(
+    g: Builder,
+    c: ModelConfig,
+    w: Weights,
+    x: Value,
+    layer: int,
+    activation: Callable[[Value], Value],
+    *,
+    add: Value | None = None,
+) -> Value:
+    """down(activation(up(x))) + add."""
+    name = f"blk.{layer}.ffn_up"
+    weight = w.matrix(name, c.intermediate_size, c.hidden_size)
+    (x,) = g.linear(x, weight, bias=[w.bias(name, c.intermediate_size)])
+    return _down(g, c, w, activation(x), layer, add)
+
+
+def _down(g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int, add: Value | None) -> Value:
+    name = f"blk.{layer}.ffn_down"
+    weight = w.matrix(name, c.hidden_size, c.intermediate_size)
+    (out,) = g.linear(x, weight, bias=[w.bias(name, c.hidden_size)], add=add)
+    return out

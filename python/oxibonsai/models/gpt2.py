@@ -1,0 +1,39 @@
+"""GPT-2 and StarCoder: learned positions, LayerNorm, GELU without a gate."""
+
+from __future__ import annotations
+
+from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.models import blocks
+from oxibonsai.models.architecture import Architecture, dimensions, norm
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
+
+
+def read_config(keys: Keys) -> ModelConfig:
+    """Positions are learned: nothing is rotated."""
+    return ModelConfig(
+        **dimensions(keys),
+        causal=keys.causal(True),
+        rms_norm_eps=0.0,
+        layer_norm_eps=keys.real("attention.layer_norm_epsilon"),
+        pooling=keys.pooling("last"),
+        rope=RopeConfig(0, 10000.0),
+    )
+
+
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Hidden states after the last layer: [n, hidden]."""
+    positions = w.matrix("position_embd", c.max_position_embeddings, c.hidden_size)
+    h = g.add(g.embed(w.embedding(c)), g.embed_positions(positions))
+    for i in range(c.num_hidden_layers):
+        x = norm(g, c, w, h, f"blk.{i}.attn_norm")
+        q, k, v = blocks.query_key_value(g, c, w, x, i)
+        a = blocks.attention(g, c, q, k, v, i)
+        h = blocks.attention_output(g, c, w, a, i, add=h)
+        x = norm(g, c, w, h, f"blk.{i}.ffn_norm")
+        h = blocks.plain_mlp(g, c, w, x, i, g.gelu_tanh, add=h)
+    return h
+
+
+ARCHITECTURE = Architecture(read_config, hidden_states)

@@ -1,0 +1,230 @@
+"""Small random models of many architectures, as transformers saves them.
+
+Two layers of 64 dims, weights that leave nothing at its default: a norm, a bias or a factor that is
+missing somewhere changes the logits.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+VOCABULARY = 131  # odd: tails in every tile
+HIDDEN, FF, LAYERS, HEADS, KV_HEADS, POSITIONS = 64, 96, 2, 4, 2, 256
+# Longer than a tile of attention, the windows and the original contexts of the scaled embeddings.
+IDS: list[int] = np.random.default_rng(7).integers(0, VOCABULARY, 70).tolist()
+_SIZES = {
+    "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": FF,
+    "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
+    "max_position_embeddings": POSITIONS, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One structure.
+
+    Attributes:
+        name: Of the test.
+        kind: Transformers' ``KINDConfig`` and ``KINDForCausalLM``.
+        options: Of the configuration, beside the common sizes; ``...`` takes a size away.
+        extra: Keys of ``config.json`` that transformers no longer writes but published files have.
+        ids: How many of ``IDS`` the test reads.
+    """
+
+    name: str
+    kind: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    ids: int = len(IDS)
+
+
+def random_values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    """Of a parameter, a function of its name: norms around one, biases around zero."""
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    if len(shape) < 2:
+        norm = name.endswith("weight")
+        return random.normal(1.0 if norm else 0.0, 0.2, shape).astype(np.float32)
+    embedding = any(part in name for part in ("embed", "wte", "wpe"))
+    deviation = 0.5 if embedding else 1.6 / np.sqrt(shape[-1])
+    return random.normal(0.0, deviation, shape).astype(np.float32)
+
+
+def save(case: Case, folder: Path) -> Any:
+    """Writes the folder, without a tokenizer, and returns transformers' model in float32."""
+    import torch
+    import transformers
+
+    config_class: Callable[..., Any] = getattr(transformers, f"{case.kind}Config")
+    options = copy.deepcopy(dict(case.options))  # configurations change what they are given
+    sizes = {k: v for k, v in {**_SIZES, **options}.items() if v is not ...}
+    config = config_class(**sizes)
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            values = random_values(name, tuple(parameter.shape))
+            parameter.copy_(torch.from_numpy(values))
+    model.save_pretrained(folder)
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **case.extra}))
+    if case.kind == "BitNet":
+        _make_ternary(model)
+    return model
+
+
+def _make_ternary(model: Any) -> None:
+    """What the model's own linear layers do at each use where it is loaded with its quantization."""
+    import torch
+
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, torch.nn.Linear) and name != "lm_head":
+                scale = module.weight.abs().mean().clamp(min=1e-5)
+                module.weight.copy_((module.weight / scale).round().clamp(-1, 1) * scale)
+
+
+def logits(model: Any, ids: list[int]) -> npt.NDArray[np.float32]:
+    """Of transformers' float32 pass: [n, vocabulary]."""
+    import torch
+
+    with torch.no_grad():
+        found: npt.NDArray[np.float32] = model(torch.tensor([ids])).logits[0].float().numpy()
+    return found
+
+
+_LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32, "rope_theta": 5e5,
+}  # fmt: skip
+_YARN = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 1e4,
+}  # fmt: skip
+_PAIRS = HIDDEN // HEADS // 2
+_LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 48,
+    "long_factor": [1.0 + 0.5 * i for i in range(_PAIRS)],
+    "short_factor": [1.0 + 0.1 * i for i in range(_PAIRS)],
+}  # fmt: skip
+_GPT2 = {
+    "n_embd": HIDDEN, "n_layer": LAYERS, "n_head": HEADS, "n_positions": POSITIONS,
+    "hidden_size": ..., "intermediate_size": ..., "num_hidden_layers": ...,
+    "num_attention_heads": ..., "num_key_value_heads": ..., "max_position_embeddings": ...,
+}  # fmt: skip
+_HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+_LOCAL = {"num_hidden_layers": 4, "sliding_window": 24}
+
+
+def _rope(**parameters: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, **parameters}}
+
+
+CASES: list[Case] = [
+    Case("gemma", "Gemma", {"head_dim": 32}),
+    Case("gemma2", "Gemma2", {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 24}),
+    Case("phi3", "Phi3", {"sliding_window": 24}),
+    Case("phi3-long", "Phi3", {"rope_parameters": _LONGROPE, "tie_word_embeddings": True}),
+    Case(
+        "phi3-short",
+        "Phi3",
+        {"rope_parameters": _LONGROPE, "max_position_embeddings": 48},
+        ids=48,
+    ),
+    Case("phi3-partial", "Phi3", _rope(partial_rotary_factor=0.75)),
+    Case(
+        "phi2",
+        "Phi",
+        {
+            "num_key_value_heads": HEADS,
+            "intermediate_size": 4 * HIDDEN,
+            **_rope(partial_rotary_factor=0.5),
+        },
+    ),
+    Case("olmo", "Olmo", {"clip_qkv": 1.0}),
+    Case("olmo-tied", "Olmo", {"tie_word_embeddings": True}),
+    Case("olmo2", "Olmo2"),
+    Case("olmo3", "Olmo3", {**_LOCAL, "rope_parameters": _YARN}),
+    Case(
+        "granite",
+        "Granite",
+        {
+            "attention_multiplier": 0.3,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.4,
+            "logits_scaling": 2.5,
+        },
+    ),
+    Case(
+        "granite-biases",
+        "Granite",
+        {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    ),
+    Case("smollm3", "SmolLM3", {"num_hidden_layers": 4}),
+    Case("starcoder", "GPTBigCode", _GPT2),
+    Case("starcoder2", "Starcoder2"),
+    Case("starcoder2-window", "Starcoder2", {"sliding_window": 24, "tie_word_embeddings": False}),
+    Case("gpt2", "GPT2", _GPT2, {"n_ctx": POSITIONS}),
+    Case("gptneox", "GPTNeoX", _rope(partial_rotary_factor=0.25), {"rotary_pct": 0.25}),
+    Case(
+        "gptneox-sequential",
+        "GPTNeoX",
+        {"use_parallel_residual": False, **_rope(partial_rotary_factor=1.0)},
+        {"rotary_pct": 1.0},
+    ),
+    Case(
+        "falcon",
+        "Falcon",
+        {"multi_query": True, "new_decoder_architecture": False},
+        {"num_kv_heads": None},
+    ),
+    Case("falcon-two-norms", "Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    Case(
+        "falcon-one-norm",
+        "Falcon",
+        {
+            "new_decoder_architecture": True,
+            "num_kv_heads": 2,
+            "num_ln_in_parallel_attn": 1,
+            "tie_word_embeddings": False,
+        },
+    ),
+    Case("stablelm", "StableLm", _rope(partial_rotary_factor=0.25)),
+    Case("stablelm-biases", "StableLm", {"use_qkv_bias": True, **_rope(partial_rotary_factor=0.5)}),
+    Case(
+        "stablelm-parallel",
+        "StableLm",
+        {"use_parallel_residual": True, "qk_layernorm": True, **_rope(partial_rotary_factor=0.25)},
+    ),
+    Case("command-r", "Cohere", {"logit_scale": 0.3}),
+    Case("command-r-plus", "Cohere", {"logit_scale": 0.3, "use_qk_norm": True}),
+    Case("cohere2", "Cohere2", {**_LOCAL, "logit_scale": 0.3, "head_dim": 16}, {"rotary_pct": 1.0}),
+    Case(
+        "chatglm",
+        "Glm",
+        {"head_dim": 16, "rope_parameters": _HALF, "attention_bias": True},
+        {"seq_length": POSITIONS},
+    ),
+    Case("glm4", "Glm4", {"head_dim": 16, "rope_parameters": _HALF}),
+    Case("glm4-biases", "Glm4", {"head_dim": 16, "rope_parameters": _HALF, "attention_bias": True}),
+    Case(
+        "exaone4",
+        "Exaone4",
+        {"sliding_window": None, "layer_types": ["full_attention"] * 2, "rope_parameters": _LLAMA3},
+    ),
+    Case("exaone4-windows", "Exaone4", {**_LOCAL, "sliding_window_pattern": 4}),
+    Case("nemotron", "Nemotron", {"head_dim": 16, **_rope(partial_rotary_factor=0.5)}),
+    Case("arcee", "Arcee", {"rope_parameters": _YARN}),
+    Case("seed-oss", "SeedOss", {"head_dim": 32}),
+    Case("ernie4_5", "Ernie4_5", {"head_dim": 32}),
+    Case("ernie4_5-biases", "Ernie4_5", {"use_bias": True, "tie_word_embeddings": True}),
+    Case("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 16}),
+    Case("bitnet", "BitNet", {"tie_word_embeddings": True}),
+]
