@@ -80,7 +80,8 @@ def main(csrc: str, output: str, nvcc: str = "") -> None:
     ptx = embedded_ptx(nvcc, source) if nvcc else []
     digest = hashlib.blake2b(repr((source, ptx)).encode(), digest_size=8).hexdigest()
     modules = "".join(
-        f"      {{{g}, {{reinterpret_cast<const char*>(kPtx{g}), sizeof kPtx{g}}}}},\n" for g, _ in ptx
+        f"      {{{g}, {{reinterpret_cast<const char*>(kPtx{g}), sizeof kPtx{g}}}}},\n"
+        for g, _ in ptx
     )
     texts = "\n".join(
         f"const unsigned char kPtx{g}[] = {{{','.join(map(str, lzma.compress(text.encode())))}}};\n"

@@ -2,6 +2,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string_view>
 #include <utility>
 
@@ -176,6 +178,25 @@ py::dict run(Executable& executable, const py::object& py_batch,
   return results;
 }
 
+// Bytes per second, read and written, of the fastest of some copies within the device.
+double copy_bandwidth(const GpuDevice& device, int64_t bytes, int repeats) {
+  if (bytes < 1 || repeats < 1) throw RequestError("a copy needs bytes, and at least one repeat");
+  const py::gil_scoped_release free;
+  gpu::Backend& backend = *device.backend();
+  const gpu::BufferPtr from = backend.allocate(bytes), to = backend.allocate(bytes);
+  backend.fill({from.get(), 0}, 1, bytes);
+  backend.synchronize();
+  double best = 0.0;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    backend.copy({from.get(), 0}, {to.get(), 0}, bytes);
+    backend.synchronize();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    best = std::max(best, 2.0 * static_cast<double>(bytes) / taken.count());
+  }
+  return best;
+}
+
 void register_state(py::module_& m) {
   py::class_<KvPages, std::shared_ptr<KvPages>>(m, "GpuPages")
       .def_property_readonly("type", [](const KvPages& p) { return kv_type_name(p.types()); })
@@ -231,6 +252,8 @@ void register_gpu_device(py::module_& m) {
           py::arg("weight"))
       .def("compile", &GpuDevice::compile, py::arg("graph"),
            py::call_guard<py::gil_scoped_release>())
+      .def("copy_bandwidth", &copy_bandwidth, py::arg("bytes"), py::arg("repeats"),
+           "Bytes per second, read and written, of the fastest of some copies within the device.")
       .def("make_pages", &make_pages, py::arg("layers"), py::arg("type"), py::arg("pages"))
       .def("make_slots", &make_slots, py::arg("entries"), py::arg("slots"));
 }

@@ -1,8 +1,8 @@
 #include "cuda/driver.h"
 
 #include <cstdlib>
+#include <map>
 #include <mutex>
-#include <optional>
 
 #include "cuda/library.h"
 
@@ -20,14 +20,14 @@ std::string library_name() {
 
 const Driver& Driver::get() {
   static std::mutex mutex;
-  static std::optional<Driver> driver;  // never closed: a driver does not survive it
+  static std::map<std::string, Driver> drivers;  // never closed: a driver does not survive it
   const std::lock_guard<std::mutex> lock(mutex);
-  if (!driver.has_value()) driver = open();
-  return *driver;
+  const std::string name = library_name();
+  const auto found = drivers.find(name);
+  return found != drivers.end() ? found->second : drivers.emplace(name, open(name)).first->second;
 }
 
-Driver Driver::open() {
-  const std::string name = library_name();
+Driver Driver::open(const std::string& name) {
   const Library library(name);
   Driver d;
 #define X(call, parameters) \

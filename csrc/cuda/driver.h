@@ -87,7 +87,7 @@ struct Driver {
 
  private:
   Driver() = default;
-  static Driver open();
+  static Driver open(const std::string& name);
 };
 
 }  // namespace oxibonsai::cuda

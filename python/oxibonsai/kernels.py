@@ -183,7 +183,7 @@ def flash_attention(
         CapacityError: The device has too little memory.
         DeviceError: The device failed.
     """
-    arrays = [_floats(a, name, None) for a, name in ((q, "q"), (k, "k"), (v, "v"))]
+    arrays = [_floats(a, name, 3, 4) for a, name in ((q, "q"), (k, "k"), (v, "v"))]
     shape = arrays[0].shape
     queries, keys, values = (a[None] if a.ndim == 3 else a for a in arrays)
     _check_attention(queries, keys, values)
@@ -260,7 +260,7 @@ def _causal_graphs(
     """One that only stores keys and values, and one that attends to them too."""
     store, attend = _core.Graph(), _core.Graph()
     for graph in (store, attend):
-        graph.add_paged_layer(kv_heads, dim, dim)
+        graph.add_paged_layer(_core.PagedLayer(kv_heads, dim, dim))
         keys, values = (graph.input(name, kv_heads * dim) for name in "kv")
         graph.store_kv(keys, values, 0)
         if graph is store:  # every graph has a result; this one is without rows
@@ -274,8 +274,8 @@ def _attend_locally(device: Device, q: Floats, k: Floats, v: Floats, scale: floa
     batch, heads, n, dim = q.shape
     graph = _core.Graph()
     arrays = {"q": q, "k": k, "v": v}
-    inputs = [graph.input(name, a.shape[1] * dim) for name, a in arrays.items()]
-    graph.set_output("out", graph.attend_local(*inputs, dim, scale))
+    queries, keys, values = (graph.input(name, a.shape[1] * dim) for name, a in arrays.items())
+    graph.set_output("out", graph.attend_local(queries, keys, values, dim, scale))
     rows = device.compile(graph).run(_spans([[]] * batch, 0, n, arrays))["out"]
     return rows.reshape(batch, n, heads, dim).transpose(0, 2, 1, 3)
 
@@ -307,7 +307,7 @@ def _open_once(name: str) -> Device:
     return open_device(name)
 
 
-def _floats(values: Any, name: str, ndim: int | None) -> Floats:
+def _floats(values: Any, name: str, *ndims: int) -> Floats:
     """An array as numpy's, without a copy where it is contiguous."""
     array = values
     if not isinstance(values, np.ndarray):
@@ -320,8 +320,8 @@ def _floats(values: Any, name: str, ndim: int | None) -> Floats:
             ) from e
     if array.dtype != np.float32:
         raise RequestError(f"{name} is {array.dtype}; it must be float32")
-    if ndim is not None and array.ndim != ndim or ndim is None and array.ndim not in (3, 4):
-        wanted = "3 or 4" if ndim is None else ndim
+    if array.ndim not in ndims:
+        wanted = " or ".join(map(str, ndims))
         raise RequestError(f"{name} has {array.ndim} dimensions; it must have {wanted}")
     return np.ascontiguousarray(array)
 

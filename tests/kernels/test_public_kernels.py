@@ -84,7 +84,11 @@ def attention(q: Floats, k: Floats, v: Floats, causal: bool, window: int, cap: f
 def test_causal_attention_is_the_definition(
     heads: int, kv_heads: int, n: int, m: int, dim: int, window: int, softcap: float
 ) -> None:
-    q, k, v = random(2, heads, n, dim), random(2, kv_heads, m, dim, seed=2), random(2, kv_heads, m, dim)
+    q, k, v = (
+        random(2, heads, n, dim),
+        random(2, kv_heads, m, dim, seed=2),
+        random(2, kv_heads, m, dim),
+    )
     out = kernels.flash_attention(q, k, v, window=window, softcap=softcap)
     wanted = attention(q, k, v, True, window, softcap)
     np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=2e-6)

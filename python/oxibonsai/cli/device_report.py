@@ -77,7 +77,7 @@ def _decode(device: Device, model: str | None, quant_type: str) -> str:
     checkpoint = open_model(model, quant_type)
     try:
         loaded = load_model(checkpoint, device)
-        check_parity(loaded, "full", default_kv_type(loaded.config))
+        check_parity(loaded, "full", default_kv_type(loaded.graph.paged_layers))
     except ParityError as e:
         return f"OTHER BYTES: {e}"
     except UnsupportedError as e:

@@ -147,9 +147,7 @@ def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
     columns = (TextColumn("Packing the weights"), BarColumn(), DownloadColumn())
     with (
         warnings.catch_warnings(record=True) as notes,
-        Progress(
-            *columns, console=console, transient=True, disable=not console.is_terminal
-        ) as bar,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
         warnings.simplefilter("always", UserWarning)
         task = bar.add_task("", total=None, visible=False)

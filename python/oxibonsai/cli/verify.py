@@ -40,7 +40,9 @@ def verify(
     """
     if device is not None:
         if sha256 is not None:
-            raise RequestError("--sha256 is about a file, --device about a device: give one of them")
+            raise RequestError(
+                "--sha256 is about a file, --device about a device: give one of them"
+            )
         verify_device(device, model, quant_type, as_json)
         return
     path = resolve(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import Device
 from oxibonsai.errors import UnsupportedError

@@ -106,9 +106,7 @@ def _attention(b: Builder) -> None:
 
 
 def _windowed_attention(b: Builder) -> None:
-    out = b.attention(
-        *_heads(b), layer=0, head_dim=_DIM, scale=0.125, window=17, softcap=20.0
-    )
+    out = b.attention(*_heads(b), layer=0, head_dim=_DIM, scale=0.125, window=17, softcap=20.0)
     b.output("out", out)
 
 
