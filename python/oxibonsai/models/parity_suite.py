@@ -82,6 +82,12 @@ def _elementwise(b: Builder) -> None:
         b.swiglu(x, y),
         b.geglu(x, y),
         b.gelu(x),
+        b.gelu_tanh(x),
+        b.silu(x),
+        b.relu2(x),
+        b.sigmoid_gate(x, y),
+        b.gated_relu2(x, y),
+        b.clamp(x, 0.8),
         b.add(x, y),
         b.add_vector(x, weight),
         b.scale(x, 0.37),
@@ -124,7 +130,9 @@ def _experts(b: Builder) -> None:
     gate, up = (_matrix(_WIDTH, _WIDTH, t, experts=_EXPERTS) for t in ("Q1_0", "Q4_0"))
     down = _matrix(_WIDTH, _WIDTH, "Q4_K", experts=_EXPERTS)
     x = b.input("x", _WIDTH)
-    b.output("out", b.experts(x, router, gate, up, down, k=2, normalize=True))
+    (scores,) = b.linear(x, router)
+    routing = b.route(scores, 2, normalize=True)
+    b.output("out", b.expert_swiglu(x, routing, gate, up, down))
 
 
 def _convolution(b: Builder) -> None:
