@@ -59,7 +59,13 @@ def engine_options(command: Command) -> Command:
         type=click.IntRange(1),
         help="Positions of the context. Default: the model's, cut to suit the memory.",
     )
-    return apply([ctx_size, *_lora_options], machine_options(command))
+    ctx_checkpoints = click.option(
+        "--ctx-checkpoints",
+        type=click.IntRange(0),
+        help="Snapshots of recurrent state to keep, from which equal beginnings are continued. "
+        "Default: those that fit in 1 GiB. Only for models with such state.",
+    )
+    return apply([ctx_size, ctx_checkpoints, *_lora_options], machine_options(command))
 
 
 _lora_options = [

@@ -1,12 +1,19 @@
 """The Hugging Face style front: ``AutoModelForCausalLM`` and ``AutoTokenizer``."""
 
-from oxibonsai.hf.model import AutoModelForCausalLM, CausalLM, Streamer
+from oxibonsai.hf.encoding import BatchEncoding
+from oxibonsai.hf.generation import Streamer
+from oxibonsai.hf.model import AutoModelForCausalLM, CausalLM
+from oxibonsai.hf.pipeline import pipeline
+from oxibonsai.hf.sentence_transformer import SentenceTransformer
 from oxibonsai.hf.tokenizer import AutoTokenizer, PreTrainedTokenizer
 
 __all__ = [
     "AutoModelForCausalLM",
     "AutoTokenizer",
+    "BatchEncoding",
     "CausalLM",
     "PreTrainedTokenizer",
+    "SentenceTransformer",
     "Streamer",
+    "pipeline",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from oxibonsai.chat_template import ChatTemplate, Message, Span
 from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.hf.encoding import find_offsets
 
 Conversation = Sequence[Message]
 Tool = Mapping[str, Any] | Callable[..., Any]
@@ -140,23 +141,5 @@ def token_mask(pieces: Iterable[bytes], text: str, spans: Sequence[Span]) -> lis
     Raises:
         UnsupportedError: The tokens don't spell the text.
     """
-    data = text.encode()
-    starts, at = [], 0
-    for piece in pieces:
-        if not data.startswith(piece, at) and piece[:1] == b" ":
-            piece = piece[1:]  # a space that SentencePiece puts before a text
-        if not data.startswith(piece, at):
-            raise UnsupportedError(
-                "return_assistant_tokens_mask needs a tokenizer whose tokens spell the text; this "
-                "model's change it"
-            )
-        starts.append(at)
-        at += len(piece)
-    ends = [*starts[1:], at]
-    mask = [0] * len(starts)
-    for first, last in spans:
-        begin, end = (len(text[:i].encode()) for i in (first, last))
-        for i, (start, stop) in enumerate(zip(starts, ends, strict=True)):
-            if start < end and begin < stop:
-                mask[i] = 1
-    return mask
+    offsets = find_offsets(pieces, text)
+    return [int(any(a < last and first < b for first, last in spans)) for a, b in offsets]

@@ -1,43 +1,94 @@
-"""Models with Hugging Face's ``generate``."""
+"""Models with Hugging Face's interface."""
 
 from __future__ import annotations
 
+import builtins
+import importlib.util
 import os
-import sys
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.engine import Engine, beam_search, load, submit_samples
-from oxibonsai.engine import Sequence as EngineSequence
-from oxibonsai.engine.beam_search import EarlyStopping
-from oxibonsai.errors import RequestError
-from oxibonsai.hf.arrays import as_rows, like
-from oxibonsai.sampling import SamplingParams
-
-_DEFAULT_NEW_TOKENS = 20  # as transformers has it
-
-
-class Streamer(Protocol):
-    """What transformers' ``TextStreamer`` and ``TextIteratorStreamer`` offer."""
-
-    def put(self, value: Any) -> None:
-        """Takes the prompt first, then each token."""
-
-    def end(self) -> None:
-        """Nothing more will come."""
+from oxibonsai.engine import Engine, load
+from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.hf import generation
+from oxibonsai.hf.arrays import as_rows, is_torch
+from oxibonsai.hf.config import CausalLMConfig, count_parameters
+from oxibonsai.hf.generation import Streamer
+from oxibonsai.hf.pretrained import check_device, check_dtype, explain, locate
 
 
 class CausalLM:
-    """A model with Hugging Face's ``generate``; made by ``AutoModelForCausalLM``."""
+    """A model with Hugging Face's names; made by ``AutoModelForCausalLM``.
 
-    def __init__(self, engine: Engine) -> None:
+    Generation that the engine knows runs there as one batch, and needs neither torch nor
+    transformers. All else of a ``PreTrainedModel`` comes from :attr:`transformers_model`, which is
+    made when it is first needed.
+
+    Args:
+        engine: Runs it.
+        name_or_path: What the model was loaded from.
+        options: Further arguments it was loaded with, so that it can be loaded again elsewhere.
+
+    Attributes:
+        engine: As given.
+        config: With ``model_type``, ``to_dict`` and the fields of the architecture.
+        name_or_path: As given.
+    """
+
+    def __init__(
+        self, engine: Engine, name_or_path: str = "", options: Mapping[str, Any] | None = None
+    ) -> None:
         self.engine = engine
-        self.config = engine.model.config
+        self.name_or_path = name_or_path or str(engine.model.weights.checkpoint.path)
+        self._options = dict(options or {})
+        self.config = CausalLMConfig(
+            engine.model.weights.checkpoint, engine.model.config, self.name_or_path
+        )
+
+    @cached_property
+    def transformers_model(self) -> Any:
+        """The same engine as a ``transformers.PreTrainedModel``, for pipelines and harnesses.
+
+        Raises:
+            UnsupportedError: torch or transformers are not installed.
+        """
+        for name in ("torch", "transformers"):
+            if importlib.util.find_spec(name) is None:
+                raise UnsupportedError(
+                    f"this needs {name}: pip install 'oxibonsai[hf]' (engine.generate, "
+                    "engine.logits and plain generate() work without)"
+                )
+        from oxibonsai.hf.transformers_model import OxiBonsaiForCausalLM
+
+        return OxiBonsaiForCausalLM(self.engine, self.config)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.transformers_model, name)
+
+    def __repr__(self) -> str:
+        c = self.config
+        return (
+            f"CausalLM({self.name_or_path!r}, model_type={c.model_type!r}, "
+            f"num_hidden_layers={c.num_hidden_layers}, hidden_size={c.hidden_size}, "
+            f"vocab_size={c.vocab_size})"
+        )
+
+    def __reduce__(self) -> Any:
+        return _load_again, (self.name_or_path, self._options)
+
+    def __call__(self, input_ids: Any = None, **inputs: Any) -> Any:
+        """Logits and more in transformers' output class; see
+        :meth:`oxibonsai.hf.transformers_model.OxiBonsaiForCausalLM.forward`.
+        """
+        return self.transformers_model(input_ids, **inputs)
+
+    forward = __call__
 
     def save_pretrained(
         self,
@@ -58,188 +109,198 @@ class CausalLM:
             raise RequestError("logits() takes one sequence; call engine.logits_batch for several")
         return self.engine.logits(rows[0])
 
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """Weights of the model, none of which is trainable here."""
+        checkpoint = self.engine.model.weights.checkpoint
+        return 0 if only_trainable else count_parameters(checkpoint, exclude_embeddings)
+
+    def eval(self) -> CausalLM:
+        """Itself: it is never in training mode."""
+        return self
+
+    def train(self, mode: bool = True) -> CausalLM:
+        """Only for ``train(False)``."""
+        if mode:
+            raise UnsupportedError("this model computes no gradients; train with oxibonsai train")
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> CausalLM:
+        """Itself, for ``"cpu"`` and float types; other devices are refused."""
+        for value in (*args, *kwargs.values()):
+            if str(value).startswith(("torch.float", "torch.bfloat", "float", "bfloat")):
+                check_dtype(value, "dtype")
+            elif not isinstance(value, bool):
+                check_device(value, "device")
+        return self
+
+    def cpu(self) -> CausalLM:
+        """Itself."""
+        return self
+
+    def cuda(self, device: Any = 0) -> CausalLM:
+        """Refused: see :meth:`to`."""
+        return self.to(f"cuda:{device}")
+
+    def float(self) -> CausalLM:
+        """Itself: logits are float32."""
+        return self
+
+    def half(self) -> CausalLM:
+        """Itself, with a warning: logits stay float32."""
+        return self.to("float16")
+
+    def bfloat16(self) -> CausalLM:
+        """Itself, with a warning: logits stay float32."""
+        return self.to("bfloat16")
+
+    def load_adapter(self, adapter: str | os.PathLike[str], scale: builtins.float = 1.0) -> None:
+        """Adds a low-rank adapter, as PEFT's method of this name: the weights are packed again.
+
+        Args:
+            adapter: A folder that PEFT saved, or llama.cpp's GGUF file.
+            scale: Factor of the adapter.
+
+        Raises:
+            UnsupportedError: The model was not made by ``AutoModelForCausalLM``.
+        """
+        before = self._options.get("lora")
+        listed = [] if before is None else before if isinstance(before, list) else [before]
+        options = {**self._options, "lora": [*listed, (os.fspath(adapter), scale)]}
+        self.engine = load(self.name_or_path, **options)
+        self._options = options
+        self.__dict__.pop("transformers_model", None)
+
     def generate(
         self,
-        input_ids: Any,
-        attention_mask: Any = None,
+        inputs: Any = None,
+        generation_config: Any = None,
         *,
-        max_new_tokens: int | None = None,
-        max_length: int | None = None,
-        do_sample: bool = False,
-        temperature: float = 1.0,
-        top_k: int = 50,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        typical_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        num_return_sequences: int = 1,
-        num_beams: int = 1,
-        length_penalty: float = 1.0,
-        early_stopping: EarlyStopping = False,
-        eos_token_id: int | Sequence[int] | None = None,
-        pad_token_id: int | None = None,
+        input_ids: Any = None,
+        attention_mask: Any = None,
         seed: int | None = None,
         streamer: Streamer | None = None,
+        assistant_model: Any = None,
+        **options: Any,
     ) -> Any:
         """Continues prompts, with the meanings and defaults of transformers.
 
+        Lengths, sampling, penalties, beams, stop strings, time limits and an oxibonsai assistant
+        run in the engine, as one batch. With anything else (``logits_processor``,
+        ``stopping_criteria``, ``return_dict_in_generate``, ``output_scores``, ``bad_words_ids``,
+        ``past_key_values`` ...) transformers' own loop calls the engine for each token; draws are
+        then torch's.
+
         Args:
-            input_ids: Integers [n] or [batch, n]; numpy, torch or nested lists.
+            inputs: Integers [n] or [batch, n]; numpy, torch or nested lists. None: the model's bos.
+            generation_config: A ``GenerationConfig``; what is given beside it goes before.
+            input_ids: Another name for ``inputs``.
             attention_mask: Same shape; 0 marks padding, which is left out.
-            max_new_tokens: New tokens at most; default 20.
-            max_length: Prompt and new tokens together; ``max_new_tokens`` goes before.
-            do_sample: Draw from the distribution; else the most likely token, always.
-            temperature, top_k, top_p, min_p, typical_p: Only used with ``do_sample``.
-            repetition_penalty: Over prompt and new tokens.
-            num_return_sequences: Texts for each prompt, one after the other.
-            num_beams: Search the likeliest text with so many beams; not with ``do_sample``.
-            length_penalty, early_stopping: Of beam search; see
-                :func:`oxibonsai.engine.beam_search`.
-            eos_token_id: Ids that end a sequence; default: the model's own.
-            pad_token_id: Fills up sequences that end early; default: the first eos id.
             seed: Of the draws; None: from torch's generator where torch is imported, so that
                 ``torch.manual_seed`` and ``transformers.set_seed`` decide, else a random one.
             streamer: Gets the prompt, then every token; for one sequence.
+            assistant_model: A smaller model that proposes tokens: a :class:`CausalLM` (which also
+                draws the same as without) or one of transformers.
+            **options: Of transformers' ``generate`` and ``GenerationConfig``.
 
         Returns:
             [batch * num_return_sequences, prompt + new], prompts included, padded on the right, of
-            the kind that came in (lists give numpy, int64).
+            the kind that came in (lists give numpy, int64); or what transformers gives for
+            ``return_dict_in_generate``.
 
         Raises:
             RequestError: An argument is out of range, or a prompt does not fit the context.
+            UnsupportedError: An option needs transformers, which is not installed.
         """
-        rows = as_rows(input_ids)
-        if streamer is not None and (len(rows) > 1 or num_return_sequences > 1 or num_beams > 1):
-            raise RequestError("a streamer takes one sequence, not a batch, samples or beams")
-        prompts = rows if attention_mask is None else _masked(rows, attention_mask)
-        width = len(rows[0])
-        limit = max_new_tokens
-        if limit is None:
-            limit = _DEFAULT_NEW_TOKENS if max_length is None else max_length - width
-        ends = self._ends(eos_token_id)
-        params = SamplingParams(
-            max_tokens=limit,
-            temperature=temperature if do_sample else 0.0,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            typical_p=typical_p,
-            repetition_penalty=repetition_penalty,
-            repetition_window=-1,
-            seed=seed,
-            ignore_eos=True,
-            stop_token_ids=tuple(sorted(ends)),
-        )
-        if do_sample and temperature <= 0.0:
-            raise RequestError(f"temperature is {temperature}; with do_sample it must be above 0")
-        if streamer is not None:
-            streamer.put(like(np.array(rows, dtype=np.int64), input_ids))
-        if num_beams > 1:
-            if do_sample:
-                raise RequestError("num_beams goes without do_sample: beams are not drawn")
-            search = partial(
-                beam_search,
-                self.engine,
-                width=num_beams,
-                max_new_tokens=limit,
-                length_penalty=length_penalty,
-                early_stopping=early_stopping,
-                stop_token_ids=params.stop_token_ids,
-                n=num_return_sequences,
+        ids = inputs if input_ids is None else input_ids
+        asked = {**self._defaults(generation_config), **options}
+        own_assistant = assistant_model is None or isinstance(assistant_model, CausalLM)
+        if not (own_assistant and generation.is_native(asked)):
+            return self._transformers_loop(
+                ids, generation_config, attention_mask, seed, streamer, assistant_model, options
             )
-            new = [beam.tokens for prompt in prompts for beam in search(prompt)]
-        else:
-            new = self._run(prompts, params, num_return_sequences, streamer, input_ids)
-        if streamer is not None:
-            streamer.end()
-        pad = pad_token_id if pad_token_id is not None else min(ends, default=0)
-        longest = max(map(len, new))
-        repeated = [r for r in rows for _ in range(num_return_sequences)]
-        full = [r + n + [pad] * (longest - len(n)) for r, n in zip(repeated, new, strict=True)]
-        return like(np.array(full, dtype=np.int64), input_ids)
+        values = generation.completed(asked)
+        ends = generation.end_ids(values["eos_token_id"], self.engine.eos_ids)
+        return generation.generate(
+            self.engine,
+            generation.read_prompts(ids, attention_mask, values, ends),
+            values,
+            ends,
+            seed=seed,
+            streamer=streamer,
+            assistant=None if assistant_model is None else assistant_model.engine,
+        )
 
-    def _ends(self, eos_token_id: int | Sequence[int] | None) -> frozenset[int]:
-        if eos_token_id is None:
-            return self.engine.eos_ids
-        if isinstance(eos_token_id, int):
-            return frozenset({eos_token_id})
-        return frozenset(eos_token_id)
+    def _defaults(self, generation_config: Any) -> dict[str, Any]:
+        """Of the model, and over them those of a given configuration."""
+        own = dict(self.config.generation)
+        if "transformers_model" in self.__dict__:  # where a caller may have changed them
+            own = self.transformers_model.generation_config.to_diff_dict()
+        given = {} if generation_config is None else generation_config.to_diff_dict()
+        return {**own, **given}
 
-    def _run(
+    def _transformers_loop(
         self,
-        prompts: list[list[int]],
-        params: SamplingParams,
-        samples: int,
+        ids: Any,
+        generation_config: Any,
+        attention_mask: Any,
+        seed: int | None,
         streamer: Streamer | None,
-        example: Any,
-    ) -> list[list[int]]:
-        """New tokens of every sample of every prompt, stepped together."""
-        sequences: list[EngineSequence] = []
-        try:
-            for prompt in prompts:
-                own = params if params.seed is not None else replace(params, seed=_torch_seed())
-                sequences += submit_samples(self.engine, prompt, own, n=samples)
-            shown = 0
-            while not all(s.finished for s in sequences):
-                self.engine.step()
-                if streamer is not None:
-                    for token in sequences[0].generated[shown:]:
-                        streamer.put(like(np.array([token], dtype=np.int64), example))
-                    shown = sequences[0].num_generated
-        finally:
-            for s in sequences:
-                self.engine.cancel(s)
-        return [s.generated for s in sequences]
+        assistant_model: Any,
+        options: dict[str, Any],
+    ) -> Any:
+        model = self.transformers_model
+        import torch
+
+        asked = {**self._defaults(generation_config), **options}
+        if all(asked.get(name) is None for name in ("max_new_tokens", "max_length")):
+            options = {**options, "max_new_tokens": generation.DEFAULT_NEW_TOKENS}
+        if isinstance(assistant_model, CausalLM):
+            assistant_model = assistant_model.transformers_model
+        if assistant_model is not None:
+            options = {**options, "assistant_model": assistant_model}
+        given = {"inputs": ids, "attention_mask": attention_mask}
+        tensors = {
+            name: value if is_torch(value) else torch.from_numpy(np.atleast_2d(np.asarray(value)))
+            for name, value in given.items()
+            if value is not None
+        }
+        with torch.random.fork_rng(enabled=seed is not None):
+            if seed is not None:
+                torch.manual_seed(seed)
+            result = model.generate(
+                **tensors, generation_config=generation_config, streamer=streamer, **options
+            )
+        if isinstance(result, torch.Tensor) and not is_torch(ids):
+            return result.numpy()
+        return result
 
 
-def _masked(rows: list[list[int]], attention_mask: Any) -> list[list[int]]:
-    mask = as_rows(attention_mask)
-    if [len(r) for r in mask] != [len(r) for r in rows]:
-        raise RequestError("attention_mask has another shape than input_ids")
-    return [[t for t, m in zip(r, k, strict=True) if m] for r, k in zip(rows, mask, strict=True)]
-
-
-def _torch_seed() -> int | None:
-    """The next number of torch's generator; None in a program without torch."""
-    torch = sys.modules.get("torch")
-    return None if torch is None else int(torch.randint(2**63 - 1, ()))
+def _load_again(source: str, options: dict[str, Any]) -> CausalLM:
+    return CausalLM(load(source, **options), source, options)
 
 
 class AutoModelForCausalLM:
     """Loads models."""
 
     @staticmethod
-    def from_pretrained(
-        source: str | os.PathLike[str] | None = None, *, device_map: Any = None, **options: Any
-    ) -> CausalLM:
-        """A model by file, folder, ``hf:org/repo[:file or quant]`` or ``pip:package``.
+    def from_pretrained(source: str | os.PathLike[str] | None = None, **options: Any) -> CausalLM:
+        """A model by file, folder, ``org/repo``, ``hf:org/repo[:file or quant]`` or ``pip:package``.
 
         Args:
-            source: What :func:`oxibonsai.load` takes; None for the default model.
-            device_map: ``device`` of :func:`oxibonsai.load` under transformers' name: ``"auto"``,
-                ``"cpu"``, ``"cuda"``, ``"cuda:1"`` ...; a card's number, or ``{"": one of these}``.
-            **options: Further arguments of :func:`oxibonsai.load`.
+            source: What :func:`oxibonsai.load` takes, or a repository as transformers names it;
+                None for the default model.
+            **options: Arguments of :func:`oxibonsai.load`; of transformers ``gguf_file``,
+                ``subfolder``, ``revision``, ``token``, ``cache_dir``, ``local_files_only`` and
+                ``force_download`` say where the files are; ``device_map`` is ``device`` under another
+                name: ``"auto"``, ``"cpu"``, ``"cuda"``, a card's number, or ``{"": one of these}``;
+                ``dtype``, ``trust_remote_code`` and the like are taken, with a warning or an error
+                where they ask for what is not so.
 
         Raises:
-            RequestError: ``device_map`` spreads a model over several devices, or ``device`` is given
-                too.
+            SourceError: No such model.
+            UnsupportedError: An argument asks for what is not available.
         """
-        if device_map is not None:
-            if "device" in options:
-                raise RequestError("device and device_map exclude each other: give one of them")
-            options["device"] = _device_of(device_map)
-        return CausalLM(load(source, **options))
-
-
-def _device_of(device_map: Any) -> str:
-    """The one device that transformers' argument names."""
-    if isinstance(device_map, dict):
-        if set(device_map) != {""}:
-            raise RequestError(
-                f"device_map is {device_map}; a model runs on one device: give its name"
-            )
-        device_map = device_map[""]
-    if isinstance(device_map, int) and not isinstance(device_map, bool):
-        return f"cuda:{device_map}"
-    name = str(device_map)  # also of a torch.device
-    return "metal" if name == "mps" else name
+        place = locate(source, options)
+        explain(options)
+        engine = load(place, **options)
+        return CausalLM(engine, place or "", options)

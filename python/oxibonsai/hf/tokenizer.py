@@ -1,18 +1,28 @@
-"""Tokenizers with Hugging Face's names."""
+"""Tokenizers with Hugging Face's interface."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any, Literal
-
-import numpy as np
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
 
 from oxibonsai.chat import load_template
 from oxibonsai.chat_template import ChatTemplate, Span
+from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import RequestError, UnsupportedError
-from oxibonsai.hf.arrays import is_torch, tensor
+from oxibonsai.hf.batch import (
+    UNKNOWN_LENGTH,
+    Frame,
+    Limits,
+    Padding,
+    Side,
+    as_batch,
+    finished,
+    framed_row,
+    padded,
+)
 from oxibonsai.hf.conversation import (
     Conversation,
     Tool,
@@ -23,42 +33,31 @@ from oxibonsai.hf.conversation import (
     render_open,
     token_mask,
 )
+from oxibonsai.hf.encoding import BatchEncoding, Offset, Row, find_offsets
+from oxibonsai.hf.pretrained import locate
+from oxibonsai.hf.special_tokens import SpecialTokens
 from oxibonsai.opening import open_model
 from oxibonsai.tokenizer import Tokenizer
 
-Padding = bool | Literal["longest", "max_length", "do_not_pad"]
-Side = Literal["left", "right"]
-_TRUNCATIONS = (True, "longest_first", "only_first")
+Texts = str | Sequence[str]
 
 
-class Encoding(dict[str, Any]):
-    """What a tokenizer gives: a dict whose entries are attributes, too."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def to(self, device: Any) -> Encoding:
-        """Moves the torch tensors to a device."""
-        moved = {name: v.to(device) if is_torch(v) else v for name, v in self.items()}
-        return Encoding(moved)
-
-
-class PreTrainedTokenizer:
-    """A tokenizer with Hugging Face's names; made by ``AutoTokenizer``.
+class PreTrainedTokenizer(SpecialTokens):
+    """A tokenizer with the names of transformers; made by ``AutoTokenizer``.
 
     Args:
         tokenizer: The model's.
         chat_template: Its chat format, if it has one.
         model_max_length: Positions that the model was trained on, if the file says so: the default
             of ``max_length``.
+        checkpoint: Where it comes from, for :meth:`save_pretrained`.
+        name_or_path: What it was loaded from.
 
     Attributes:
         chat_template: Jinja source; None where the model has none.
         padding_side: Where padding goes; on the left, as generation wants it.
         truncation_side: Where tokens are taken away.
+        model_input_names: Columns of every encoding.
     """
 
     def __init__(
@@ -66,129 +65,199 @@ class PreTrainedTokenizer:
         tokenizer: Tokenizer,
         chat_template: ChatTemplate | None,
         model_max_length: int | None = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        name_or_path: str = "",
     ) -> None:
-        self.tokenizer = tokenizer
+        super().__init__(tokenizer)
         self.chat_template = None if chat_template is None else chat_template.source
-        self.model_max_length = model_max_length
+        self.model_max_length = UNKNOWN_LENGTH if model_max_length is None else model_max_length
         self.padding_side: Side = "left"
         self.truncation_side: Side = "right"
-        self.vocab_size = tokenizer.vocab_size
-        self.bos_token_id = tokenizer.bos_id
-        self.eos_token_id = tokenizer.eos_id
-        self.pad_token_id = tokenizer.pad_id
-        self.unk_token_id = tokenizer.unk_id
-        self.all_special_ids = sorted(tokenizer.special_ids)
+        self.model_input_names = ["input_ids", "attention_mask"]
+        self.name_or_path = name_or_path
+        self._checkpoint = checkpoint
 
-    def __len__(self) -> int:
-        return self.vocab_size
+    def __repr__(self) -> str:
+        return (
+            f"PreTrainedTokenizer({self.name_or_path!r}, vocab_size={self.vocab_size}, "
+            f"model_max_length={self.model_max_length}, padding_side={self.padding_side!r}, "
+            f"special_tokens={self.special_tokens_map})"
+        )
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Ids of a text; the text of special tokens in it becomes those tokens, as in transformers."""
-        return self.tokenizer.encode(text, add_special=add_special_tokens, parse_special=True)
+    def __reduce__(self) -> Any:
+        return _load_again, (self.name_or_path, self.padding_side, self.truncation_side)
+
+    @cached_property
+    def transformers_tokenizer(self) -> Any:
+        """The same vocabulary as a ``transformers.PreTrainedTokenizerFast``.
+
+        For code that asks for that type. Raises UnsupportedError where the vocabulary has no form in
+        ``tokenizer.json``.
+        """
+        import tempfile
+
+        from transformers import PreTrainedTokenizerFast
+
+        with tempfile.TemporaryDirectory(prefix="oxibonsai-") as folder:
+            self.save_pretrained(folder)
+            made = PreTrainedTokenizerFast.from_pretrained(folder)
+        made.padding_side = self.padding_side
+        made.chat_template = self.chat_template
+        return made
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> tuple[str, ...]:
+        """Writes ``tokenizer.json``, its configuration and the chat template into a folder.
+
+        Returns:
+            Paths of the files.
+        """
+        from oxibonsai.export.tokenizer_json import tokenizer_files
+        from oxibonsai.files.whole_file import written_whole
+
+        if self._checkpoint is None:
+            raise RequestError("this tokenizer was not loaded from a file")
+        place = Path(folder)
+        texts = tokenizer_files(self._checkpoint)
+        place.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            with written_whole(place / name) as file:
+                file.write(text.encode())
+        return tuple(str(place / name) for name in texts)
+
+    def num_special_tokens_to_add(self, pair: bool = False) -> int:
+        """Tokens that frame a text or a pair."""
+        return sum(token is not None for token, _ in self._frame(pair))
+
+    def build_inputs_with_special_tokens(
+        self, token_ids_0: list[int], token_ids_1: list[int] | None = None
+    ) -> list[int]:
+        """Ids of one text or two between the tokens that frame them."""
+        parts = iter([token_ids_0, token_ids_1 or []])
+        frame = self._frame(token_ids_1 is not None)
+        return [i for t, _ in frame for i in (next(parts) if t is None else [t])]
+
+    def tokenize(self, text: str, add_special_tokens: bool = False) -> list[str]:
+        """Tokens of a text, as the vocabulary spells them."""
+        found: list[str] = self.convert_ids_to_tokens(self.encode(text, add_special_tokens))
+        return found
+
+    def encode(
+        self, text: str, add_special_tokens: bool = True, text_pair: str | None = None, **more: Any
+    ) -> Any:
+        """Ids of a text; the text of special tokens in it becomes those tokens, as in transformers.
+
+        Args:
+            text: One text.
+            add_special_tokens: Put a bos first where the model wants one.
+            text_pair: A second text.
+            **more: As in calling the tokenizer.
+        """
+        return self(text, text_pair, add_special_tokens=add_special_tokens, **more)["input_ids"]
 
     def __call__(
         self,
-        text: str | Sequence[str],
+        text: Texts,
+        text_pair: Texts | None = None,
         *,
-        return_tensors: str | None = None,
         add_special_tokens: bool = True,
         padding: Padding = False,
         truncation: bool | str | None = None,
         max_length: int | None = None,
-    ) -> Encoding:
+        pad_to_multiple_of: int | None = None,
+        padding_side: Side | None = None,
+        return_tensors: str | None = None,
+        return_attention_mask: bool | None = None,
+        return_token_type_ids: bool | None = None,
+        return_special_tokens_mask: bool = False,
+        return_offsets_mapping: bool = False,
+        return_length: bool = False,
+        verbose: bool = True,
+    ) -> BatchEncoding:
         """``{"input_ids": ..., "attention_mask": ...}`` for one text or several.
 
         Args:
             text: One text (lists [n], tensors [1, n]) or several (lists of lists, tensors
                 [batch, n]).
-            return_tensors: None for lists, ``"np"`` or ``"pt"``.
+            text_pair: A second text for each.
             add_special_tokens: Put a bos first where the model wants one.
             padding: True or ``"longest"``: fill up to the longest text; ``"max_length"``: to that.
             truncation: Cut longer texts to ``max_length``; None: if only ``max_length`` is given.
+                ``"only_first"`` and ``"only_second"`` cut one text of a pair.
             max_length: Tokens; default: the model's context.
+            pad_to_multiple_of: Fill up to a multiple of so many.
+            padding_side: In place of the attribute.
+            return_tensors: None for lists, ``"np"`` or ``"pt"``.
+            return_attention_mask: False leaves it out.
+            return_token_type_ids: Add which text of a pair each token is of.
+            return_special_tokens_mask: Add where tokens are not of a text.
+            return_offsets_mapping: Add the characters of each token's text.
+            return_length: Add how many tokens each row has.
+            verbose: Accepted; nothing is said in either case.
         """
-        texts = [text] if isinstance(text, str) else list(text)
-        rows = {"input_ids": [self.encode(t, add_special_tokens) for t in texts]}
+        is_one = isinstance(text, str)
+        texts: list[str] = [text] if isinstance(text, str) else list(text)
+        pairs: list[str] | None = None
+        if text_pair is not None:
+            pairs = [text_pair] if isinstance(text_pair, str) else list(text_pair)
+            if len(pairs) != len(texts):
+                raise RequestError(f"text has {len(texts)} texts, text_pair {len(pairs)}")
         if truncation is None:
             truncation = max_length is not None and padding is False
-        return self._encoding(
-            rows, isinstance(text, str), return_tensors, padding, truncation, max_length
-        )
+        limits = self._limits(padding, truncation, max_length, pad_to_multiple_of, padding_side)
+        frame = self._frame(pairs is not None)
+        if not add_special_tokens:
+            frame = [part for part in frame if part[0] is None]
+        rows = []
+        for i, first in enumerate(texts):
+            both = [first] if pairs is None else [first, pairs[i]]
+            parts = [self._part(t, return_offsets_mapping) for t in both]
+            rows.append(framed_row(parts, frame, limits))
+        columns: dict[str, list[list[Any]]] = {"input_ids": [r.ids for r in rows]}
+        if return_token_type_ids:
+            columns["token_type_ids"] = [r.types for r in rows]
+        if return_attention_mask is not False:
+            columns["attention_mask"] = [[1] * len(r.ids) for r in rows]
+        if return_special_tokens_mask:
+            columns["special_tokens_mask"] = [[int(s is None) for s in r.sequences] for r in rows]
+        if return_offsets_mapping:
+            columns["offset_mapping"] = [list(r.offsets) for r in rows]
+        encoding = self._encoding(columns, rows, limits, is_one, return_tensors)
+        if return_length:
+            lengths = [len(ids) for ids in padded(columns, limits)[0]["input_ids"]]
+            encoding["length"] = lengths[0] if is_one and return_tensors is None else lengths
+        return encoding
 
-    def _encoding(
+    def pad(
         self,
-        columns: dict[str, list[list[int]]],
-        is_one: bool,
-        return_tensors: str | None,
-        padding: Padding,
-        truncation: bool | str,
-        max_length: int | None,
-    ) -> Encoding:
-        """Rows of ids and what goes along with them, cut, filled up and with an attention mask."""
-        if truncation not in (False, "do_not_truncate"):
-            if truncation not in _TRUNCATIONS:
-                raise RequestError(f"truncation is {truncation!r}; it must be True or False")
-            most = self._max_length("truncation", max_length)
-            columns = {name: [self._cut(r, most) for r in rows] for name, rows in columns.items()}
-        ids = columns["input_ids"]
-        columns = {
-            "input_ids": ids,
-            "attention_mask": [[1] * len(row) for row in ids],
-            **columns,
-        }
-        width = self._width(ids, padding, max_length)
-        pad = self.pad_token_id if self.pad_token_id is not None else (self.eos_token_id or 0)
-        padded = {
-            name: [self._fill(row, pad if name == "input_ids" else 0, width) for row in rows]
-            for name, rows in columns.items()
-        }
-        if return_tensors is not None:
-            return Encoding({name: tensor(rows, return_tensors) for name, rows in padded.items()})
-        return Encoding({name: rows[0] if is_one else rows for name, rows in padded.items()})
+        encoded_inputs: Any,
+        padding: Padding = True,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        padding_side: Side | None = None,
+        return_attention_mask: bool | None = None,
+        return_tensors: str | None = None,
+        verbose: bool = True,
+    ) -> BatchEncoding:
+        """Fills up what the tokenizer gave before: one encoding, or a list of them.
 
-    def _max_length(self, what: str, given: int | None) -> int:
-        length = self.model_max_length if given is None else given
-        if length is None:
-            raise RequestError(f"{what} needs max_length: this file does not say the model's")
-        if length < 0:
-            raise RequestError(f"max_length is {length}; it must be at least 0")
-        return length
+        Args:
+            encoded_inputs: A dict of columns, or a list of dicts, with ``input_ids``.
+            padding, max_length, pad_to_multiple_of, padding_side, return_tensors: As in calling it.
+            return_attention_mask: False leaves it out.
+            verbose: Accepted; nothing is said in either case.
+        """
+        columns, is_one = as_batch(encoded_inputs)
+        if return_attention_mask is False:
+            columns.pop("attention_mask", None)
+        elif "attention_mask" not in columns:
+            columns["attention_mask"] = [[1] * len(row) for row in columns["input_ids"]]
+        limits = self._limits(padding, False, max_length, pad_to_multiple_of, padding_side)
+        return self._encoding(columns, [], limits, is_one, return_tensors)
 
-    def _width(self, rows: list[list[int]], padding: Padding, max_length: int | None) -> int:
-        """Tokens that rows are filled up to."""
-        if padding in (False, "do_not_pad"):
-            return 0
-        if padding in (True, "longest"):
-            return max((len(row) for row in rows), default=0)
-        if padding == "max_length":
-            return self._max_length("padding='max_length'", max_length)
-        raise RequestError(
-            f"padding is {padding!r}; it must be True, False, 'longest', 'max_length' or 'do_not_pad'"
-        )
-
-    def _cut(self, row: list[int], most: int) -> list[int]:
-        if len(row) <= most:
-            return row
-        return row[:most] if self.truncation_side == "right" else row[len(row) - most :]
-
-    def _fill(self, row: list[int], value: int, width: int) -> list[int]:
-        filling = [value] * max(0, width - len(row))
-        return row + filling if self.padding_side == "right" else filling + row
-
-    def decode(self, token_ids: Any, skip_special_tokens: bool = False, **_: Any) -> str:
-        """Text of ids: an integer, a list, an array or a tensor."""
-        flat = np.asarray(token_ids.cpu() if is_torch(token_ids) else token_ids).reshape(-1)
-        return self.tokenizer.decode(flat.tolist(), skip_special=skip_special_tokens)
-
-    def batch_decode(
-        self, sequences: Iterable[Any], skip_special_tokens: bool = False
-    ) -> list[str]:
-        """:meth:`decode` of each."""
-        return [self.decode(s, skip_special_tokens) for s in sequences]
-
-    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
-        """Texts of the vocabulary, as the file spells them."""
-        return [self.tokenizer.vocabulary.texts[i] for i in ids]
+    def get_chat_template(self, chat_template: str | None = None, tools: Any = None) -> str:
+        """Jinja source of the chat format."""
+        return self._choose_template(chat_template, {}).source
 
     def apply_chat_template(
         self,
@@ -257,27 +326,92 @@ class PreTrainedTokenizer:
             "variables": {"documents": documents, **variables},
         }
         texts: list[str] = []
-        masks: list[list[Span]] = []
+        spans: list[list[Span]] = []
         for messages in map(prepare_messages, conversations):
             if continue_final_message:
                 field = "content" if continue_final_message is True else continue_final_message
                 texts.append(render_open(template, messages, field, options))
             else:
-                text, spans = template.render_marked(messages, **options)
+                text, marked = template.render_marked(messages, **options)
                 texts.append(text)
-                masks.append(spans)
+                spans.append(marked)
         if not tokenize:
             return texts if is_batch else texts[0]
-        columns = {"input_ids": [self.encode(text, add_special_tokens=False) for text in texts]}
+        limits = self._limits(padding, truncation, max_length, None, None)
+        ids = [self._part(text, False)[0] for text in texts]
+        cut = [framed_row([(row, [])], [(None, 0)], limits).ids for row in ids]
+        columns: dict[str, list[list[Any]]] = {"input_ids": cut}
+        columns["attention_mask"] = [[1] * len(row) for row in cut]
         if masked:
-            columns["assistant_masks"] = [
-                token_mask(map(self.tokenizer.token_bytes, ids), text, spans)
-                for ids, text, spans in zip(columns["input_ids"], texts, masks, strict=True)
+            masks = [
+                token_mask(map(self.tokenizer.token_bytes, row), text, marked)
+                for row, text, marked in zip(ids, texts, spans, strict=True)
             ]
-        encoding = self._encoding(
-            columns, not is_batch, return_tensors, padding, truncation, max_length
-        )
+            columns["assistant_masks"] = [
+                limits.cut(m, len(c)) for m, c in zip(masks, cut, strict=True)
+            ]
+        encoding = self._encoding(columns, [], limits, not is_batch, return_tensors)
         return encoding if return_dict else encoding["input_ids"]
+
+    def _part(self, text: Any, wants_places: bool) -> tuple[list[int], list[Offset]]:
+        if not isinstance(text, str):
+            raise RequestError(f"a text is {text!r}; it must be a string")
+        ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
+        places: list[Offset] = []
+        if wants_places:
+            places = find_offsets(map(self.tokenizer.token_bytes, ids), text)
+        return ids, places
+
+    def _frame(self, pair: bool) -> Frame:
+        v = self.tokenizer.vocabulary
+        before = [v.bos_id] if self.tokenizer.add_bos else []
+        after = [v.eos_id] if v.add_eos and v.eos_id is not None else []
+        frame = [(t, 0) for t in (*before, None, *after)]
+        if not pair:
+            return frame
+        # Where both ends are marked, a pair has one beginning, as BERT's.
+        again = [] if before and after else before
+        return frame + [(t, 1) for t in (*again, None, *after)]
+
+    def _limits(
+        self,
+        padding: Padding,
+        truncation: bool | str,
+        max_length: int | None,
+        pad_to_multiple_of: int | None,
+        padding_side: Side | None,
+    ) -> Limits:
+        pad = self.pad_token_id if self.pad_token_id is not None else (self.eos_token_id or 0)
+        return Limits(
+            padding,
+            truncation,
+            max_length,
+            pad_to_multiple_of,
+            padding_side or self.padding_side,
+            self.truncation_side,
+            self.model_max_length,
+            pad,
+        )
+
+    def _encoding(
+        self,
+        columns: dict[str, list[list[Any]]],
+        rows: Sequence[Row],
+        limits: Limits,
+        is_one: bool,
+        kind: str | None,
+    ) -> BatchEncoding:
+        full, width = padded(columns, limits)
+        for row in rows:
+            lacking = max(0, width - len(row.ids))
+            left = lacking if limits.padding_side == "left" else 0
+            right = lacking - left
+            row.ids = [limits.pad_id] * left + row.ids + [limits.pad_id] * right
+            row.sequences = [None] * left + row.sequences + [None] * right
+            if row.offsets:
+                row.offsets = [(0, 0)] * left + row.offsets + [(0, 0)] * right
+        texts = self.tokenizer.vocabulary.texts
+        return finished(full, is_one=is_one, kind=kind, rows=rows, texts=texts)
 
     def _choose_template(self, source: str | None, variables: dict[str, Any]) -> ChatTemplate:
         """The template of a call; takes the texts of special tokens out of its variables."""
@@ -285,17 +419,14 @@ class PreTrainedTokenizer:
         if source is None:
             raise RequestError("this model has no chat template: give one as chat_template")
         tokens = {
-            name: variables.pop(name, "" if token is None else self._text(token))
-            for name, token in (("bos_token", self.bos_token_id), ("eos_token", self.eos_token_id))
+            name: variables.pop(name, "" if text is None else text)
+            for name, text in (("bos_token", self.bos_token), ("eos_token", self.eos_token))
         }
         template = _template(source, **tokens)
-        for name, token in (("pad_token", self.pad_token_id), ("unk_token", self.unk_token_id)):
-            if token is not None and name in template.variables:
-                variables.setdefault(name, self._text(token))
+        for name, text in (("pad_token", self.pad_token), ("unk_token", self.unk_token)):
+            if text is not None and name in template.variables:
+                variables.setdefault(name, text)
         return template
-
-    def _text(self, token: int) -> str:
-        return self.tokenizer.vocabulary.texts[token]
 
 
 @lru_cache(maxsize=8)
@@ -304,15 +435,48 @@ def _template(source: str, bos_token: str, eos_token: str) -> ChatTemplate:
     return ChatTemplate(source, bos_token=bos_token, eos_token=eos_token)
 
 
+def _load_again(source: str, padding_side: Side, truncation_side: Side) -> PreTrainedTokenizer:
+    return AutoTokenizer.from_pretrained(
+        source, padding_side=padding_side, truncation_side=truncation_side
+    )
+
+
 class AutoTokenizer:
     """Loads tokenizers."""
 
     @staticmethod
     def from_pretrained(
-        source: str | os.PathLike[str] | None = None, *, quant_type: str = ""
+        source: str | os.PathLike[str] | None = None,
+        *,
+        quant_type: str = "",
+        padding_side: Side = "left",
+        truncation_side: Side = "right",
+        use_fast: bool = True,
+        trust_remote_code: bool = False,
+        **options: Any,
     ) -> PreTrainedTokenizer:
-        """The tokenizer of a model, also of a vocabulary-only GGUF."""
-        checkpoint = open_model(source, quant_type, vocabulary_only=True)
+        """The tokenizer of a model, also of a vocabulary-only GGUF.
+
+        Args:
+            source: As for ``AutoModelForCausalLM``.
+            quant_type: Layout of tensors of type id 42, where the file leaves it open.
+            padding_side, truncation_side: Attributes of the tokenizer.
+            use_fast: There is one tokenizer.
+            trust_remote_code: No code of a repository is ever run.
+            **options: Where the files are, as for ``AutoModelForCausalLM``.
+        """
+        place = locate(source, options)
+        if options:
+            raise TypeError(f"from_pretrained() got {next(iter(options))!r}, which is unknown")
+        checkpoint = open_model(place, quant_type, vocabulary_only=True)
         tokenizer = Tokenizer.from_gguf(checkpoint.file)
         template = load_template(checkpoint, tokenizer)
-        return PreTrainedTokenizer(tokenizer, template, checkpoint.trained_context)
+        made = PreTrainedTokenizer(
+            tokenizer,
+            template,
+            checkpoint.trained_context,
+            checkpoint=checkpoint,
+            name_or_path=place or "",
+        )
+        made.padding_side, made.truncation_side = padding_side, truncation_side
+        return made

@@ -6,6 +6,7 @@ import copy
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from oxibonsai.lora.adapter import Adapter, in_use
 from oxibonsai.models.adapting import AdaptedBuilder
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.layer_states import LayerStateBuilder, NamedVectors
 from oxibonsai.models.observation import Observation, ObservingBuilder
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import pack
@@ -80,10 +82,11 @@ class Model:
     def _builder(self) -> AdaptedBuilder:
         return AdaptedBuilder(self.config.hadamard, self.adapters)
 
-    def _final_states(self, builder: Builder) -> Value:
+    def _final_states(self, builder: Builder, weights: Weights | None = None) -> Value:
         """Hidden states after the final norm, of the rows that want an output."""
         c = self.config
-        h = builder.select_outputs(self._architecture.hidden_states(builder, c, self.weights))
+        w = weights or self.weights
+        h = builder.select_outputs(self._architecture.hidden_states(builder, c, w))
         if not c.causal:  # an encoder's last layer ends with its norm
             return h
         return self._architecture.final_norm(builder, c, self.weights, h)
@@ -100,6 +103,18 @@ class Model:
     @cached_property
     def _hidden_executable(self) -> Executable:
         return self.device.compile(self.hidden_graph) if self.config.causal else self.executable
+
+    @cached_property
+    def _states_executable(self) -> _core.Executable:
+        weights = NamedVectors(self.weights)
+        layers = self.config.num_hidden_layers
+        builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
+        h = self._final_states(builder, cast(Weights, weights))
+        builder.output(_HIDDEN, h)
+        logits = self._architecture.logits(builder, self.config, self.weights, h)
+        builder.output(_LOGITS, logits)
+        builder.output_layers()
+        return self.device.compile(builder.graph)
 
     def observed(self, *, head: bool = False) -> Observation:
         """A pass of its own over the same packed matrices that sums what its linear layers read.
@@ -120,7 +135,8 @@ class Model:
         other = copy.copy(self)
         other.device = self.device.with_threads(threads)
         other.executable = other.device.compile(self.graph)
-        other.__dict__.pop("_hidden_executable", None)
+        for own in ("_hidden_executable", "_states_executable"):
+            other.__dict__.pop(own, None)
         return other
 
     def fingerprint(self) -> str:
@@ -184,3 +200,19 @@ class Model:
     ) -> npt.NDArray[np.float32]:
         """Hidden states after the final norm: float32 [outputs, hidden]; arguments as of run()."""
         return self._hidden_executable.run(batch, pools, slots)[_HIDDEN]
+
+    def run_states(
+        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
+    ) -> tuple[npt.NDArray[np.float32], list[npt.NDArray[np.float32]]]:
+        """Logits, and the hidden states before each layer and after the final norm.
+
+        Returns:
+            float32 [outputs, vocabulary] and, one more than layers, [outputs, hidden].
+
+        Raises:
+            UnsupportedError: The model is an encoder, or its layers do not begin with a norm.
+        """
+        self.check_generates()
+        results = self._states_executable.run(batch, pools, slots)
+        layers = [results[f"layer.{i}"] for i in range(self.config.num_hidden_layers)]
+        return results[_LOGITS], [*layers, results[_HIDDEN]]

@@ -139,5 +139,3 @@ def test_samples_and_beams_follow_their_prompts(model: CausalLM) -> None:
     assert drawn[2].tolist() == first[0].tolist()
     beams = model.generate(prompts, num_beams=3, num_return_sequences=2, max_new_tokens=4)
     assert beams.shape[0] == 4
-    with pytest.raises(RequestError, match="num_beams goes without do_sample"):
-        model.generate(prompts, num_beams=2, do_sample=True)
