@@ -24,7 +24,10 @@ typedef ulong uint64_t;
 #define INLINE static inline
 #define INLINE_MEMBER inline
 #define UNROLL _Pragma("unroll")
-#define SHARED(type, name, count) threadgroup type name[count]
+#ifndef SHARED_STORAGE  // of other compilers, which read this for tests
+#define SHARED_STORAGE
+#endif
+#define SHARED(type, name, count) SHARED_STORAGE threadgroup type name[count]
 #define READ(index, type, name) device const type* name [[buffer(index)]]
 #define WRITE(index, type, name) device type* name [[buffer(index)]]
 #define KERNEL(name, Args, ...)                                      \

@@ -79,9 +79,17 @@ RunnerPtr make_runner(const graph::Combine& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Conv1d& op, const RunnerContext& c);
 
 // ... or here, where no kernel computes it yet.
-inline RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext&) { return no_kernel(op); }
-inline RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext&) { return no_kernel(op); }
-inline RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext&) { return no_kernel(op); }
-inline RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext&) { return no_kernel(op); }
+inline RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext&) {
+  return no_kernel(op);
+}
+inline RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext&) {
+  return no_kernel(op);
+}
+inline RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext&) {
+  return no_kernel(op);
+}
+inline RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext&) {
+  return no_kernel(op);
+}
 
 }  // namespace oxibonsai::gpu

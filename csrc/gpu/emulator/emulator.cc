@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kStackBytes = 64 << 10;
 constexpr uint32_t kWarp = 32;
-constexpr uint8_t kGarbage = 0xEE;  // a negative number as float and as int
+constexpr size_t kSharedBytes = 32 << 10;  // of a block, at most: what Metal has
+constexpr uint8_t kGarbage = 0xEE;         // a negative number as float and as int
 
 std::map<std::string, Kernel>& kernels() {
   static std::map<std::string, Kernel> all;
@@ -37,6 +38,7 @@ struct Block {
   void* scheduler = nullptr;
   Grid at;
   std::map<int, std::vector<uint8_t>> shared;
+  size_t shared_used = 0;
   std::vector<Shown> shown[2];  // [threads]
   const Kernel* kernel = nullptr;
   const void* args = nullptr;
@@ -125,6 +127,9 @@ void run_block(uint32_t threads) {
     }
     ready = next_ready(b, threads);
   }
+  if (b.shared_used > kSharedBytes)
+    throw DeviceError(std::string("kernel ") + b.kernel->name + ": " +
+                      std::to_string(b.shared_used) + " bytes of shared memory");
 }
 
 }  // namespace
@@ -147,8 +152,12 @@ const Grid& block() { return current().at; }
 void barrier(int site) { wait(Waits::kBarrier, site); }
 
 uint8_t* shared_bytes(int id, size_t bytes) {
-  std::vector<uint8_t>& memory = current().shared[id];
-  if (memory.empty()) memory.assign(bytes, kGarbage);
+  Block& b = current();
+  std::vector<uint8_t>& memory = b.shared[id];
+  if (memory.empty()) {
+    memory.assign(bytes, kGarbage);
+    b.shared_used += bytes;
+  }
   return memory.data();
 }
 
@@ -171,6 +180,7 @@ void launch(const Kernel& kernel, const Grid& grid, uint32_t threads, const void
   if (b.fibers.size() < threads) b.fibers.resize(threads);
   for (std::vector<Shown>& shown : b.shown) shown = std::vector<Shown>(threads);
   b.shared.clear();
+  b.shared_used = 0;
   b.kernel = &kernel;
   b.args = args;
   b.buffers = buffers;

@@ -1,6 +1,17 @@
 // The constants that each kernel takes, for kernels and for the host (gpu/kernel_args.h) alike: the
 // same layout for every compiler, 64-bit members first.
 
+// What graph::Activation says; FlatArgs::function of the kernels that take one.
+enum Function : uint32_t {
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kRelu2,
+  kSigmoid,
+  kIdentity,
+  kSwigluOai,
+};
+
 struct FlatArgs {  // of what goes value by value
   uint64_t count;  // values
   float factor;
@@ -50,11 +61,11 @@ struct LinearArgs {
   uint32_t codebook[4];   // what the 16 codes stand for, a byte each
   int32_t step, offset;   // a code stands for step * code - offset
   uint32_t rows, cols, tokens;
-  uint32_t group;     // columns that share a d
-  uint32_t wide;      // d is float32
+  uint32_t group;  // columns that share a d
+  uint32_t wide;   // d is float32
   uint32_t has_bias, has_add;
-  // Experts: the result's rows come in panels (graph::Route), each of which `panel_groups` groups of
-  // tokens share; 0: one matrix for all rows.
+  // Experts: the result's rows come in panels (graph::Route), each of which `panel_groups` groups
+  // of tokens share; 0: one matrix for all rows.
   uint32_t panel_groups;
   uint32_t panels;  // rows of graph::Route's panels
 };

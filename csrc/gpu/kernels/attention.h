@@ -29,8 +29,9 @@ INLINE Seen seen_of(ARGS(AttendArgs) args, uint32_t end, uint32_t part) {
 }
 
 // The butterflies of the rotation over queries in shared memory.
-INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count, uint32_t thread) {
-  for (uint32_t pair = thread; pair < count / 2; pair += ATTEND_THREADS) {
+INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count,
+                          uint32_t thread_id) {
+  for (uint32_t pair = thread_id; pair < count / 2; pair += ATTEND_THREADS) {
     const uint32_t i = pair / stride * 2 * stride + pair % stride;
     const float a = values[i], b = values[i + stride];
     values[i] = a + b;
@@ -96,9 +97,9 @@ template <class Kv, uint32_t kQueries>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
                    GLOBAL const int32_t* tiles, GLOBAL const int32_t* ends,
                    GLOBAL const int32_t* tables, GLOBAL float* parts, GROUP float* query,
-                   GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds, uint32_t thread, uint32_t tile,
-                   uint32_t set, uint32_t part) {
-  const uint32_t lane = thread & 31u, warp = thread >> 5;
+                   GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds,
+                   uint32_t thread_id, uint32_t tile, uint32_t set, uint32_t part) {
+  const uint32_t lane = thread_id & 31u, warp = thread_id >> 5;
   const uint32_t dim = args.page.key_dim, value_dim = args.page.value_dim;
   const uint32_t per_thread = ATTEND_DIMS(kQueries) / ATTEND_THREADS;  // dims of values
   const uint32_t first_row = uint32_t(tiles[3 * tile]), rows = uint32_t(tiles[3 * tile + 1]);
@@ -110,33 +111,33 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   const uint32_t queries = rows * heads;  // query i: row i / heads, head i % heads
   const uint32_t end = uint32_t(ends[first_row + rows - 1]);
   if (seen_of(args, end, part).last == 0) return;  // for all threads alike
-  for (uint32_t i = thread; i < queries * dim; i += ATTEND_THREADS) {
+  for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS) {
     const uint64_t row = first_row + i / dim / heads;
     const uint64_t head = first_head + i / dim % heads;
     query[i] = flush_tiny(q[(row * args.heads + head) * dim + i % dim] * args.scale);
   }
   for (uint32_t stride = 1; stride < args.page.rotate_key; stride *= 2) {
     BARRIER();
-    rotate_shared(query, stride, queries * dim, thread);
+    rotate_shared(query, stride, queries * dim, thread_id);
   }
   BARRIER();
   if (args.page.rotate_key > 0) {
     const float size = root(1.0f / float(args.page.rotate_key));
-    for (uint32_t i = thread; i < queries * dim; i += ATTEND_THREADS)
+    for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS)
       query[i] = flush_tiny(query[i] * size);
   }
   // Per query: the largest score, the sum of weights, two merge factors.
-  if (thread < kQueries) {
-    state[4 * thread] = -infinity();
-    state[4 * thread + 1] = 0.0f;
-    const uint32_t i = smaller(thread, queries - 1);
+  if (thread_id < kQueries) {
+    state[4 * thread_id] = -infinity();
+    state[4 * thread_id + 1] = 0.0f;
+    const uint32_t i = smaller(thread_id, queries - 1);
     const Seen seen = seen_of(args, uint32_t(ends[first_row + i / heads]), part);
-    bounds[2 * thread] = seen.first;
-    bounds[2 * thread + 1] = seen.last;
+    bounds[2 * thread_id] = seen.first;
+    bounds[2 * thread_id + 1] = seen.last;
   }
   float sums[kQueries][per_thread];
-  UNROLL for (uint32_t i = 0; i < kQueries; ++i)
-    UNROLL for (uint32_t j = 0; j < per_thread; ++j) sums[i][j] = 0.0f;
+  UNROLL for (uint32_t i = 0; i < kQueries; ++i) UNROLL for (uint32_t j = 0; j < per_thread; ++j)
+      sums[i][j] = 0.0f;
   BARRIER();
   // Rows of a tile follow each other in their sequence: the first begins and ends its view first.
   const Seen oldest = seen_of(args, uint32_t(ends[first_row]), part);
@@ -144,20 +145,21 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   const uint32_t last = newest.last;
   for (uint32_t page = oldest.first / PAGE_POSITIONS; page * PAGE_POSITIONS < last; ++page) {
     GLOBAL const uint8_t* keys =
-        pages + uint64_t(table[part * (PART_POSITIONS / PAGE_POSITIONS) + page]) * args.page.page_bytes +
+        pages +
+        uint64_t(table[part * (PART_POSITIONS / PAGE_POSITIONS) + page]) * args.page.page_bytes +
         args.page.layer_offset + kv_head * args.page.head_bytes;
     {
-      const uint32_t position = thread % PAGE_POSITIONS;
-      const uint32_t first = thread / PAGE_POSITIONS * (kQueries / 2);
+      const uint32_t position = thread_id % PAGE_POSITIONS;
+      const uint32_t first = thread_id / PAGE_POSITIONS * (kQueries / 2);
       float s[kQueries / 2];
       UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i) s[i] = 0.0f;
       for (uint32_t d = 0; d < dim; ++d) {
         const float key = Kv::key(keys, args.page, d, position);
-        UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i)
-          s[i] = fused(query[(first + i) * dim + d], key, s[i]);
+        UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i) s[i] =
+            fused(query[(first + i) * dim + d], key, s[i]);
       }
       UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i)
-        scores[(first + i) * PAGE_POSITIONS + position] = s[i];
+          scores[(first + i) * PAGE_POSITIONS + position] = s[i];
     }
     BARRIER();
     for (uint32_t i = warp; i < queries; i += ATTEND_THREADS / 32) {
@@ -177,21 +179,23 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
     }
     BARRIER();
     UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
-      const uint32_t d = thread + j * ATTEND_THREADS;
+      const uint32_t d = thread_id + j * ATTEND_THREADS;
       if (d >= value_dim) continue;
       float added[kQueries];
       UNROLL for (uint32_t i = 0; i < kQueries; ++i) added[i] = 0.0f;
       const uint32_t base = page * PAGE_POSITIONS;
-      for (uint32_t at = larger(base, oldest.first); at < smaller(base + PAGE_POSITIONS, last); ++at) {
+      for (uint32_t at = larger(base, oldest.first); at < smaller(base + PAGE_POSITIONS, last);
+           ++at) {
         const float value = value_of<Kv>(keys, args.page, d, at - base);
         const bool by_all = at >= newest.first && at < oldest.last;
-        UNROLL for (uint32_t i = 0; i < kQueries; ++i)
-          if (i < queries && (by_all || (at >= bounds[2 * i] && at < bounds[2 * i + 1])))
-            added[i] = fused(scores[i * PAGE_POSITIONS + at - base], value, added[i]);
+        UNROLL for (uint32_t i = 0; i < kQueries;
+                    ++i) if (i < queries &&
+                             (by_all || (at >= bounds[2 * i] && at < bounds[2 * i + 1]))) added[i] =
+            fused(scores[i * PAGE_POSITIONS + at - base], value, added[i]);
       }
-      UNROLL for (uint32_t i = 0; i < kQueries; ++i)
-        if (i < queries && bounds[2 * i] < base + PAGE_POSITIONS && bounds[2 * i + 1] > base &&
-            bounds[2 * i] < bounds[2 * i + 1])
+      UNROLL for (uint32_t i = 0; i < kQueries;
+                  ++i) if (i < queries && bounds[2 * i] < base + PAGE_POSITIONS &&
+                           bounds[2 * i + 1] > base && bounds[2 * i] < bounds[2 * i + 1])
           sums[i][j] = merge_sums(sums[i][j], added[i], state[4 * i + 2], state[4 * i + 3]);
     }
     BARRIER();
@@ -199,30 +203,29 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   UNROLL for (uint32_t i = 0; i < kQueries; ++i) {
     if (i >= queries) continue;
     const uint64_t row = first_row + i / heads, head = first_head + i % heads;
-    GLOBAL float* out =
-        parts + ((row * args.heads + head) * args.parts + part) * (value_dim + 2);
-    UNROLL for (uint32_t j = 0; j < per_thread; ++j)
-      if (thread + j * ATTEND_THREADS < value_dim) out[2 + thread + j * ATTEND_THREADS] = sums[i][j];
-    if (thread < 2) out[thread] = state[4 * i + thread];
+    GLOBAL float* out = parts + ((row * args.heads + head) * args.parts + part) * (value_dim + 2);
+    UNROLL for (uint32_t j = 0; j < per_thread; ++j) if (thread_id + j * ATTEND_THREADS < value_dim)
+        out[2 + thread_id + j * ATTEND_THREADS] = sums[i][j];
+    if (thread_id < 2) out[thread_id] = state[4 * i + thread_id];
   }
 }
 
-#define ATTEND_KERNEL(type, kQueries)                                                              \
-  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),       \
-         READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, tables),                \
-         WRITE(6, float, parts)) {                                                                 \
-    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                                   \
-    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                               \
-    SHARED(float, state, kQueries * 4);                                                            \
-    SHARED(uint32_t, bounds, kQueries * 2);                                                        \
-    attend<Kv##type, kQueries>(args, q, pages, tiles, ends, tables, parts, query, scores, state,   \
-                               bounds, THREAD, BLOCK_X, BLOCK_Y, BLOCK_Z);                                 \
+#define ATTEND_KERNEL(type, kQueries)                                                            \
+  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),     \
+         READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, tables),              \
+         WRITE(6, float, parts)) {                                                               \
+    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                       \
+    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                             \
+    SHARED(float, state, kQueries * 4);                                                          \
+    SHARED(uint32_t, bounds, kQueries * 2);                                                      \
+    attend<Kv##type, kQueries>(args, q, pages, tiles, ends, tables, parts, query, scores, state, \
+                               bounds, THREAD, BLOCK_X, BLOCK_Y, BLOCK_Z);                       \
   }
 #define ATTEND_KERNELS(type) ATTEND_KERNEL(type, 4) ATTEND_KERNEL(type, 16)
 FOR_EACH_KV_TYPE(ATTEND_KERNELS)
 
-// The result of a head of a row, from its parts in their order; a sink is one more, whose values are
-// zero. `rows`: of the batch.
+// The result of a head of a row, from its parts in their order; a sink is one more, whose values
+// are zero. `rows`: of the batch.
 KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, ends),
        READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, y)) {
   SHARED(float, values, MERGE_DIMS);

@@ -1,7 +1,6 @@
 // Ops in which a value depends on the same value of the inputs. A block of 256 threads takes 256
 // values; memory-bound.
 
-// FlatArgs::function is graph::Activation.
 KERNEL(gated, FlatArgs, READ(1, float, gate), READ(2, float, up), WRITE(3, float, y),
        WRITE(4, int8_t, q), WRITE(5, float, scales), WRITE(6, int32_t, sums)) {
   const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;

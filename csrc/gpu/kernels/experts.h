@@ -6,24 +6,24 @@
 
 // In place over n values in shared memory: exp(x - max) over their sum, which one thread makes in
 // the order of the values.
-INLINE void soften(GROUP float* x, GROUP float* sum, uint32_t n, uint32_t thread) {
-  if (thread == 0) {
+INLINE void soften(GROUP float* x, GROUP float* sum, uint32_t n, uint32_t thread_id) {
+  if (thread_id == 0) {
     float max = x[0];
     for (uint32_t i = 1; i < n; ++i) max = max < x[i] ? x[i] : max;
     sum[0] = max;
   }
   BARRIER();
   const float max = sum[0];
-  for (uint32_t i = thread; i < n; i += ROUTE_THREADS) x[i] = exp_of(x[i] - max);
+  for (uint32_t i = thread_id; i < n; i += ROUTE_THREADS) x[i] = exp_of(x[i] - max);
   BARRIER();
-  if (thread == 0) {
+  if (thread_id == 0) {
     float total = 0.0f;
     for (uint32_t i = 0; i < n; ++i) total = total + x[i];
     sum[0] = total;
   }
   BARRIER();
   const float total = sum[0];
-  for (uint32_t i = thread; i < n; i += ROUTE_THREADS) x[i] = x[i] / total;
+  for (uint32_t i = thread_id; i < n; i += ROUTE_THREADS) x[i] = x[i] / total;
   BARRIER();
 }
 
@@ -34,8 +34,8 @@ INLINE float group_rank(GROUP const float* rank, uint32_t size, uint32_t best) {
   for (uint32_t n = 0; n < best; ++n) {
     uint32_t found = size;
     for (uint32_t i = 0; i < size; ++i) {
-      const bool left = before_index == size || rank[i] < before ||
-                        (rank[i] == before && i > before_index);
+      const bool left =
+          before_index == size || rank[i] < before || (rank[i] == before && i > before_index);
       if (left && (found == size || rank[i] > rank[found])) found = i;
     }
     before_index = smaller(found, size - 1);
@@ -86,7 +86,8 @@ KERNEL(route, RouteArgs, READ(1, float, scores), READ(2, float, bias), WRITE(3, 
       group_ranks[g] = group_rank(rank + g * size, size, args.best_of_group);
     BARRIER();
     for (uint32_t i = THREAD; i < n; i += ROUTE_THREADS)
-      chosen[i] = place_of(group_ranks, kept, args.groups, i / size) < args.kept_groups ? 1.0f : 0.0f;
+      chosen[i] =
+          place_of(group_ranks, kept, args.groups, i / size) < args.kept_groups ? 1.0f : 0.0f;
     BARRIER();
     for (uint32_t i = THREAD; i < n; i += ROUTE_THREADS) kept[i] = chosen[i] != 0.0f ? 1 : 0;
     BARRIER();

@@ -82,24 +82,24 @@ INLINE float times_sigmoid(float x, float t) { return x / (1.0f + bounded_exp(0.
 
 INLINE float sigmoid_of(float x) { return 1.0f / (1.0f + bounded_exp(0.0f - x)); }
 
-// By graph::Activation.
+// A Function of one number.
 INLINE float activation_of(uint32_t function, float x) {
-  if (function == 0) return times_sigmoid(x, x);
-  if (function == 1) return (x * 0.5f) * (1.0f + erf_of(x * 0.70710678118654752f));
-  if (function == 2) {
+  if (function == kSilu) return times_sigmoid(x, x);
+  if (function == kGelu) return (x * 0.5f) * (1.0f + erf_of(x * 0.70710678118654752f));
+  if (function == kGeluTanh) {
     const float cubic = fused(x * x * x, 0.044715f, x);
     return times_sigmoid(x, cubic * 1.5957691216057308f);
   }
-  if (function == 3) {
+  if (function == kRelu2) {
     const float positive = larger(x, 0.0f);
     return positive * positive;
   }
-  return sigmoid_of(x);
+  return function == kSigmoid ? sigmoid_of(x) : x;
 }
 
-// act(gate) * up, where the last activation is one of both.
+// act(gate) * up, which kSwigluOai makes of both.
 INLINE float gated_of(uint32_t function, float gate, float up) {
-  if (function != 5) return activation_of(function, gate) * up;
+  if (function != kSwigluOai) return activation_of(function, gate) * up;
   const float below = smaller(gate, 7.0f);
   const float clamped = larger(smaller(up, 7.0f), -7.0f);
   return times_sigmoid(below, below * 1.702f) * (clamped + 1.0f);

@@ -7,7 +7,7 @@
 // makes them; the float chain of each result stays in one thread, in the order of the segments.
 // Without tensor cores the same sums come from dot4.
 
-#define GEMM_TILE 64     // rows, tokens
+#define GEMM_TILE 64  // rows, tokens
 #define GEMM_THREADS 256
 #define GEMM_SEGMENTS 4  // in shared memory at a time
 #define GEMM_PITCH 36    // words of a row there: 8 rows lie in different banks
@@ -58,12 +58,12 @@ template <class F, bool kMma>
 INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL const int8_t* q,
                  GLOBAL const float* scales, GLOBAL const int32_t* sums, GLOBAL const float* bias,
                  GLOBAL const float* add, GLOBAL float* y, GROUP uint32_t* a, GROUP uint32_t* b,
-                 GROUP float* x_scales, GROUP int32_t* x_sums, uint32_t thread, uint32_t row_tile,
-                 uint32_t token_tile) {
-  const uint32_t segments = args.cols / 32, lane = thread & 31u, warp = thread >> 5;
+                 GROUP float* x_scales, GROUP int32_t* x_sums, uint32_t thread_id,
+                 uint32_t row_tile, uint32_t token_tile) {
+  const uint32_t segments = args.cols / 32, lane = thread_id & 31u, warp = thread_id >> 5;
   const uint32_t first_row = row_tile * GEMM_TILE, first_token = token_tile * GEMM_TILE;
   const uint32_t warp_row = warp % 4 * 16, warp_token = warp / 4 * 32;
-  const uint32_t my_row = thread / GEMM_SEGMENTS, my_segment = thread % GEMM_SEGMENTS;
+  const uint32_t my_row = thread_id / GEMM_SEGMENTS, my_segment = thread_id % GEMM_SEGMENTS;
   const bool apart = F::kScale == 16 || F::kHalves;
   RowSum totals[4][4];
   for (uint32_t n = 0; n < 4; ++n)
@@ -72,8 +72,8 @@ INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
     if (first + my_segment < segments) {
       const uint32_t row = smaller(first_row + my_row, args.rows - 1);
       const Segment s = read_segment<F>(weights, args, row, first + my_segment);
-      UNROLL for (uint32_t j = 0; j < 8; ++j)
-        a[my_row * GEMM_PITCH + my_segment * 8 + j] = s.quads[j];
+      UNROLL for (uint32_t j = 0; j < 8; ++j) a[my_row * GEMM_PITCH + my_segment * 8 + j] =
+          s.quads[j];
       const uint64_t token = smaller(first_token + my_row, args.tokens - 1);
       const uint64_t group = token * segments + first + my_segment;
       GLOBAL const uint32_t* x = (GLOBAL const uint32_t*)q + group * 8;
@@ -85,13 +85,13 @@ INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
     const uint32_t here = smaller(uint32_t(GEMM_SEGMENTS), segments - first);
     for (uint32_t s = 0; s < here; ++s) {
       UNROLL for (uint32_t n = 0; n < 4; ++n) {
-        const TileSums t = tile_sums<kMma, apart>(a + warp_row * GEMM_PITCH + s * 8,
-                                                  b + (warp_token + n * 8) * GEMM_PITCH + s * 8, lane);
+        const TileSums t = tile_sums<kMma, apart>(
+            a + warp_row * GEMM_PITCH + s * 8, b + (warp_token + n * 8) * GEMM_PITCH + s * 8, lane);
         UNROLL for (uint32_t j = 0; j < 4; ++j) {
           const uint32_t row = smaller(first_row + warp_row + lane / 4 + j / 2 * 8, args.rows - 1);
           const uint32_t at = (warp_token + n * 8 + lane % 4 * 2 + j % 2) * GEMM_SEGMENTS + s;
-          const int32_t isum = scaled_sum<F>(weights, args, row, first + s, t.first[j], t.last[j],
-                                             x_sums[at]);
+          const int32_t isum =
+              scaled_sum<F>(weights, args, row, first + s, t.first[j], t.last[j], x_sums[at]);
           totals[n][j] = add_segment<F>(totals[n][j], weights, args, row, first + s, isum,
                                         x_scales[at], x_sums[at]);
         }
@@ -109,16 +109,16 @@ INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
     }
 }
 
-#define GEMM_KERNEL(name, suffix, kMma)                                                          \
-  KERNEL(gemm_##name##suffix, LinearArgs, READ(1, uint8_t, weights), READ(2, int8_t, q),         \
-         READ(3, float, scales), READ(4, int32_t, sums), READ(5, float, bias),                   \
-         READ(6, float, add), WRITE(7, float, y)) {                                              \
-    SHARED(uint32_t, a, GEMM_TILE* GEMM_PITCH);                                                  \
-    SHARED(uint32_t, b, GEMM_TILE* GEMM_PITCH);                                                  \
-    SHARED(float, x_scales, GEMM_TILE* GEMM_SEGMENTS);                                           \
-    SHARED(int32_t, x_sums, GEMM_TILE* GEMM_SEGMENTS);                                           \
-    gemm<Form_##name, kMma>(args, weights, q, scales, sums, bias, add, y, a, b, x_scales,        \
-                            x_sums, THREAD, BLOCK_Y, BLOCK_X);                                   \
+#define GEMM_KERNEL(name, suffix, kMma)                                                           \
+  KERNEL(gemm_##name##suffix, LinearArgs, READ(1, uint8_t, weights), READ(2, int8_t, q),          \
+         READ(3, float, scales), READ(4, int32_t, sums), READ(5, float, bias),                    \
+         READ(6, float, add), WRITE(7, float, y)) {                                               \
+    SHARED(uint32_t, a, GEMM_TILE* GEMM_PITCH);                                                   \
+    SHARED(uint32_t, b, GEMM_TILE* GEMM_PITCH);                                                   \
+    SHARED(float, x_scales, GEMM_TILE* GEMM_SEGMENTS);                                            \
+    SHARED(int32_t, x_sums, GEMM_TILE* GEMM_SEGMENTS);                                            \
+    gemm<Form_##name, kMma>(args, weights, q, scales, sums, bias, add, y, a, b, x_scales, x_sums, \
+                            THREAD, BLOCK_Y, BLOCK_X);                                            \
   }
 #define GEMM_KERNELS(name) GEMM_KERNEL(name, , false)
 FOR_EACH_FORM(GEMM_KERNELS)

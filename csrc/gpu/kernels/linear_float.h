@@ -1,6 +1,6 @@
 // Linear layers over float weights, in the file's own rows: a sum has 16 lanes (docs/arithmetic.md,
-// rule 2), so a warp takes two rows, and a block of 128 threads eight. Tokens beyond the first share
-// what was loaded.
+// rule 2), so a warp takes two rows, and a block of 128 threads eight. Tokens beyond the first
+// share what was loaded.
 
 #define FLOAT_ROWS 8
 #define FLOAT_THREADS 128
@@ -37,10 +37,10 @@ typedef WeightF8<8, 1> WeightF8_E5M2;
 template <class Weight, uint32_t kTokens>
 INLINE void linear_float(ARGS(FloatLinearArgs) args, GLOBAL const uint8_t* weights,
                          GLOBAL const float* x, GLOBAL const float* bias, GLOBAL const float* add,
-                         GLOBAL const int32_t* panels, GLOBAL float* y, uint32_t thread,
+                         GLOBAL const int32_t* panels, GLOBAL float* y, uint32_t thread_id,
                          uint32_t row_block, uint32_t group) {
-  const uint32_t lane = thread & 15u;
-  const uint32_t row = row_block * FLOAT_ROWS + thread / 16;
+  const uint32_t lane = thread_id & 15u;
+  const uint32_t row = row_block * FLOAT_ROWS + thread_id / 16;
   const uint32_t readable = smaller(row, args.rows - 1);
   const Rows tokens = rows_of(group, kTokens, args.tokens, args.panel_groups, args.panels, panels);
   if (tokens.first >= tokens.last) return;  // for all threads alike
@@ -60,16 +60,17 @@ INLINE void linear_float(ARGS(FloatLinearArgs) args, GLOBAL const uint8_t* weigh
     for (uint32_t n = 8; n > 0; n /= 2) sum = sum + shuffle_down(sum, n);
     if (lane != 0 || row >= args.rows || tokens.first + t >= tokens.last) continue;
     const uint64_t at = uint64_t(tokens.first + t) * args.rows + row;
-    y[at] = finish_row(sum, tokens.expert * args.rows + row, at, args.has_bias, args.has_add, bias, add);
+    y[at] = finish_row(sum, tokens.expert * args.rows + row, at, args.has_bias, args.has_add, bias,
+                       add);
   }
 }
 
-#define FLOAT_KERNEL(name, kTokens)                                                            \
-  KERNEL(linear_##name##_##kTokens, FloatLinearArgs, READ(1, uint8_t, weights),                \
-         READ(2, float, x), READ(3, float, bias), READ(4, float, add), READ(5, int32_t, panels), \
-         WRITE(6, float, y)) {                                                                 \
-    linear_float<Weight##name, kTokens>(args, weights, x, bias, add, panels, y, THREAD,       \
-                                        BLOCK_Y, BLOCK_X);                            \
+#define FLOAT_KERNEL(name, kTokens)                                                                \
+  KERNEL(linear_##name##_##kTokens, FloatLinearArgs, READ(1, uint8_t, weights), READ(2, float, x), \
+         READ(3, float, bias), READ(4, float, add), READ(5, int32_t, panels),                      \
+         WRITE(6, float, y)) {                                                                     \
+    linear_float<Weight##name, kTokens>(args, weights, x, bias, add, panels, y, THREAD, BLOCK_Y,   \
+                                        BLOCK_X);                                                  \
   }
 #define FLOAT_KERNELS(name) FLOAT_KERNEL(name, 1) FLOAT_KERNEL(name, 8)
 FLOAT_KERNELS(F32)

@@ -3,11 +3,11 @@
 // goes to; the other warps help to write.
 
 // In shared memory: the sum over 64 lanes.
-INLINE void fold_lanes(GROUP float* lanes, uint32_t thread) {
-  if (thread < 32) {
-    float sum = lanes[thread] + lanes[thread + 32];
+INLINE void fold_lanes(GROUP float* lanes, uint32_t thread_id) {
+  if (thread_id < 32) {
+    float sum = lanes[thread_id] + lanes[thread_id + 32];
     for (uint32_t n = 16; n > 0; n /= 2) sum = sum + shuffle_down(sum, n);
-    if (thread == 0) lanes[0] = sum;
+    if (thread_id == 0) lanes[0] = sum;
   }
 }
 

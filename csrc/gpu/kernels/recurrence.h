@@ -29,9 +29,8 @@ KERNEL(conv1d, Conv1dArgs, READ(1, float, x), READ(2, float, weight), READ(3, fl
   // The last rows become the state, from the earliest on: none is overwritten before it is read.
   for (int32_t i = 0; i < kept; ++i) {
     const int32_t row = count - kept + i;
-    state[uint64_t(i) * args.channels] =
-        row >= 0 ? x[(first_row + row) * args.channels + channel]
-        : begins ? 0.0f
-                 : state[uint64_t(kept + row) * args.channels];
+    state[uint64_t(i) * args.channels] = row >= 0 ? x[(first_row + row) * args.channels + channel]
+                                         : begins ? 0.0f
+                                                  : state[uint64_t(kept + row) * args.channels];
   }
 }

@@ -1,6 +1,6 @@
-// Activations to int8 in groups of 32 (docs/arithmetic.md, rule 4), a warp a group. Rounded rows are
-// three arrays: q [rows, cols]; scale [rows, cols / 32]; sums [rows, cols / 32], minus the sums of
-// the first 16 and the last 16 q of a group as two int16.
+// Activations to int8 in groups of 32 (docs/arithmetic.md, rule 4), a warp a group. Rounded rows
+// are three arrays: q [rows, cols]; scale [rows, cols / 32]; sums [rows, cols / 32], minus the sums
+// of the first 16 and the last 16 q of a group as two int16.
 
 INLINE int32_t first_minus_sum(int32_t sums) { return int32_t(int16_t(sums & 0xFFFF)); }
 INLINE int32_t last_minus_sum(int32_t sums) { return sums >> 16; }

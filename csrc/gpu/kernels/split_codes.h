@@ -31,21 +31,21 @@ typedef Form<4, 0, 0, false, true, true> Form_book_halves;
 
 // X(name) for every Form_name.
 #define FOR_EACH_FORM(X) \
-  X(q1) \
-  X(q2) \
-  X(q2_scale16_min) \
-  X(q3_scale16) \
-  X(q4) \
-  X(q4_min) \
-  X(q4_scale32_min) \
-  X(q5) \
-  X(q5_min) \
-  X(q5_scale32_min) \
-  X(q6_scale16) \
-  X(q8) \
-  X(book) \
-  X(book_scale16) \
-  X(book_scale32) \
+  X(q1)                  \
+  X(q2)                  \
+  X(q2_scale16_min)      \
+  X(q3_scale16)          \
+  X(q4)                  \
+  X(q4_min)              \
+  X(q4_scale32_min)      \
+  X(q5)                  \
+  X(q5_min)              \
+  X(q5_scale32_min)      \
+  X(q6_scale16)          \
+  X(q8)                  \
+  X(book)                \
+  X(book_scale16)        \
+  X(book_scale32)        \
   X(book_halves)
 
 // Four codes, a byte each, of a plane of kBits bits: quad 0 .. 7 of a segment. Quads lie side by
@@ -86,7 +86,8 @@ INLINE Segment read_segment(GLOBAL const uint8_t* weights, ARGS(LinearArgs) args
   Segment s;
   UNROLL for (uint32_t i = 0; i < 8; ++i) {
     uint32_t codes = quad_of<F::kLow>(low_words, i);
-    if (F::kHigh != 0) codes |= quad_of<F::kHigh == 0 ? 1u : uint32_t(F::kHigh)>(high_words, i) << F::kLow;
+    if (F::kHigh != 0)
+      codes |= quad_of < F::kHigh == 0 ? 1u : uint32_t(F::kHigh) > (high_words, i) << F::kLow;
     s.quads[i] = F::kBook ? look_up(codes, args.codebook[0], args.codebook[1], args.codebook[2],
                                     args.codebook[3])
                           : codes;
@@ -130,8 +131,9 @@ INLINE float block_scale(GLOBAL const uint8_t* weights, uint64_t plane, uint64_t
 }
 
 template <class F>
-INLINE RowSum add_segment(RowSum sum, GLOBAL const uint8_t* weights, ARGS(LinearArgs) args, uint64_t row,
-                          uint32_t segment, int32_t isum, float scale_x, int32_t sums) {
+INLINE RowSum add_segment(RowSum sum, GLOBAL const uint8_t* weights, ARGS(LinearArgs) args,
+                          uint64_t row, uint32_t segment, int32_t isum, float scale_x,
+                          int32_t sums) {
   if (F::kHalves) {
     for (uint32_t half_index = 0; half_index < 2; ++half_index) {
       const int32_t part = half_index == 0 ? first_minus_sum(isum) : last_minus_sum(isum);
@@ -145,14 +147,13 @@ INLINE RowSum add_segment(RowSum sum, GLOBAL const uint8_t* weights, ARGS(Linear
   GLOBAL const uint8_t* min = weights + args.min;
   if (F::kMin && F::kScale == 16) {
     const uint64_t at = 2 * uint64_t(segment) * args.plane_rows + row;
-    const int32_t low = min[at] * first_minus_sum(sums) +
-                        min[at + args.plane_rows] * last_minus_sum(sums);
+    const int32_t low =
+        min[at] * first_minus_sum(sums) + min[at + args.plane_rows] * last_minus_sum(sums);
     sum.low = fused(scale_x, float(low), sum.low);
   } else if (F::kMin) {
     const float offset = scale_x * float(-minus_sum(sums));
-    sum.low = F::kScale == 32
-                  ? fused(float(min[segment * args.plane_rows + row]), offset, sum.low)
-                  : offset;
+    sum.low = F::kScale == 32 ? fused(float(min[segment * args.plane_rows + row]), offset, sum.low)
+                              : offset;
   }
   const uint32_t in_block = args.group / 32;
   if ((segment + 1) % in_block != 0) return sum;

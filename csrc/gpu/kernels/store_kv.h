@@ -40,8 +40,8 @@ INLINE RoundedKv round_kv(float v) {
   return r;
 }
 
-// The value of each lane, of groups of 32 dims, in the rotated form of q4_0 caches: rule 9 in blocks
-// that divide 32.
+// The value of each lane, of groups of 32 dims, in the rotated form of q4_0 caches: rule 9 in
+// blocks that divide 32.
 INLINE float rotate_lanes(float v, uint32_t lane, uint32_t block) {
   for (uint32_t stride = 1; stride < block; stride *= 2) {
     const float other = shuffle_from(v, lane ^ stride);
@@ -51,9 +51,7 @@ INLINE float rotate_lanes(float v, uint32_t lane, uint32_t block) {
 }
 
 // Two codes of 4 bits, each of -8 to 7.
-INLINE uint8_t nibbles(int32_t low, int32_t high) {
-  return uint8_t((low + 8) | (high + 8) << 4);
-}
+INLINE uint8_t nibbles(int32_t low, int32_t high) { return uint8_t((low + 8) | (high + 8) << 4); }
 
 // A lane's dim d of a key or value, of which the head has n; lanes past them have +0.
 template <class Kv>
@@ -131,8 +129,8 @@ struct Store<KvQ4_0> {
 // threads takes a head of a row.
 template <class Kv>
 INLINE void store_kv(ARGS(PageArgs) page, GLOBAL const float* k, GLOBAL const float* v,
-                     GLOBAL const int32_t* rows, GLOBAL const int32_t* places, GLOBAL uint8_t* pages,
-                     uint32_t lane, uint32_t item, uint32_t head) {
+                     GLOBAL const int32_t* rows, GLOBAL const int32_t* places,
+                     GLOBAL uint8_t* pages, uint32_t lane, uint32_t item, uint32_t head) {
   const uint64_t row = uint64_t(rows[item]);
   GLOBAL uint8_t* keys = pages + uint64_t(places[2 * row]) * page.page_bytes + page.layer_offset +
                          head * page.head_bytes;
@@ -143,12 +141,13 @@ INLINE void store_kv(ARGS(PageArgs) page, GLOBAL const float* k, GLOBAL const fl
   if (page.value_in_key) return;
   GLOBAL const float* value = v + (row * page.kv_heads + head) * page.value_dim;
   for (uint32_t d = lane; d < page.value_dim + lane; d += KV_GROUP)
-    Store<Kv>::value(keys + page.key_bytes, page, position, d, d < page.value_dim ? value[d] : 0.0f);
+    Store<Kv>::value(keys + page.key_bytes, page, position, d,
+                     d < page.value_dim ? value[d] : 0.0f);
 }
 
-#define STORE_KERNEL(type)                                                             \
-  KERNEL(store_kv_##type, PageArgs, READ(1, float, k), READ(2, float, v),              \
-         READ(3, int32_t, rows), READ(4, int32_t, places), WRITE(5, uint8_t, pages)) { \
-    store_kv<Kv##type>(args, k, v, rows, places, pages, THREAD, BLOCK_X, BLOCK_Y);     \
+#define STORE_KERNEL(type)                                                                        \
+  KERNEL(store_kv_##type, PageArgs, READ(1, float, k), READ(2, float, v), READ(3, int32_t, rows), \
+         READ(4, int32_t, places), WRITE(5, uint8_t, pages)) {                                    \
+    store_kv<Kv##type>(args, k, v, rows, places, pages, THREAD, BLOCK_X, BLOCK_Y);                \
   }
 FOR_EACH_KV_TYPE(STORE_KERNEL)

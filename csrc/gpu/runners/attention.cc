@@ -46,7 +46,7 @@ struct PageSet {
   graph::KvType type;
   args::PageArgs args;
   Address pages;
-  int pool;            // -1: of the workspace
+  int pool;               // -1: of the workspace
   int64_t rows, rows_at;  // how many rows, and their numbers in the step's tables
   int64_t ends, places, tables;
   int longest;
@@ -114,8 +114,7 @@ class Attention {
     a.sets = (static_cast<uint32_t>(group()) + a.in_set - 1) / a.in_set;
     a.parts = static_cast<uint32_t>(parts(set.longest));
     const Tiles& tiles = s.tiles.at({set.pool, rows_of_tile(s)});
-    const std::string kernel =
-        kernel_name("attend", set.type) + "_" + std::to_string(queries(s));
+    const std::string kernel = kernel_name("attend", set.type) + "_" + std::to_string(queries(s));
     s.launch(kernel.c_str(),
              {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
              kAttendThreads, a,
@@ -180,16 +179,11 @@ class AttendLocalRunner : public Runner {
   }
   void run(const Step& s) const override {
     const int kv_heads = attention_.layer().kv_heads;
-    const PageSet set{graph::KvType::kF32,
-                      page_args(layout_, kv_heads, page_bytes(), 0),
-                      s.workspace,
-                      -1,
-                      s.rows_of(k_),
-                      s.tables.all_rows,
-                      s.tables.local_ends,
-                      s.tables.local_places,
-                      s.tables.local_pages,
-                      s.tables.longest_local};
+    const PageSet set{graph::KvType::kF32,  page_args(layout_, kv_heads, page_bytes(), 0),
+                      s.workspace,          -1,
+                      s.rows_of(k_),        s.tables.all_rows,
+                      s.tables.local_ends,  s.tables.local_places,
+                      s.tables.local_pages, s.tables.longest_local};
     store(s, set, k_, v_);
     attention_.run(s, set, s.workspace + pages_bytes(s));
   }

@@ -1,7 +1,32 @@
+#include <string>
+
 #include "gpu/runners/flat.h"
 
 namespace oxibonsai::gpu {
 namespace {
+
+uint32_t function_of(graph::Activation activation) {
+  using graph::Activation;
+  switch (activation) {
+    case Activation::kSilu:
+      return args::kSilu;
+    case Activation::kGelu:
+      return args::kGelu;
+    case Activation::kGeluTanh:
+      return args::kGeluTanh;
+    case Activation::kRelu2:
+      return args::kRelu2;
+    case Activation::kSigmoid:
+      return args::kSigmoid;
+    case Activation::kIdentity:
+      return args::kIdentity;
+    case Activation::kSwigluOai:
+      return args::kSwigluOai;
+    default:
+      throw UnsupportedError("GPUs have no kernel for activation " +
+                             std::to_string(static_cast<int>(activation)) + " of a graph yet");
+  }
+}
 
 // Of kernels with one input, a factor and a float result.
 RunnerPtr unary(const char* kernel, const ValueRef& x, const ValueRef& out, float factor) {
@@ -27,7 +52,7 @@ RunnerPtr binary(const char* kernel, const ValueRef& x, const ValueRef& other, A
 
 RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c) {
   const ValueRef gate = c.value(op.gate), up = c.value(op.up), out = c.value(op.out);
-  const auto function = static_cast<uint32_t>(op.activation);
+  const auto function = function_of(op.activation);
   return flat_runner(out, [=](const Step& s) {
     args::FlatArgs a = flat_args(s, out);
     a.function = function;
@@ -40,14 +65,14 @@ RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c) {
 
 RunnerPtr make_runner(const graph::Activate& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x), out = c.value(op.out);
-  const auto function = static_cast<uint32_t>(op.activation);
+  const auto function = function_of(op.activation);
   return flat_runner(out, [=](const Step& s) {
     args::FlatArgs a = flat_args(s, out);
     a.function = function;
     const Result r = result_of(s, out);
-    s.launch("activate", flat_grid(s.values_of(out)), kFlatThreads, a,
-             std::array<Address, 5>{s.address(x), r.y, r.rounded.q, r.rounded.scale,
-                                    r.rounded.sums});
+    s.launch(
+        "activate", flat_grid(s.values_of(out)), kFlatThreads, a,
+        std::array<Address, 5>{s.address(x), r.y, r.rounded.q, r.rounded.scale, r.rounded.sums});
   });
 }
 

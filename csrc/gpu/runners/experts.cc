@@ -33,9 +33,9 @@ RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c) {
   return flat_runner(scores, [=](const Step& s) {
     args::RouteArgs now = a;
     now.rows = static_cast<uint32_t>(s.rows_of(scores));
-    s.launch("route", {now.rows}, kRouteThreads, now,
-             std::array<Address, 4>{s.address(scores), bias, s.address(weights),
-                                    s.address(places)});
+    s.launch(
+        "route", {now.rows}, kRouteThreads, now,
+        std::array<Address, 4>{s.address(scores), bias, s.address(weights), s.address(places)});
     s.launch("sort_routes", {}, kRouteThreads, now,
              std::array<Address, 2>{s.address(places), s.address(panels)});
   });

@@ -11,7 +11,8 @@ namespace {
 // Of gpu/kernels/gemv.h, gemm.h and linear_float.h.
 constexpr int64_t kGemvRows = 16, kFloatRows = 8, kGemmTile = 64;
 constexpr uint32_t kGemvThreads = 128, kGemmThreads = 256, kFloatThreads = 128;
-constexpr int64_t kMostGemvTokens = 8;
+// Tokens of a block of threads, besides one.
+constexpr int64_t kFewGemvTokens = 4, kMostGemvTokens = 8;
 constexpr int64_t kHadamardValues = 8192, kHadamardChunk = 1024;
 
 // Panels of a step have at most this many more rows than there are (graph::Route).
@@ -53,18 +54,16 @@ void launch_gemm(const Step& s, const Product& p, bool int8_mma) {
 }
 
 void launch_gemv(const Step& s, const Product& p) {
-  int64_t tokens = 1;
-  if (p.panels.buffer != nullptr)
-    tokens = p.single ? 1 : kMostGemvTokens;
-  else
-    while (tokens < p.rows) tokens *= 2;
+  const bool one = p.panels.buffer != nullptr ? p.single : p.rows == 1;
+  const bool few = p.panels.buffer == nullptr && p.rows <= kFewGemvTokens;
+  const int64_t tokens = one ? 1 : few ? kFewGemvTokens : kMostGemvTokens;
   args::LinearArgs a = p.weight->integer_args();
   const uint32_t groups = set_groups(p, tokens, &a);
   const RoundedRows x = s.rounded(p.x);
   const std::string kernel = "gemv_" + p.weight->form() + "_" + std::to_string(tokens);
-  s.launch(kernel.c_str(), {groups, blocks_of(a.rows, kGemvRows)}, kGemvThreads, a,
-           std::array<Address, 8>{p.weight->data(), x.q, x.scale, x.sums, p.bias, p.add, p.panels,
-                                  p.y});
+  s.launch(
+      kernel.c_str(), {groups, blocks_of(a.rows, kGemvRows)}, kGemvThreads, a,
+      std::array<Address, 8>{p.weight->data(), x.q, x.scale, x.sums, p.bias, p.add, p.panels, p.y});
 }
 
 }  // namespace
