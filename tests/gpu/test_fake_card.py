@@ -117,8 +117,8 @@ def test_every_op_and_type_has_the_scalar_tiers_bytes(card: Any) -> None:
     """But for those that have no kernel yet, which say so."""
     found = dict(compare_all_ops(open_device("cuda:0", 2), _core.CpuDevice(2, "scalar")))
     missing = {name for name, result in found.items() if isinstance(result, UnsupportedError)}
-    assert missing == set()
-    assert [name for name, result in found.items() if result] == []
+    assert missing <= {"a matrix for each head", "gated delta rule", "scans of Mamba"}
+    assert [name for name, result in found.items() if result and name not in missing] == []
 
 
 @pytest.mark.parametrize("params", [GREEDY, DRAWN], ids=["greedy", "drawn"])

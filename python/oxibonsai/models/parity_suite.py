@@ -47,7 +47,11 @@ def _suite() -> Iterator[tuple[str, Describe]]:
     yield "attention without a cache", _local_attention
     yield "Hadamard transform", _hadamard
     yield "experts", _experts
+    yield "heads and columns", _heads_and_columns
+    yield "a matrix for each head", _head_linear
     yield "convolution", _convolution
+    yield "gated delta rule", _gated_delta
+    yield "scans of Mamba", _mamba
 
 
 def _random(*shape: int) -> npt.NDArray[np.float32]:
@@ -137,3 +141,59 @@ def _experts(b: Builder) -> None:
 
 def _convolution(b: Builder) -> None:
     b.output("out", b.conv1d(b.input("x", _WIDTH), _random(_WIDTH, _TAPS), _random(_WIDTH)))
+
+
+def _heads_and_columns(b: Builder) -> None:
+    x = b.input("x", _WIDTH)
+    values = [
+        b.join_heads(x, b.input("y", _WIDTH // 2), _HEADS),
+        b.select_columns(x, 3, 17, _DIM),
+        b.transpose_heads(x, 2, _HEADS),
+        b.gate_rows(x, b.input("gate", 1)),
+        b.embed_positions(_matrix(_ROWS, _WIDTH, "F16")),
+    ]
+    for i, value in enumerate(values):
+        b.output(str(i), value)
+
+
+def _head_linear(b: Builder) -> None:
+    weight = _matrix(_DIM, _DIM, "Q8_0", experts=_HEADS)
+    b.output("out", b.head_linear(b.input("x", _WIDTH), weight))
+
+
+def _gated_delta(b: Builder) -> None:
+    qkv = b.input("qkv", 2 * _KV_HEADS * _DIM + _HEADS * _DIM)
+    out = b.gated_delta(
+        qkv,
+        b.input("alpha", _HEADS),
+        b.input("beta", _HEADS),
+        dt_bias=_random(_HEADS),
+        decay=-np.exp(_random(_HEADS)),
+        key_heads=_KV_HEADS,
+        key_dim=_DIM,
+        value_dim=_DIM,
+        tiled=False,
+        eps=1e-6,
+    )
+    b.output("out", out)
+
+
+def _mamba(b: Builder) -> None:
+    states = 16
+    x, time_step = b.input("x", _WIDTH), b.input("step", _WIDTH)
+    vectors = {"dt_bias": _random(_WIDTH), "skip": _random(_WIDTH)}
+    decay = -np.exp(_random(_WIDTH, states))
+    first = b.mamba_scan(
+        x, time_step, b.input("b", states), b.input("c", states), decay=decay, **vectors
+    )
+    second = b.mamba2_scan(
+        b.input("xbc", _WIDTH + 2 * states),
+        b.input("step2", _HEADS),
+        dt_bias=_random(_HEADS),
+        decay=-np.exp(_random(_HEADS)),
+        skip=_random(_HEADS),
+        groups=1,
+        state_dim=states,
+    )
+    b.output("1", first)
+    b.output("2", second)
