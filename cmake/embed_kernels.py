@@ -20,6 +20,8 @@ LEFT_OUT = {"gpu/dialect_emulator.h"}
 # 32 int8 from 7.0 on). nvcc writes its own version, which older drivers refuse whatever is inside.
 GENERATIONS = ((75, "6.3"), (80, "7.0"))
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
+# Loops of which a template makes nothing.
+FLAGS.append("-diag-suppress=128,186")
 LITERAL = 16_000  # characters of a piece
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')

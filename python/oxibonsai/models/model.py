@@ -105,7 +105,7 @@ class Model:
         return self.device.compile(self.hidden_graph) if self.config.causal else self.executable
 
     @cached_property
-    def _states_executable(self) -> _core.Executable:
+    def _states_executable(self) -> Executable:
         weights = NamedVectors(self.weights)
         layers = self.config.num_hidden_layers
         builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
@@ -202,7 +202,7 @@ class Model:
         return self._hidden_executable.run(batch, pools, slots)[_HIDDEN]
 
     def run_states(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
     ) -> tuple[npt.NDArray[np.float32], list[npt.NDArray[np.float32]]]:
         """Logits, and the hidden states before each layer and after the final norm.
 
