@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import oxibonsai
 from native_build import needs_compiler
 from oxibonsai import CapacityError, DeviceError, SamplingParams, UnsupportedError, _core, kernels
 from oxibonsai.devices import list_devices, open_device
-from oxibonsai.engine import NgramSpeculator, Options, restore, save
+from oxibonsai.engine import EnginePool, NgramSpeculator, Options, restore, save
 from oxibonsai.models.parity_suite import compare_all_ops
 
 pytestmark = [pytest.mark.slow, needs_compiler]
@@ -219,6 +220,26 @@ def test_a_lost_card_ends_the_step_in_the_drivers_words(card: Any, tiny_path: Pa
         texts(engine, [IDS[:5]], GREEDY)
     with pytest.raises(DeviceError, match="CUDA_ERROR_LAUNCH_FAILED"):
         engine.logits(IDS[:2])
+
+
+def test_a_pool_has_one_engine_on_a_card_and_says_that_it_was_lost(
+    card: Any, tiny_path: Path
+) -> None:
+    pool = EnginePool.from_pretrained(
+        tiny_path, device="cuda", replicas=3, parallel=2, threads=2, ctx_size=64, parity="off"
+    )
+    assert len(pool.engines) == 1
+    card.fail_launch(1)
+    with pool.permit() as engine:
+        sequence = engine.submit(IDS[:5], GREEDY)
+        deadline = time.monotonic() + 60
+        while pool.failure is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert sequence.cancelled
+    assert isinstance(pool.failure, DeviceError)
+    with pytest.raises(CapacityError, match="an engine has stopped"), pool.permit():
+        pass
+    pool.close()
 
 
 def test_auto_takes_a_card_that_proves_itself_and_says_why_not(card: Any, tiny_path: Path) -> None:
