@@ -65,6 +65,7 @@ PYTHON = {
     "imatrix": {"errors", "files", "engine", "evaluate", "models", "_core"},
     "train": {"errors", "files", "convert"},
     "hf": _BELOW_ENGINE | {"engine", "chat", "export"},
+    "llm": _BELOW_ENGINE | {"engine", "chat"},
     "loadtest": {"errors"},
     "server": _BELOW_SERVER,
     "cli": _BELOW_SERVER
