@@ -63,9 +63,8 @@ Image assemble(const Driver& driver, std::string ptx) {
   } closer{driver, link};
   void* cubin = nullptr;
   size_t bytes = 0;
-  Result result =
-      driver.cuLinkAddData_v2(link, kJitInputPtx, ptx.data(),
-                              ptx.size() + 1, "oxibonsai_kernels", 0, nullptr, nullptr);
+  Result result = driver.cuLinkAddData_v2(link, kJitInputPtx, ptx.data(), ptx.size() + 1,
+                                          "oxibonsai_kernels", 0, nullptr, nullptr);
   if (result == kSuccess) result = driver.cuLinkComplete(link, &cubin, &bytes);
   if (result != kSuccess)
     throw UnsupportedError("the driver cannot assemble the embedded kernels: " +
