@@ -1,6 +1,6 @@
 """What a GPU reaches of its own limits; needs the package's core and numpy alone.
 
-usage: python bench/gpu.py [cuda] [--rows 4096 --cols 14336] > result.json
+usage: python bench/gpu.py [cuda] [--rows 4096 --cols 14336] [--tokens 1 8 512] > result.json
 
 Products with one row against the bandwidth of copies within the card, products with many rows in
 multiply-adds per second. A step of 17 equal layers less one of 1, so that what surrounds a layer cancels;
@@ -21,10 +21,9 @@ from oxibonsai import _core
 from oxibonsai.devices import chosen_device, list_devices, open_device
 
 TYPES = ("Q1_0", "Q2_0_g128", "TQ2_0_g128", "Q4_0", "Q4_K", "Q8_0", "F16")
-ROW_COUNTS = (1, 8, 512, 4096)
+TOKENS = (1, 8, 512, 4096)
 _LAYERS = 17
 _ROUNDS = 7
-_COPY_BYTES = 1 << 30
 
 
 def layer_seconds(device: Any, quant_type: str, rows: int, cols: int, tokens: int) -> float:
@@ -61,12 +60,15 @@ def seconds(executable: Any, batch: _core.Batch) -> float:
     return time.perf_counter() - started
 
 
-def measure(device: Any, quant_type: str, rows: int, cols: int, bandwidth: float) -> dict[str, Any]:
+def measure(
+    device: Any, quant_type: str, options: argparse.Namespace, bandwidth: float
+) -> dict[str, Any]:
     """One line of the result."""
+    rows, cols = options.rows, options.cols
     traits = next(t for t in _core.quant_types() if t["name"] == quant_type)
     stored = rows * cols // traits["group"] * traits["bytes"]
     line: dict[str, Any] = {"type": quant_type, "rows": rows, "cols": cols}
-    for tokens in ROW_COUNTS:
+    for tokens in options.tokens:
         taken = layer_seconds(device, quant_type, rows, cols, tokens)
         line[f"us_{tokens}"] = round(taken * 1e6, 2)
         if tokens == 1:
@@ -81,14 +83,16 @@ def main() -> None:
     parser.add_argument("device", nargs="?", default="cuda")
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--cols", type=int, default=14336)
+    parser.add_argument("--tokens", type=int, nargs="+", default=TOKENS)
+    parser.add_argument("--copy-bytes", type=int, default=1 << 30)
     options = parser.parse_args()
     name = chosen_device(options.device)
     device: Any = open_device(name)
-    bandwidth = device.copy_bandwidth(_COPY_BYTES, _ROUNDS)
+    bandwidth = device.copy_bandwidth(options.copy_bytes, _ROUNDS)
     report = {
         "device": next(d.description for d in list_devices() if d.name == name),
         "copy_gb_s": round(bandwidth / 1e9, 1),
-        "layers": [measure(device, t, options.rows, options.cols, bandwidth) for t in TYPES],
+        "layers": [measure(device, t, options, bandwidth) for t in TYPES],
     }
     print(json.dumps(report, indent=1))
 

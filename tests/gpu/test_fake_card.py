@@ -260,6 +260,18 @@ def command(card: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300)
 
 
+def test_the_benchmark_for_cards_runs(card: Any) -> None:
+    script = Path(__file__).resolve().parents[2] / "bench" / "gpu.py"
+    sizes = ["--rows", "64", "--cols", "256", "--tokens", "1", "8", "--copy-bytes", "4096"]
+    done = subprocess.run(
+        [sys.executable, str(script), "cuda", *sizes], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["device"] == "Emulated card 0, sm_90"
+    assert {"type", "us_1", "share_of_copy", "us_8", "tera_macs_8"} <= set(report["layers"][0])
+
+
 def test_commands_take_a_device(card: Any, tiny_path: Path) -> None:
     devices = json.loads(command(card, "info", "--devices", "--json").stdout)["devices"]
     assert [d["name"] for d in devices] == ["cpu", "cuda:0", "metal"]
