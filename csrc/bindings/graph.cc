@@ -251,10 +251,11 @@ void register_linear_ops(GraphClass& c) {
 void register_attention_ops(GraphClass& c) {
   c.def(
        "rope_table",
-       [](Graph& g, const Floats& frequencies, float scale) {
-         return add_one(g, graph::RopeTable{vector(frequencies), scale});
+       [](Graph& g, const Floats& frequencies, float scale, float temperature, int step) {
+         return add_one(g, graph::RopeTable{vector(frequencies), scale, temperature, step});
        },
-       py::arg("frequencies"), py::arg("scale"))
+       py::arg("frequencies"), py::arg("scale"), py::arg("temperature") = 0.0f,
+       py::arg("temperature_step") = 0)
       .def(
           "rope",
           [](Graph& g, const PyValue& x, const PyValue& table, int head_dim, bool interleaved) {
@@ -270,12 +271,12 @@ void register_attention_ops(GraphClass& c) {
       .def(
           "attend",
           [](Graph& g, const PyValue& q, int layer, int heads, float scale, int window,
-             float softcap, const std::optional<Floats>& sinks) {
-            return add_one(
-                g, graph::Attend{q.id, layer, heads, scale, window, softcap, vector(sinks)});
+             float softcap, const OptionalFloats& slopes, const OptionalFloats& sinks) {
+            return add_one(g, graph::Attend{q.id, layer, heads, scale, window, softcap,
+                                            vector(slopes), vector(sinks)});
           },
           py::arg("q"), py::arg("layer"), py::arg("heads"), py::arg("scale"), py::arg("window") = 0,
-          py::arg("softcap") = 0.0f, py::arg("sinks") = py::none())
+          py::arg("softcap") = 0.0f, py::arg("slopes") = py::none(), py::arg("sinks") = py::none())
       .def(
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
@@ -322,6 +323,12 @@ void register_elementwise_ops(GraphClass& c) {
             return add_one(g, graph::Scale{x.id, factor});
           },
           py::arg("x"), py::arg("factor"))
+      .def(
+          "xielu",
+          [](Graph& g, const PyValue& x, float alpha_p, float alpha_n, float beta, float eps) {
+            return add_one(g, graph::Xielu{x.id, alpha_p, alpha_n, beta, eps});
+          },
+          py::arg("x"), py::arg("alpha_p"), py::arg("alpha_n"), py::arg("beta"), py::arg("eps"))
       .def(
           "clamp",
           [](Graph& g, const PyValue& x, float limit) {
