@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import oxibonsai
+import recurrent_model
 from oxibonsai import RequestError, _core
+from oxibonsai.cli.info import describe
 from oxibonsai.engine import (
     ContextShift,
     Options,
@@ -17,6 +20,9 @@ from oxibonsai.engine import (
 )
 from oxibonsai.engine.batching import make_batch, reserve
 from oxibonsai.engine.scheduler import Chunk
+from oxibonsai.hf.rows import Rows
+from oxibonsai.imatrix import collection
+from oxibonsai.opening import open_model
 from recurrent_model import DRAWN, GREEDY, IDS, Load, assert_all_given_back, finish, run, told
 
 
@@ -253,3 +259,53 @@ def test_checkpoints_are_refused_where_there_is_no_state(tiny_path: Path, load: 
         oxibonsai.load(tiny_path, ctx_checkpoints=3)
     with pytest.raises(RequestError, match="ctx_checkpoints is -1"):
         load(ctx_checkpoints=-1)
+
+
+def test_what_hugging_face_s_loop_keeps_goes_back_and_branches(load: Load) -> None:
+    engine = load()
+    rows = Rows(engine)
+
+    def results(new: list[list[int]]) -> list[bytes]:
+        def run(batch: Any, pools: Any, slots: Any) -> dict[str, Any]:
+            return {"logits": engine.model.run(batch, pools, slots)}
+
+        return [r["logits"].tobytes() if r else b"" for r in rows.feed(new, run)]
+
+    texts = [IDS[:100], IDS[:100], IDS[50:80]]
+    assert results(texts) == [engine.logits(t).tobytes() for t in texts]
+    rows.crop(0, 70)
+    rows.crop(2, 10)
+    new = [[7], IDS[100:103], []]
+    wanted = [[*IDS[:70], 7], IDS[:103]]
+    assert results(new) == [
+        *(engine.logits(t)[-n:].tobytes() for t, n in zip(wanted, (1, 3), strict=True)),
+        b"",
+    ]
+    rows.select([1, 2, 1])
+    texts = [[*IDS[:103], 1, 2], [*IDS[50:60], 3], [*IDS[:103], 4]]
+    assert results([[1, 2], [3], [4]]) == [
+        engine.logits(t)[-n:].tobytes() for t, n in zip(texts, [2, 1, 1], strict=True)
+    ]
+    rows.clear()
+    assert_all_given_back(engine)
+
+
+def test_an_importance_matrix_is_that_of_any_step(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load()
+    found = []
+    for size in (256, 7):
+        monkeypatch.setattr(collection, "_STEP_ROWS", size)
+        *_, last = collection.collect(engine, [IDS[:100], IDS[100:]])
+        found.append({n: e.squares.tobytes() for n, e in last.entries.items()})
+    assert found[0] == found[1]
+    assert_all_given_back(engine)
+
+
+def test_info_counts_the_bytes_of_a_slot(recurrent_path: Path) -> None:
+    facts = describe(open_model(recurrent_path))
+    floats = recurrent_model.HIDDEN * sum(taps - 1 for taps in recurrent_model.TAPS)
+    assert facts["slot_bytes"] == 4 * floats
+    page = 2 * recurrent_model.KV_HEADS * recurrent_model.HEAD_DIM * 4
+    assert facts["kv_bytes_per_token"] == (page if "hybrid" in facts["architecture"] else 0)

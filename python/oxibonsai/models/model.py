@@ -64,11 +64,7 @@ class Model:
         builder = self._builder()
         h = self._final_states(builder)
         if config.causal:
-<<<<<<< HEAD
-            builder.output(_LOGITS, self._logits(builder, h))
-=======
             builder.output(_LOGITS, architecture.logits(builder, config, weights, h))
->>>>>>> main
         else:
             builder.output(_HIDDEN, h)
         weights.refuse_unused()
@@ -88,20 +84,11 @@ class Model:
     def _final_states(self, builder: Builder, weights: Weights | None = None) -> Value:
         """Hidden states after the final norm, of the rows that want an output."""
         c = self.config
-<<<<<<< HEAD
-        h = builder.select_outputs(self._page(builder, c, weights or self.weights))
-=======
-        h = builder.select_outputs(self._architecture.hidden_states(builder, c, self.weights))
->>>>>>> main
+        w = weights or self.weights
+        h = builder.select_outputs(self._architecture.hidden_states(builder, c, w))
         if not c.causal:  # an encoder's last layer ends with its norm
             return h
         return self._architecture.final_norm(builder, c, self.weights, h)
-
-    def _logits(self, builder: Builder, h: Value) -> Value:
-        (logits,) = builder.linear(h, self.weights.head(self.config))
-        if self.config.final_logit_softcapping > 0.0:
-            logits = builder.softcap(logits, self.config.final_logit_softcapping)
-        return logits
 
     @cached_property
     def hidden_graph(self) -> _core.Graph:
@@ -123,7 +110,8 @@ class Model:
         builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
         h = self._final_states(builder, cast(Weights, weights))
         builder.output(_HIDDEN, h)
-        builder.output(_LOGITS, self._logits(builder, h))
+        logits = self._architecture.logits(builder, self.config, self.weights, h)
+        builder.output(_LOGITS, logits)
         builder.output_layers()
         return self.device.compile(builder.graph)
 
@@ -210,11 +198,10 @@ class Model:
         self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
     ) -> npt.NDArray[np.float32]:
         """Hidden states after the final norm: float32 [outputs, hidden]; arguments as of run()."""
-<<<<<<< HEAD
-        return self._hidden_executable.run(batch, pools)[_HIDDEN]
+        return self._hidden_executable.run(batch, pools, slots)[_HIDDEN]
 
     def run_states(
-        self, batch: _core.Batch, pools: list[_core.KvPages]
+        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
     ) -> tuple[npt.NDArray[np.float32], list[npt.NDArray[np.float32]]]:
         """Logits, and the hidden states before each layer and after the final norm.
 
@@ -225,9 +212,6 @@ class Model:
             UnsupportedError: The model is an encoder, or its layers do not begin with a norm.
         """
         self.check_generates()
-        results = self._states_executable.run(batch, pools)
+        results = self._states_executable.run(batch, pools, slots)
         layers = [results[f"layer.{i}"] for i in range(self.config.num_hidden_layers)]
         return results[_LOGITS], [*layers, results[_HIDDEN]]
-=======
-        return self._hidden_executable.run(batch, pools, slots)[_HIDDEN]
->>>>>>> main
