@@ -211,7 +211,9 @@ class _Requests:
         if isinstance(prompt, Mapping):
             unknown = prompt.keys() - {"prompt", "prompt_token_ids"}
             if unknown or len(prompt) != 1:
-                raise RequestError('a prompt is text, ids, {"prompt": ...} or {"prompt_token_ids": ...}')
+                raise RequestError(
+                    'a prompt is text, ids, {"prompt": ...} or {"prompt_token_ids": ...}'
+                )
             prompt = next(iter(prompt.values()))
         if isinstance(prompt, str):
             return prompt, self.engine.tokenizer.encode(prompt)
@@ -373,7 +375,9 @@ class LLM(_Requests):
         """One vector for each text; options as of :meth:`oxibonsai.Engine.embed`."""
         listed = [prompts] if isinstance(prompts, str) else prompts
         vectors = self.engine.embed(listed, **options)
-        return [EmbeddingRequestOutput(self._next_id(), EmbeddingOutput(v.tolist())) for v in vectors]
+        return [
+            EmbeddingRequestOutput(self._next_id(), EmbeddingOutput(v.tolist())) for v in vectors
+        ]
 
     def _finish(self, submits: list[Callable[[], _Request]]) -> list[RequestOutput]:
         requests: list[_Request] = []
