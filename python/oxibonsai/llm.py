@@ -9,7 +9,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from oxibonsai import engine as engines
 from oxibonsai.chat import ChatReply, ChatRequest, ChatTurn, answer, prepare
@@ -19,6 +19,9 @@ from oxibonsai.output import Reply
 from oxibonsai.output.tools import call_ids
 from oxibonsai.sampling import SamplingParams, TokenLogprobs
 from oxibonsai.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from typing import Self  # of Python 3.11
 
 P = ParamSpec("P")
 Messages = Items[Mapping[str, Any]]
