@@ -25,11 +25,15 @@ import numpy.typing as npt
 from oxibonsai.tokenizer.byte_level import BYTE_OF
 
 Bytes = npt.NDArray[np.uint8]
-ROWS = 151_669  # of the vocabulary, as published: odd, so that every tiled kernel has a tail
+# Of Qwen3's vocabulary, as published: odd, so that every tiled kernel has a tail.
+ROWS = 151_669
 CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")  # of a made-up vocabulary
 SPACE = next(c for c, byte in BYTE_OF.items() if byte == ord(" "))
 CONTEXT, ORIGINAL_CONTEXT, YARN_FACTOR = 65_536, 16_384, 4.0
-HEAD_DIM = 128
+# Of Bonsai 27B (Qwen3.5): three layers of four are gated delta rules, the last one attends.
+HYBRID_ROWS, HYBRID_CONTEXT, INTERVAL = 248_320, 262_144, 4
+KEY_HEADS, VALUE_HEADS, STATE, TAPS = 16, 48, 128, 4
+ROTATED, SECTIONS = 64, [11, 11, 10, 0]
 # Deviation of a matrix times the root of its columns: logits then spread over a few units.
 GAIN = 1.5
 
@@ -42,6 +46,13 @@ class Size:
     heads: int
     kv_heads: int
     tied: bool
+    head_dim: int = 128
+    hybrid: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Of the vocabulary."""
+        return HYBRID_ROWS if self.hybrid else ROWS
 
 
 SIZES = {
@@ -49,6 +60,7 @@ SIZES = {
     "1.7B": Size(28, 2048, 6144, 16, 8, True),
     "4B": Size(36, 2560, 9728, 32, 8, True),
     "8B": Size(36, 4096, 12288, 32, 8, False),
+    "27B": Size(64, 5120, 17408, 24, 4, False, head_dim=256, hybrid=True),
 }
 
 
@@ -80,36 +92,66 @@ FORMATS = {
 }
 
 
+def attention_parts(size: Size) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a layer's attention; a hybrid's queries come with gates."""
+    width, kv = size.heads * size.head_dim, size.kv_heads * size.head_dim
+    return {
+        "attn_q.weight": (width * (2 if size.hybrid else 1), size.hidden),
+        "attn_k.weight": (kv, size.hidden),
+        "attn_v.weight": (kv, size.hidden),
+        "attn_q_norm.weight": (size.head_dim,),
+        "attn_k_norm.weight": (size.head_dim,),
+        "attn_output.weight": (size.hidden, width),
+    }
+
+
+def delta_parts(size: Size) -> dict[str, tuple[int, ...]]:
+    """The same of a gated delta rule."""
+    inner = VALUE_HEADS * STATE
+    width = 2 * KEY_HEADS * STATE + inner
+    return {
+        "attn_qkv.weight": (width, size.hidden),
+        "attn_gate.weight": (inner, size.hidden),
+        "ssm_alpha.weight": (VALUE_HEADS, size.hidden),
+        "ssm_beta.weight": (VALUE_HEADS, size.hidden),
+        "ssm_conv1d.weight": (width, TAPS),
+        "ssm_dt.bias": (VALUE_HEADS,),
+        "ssm_a": (VALUE_HEADS,),
+        "ssm_norm.weight": (STATE,),
+        "ssm_out.weight": (size.hidden, inner),
+    }
+
+
 def tensors(size: Size, layers: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes in the order of the file; one dimension means F32."""
-    attention = size.heads * HEAD_DIM
-    kv = size.kv_heads * HEAD_DIM
-    yield "token_embd.weight", (ROWS, size.hidden)
+    """Names and shapes in the order of the file."""
+    yield "token_embd.weight", (size.rows, size.hidden)
     for i in range(layers):
-        for name, shape in {
-            "attn_norm": (size.hidden,),
-            "attn_q": (attention, size.hidden),
-            "attn_k": (kv, size.hidden),
-            "attn_v": (kv, size.hidden),
-            "attn_q_norm": (HEAD_DIM,),
-            "attn_k_norm": (HEAD_DIM,),
-            "attn_output": (size.hidden, attention),
-            "ffn_norm": (size.hidden,),
-            "ffn_gate": (size.ff, size.hidden),
-            "ffn_up": (size.ff, size.hidden),
-            "ffn_down": (size.hidden, size.ff),
-        }.items():
-            yield f"blk.{i}.{name}.weight", shape
+        recurrent = size.hybrid and (i + 1) % INTERVAL != 0
+        parts = {
+            "attn_norm.weight": (size.hidden,),
+            **(delta_parts(size) if recurrent else attention_parts(size)),
+            "post_attention_norm.weight" if size.hybrid else "ffn_norm.weight": (size.hidden,),
+            "ffn_gate.weight": (size.ff, size.hidden),
+            "ffn_up.weight": (size.ff, size.hidden),
+            "ffn_down.weight": (size.hidden, size.ff),
+        }
+        for name, shape in parts.items():
+            yield f"blk.{i}.{name}", shape
     yield "output_norm.weight", (size.hidden,)
     if not size.tied:
-        yield "output.weight", (ROWS, size.hidden)
+        yield "output.weight", (size.rows, size.hidden)
 
 
-def info(f: Format, shape: tuple[int, ...]) -> gguf.gguf_writer.TensorInfo:
+def is_float(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor is F32: vectors, and the taps of a convolution."""
+    return len(shape) == 1 or "conv1d" in name
+
+
+def info(f: Format, name: str, shape: tuple[int, ...]) -> gguf.gguf_writer.TensorInfo:
     """What the file says of a tensor."""
     number: Any = f.gguf_id  # one that the package has no name for; it writes any number
     count = math.prod(shape)
-    if len(shape) == 1:
+    if is_float(name, shape):
         return gguf.gguf_writer.TensorInfo(
             shape=shape, dtype=gguf.GGMLQuantizationType.F32, nbytes=4 * count
         )
@@ -118,11 +160,13 @@ def info(f: Format, shape: tuple[int, ...]) -> gguf.gguf_writer.TensorInfo:
 
 
 def random_tensor(
-    random: np.random.Generator, f: Format, shape: tuple[int, ...]
+    random: np.random.Generator, f: Format, name: str, shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
-    """Norms near 1; blocks of random codes under scales within a fifth of one another."""
-    if len(shape) == 1:
-        return random.normal(1.0, 0.05, shape).astype(np.float32)
+    """Norms near 1, decays negative; blocks of random codes under scales within a fifth of one another."""
+    if name.endswith("ssm_a"):
+        return -np.exp(random.normal(-2.0, 1.0, shape)).astype(np.float32)
+    if is_float(name, shape):
+        return random.normal(1.0 if "norm" in name else 0.3, 0.05, shape).astype(np.float32)
     blocks = math.prod(shape) // f.group
     raw = f.valid[random.integers(0, len(f.valid), (blocks, f.bytes), dtype=np.uint8)]
     if f.four_digits_at is not None:
@@ -136,15 +180,15 @@ def random_tensor(
     return raw
 
 
-def add_vocabulary(writer: gguf.GGUFWriter, path: Path) -> None:
-    """Copies the tokenizer of another file, cut or filled up to ROWS tokens."""
+def add_vocabulary(writer: gguf.GGUFWriter, path: Path, rows: int) -> None:
+    """Copies the tokenizer of another file, cut or filled up to `rows` tokens."""
     fields = gguf.GGUFReader(path).fields
     lists = {key: fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "token_type")}
-    if gguf.TokenType.NORMAL in lists["token_type"][ROWS:]:
-        raise ValueError(f"{path} has ordinary tokens after the {ROWS}th: give a Qwen2 vocabulary")
-    missing = range(len(lists["tokens"]), ROWS)
-    lists["tokens"] = lists["tokens"][:ROWS] + [f"<unused{i}>" for i in missing]
-    lists["token_type"] = lists["token_type"][:ROWS] + [int(gguf.TokenType.UNUSED) for _ in missing]
+    if gguf.TokenType.NORMAL in lists["token_type"][rows:]:
+        raise ValueError(f"{path} has ordinary tokens after the {rows}th: give a Qwen2 vocabulary")
+    missing = range(len(lists["tokens"]), rows)
+    lists["tokens"] = lists["tokens"][:rows] + [f"<unused{i}>" for i in missing]
+    lists["token_type"] = lists["token_type"][:rows] + [int(gguf.TokenType.UNUSED) for _ in missing]
     for key, field in fields.items():
         if not key.startswith("tokenizer."):
             continue
@@ -154,11 +198,11 @@ def add_vocabulary(writer: gguf.GGUFWriter, path: Path) -> None:
         writer.add_key_value(key, value, field.types[0], sub_type)
 
 
-def made_up_tokens() -> tuple[list[str], list[str]]:
-    """Tokens of ROWS rows less CONTROLS, each there once, and the merges that make them."""
+def made_up_tokens(rows: int) -> tuple[list[str], list[str]]:
+    """Tokens of so many rows less CONTROLS, each there once, and the merges that make them."""
     tokens = sorted(BYTE_OF)
     merges: list[str] = []
-    room = ROWS - len(CONTROLS) - len(tokens)
+    room = rows - len(CONTROLS) - len(tokens)
     words = (
         (start + "".join(run[:-1]), run[-1])
         for length in itertools.count(1)
@@ -172,9 +216,9 @@ def made_up_tokens() -> tuple[list[str], list[str]]:
     return tokens, merges
 
 
-def make_up_vocabulary(writer: gguf.GGUFWriter) -> None:
+def make_up_vocabulary(writer: gguf.GGUFWriter, rows: int) -> None:
     """A byte-level tokenizer with Qwen2's rules and ChatML's tokens."""
-    tokens, merges = made_up_tokens()
+    tokens, merges = made_up_tokens(rows)
     normal, control = int(gguf.TokenType.NORMAL), int(gguf.TokenType.CONTROL)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
@@ -190,19 +234,34 @@ def add_keys(writer: gguf.GGUFWriter, name: str, size: Size, layers: int, f: For
     writer.add_name(name)
     if f.file_type is not None:
         writer.add_file_type(f.file_type)
-    writer.add_context_length(CONTEXT)
+    writer.add_context_length(HYBRID_CONTEXT if size.hybrid else CONTEXT)
     writer.add_block_count(layers)
     writer.add_embedding_length(size.hidden)
     writer.add_feed_forward_length(size.ff)
     writer.add_head_count(size.heads)
     writer.add_head_count_kv(size.kv_heads)
-    writer.add_key_length(HEAD_DIM)
-    writer.add_value_length(HEAD_DIM)
+    writer.add_key_length(size.head_dim)
+    writer.add_value_length(size.head_dim)
     writer.add_layer_norm_rms_eps(1e-6)
+    if size.hybrid:
+        return add_hybrid_keys(writer)
     writer.add_rope_freq_base(1e6)
     writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
     writer.add_rope_scaling_factor(YARN_FACTOR)
     writer.add_rope_scaling_orig_ctx_len(ORIGINAL_CONTEXT)
+
+
+def add_hybrid_keys(writer: gguf.GGUFWriter) -> None:
+    """Of the gated delta rules, and of the rotary embedding, which is not scaled."""
+    writer.add_rope_freq_base(1e7)
+    writer.add_rope_dimension_count(ROTATED)
+    writer.add_rope_dimension_sections(SECTIONS)
+    writer.add_uint32("qwen35.full_attention_interval", INTERVAL)
+    writer.add_ssm_conv_kernel(TAPS)
+    writer.add_ssm_state_size(STATE)
+    writer.add_ssm_group_count(KEY_HEADS)
+    writer.add_ssm_time_step_rank(VALUE_HEADS)
+    writer.add_ssm_inner_size(VALUE_HEADS * STATE)
 
 
 def write(
@@ -212,20 +271,26 @@ def write(
     size, f = SIZES[size_name], FORMATS[type_name]
     random = np.random.default_rng(seed)
     part = out.with_name(out.name + ".part")
-    writer = gguf.GGUFWriter(part, "qwen3")
-    add_keys(writer, f"random Qwen3 {size_name} {type_name}", size, layers, f)
+    writer = gguf.GGUFWriter(part, "qwen35" if size.hybrid else "qwen3")
+    add_keys(
+        writer,
+        f"random {'Qwen3.5' if size.hybrid else 'Qwen3'} {size_name} {type_name}",
+        size,
+        layers,
+        f,
+    )
     if vocab is None:
-        make_up_vocabulary(writer)
+        make_up_vocabulary(writer, size.rows)
     else:
-        add_vocabulary(writer, vocab)
+        add_vocabulary(writer, vocab, size.rows)
     shapes = dict(tensors(size, layers))
-    writer.tensors[-1].update({name: info(f, shape) for name, shape in shapes.items()})
+    writer.tensors[-1].update({name: info(f, name, shape) for name, shape in shapes.items()})
     try:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for i, (name, shape) in enumerate(shapes.items(), 1):
-            writer.write_tensor_data(random_tensor(random, f, shape))
+            writer.write_tensor_data(random_tensor(random, f, name, shape))
             if sys.stderr.isatty():
                 end = "\n" if i == len(shapes) else ""
                 print(f"\r{i}/{len(shapes)} {name:32}", end=end, file=sys.stderr, flush=True)

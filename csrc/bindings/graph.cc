@@ -111,9 +111,10 @@ graph::Activation activation(const std::string& name) {
   if (name == "gelu_tanh") return graph::Activation::kGeluTanh;
   if (name == "relu2") return graph::Activation::kRelu2;
   if (name == "sigmoid") return graph::Activation::kSigmoid;
+  if (name == "identity") return graph::Activation::kIdentity;
   if (name == "swiglu_oai") return graph::Activation::kSwigluOai;
   throw RequestError("no activation is called " + name +
-                     "; there are silu, gelu, gelu_tanh, relu2, sigmoid and swiglu_oai");
+                     "; there are silu, gelu, gelu_tanh, relu2, sigmoid, identity and swiglu_oai");
 }
 
 graph::Route::Scoring scoring(const std::string& name) {

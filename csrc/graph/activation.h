@@ -11,6 +11,7 @@ enum class Activation : uint8_t {
   kGeluTanh,  // its tanh form
   kRelu2,     // max(x, 0)^2
   kSigmoid,   // 1 / (1 + e^-x)
+  kIdentity,  // x
   // Of gpt-oss, only as a gate: with g = min(gate, 7), act(gate) * up is
   // g / (1 + e^(-1.702 g)) * (clamp(up, -7, 7) + 1).
   kSwigluOai,

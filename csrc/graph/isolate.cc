@@ -17,7 +17,9 @@ template <class T>
 std::string detail(const T&) {
   return "";
 }
-std::string detail(const RmsNorm& op) { return std::to_string(op.groups); }
+std::string detail(const RmsNorm& op) {
+  return std::to_string(op.groups) + " " + std::to_string(op.weight->size());
+}
 std::string detail(const LayerNorm& op) {
   return std::to_string(op.groups) + (op.bias != nullptr ? " bias" : "");
 }

@@ -5,7 +5,9 @@ namespace oxibonsai::graph {
 std::vector<Value> infer(const RmsNorm& op, const Checker& c) {
   const Value& x = c.floats(op.x);
   c.require(op.groups > 0 && x.cols % op.groups == 0, "the width has no such groups");
-  c.vector(op.weight, x.cols / op.groups);
+  c.require(op.weight != nullptr, "a vector is missing");
+  const auto weights = static_cast<int64_t>(op.weight->size());
+  c.vector(op.weight, weights == x.cols ? x.cols : x.cols / op.groups);
   return {{x.rows, x.cols}};
 }
 

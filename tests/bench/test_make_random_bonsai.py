@@ -26,6 +26,7 @@ SMALL_ROWS = 307  # odd, like the real number, and some more than the tiny vocab
     ("size", "type_name", "megabytes"),  # of published files, less 6 of vocabulary
     [
         ("8B", "Q1_0", 1152),
+        ("27B", "Q1_0", 3790),
         ("1.7B", "Q1_0", 242),
         ("1.7B", "Q2_0_g64", 484),
         ("1.7B", "PQ2_0", 457),
@@ -36,7 +37,7 @@ def test_the_weights_are_as_large_as_the_published_ones(
     size: str, type_name: str, megabytes: int
 ) -> None:
     shapes = maker.tensors(maker.SIZES[size], maker.SIZES[size].layers)
-    total = sum(maker.info(maker.FORMATS[type_name], shape).nbytes for _, shape in shapes)
+    total = sum(maker.info(maker.FORMATS[type_name], name, shape).nbytes for name, shape in shapes)
     assert total / 1e6 == pytest.approx(megabytes, abs=1)
 
 
@@ -70,6 +71,20 @@ def test_a_file_of_each_type_loads_and_runs(
 
 
 @pytest.mark.usefixtures("small")
+def test_a_hybrid_file_loads_and_runs(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hybrid = maker.Size(4, 256, 512, 4, 2, False, head_dim=64, hybrid=True)
+    monkeypatch.setitem(maker.SIZES, "hybrid", hybrid)
+    monkeypatch.setattr(maker, "HYBRID_ROWS", SMALL_ROWS)
+    out = tmp_path / "random.gguf"
+    maker.write(out, "hybrid", "Q1_0", hybrid.layers, tiny_path, seed=0)
+    logits = oxibonsai.load(out, threads=1, ctx_size=64).logits([1, 2, 3])
+    assert np.isfinite(logits).all()
+    assert 0.5 < logits.std() < 20
+
+
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("type_name", ["Q2_0_g64", "PQ2_0", "PTQ1_0", "TQ2_0", "TQ1_0"])
 def test_ternary_files_hold_three_values(type_name: str, tiny_path: Path, tmp_path: Path) -> None:
     out = tmp_path / "random.gguf"
@@ -93,7 +108,7 @@ def test_the_same_seed_gives_the_same_file(tiny_path: Path, tmp_path: Path) -> N
 
 
 def test_a_made_up_vocabulary_has_each_token_once_and_all_of_them_are_reached() -> None:
-    tokens, merges = maker.made_up_tokens()
+    tokens, merges = maker.made_up_tokens(maker.ROWS)
     known = {*tokens, *maker.CONTROLS}
     assert len(known) == len(tokens) + len(maker.CONTROLS) == maker.ROWS
     made = set(BYTE_OF)

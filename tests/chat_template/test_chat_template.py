@@ -39,6 +39,8 @@ TEMPLATES = [
     "{% endmacro %}{% for m in messages[1:] %}{% if m.role == 'tool' %}{% continue %}{% endif %}"
     "{% generation %}{{ turn(m) ~ '\n' }}{% endgeneration %}{% endfor %}"
     "{{ messages | map(attribute='role') | join(', ') }} {{ range(3) | list }} {{ 7 // 2 * 3 }}",
+    # what is safe in HTML joined to what is not
+    "{% for m in messages %}{{ '<a>' ~ (m | tojson | safe) ~ '</a>' ~ m.content }}{% endfor %}",
 ]  # fmt: skip
 
 

@@ -139,7 +139,11 @@ _BPE = {"model": {"type": "BPE", "vocab": {}}}
 @pytest.mark.parametrize(
     ("changes", "error", "sentence"),
     [
-        ({"config": {"model_type": "gpt2"}}, UnsupportedError, "type 'gpt2'; convert knows bert"),
+        (
+            {"config": {"model_type": "bonsai"}},
+            UnsupportedError,
+            "type 'bonsai'; convert knows arcee",
+        ),
         ({"config": {"hidden_act": "relu"}}, UnsupportedError, "hidden_act is 'relu'"),
         ({"config": {"is_decoder": True}}, UnsupportedError, "is_decoder is True"),
         ({"config": {"num_hidden_layers": "6"}}, FormatError, "num_hidden_layers is '6'"),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oxibonsai.engine.kv_cache import PAGE_POSITIONS, KvCache, PageTable
+from oxibonsai.engine.kv_cache import PAGE_POSITIONS, KvCache
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.errors import CapacityError
 
 
@@ -92,6 +93,21 @@ def test_a_shared_page_is_copied_before_it_is_written() -> None:
     cache.make_writable(table, 100, 100)  # now alone
     assert len(pool.copies) == 1
     assert child.pages[0] == table.pages[0]
+
+
+def test_a_page_that_is_known_by_its_tokens_keeps_them_when_a_text_goes_back() -> None:
+    pool = Pool()
+    cache = cache_of(pool)
+    table = filled(cache, TEXT[:200])
+    known = list(table.pages)
+    assert cache.rewind(table, 150) == 150
+    assert table.pages == known[:3]
+    cache.make_writable(table, 150, 170)  # other tokens may follow
+    assert pool.copies == [(known[2], table.pages[2])]
+    cache.remember(table, [*TEXT[:150], *TEXT[500:542]], 192)
+    cache.release(table)
+    assert cache.find(TEXT[:200]).pages == known[:3]
+    assert cache.find([*TEXT[:150], *TEXT[500:600]]).pages[:2] == known[:2]
 
 
 def test_a_full_cache_says_so_and_changes_nothing() -> None:

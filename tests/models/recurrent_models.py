@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ class Case:
             or ``{kind}TextConfig``.
         options: Of the configuration.
         quantized: Types that its widths allow.
+        hub: What ``config.json`` of published models has, and transformers saves otherwise or not.
     """
 
     name: str
     kind: str
     options: dict[str, Any]
     quantized: tuple[str, ...] = ("q8_0", "q1_0")
+    hub: dict[str, Any] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -61,6 +64,8 @@ class Case:
         """Writes model and tokenizer; returns the model."""
         model = self.model()
         model.save_pretrained(folder)
+        config = folder / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), **self.hub}))
         write_tokenizer(folder, spm=False)
         return model
 
@@ -95,6 +100,12 @@ _QWEN35: dict[str, Any] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
 }  # fmt: skip
 
+_MAMBA: dict[str, Any] = {"hidden_size": 128, "num_hidden_layers": 3, "tie_word_embeddings": True}
+_MAMBA2: dict[str, Any] = {
+    "hidden_size": 128, "num_hidden_layers": 3, "num_heads": 8, "head_dim": 32, "state_size": 32,
+    "n_groups": 1,
+}  # fmt: skip
+
 CASES: list[Case] = [
     Case("qwen35", "Qwen3_5", _QWEN35),
     Case(
@@ -108,5 +119,58 @@ CASES: list[Case] = [
             "rope_parameters": {**_QWEN35["rope_parameters"], "partial_rotary_factor": 0.5},
         },
         quantized=("q8_0",),
+    ),
+    Case("mamba", "Mamba", {**_MAMBA, "state_size": 8}, quantized=("q8_0",)),
+    Case("mamba falcon", "FalconMamba", {**_MAMBA, "tie_word_embeddings": False, "time_step_rank": 32}),
+    Case("mamba2", "Mamba2", _MAMBA2),
+    Case(
+        "mamba2 groups, tied", "Mamba2",
+        {**_MAMBA2, "n_groups": 4, "tie_word_embeddings": True, "conv_kernel": 3, "state_size": 24},
+    ),
+    Case(
+        "lfm2", "Lfm2",
+        {
+            "hidden_size": 128, "intermediate_size": 300, "block_multiple_of": 128, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "full_attn_idxs": [1, 3],
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+    ),
+    Case(
+        "granitehybrid", "GraniteMoeHybrid",
+        {
+            "hidden_size": 128, "shared_intermediate_size": 256, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 0,
+            "layer_types": ["mamba", "attention", "mamba", "mamba"], "mamba_n_heads": 8, "mamba_d_head": 32,
+            "mamba_d_state": 32, "mamba_n_groups": 2, "position_embedding_type": "nope",
+            "attention_multiplier": 0.25, "embedding_multiplier": 3.0, "residual_multiplier": 0.5,
+            "logits_scaling": 2.0,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+        },
+        hub={"layer_types": ["mamba", "attention", "mamba", "mamba"], "intermediate_size": 256},
+    ),
+    Case(
+        "falcon-h1", "FalconH1",
+        {
+            "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "mamba_d_ssm": 192, "mamba_n_heads": 6, "mamba_n_groups": 2,
+            "mamba_d_state": 32, "key_multiplier": 0.7, "attention_in_multiplier": 1.3,
+            "attention_out_multiplier": 0.8, "ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.6,
+            "ssm_multipliers": [0.5, 1.5, 0.8, 1.25, 0.9], "mlp_multipliers": [1.4, 0.7],
+            "lm_head_multiplier": 0.5, "embedding_multiplier": 2.0,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e5},
+        },
+        quantized=("q8_0",),
+        hub={"head_dim": 32},
+    ),
+    Case(
+        "falcon-h1 normed", "FalconH1",
+        {
+            "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "mamba_d_ssm": 192, "mamba_n_heads": 6, "mamba_n_groups": 2,
+            "mamba_d_state": 32, "mamba_rms_norm": True, "mamba_norm_before_gate": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e5},
+        },
+        quantized=(),
+        hub={"head_dim": 32},
     ),
 ]  # fmt: skip

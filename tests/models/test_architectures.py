@@ -49,6 +49,6 @@ def test_what_says_nothing_is_taken(
 
 
 def test_an_unknown_architecture_is_told_which_there_are(tiny_path: Path, tmp_path: Path) -> None:
-    gguf_copy.copy(tiny_path, tmp_path / "m.gguf", keys={"general.architecture": ("qwen35", "str")})
-    with pytest.raises(UnsupportedError, match=f"qwen35; supported are {', '.join(ARCHITECTURES)}"):
+    gguf_copy.copy(tiny_path, tmp_path / "m.gguf", keys={"general.architecture": ("bonsai", "str")})
+    with pytest.raises(UnsupportedError, match=f"bonsai; supported are {', '.join(ARCHITECTURES)}"):
         read_config(Checkpoint(tmp_path / "m.gguf"))

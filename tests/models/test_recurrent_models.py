@@ -118,7 +118,7 @@ def test_a_sequence_goes_on_from_a_copy_of_its_slot(case: rm.Case, made: dict[st
 
 @pytest.mark.parametrize("case", rm.CASES, ids=lambda c: c.name)
 def test_the_parity_guard_finds_no_difference(case: rm.Case, made: dict[str, Made]) -> None:
-    quant_type = case.quantized[0]
+    quant_type = next(iter(case.quantized), "f32")
     check_parity(Runs.of(made[case.name].files[quant_type], TIERS[-1]).model, "quick", "f32")
 
 

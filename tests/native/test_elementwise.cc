@@ -101,6 +101,8 @@ double plain_activation(graph::Activation activation, double x) {
       return x > 0.0 ? x * x : 0.0;
     case graph::Activation::kSigmoid:
       return 1.0 / (1.0 + std::exp(-x));
+    case graph::Activation::kIdentity:
+      return x;
     case graph::Activation::kSwigluOai:  // has no form without a gate
     case graph::Activation::kCount:
       break;

@@ -14,7 +14,7 @@ from oxibonsai.output.tools import (
     Llama3Format,
     MistralFormat,
     QwenFormat,
-    QwenXmlFormat,
+    TaggedFormat,
     ToolFormat,
     detect_tool_format,
     read_tools,
@@ -40,6 +40,7 @@ def test_what_templates_get() -> None:
             "role": "assistant",
             "content": "",
             "reasoning_content": "d",
+            "thinking": "d",
             "tool_calls": [called("f", {"x": [1]})],
         },
         {"role": "tool", "tool_call_id": "call_1", "content": "e", "name": "f"},
@@ -149,7 +150,7 @@ TEMPLATES: list[tuple[type[ToolFormat], str]] = [
         "{{- '<|im_end|>' }}{%- endfor %}",
     ),
     (
-        QwenXmlFormat,
+        TaggedFormat,
         "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content }}"
         "{%- for c in m.tool_calls %}{{- '\n\n<tool_call>\n<function=' + c.function.name + '>\n' }}"
         "{%- for name, value in c.function.arguments | items %}{{- '<parameter=' + name + '>\n' }}"
@@ -199,3 +200,49 @@ def test_a_call_that_a_template_writes_is_read_back(kind: type[ToolFormat], sour
     assert [(c.name, json.loads(c.arguments)) for c in parser.reply.tool_calls] == [
         ("f", arguments)
     ]
+
+
+def test_what_the_templates_of_a_format_want_of_calls() -> None:
+    message = {
+        "role": "assistant",
+        "content": "",
+        "reasoning_content": "a",
+        "tool_calls": [called("f", {"x": "é"})],
+    }
+    deepseek = detect_tool_format("<\uff5ctool\u2581calls\u2581begin\uff5c> ```json")
+    taken = template_messages([message], tool_format=deepseek)[0]
+    assert taken["content"] is None
+    both = template_messages([{**message, "content": "b"}], tool_format=deepseek)
+    assert [(m["content"], "tool_calls" in m) for m in both] == [("b", False), (None, True)]
+    assert taken["tool_calls"][0]["function"]["arguments"] == '{"x": "é"}'
+    harmony = detect_tool_format("<|channel|> <|message|> functions.")
+    for content, thinking in (("", "a"), ("b", "a\n\nb")):
+        taken = template_messages([{**message, "content": content}], tool_format=harmony)[0]
+        assert (taken["content"], taken["thinking"]) == ("", thinking)
+        assert taken["reasoning_content"] == thinking
+    assert message["tool_calls"] == [called("f", {"x": "é"})]
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("<|tool_call|>", '<|tool_call|>[{"name": "f", "arguments": {"x": "é", "y": null}}]'),
+        ("<|tool_list_start|>", "<|tool_call_start|>[f(x='é', y=None)]<|tool_call_end|>"),
+        ("<tool_calls>", '<tool_calls>\n{"name": "f", "arguments": {"x": "é", "y": null}}\n</tool_calls>'),
+    ],
+)  # fmt: skip
+def test_calls_are_content_where_the_template_knows_none(source: str, written: str) -> None:
+    call = called("f", {"x": "é", "y": None})
+    message = {"role": "assistant", "content": "a", "tool_calls": [call]}
+    tool_format = detect_tool_format(source)
+    taken = template_messages([message], tool_format=tool_format, template_source=source)
+    assert taken == [{"role": "assistant", "content": f"a{written}"}]
+    known = f"{source} message.tool_calls"
+    taken = template_messages([message], tool_format=tool_format, template_source=known)
+    assert taken[0]["tool_calls"] == [call]
+    parser = OutputParser(
+        tool_format, read_tools([{"type": "function", "function": {"name": "f"}}]), ids=str
+    )
+    parser.feed(written)
+    parser.finish()
+    assert [json.loads(c.arguments) for c in parser.reply.tool_calls] == [{"x": "é", "y": None}]

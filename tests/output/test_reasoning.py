@@ -195,3 +195,28 @@ def test_a_budget_that_can_not_work_is_refused() -> None:
         budget(-1)
     with pytest.raises(RequestError, match="</think>"):
         ThinkingBudget(1, token_bytes=token_bytes, closing=[10], tags=THINK, inside=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "open_tag"),
+    [
+        ("{{ '<think>' }}", "<think>"),
+        ("content.split('</think>')", "<think>"),
+        ("[THINK]", "[THINK]"),
+        ("'<seed:think>'", "<seed:think>"),
+        ("<mm:think>", "<mm:think>"),
+        ("<|channel>thought\n", "<|channel>thought"),
+        ("<|START_THINKING|>", "<|START_THINKING|>"),
+        ("<|inner_prefix|>", "<|inner_prefix|>"),
+        ("<thinking>", "<thinking>"),
+        ("<|channel|>analysis<|message|>", "<|channel|>analysis<|message|>"),
+        ("<|end|> <|user|>", None),
+    ],
+)
+def test_the_template_tells_the_tags(source: str, open_tag: str | None) -> None:
+    tags = find_reasoning_tags(source)
+    assert (None if tags is None else tags.open) == open_tag
+    if tags is None or tags.answer:
+        return
+    text = f"{tags.open}\nHm.\n{tags.close}\n\nYes."
+    assert split(list(text), tags=tags) == ("Hm.", "Yes.")

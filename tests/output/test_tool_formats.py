@@ -14,7 +14,7 @@ from oxibonsai.output.tools import (
     Llama3Format,
     MistralFormat,
     QwenFormat,
-    QwenXmlFormat,
+    TaggedFormat,
     ToolFormat,
     call_ids,
     read_tools,
@@ -43,7 +43,7 @@ TOOLS = read_tools(
         },
     ]
 )
-QWEN, XML, LLAMA = QwenFormat(), QwenXmlFormat(), Llama3Format()
+QWEN, XML, LLAMA = QwenFormat(), TaggedFormat(), Llama3Format()
 MISTRAL, NAMED = MistralFormat(), MistralFormat(named=True)
 
 

@@ -15,7 +15,7 @@ from oxibonsai.output.tools import (
     Llama3Format,
     MistralFormat,
     QwenFormat,
-    QwenXmlFormat,
+    TaggedFormat,
     ToolChoice,
     ToolFormat,
     read_tools,
@@ -68,7 +68,7 @@ TOOLS = read_tools(
 )
 
 AUTO, REQUIRED = ToolChoice("auto"), ToolChoice("required")
-QWEN, XML, LLAMA = QwenFormat(), QwenXmlFormat(), Llama3Format()
+QWEN, XML, LLAMA = QwenFormat(), TaggedFormat(), Llama3Format()
 MISTRAL, NAMED = MistralFormat(), MistralFormat(named=True)
 FORMATS = [QWEN, XML, LLAMA, MISTRAL, NAMED]
 

@@ -14,13 +14,13 @@ from oxibonsai.output.tools import (
     Llama3Format,
     MistralFormat,
     QwenFormat,
-    QwenXmlFormat,
+    TaggedFormat,
     ToolFormat,
     read_tools,
 )
 
 TOOLS = read_tools([{"type": "function", "function": {"name": "f"}}])
-FORMATS = [QwenFormat(), QwenXmlFormat(), Llama3Format(), MistralFormat()]
+FORMATS = [QwenFormat(), TaggedFormat(), Llama3Format(), MistralFormat()]
 MEGABYTE = 1 << 20
 
 formats = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)

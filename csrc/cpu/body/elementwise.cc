@@ -30,6 +30,7 @@ void fill_elementwise(KernelTable& table) {
   fill_activation<GeluTanh>(Activation::kGeluTanh, table);
   fill_activation<Relu2>(Activation::kRelu2, table);
   fill_activation<Sigmoid>(Activation::kSigmoid, table);
+  fill_activation<Identity>(Activation::kIdentity, table);
   table.gated[static_cast<int>(Activation::kSwigluOai)] = &swiglu_oai;
   table.add = &add_rows;
   table.hadamard = &hadamard;

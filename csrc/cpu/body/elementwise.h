@@ -142,6 +142,10 @@ struct Sigmoid {
   static simd::Vec of(simd::Vec x) { return sigmoid16(x); }
 };
 
+struct Identity {
+  static simd::Vec of(simd::Vec x) { return x; }
+};
+
 template <class Activation>
 void gated(const float* gate, const float* up, int64_t n, float* y) {
   for_each_lane(gate, up, n, y,

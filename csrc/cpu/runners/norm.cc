@@ -21,9 +21,10 @@ RunnerPtr make_runner(const graph::RmsNorm& op, const RunnerContext& c) {
     const float* in = s.row(x, part.row);
     const int64_t width = x.cols / op.groups;
     const float* w = op.weight->data();
+    const bool own = static_cast<int64_t>(op.weight->size()) == x.cols;
     if (op.groups == 1) return s.kernels->rms_norm(in, w, width, op.eps, part.first, part.last, y);
     for (int64_t at = part.first; at < part.last; at += width)
-      s.kernels->rms_norm(in + at, w, width, op.eps, 0, width, y + at);
+      s.kernels->rms_norm(in + at, own ? w + at : w, width, op.eps, 0, width, y + at);
   });
 }
 

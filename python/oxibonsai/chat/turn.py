@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +36,7 @@ from oxibonsai.structured.bridge import special_texts
 from oxibonsai.tokenizer import Tokenizer, Watch
 
 _NO_LIMIT = 1 << 62
+_SYSTEM_TOOLS = "message['tools']"  # in templates that look for tools there (Phi-4)
 _FIELDS_OF_REQUEST = ("self", "messages", "tools", "add_generation_prompt")
 
 
@@ -95,7 +97,7 @@ def prepare(
     if check is not None:
         check(prompt)
     shown_tags = tags if request.split_reasoning else None
-    if tags is not None and prompt.rstrip().endswith(tags.close):
+    if tags is not None and prompt.rstrip().endswith((tags.close, tags.answer or tags.close)):
         tags = None  # reasoning is switched off
     calls = None
     if tool_format is not None:
@@ -188,14 +190,24 @@ def _render(
     for name in request.template_options:
         if not isinstance(name, str) or name in _FIELDS_OF_REQUEST:
             raise RequestError(f"template_options: {name!r} is no variable that can be set there")
+    shown = [_shown(tool) for tool in request.tools] if with_tools else None
+    if shown and _SYSTEM_TOOLS in template.source:
+        if messages[0]["role"] != "system":
+            messages.insert(0, {"role": "system", "content": ""})
+        text = json.dumps([tool["function"] for tool in shown], ensure_ascii=False)
+        messages[0] = {**messages[0], "tools": text}
     prompt = template.render(
         messages,
-        tools=[_shown(tool) for tool in request.tools] if with_tools else None,
+        tools=shown,
         add_generation_prompt=request.add_generation_prompt or bool(prefill),
         enable_thinking=request.thinks,
         variables=request.template_variables,
         look=None if watch is None else partial(watch, 0),
     )
+    if tags is not None:
+        # A structure is that of the text alone: the head of the answer goes before it.
+        plain = request.thinks is False or request.structure is not None
+        prompt += tags.answer if prefill or (plain and not with_tools) else ""
     prompt += prefill
     if tags is None or not starts_inside(prompt, tags, prefill=prefill):
         return prompt, False
@@ -223,7 +235,7 @@ def _reasoning_constraint(
     if tags is None or (budget is None and request.structure is None):
         return None
     opening = tokenizer.encode(tags.open, add_special=False, parse_special=True)
-    closing = tokenizer.encode(f"{tags.close}\n\n", add_special=False, parse_special=True)
+    closing = tokenizer.encode(f"{tags.close}{tags.after}", add_special=False, parse_special=True)
     make_budget = partial(
         ThinkingBudget,
         _NO_LIMIT if budget is None else budget,
@@ -243,7 +255,7 @@ def _visible(
 ) -> frozenset[int]:
     """Control tokens that are part of the text that the parser reads."""
     marks = set(() if tool_format is None else tool_format.marks)
-    marks |= set() if tags is None else {tags.open, tags.close}
+    marks |= set() if tags is None else tags.marks
     texts = tokenizer.vocabulary.texts
     return frozenset(i for i in tokenizer.special_ids if texts[i] in marks)
 

@@ -97,6 +97,11 @@ def checked(value: Any) -> Any:
     return value
 
 
+def plain_text(value: Any) -> str:
+    """The text of a small value, without the mark of what is safe in HTML: that would escape others."""
+    return "".join([str(checked(value))])
+
+
 def _check_tree(value: Any) -> None:
     """Counts what is in a container as often as it is referred to."""
     items = length = 0

@@ -36,7 +36,7 @@ _METHODS: tuple[tuple[type | tuple[type, ...], frozenset[str]], ...] = (
     ((int, float, bytes), frozenset()),
 )
 _PLAIN = (nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair)
-_OURS = (bounds.tick, bounds.counted, bounds.checked, marks.begin, marks.end)
+_OURS = (bounds.tick, bounds.counted, bounds.checked, bounds.plain_text, marks.begin, marks.end)
 
 
 def _call(function: Callable[..., Any], *arguments: Any) -> nodes.Call:
@@ -62,10 +62,9 @@ class _Bounds(NodeTransformer):
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
-        joined: nodes.Expr = nodes.Filter(node.nodes[0], "string", [], [], None, None)
+        joined: nodes.Expr = _call(bounds.plain_text, node.nodes[0])
         for part in node.nodes[1:]:
-            text = nodes.Filter(part, "string", [], [], None, None)
-            joined = nodes.Add(joined, text)
+            joined = nodes.Add(joined, _call(bounds.plain_text, part))
         return joined
 
     def visit_List(self, node: nodes.List) -> nodes.Node:

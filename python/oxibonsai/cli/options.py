@@ -56,7 +56,13 @@ def engine_options(command: Command) -> Command:
         callback=lambda _, __, value: value or None,  # llama.cpp's 0 is the model's own
         help="Positions of the context. Default: the model's, cut to suit the memory.",
     )
-    return apply([ctx_size, *_lora_options], machine_options(command))
+    ctx_checkpoints = click.option(
+        "--ctx-checkpoints",
+        type=click.IntRange(0),
+        help="Snapshots of recurrent state to keep, from which equal beginnings are continued. "
+        "Default: those that fit in 1 GiB. Only for models with such state.",
+    )
+    return apply([ctx_size, ctx_checkpoints, *_lora_options], machine_options(command))
 
 
 _KV_TYPES = ["f32", "f16", "q8_0", "q4_0"]

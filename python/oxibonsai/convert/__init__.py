@@ -24,7 +24,10 @@ from oxibonsai.convert.gpt2 import GPT2, STARCODER
 from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.hunyuan import HUNYUAN
+from oxibonsai.convert.lfm2 import LFM2
 from oxibonsai.convert.llama import LLAMA
+from oxibonsai.convert.mamba import MAMBA, MAMBA2
+from oxibonsai.convert.mamba_hybrid import FALCON_H1, GRANITE_HYBRID
 from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
@@ -57,6 +60,8 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "ernie4_5": ERNIE4_5,
     "exaone4": EXAONE4,
     "falcon": FALCON,
+    "falcon_h1": FALCON_H1,
+    "falcon_mamba": MAMBA,
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3_MULTIMODAL,
@@ -67,8 +72,12 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "gpt_bigcode": STARCODER,
     "gpt_neox": GPTNEOX,
     "granite": GRANITE,
+    "granitemoehybrid": GRANITE_HYBRID,
     "hunyuan_v1_dense": HUNYUAN,
+    "lfm2": LFM2,
     "llama": LLAMA,
+    "mamba": MAMBA,
+    "mamba2": MAMBA2,
     "mistral": LLAMA,
     "nemotron": NEMOTRON,
     "olmo": OLMO,

@@ -29,7 +29,7 @@ def metadata(folder: ModelFolder) -> Metadata:
     }
 
 
-def ternary(tensor: str, values: Floats) -> Floats:
+def ternary(folder: ModelFolder, tensor: str, values: Floats) -> Floats:
     """-1, 0 and 1 times the mean magnitude of a layer's matrix; other tensors stay."""
     if not (tensor.startswith("blk.") and decoder.is_matrix(tensor)):
         return values

@@ -20,6 +20,8 @@ from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.weight_types import WeightType, type_named
 
+# Of a parameter; None: all.
+Rows = npt.NDArray[np.intp] | None
 # What holds codes, scales and biases.
 CODED = (AffineParameter, BlockParameter, ZeroPointParameter)
 
@@ -53,21 +55,25 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
             type does not allow.
         UnsupportedError: There is a parameter that the recipe does not know.
     """
-    names: dict[str, str] = {}  # of parameters, by the tensors' names
+    sources: dict[str, tuple[str, Rows]] = {}  # parameters and rows of them, by tensors' names
     for parameter in folder.parameters:
-        name = recipe.tensor_name(parameter)
-        if name is None:
+        whole = recipe.tensor_name(parameter)
+        if whole is None:
             continue
-        if name in names:
-            raise FormatError(
-                f"{folder.path} has two parameters of one meaning: {parameter}, {name}"
-            )
-        names[name] = parameter
-    matrices = {n: folder.parameters[p] for n, p in names.items() if recipe.is_matrix(n)}
+        parts: dict[str, Rows] = {whole: None, **recipe.parts(folder, whole)}
+        if len(parts) > 1:
+            del parts[whole]
+        for name, rows in parts.items():
+            if name in sources:
+                raise FormatError(
+                    f"{folder.path} has two parameters of one meaning: {parameter}, {name}"
+                )
+            sources[name] = (parameter, rows)
+    matrices = {n: folder.parameters[p] for n, (p, _) in sources.items() if recipe.is_matrix(n)}
     types = target.types(matrices)
     planned = {
-        name: _planned(folder, recipe, parameter, name, types.get(name, "f32"), threads)
-        for name, parameter in names.items()
+        name: _planned(folder, recipe, source, name, types.get(name, "f32"), threads)
+        for name, source in sources.items()
     }
     for name, values in recipe.extra(folder).items():
         data = values.view(np.uint8).reshape(-1)
@@ -82,16 +88,27 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
 
 
 def _planned(
-    folder: ModelFolder, recipe: Recipe, parameter: str, name: str, type_name: str, threads: int
+    folder: ModelFolder,
+    recipe: Recipe,
+    source: tuple[str, Rows],
+    name: str,
+    type_name: str,
+    threads: int,
 ) -> Planned:
+    parameter, rows = source
     held = folder.parameters[parameter]
     where = f"{folder.path}: parameter {parameter}"
-    shape = recipe.shape(name, held.shape)
+    shape = recipe.shape(folder, name, held.shape)
     if not shape or len(shape) > 2 or 0 in shape:
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
     transposed = recipe.transposed(name)
     if transposed:
         shape = shape[::-1]
+    whole = shape
+    if rows is not None:
+        if rows.max() >= shape[0]:
+            raise FormatError(f"{where} has {shape[0]} rows, too few for the tensors made of it")
+        shape = (len(rows), *shape[1:])
     kind = type_named(type_name)
     if shape[-1] % kind.group != 0:
         raise FormatError(
@@ -100,23 +117,24 @@ def _planned(
         )
 
     def blocks() -> tuple[Bytes, Loss]:
-        order, columns = recipe.row_order(folder, name), recipe.column_order(folder, name)
+        order = rows if rows is not None else recipe.row_order(folder, name)
+        columns = recipe.column_order(folder, name)
         as_coded = type_name in AFFINE_TYPES and type_name == held.exact_type and not transposed
         if as_coded and isinstance(held, CODED):
-            rows = slice(None) if order is None else order
-            scales, biases = (v[rows] for v in held.affine())
-            codes = held.codes()[rows]
+            kept = slice(None) if order is None else order
+            scales, biases = (v[kept] for v in held.affine())
+            codes = held.codes()[kept]
             if columns is not None:
                 groups = _group_order(columns, codes.shape[1] // scales.shape[1], where)
                 codes, scales, biases = codes[:, columns], scales[:, groups], biases[:, groups]
             return encode_affine(codes, scales, biases, type_name, where), Loss()
         values = np.ascontiguousarray(held.values().T) if transposed else held.values()
-        values = values.reshape(shape)
+        values = values.reshape(whole)
         if order is not None:
             values = values[order]
         if columns is not None:
             values = values[:, columns]
-        values = recipe.values(name, values)
+        values = recipe.values(folder, name, values)
         if (offset := recipe.offset(name)) != 0.0:
             values = values + np.float32(offset)
         doubles = isinstance(held, CODED)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from oxibonsai.convert import decoder, gated_delta
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.mamba import conv_shape, ssm_values
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 from oxibonsai.errors import FormatError
@@ -85,19 +86,6 @@ def column_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | Non
     return gated_delta.tiled(folder, folder.count("linear_value_head_dim"))
 
 
-def tensor_shape(tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A depthwise convolution has an axis of one."""
-    return (shape[0], shape[2]) if "ssm_conv1d" in tensor and len(shape) == 3 else shape
-
-
-def values(tensor: str, held: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Decays by what they are, not by their logarithm; computed in float64 and rounded once."""
-    if _part(tensor) != "ssm_a":
-        return held
-    decay: npt.NDArray[np.float32] = -np.exp(held.astype(np.float64)).astype(np.float32)
-    return decay
-
-
 def offset(tensor: str) -> float:
     """Norms are stored as their distance from 1, but for that of a gated delta rule."""
     return 1.0 if "norm" in tensor and "ssm_norm" not in tensor else 0.0
@@ -129,8 +117,8 @@ QWEN35 = Recipe(
     shapes=_shapes,
     row_order=row_order,
     column_order=column_order,
-    shape=tensor_shape,
-    values=values,
+    shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
+    values=ssm_values,
     offset=offset,
 )
 

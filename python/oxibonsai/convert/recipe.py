@@ -34,6 +34,8 @@ class Recipe:
         shapes: Of the tensors that a model must have, by GGUF's name.
         row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
             they are.
+        parts: Which rows of a parameter, by GGUF's name of it, go to which tensors of the file; none:
+            it is one tensor.
         column_order: The same of columns.
         shape: That of a tensor in the file, from its name and its parameter's shape.
         values: What the file holds of a tensor's values, by GGUF's name; after rows and columns are in
@@ -51,11 +53,14 @@ class Recipe:
     is_matrix: Callable[[str], bool]
     shapes: Callable[[ModelFolder], Shapes] = _nothing
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
+    parts: Callable[[ModelFolder, str], dict[str, npt.NDArray[np.intp]]] = lambda folder, name: {}
     column_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: (
         None
     )
-    shape: Callable[[str, tuple[int, ...]], tuple[int, ...]] = lambda name, shape: shape
-    values: Callable[[str, Floats], Floats] = lambda name, values: values
+    shape: Callable[[ModelFolder, str, tuple[int, ...]], tuple[int, ...]] = (
+        lambda folder, name, shape: shape
+    )
+    values: Callable[[ModelFolder, str, Floats], Floats] = lambda folder, name, values: values
     transposed: Callable[[str], bool] = lambda name: False
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from oxibonsai import _core
-from oxibonsai.engine.kv_cache import KvCache, PageTable
+from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.scheduler import Chunk
 
 

@@ -7,40 +7,14 @@ import sys
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from oxibonsai import _core
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.slot_cache import Slot, SlotCache
 from oxibonsai.errors import CapacityError
 
 PAGE_POSITIONS = _core.PAGE_POSITIONS
-
-
-@dataclass
-class PageTable:
-    """The state of one sequence: page i holds positions 64 i to 64 i + 63.
-
-    Attributes:
-        pool: Which of the cache's pools the pages belong to.
-        pages: Their numbers; none where the model has only recurrent state.
-        keys: Hashes of the leading runs of 64 tokens that are computed, by which pages and snapshots
-            are known.
-        slot: With the recurrent state after the tokens computed last; None where the model has no
-            such state, or the sequence none yet.
-        backup: A copy of the slot from before a draft.
-        newest: The key of the snapshot that the next one of the generated text replaces.
-    """
-
-    pool: int = 0
-    pages: list[int] = field(default_factory=list)
-    keys: list[bytes] = field(default_factory=list)
-    slot: Slot | None = None
-    backup: Slot | None = None
-    newest: bytes | None = None
-
-    def reach(self, positions: int) -> int:
-        """How many of the first ``positions`` positions the state covers."""
-        return positions if self.slot is None else min(positions, self.slot.position)
 
 
 class KvCache:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oxibonsai.engine.constraint import Constrain, TokenConstraint
-from oxibonsai.engine.kv_cache import PageTable
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.sampling import Sampler, SamplingParams, TokenLogprobs
 

@@ -77,6 +77,11 @@ class SlotCache:
         return self.used * self.memory.slot_bytes
 
     @property
+    def snapshot_bytes(self) -> int:
+        """Bytes of snapshots that are kept."""
+        return self.num_snapshots * self.memory.slot_bytes
+
+    @property
     def has_room(self) -> bool:
         """Whether one more sequence may run."""
         return self.used < self.plan.sequences

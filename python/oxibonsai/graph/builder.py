@@ -84,6 +84,10 @@ class Builder:
         """
         return self.graph.layer_norm(x, weight, bias, eps, groups)
 
+    def group_norm(self, x: Value, weight: Vector, eps: float, groups: int) -> Value:
+        """RMSNorm over each of ``groups`` equal parts of a row, with a weight for each column."""
+        return self.graph.rms_norm(x, weight, eps, groups=groups)
+
     def head_norm(self, x: Value, weight: Vector, eps: float) -> Value:
         """RMSNorm over each head of ``len(weight)`` values."""
         return self.graph.rms_norm(x, weight, eps, groups=x.cols // len(weight))
@@ -176,6 +180,10 @@ class Builder:
     def sigmoid_gate(self, gate: Value, up: Value) -> Value:
         """sigmoid(gate) * up."""
         return self.graph.gated(gate, up, "sigmoid")
+
+    def multiply(self, a: Value, b: Value) -> Value:
+        """a * b."""
+        return self.graph.gated(a, b, "identity")
 
     def gated_relu2(self, gate: Value, up: Value) -> Value:
         """max(gate, 0)^2 * up."""

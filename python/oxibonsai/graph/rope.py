@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 
 
@@ -33,6 +33,10 @@ class RopeConfig:
     attention_factor: float = 1.0
     frequency_factors: tuple[float, ...] = ()
     interleaved: bool = False
+
+    def without(self) -> RopeConfig:
+        """One that rotates nothing."""
+        return replace(self, rotary_dim=0)
 
     def frequencies(self) -> list[float]:
         """Angle per position of each pair, as exact decimals rounded once to a double.

@@ -9,8 +9,8 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.engine.batching import add_span, reserve
-from oxibonsai.engine.kv_cache import PageTable
 from oxibonsai.engine.memory import make_cache
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.imatrix.matrix import Entry, Imatrix

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.config import FULL_ATTENTION, ModelConfig
 from oxibonsai.models.hadamard import read_fold
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
@@ -53,22 +53,38 @@ class Architecture:
     logits: Callable[[Builder, ModelConfig, Weights, Value], Value] = logits
 
 
-def attention_heads(keys: Keys) -> tuple[int, int, int]:
-    """Attention heads, key-value heads and the dims of each."""
+def attention_heads(keys: Keys, kv_heads: int | None = None) -> tuple[int, int, int]:
+    """Attention heads, key-value heads and the dims of each.
+
+    Args:
+        keys: Of the file.
+        kv_heads: Where not all layers attend; None: what the file says of all.
+    """
     hidden, heads = keys.integer("embedding_length"), keys.integer("attention.head_count")
     default = hidden // heads if hidden % heads == 0 else None
     head_dim = keys.integer("attention.key_length", default)
     if keys.integer("attention.value_length", head_dim) != head_dim:
         raise keys.unsupported("keys and values of different lengths are not supported")
-    kv_heads = keys.integer("attention.head_count_kv", heads)
+    if kv_heads is None:
+        kv_heads = keys.integer("attention.head_count_kv", heads)
     if heads % kv_heads != 0:
         raise keys.fail(f"{heads} attention heads are no multiple of {kv_heads} key-value heads")
     return heads, kv_heads, head_dim
 
 
-def dimensions(keys: Keys) -> dict[str, Any]:
+def hybrid_dimensions(keys: Keys, other: str) -> dict[str, Any]:
+    """The same where only layers attend that have key-value heads; the others are of type ``other``."""
+    counts = keys.counts("attention.head_count_kv", keys.integer("block_count"))
+    kv_heads = set(counts) - {0}
+    if len(kv_heads) != 1:
+        raise keys.fail(f"{sorted(kv_heads)} are no one number of key-value heads")
+    types = tuple(FULL_ATTENTION if n > 0 else other for n in counts)
+    return {**dimensions(keys, kv_heads.pop()), "layer_types": types}
+
+
+def dimensions(keys: Keys, kv_heads: int | None = None) -> dict[str, Any]:
     """Fields of :class:`ModelConfig` that every architecture reads alike."""
-    heads, kv_heads, head_dim = attention_heads(keys)
+    heads, kv_heads, head_dim = attention_heads(keys, kv_heads)
     file = keys.checkpoint.file
     return {
         "architecture": keys.architecture,

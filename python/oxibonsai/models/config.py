@@ -8,6 +8,7 @@ from oxibonsai.graph import HadamardFold, RopeConfig
 
 # Values of ModelConfig.layer_types.
 FULL_ATTENTION, LINEAR_ATTENTION = "full_attention", "linear_attention"
+MAMBA, CONVOLUTION = "mamba", "conv"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,28 @@ class GatedDeltaConfig:
 
 
 @dataclass(frozen=True)
+class MambaConfig:
+    """State space layers of Mamba 1 or 2.
+
+    Attributes:
+        conv_kernel: Taps of the convolution before the scan.
+        intermediate_size: Columns of the scan's input and result.
+        state_size: Of a channel's state in Mamba 1; a head's in Mamba 2 is a matrix of that and the
+            dims of a head.
+        time_step_rank: Columns that all time steps are made of (Mamba 1).
+        num_heads: That share the columns and have a time step each (Mamba 2).
+        n_groups: Of heads that share what is read and written (Mamba 2).
+    """
+
+    conv_kernel: int
+    intermediate_size: int
+    state_size: int
+    time_step_rank: int = 0
+    num_heads: int = 0
+    n_groups: int = 0
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Dimensions and constants of one model; fields carry Hugging Face's names.
 
@@ -63,6 +86,9 @@ class ModelConfig:
         layer_types: Of each layer, ``"full_attention"`` or what it has instead of attention and of
             keys and values in the cache; empty: all attend.
         gated_delta: Of the layers of type ``"linear_attention"``.
+        mamba: Of the layers of type ``"mamba"``.
+        inner_norm_eps: Of norms without weights within a layer of type ``"mamba"``; 0: there are none.
+        conv_kernel: Taps of the layers of type ``"conv"``.
         hadamard: How weights are folded; None: they are not.
     """
 
@@ -96,7 +122,14 @@ class ModelConfig:
     name: str = ""
     layer_types: tuple[str, ...] = ()
     gated_delta: GatedDeltaConfig | None = None
+    mamba: MambaConfig | None = None
+    inner_norm_eps: float = 0.0
+    conv_kernel: int = 0
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
+
+    def cached_layer(self, layer: int) -> int:
+        """Which layer of the cache a layer that attends has."""
+        return sum(self.attends(i) for i in range(layer))
 
     def attends(self, layer: int) -> bool:
         """Whether the layer has keys and values in the cache."""

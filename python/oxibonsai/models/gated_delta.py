@@ -54,7 +54,7 @@ def linear_attention(
 ) -> Value:
     """The layer's normed input x through its gated delta rule, added to ``residual``.
 
-    Value head h reads key head ``h % num_key_heads``, which is how files order the heads.
+    Value head h reads key head ``h % num_key_heads``, which is how files of Qwen3.5 order the heads.
     """
     b, d = f"blk.{layer}", c.gated_delta
     assert d is not None
@@ -67,6 +67,35 @@ def linear_attention(
         w.matrix(f"{b}.ssm_beta", heads, c.hidden_size),
         w.matrix(f"{b}.ssm_alpha", heads, c.hidden_size),
     )
+    return delta_rule(g, c, w, layer, (qkv, z, beta, alpha), residual, tiled=True)
+
+
+def delta_rule(
+    g: Builder,
+    c: ModelConfig,
+    w: Weights,
+    layer: int,
+    projected: tuple[Value, Value, Value, Value],
+    residual: Value,
+    *,
+    tiled: bool,
+) -> Value:
+    """What follows the projections of a layer, added to ``residual``.
+
+    Args:
+        g: Of the pass.
+        c: With a gated delta rule.
+        w: The model's tensors.
+        layer: Whose they are.
+        projected: Queries, keys and values, gates of the results, and beta and alpha.
+        residual: [tokens, hidden].
+        tiled: Value head h reads key head ``h % num_key_heads``; else those that share one are
+            neighbours.
+    """
+    b, d = f"blk.{layer}", c.gated_delta
+    assert d is not None
+    qkv, z, beta, alpha = projected
+    heads, width = d.num_value_heads, projected[0].cols
     qkv = g.conv1d(qkv, w.floats(f"{b}.ssm_conv1d.weight", width, d.conv_kernel_dim), silu=True)
     o = g.gated_delta(
         qkv,
@@ -77,11 +106,13 @@ def linear_attention(
         key_heads=d.num_key_heads,
         key_dim=d.key_head_dim,
         value_dim=d.value_head_dim,
-        tiled=True,
+        tiled=tiled,
         eps=_EPS,
     )
     o = g.head_norm(o, w.vector(f"{b}.ssm_norm.weight", d.value_head_dim), c.rms_norm_eps)
     o = g.swiglu(z, o)
     out = w.matrix(f"{b}.ssm_out", c.hidden_size, d.value_width)
-    (h,) = g.linear(g.regroup_values(o, out, d.num_key_heads, heads), out, add=residual)
+    if tiled:
+        o = g.regroup_values(o, out, d.num_key_heads, heads)
+    (h,) = g.linear(o, out, add=residual)
     return h

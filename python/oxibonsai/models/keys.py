@@ -78,6 +78,17 @@ class Keys:
             raise self.fail(f"{name} is {value!r}, not a positive count")
         return value
 
+    def counts(self, key: str, layers: int) -> list[int]:
+        """A count, 0 among them, for each layer: listed, or the same for all."""
+        value = self.get(key)
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        listed = value if isinstance(value, list) else [value] * layers
+        whole = all(type(n) is int and 0 <= n < 2**31 for n in listed)
+        if not whole or len(listed) != layers:
+            raise self.fail(f"{self.architecture}.{key} is {value!r}, no counts of {layers} layers")
+        return listed
+
     def real(self, key: str, default: float | None = None) -> float:
         """A finite number."""
         value = self.get(key, default)
@@ -193,6 +204,8 @@ class Keys:
         if scaling not in ("none", "linear", "yarn", "longrope"):
             raise self.unsupported(f"rope scaling of type {scaling} is not supported")
         if scaling == "longrope":  # all of it is in the tables of factors
+            if not self.checkpoint.has("rope_factors_long.weight"):
+                raise self.fail("rope scaling of type longrope needs rope_factors_long.weight")
             scaling = "none"
         factor = self.real("rope.scaling.factor", self.real("rope.scale_linear", 1.0))
         if factor <= 0.0:

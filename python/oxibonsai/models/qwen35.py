@@ -48,8 +48,7 @@ def gated_attention(
     q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", dim), eps)
     k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", dim), eps)
     q, k = g.rope(q, c.rope, dim), g.rope(k, c.rope, dim)
-    cached = sum(c.attends(i) for i in range(layer))
-    a = g.attention(q, k, v, layer=cached, head_dim=dim, scale=c.attention_scale)
+    a = g.attention(q, k, v, layer=c.cached_layer(layer), head_dim=dim, scale=c.attention_scale)
     a = g.sigmoid_gate(gate, a)
     (h,) = g.linear(a, w.matrix(f"{b}.attn_output", hidden, q_width), add=residual)
     return h

@@ -57,11 +57,15 @@ def tool_structure(
     if choice.mode == "named":
         tools, parallel = [t for t in tools if t.name == choice.name], False
     lark = Lark(special_tokens, beside_json=answer is not None)
+    stated = None if answer is None else _answer(answer, tool_format)
+    whole = tool_format.whole(lark, tools, forced=choice.mode != "auto", answer=stated)
+    if whole is not None:
+        return Structure.lark(f"start: {whole}\n{lark.text()}")
     frame = _Frame(lark, tool_format, reasoning, inside_reasoning)
     calls = tool_format.grammar(lark, tools, parallel=parallel)
     several = parallel and calls.repeats
-    if answer is not None:
-        start = frame.calls_or(_answer(answer, tool_format), calls, several)
+    if stated is not None:
+        start = frame.calls_or(stated, calls, several)
     elif choice.mode == "auto":
         start = frame.auto(calls, several)
     else:
@@ -142,8 +146,9 @@ class _Frame:
             self._lark.rule("TEXT", " & ".join([r"/\S(?s:.*)/", *self._no_text_is()]))
             return f"{self._reasoning} SPACE? (({opening})? block | TEXT)?"
         self._lark.rule("TEXT", " & ".join(["/(?s:.+)/", *self._no_text_is()]))
-        if self._lark.is_special(calls.opening):
-            block = f"TEXT? {opening} block"
+        if self._lark.holds_special(calls.opening):
+            # What stands in the opening before its first special token is text to the grammar.
+            block = f"TEXT? {self._lark.mark(self._lark.from_special(calls.opening))} block"
         else:
             before = f"/(?s:.*){pattern(calls.opening)}/"
             others = [o for o in self._format.openings if o != calls.opening]

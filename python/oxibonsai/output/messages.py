@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ NO_IMAGES = "image input is not supported: the model reads text only"
 # Key of arguments that are no JSON object, as Anthropic tells its clients to send them back.
 INVALID_JSON = "INVALID_JSON"
 
+_KNOWS_CALLS = re.compile(r"[.'\"]tool_calls\b")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -33,6 +35,7 @@ def template_messages(
     Content is one text: the text parts of a list, joined by new lines. Arguments of calls are
     objects (what is none is text in one), ``reasoning`` is called ``reasoning_content``, a result
     knows the name of its function, ``developer`` is ``system`` where the template does not know it.
+    Where it knows no calls, they are part of the content, as the model writes them.
 
     Args:
         messages: As the request has them; they stay as they are.
@@ -46,6 +49,7 @@ def template_messages(
         raise RequestError("messages is not a list")
     developer = "developer" if "developer" in template_source else "system"
     id_length = tool_format.id_length if tool_format else None
+    knows_calls = _KNOWS_CALLS.search(template_source) is not None
     names: dict[str, str] = {}
     taken: list[dict[str, Any]] = []
     for i, message in enumerate(messages):
@@ -59,6 +63,11 @@ def template_messages(
         names.update({c["id"]: c["function"]["name"] for c in calls if "id" in c})
         if fields["role"] == "tool":
             _complete_result(fields, names, place, id_length)
+        written = None
+        if calls and tool_format is not None and template_source and not knows_calls:
+            written = tool_format.spell([_named(c) for c in calls])
+        if written is not None:
+            fields["content"], calls = f"{fields['content']}{written}", []
         taken.extend(_with_calls(fields, calls, tool_format))
     return taken
 
@@ -74,7 +83,8 @@ def _fields(message: Mapping[str, Any], place: str) -> dict[str, Any]:
         raise RequestError(f"{place}.reasoning_content is not a string")
     fields.pop("reasoning_content", None)
     if reasoning is not None:
-        fields["reasoning_content"] = reasoning
+        # The second name is that of the templates of gpt-oss and LFM.
+        fields |= {"reasoning_content": reasoning, "thinking": reasoning}
     return fields
 
 
@@ -172,12 +182,26 @@ def _complete_result(
         fields.setdefault("name", name)
 
 
+def _named(call: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    return call["function"]["name"], call["function"]["arguments"]
+
+
 def _with_calls(
     fields: dict[str, Any], calls: list[dict[str, Any]], tool_format: ToolFormat | None
 ) -> list[dict[str, Any]]:
-    if not calls:
-        return [fields]
-    if tool_format is None or not tool_format.one_call_a_message:
+    if not calls or tool_format is None:
+        return [{**fields, "tool_calls": calls}] if calls else [fields]
+    if tool_format.arguments_as_text:
+        for call in calls:
+            function = call["function"]
+            function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
+    if tool_format.joins_reasoning and fields["content"] and fields.get("reasoning_content"):
+        joined = f"{fields['reasoning_content']}\n\n{fields['content']}"
+        fields |= {"reasoning_content": joined, "thinking": joined, "content": ""}
+    if tool_format.no_content_beside_calls:
+        before = [{**fields}] if fields["content"] else []
+        return [*before, {"role": "assistant", "content": None, "tool_calls": calls}]
+    if not tool_format.one_call_a_message:
         return [{**fields, "tool_calls": calls}]
     first = {**fields, "tool_calls": calls[:1]}
     return [first, *({"role": "assistant", "content": "", "tool_calls": [c]} for c in calls[1:])]

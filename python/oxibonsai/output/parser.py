@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from oxibonsai.output.channels import ChannelSplitter
 from oxibonsai.output.delta import Delta, ToolCall, ToolCallDelta
 from oxibonsai.output.reasoning import ReasoningSplitter, ReasoningTags
 from oxibonsai.output.tools.call_parser import CallParser, Event, ToolFormat
@@ -56,9 +57,11 @@ class OutputParser:
         forced: bool = False,
     ) -> None:
         self._forced = forced
-        self._splitter = (
-            ReasoningSplitter(reasoning, inside=inside_reasoning) if reasoning else None
-        )
+        self._splitter: ChannelSplitter | ReasoningSplitter | None = None
+        if reasoning is not None and reasoning.answer:
+            self._splitter = ChannelSplitter(inside=inside_reasoning)
+        elif reasoning is not None:
+            self._splitter = ReasoningSplitter(reasoning, inside=inside_reasoning)
         self._writer = CallWriter({t.name: t for t in tools}, ids, parallel=parallel)
         self._calls = (
             CallParser(tool_format, self._writer, first_only=structured)

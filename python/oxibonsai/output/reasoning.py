@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from oxibonsai.output.stop import StopScanner
@@ -9,20 +10,54 @@ from oxibonsai.output.stop import StopScanner
 
 @dataclass(frozen=True)
 class ReasoningTags:
-    """What a model writes around its reasoning."""
+    """What a model writes around its reasoning.
+
+    Attributes:
+        open, close: Around it.
+        after: What is written behind the close tag where the model is made to write it.
+        answer: What the model writes before an answer; where that is something, reasoning and answer
+            are messages with heads of their own (:class:`oxibonsai.output.channels.ChannelSplitter`).
+    """
 
     open: str = "<think>"
     close: str = "</think>"
+    after: str = "\n\n"
+    answer: str = ""
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """All texts that may be special tokens."""
+        parts = _MARK.findall(self.open + self.after + self.answer) if self.answer else []
+        return frozenset({self.open, self.close, *parts})
+
+
+_MARK = re.compile(r"<\|[a-z]+\|>")
+CHANNELS = ReasoningTags(
+    "<|channel|>analysis<|message|>",
+    "<|end|>",
+    after="<|start|>assistant",
+    answer="<|channel|>final<|message|>",
+)
 
 
 # Pairs of tags that reasoning models use.
-KNOWN_TAGS = (ReasoningTags(), ReasoningTags("[THINK]", "[/THINK]"))
+KNOWN_TAGS = (
+    CHANNELS,  # gpt-oss
+    ReasoningTags("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ReasoningTags("<mm:think>", "</mm:think>"),  # MiniMax M3
+    ReasoningTags("<|channel>thought", "<channel|>"),  # Gemma 4
+    ReasoningTags("<|START_THINKING|>", "<|END_THINKING|>"),  # Command R7B and A
+    ReasoningTags("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    ReasoningTags(),
+    ReasoningTags("[THINK]", "[/THINK]"),  # Mistral
+    ReasoningTags("<thinking>", "</thinking>"),  # Apriel
+)
 
 
 def find_reasoning_tags(template_source: str) -> ReasoningTags | None:
     """The tags that a chat template knows; None for a model that does not think."""
     for tags in KNOWN_TAGS:
-        if tags.open in template_source or tags.close in template_source:
+        if tags.open in template_source or (not tags.answer and tags.close in template_source):
             return tags
     return None
 

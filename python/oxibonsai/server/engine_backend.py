@@ -52,6 +52,7 @@ class EngineBackend:
             lora=[*s.lora, *map(split_scaled, s.lora_scaled)],
             replicas=s.replicas,
             parallel=s.parallel,
+            ctx_checkpoints=s.ctx_checkpoints,
             queue=s.queue_size,
             parity=s.parity,
             packed_cache=s.packed_cache,

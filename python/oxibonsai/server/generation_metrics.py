@@ -159,6 +159,7 @@ class GenerationMetrics(Collector):
 
 def _state(pool: EnginePool) -> Iterator[Metric]:
     engines = pool.engines
+    slots = [e.cache.slots for e in engines if e.cache.slots is not None]
     gauges = {
         "requests_running": ("Requests on the engines.", pool.running),
         "requests_waiting": ("Requests in the queue.", pool.waiting),
@@ -170,6 +171,13 @@ def _state(pool: EnginePool) -> Iterator[Metric]:
         ),
         "kv_cache_idle_pages": (
             "Pages kept only as prefix cache.", sum(e.cache.idle_pages for e in engines)
+        ),
+        "recurrent_state_used_bytes": (
+            "Slots of recurrent state that sequences hold.", sum(s.used_bytes for s in slots)
+        ),
+        "recurrent_state_snapshot_bytes": (
+            "Snapshots of recurrent state kept for equal beginnings.",
+            sum(s.snapshot_bytes for s in slots),
         ),
     }  # fmt: skip
     for name, (text, value) in gauges.items():

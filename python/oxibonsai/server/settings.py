@@ -102,6 +102,11 @@ class ModelSettings(BaseModel):
     parallel: Annotated[int, Flag(("-np",))] = Field(
         4, ge=1, le=1024, description="Sequences that run at the same time on each replica."
     )
+    ctx_checkpoints: Annotated[int | None, Flag(("-ctxcp",))] = Field(
+        None, ge=0, le=4096,
+        description="Snapshots of recurrent state kept for each of these, from which equal beginnings "
+        "are continued. Default: those that fit in 1 GiB. Only for models with such state.",
+    )  # fmt: skip
     replicas: int = Field(
         1, ge=1, le=64,
         description="Engines that share one set of weights and divide the threads. One is usually "

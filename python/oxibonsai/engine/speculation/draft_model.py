@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.engine.batching import add_span, reserve
-from oxibonsai.engine.kv_cache import KvCache, PageTable
+from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.sequence import Sequence
 from oxibonsai.engine.speculation.lookahead import Lookahead
 from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError

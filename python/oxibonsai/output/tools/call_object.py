@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from oxibonsai.output.tools.call_writer import CallWriter
 from oxibonsai.output.tools.json_scan import JsonObjectScanner, Malformed
 
 _ARGUMENTS = ("arguments", "parameters")
 # What else models put into a call; it says nothing that is not known.
-_IGNORED = ("id", "type")
+_IGNORED = ("id", "type", "tool_call_id")
 
 
 def skip_space() -> Generator[None, str, str]:
@@ -27,6 +27,24 @@ def expect(text: str, first: str | None = None) -> Generator[None, str, None]:
         char = first if i == 0 and first is not None else (yield)
         if char != wanted:
             raise Malformed
+
+
+def expect_loosely(text: str, first: str | None = None) -> Generator[None, str, None]:
+    """This text, with any white space where it has new lines, and before it if nothing has come."""
+    for part in filter(None, text.split("\n")):
+        yield from expect(part, first if first is not None else (yield from skip_space()))
+        first = None
+
+
+def expect_one(texts: Sequence[str], first: str) -> Generator[None, str, str]:
+    """One of some texts, none of which another begins with; its first character has come."""
+    read = first
+    while True:
+        if read in texts:
+            return read
+        if not any(text.startswith(read) for text in texts):
+            raise Malformed
+        read += yield
 
 
 def read_until(ends: str, most: int) -> Generator[None, str, tuple[str, str]]:
@@ -57,14 +75,16 @@ def read_arguments(writer: CallWriter, first: str) -> Generator[None, str, None]
         char = yield
 
 
-def read_call_object(writer: CallWriter, first: str) -> Generator[None, str, None]:
+def read_call_object(
+    writer: CallWriter, first: str, *, name_key: str = "name"
+) -> Generator[None, str, None]:
     """``{"name": ..., "arguments": {...}}``, the members in any order.
 
     ``parameters`` means ``arguments``; arguments may be the text of an object in a string, or null.
     """
     writer.begin()
     scanner = JsonObjectScanner()
-    members = _Members(writer)
+    members = _Members(writer, name_key)
     char = first
     while True:
         scanner.push(char)
@@ -78,8 +98,9 @@ def read_call_object(writer: CallWriter, first: str) -> Generator[None, str, Non
 class _Members:
     """Sorts the characters of a call's values by what they mean."""
 
-    def __init__(self, writer: CallWriter) -> None:
+    def __init__(self, writer: CallWriter, name_key: str) -> None:
         self._writer = writer
+        self._name_key = name_key
         self._seen: set[str] = set()
         self._key: str | None = None
         self._value: list[str] = []
@@ -100,7 +121,7 @@ class _Members:
             self._value.append(char)
 
     def _begin(self, key: str, char: str) -> None:
-        meaning = "arguments" if key in _ARGUMENTS else key
+        meaning = "arguments" if key in _ARGUMENTS else "name" if key == self._name_key else key
         if meaning in self._seen or meaning not in ("name", "arguments", *_IGNORED):
             raise Malformed
         self._seen.add(meaning)

@@ -8,9 +8,9 @@ content, and reading goes on with the character that did not fit.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import groupby
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from oxibonsai.output.delta import ToolCallDelta
 from oxibonsai.output.stop import StopScanner
@@ -34,14 +34,20 @@ class ToolFormat(ABC):
         marks: All fixed texts of the format that may be special tokens: decode them as text.
         id_length: Letters of a call's id, where the templates of the format want a number of them.
         one_call_a_message: The templates of the format refuse a message with several calls.
+        arguments_as_text: They want arguments as JSON text, not as an object.
+        no_content_beside_calls: They leave calls out of a message that has content.
+        joins_reasoning: They refuse a message with calls that has reasoning and content.
     """
 
-    name: ClassVar[str]
-    openings: ClassVar[tuple[str, ...]]
+    name: str
+    openings: tuple[str, ...]
     bare: ClassVar[bool] = False
-    marks: ClassVar[tuple[str, ...]]
+    marks: tuple[str, ...]
     id_length: ClassVar[int | None] = None
     one_call_a_message: ClassVar[bool] = False
+    arguments_as_text: bool = False
+    no_content_beside_calls: bool = False
+    joins_reasoning: ClassVar[bool] = False
 
     @abstractmethod
     def read(self, writer: CallWriter, opening: str) -> CallReader:
@@ -50,6 +56,23 @@ class ToolFormat(ABC):
     @abstractmethod
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool) -> CallGrammar:
         """Adds the rule ``block``: one or more calls, from behind their opening."""
+
+    def spell(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
+        """Calls as the model writes them, for templates that don't; None where all do."""
+        return None
+
+    def whole(
+        self, lark: Lark, tools: Sequence[Tool], *, forced: bool, answer: str | None
+    ) -> str | None:
+        """A whole reply, of a format in which calls are no blocks in a text; None for all others.
+
+        Args:
+            lark: Takes the rules.
+            tools: On offer.
+            forced: There is nothing but a call, behind reasoning.
+            answer: What an answer without calls must match.
+        """
+        return None
 
 
 class CallParser:

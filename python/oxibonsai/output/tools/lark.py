@@ -46,18 +46,45 @@ class Lark:
         """Adds a rule or, with a name in capitals, a terminal."""
         self._rules.append(f"{head}: {body}\n")
 
+    def has(self, head: str) -> bool:
+        """Whether there is a rule of that name."""
+        return any(rule.startswith(f"{head}:") for rule in self._rules)
+
     def is_special(self, text: str) -> bool:
         """Whether a text is one special token."""
         return text in self._special_tokens
 
     def mark(self, text: str) -> str:
-        """A fixed text of the format: its token, or its letters."""
-        return f"<[{self._special_tokens[text]}]>" if self.is_special(text) else literal(text)
+        """A fixed text of the format: its tokens, and the letters between them."""
+        parts = self._cut(text)
+        return " ".join(f"<[{self._special_tokens[p]}]>" if s else literal(p) for p, s in parts)
 
-    def call_objects(self, tools: Sequence[Tool], arguments: str) -> None:
-        """Rules ``call_0``, ... of calls as JSON objects, the arguments under a key."""
+    def holds_special(self, text: str) -> bool:
+        """Whether a special token is part of a text."""
+        return any(special for _, special in self._cut(text))
+
+    def from_special(self, text: str) -> str:
+        """A text from its first special token on."""
+        before = self._cut(text)[0]
+        return text if before[1] else text[len(before[0]) :]
+
+    def _cut(self, text: str) -> list[tuple[str, bool]]:
+        """Parts of a text, and which of them are special tokens: at each place the longest."""
+        parts: list[tuple[str, bool]] = []
+        start = at = 0
+        while at < len(text):
+            sizes = range(len(text) - at, 0, -1)
+            size = next((n for n in sizes if text[at : at + n] in self._special_tokens), 0)
+            if size:
+                parts += [(text[start:at], False), (text[at : at + size], True)]
+                start = at + size
+            at += max(size, 1)
+        return [(p, s) for p, s in [*parts, (text[start:], False)] if p]
+
+    def call_objects(self, tools: Sequence[Tool], arguments: str, *, name: str = "name") -> None:
+        """Rules ``call_0``, ... of calls as JSON objects, name and arguments under their keys."""
         for i, tool in enumerate(tools):
-            pieces = ("{", '"name"', ": ", json.dumps(tool.name), ", ", f'"{arguments}"', ": ")
+            pieces = ("{", f'"{name}"', ": ", json.dumps(tool.name), ", ", f'"{arguments}"', ": ")
             head = " ".join(map(literal, pieces if self._beside_json else ["".join(pieces)]))
             self.rule(f"call_{i}", f'{head} {arguments_of(tool)} "}}"')
 
