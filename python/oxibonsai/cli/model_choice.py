@@ -39,30 +39,28 @@ def _set(ctx: click.Context, value: str) -> None:
         raise RequestError(f"two models are named: {ctx.meta[_KEY]} and {value}")
 
 
-# Read before --model, which then knows what they have said.
-_ELSEWHERE = [
-    click.option(
-        "--hf-repo",
-        "-hf",
-        "-hfr",
-        "hf_repo",
-        metavar="ORG/REPO[:QUANT]",
-        is_eager=True,
-        expose_value=False,
-        callback=_note,
-        help="A repository of the hub, as llama.cpp names it: the same as --model hf:ORG/REPO.",
-    ),
-    click.option(
-        "--model-url",
-        "-mu",
-        metavar="URL",
-        is_eager=True,
-        expose_value=False,
-        callback=_note,
-        hidden=True,
-        help="The address of a GGUF file.",
-    ),
-]
+# Read before --model, which then knows what it has said.
+hub_option = click.option(
+    "--hf-repo",
+    "-hf",
+    "-hfr",
+    "hf_repo",
+    metavar="ORG/REPO[:QUANT]",
+    is_eager=True,
+    expose_value=False,
+    callback=_note,
+    help="A repository of the hub, as llama.cpp names it: the same as --model hf:ORG/REPO.",
+)
+_URL = click.option(
+    "--model-url",
+    "-mu",
+    metavar="URL",
+    is_eager=True,
+    expose_value=False,
+    callback=_note,
+    hidden=True,
+    help="The address of a GGUF file.",
+)
 _MODEL = click.option(
     "--model",
     "-m",
@@ -79,7 +77,7 @@ _ARGUMENT = click.argument(
 
 def model_option(command: Command) -> Command:
     """``--model`` and llama.cpp's options for models on the hub and the web."""
-    for option in (*reversed(_ELSEWHERE), _MODEL):
+    for option in (_URL, hub_option, _MODEL):
         command = option(command)
     return command
 
@@ -87,3 +85,9 @@ def model_option(command: Command) -> Command:
 def model_argument(command: Command) -> Command:
     """A model without ``--model``, for commands that have no other argument."""
     return _ARGUMENT(command)
+
+
+def named_model(ctx: click.Context) -> str | None:
+    """What the options other than --model name."""
+    named: str | None = ctx.meta.get(_KEY)
+    return named
