@@ -173,3 +173,41 @@ def test_help_has_panels_and_examples() -> None:
     shown = oxibonsai("run", "--help").stdout
     for panel in ("Model", "Sampling", "Further sampling", "Conversation", "Machine"):
         assert f"─ {panel} ─" in shown
+
+
+def test_a_toml_file_has_options_and_the_command_line_goes_before(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(
+        f'model = "{tiny_path}"\nmax-tokens = 3\nignore_eos = true\ntemp = 0\nraw = true\n'
+    )
+    arguments = ["run", "--config", str(config), "--json", "ab"]
+    found = json.loads(oxibonsai(*arguments).stdout)
+    assert (len(found["tokens"]), found["prompt_tokens"]) == (3, [299])
+    assert len(json.loads(oxibonsai(*arguments, "-n", "5").stdout)["tokens"]) == 5
+    config.write_text("max_tokenz = 3\n")
+    done = oxibonsai(*arguments)
+    assert done.returncode == 2
+    assert "did you mean max_tokens?" in done.stderr
+    config.write_text("max_tokens = \n")
+    assert "is not TOML" in oxibonsai(*arguments).stderr
+
+
+def test_shells_complete_commands_and_options() -> None:
+    script = oxibonsai("completion", "bash").stdout
+    assert "_OXIBONSAI_COMPLETE=bash_complete" in script
+    words = {
+        "_OXIBONSAI_COMPLETE": "bash_complete",
+        "COMP_WORDS": "oxibonsai ver",
+        "COMP_CWORD": "1",
+    }
+    assert oxibonsai(**words).stdout.split() == ["plain,verify"]
+    words |= {"COMP_WORDS": "oxibonsai run --kv-ty", "COMP_CWORD": "2"}
+    assert oxibonsai(**words).stdout.split() == ["plain,--kv-type"]
+    words |= {"COMP_WORDS": "oxibonsai info seedling-t", "COMP_CWORD": "2"}
+    assert oxibonsai(**words).stdout.split() == ["plain,seedling-ternary"]
+    words |= {"COMP_WORDS": "oxibonsai run -m mod", "COMP_CWORD": "3"}
+    assert oxibonsai(**words).stdout.split() == ["file,mod"]
+    words |= {"COMP_WORDS": "oxibonsai quantize a b Q4_K_", "COMP_CWORD": "4"}
+    assert oxibonsai(**words).stdout.split() == ["plain,Q4_K_S", "plain,Q4_K_M"]
