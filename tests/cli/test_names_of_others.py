@@ -211,3 +211,27 @@ def test_shells_complete_commands_and_options() -> None:
     assert oxibonsai(**words).stdout.split() == ["file,mod"]
     words |= {"COMP_WORDS": "oxibonsai quantize a b Q4_K_", "COMP_CWORD": "4"}
     assert oxibonsai(**words).stdout.split() == ["plain,Q4_K_S", "plain,Q4_K_M"]
+
+
+@pytest.mark.hf
+def test_a_safetensors_file_is_converted_with_its_folder(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    import hf_folders
+
+    folder = tmp_path / "model"
+    hf_folders.save(hf_folders.CASES[0], folder)
+    done = oxibonsai(
+        "convert", str(folder / "model.safetensors"), str(tmp_path / "a.gguf"), "--json"
+    )
+    assert json.loads(done.stdout)["path"] == str(tmp_path / "a.gguf"), done.stderr
+    assert "\r" not in done.stderr
+    assert oxibonsai("convert", str(folder), str(tmp_path / "b.gguf")).returncode == 0
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    (folder / "other.safetensors").write_bytes(b"")
+    done = oxibonsai("convert", str(folder / "model.safetensors"), str(tmp_path / "c.gguf"))
+    assert done.returncode == 2
+    assert "other.safetensors too" in done.stderr
+    (folder / "other.safetensors").unlink()
+    (folder / "config.json").unlink()
+    done = oxibonsai("convert", str(folder / "model.safetensors"), str(tmp_path / "c.gguf"))
+    assert "no config.json beside it" in done.stderr
