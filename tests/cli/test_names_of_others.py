@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tiny_model
+from oxibonsai.cli import byte_progress
 from oxibonsai.cli.word_wrap import WordWrap
 
 COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
@@ -235,3 +236,16 @@ def test_a_safetensors_file_is_converted_with_its_folder(tmp_path: Path) -> None
     (folder / "config.json").unlink()
     done = oxibonsai("convert", str(folder / "model.safetensors"), str(tmp_path / "c.gguf"))
     assert "no config.json beside it" in done.stderr
+
+
+def test_progress_in_a_log_is_lines_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with byte_progress.byte_progress("Packing") as progress:
+        progress(1_000_000, 4_000_000)
+    assert capsys.readouterr().err == ""  # it was soon done
+    monkeypatch.setattr(byte_progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    with byte_progress.byte_progress("Packing") as progress:
+        progress(1_000_000, 4_000_000)
+        progress(4_000_000, 4_000_000)
+    assert capsys.readouterr().err == "Packing: 1 of 4 MB\nPacking: 4 of 4 MB\n"
