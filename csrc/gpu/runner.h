@@ -32,6 +32,7 @@ using RunnerPtr = std::unique_ptr<const Runner>;
 struct RunnerContext {
   const graph::StateSpec* state;
   Capabilities capabilities;
+  int64_t memory_limit;  // bytes of the workspace that an op takes only to have fewer launches
   ThreadPool* pool;
   Constants* constants;
   std::function<ValueRef(graph::ValueId)> value;

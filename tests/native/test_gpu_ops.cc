@@ -118,6 +118,7 @@ struct Attention {
   float softcap;
   bool sinks;
   int32_t context, count;  // positions before the step, of the step
+  int64_t memory = int64_t{4} << 30;
 };
 
 std::string name_of(const Attention& a) {
@@ -169,7 +170,7 @@ graph::Batch attention_batch(const Attention& a, int32_t first, int32_t count, i
 void check_attention(std::mt19937& random, const Attention& a) {
   const std::string name = name_of(a);
   const auto other = static_cast<KvType>((static_cast<int>(a.type) + 1) % 4);
-  const auto device = test::emulated_gpu({7, a.count % 2 == 0});
+  const auto device = test::emulated_gpu({7, a.count % 2 == 0}, true, a.memory);
   cpu::CpuDevice scalar(cpu::table("scalar"), 1);
   const graph::Graph store = attention_graph(random, a, false);
   const auto layers = store.state().paged;
@@ -384,6 +385,9 @@ int main() {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0}) {
     for (const int32_t context : {0, 62, 63, 512, 2048})
       check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, context, 1});
+    // Little memory: parts are merged one by one, and three at a time.
+    check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, true, 1600, 30, 2 << 20});
+    check_attention(random, {{1, 32, 32}, type, 4, 600, 0.0f, false, 2100, 30, 4 << 20});
     check_attention(random, {{2, 20, 20}, type, 6, 0, 5.0f, true, 60, 7});
     check_attention(random, {{1, 64, 64}, type, 4, 70, 0.0f, false, 560, 2});
     check_attention(random, {{1, 48, 32, true}, type, 2, 0, 0.0f, false, 70, 1});

@@ -94,7 +94,9 @@ struct AttendArgs {
   uint32_t heads;
   uint32_t in_set;  // heads of a key-value head that a block of threads takes
   uint32_t sets;    // of them for each key-value head
-  uint32_t parts;   // of the longest context
+  // Parts of the context are computed and merged in runs of so many, from first_part on; the last
+  // run gives the results.
+  uint32_t first_part, parts, last_run;
   uint32_t window;  // 0: none
   uint32_t has_sinks;
   float scale;
