@@ -88,9 +88,14 @@ struct AttendArgs {
   const uint8_t* const* keys;    // per page of the part
   const uint8_t* const* values;  // per page of the part; the keys with value_in_key
   float softcap;                 // 0: none
-  float* max;                    // [queries]: largest score
-  float* sum;                    // [queries]: sum of exp(score - max); 0 for an empty range
-  float* out;                    // [queries, value_stride]: sum of exp(score - max) * value
+  // Of linear biases: slope * (position of the key - that of the query) joins a score. The query's
+  // position counts from the part's first.
+  bool biased;
+  float slope[kMaxQueries];
+  int at[kMaxQueries];
+  float* max;  // [queries]: largest score
+  float* sum;  // [queries]: sum of exp(score - max); 0 for an empty range
+  float* out;  // [queries, value_stride]: sum of exp(score - max) * value
 };
 
 struct RopeArgs {
@@ -109,6 +114,11 @@ struct HadamardArgs {
   const float* after;   // [n] or null
   int64_t n, block;
   float* y;  // [n]
+};
+
+// Constants of graph::Xielu.
+struct XieluArgs {
+  float alpha_p, alpha_n, beta, eps;
 };
 
 // Causal convolution of n channels, and silu of it if asked for.
@@ -192,6 +202,7 @@ struct KernelTable {
   void (*activate[graph::kActivations])(const float* x, int64_t n, float* y);
   void (*add)(const float* a, const float* b, int64_t n, float* y);
   void (*scale)(const float* x, float factor, int64_t n, float* y);
+  void (*xielu)(const float* x, const XieluArgs&, int64_t n, float* y);
   // y = the sum of weights[i] * x[i], i < count, in order; without weights their plain sum.
   void (*weighted_sum)(const float* const* x, const float* weights, int count, int64_t n, float* y);
   void (*clamp)(const float* x, float limit, int64_t n, float* y);  // within -limit and limit

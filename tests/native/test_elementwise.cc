@@ -121,6 +121,11 @@ void check_units(const cpu::KernelTable& t, std::mt19937& random, int n) {
     CHECK(test::same_bytes(y, truth), where(t, op, n));
   };
   using Table = cpu::KernelTable;
+  const float* rows[] = {a.data(), b.data(), a.data()};
+  const float weights[] = {0.25f, -3.0f, 1e-3f};
+  both("weighted_sum",
+       [&](const Table& k, float* out) { k.weighted_sum(rows, weights, 3, n, out); });
+  both("plain sum", [&](const Table& k, float* out) { k.weighted_sum(rows, nullptr, 3, n, out); });
   for (int f = 0; f < graph::kActivations; ++f) {
     both("gated", [&](const Table& k, float* out) { k.gated[f](a.data(), b.data(), n, out); });
     if (t.activate[f] == nullptr) continue;
@@ -131,6 +136,14 @@ void check_units(const cpu::KernelTable& t, std::mt19937& random, int n) {
       CHECK(std::fabs(y[i] - exact) <= 1e-6 * std::fabs(exact) + 0x1p-24 * std::fabs(a[i]),
             where(t, "activation against double", n));
     }
+  }
+  const cpu::XieluArgs xielu{0.8f, 1.3f, 0.5f, -1e-6f};
+  both("xielu", [&](const Table& k, float* out) { k.xielu(a.data(), xielu, n, out); });
+  for (size_t i = 0; i < size; ++i) {
+    const double v = a[i];
+    const double curve = v > 0.0 ? 0.8 * v * v : 1.3 * (std::expm1(std::min(v, -1e-6)) - v);
+    CHECK(std::fabs(y[i] - (curve + 0.5 * v)) <= 1e-6 * (1.0 + std::fabs(curve)),
+          where(t, "xielu against double", n));
   }
   const auto oai = static_cast<int>(graph::Activation::kSwigluOai);
   both("swiglu_oai", [&](const Table& k, float* out) { k.gated[oai](a.data(), b.data(), n, out); });
@@ -243,11 +256,17 @@ void check_flushed_steps(const cpu::KernelTable& t, std::mt19937& random, int n)
     check("layer_norm",
           [&](const Table& k, float* y) { k.layer_norm(x.data(), w.data(), b.data(), n, eps, y); });
   }
+  const float* rows[] = {gate.data(), x.data()};
+  const float weights[] = {0x1p-70f, 0x1p-50f};
+  check("weighted_sum", [&](const Table& k, float* y) { k.weighted_sum(rows, weights, 2, n, y); });
   for (int f = 0; f < graph::kActivations; ++f) {
     check("gated", [&](const Table& k, float* y) { k.gated[f](gate.data(), x.data(), n, y); });
     if (t.activate[f] == nullptr) continue;
     check("activate", [&](const Table& k, float* y) { k.activate[f](gate.data(), n, y); });
   }
+  check("xielu", [&](const Table& k, float* y) {
+    k.xielu(x.data(), {0.8f, 1.3f, 0.5f, -1e-6f}, n, y);
+  });
   check("softplus", [&](const Table& k, float* y) { k.softplus(gate.data(), n, y); });
   check("clamp", [&](const Table& k, float* y) { k.clamp(x.data(), 30.0f, n, y); });
   check("add", [&](const Table& k, float* y) { k.add(x.data(), b.data(), n, y); });

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oxibonsai.graph import HadamardFold, RopeConfig
 
@@ -39,6 +39,60 @@ class GatedDeltaConfig:
 
 
 @dataclass(frozen=True)
+class ExpertsConfig:
+    """A mixture of experts in place of the feed-forward part of a layer.
+
+    Attributes:
+        num_experts, num_experts_per_tok: All, and those of one token.
+        intermediate_size: Width of an expert.
+        shared_intermediate_size: Of the expert that all tokens share; 0: there is none.
+        first_dense_layers: The first layers, which have no experts.
+        scoring: What the scores of a router become: ``"softmax"`` over all experts,
+            ``"softmax_of_chosen"`` or ``"sigmoid"``.
+        normalize: A token's weights are divided by their sum.
+        scale: Of the weights, at last.
+        groups: Of neighbouring experts, of which only some are kept.
+        kept_groups: Those with the highest scores.
+        best_of_group: How many of its experts' scores, the highest, make up a group's.
+    """
+
+    num_experts: int
+    num_experts_per_tok: int
+    intermediate_size: int
+    shared_intermediate_size: int = 0
+    first_dense_layers: int = 0
+    scoring: str = "softmax"
+    normalize: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    kept_groups: int = 1
+    best_of_group: int = 1
+
+
+@dataclass(frozen=True)
+class LatentConfig:
+    """Latent attention: the cache holds one vector for all heads, of which keys and values are made.
+
+    Attributes:
+        q_lora_rank: Width of the queries' latent vector; 0: queries are projected directly.
+        kv_lora_rank: Of that of keys and values.
+        qk_nope_head_dim, qk_rope_head_dim: Dims of a head's query that are not rotated, and that are.
+        v_head_dim: Of a head's value.
+    """
+
+    q_lora_rank: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+    @property
+    def cache_dim(self) -> int:
+        """Values that a token has in the cache of a layer."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True)
 class MambaConfig:
     """State space layers of Mamba 1 or 2.
 
@@ -67,6 +121,7 @@ class ModelConfig:
     Attributes:
         rope: Rotary embedding of the (global) attention layers.
         rope_local: That of sliding-window layers, where it differs.
+        rope_query: That of queries, where it differs.
         sliding_window: Keys that a query of a local layer sees, itself counted; 0: all.
         sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
         local_layers: Whether each layer is local, where the pattern has no period.
@@ -79,6 +134,9 @@ class ModelConfig:
         clamp_kqv: Largest magnitude of queries, keys and values; 0: any.
         alibi_max_bias: Steepness of attention with linear biases; 0: there are none.
         parallel_residual: Both halves of a layer read the same hidden states.
+        layer_sizes: Heads, key-value heads and the width of the MLP of each layer, where they differ;
+            the fields for all then hold the largest.
+        xielu: alpha_p, alpha_n, beta and eps of each layer's activation.
         causal: A token sees those before it; False for encoders, which see the whole text, end with
             a norm of their own and have no output matrix.
         pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
@@ -86,6 +144,8 @@ class ModelConfig:
         layer_types: Of each layer, ``"full_attention"`` or what it has instead of attention and of
             keys and values in the cache; empty: all attend.
         gated_delta: Of the layers of type ``"linear_attention"``.
+        experts: Of the layers that have them; None: none does.
+        latent: How layers attend, if by a latent vector.
         mamba: Of the layers of type ``"mamba"``.
         inner_norm_eps: Of norms without weights within a layer of type ``"mamba"``; 0: there are none.
         conv_kernel: Taps of the layers of type ``"conv"``.
@@ -105,6 +165,7 @@ class ModelConfig:
     rope: RopeConfig
     attention_scale: float
     rope_local: RopeConfig | None = None
+    rope_query: RopeConfig | None = None
     sliding_window: int = 0
     sliding_window_pattern: int = 0
     local_layers: tuple[bool, ...] = ()
@@ -117,11 +178,15 @@ class ModelConfig:
     clamp_kqv: float = 0.0
     alibi_max_bias: float = 0.0
     parallel_residual: bool = False
+    layer_sizes: tuple[tuple[int, int, int], ...] = ()
+    xielu: tuple[tuple[float, float, float, float], ...] = ()
     causal: bool = True
     pooling: str = "last"
     name: str = ""
     layer_types: tuple[str, ...] = ()
     gated_delta: GatedDeltaConfig | None = None
+    experts: ExpertsConfig | None = None
+    latent: LatentConfig | None = None
     mamba: MambaConfig | None = None
     inner_norm_eps: float = 0.0
     conv_kernel: int = 0
@@ -134,6 +199,18 @@ class ModelConfig:
     def attends(self, layer: int) -> bool:
         """Whether the layer has keys and values in the cache."""
         return not self.layer_types or self.layer_types[layer] == FULL_ATTENTION
+
+    def of_layer(self, layer: int) -> ModelConfig:
+        """The configuration with the sizes of one layer."""
+        if not self.layer_sizes:
+            return self
+        heads, kv_heads, width = self.layer_sizes[layer]
+        return replace(
+            self,
+            num_attention_heads=heads,
+            num_key_value_heads=kv_heads,
+            intermediate_size=width,
+        )
 
     def is_local(self, layer: int) -> bool:
         """Whether the layer attends within the sliding window only."""
