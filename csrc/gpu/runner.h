@@ -74,7 +74,7 @@ RunnerPtr make_runner(const graph::AddVector& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Scale& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Clamp& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Softcap& op, const RunnerContext& c);
-inline RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext&) { return no_kernel(op); }
+RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Dispatch& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c);

@@ -51,10 +51,15 @@ void check_elementwise(std::mt19937& random, int32_t rows, int64_t cols) {
     const auto one = [&](graph::Op op) { return g.add(std::move(op)).front(); };
     const auto v = vector_of(test::normal(random, static_cast<size_t>(cols)));
     const ValueId column = one(graph::SelectColumns{x, 0, 1, cols});
-    std::vector<ValueId> made = {one(graph::Add{x, z}),         one(graph::AddVector{x, v}),
-                                 one(graph::Scale{z, 0.37f}),   one(graph::Clamp{x, 1.5f}),
-                                 one(graph::Softcap{x, 3.0f}),  one(graph::GateRows{z, column}),
-                                 one(graph::SelectOutputs{x}),  one(graph::TransposeHeads{x, 2, 3}),
+    std::vector<ValueId> made = {one(graph::Add{x, z}),
+                                 one(graph::AddVector{x, v}),
+                                 one(graph::Scale{z, 0.37f}),
+                                 one(graph::Clamp{x, 1.5f}),
+                                 one(graph::Softcap{x, 3.0f}),
+                                 one(graph::GateRows{z, column}),
+                                 one(graph::Xielu{x, 0.8f, 0.7f, 0.5f, -1e-6f}),
+                                 one(graph::SelectOutputs{x}),
+                                 one(graph::TransposeHeads{x, 2, 3}),
                                  one(graph::JoinHeads{x, z, 6})};
     for (int i = 0; i < graph::kActivations; ++i) {
       const auto activation = static_cast<Activation>(i);
@@ -119,6 +124,7 @@ struct Attention {
   bool sinks;
   int32_t context, count;  // positions before the step, of the step
   int64_t memory = int64_t{4} << 30;
+  bool slopes = false;
 };
 
 std::string name_of(const Attention& a) {
@@ -153,6 +159,7 @@ graph::Graph attention_graph(std::mt19937& random, const Attention& a, bool atte
   op.scale = 0.3f;
   op.window = a.window;
   op.softcap = a.softcap;
+  if (a.slopes) op.slopes = vector_of(test::normal(random, static_cast<size_t>(a.heads), 0.1f));
   if (a.sinks) op.sinks = vector_of(test::normal(random, static_cast<size_t>(a.heads)));
   g.set_output("y", g.add(op).front());
   return g;
@@ -385,6 +392,7 @@ int main() {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0}) {
     for (const int32_t context : {0, 62, 63, 512, 2048})
       check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, context, 1});
+    check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 9, int64_t{4} << 30, true});
     // Little memory: parts are merged one by one, and three at a time.
     check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, true, 1600, 30, 2 << 20});
     check_attention(random, {{1, 32, 32}, type, 4, 600, 0.0f, false, 2100, 30, 4 << 20});

@@ -39,17 +39,22 @@ INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count,
   }
 }
 
-// Scores of a warp's query to weights; the tile's largest score and sum to lane 0.
+// Scores of a warp's query to weights; the tile's largest score and sum to lane 0. A linear bias is
+// slope * distance, which is that of the tile's first key from the query.
 struct TileSoftmax {
   float max, sum;
 };
 
-INLINE TileSoftmax weigh(GROUP float* scores, float softcap, uint32_t first, uint32_t last,
-                         uint32_t lane) {
+INLINE TileSoftmax weigh(GROUP float* scores, float softcap, bool biased, float slope,
+                         int32_t distance, uint32_t first, uint32_t last, uint32_t lane) {
   float a = scores[lane], b = scores[lane + 32];
   if (softcap > 0.0f) {
     a = softcap * tanh_of(a / softcap);
     b = softcap * tanh_of(b / softcap);
+  }
+  if (biased) {
+    a = fused(slope, float(distance + int32_t(lane)), a);
+    b = fused(slope, float(distance + int32_t(lane) + 32), b);
   }
   if (lane < first || lane >= last) a = -infinity();
   if (lane + 32 < first || lane + 32 >= last) b = -infinity();
@@ -96,9 +101,10 @@ INLINE float merge_sums(float sum, float more, float old_part, float added) {
 template <class Kv, uint32_t kQueries>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
                    GLOBAL const int32_t* tiles, GLOBAL const int32_t* ends,
-                   GLOBAL const int32_t* tables, GLOBAL float* parts, GROUP float* query,
-                   GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds,
-                   uint32_t thread_id, uint32_t tile, uint32_t set, uint32_t part) {
+                   GLOBAL const int32_t* tables, GLOBAL const float* slopes, GLOBAL float* parts,
+                   GROUP float* query, GROUP float* scores, GROUP float* state,
+                   GROUP uint32_t* bounds, uint32_t thread_id, uint32_t tile, uint32_t set,
+                   uint32_t part) {
   const uint32_t lane = thread_id & 31u, warp = thread_id >> 5;
   const uint32_t dim = args.page.key_dim, value_dim = args.page.value_dim;
   const uint32_t per_thread = ATTEND_DIMS(kQueries) / ATTEND_THREADS;  // dims of values
@@ -167,7 +173,11 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
       const uint32_t first = bounds[2 * i] > base ? bounds[2 * i] - base : 0;
       const uint32_t past = bounds[2 * i + 1] > base ? bounds[2 * i + 1] - base : 0;
       if (first >= smaller(past, uint32_t(PAGE_POSITIONS))) continue;  // for the whole warp
-      const TileSoftmax t = weigh(scores + i * PAGE_POSITIONS, args.softcap, first, past, lane);
+      const uint32_t at = part * PART_POSITIONS + base;
+      const int32_t distance = int32_t(at) - int32_t(ends[first_row + i / heads]) + 1;
+      const float slope = args.has_slopes ? slopes[first_head + i % heads] : 0.0f;
+      const TileSoftmax t = weigh(scores + i * PAGE_POSITIONS, args.softcap, args.has_slopes != 0,
+                                  slope, distance, first, past, lane);
       if (lane == 0) {
         const float old_max = state[4 * i];
         const MergeFactors f = merge_factors(old_max, t.max);
@@ -211,16 +221,17 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   }
 }
 
-#define ATTEND_KERNEL(type, kQueries)                                                            \
-  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),     \
-         READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, tables),              \
-         WRITE(6, float, parts)) {                                                               \
-    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                       \
-    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                             \
-    SHARED(float, state, kQueries * 4);                                                          \
-    SHARED(uint32_t, bounds, kQueries * 2);                                                      \
-    attend<Kv##type, kQueries>(args, q, pages, tiles, ends, tables, parts, query, scores, state, \
-                               bounds, THREAD, BLOCK_X, BLOCK_Y, args.first_part + BLOCK_Z);     \
+#define ATTEND_KERNEL(type, kQueries)                                                             \
+  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),      \
+         READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, tables),               \
+         READ(6, float, slopes), WRITE(7, float, parts)) {                                        \
+    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                        \
+    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                              \
+    SHARED(float, state, kQueries * 4);                                                           \
+    SHARED(uint32_t, bounds, kQueries * 2);                                                       \
+    attend<Kv##type, kQueries>(args, q, pages, tiles, ends, tables, slopes, parts, query, scores, \
+                               state, bounds, THREAD, BLOCK_X, BLOCK_Y,                           \
+                               args.first_part + BLOCK_Z);                                        \
   }
 #define ATTEND_KERNELS(type) ATTEND_KERNEL(type, 4) ATTEND_KERNEL(type, 16)
 FOR_EACH_KV_TYPE(ATTEND_KERNELS)

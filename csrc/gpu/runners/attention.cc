@@ -80,8 +80,14 @@ void store(const Step& s, const PageSet& set, const ValueRef& k, const ValueRef&
 class Attention {
  public:
   Attention(const ValueRef& q, const ValueRef& out, int heads, const graph::PagedLayer& layer,
-            float scale, int window, float softcap, Address sinks, int64_t memory_limit)
-      : q_(q), out_(out), layer_(layer), sinks_(sinks), memory_limit_(memory_limit) {
+            float scale, int window, float softcap, Address slopes, Address sinks,
+            int64_t memory_limit)
+      : q_(q),
+        out_(out),
+        layer_(layer),
+        slopes_(slopes),
+        sinks_(sinks),
+        memory_limit_(memory_limit) {
     if (std::max(layer.key_dim, layer.value_dim) > kMostDims)
       throw UnsupportedError("attention over heads of " +
                              std::to_string(std::max(layer.key_dim, layer.value_dim)) +
@@ -90,6 +96,7 @@ class Attention {
     args_.window = static_cast<uint32_t>(window);
     args_.softcap = softcap;
     args_.scale = scale;
+    args_.has_slopes = slopes.buffer != nullptr;
     args_.has_sinks = sinks.buffer != nullptr;
   }
 
@@ -123,8 +130,8 @@ class Attention {
       s.launch(kernel.c_str(),
                {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
                kAttendThreads, a,
-               std::array<Address, 6>{s.address(q_), set.pages, s.table(tiles.at),
-                                      s.table(set.ends), s.table(set.tables), memory});
+               std::array<Address, 7>{s.address(q_), set.pages, s.table(tiles.at),
+                                      s.table(set.ends), s.table(set.tables), slopes_, memory});
       s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
                std::array<Address, 6>{s.table(set.rows_at), s.table(set.ends), memory, sinks_,
                                       running, s.address(out_)});
@@ -154,7 +161,7 @@ class Attention {
 
   const ValueRef q_, out_;
   const graph::PagedLayer layer_;
-  const Address sinks_;
+  const Address slopes_, sinks_;
   const int64_t memory_limit_;
   args::AttendArgs args_{};
 };
@@ -228,13 +235,10 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 }
 
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
-  if (op.slopes != nullptr)
-    throw UnsupportedError(
-        "GPUs have no kernel for attention with linear biases (ALiBi) yet: run "
-        "this model on the CPU (--device cpu)");
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
   const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,
-                            op.softcap, c.constants->put(op.sinks), c.memory_limit);
+                            op.softcap, c.constants->put(op.slopes), c.constants->put(op.sinks),
+                            c.memory_limit);
   return std::make_unique<AttendRunner>(attention, op.layer);
 }
 
@@ -242,7 +246,7 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q), k = c.value(op.k);
   const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
   const Attention attention(q, c.value(op.out), static_cast<int>(q.cols / op.head_dim), layer,
-                            op.scale, 0, 0.0f, Address{}, c.memory_limit);
+                            op.scale, 0, 0.0f, Address{}, Address{}, c.memory_limit);
   return std::make_unique<AttendLocalRunner>(attention, k, c.value(op.v));
 }
 
