@@ -17,6 +17,7 @@ NATIVE = {
     "format": {"base", "quant"},
     "graph": {"base", "quant"},
     "cpu": {"base", "quant", "graph"},
+    "gpu": {"base", "quant", "graph"},
     "sampling": {"base", "cpu"},
     "bindings": {"base", "quant", "format", "graph", "cpu", "sampling"},
 }

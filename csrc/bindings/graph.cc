@@ -21,6 +21,7 @@ using graph::ValueId;
 using graph::Weight;
 using graph::WeightPtr;
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+using Bytes = py::array_t<uint8_t, py::array::c_style>;
 
 // A value as Python holds it.
 struct PyValue {
@@ -40,6 +41,32 @@ std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file,
   for (size_t i = 2; i < t->dims.size(); ++i) experts *= t->dims[i];
   const uint8_t* data = file->data(*t);
   return std::make_shared<Weight>(name, *t->type, rows, t->dims[0], data, std::move(file), experts);
+}
+
+// Keeps an array of Python's while its bytes are used.
+class ArrayOwner : public DataOwner {
+ public:
+  explicit ArrayOwner(Bytes array) : array_(std::move(array)) {}
+  ~ArrayOwner() override {
+    const py::gil_scoped_acquire gil;
+    array_ = Bytes();
+  }
+  void release(const uint8_t*, int64_t) const override {}
+
+ private:
+  Bytes array_;
+};
+
+std::shared_ptr<Weight> weight_of_blocks(const std::string& name, const std::string& type_name,
+                                         const Bytes& blocks, int64_t cols) {
+  const quant::QuantTraits* type = quant::find_by_name(type_name);
+  if (type == nullptr) throw RequestError("no quant type is called " + type_name);
+  if (cols < 1 || blocks.ndim() != 2 || blocks.shape(0) < 1 ||
+      blocks.shape(1) != quant::row_bytes(type->type, cols))
+    throw RequestError("the matrix " + name + " needs blocks [rows, bytes of " +
+                       std::to_string(cols) + " weights in " + type->name + "]");
+  return std::make_shared<Weight>(name, type->type, blocks.shape(0), cols, blocks.data(),
+                                  std::make_shared<const ArrayOwner>(blocks));
 }
 
 py::dict inspect_weight(const Weight& w) {
@@ -75,6 +102,9 @@ PyValue add_one(Graph& g, graph::Op op) { return add(g, std::move(op)).front(); 
 void register_weight(py::module_& m) {
   py::class_<Weight, std::shared_ptr<Weight>>(m, "Weight")
       .def(py::init(&load_weight), py::arg("file"), py::arg("name"))
+      .def_static("from_blocks", &weight_of_blocks, py::arg("name"), py::arg("quant_type"),
+                  py::arg("blocks"), py::arg("cols"),
+                  "A matrix whose rows are an array of bytes, which it keeps and does not copy.")
       .def_property_readonly("name", &Weight::name)
       .def_property_readonly("experts", &Weight::experts, "Matrices in the tensor.")
       .def_property_readonly("rows", &Weight::rows, "Of one matrix.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from oxibonsai.errors import (
     CapacityError,
+    DeviceError,
     FormatError,
     OxiBonsaiError,
     RequestError,
@@ -36,6 +37,7 @@ __all__ = [
     "AutoTokenizer",
     "CapacityError",
     "CompletionOutput",
+    "DeviceError",
     "Engine",
     "EnginePool",
     "FormatError",
