@@ -82,6 +82,7 @@ RunnerPtr make_runner(const graph::Conv1d& op, const RunnerContext& c);
 inline RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext&) {
   return no_kernel(op);
 }
+inline RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext&) { return no_kernel(op); }
 inline RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext&) {
   return no_kernel(op);
 }
