@@ -78,6 +78,10 @@ def save(case: Case, folder: Path) -> Any:
         for name, parameter in model.named_parameters():
             values = random_values(name, tuple(parameter.shape))
             parameter.copy_(torch.from_numpy(values))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):  # trained, though no parameter
+                values = random_values(name, tuple(buffer.shape))
+                buffer.copy_(torch.from_numpy(values))
     model.save_pretrained(folder)
     file = folder / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **case.extra}))

@@ -121,6 +121,11 @@ void check_units(const cpu::KernelTable& t, std::mt19937& random, int n) {
     CHECK(test::same_bytes(y, truth), where(t, op, n));
   };
   using Table = cpu::KernelTable;
+  const float* rows[] = {a.data(), b.data(), a.data()};
+  const float weights[] = {0.25f, -3.0f, 1e-3f};
+  both("weighted_sum",
+       [&](const Table& k, float* out) { k.weighted_sum(rows, weights, 3, n, out); });
+  both("plain sum", [&](const Table& k, float* out) { k.weighted_sum(rows, nullptr, 3, n, out); });
   for (int f = 0; f < graph::kActivations; ++f) {
     both("gated", [&](const Table& k, float* out) { k.gated[f](a.data(), b.data(), n, out); });
     if (t.activate[f] == nullptr) continue;
@@ -251,6 +256,9 @@ void check_flushed_steps(const cpu::KernelTable& t, std::mt19937& random, int n)
     check("layer_norm",
           [&](const Table& k, float* y) { k.layer_norm(x.data(), w.data(), b.data(), n, eps, y); });
   }
+  const float* rows[] = {gate.data(), x.data()};
+  const float weights[] = {0x1p-70f, 0x1p-50f};
+  check("weighted_sum", [&](const Table& k, float* y) { k.weighted_sum(rows, weights, 2, n, y); });
   for (int f = 0; f < graph::kActivations; ++f) {
     check("gated", [&](const Table& k, float* y) { k.gated[f](gate.data(), x.data(), n, y); });
     if (t.activate[f] == nullptr) continue;

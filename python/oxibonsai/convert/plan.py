@@ -12,7 +12,8 @@ from oxibonsai.convert.affine_blocks import AFFINE_TYPES, encode_affine
 from oxibonsai.convert.block_codes import BlockParameter
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.parameters import AffineParameter, ZeroPointParameter
+from oxibonsai.convert.parameters import AffineParameter, Parameter, ZeroPointParameter
+from oxibonsai.convert.pieces import Part, Piece, Stack, put_pieces_together
 from oxibonsai.convert.recipe import Recipe
 from oxibonsai.convert.stored_types import encode_measured
 from oxibonsai.convert.target import Target
@@ -55,22 +56,8 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
             type does not allow.
         UnsupportedError: There is a parameter that the recipe does not know.
     """
-    sources: dict[str, tuple[str, Rows]] = {}  # parameters and rows of them, by tensors' names
-    for parameter in folder.parameters:
-        whole = recipe.tensor_name(parameter)
-        if whole is None:
-            continue
-        parts: dict[str, Rows] = {whole: None, **recipe.parts(folder, whole)}
-        if len(parts) > 1:
-            del parts[whole]
-        for name, rows in parts.items():
-            if name in sources:
-                raise FormatError(
-                    f"{folder.path} has two parameters of one meaning: {parameter}, {name}"
-                )
-            sources[name] = (parameter, rows)
-    matrices = {n: folder.parameters[p] for n, (p, _) in sources.items() if recipe.is_matrix(n)}
-    types = target.types(matrices)
+    sources = _sources(folder, recipe)
+    types = target.types({n: s.held for n, s in sources.items() if recipe.is_matrix(n)})
     planned = {
         name: _planned(folder, recipe, source, name, types.get(name, "f32"), threads)
         for name, source in sources.items()
@@ -87,19 +74,61 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
     return list(planned.values())
 
 
+@dataclass(frozen=True)
+class _Source:
+    """What a tensor is made of: a parameter, or rows of one."""
+
+    name: str
+    held: Parameter
+    rows: Rows = None
+
+
+def _sources(folder: ModelFolder, recipe: Recipe) -> dict[str, _Source]:
+    """By the tensors' names."""
+    found: dict[str, _Source] = {}
+    pieces: dict[str, list[tuple[Piece, Parameter]]] = {}
+
+    def add(tensor: str, source: _Source) -> None:
+        if tensor in found:
+            raise FormatError(
+                f"{folder.path} has two parameters of one meaning: {source.name}, {tensor}"
+            )
+        found[tensor] = source
+
+    for parameter, held in folder.parameters.items():
+        if recipe.left_out(folder, parameter):
+            continue
+        if own := recipe.pieces(folder, parameter):
+            for piece in own:
+                pieces.setdefault(piece.tensor, []).append((piece, held))
+            continue
+        whole = recipe.tensor_name(parameter)
+        if whole is None:
+            continue
+        parts: dict[str, Rows] = {whole: None, **recipe.parts(folder, whole)}
+        if len(parts) > 1:
+            del parts[whole]
+        for name, rows in parts.items():
+            add(name, _Source(f"parameter {parameter}", held, rows))
+    for name, of_one in pieces.items():
+        where = f"the parameters for {name}"
+        add(name, _Source(where, put_pieces_together(f"{folder.path}: {where}", of_one)))
+    return found
+
+
 def _planned(
     folder: ModelFolder,
     recipe: Recipe,
-    source: tuple[str, Rows],
+    source: _Source,
     name: str,
     type_name: str,
     threads: int,
 ) -> Planned:
-    parameter, rows = source
-    held = folder.parameters[parameter]
-    where = f"{folder.path}: parameter {parameter}"
+    held, rows = source.held, source.rows
+    where = f"{folder.path}: {source.name}"
     shape = recipe.shape(folder, name, held.shape)
-    if not shape or len(shape) > 2 or 0 in shape:
+    most = 3 if isinstance(held, Part | Stack) else 2
+    if not shape or len(shape) > most or 0 in shape:
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
     transposed = recipe.transposed(name)
     if transposed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.pieces import Piece
 
 # GGUF key -> value, and its type as `_core.GgufWriter.add_metadata` names it.
 Metadata = dict[str, tuple[Any, str]]
@@ -30,6 +31,8 @@ class Recipe:
         metadata: Its keys and those of its tokenizer; raises where the folder asks for more.
         tensor_name: GGUF's name of a parameter, None where the file leaves it out; UnsupportedError
             for one that is not known.
+        pieces: Tensors that a parameter is a piece of; none: it is the tensor that tensor_name says.
+        left_out: Whether a parameter is no part of what is converted.
         is_matrix: Whether a tensor, by GGUF's name, is stored in the chosen type; the others are f32.
         shapes: Of the tensors that a model must have, by GGUF's name.
         row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
@@ -52,6 +55,8 @@ class Recipe:
     tensor_name: Callable[[str], str | None]
     is_matrix: Callable[[str], bool]
     shapes: Callable[[ModelFolder], Shapes] = _nothing
+    left_out: Callable[[ModelFolder, str], bool] = lambda folder, parameter: False
+    pieces: Callable[[ModelFolder, str], Sequence[Piece]] = lambda folder, parameter: ()
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
     parts: Callable[[ModelFolder, str], dict[str, npt.NDArray[np.intp]]] = lambda folder, name: {}
     column_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: (

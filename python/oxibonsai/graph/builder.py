@@ -186,6 +186,10 @@ class Builder:
         """sigmoid(gate) * up."""
         return self.graph.gated(gate, up, "sigmoid")
 
+    def clamped_swiglu(self, gate: Value, up: Value) -> Value:
+        """g * sigmoid(1.702 g) * (u + 1) with g = min(gate, 7) and u = up within -7 and 7."""
+        return self.graph.gated(gate, up, "swiglu_oai")
+
     def multiply(self, a: Value, b: Value) -> Value:
         """a * b."""
         return self.graph.gated(a, b, "identity")
@@ -305,24 +309,6 @@ class Builder:
     def combine(self, x: Value, routing: Routing, *, weighted: bool = True) -> Value:
         """The sum of what a token's experts gave, by their weights or plain: [tokens, cols]."""
         return self.graph.combine(x, routing.places, routing.weights if weighted else None)
-
-    def expert_swiglu(
-        self, x: Value, routing: Routing, gate: _core.Weight, up: _core.Weight, down: _core.Weight
-    ) -> Value:
-        """The weighted sum of SwiGLU experts: [tokens, hidden].
-
-        Args:
-            x: [tokens, hidden].
-            routing: Which experts.
-            gate: A matrix [ff, hidden] for each expert; ``up`` likewise.
-            up: As gate.
-            down: A matrix [hidden, ff] for each expert.
-        """
-        rows = self.dispatch(x, routing)
-        hidden = self.swiglu(
-            self.expert_linear(rows, routing, gate), self.expert_linear(rows, routing, up)
-        )
-        return self.combine(self.expert_linear(hidden, routing, down), routing)
 
     def gate_rows(self, x: Value, gate: Value) -> Value:
         """x * sigmoid(gate), with one gate for each row."""

@@ -18,8 +18,10 @@ class RopeConfig:
         original_context: Positions of the unscaled model (YaRN).
         beta_fast, beta_slow: Turns over the original context at which YaRN starts and ends to
             interpolate.
-        attention_factor: Magnitude of cos and sin; for YaRN it multiplies 1 + 0.1 ln(factor).
+        attention_factor: Magnitude of cos and sin; for YaRN it multiplies their growth.
         frequency_factors: Divisors of the frequencies, one a pair (Llama 3's ``rope_freqs``).
+        yarn_multiplier: YaRN's cos and sin grow by 1 + this times ln(factor).
+        ramp_of_pairs: YaRN's ramp begins and ends at a pair; else where the turns are reached exactly.
         interleaved: Pairs are (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
         temperature, temperature_step: Of queries that grow with the text: cos and sin are multiplied
             by ``1 + temperature * ln(1 + floor(position / step))``, too; a step of 0: they are not.
@@ -37,6 +39,8 @@ class RopeConfig:
     interleaved: bool = False
     temperature: float = 0.0
     temperature_step: int = 0
+    ramp_of_pairs: bool = True
+    yarn_multiplier: float = 0.1
 
     def without(self) -> RopeConfig:
         """One that rotates nothing."""
@@ -78,8 +82,10 @@ class RopeConfig:
             wavelength = Decimal(self.original_context) / (Decimal(turns) * 2 * pi)
             return Decimal(self.rotary_dim) * wavelength.ln() / (2 * Decimal(self.theta).ln())
 
-        low = pair(self.beta_fast).to_integral_value(rounding="ROUND_FLOOR")
-        high = pair(self.beta_slow).to_integral_value(rounding="ROUND_CEILING")
+        low, high = pair(self.beta_fast), pair(self.beta_slow)
+        if self.ramp_of_pairs:
+            low = low.to_integral_value(rounding="ROUND_FLOOR")
+            high = high.to_integral_value(rounding="ROUND_CEILING")
         return max(low, Decimal(0)), min(high, Decimal(self.rotary_dim - 1))
 
     def magnitude(self) -> float:
@@ -88,5 +94,5 @@ class RopeConfig:
             return self.attention_factor
         with localcontext() as context:
             context.prec = 40
-            yarn = 1 + Decimal("0.1") * Decimal(self.factor).ln()
+            yarn = 1 + Decimal(str(self.yarn_multiplier)) * Decimal(self.factor).ln()
             return float(Decimal(self.attention_factor) * yarn)

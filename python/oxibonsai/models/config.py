@@ -39,6 +39,60 @@ class GatedDeltaConfig:
 
 
 @dataclass(frozen=True)
+class ExpertsConfig:
+    """A mixture of experts in place of the feed-forward part of a layer.
+
+    Attributes:
+        num_experts, num_experts_per_tok: All, and those of one token.
+        intermediate_size: Width of an expert.
+        shared_intermediate_size: Of the expert that all tokens share; 0: there is none.
+        first_dense_layers: The first layers, which have no experts.
+        scoring: What the scores of a router become: ``"softmax"`` over all experts,
+            ``"softmax_of_chosen"`` or ``"sigmoid"``.
+        normalize: A token's weights are divided by their sum.
+        scale: Of the weights, at last.
+        groups: Of neighbouring experts, of which only some are kept.
+        kept_groups: Those with the highest scores.
+        best_of_group: How many of its experts' scores, the highest, make up a group's.
+    """
+
+    num_experts: int
+    num_experts_per_tok: int
+    intermediate_size: int
+    shared_intermediate_size: int = 0
+    first_dense_layers: int = 0
+    scoring: str = "softmax"
+    normalize: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    kept_groups: int = 1
+    best_of_group: int = 1
+
+
+@dataclass(frozen=True)
+class LatentConfig:
+    """Latent attention: the cache holds one vector for all heads, of which keys and values are made.
+
+    Attributes:
+        q_lora_rank: Width of the queries' latent vector; 0: queries are projected directly.
+        kv_lora_rank: Of that of keys and values.
+        qk_nope_head_dim, qk_rope_head_dim: Dims of a head's query that are not rotated, and that are.
+        v_head_dim: Of a head's value.
+    """
+
+    q_lora_rank: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+    @property
+    def cache_dim(self) -> int:
+        """Values that a token has in the cache of a layer."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True)
 class MambaConfig:
     """State space layers of Mamba 1 or 2.
 
@@ -90,6 +144,8 @@ class ModelConfig:
         layer_types: Of each layer, ``"full_attention"`` or what it has instead of attention and of
             keys and values in the cache; empty: all attend.
         gated_delta: Of the layers of type ``"linear_attention"``.
+        experts: Of the layers that have them; None: none does.
+        latent: How layers attend, if by a latent vector.
         mamba: Of the layers of type ``"mamba"``.
         inner_norm_eps: Of norms without weights within a layer of type ``"mamba"``; 0: there are none.
         conv_kernel: Taps of the layers of type ``"conv"``.
@@ -129,6 +185,8 @@ class ModelConfig:
     name: str = ""
     layer_types: tuple[str, ...] = ()
     gated_delta: GatedDeltaConfig | None = None
+    experts: ExpertsConfig | None = None
+    latent: LatentConfig | None = None
     mamba: MambaConfig | None = None
     inner_norm_eps: float = 0.0
     conv_kernel: int = 0

@@ -79,6 +79,10 @@ class Keys:
             raise self.fail(f"{name} is {value!r}, not a positive count")
         return value
 
+    def count(self, key: str, default: int = 0) -> int:
+        """A count that may be zero."""
+        return 0 if self.get(key, default) == 0 else self.integer(key, default)
+
     def counts(self, key: str, layers: int) -> list[int]:
         """A count, 0 among them, for each layer: listed, or the same for all."""
         value = self.get(key)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from oxibonsai.graph import Builder, Value
+from oxibonsai.models import experts
 from oxibonsai.models.architecture import Architecture, dimensions
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys
@@ -62,6 +64,10 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
             add=h,
         )
         x = g.rms_norm(h, w.vector(f"{b}.ffn_norm.weight", hidden), c.rms_norm_eps)
+        if c.experts is not None:
+            routing = experts.route(g, c, w, x, i)
+            h = g.add(h, experts.gated_experts(g, c, w, x, i, routing, g.swiglu))
+            continue
         gate, up = g.linear(
             x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
         )
@@ -69,5 +75,13 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     return h
 
 
-LLAMA = Architecture(read_config, hidden_states)
+def read_llama(keys: Keys) -> ModelConfig:
+    """Mixtral's files are Llama's, with experts."""
+    config = read_config(keys)
+    if keys.count("expert_count") == 0:
+        return config
+    return replace(config, experts=experts.read_experts(keys, ff=config.intermediate_size))
+
+
+LLAMA = Architecture(read_llama, hidden_states)
 QWEN2 = Architecture(partial(read_config, interleaved=False), hidden_states)

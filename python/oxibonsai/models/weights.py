@@ -33,6 +33,10 @@ class Weights:
         """Whether the file has a tensor."""
         return self.checkpoint.has(name)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor that the file has."""
+        return self.checkpoint.shape(name)
+
     def matrix(self, name: str, rows: int, cols: int) -> _core.Weight:
         """The tensor ``name.weight``, [rows, cols], in its stored form."""
         full = f"{name}.weight"
@@ -45,6 +49,38 @@ class Weights:
                 )
             self._matrices[full] = self.checkpoint.weight(full)
         return self._matrices[full]
+
+    def experts(self, name: str, count: int, rows: int, cols: int) -> _core.Weight:
+        """The tensor ``name.weight``, ``count`` matrices [rows, cols], in its stored form."""
+        full = f"{name}.weight"
+        self._used.add(full)
+        if full not in self._matrices:
+            if self.checkpoint.shape(full) != (count, rows, cols):
+                raise FormatError(
+                    f"{self.checkpoint.path}: tensor {full} has shape "
+                    f"{self.checkpoint.shape(full)}, but the model's dimensions need {count} matrices "
+                    f"({rows}, {cols})"
+                )
+            self._matrices[full] = self.checkpoint.weight(full)
+        return self._matrices[full]
+
+    def row(self, name: str, cols: int) -> _core.Weight:
+        """The tensor ``name.weight``, a matrix of one row, or a vector as older files have it."""
+        full = f"{name}.weight"
+        self._used.add(full)
+        if full not in self._matrices:
+            if self.checkpoint.shape(full) not in ((1, cols), (cols,)):
+                raise FormatError(
+                    f"{self.checkpoint.path}: tensor {full} has shape "
+                    f"{self.checkpoint.shape(full)}, but the model's dimensions need (1, {cols})"
+                )
+            self._matrices[full] = self.checkpoint.weight(full)
+        return self._matrices[full]
+
+    def expert_bias(self, name: str, count: int, size: int) -> Vector | None:
+        """``name.bias``, [count, size], one after the other, where the file has it."""
+        full = f"{name}.bias"
+        return self.table(full, count, size) if self.checkpoint.has(full) else None
 
     def split(self, name: str, rows: Sequence[int], cols: int) -> list[_core.Weight]:
         """Parts of the tensor ``name.weight``, [sum of rows, cols], one below the other."""

@@ -1,0 +1,161 @@
+"""DeepSeek V2 and V3: names and keys; the matrices of keys and of values apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oxibonsai.convert import decoder, experts
+from oxibonsai.convert.float_types import Floats
+from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.pieces import Piece, expert_pieces
+from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
+from oxibonsai.convert.rope import read_rope, rope_keys, yarn_keys
+from oxibonsai.convert.text_tokenizer import tokenizer_keys
+from oxibonsai.errors import FormatError, UnsupportedError
+
+_LAYER = {
+    **experts.LAYER,
+    "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    **experts.DENSE,
+    **experts.ROUTER,
+    **experts.shared_names("mlp.shared_experts"),
+}
+_A = "deepseek2"
+_KV_B = re.compile(r"model\.layers\.([0-9]{1,4})\.self_attn\.kv_b_proj\.weight")
+_name = decoder.namer("DeepSeek", _LAYER)
+
+
+def tensor_name(parameter: str) -> str | None:
+    """GGUF's name of a parameter."""
+    return experts.selection_bias_name(parameter) or _name(parameter)
+
+
+def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
+    """Experts, and what makes keys and values of the latent vector: a matrix for each head.
+
+    That of the keys is transposed, since it is multiplied with queries.
+    """
+    found = _KV_B.fullmatch(parameter)
+    if found is None:
+        return expert_pieces(folder, parameter)
+    heads, rank = folder.count("num_attention_heads"), folder.count("kv_lora_rank")
+    nope, value = folder.count("qk_nope_head_dim"), folder.count("v_head_dim")
+
+    def by_head(values: Floats) -> Floats:
+        if values.shape != (heads * (nope + value), rank):
+            raise FormatError(
+                f"{folder.path}: {parameter} has shape {values.shape}, but config.json asks for "
+                f"({heads * (nope + value)}, {rank})"
+            )
+        return values.reshape(heads, nope + value, rank)
+
+    b = f"blk.{int(found[1])}"
+    return (
+        Piece(f"{b}.attn_k_b.weight", part=lambda v: by_head(v)[:, :nope].swapaxes(1, 2)),
+        Piece(f"{b}.attn_v_b.weight", part=lambda v: by_head(v)[:, nope:]),
+    )
+
+
+def metadata(folder: ModelFolder) -> Metadata:
+    """The model's keys, then its tokenizer's."""
+    folder.require("hidden_act", "silu")
+    folder.require("attention_bias", False)
+    folder.require("rope_interleave", True)
+    folder.require("moe_layer_freq", 1)
+    sigmoid = folder.config.get("model_type") == "deepseek_v3"
+    folder.require("scoring_func", None, "sigmoid" if sigmoid else "softmax")
+    folder.require("topk_method", None, "noaux_tc", "greedy", "group_limited_greedy")
+    rank, rope_dim = folder.count("kv_lora_rank"), folder.count("qk_rope_head_dim")
+    counts = {
+        "attention.head_count_kv": 1,
+        "attention.key_length": rank + rope_dim,
+        "attention.value_length": rank,
+        "attention.key_length_mla": folder.count("qk_nope_head_dim") + rope_dim,
+        "attention.value_length_mla": folder.count("v_head_dim"),
+        "attention.kv_lora_rank": rank,
+        "rope.dimension_count": rope_dim,
+        "leading_dense_block_count": folder.config.get("first_k_dense_replace", 0),
+        "expert_gating_func": experts.SIGMOID if sigmoid else experts.SOFTMAX,
+    }
+    if folder.config.get("q_lora_rank") is not None:
+        counts["attention.q_lora_rank"] = folder.count("q_lora_rank")
+    keys: Metadata = {f"{_A}.{k}": (v, "u32") for k, v in counts.items()}
+    if folder.config.get("norm_topk_prob") is True:
+        keys[f"{_A}.expert_weights_norm"] = (True, "bool")
+    groups = {}
+    if folder.config.get("topk_method") != "greedy":
+        groups = experts.group_keys(folder, _A)
+    return {
+        **decoder.dimension_keys(folder, _A),
+        **experts.expert_keys(folder, _A, "n_routed_experts"),
+        **experts.shared_keys(folder, _A),
+        **groups,
+        **decoder.scale_key(folder, f"{_A}.expert_weights_scale", "routed_scaling_factor"),
+        **keys,
+        **_rope_keys(folder),
+        **tokenizer_keys(folder),
+    }
+
+
+def _rope_keys(folder: ModelFolder) -> Metadata:
+    """YaRN's factor of the scores is a key of its own; cos and sin keep their size."""
+    kinds = ("default", "yarn")
+    rope = read_rope(folder, kinds, also=("mscale", "mscale_all_dim", "beta_fast", "beta_slow"))
+    keys = rope_keys(_A, *rope) | yarn_keys(folder, _A)
+    given = folder.config.get("rope_parameters") or folder.config.get("rope_scaling") or {}
+    scores = given.get("mscale_all_dim")
+    if rope[0] == "yarn" and scores is not None:
+        if given.get("mscale", scores) != scores or not 0 < scores < 100:
+            raise UnsupportedError(
+                f"{folder.path / 'config.json'}: mscale {given.get('mscale')!r} and mscale_all_dim "
+                f"{scores!r} differ, which convert lacks"
+            )
+        keys[f"{_A}.rope.scaling.yarn_log_multiplier"] = (0.1 * scores, "f32")
+    return keys
+
+
+def _shapes(folder: ModelFolder) -> Shapes:
+    hidden, heads = folder.count("hidden_size"), folder.count("num_attention_heads")
+    rank, rope_dim = folder.count("kv_lora_rank"), folder.count("qk_rope_head_dim")
+    nope, value = folder.count("qk_nope_head_dim"), folder.count("v_head_dim")
+    special: dict[str, tuple[int, ...]] = {
+        "attn_kv_a_mqa": (rank + rope_dim, hidden),
+        "attn_kv_a_norm": (rank,),
+        "attn_k_b": (heads, rank, nope),
+        "attn_v_b": (heads, value, rank),
+        "attn_output": (hidden, heads * value),
+        "attn_q": (heads * (nope + rope_dim), hidden),
+    }
+    names = ["attn_norm", "ffn_norm", *special]
+    if folder.config.get("q_lora_rank") is not None:
+        q_rank = folder.count("q_lora_rank")
+        names.remove("attn_q")
+        names += ("attn_q_a", "attn_q_a_norm", "attn_q_b")
+        special["attn_q_a"] = (q_rank, hidden)
+        special["attn_q_a_norm"] = (q_rank,)
+        special["attn_q_b"] = (heads * (nope + rope_dim), q_rank)
+    return experts.shapes(
+        folder,
+        names,
+        experts=folder.count("n_routed_experts"),
+        ff=folder.count("moe_intermediate_size"),
+        shared_ff=experts.shared_width(folder),
+        dense=folder.config.get("first_k_dense_replace", 0),
+        special=special,
+    )
+
+
+DEEPSEEK2 = Recipe(
+    _A,
+    metadata,
+    tensor_name,
+    experts.is_matrix,
+    shapes=_shapes,
+    left_out=experts.is_drafting,
+    pieces=pieces,
+)

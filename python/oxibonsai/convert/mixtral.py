@@ -1,0 +1,31 @@
+"""Mixtral: Llama's names and keys, with experts."""
+
+from __future__ import annotations
+
+from oxibonsai.convert import decoder, experts, llama
+from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.pieces import expert_pieces
+from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
+
+_LAYER = {**experts.LAYER, "block_sparse_moe.gate": "ffn_gate_inp"}
+
+
+def metadata(folder: ModelFolder) -> Metadata:
+    """The model's keys, then its tokenizer's."""
+    return llama.metadata(folder) | experts.expert_keys(folder, "llama", ff=None)
+
+
+def _shapes(folder: ModelFolder) -> Shapes:
+    count, ff = experts.count(folder), folder.count("intermediate_size")
+    return experts.shapes(folder, _LAYER.values(), experts=count, ff=ff)
+
+
+MIXTRAL = Recipe(
+    "llama",
+    metadata,
+    decoder.namer("Mixtral", _LAYER),
+    experts.is_matrix,
+    shapes=_shapes,
+    pieces=expert_pieces,
+    row_order=llama.row_order,
+)

@@ -1,0 +1,154 @@
+"""Mixtures of experts: their keys, and the steps that pages put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oxibonsai.graph import Builder, Routing, Value, Vector
+from oxibonsai.models.config import ExpertsConfig, ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
+
+# Values of expert_gating_func.
+_SCORINGS = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}
+
+
+def read_experts(
+    keys: Keys, *, scoring: str = "softmax", normalize: bool = True, ff: int | None = None
+) -> ExpertsConfig:
+    """How many experts there are, how many a token has, and their width.
+
+    Args:
+        keys: Of the file.
+        scoring: What the scores of a router become.
+        normalize: Whether a token's weights are divided by their sum.
+        ff: The width of an expert where the file does not say it; None: it must.
+    """
+    count, used = keys.integer("expert_count"), keys.integer("expert_used_count")
+    if used > count:
+        raise keys.fail(f"{used} experts of a token are more than {count} experts")
+    return ExpertsConfig(
+        num_experts=count,
+        num_experts_per_tok=used,
+        intermediate_size=keys.integer("expert_feed_forward_length", ff),
+        scoring=scoring,
+        normalize=normalize,
+    )
+
+
+def read_scoring(keys: Keys, default: str) -> str:
+    """``expert_gating_func``."""
+    value = keys.get("expert_gating_func")
+    if value is None:
+        return default
+    if value not in _SCORINGS:
+        raise keys.unsupported(
+            f"{keys.architecture}.expert_gating_func is {value!r}; known are 1 (softmax), 2 (sigmoid) "
+            "and 3 (softmax of the chosen)"
+        )
+    return _SCORINGS[value]
+
+
+def read_groups(keys: Keys, experts: int, used: int) -> tuple[int, int]:
+    """``expert_group_count`` and ``expert_group_used_count``; 1 and 1: experts form no groups."""
+    groups = keys.integer("expert_group_count", 1)
+    kept = keys.integer("expert_group_used_count", groups)
+    if experts % groups != 0 or kept > groups or used > experts // groups * kept:
+        raise keys.fail(
+            f"{used} of {experts} experts cannot be chosen from {kept} of {groups} groups"
+        )
+    return groups, kept
+
+
+def route(
+    g: Builder,
+    c: ModelConfig,
+    w: Weights,
+    x: Value,
+    layer: int,
+    *,
+    selection_bias: Vector | None = None,
+) -> Routing:
+    """The experts of each row of x, by the scores of the layer's router."""
+    e = experts_of(c)
+    name = f"blk.{layer}.ffn_gate_inp"
+    router = w.matrix(name, e.num_experts, c.hidden_size)
+    (scores,) = g.linear(x, router, bias=[w.bias(name, e.num_experts)])
+    return g.route(
+        scores,
+        e.num_experts_per_tok,
+        scoring=e.scoring,
+        selection_bias=selection_bias,
+        normalize=e.normalize,
+        scale=e.scale,
+        groups=e.groups,
+        kept_groups=e.kept_groups,
+        best_of_group=e.best_of_group,
+    )
+
+
+def selection_bias(c: ModelConfig, w: Weights, layer: int) -> Vector | None:
+    """What joins the scores when experts are chosen, and their weights not; where the file has it."""
+    name, count = f"blk.{layer}.exp_probs_b", experts_of(c).num_experts
+    if w.has(f"{name}.bias") and w.shape(f"{name}.bias") == (1, count):
+        return w.table(f"{name}.bias", 1, count)
+    return w.bias(name, count)
+
+
+def gated_experts(
+    g: Builder,
+    c: ModelConfig,
+    w: Weights,
+    x: Value,
+    layer: int,
+    routing: Routing,
+    unit: Callable[[Value, Value], Value],
+    *,
+    weighted: str = "results",
+) -> Value:
+    """The sum of what a token's experts, down(unit(gate(x), up(x))), give: [tokens, hidden].
+
+    Args:
+        g: Of the pass.
+        c: With experts.
+        w: The model's tensors; biases join in where the file has them.
+        x: [tokens, hidden].
+        layer: Whose experts.
+        routing: Which of them.
+        unit: What makes one of gate and up.
+        weighted: What the weights of the experts multiply: their ``"results"``, or their
+            ``"inputs"``.
+    """
+    e, hidden, b = experts_of(c), c.hidden_size, f"blk.{layer}.ffn"
+
+    def linear(rows: Value, part: str, out: int, cols: int) -> Value:
+        name = f"{b}_{part}_exps"
+        weight = w.experts(name, e.num_experts, out, cols)
+        bias = w.expert_bias(name, e.num_experts, out)
+        return g.expert_linear(rows, routing, weight, bias)
+
+    rows = g.dispatch(x, routing, weighted=weighted == "inputs")
+    gate = linear(rows, "gate", e.intermediate_size, hidden)
+    up = linear(rows, "up", e.intermediate_size, hidden)
+    down = linear(unit(gate, up), "down", hidden, e.intermediate_size)
+    return g.combine(down, routing, weighted=weighted == "results")
+
+
+def shared_expert(
+    g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int, *, add: Value | None = None
+) -> Value:
+    """The SwiGLU that every token goes through beside its experts, plus ``add``."""
+    ff, hidden, b = experts_of(c).shared_intermediate_size, c.hidden_size, f"blk.{layer}.ffn"
+    gate, up = g.linear(
+        x,
+        w.matrix(f"{b}_gate_shexp", ff, hidden),
+        w.matrix(f"{b}_up_shexp", ff, hidden),
+    )
+    (out,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}_down_shexp", hidden, ff), add=add)
+    return out
+
+
+def experts_of(c: ModelConfig) -> ExpertsConfig:
+    """Those of a model that has them."""
+    assert c.experts is not None
+    return c.experts

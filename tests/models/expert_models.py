@@ -1,0 +1,90 @@
+"""Small random models with experts or latent attention, as transformers saves them.
+
+Five experts of which two are chosen leave panels of every size; every factor is away from its default.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dense_models import HEADS, Case
+
+_FIVE = {"num_local_experts": 5, "num_experts_per_tok": 2}
+_QWEN = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+_EIGHT = {
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1, "num_hidden_layers": 3,
+}  # fmt: skip
+_GRANITE = {
+    "attention_multiplier": 0.3, "embedding_multiplier": 3.0, "residual_multiplier": 0.4,
+    "logits_scaling": 2.5,
+}  # fmt: skip
+_LATENT = {
+    "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 8, "v_head_dim": 16,
+    "num_key_value_heads": HEADS,
+}  # fmt: skip
+_YARN: dict[str, Any] = {
+    "rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 32, "rope_theta": 1e4,
+    "beta_fast": 32.0, "beta_slow": 1.0,
+}  # fmt: skip
+_GPT_OSS = {
+    **_FIVE, "head_dim": 32, "sliding_window": 24, "num_hidden_layers": 3,
+    "rope_parameters": {**_YARN, "rope_theta": 150000.0, "factor": 32.0, "truncate": False},
+}  # fmt: skip
+
+
+def _yarn(scores: float) -> dict[str, Any]:
+    return {"rope_parameters": {**_YARN, "mscale": scores, "mscale_all_dim": scores}}
+
+
+CASES: list[Case] = [
+    Case("qwen3moe", "Qwen3Moe", {**_QWEN, "head_dim": 32, "norm_topk_prob": True}),
+    Case("qwen2moe", "Qwen2Moe", {**_QWEN, "shared_expert_intermediate_size": 64}),
+    Case("llama", "Mixtral", _FIVE),
+    Case("gpt-oss", "GptOss", _GPT_OSS),
+    Case("olmoe", "Olmoe", {"num_experts": 5, "num_experts_per_tok": 2}),
+    Case("granitemoe", "GraniteMoe", {**_FIVE, **_GRANITE, "tie_word_embeddings": True}),
+    Case(
+        "granitemoe-shared", "GraniteMoeShared",
+        {**_FIVE, **_GRANITE, "shared_intermediate_size": 64},
+    ),
+    Case(
+        "glm4moe", "Glm4Moe",
+        {**_EIGHT, "n_shared_experts": 1, "use_qk_norm": True, "attention_bias": True,
+         "head_dim": 32, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.7},
+    ),
+    Case(
+        "glm4moe-plain", "Glm4Moe",
+        {**_EIGHT, "n_shared_experts": 2, "use_qk_norm": False, "norm_topk_prob": False,
+         "n_group": 1, "topk_group": 1, "first_k_dense_replace": 0, "num_hidden_layers": 2},
+    ),
+    Case(
+        "ernie4_5-moe", "Ernie4_5_Moe",
+        {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 32, "num_hidden_layers": 3,
+         "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_interval": 1},
+    ),
+    Case(
+        "hunyuan-moe", "HunYuanMoEV1",
+        {"num_experts": 5, "moe_topk": 2, "num_shared_expert": 1, "head_dim": 32,
+         "moe_intermediate_size": 96},
+        {"moe_topk": [2, 2], "moe_intermediate_size": [96, 96], "num_shared_expert": [1, 1]},
+    ),
+    Case("minimax-m2", "MiniMaxM2", {**_FIVE, "head_dim": 32, "rotary_dim": 16}),
+    Case(
+        "deepseek2-lite", "DeepseekV2",
+        {**_EIGHT, **_LATENT, "n_shared_experts": 2, "q_lora_rank": None,
+         "routed_scaling_factor": 1.0},
+    ),
+    Case(
+        "deepseek2-groups", "DeepseekV2",
+        {**_EIGHT, **_LATENT, **_yarn(0.707), "n_shared_experts": 2, "q_lora_rank": 32,
+         "n_group": 4, "topk_group": 2, "topk_method": "group_limited_greedy",
+         "routed_scaling_factor": 1.6},
+    ),
+    Case(
+        "deepseek2-v3", "DeepseekV3",
+        {**_EIGHT, **_LATENT, **_yarn(1.0), "n_shared_experts": 1, "q_lora_rank": 32,
+         "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5},
+        {"scoring_func": "sigmoid"},
+    ),
+]  # fmt: skip

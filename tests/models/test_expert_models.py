@@ -1,0 +1,221 @@
+"""Models with experts: logits against transformers, and the same bytes however they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from oxibonsai import _core
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.convert import convert
+from oxibonsai.errors import OxiBonsaiError
+from oxibonsai.models import Model, check_parity, load_model
+
+pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
+import dense_models as dm
+import expert_models as em
+
+pytestmark = pytest.mark.hf
+
+Floats = npt.NDArray[np.float32]
+TIERS = _core.cpu.tiers()
+N = len(dm.IDS)
+
+
+@dataclass
+class Made:
+    """A case's folder, the logits of transformers, and its files by type."""
+
+    folder: Path
+    truth: Floats
+
+    def file(self, dtype: str) -> Path:
+        path = self.folder / f"{dtype}.gguf"
+        if not path.exists():
+            convert(self.folder, path, dtype=dtype)
+        return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dm.Case], Made]:
+    found: dict[str, Made] = {}
+
+    def make(case: dm.Case) -> Made:
+        if case.name not in found:
+            folder = tmp_path_factory.mktemp(case.name)
+            model = dm.save(case, folder)
+            found[case.name] = Made(folder, dm.logits(model, dm.IDS))
+        return found[case.name]
+
+    return make
+
+
+def load(path: Path, tier: str = TIERS[-1], threads: int = 2) -> Model:
+    return load_model(Checkpoint(path), _core.CpuDevice(threads, tier))
+
+
+def run(model: Model, pages: _core.KvPages, *spans: tuple[int, int, int]) -> list[Floats]:
+    """Logits of positions first .. last - 1 of each sequence."""
+    batch = _core.Batch()
+    for sequence, first, last in spans:
+        own = list(range(2 * sequence, 2 * sequence + 2))
+        batch.add(dm.IDS[first:last], first=first, pages=own, outputs=last - first)
+    rows = model.run(batch, [pages])
+    return np.split(rows, np.cumsum([b - a for _, a, b in spans])[:-1])
+
+
+def logits(model: Model, chunk: int = N, kv: str = "f32") -> Floats:
+    pages = model.new_pages(kv, 2)
+    cut = [(0, a, min(a + chunk, N)) for a in range(0, N, chunk)]
+    return np.concatenate([run(model, pages, span)[0] for span in cut])
+
+
+@pytest.mark.parametrize("case", em.CASES, ids=lambda c: c.name)
+def test_float_weights_give_the_logits_of_transformers(
+    case: dm.Case, made: Callable[[dm.Case], Made]
+) -> None:
+    truth = made(case).truth
+    assert truth.std(axis=0).mean() > 0.3  # logits that hardly change with the text prove nothing
+    found = logits(load(made(case).file("f32")))
+    assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
+@pytest.mark.parametrize("case", em.CASES, ids=lambda c: c.name)
+def test_bytes_depend_on_the_text_alone(
+    case: dm.Case, dtype: str, made: Callable[[dm.Case], Made]
+) -> None:
+    path = made(case).file(dtype)
+    truth = logits(load(path, "scalar", 1)).tobytes()
+    for tier in TIERS:
+        model = load(path, tier, 3)
+        for size in (1, 7, 64) if tier == TIERS[0] else (7,):
+            assert logits(model, size).tobytes() == truth, f"{tier}, chunks of {size}"
+        pages = model.new_pages("f32", 8)
+        first = run(model, pages, (1, 0, 5), (0, 0, 64), (2, 0, 1), (3, 0, 40))
+        then = run(model, pages, (3, 40, N), (2, 1, 3), (0, 64, N), (1, 5, 6))
+        assert np.concatenate([first[1], then[2]]).tobytes() == truth, f"{tier}, in a batch"
+        assert np.concatenate([first[3], then[0]]).tobytes() == truth, f"{tier}, in a batch"
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
+def test_a_latent_cache_gives_the_same_bytes_in_every_type(
+    kv_type: str, made: Callable[[dm.Case], Made]
+) -> None:
+    path = made(em.CASES[-1]).file("f32")
+    truth = logits(load(path, "scalar", 1), kv=kv_type)
+    for tier in TIERS:
+        assert logits(load(path, tier), 7, kv_type).tobytes() == truth.tobytes()
+
+
+@pytest.mark.parametrize("case", [em.CASES[3], em.CASES[-1]], ids=lambda c: c.name)
+def test_the_parity_guard_finds_no_difference(
+    case: dm.Case, made: Callable[[dm.Case], Made]
+) -> None:
+    model = load(made(case).file("q8_0"))
+    check_parity(model, "full", "f16")
+
+
+def test_a_latent_cache_holds_one_vector_a_token(made: Callable[[dm.Case], Made]) -> None:
+    (layer, *others) = load(made(em.CASES[-1]).file("f32")).graph.paged_layers
+    assert (layer.kv_heads, layer.key_dim, layer.value_dim, layer.value_in_key) == (1, 72, 64, True)
+    assert all(other == layer for other in others)
+
+
+# What an expert model's file could claim: each is one clear error.
+HOSTILE = {
+    "more experts of a token than there are": ({"expert_used_count": 9}, "9 experts of a token"),
+    "no expert of a token": ({"expert_used_count": 0}, "expert_used_count is 0"),
+    "no experts": ({"expert_count": 0}, "expert_count is 0"),
+    "other experts than the tensors hold": ({"expert_count": 12}, "need"),
+    "two thousand million experts": ({"expert_count": 2**31 - 8}, "need"),
+    "a width that the tensors lack": ({"expert_feed_forward_length": 64}, "need"),
+    "groups that do not divide": ({"expert_group_count": 3}, "groups"),
+    "more kept groups than groups": ({"expert_group_used_count": 5}, "groups"),
+    "kept groups too small for a token": (
+        {"expert_group_count": 8, "expert_group_used_count": 1}, "groups",
+    ),
+    "an unknown scoring": ({"expert_gating_func": 9}, "expert_gating_func is 9"),
+    "a norm that is a number": ({"expert_weights_norm": 2.5}, "expert_weights_norm is 2.5"),
+    "a negative scale": ({"expert_weights_scale": -1.0}, "not above zero"),
+    "more dense layers than layers": ({"leading_dense_block_count": 2**32 - 1}, "lead"),
+    "dense layers without tensors": ({"leading_dense_block_count": 2}, "lacks the tensor"),
+    "shared experts of another width": ({"expert_shared_count": 3}, "need"),
+    "a latent vector of another width": ({"attention.kv_lora_rank": 16}, "follow"),
+    "heads that are all rotated": ({"attention.key_length_mla": 8}, "no latent attention"),
+    "values of another width": ({"attention.value_length_mla": 24}, "need"),
+    "keys for each head": ({"attention.head_count_kv": 4}, "no latent attention"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_that_claims_nonsense_is_refused(
+    name: str, made: Callable[[dm.Case], Made], tmp_path: Path
+) -> None:
+    changed, message = HOSTILE[name]
+    path = tmp_path / "changed.gguf"
+    rewrite(made(em.CASES[-1]).file("f32"), path, {f"deepseek2.{k}": v for k, v in changed.items()})
+    with pytest.raises(OxiBonsaiError, match=message):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "order", "message"),
+    [
+        ("blk.1.ffn_gate_exps.weight", (2, 1, 0), "ffn_gate_exps"),
+        ("blk.1.ffn_down_exps.weight", (1, 0, 2), "ffn_down_exps"),
+        ("blk.1.attn_k_b.weight", (0, 2, 1), "attn_k_b"),
+        ("blk.1.ffn_gate_inp.weight", (1, 0), "ffn_gate_inp"),
+        ("blk.1.ffn_gate_inp.weight", None, "lacks the tensor blk.1.ffn_gate_inp.weight"),
+        ("blk.2.ffn_up_exps.weight", None, "lacks the tensor blk.2.ffn_up_exps.weight"),
+    ],
+)
+def test_tensors_of_experts_in_another_order_are_refused(
+    tensor: str,
+    order: tuple[int, ...] | None,
+    message: str,
+    made: Callable[[dm.Case], Made],
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "changed.gguf"
+    rewrite(made(em.CASES[-1]).file("f32"), path, {}, {tensor: order})
+    with pytest.raises(OxiBonsaiError, match=message):
+        load(path)
+
+
+def rewrite(
+    source: Path,
+    target: Path,
+    keys: dict[str, int | float],
+    orders: dict[str, tuple[int, ...] | None] | None = None,
+) -> None:
+    """A copy with other values of keys, and tensors with their axes in another order or left out."""
+    import gguf
+
+    reader = gguf.GGUFReader(str(source))
+    writer = gguf.GGUFWriter(str(target), "deepseek2")
+    held = {
+        k: (f.contents(), f.types) for k, f in reader.fields.items() if not k.startswith("GGUF")
+    }
+    held.pop("general.architecture")
+    for key, value in keys.items():
+        kind = gguf.GGUFValueType.UINT32 if isinstance(value, int) else gguf.GGUFValueType.FLOAT32
+        held[key] = (value, [kind])
+    for key, (value, types) in held.items():
+        writer.add_key_value(key, value, types[0], sub_type=types[-1] if len(types) > 1 else None)
+    for t in reader.tensors:
+        order = (orders or {}).get(t.name, ())
+        data = np.asarray(t.data).reshape(t.shape[::-1].tolist())
+        if order is not None:
+            writer.add_tensor(
+                t.name, np.ascontiguousarray(data.transpose(order) if order else data)
+            )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
