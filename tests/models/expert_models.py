@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dense_models import HEADS, Case
+from dense_models import FF, HEADS, HIDDEN, KV_HEADS, LAYERS, POSITIONS, Case
 
 _FIVE = {"num_local_experts": 5, "num_experts_per_tok": 2}
 _QWEN = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -68,6 +68,17 @@ CASES: list[Case] = [
         {"num_experts": 5, "moe_topk": 2, "num_shared_expert": 1, "head_dim": 32,
          "moe_intermediate_size": 96},
         {"moe_topk": [2, 2], "moe_intermediate_size": [96, 96], "num_shared_expert": [1, 1]},
+    ),
+    Case(
+        "dbrx", "Dbrx",
+        {"d_model": HIDDEN, "n_heads": HEADS, "n_layers": LAYERS, "max_seq_len": POSITIONS,
+         "attn_config": {"kv_n_heads": KV_HEADS, "clip_qkv": 1.0, "rope_theta": 1e4},
+         "ffn_config": {"ffn_hidden_size": FF, "moe_num_experts": 5, "moe_top_k": 2,
+                        "moe_jitter_eps": 0.0, "hidden_size": HIDDEN},
+         **dict.fromkeys(
+             ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+              "num_key_value_heads", "max_position_embeddings"), ...,
+         )},
     ),
     Case("minimax-m2", "MiniMaxM2", {**_FIVE, "head_dim": 32, "rotary_dim": 16}),
     Case(
