@@ -25,6 +25,8 @@ pytestmark = pytest.mark.hf
 Floats = npt.NDArray[np.float32]
 TIERS = _core.cpu.tiers()
 N = len(dm.IDS)
+TYPES = [(c, t) for c in em.CASES for t in ("f32", "q8_0")]
+TYPES += [(c, t) for c in em.CASES if c.name in ("gpt-oss", "qwen3moe") for t in ("mxfp4",)]
 
 
 @dataclass
@@ -85,8 +87,7 @@ def test_float_weights_give_the_logits_of_transformers(
     assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
 
 
-@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
-@pytest.mark.parametrize("case", em.CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize(("case", "dtype"), TYPES, ids=lambda v: getattr(v, "name", v))
 def test_bytes_depend_on_the_text_alone(
     case: dm.Case, dtype: str, made: Callable[[dm.Case], Made]
 ) -> None:
