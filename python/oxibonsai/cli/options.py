@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.llama_cpp_names import llama_cpp_options
+from oxibonsai.cli.model_choice import model_option
+from oxibonsai.cli.notices import warn
 from oxibonsai.cli.sampling_options import sampling_options as sampling_options
 from oxibonsai.cli.sampling_options import split_sampling as split_sampling
 from oxibonsai.engine import Engine
+from oxibonsai.errors import RequestError
 
 Command = Callable[..., Any]
 
@@ -25,13 +30,7 @@ def model_options(command: Command) -> Command:
     """Which model, and how its file is read."""
     return apply(
         [
-            click.option(
-                "--model",
-                "-m",
-                metavar="MODEL",
-                help="A GGUF file, a folder, hf:org/repo[:file or quant], pip:package, seedling-ternary or "
-                "seedling-1bit. Default: OXIBONSAI_MODEL, else seedling-ternary, a tiny demonstration.",
-            ),
+            model_option,
             click.option(
                 "--quant-type",
                 default="",
@@ -53,8 +52,10 @@ def engine_options(command: Command) -> Command:
     """How the model is run."""
     ctx_size = click.option(
         "--ctx-size",
+        "--n-ctx",
         "-c",
-        type=click.IntRange(1),
+        type=click.IntRange(0),
+        callback=lambda _, __, value: value or None,  # llama.cpp's 0 is the model's own
         help="Positions of the context. Default: the model's, cut to suit the memory.",
     )
     ctx_checkpoints = click.option(
@@ -64,6 +65,24 @@ def engine_options(command: Command) -> Command:
         "Default: those that fit in 1 GiB. Only for models with such state.",
     )
     return apply([ctx_size, ctx_checkpoints, *_lora_options], machine_options(command))
+
+
+_KV_TYPES = ["f32", "f16", "q8_0", "q4_0"]
+_VALUE_TYPE = "oxibonsai.cache_type_v"
+
+
+def _note_value_type(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    ctx.meta[_VALUE_TYPE] = value
+
+
+def _one_kv_type(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    """llama.cpp has a type for keys and one for values; here it is the same one."""
+    of_values = ctx.meta.get(_VALUE_TYPE)
+    if of_values is not None and of_values != value:
+        raise RequestError(
+            f"keys and values have one type: give --cache-type-k {of_values} too, or --kv-type"
+        )
+    return value
 
 
 _lora_options = [
@@ -83,7 +102,20 @@ _lora_options = [
 
 
 threads_option = click.option(
-    "--threads", "-t", type=click.IntRange(1, 1024), help="Worker threads."
+    "--threads",
+    "-t",
+    type=click.IntRange(-1, 1024),
+    callback=lambda _, __, value: None if value == -1 else value,  # llama.cpp's "as many as fit"
+    help="Worker threads.",
+)
+
+
+device_option = click.option(
+    "--device",
+    "-dev",
+    metavar="DEVICE",
+    help="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same bytes, "
+    "else the CPU. Default: OXIBONSAI_DEVICE, else cpu. Texts don't depend on it.",
 )
 
 
@@ -91,11 +123,25 @@ def machine_options(command: Command) -> Command:
     """How the model is run, where the command sets the context's size itself."""
     return apply(
         [
+            device_option,
             threads_option,
             click.option(
                 "--kv-type",
-                type=click.Choice(["f32", "f16", "q8_0", "q4_0"]),
+                "--cache-type-k",
+                "-ctk",
+                "kv_type",
+                type=click.Choice(_KV_TYPES),
+                callback=_one_kv_type,
                 help="Type of cached keys and values. Default: f32 where they are small.",
+            ),
+            click.option(
+                "--cache-type-v",
+                "-ctv",
+                type=click.Choice(_KV_TYPES),
+                is_eager=True,
+                expose_value=False,
+                callback=_note_value_type,
+                hidden=True,
             ),
             click.option(
                 "--kv-pressure",
@@ -122,6 +168,7 @@ def machine_options(command: Command) -> Command:
                 default=False,
                 help="Keep packed weights on disk, so that the next start is nearly instant.",
             ),
+            llama_cpp_options,
         ],
         command,
     )
@@ -139,12 +186,16 @@ def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
     lora = [*plain, *map(split_scaled, scaled)]
     console = Console(stderr=True)
     columns = (TextColumn("Packing the weights"), BarColumn(), DownloadColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with (
+        warnings.catch_warnings(record=True) as notes,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
+        warnings.simplefilter("always", UserWarning)
         task = bar.add_task("", total=None, visible=False)
 
         def progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        return load(model, quant_type=quant_type, lora=lora, progress=progress, **options)
+        engine = load(model, quant_type=quant_type, lora=lora, progress=progress, **options)
+    warn([str(note.message) for note in notes])
+    return engine

@@ -17,8 +17,8 @@ from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, make_cache
 from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.pooling import Floats, Pooler, unit
+from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.slot_cache import SlotPlan
-from oxibonsai.engine.threads import ProcessLock
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
 from oxibonsai.tokenizer import Tokenizer
@@ -97,6 +97,8 @@ class Embedder:
                 or the number of dimensions does not exist.
             FormatError: Texts are strings and the model's file has no tokenizer.
         """
+        if isinstance(texts, str | bytes):
+            raise RequestError(f"texts is one text, {texts!r}; give a list of texts")
         width = self.dimensions if dimensions is None else dimensions
         if isinstance(width, bool) or not isinstance(width, int):
             raise RequestError(f"dimensions is {dimensions!r}, not a number")

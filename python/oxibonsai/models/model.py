@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.devices import Device, Executable, KvPages, Slots
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
@@ -51,7 +52,7 @@ class Model:
         config: ModelConfig,
         weights: Weights,
         architecture: Architecture,
-        device: _core.CpuDevice,
+        device: Device,
         progress: Progress | None = None,
         cache: PackedCache | None = None,
         adapters: Sequence[Adapter] = (),
@@ -83,12 +84,11 @@ class Model:
 
     def _final_states(self, builder: Builder, weights: Weights | None = None) -> Value:
         """Hidden states after the final norm, of the rows that want an output."""
-        c = self.config
-        w = weights or self.weights
+        c, w = self.config, weights or self.weights
         h = builder.select_outputs(self._architecture.hidden_states(builder, c, w))
         if not c.causal:  # an encoder's last layer ends with its norm
             return h
-        return self._architecture.final_norm(builder, c, self.weights, h)
+        return self._architecture.final_norm(builder, c, w, h)
 
     @cached_property
     def hidden_graph(self) -> _core.Graph:
@@ -100,18 +100,17 @@ class Model:
         return builder.graph
 
     @cached_property
-    def _hidden_executable(self) -> _core.Executable:
+    def _hidden_executable(self) -> Executable:
         return self.device.compile(self.hidden_graph) if self.config.causal else self.executable
 
     @cached_property
-    def _states_executable(self) -> _core.Executable:
+    def _states_executable(self) -> Executable:
         weights = NamedVectors(self.weights)
         layers = self.config.num_hidden_layers
         builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
         h = self._final_states(builder, cast(Weights, weights))
         builder.output(_HIDDEN, h)
-        logits = self._architecture.logits(builder, self.config, self.weights, h)
-        builder.output(_LOGITS, logits)
+        builder.output(_LOGITS, self._architecture.logits(builder, self.config, self.weights, h))
         builder.output_layers()
         return self.device.compile(builder.graph)
 
@@ -149,26 +148,37 @@ class Model:
     @property
     def shareable(self) -> bool:
         """Whether several executables can run on these weights at once; so it is on CPUs."""
-        return True
+        return self.device.shareable
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of weights that decoding one token reads: all packed matrices and one table row."""
-        return sum(self.device.packed_nbytes(w) or w.nbytes for w in self.graph.matrices)
+        """Bytes of weights that decoding one token reads: all packed matrices but for those of experts
+        that it does not have, and one table row.
+        """
+        sizes = ((self.device.packed_nbytes(w) or w.nbytes, w) for w in self.graph.matrices)
+        return sum(size * self._matrices_read(w) // w.experts for size, w in sizes)
 
     @property
     def products_per_token(self) -> int:
         """Multiply-adds in linear layers for one token of a prompt, which needs no head."""
         head = self.weights.head(self.config)
-        return sum(w.rows * w.cols for w in self.graph.matrices if w is not head)
+        matrices = (w for w in self.graph.matrices if w is not head)
+        return sum(w.rows * w.cols * self._matrices_read(w) for w in matrices)
 
-    def new_pages(self, kv_type: str, pages: int) -> _core.KvPages:
-        """A paged KV cache that fits this model; memory is taken as pages are written."""
-        return _core.KvPages(self.graph.paged_layers, kv_type, pages)
+    def _matrices_read(self, weight: _core.Weight) -> int:
+        """Of a tensor with a matrix for each expert, or each head, how many one token reads."""
+        experts = self.config.experts
+        if experts is None or not weight.name.endswith("_exps.weight"):
+            return weight.experts
+        return experts.num_experts_per_tok
 
-    def new_slots(self, count: int) -> _core.Slots:
-        """Slots of the model's recurrent state; memory is taken as they are first written."""
-        return _core.Slots(self.graph.slot_entries, count)
+    def new_pages(self, kv_type: str, pages: int) -> KvPages:
+        """A paged KV cache that fits this model, in the device's memory."""
+        return self.device.make_pages(self.graph.paged_layers, kv_type, pages)
+
+    def new_slots(self, count: int) -> Slots:
+        """Slots of the model's recurrent state, in the device's memory."""
+        return self.device.make_slots(self.graph.slot_entries, count)
 
     def check_generates(self) -> None:
         """UnsupportedError where the model is an encoder, which has no logits."""
@@ -179,7 +189,7 @@ class Model:
             )
 
     def run(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
     ) -> npt.NDArray[np.float32]:
         """Logits of the batch's output rows: float32 [outputs, vocabulary].
 
@@ -195,15 +205,20 @@ class Model:
         return self.executable.run(batch, pools, slots)[_LOGITS]
 
     def run_hidden(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
     ) -> npt.NDArray[np.float32]:
         """Hidden states after the final norm: float32 [outputs, hidden]; arguments as of run()."""
         return self._hidden_executable.run(batch, pools, slots)[_HIDDEN]
 
     def run_states(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
     ) -> tuple[npt.NDArray[np.float32], list[npt.NDArray[np.float32]]]:
-        """Logits, and the hidden states before each layer and after the final norm.
+        """Logits, and the hidden states before each layer and after the final norm; arguments as of run().
+
+        Args:
+            batch: As of run().
+            pools: As of run().
+            slots: As of run().
 
         Returns:
             float32 [outputs, vocabulary] and, one more than layers, [outputs, hidden].
