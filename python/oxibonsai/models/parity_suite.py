@@ -136,7 +136,9 @@ def _experts(b: Builder) -> None:
     x = b.input("x", _WIDTH)
     (scores,) = b.linear(x, router)
     routing = b.route(scores, 2, normalize=True)
-    b.output("out", b.expert_swiglu(x, routing, gate, up, down))
+    rows = b.dispatch(x, routing)
+    hidden = b.swiglu(b.expert_linear(rows, routing, gate), b.expert_linear(rows, routing, up))
+    b.output("out", b.combine(b.expert_linear(hidden, routing, down), routing))
 
 
 def _convolution(b: Builder) -> None:
