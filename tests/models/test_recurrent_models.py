@@ -92,7 +92,7 @@ def test_float_weights_give_the_logits_of_transformers(
     case: rm.Case, made: dict[str, Made]
 ) -> None:
     truth = made[case.name].truth
-    assert truth.std(axis=0).mean() > 0.3  # logits that hardly change with the text prove nothing
+    assert truth.std(axis=0).mean() > 0.2  # logits that hardly change with the text prove nothing
     logits = Runs.of(made[case.name].files["f32"]).logits()
     assert np.abs(logits - truth).max() <= 1e-4 * np.abs(truth).max()
 

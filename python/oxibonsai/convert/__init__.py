@@ -38,6 +38,7 @@ from oxibonsai.convert.mamba_hybrid import FALCON_H1, GRANITE_HYBRID
 from oxibonsai.convert.minimax_m2 import MINIMAX_M2
 from oxibonsai.convert.mixtral import MIXTRAL
 from oxibonsai.convert.nemotron import NEMOTRON
+from oxibonsai.convert.nemotron_h import NEMOTRON_H
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
 from oxibonsai.convert.olmoe import OLMOE
@@ -95,6 +96,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "mamba2": MAMBA2,
     "mistral": LLAMA,
     "nemotron": NEMOTRON,
+    "nemotron_h": NEMOTRON_H,
     "olmo": OLMO,
     "olmo2": OLMO2,
     "olmo3": OLMO2,

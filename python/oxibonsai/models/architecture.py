@@ -95,7 +95,7 @@ def dimensions(
         keys: Of the file.
         kv_heads: Where not all layers attend; None: what the file says of all.
         latent: Dims of a key and of a value of latent attention, which has one head of them.
-        ff: The feed-forward length where the file need not say it.
+        ff: The feed-forward length; None: what the file says of all layers.
     """
     if latent is None:
         heads, kv_heads, head_dim = attention_heads(keys, kv_heads)
@@ -109,7 +109,7 @@ def dimensions(
         "architecture": keys.architecture,
         "vocab_size": keys.checkpoint.shape("token_embd.weight")[0],
         "hidden_size": keys.integer("embedding_length"),
-        "intermediate_size": keys.integer("feed_forward_length", ff),
+        "intermediate_size": keys.integer("feed_forward_length") if ff is None else ff,
         "num_hidden_layers": keys.integer("block_count"),
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
