@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 
+_F32 = 0  # GGUF's type id
+
 
 def copy(
     source: Path,
@@ -17,8 +19,13 @@ def copy(
     *,
     keys: dict[str, tuple[Any, str]] | None = None,
     tensors: dict[str, tuple[int, npt.NDArray[Any]]] | None = None,
+    more: dict[str, npt.NDArray[np.float32]] | None = None,
+    only: set[str] | None = None,
 ) -> None:
-    """Writes ``target``; a tensor is replaced by a GGUF type id and its blocks."""
+    """Writes ``target``; a tensor is replaced by a GGUF type id and its blocks, ``more`` are added.
+
+    Of the source's tensors all are taken, or those named in ``only``.
+    """
     file = _core.GgufFile(str(source))
     found = {k: (file.get(k), _type(file, k)) for k in file.keys()}  # noqa: SIM118 - not a dict
     writer = _core.GgufWriter(str(target))
@@ -26,10 +33,15 @@ def copy(
         writer.add_metadata(key, value, value_type)
     contents = []
     for tensor in file.tensors:
+        if only is not None and tensor.name not in only:
+            continue
         whole = (tensor.gguf_id, file.tensor_bytes(tensor.name))
         gguf_id, blocks = (tensors or {}).get(tensor.name, whole)
         contents.append(np.ascontiguousarray(blocks).reshape(-1).view(np.uint8))
         writer.add_tensor(tensor.name, tensor.shape, gguf_id, contents[-1].size)
+    for name, values in (more or {}).items():
+        writer.add_tensor(name, values.shape, _F32, values.nbytes)
+        contents.append(values.reshape(-1).view(np.uint8))
     writer.write_header()
     for blocks in contents:
         writer.write_tensor(blocks)
@@ -39,7 +51,7 @@ def copy(
 def _type(file: _core.GgufFile, key: str) -> str:
     value = file.get(key)
     if isinstance(value, list):
-        return "arr[str]"
+        return "arr[bool]" if isinstance(value[0], bool) else "arr[str]"
     if isinstance(value, np.ndarray):
         return "arr[i32]" if value.dtype.kind in "iu" else "arr[f32]"
     return str(file.metadata_type(key))

@@ -17,6 +17,7 @@ NATIVE = {
     "format": {"base", "quant"},
     "graph": {"base", "quant"},
     "cpu": {"base", "quant", "graph"},
+    "gpu": {"base", "quant", "graph"},
     "sampling": {"base", "cpu"},
     "bindings": {"base", "quant", "format", "graph", "cpu", "sampling"},
 }
@@ -60,6 +61,7 @@ PYTHON = {
     "imatrix": {"errors", "files", "engine", "evaluate", "models", "_core"},
     "train": {"errors", "files", "convert"},
     "hf": _BELOW_ENGINE | {"engine", "chat", "export"},
+    "llm": _BELOW_ENGINE | {"engine", "chat"},
     "loadtest": {"errors"},
     "server": _BELOW_SERVER,
     "cli": _BELOW_SERVER

@@ -36,4 +36,10 @@ class CapacityError : public Error {
   using Error::Error;
 };
 
+// A device that failed: it was lost, or its driver reports an error. The message has its words.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace oxibonsai

@@ -25,6 +25,8 @@ void translate(std::exception_ptr pointer) {
     raise("RequestError", e.what());
   } catch (const CapacityError& e) {
     raise("CapacityError", e.what());
+  } catch (const DeviceError& e) {
+    raise("DeviceError", e.what());
   } catch (const Error& e) {
     raise("OxiBonsaiError", e.what());
   } catch (const std::bad_alloc&) {

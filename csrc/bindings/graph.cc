@@ -21,6 +21,7 @@ using graph::ValueId;
 using graph::Weight;
 using graph::WeightPtr;
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+using Bytes = py::array_t<uint8_t, py::array::c_style>;
 
 // A value as Python holds it.
 struct PyValue {
@@ -40,6 +41,32 @@ std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file,
   for (size_t i = 2; i < t->dims.size(); ++i) experts *= t->dims[i];
   const uint8_t* data = file->data(*t);
   return std::make_shared<Weight>(name, *t->type, rows, t->dims[0], data, std::move(file), experts);
+}
+
+// Keeps an array of Python's while its bytes are used.
+class ArrayOwner : public DataOwner {
+ public:
+  explicit ArrayOwner(Bytes array) : array_(std::move(array)) {}
+  ~ArrayOwner() override {
+    const py::gil_scoped_acquire gil;
+    array_ = Bytes();
+  }
+  void release(const uint8_t*, int64_t) const override {}
+
+ private:
+  Bytes array_;
+};
+
+std::shared_ptr<Weight> weight_of_blocks(const std::string& name, const std::string& type_name,
+                                         const Bytes& blocks, int64_t cols) {
+  const quant::QuantTraits* type = quant::find_by_name(type_name);
+  if (type == nullptr) throw RequestError("no quant type is called " + type_name);
+  if (cols < 1 || blocks.ndim() != 2 || blocks.shape(0) < 1 ||
+      blocks.shape(1) != quant::row_bytes(type->type, cols))
+    throw RequestError("the matrix " + name + " needs blocks [rows, bytes of " +
+                       std::to_string(cols) + " weights in " + type->name + "]");
+  return std::make_shared<Weight>(name, type->type, blocks.shape(0), cols, blocks.data(),
+                                  std::make_shared<const ArrayOwner>(blocks));
 }
 
 py::dict inspect_weight(const Weight& w) {
@@ -75,6 +102,9 @@ PyValue add_one(Graph& g, graph::Op op) { return add(g, std::move(op)).front(); 
 void register_weight(py::module_& m) {
   py::class_<Weight, std::shared_ptr<Weight>>(m, "Weight")
       .def(py::init(&load_weight), py::arg("file"), py::arg("name"))
+      .def_static("from_blocks", &weight_of_blocks, py::arg("name"), py::arg("quant_type"),
+                  py::arg("blocks"), py::arg("cols"),
+                  "A matrix whose rows are an array of bytes, which it keeps and does not copy.")
       .def_property_readonly("name", &Weight::name)
       .def_property_readonly("experts", &Weight::experts, "Matrices in the tensor.")
       .def_property_readonly("rows", &Weight::rows, "Of one matrix.")
@@ -219,10 +249,11 @@ void register_linear_ops(GraphClass& c) {
 void register_attention_ops(GraphClass& c) {
   c.def(
        "rope_table",
-       [](Graph& g, const Floats& frequencies, float scale) {
-         return add_one(g, graph::RopeTable{vector(frequencies), scale});
+       [](Graph& g, const Floats& frequencies, float scale, float temperature, int step) {
+         return add_one(g, graph::RopeTable{vector(frequencies), scale, temperature, step});
        },
-       py::arg("frequencies"), py::arg("scale"))
+       py::arg("frequencies"), py::arg("scale"), py::arg("temperature") = 0.0f,
+       py::arg("temperature_step") = 0)
       .def(
           "rope",
           [](Graph& g, const PyValue& x, const PyValue& table, int head_dim, bool interleaved) {
@@ -238,12 +269,12 @@ void register_attention_ops(GraphClass& c) {
       .def(
           "attend",
           [](Graph& g, const PyValue& q, int layer, int heads, float scale, int window,
-             float softcap, const std::optional<Floats>& sinks) {
-            return add_one(
-                g, graph::Attend{q.id, layer, heads, scale, window, softcap, vector(sinks)});
+             float softcap, const OptionalFloats& slopes, const OptionalFloats& sinks) {
+            return add_one(g, graph::Attend{q.id, layer, heads, scale, window, softcap,
+                                            vector(slopes), vector(sinks)});
           },
           py::arg("q"), py::arg("layer"), py::arg("heads"), py::arg("scale"), py::arg("window") = 0,
-          py::arg("softcap") = 0.0f, py::arg("sinks") = py::none())
+          py::arg("softcap") = 0.0f, py::arg("slopes") = py::none(), py::arg("sinks") = py::none())
       .def(
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
@@ -290,6 +321,12 @@ void register_elementwise_ops(GraphClass& c) {
             return add_one(g, graph::Scale{x.id, factor});
           },
           py::arg("x"), py::arg("factor"))
+      .def(
+          "xielu",
+          [](Graph& g, const PyValue& x, float alpha_p, float alpha_n, float beta, float eps) {
+            return add_one(g, graph::Xielu{x.id, alpha_p, alpha_n, beta, eps});
+          },
+          py::arg("x"), py::arg("alpha_p"), py::arg("alpha_n"), py::arg("beta"), py::arg("eps"))
       .def(
           "clamp",
           [](Graph& g, const PyValue& x, float limit) {

@@ -31,8 +31,15 @@ int state_written(const graph::GatedDelta& op) { return 2 * op.slot + 1; }
 int state_written(const graph::Mamba2Scan& op) { return 2 * op.slot + 1; }
 int state_written(const graph::MambaScan& op) { return 2 * op.slot + 1; }
 
-// The smaller of a limit and a table's rows; -1 stands for no limit.
-int64_t least(int64_t limit, int64_t rows) { return limit < 0 ? rows : std::min(limit, rows); }
+graph::StateShape shape_of(const State& state) {
+  graph::StateShape shape;
+  for (const KvPages* pool : state.pools) shape.pools.push_back({&pool->layers(), pool->pages()});
+  if (state.slots != nullptr) {
+    shape.slot_entries = &state.slots->entries();
+    shape.slots = state.slots->slots();
+  }
+  return shape;
+}
 
 }  // namespace
 
@@ -44,17 +51,14 @@ Executable::Executable(const CpuDevice& device, const graph::Graph& graph)
     : table_(device.table()),
       pool_(device.pool()),
       lowered_(graph::lower(graph)),
-      state_(graph.state()) {
+      state_(graph.state()),
+      checker_(lowered_, state_) {
   if (lowered_.outputs.empty()) throw RequestError("a graph needs at least one output");
   for (const auto& [name, id] : lowered_.outputs)
     output_columns_.emplace_back(name, lowered_.values[static_cast<size_t>(id)].cols);
   for (const graph::Buffer& b : lowered_.buffers) space_of_.push_back(space(b.rows));
   tables_.resize(lowered_.buffers.size());
   for (const graph::Op& op : lowered_.ops) {
-    if (const auto* e = std::get_if<graph::Embed>(&op))
-      vocabulary_ = least(vocabulary_, e->weight->rows());
-    if (const auto* e = std::get_if<graph::EmbedPositions>(&op))
-      positions_ = least(positions_, e->weight->rows());
     for (const graph::WeightPtr& w : graph::matrices_of(op)) {
       const auto buffer = lowered_.buffer_of[static_cast<size_t>(graph::inputs_of(op).front())];
       if (reads_tables(table_.linear[static_cast<int>(w->type())]))
@@ -128,104 +132,11 @@ void Executable::make_stages() {
   }
 }
 
-int64_t Executable::rows_in(const RowSpace& rows, const Batch& batch) const {
-  switch (rows.kind) {
-    case RowSpace::Kind::kTokens:
-      return batch.rows();
-    case RowSpace::Kind::kOutputs:
-      return static_cast<int64_t>(batch.outputs.size());
-    case RowSpace::Kind::kRouted:
-      return batch.rows() * rows.k;
-    case RowSpace::Kind::kInput:
-      return batch.inputs.at(rows.name).rows;
-  }
-  return 0;
-}
-
 int64_t Executable::output_rows(size_t output, const Batch& batch) const {
   const ValueId id = lowered_.outputs.at(output).second;
   const RowSpace& rows = lowered_.values[static_cast<size_t>(id)].rows;
-  if (rows.kind == RowSpace::Kind::kInput) check_inputs(batch);
-  return rows_in(rows, batch);
-}
-
-void Executable::check(const Batch& b, const State& state) const {
-  const int64_t rows = b.rows();
-  if (rows == 0) throw RequestError("a batch needs at least one row");
-  if (vocabulary_ >= 0 && static_cast<int64_t>(b.tokens.size()) != rows)
-    throw RequestError("a batch of " + std::to_string(rows) + " rows needs as many tokens, not " +
-                       std::to_string(b.tokens.size()));
-  for (size_t r = 0; vocabulary_ >= 0 && r < b.tokens.size(); ++r)
-    if (b.tokens[r] < 0 || b.tokens[r] >= vocabulary_)
-      throw RequestError("token id " + std::to_string(b.tokens[r]) +
-                         " is outside the vocabulary of " + std::to_string(vocabulary_) + " (row " +
-                         std::to_string(r) + " of the batch)");
-  for (size_t i = 0; i < b.spans.size(); ++i) {
-    const Span& s = b.spans[i];
-    const int64_t last = static_cast<int64_t>(s.first) + s.count;
-    const std::string where = " (span " + std::to_string(i) + " of the batch)";
-    if (s.first < 0 || s.count < 1 || last > INT32_MAX)
-      throw RequestError("a span needs a first position and at least one row" + where);
-    if (positions_ >= 0 && last > positions_)
-      throw RequestError("position " + std::to_string(last - 1) + " is outside the table of " +
-                         std::to_string(positions_) + where);
-  }
-  check_state(b, state);
-  check_inputs(b);
-  for (const int32_t r : b.outputs)
-    if (r < 0 || r >= rows) throw RequestError("an output row is not in the batch");
-}
-
-void Executable::check_state(const Batch& b, const State& state) const {
-  if (!state_.paged.empty())
-    for (const KvPages* pool : state.pools)
-      if (pool->layers() != state_.paged)
-        throw RequestError("the KV cache has another shape than the graph");
-  if (!state_.slot.empty() && (state.slots == nullptr || state.slots->entries() != state_.slot))
-    throw RequestError("the slots of recurrent state have another shape than the graph");
-  std::set<int32_t> slots;
-  for (size_t i = 0; i < b.spans.size(); ++i) {
-    const Span& s = b.spans[i];
-    const std::string where = " (span " + std::to_string(i) + " of the batch)";
-    if (!state_.slot.empty()) {
-      if (s.slot < 0 || s.slot >= state.slots->slots())
-        throw RequestError("no such slot: " + std::to_string(s.slot) + " of " +
-                           std::to_string(state.slots->slots()) + where);
-      if (!slots.insert(s.slot).second)
-        throw RequestError("two spans use the slot " + std::to_string(s.slot) + where);
-    }
-    if (state_.paged.empty()) continue;
-    if (s.pool < 0 || static_cast<size_t>(s.pool) >= state.pools.size())
-      throw RequestError("no such pool of KV pages: " + std::to_string(s.pool) + " of " +
-                         std::to_string(state.pools.size()) + where);
-    const int64_t pages = state.pools[static_cast<size_t>(s.pool)]->pages();
-    for (const int32_t page : s.pages)
-      if (page < 0 || page >= pages)
-        throw RequestError("no such page: " + std::to_string(page) + " of " +
-                           std::to_string(pages) + where);
-    const int64_t last = static_cast<int64_t>(s.first) + s.count;
-    if (last > static_cast<int64_t>(s.pages.size()) * kPagePositions)
-      throw RequestError("position " + std::to_string(last - 1) + " has no page" + where);
-  }
-}
-
-void Executable::check_inputs(const Batch& b) const {
-  for (const auto& [name, id] : lowered_.inputs) {
-    const graph::Value& v = lowered_.values[static_cast<size_t>(id)];
-    const auto found = b.inputs.find(name);
-    if (found == b.inputs.end()) throw RequestError("the batch has no input " + name);
-    if (found->second.cols != v.cols || found->second.rows < 1)
-      throw RequestError("the input " + name + " needs rows of " + std::to_string(v.cols) +
-                         " columns");
-    if (found->second.rows != rows_in(v.rows, b))
-      throw RequestError("the input " + name + " has " + std::to_string(found->second.rows) +
-                         " rows; its row space, " + graph::to_string(v.rows) + ", has " +
-                         std::to_string(rows_in(v.rows, b)));
-  }
-  for (const auto& [name, array] : b.inputs)
-    if (std::none_of(lowered_.inputs.begin(), lowered_.inputs.end(),
-                     [&, &name = name](const auto& input) { return input.first == name; }))
-      throw RequestError("the graph has no input " + name);
+  if (rows.kind == RowSpace::Kind::kInput) checker_.check_inputs(batch);
+  return graph::rows_in(rows, batch);
 }
 
 int64_t Executable::bytes_of(const graph::Buffer& b, bool tables, int64_t rows) const {
@@ -241,7 +152,7 @@ Step Executable::make_step(const Batch& batch, const State& state,
   step.batch = &batch;
   step.state = &state;
   step.threads = pool_->size();
-  for (const RowSpace& rows : spaces_) step.rows.push_back(rows_in(rows, batch));
+  for (const RowSpace& rows : spaces_) step.rows.push_back(graph::rows_in(rows, batch));
   for (size_t i = 0; i < batch.spans.size(); ++i) {
     const Span& s = batch.spans[i];
     step.longest = std::max(step.longest, s.first + s.count);
@@ -280,7 +191,7 @@ Step Executable::make_step(const Batch& batch, const State& state,
 
 void Executable::run(const Batch& batch, const State& state, const std::vector<float*>& results) {
   const std::lock_guard<std::mutex> one_at_a_time(mutex_);
-  check(batch, state);
+  checker_.check(batch, shape_of(state));
   const Step step = make_step(batch, state, results);
   WorkShares shares(pool_->size());
   Barrier barrier(pool_->size());

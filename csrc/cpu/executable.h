@@ -9,6 +9,7 @@
 #include "base/aligned.h"
 #include "cpu/device.h"
 #include "cpu/runner.h"
+#include "graph/batch_checker.h"
 #include "graph/lowering.h"
 
 namespace oxibonsai::cpu {
@@ -43,25 +44,20 @@ class Executable {
   void make_stages();
   ValueRef ref(graph::ValueId id) const;
   int space(const graph::RowSpace& rows);
-  int64_t rows_in(const graph::RowSpace& rows, const graph::Batch& batch) const;
   int64_t bytes_of(const graph::Buffer& buffer, bool tables, int64_t rows) const;
-  void check(const graph::Batch& batch, const State& state) const;
-  void check_state(const graph::Batch& batch, const State& state) const;
-  void check_inputs(const graph::Batch& batch) const;
   Step make_step(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
 
   const KernelTable& table_;
   const std::shared_ptr<ThreadPool> pool_;
   graph::LoweredGraph lowered_;
   const graph::StateSpec state_;
+  const graph::BatchChecker checker_;
   std::vector<std::pair<std::string, int64_t>> output_columns_;
   std::vector<graph::RowSpace> spaces_;
   std::vector<int> space_of_;       // by buffer: index into spaces_
   std::vector<bool> tables_;        // by buffer: a reader wants lookup tables
   std::vector<RunnerPtr> runners_;  // by op
   std::vector<Stage> stages_;
-  int64_t vocabulary_ = -1;  // of the smallest token table; -1: no tokens are embedded
-  int64_t positions_ = -1;   // of the smallest table of positions; -1: none
 
   std::mutex mutex_;
   std::vector<AlignedBuffer> memory_;  // by buffer

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "graph/activation.h"
+#include "graph/kv_types.h"
 #include "quant/quant_type.h"
 
 namespace oxibonsai::cpu {
@@ -66,37 +67,15 @@ struct LinearKernel {
   TileForm form = TileForm::kQuads;
 };
 
-// Keys and values of one layer and one key-value head in one page: 64 positions.
-constexpr int kPagePositions = 64;
+using graph::kPagePositions;
 // A long context is cut at multiples of this many positions; the parts are merged in order.
 constexpr int kPartPositions = 512;
 // Query vectors that attend() takes at once.
 constexpr int kMaxQueries = 8;
 
-enum class KvType : uint8_t { kF32, kF16, kQ8_0, kQ4_0 };
-
-// Dims of one key or value that share a scale in kQ8_0 and kQ4_0.
-constexpr int kKvGroup = 32;
-
-// How one page holds the keys and the values of one layer and one key-value head: two blocks of
-// bytes, which cpu/kv_layout.h lays out and writes. Keys lie transposed, so that a vector holds one
-// dim of 16 positions, and a position owns its bytes, so that threads may write side by side:
-//            keys                                  values
-//   f32, f16 [key_dim, 64]                         [64, value_stride]
-//   q8_0     codes [key_dim, 64]                   codes [64, 32 * groups]
-//   q4_0     dims 2i, 2i + 1 of a position in the  dims j and j + 16 of a group in the nibbles of
-//            nibbles of a byte [key_dim / 2, 64]   a byte [64, 16 * groups], each code plus 8
-//   both     then f16 scales [groups, 64]          then f16 scales [groups, 64]
-// With value_in_key there is no second block: values are the first value_dim dims of the keys.
-struct KvLayout {
-  KvType type;
-  int key_dim, value_dim;
-  bool value_in_key;
-  int value_stride;                // floats that a sum of values takes: value_dim rounded up to 16
-  int value_row;                   // bytes of a position in the values, without its scales
-  int key_scales, value_scales;    // where in a block its scales begin
-  int64_t key_bytes, value_bytes;  // of the blocks, multiples of 64
-};
+using graph::KvLayout;
+using graph::KvType;
+using graph::kKvGroup;
 
 // One part of the context for several query vectors that share a key-value head. Each sees a
 // range of the part's positions of its own: neighbouring positions share all pages but the last.
@@ -109,9 +88,14 @@ struct AttendArgs {
   const uint8_t* const* keys;    // per page of the part
   const uint8_t* const* values;  // per page of the part; the keys with value_in_key
   float softcap;                 // 0: none
-  float* max;                    // [queries]: largest score
-  float* sum;                    // [queries]: sum of exp(score - max); 0 for an empty range
-  float* out;                    // [queries, value_stride]: sum of exp(score - max) * value
+  // Of linear biases: slope * (position of the key - that of the query) joins a score. The query's
+  // position counts from the part's first.
+  bool biased;
+  float slope[kMaxQueries];
+  int at[kMaxQueries];
+  float* max;  // [queries]: largest score
+  float* sum;  // [queries]: sum of exp(score - max); 0 for an empty range
+  float* out;  // [queries, value_stride]: sum of exp(score - max) * value
 };
 
 struct RopeArgs {
@@ -130,6 +114,11 @@ struct HadamardArgs {
   const float* after;   // [n] or null
   int64_t n, block;
   float* y;  // [n]
+};
+
+// Constants of graph::Xielu.
+struct XieluArgs {
+  float alpha_p, alpha_n, beta, eps;
 };
 
 // Causal convolution of n channels, and silu of it if asked for.
@@ -213,6 +202,7 @@ struct KernelTable {
   void (*activate[graph::kActivations])(const float* x, int64_t n, float* y);
   void (*add)(const float* a, const float* b, int64_t n, float* y);
   void (*scale)(const float* x, float factor, int64_t n, float* y);
+  void (*xielu)(const float* x, const XieluArgs&, int64_t n, float* y);
   // y = the sum of weights[i] * x[i], i < count, in order; without weights their plain sum.
   void (*weighted_sum)(const float* const* x, const float* weights, int count, int64_t n, float* y);
   void (*clamp)(const float* x, float limit, int64_t n, float* y);  // within -limit and limit

@@ -9,8 +9,7 @@
 namespace oxibonsai::cpu {
 namespace {
 
-int round_up(int n, int step) { return (n + step - 1) / step * step; }
-int groups_of(int dims) { return round_up(dims, kKvGroup) / kKvGroup; }
+int groups_of(int dims) { return (dims + kKvGroup - 1) / kKvGroup; }
 
 template <class T>
 void put_key(uint8_t* keys, int position, const T* key, int rows) {
@@ -80,33 +79,6 @@ void put_rounded_value(const KvLayout& layout, int position, const Rounded& valu
 }
 
 }  // namespace
-
-KvLayout kv_layout(KvType type, const graph::PagedLayer& layer) {
-  KvLayout l{};
-  l.type = type;
-  l.key_dim = layer.key_dim;
-  l.value_dim = layer.value_dim;
-  l.value_in_key = layer.value_in_key;
-  l.value_stride = round_up(l.value_dim, 16);
-  if (type == KvType::kF32 || type == KvType::kF16) {
-    const int element = type == KvType::kF32 ? 4 : 2;
-    l.key_scales = element * l.key_dim * kPagePositions;
-    l.value_row = element * l.value_stride;
-  } else if (type == KvType::kQ8_0) {
-    l.key_scales = l.key_dim * kPagePositions;
-    l.value_row = groups_of(l.value_dim) * kKvGroup;
-  } else {
-    l.key_scales = (l.key_dim + 1) / 2 * kPagePositions;
-    l.value_row = groups_of(l.value_dim) * kKvGroup / 2;
-  }
-  if (l.value_in_key) l.value_row = 0;
-  l.value_scales = l.value_row * kPagePositions;
-  const bool scaled = type == KvType::kQ8_0 || type == KvType::kQ4_0;
-  const int scales = scaled ? kPagePositions * 2 : 0;
-  l.key_bytes = l.key_scales + scales * groups_of(l.key_dim);
-  l.value_bytes = l.value_in_key ? 0 : l.value_scales + scales * groups_of(l.value_dim);
-  return l;
-}
 
 void write_kv_position(const KernelTable& table, const KvLayout& layout, int position,
                        const float* key, const float* value, uint8_t* keys, uint8_t* values) {

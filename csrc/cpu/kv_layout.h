@@ -1,16 +1,13 @@
 #pragma once
 
-#include <array>
-
 #include "cpu/kernel_table.h"
-#include "graph/state.h"
+#include "graph/kv_layout.h"
 
 namespace oxibonsai::cpu {
 
-// Names of the KV types, in the order of KvType.
-constexpr std::array<const char*, 4> kKvTypeNames = {"f32", "f16", "q8_0", "q4_0"};
-
-KvLayout kv_layout(KvType type, const graph::PagedLayer& layer);
+using graph::kKvTypeNames;
+using graph::kv_layout;
+using graph::kv_page_bytes;
 
 // Writes key[key_dim] and value[value_dim] to a position of the page, rotated where the type is,
 // and rounded by the tier. `value` is null where keys hold the values.

@@ -12,32 +12,6 @@
 
 namespace oxibonsai::cpu {
 
-namespace {
-
-static_assert(kPagePositions == graph::kPagePositions);
-
-int64_t head_bytes(const KvLayout& layout) { return layout.key_bytes + layout.value_bytes; }
-
-}  // namespace
-
-int64_t kv_page_bytes(const std::vector<graph::PagedLayer>& layers,
-                      const std::vector<KvType>& types) {
-  constexpr size_t kMost = 1 << 16;
-  if (layers.empty() || layers.size() > kMost || types.size() != layers.size())
-    throw RequestError("a KV cache needs 1 to 65536 layers, and a type for each");
-  int64_t bytes = 0;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const graph::PagedLayer& l = layers[i];
-    if (l.kv_heads < 1 || static_cast<size_t>(l.kv_heads) > kMost || l.key_dim < 1 ||
-        l.key_dim > 4096 || l.value_dim < 1 || l.value_dim > 4096)
-      throw RequestError("a layer of a KV cache needs 1 to 65536 heads of 1 to 4096 dims");
-    if (l.value_in_key && l.value_dim > l.key_dim)
-      throw RequestError("a value that lies in its key cannot have more dims than the key");
-    bytes += head_bytes(kv_layout(types[i], l)) * l.kv_heads;
-  }
-  return bytes;
-}
-
 KvPages::KvPages(std::vector<graph::PagedLayer> layers, std::vector<KvType> types, int64_t pages)
     : layers_(std::move(layers)),
       types_(std::move(types)),
@@ -46,7 +20,7 @@ KvPages::KvPages(std::vector<graph::PagedLayer> layers, std::vector<KvType> type
   int64_t offset = 0;
   for (size_t i = 0; i < layers_.size(); ++i) {
     layouts_.push_back({kv_layout(types_[i], layers_[i]), offset});
-    offset += head_bytes(layouts_.back().layout) * layers_[i].kv_heads;
+    offset += graph::head_bytes(layouts_.back().layout) * layers_[i].kv_heads;
   }
   if (pages < 1) throw RequestError("a KV cache needs at least one page");
   if (pages > (int64_t{1} << 46) / page_bytes_)

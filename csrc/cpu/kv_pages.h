@@ -4,15 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "cpu/kernel_table.h"
+#include "cpu/kv_layout.h"
 #include "graph/state.h"
 
 namespace oxibonsai::cpu {
-
-// Bytes of one page, in which every layer keeps its keys and values of 64 positions, each layer of
-// a type of its own. RequestError where a shape is out of range.
-int64_t kv_page_bytes(const std::vector<graph::PagedLayer>& layers,
-                      const std::vector<KvType>& types);
 
 // Memory of a paged cache of keys and values: a pool of pages. Address space is reserved for all
 // pages at once, memory is taken as pages are first written. The engine decides which sequence owns

@@ -56,6 +56,7 @@ RunnerPtr make_runner(const graph::Activate& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Add& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::AddVector& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Scale& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Clamp& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Softcap& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c);

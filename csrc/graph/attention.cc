@@ -44,6 +44,7 @@ std::vector<Value> infer(const Attend& op, const Checker& c) {
   c.require(op.window >= 0, "a window is negative");
   c.require(c.value(op.q).cols == static_cast<int64_t>(op.heads) * layer.key_dim,
             "q has another width than the pages");
+  if (op.slopes != nullptr) c.vector(op.slopes, op.heads);
   if (op.sinks != nullptr) c.vector(op.sinks, op.heads);
   return {{tokens(), static_cast<int64_t>(op.heads) * layer.value_dim}};
 }

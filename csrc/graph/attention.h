@@ -25,6 +25,7 @@ struct Attend {
   float scale = 1.0f;    // of the scores
   int window = 0;        // keys that a query may look back on, itself counted; 0: all
   float softcap = 0.0f;  // of the scores; 0: none
+  Vector slopes;         // [heads] or null: linear biases, slope * (key - query position) a score
   Vector sinks;          // [heads] or null: the score of one more key each, whose value is zero
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q}; }

@@ -38,6 +38,8 @@ std::vector<Value> infer(const AddVector& op, const Checker& c) {
 
 std::vector<Value> infer(const Scale& op, const Checker& c) { return like(op.x, c); }
 
+std::vector<Value> infer(const Xielu& op, const Checker& c) { return like(op.x, c); }
+
 std::vector<Value> infer(const Clamp& op, const Checker& c) {
   c.require(op.limit > 0.0f, "the limit of a clamp is positive");
   return like(op.x, c);

@@ -67,6 +67,16 @@ struct Scale {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// alpha_p x^2 + beta x where x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x.
+struct Xielu {
+  static constexpr const char* kName = "xielu";
+  ValueId x = kNoValue;
+  float alpha_p = 0.0f, alpha_n = 0.0f, beta = 0.0f, eps = 0.0f;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
 // x within -limit and limit.
 struct Clamp {
   static constexpr const char* kName = "clamp";
@@ -93,6 +103,7 @@ std::vector<Value> infer(const Activate& op, const Checker& c);
 std::vector<Value> infer(const Add& op, const Checker& c);
 std::vector<Value> infer(const AddVector& op, const Checker& c);
 std::vector<Value> infer(const Scale& op, const Checker& c);
+std::vector<Value> infer(const Xielu& op, const Checker& c);
 std::vector<Value> infer(const Clamp& op, const Checker& c);
 std::vector<Value> infer(const Softcap& op, const Checker& c);
 

@@ -24,12 +24,16 @@ std::string detail(const LayerNorm& op) {
   return std::to_string(op.groups) + (op.bias != nullptr ? " bias" : "");
 }
 std::string detail(const Hadamard& op) { return std::to_string(op.block); }
+std::string detail(const RopeTable& op) {
+  return std::to_string(op.temperature) + " " + std::to_string(op.temperature_step);
+}
 std::string detail(const Rope& op) {
   return std::to_string(op.head_dim) + (op.interleaved ? " interleaved" : "");
 }
 std::string detail(const Attend& op) {
   return std::to_string(op.heads) + " " + std::to_string(op.window) +
-         (op.softcap > 0.0f ? " softcap" : "") + (op.sinks != nullptr ? " sinks" : "");
+         (op.softcap > 0.0f ? " softcap" : "") + (op.slopes != nullptr ? " slopes" : "") +
+         (op.sinks != nullptr ? " sinks" : "");
 }
 std::string detail(const AttendLocal& op) { return std::to_string(op.head_dim); }
 std::string detail(const Gated& op) { return std::to_string(static_cast<int>(op.activation)); }

@@ -19,6 +19,8 @@ constexpr bool kRoundsItself<Gated> = true;
 template <>
 constexpr bool kRoundsItself<Activate> = true;
 template <>
+constexpr bool kRoundsItself<Xielu> = true;
+template <>
 constexpr bool kRoundsItself<Hadamard> = true;
 template <>
 constexpr bool kRoundsItself<Dispatch> = true;

@@ -4,6 +4,7 @@ namespace oxibonsai::graph {
 
 std::vector<Value> infer(const RopeTable& op, const Checker& c) {
   c.require(op.frequencies != nullptr && !op.frequencies->empty(), "a table needs frequencies");
+  c.require(op.temperature_step > 0 || op.temperature == 0.0f, "a temperature needs a step");
   return {{tokens(), 2 * static_cast<int64_t>(op.frequencies->size())}};
 }
 

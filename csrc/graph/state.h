@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace oxibonsai::graph {
+#include "graph/kv_types.h"
 
-// Positions in one page of keys and values.
-constexpr int kPagePositions = 64;
+namespace oxibonsai::graph {
 
 // Keys and values that one layer keeps for each position of a sequence.
 struct PagedLayer {

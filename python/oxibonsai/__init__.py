@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from oxibonsai.errors import (
     CapacityError,
+    DeviceError,
     FormatError,
     OxiBonsaiError,
     RequestError,
@@ -21,23 +22,29 @@ from oxibonsai.errors import (
 )
 
 if TYPE_CHECKING:
-    from oxibonsai.engine import Engine, EnginePool, Options, load
+    from oxibonsai.engine import Engine, EnginePool, Options
     from oxibonsai.hf import AutoModelForCausalLM, AutoTokenizer
+    from oxibonsai.llm import LLM, AsyncLLM, CompletionOutput, RequestOutput, load
     from oxibonsai.sampling import SamplingParams
     from oxibonsai.structured import Structure
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LLM",
+    "AsyncLLM",
     "AutoModelForCausalLM",
     "AutoTokenizer",
     "CapacityError",
+    "CompletionOutput",
+    "DeviceError",
     "Engine",
     "EnginePool",
     "FormatError",
     "Options",
     "OxiBonsaiError",
     "RequestError",
+    "RequestOutput",
     "SamplingParams",
     "SourceError",
     "Structure",
@@ -48,6 +55,10 @@ __all__ = [
 
 # Imported when first asked for, so that `import oxibonsai` loads neither numpy nor the core.
 _LAZY = {
+    "LLM": "oxibonsai.llm",
+    "AsyncLLM": "oxibonsai.llm",
+    "CompletionOutput": "oxibonsai.llm",
+    "RequestOutput": "oxibonsai.llm",
     "AutoModelForCausalLM": "oxibonsai.hf",
     "AutoTokenizer": "oxibonsai.hf",
     "Engine": "oxibonsai.engine",
@@ -55,7 +66,7 @@ _LAZY = {
     "Options": "oxibonsai.engine",
     "SamplingParams": "oxibonsai.sampling",
     "Structure": "oxibonsai.structured",
-    "load": "oxibonsai.engine",
+    "load": "oxibonsai.llm",
 }
 
 
@@ -63,3 +74,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

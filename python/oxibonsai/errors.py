@@ -31,6 +31,10 @@ class CapacityError(OxiBonsaiError):
     """Not enough room: KV pages, memory, a full queue."""
 
 
+class DeviceError(OxiBonsaiError):
+    """A device failed: it was lost, or its driver reports an error."""
+
+
 class ParityError(OxiBonsaiError):
     """This machine's kernels give other bytes than the definition."""
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, ParamSpec, Self
 
@@ -217,7 +217,8 @@ class _Requests:
             prompt = next(iter(prompt.values()))
         if isinstance(prompt, str):
             return prompt, self.engine.tokenizer.encode(prompt)
-        return None, self.engine.check_prompt(prompt)
+        ids: Any = prompt  # whatever it is, the engine says what is wrong with it
+        return None, self.engine.check_prompt(ids)
 
     def _next_id(self) -> str:
         self._count += 1
@@ -334,7 +335,7 @@ class LLM(_Requests):
         listed = _listed(prompts)
         params = _each(sampling_params, len(listed))
         pairs = zip(listed, params, strict=True)
-        return self._finish([(lambda p=p, s=s: self._submit(p, s, options, n)) for p, s in pairs])
+        return self._finish([partial(self._submit, p, s, options, n) for p, s in pairs])
 
     def chat(
         self,
@@ -366,7 +367,7 @@ class LLM(_Requests):
         listed: list[Any] = list(messages) if several else [messages]
         pairs = zip(listed, _each(sampling_params, len(listed)), strict=True)
         return self._finish(
-            [(lambda m=m, s=s: self._submit_chat(m, s, options, n, fields)) for m, s in pairs]
+            [partial(self._submit_chat, m, s, options, n, fields) for m, s in pairs]
         )
 
     def embed(
@@ -442,7 +443,7 @@ class AsyncLLM(_Requests):
         :meth:`LLM.generate`.
         """
         params = sampling_params or SamplingParams()
-        async for output in self._follow(lambda: self._submit(prompt, params, options, n)):
+        async for output in self._follow(partial(self._submit, prompt, params, options, n)):
             yield output
 
     async def chat(

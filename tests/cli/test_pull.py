@@ -123,10 +123,25 @@ def test_errors_are_one_line_and_leave_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_url_where_a_model_should_be_says_what_to_do(web: Web) -> None:
+def test_a_url_where_a_model_should_be_must_name_a_gguf_file(web: Web) -> None:
     done = oxibonsai("run", "-m", web.url, "ab")
     assert done.returncode == 3
-    assert "fetch it with oxibonsai pull first" in done.stderr
+    assert "names no GGUF file" in done.stderr
+
+
+def test_a_gguf_file_on_the_web_is_a_model_and_fetched_once(
+    web: Web, tiny_path: Path, tmp_path: Path
+) -> None:
+    web.script = [serve(tiny_path.read_bytes())]
+    url = web.url.replace("file.bin", "tiny.gguf")
+    arguments = ["run", "-m", url, "--raw", "--json", "-n", "3", "--temp", "0", "ab"]
+    first = oxibonsai(*arguments, OXIBONSAI_CACHE=str(tmp_path))
+    assert first.returncode == 0, first.stderr
+    assert "\r" not in first.stderr
+    sent = web.sent
+    again = oxibonsai(*arguments, OXIBONSAI_CACHE=str(tmp_path))
+    assert json.loads(again.stdout)["tokens"] == json.loads(first.stdout)["tokens"]
+    assert web.sent == sent
 
 
 def facts(place: object, **environment: str) -> dict[str, object]:

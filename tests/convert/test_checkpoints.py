@@ -254,7 +254,7 @@ def test_parameters_of_other_shapes_are_refused(
         ("llama", {"sliding_window": 64}, UnsupportedError, "sliding_window"),
         ("llama", {"head_dim": None, "num_attention_heads": 3}, FormatError, "no multiple of 3"),
         ("llama", {"rope_parameters": {"rope_type": "longrope"}}, UnsupportedError, "longrope"),
-        ("llama", {"model_type": "mamba"}, UnsupportedError, "'mamba'"),
+        ("llama", {"model_type": "bonsai"}, UnsupportedError, "'bonsai'"),
         ("llama", {"quantization_config": 3}, FormatError, "quantization_config"),
         ("llama3", {"num_hidden_layers": 4}, FormatError, "lacks 9 of"),
         ("gemma3", {"layer_types": ["full_attention"] * 2}, FormatError, "layer_types"),

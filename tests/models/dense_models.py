@@ -38,6 +38,9 @@ class Case:
         options: Of the configuration, beside the common sizes; ``...`` takes a size away.
         extra: Keys of ``config.json`` that transformers no longer writes but published files have.
         ids: How many of ``IDS`` the test reads.
+        differences: Keys of the converted file, without the architecture, in which llama.cpp's
+            converter differs.
+        converted_by_llama_cpp: Whether it reads the folder at all.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     ids: int = len(IDS)
+    differences: tuple[str, ...] = ()
+    converted_by_llama_cpp: bool = True
 
 
 def random_values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -123,6 +128,20 @@ _GPT2 = {
     "hidden_size": ..., "intermediate_size": ..., "num_hidden_layers": ...,
     "num_attention_heads": ..., "num_key_value_heads": ..., "max_position_embeddings": ...,
 }  # fmt: skip
+_BLOOM = {
+    "n_layer": LAYERS, "n_head": HEADS, "num_hidden_layers": ..., "num_attention_heads": ...,
+    "num_key_value_heads": ..., "intermediate_size": ..., "max_position_embeddings": ...,
+}  # fmt: skip
+_MPT = {
+    "d_model": HIDDEN, "n_layers": LAYERS, "n_heads": HEADS, "max_seq_len": POSITIONS,
+    "hidden_size": ..., "num_hidden_layers": ..., "num_attention_heads": ...,
+    "num_key_value_heads": ..., "intermediate_size": ..., "max_position_embeddings": ...,
+}  # fmt: skip
+_GROWING = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e4,
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.3,
+}  # fmt: skip
 _HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 _LOCAL = {"num_hidden_layers": 4, "sliding_window": 24}
 
@@ -131,15 +150,33 @@ def _rope(**parameters: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, **parameters}}
 
 
+def _by_kind(rope: dict[str, Any]) -> dict[str, Any]:
+    """A rotary embedding of the layers that see all, and a plain one of those with a window."""
+    local = {"rope_type": "default", "rope_theta": 1e4}
+    return {"full_attention": rope, "sliding_attention": local}
+
+
 CASES: list[Case] = [
     Case("gemma", "Gemma", {"head_dim": 32}),
     Case("gemma2", "Gemma2", {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 24}),
     Case("phi3", "Phi3", {"sliding_window": 24}),
-    Case("phi3-long", "Phi3", {"rope_parameters": _LONGROPE, "tie_word_embeddings": True}),
+    Case(
+        "phi3-long",
+        "Phi3",
+        {
+            "rope_parameters": _LONGROPE,
+            "original_max_position_embeddings": 48,
+            "tie_word_embeddings": True,
+        },
+    ),
     Case(
         "phi3-short",
         "Phi3",
-        {"rope_parameters": _LONGROPE, "max_position_embeddings": 48},
+        {
+            "rope_parameters": _LONGROPE,
+            "original_max_position_embeddings": 48,
+            "max_position_embeddings": 48,
+        },
         ids=48,
     ),
     Case("phi3-partial", "Phi3", _rope(partial_rotary_factor=0.75)),
@@ -155,7 +192,7 @@ CASES: list[Case] = [
     Case("olmo", "Olmo", {"clip_qkv": 1.0}),
     Case("olmo-tied", "Olmo", {"tie_word_embeddings": True}),
     Case("olmo2", "Olmo2"),
-    Case("olmo3", "Olmo3", {**_LOCAL, "rope_parameters": _YARN}),
+    Case("olmo3", "Olmo3", {**_LOCAL, "rope_parameters": _by_kind(_YARN)}),
     Case(
         "granite",
         "Granite",
@@ -174,7 +211,12 @@ CASES: list[Case] = [
     Case("smollm3", "SmolLM3", {"num_hidden_layers": 4}),
     Case("starcoder", "GPTBigCode", _GPT2),
     Case("starcoder2", "Starcoder2"),
-    Case("starcoder2-window", "Starcoder2", {"sliding_window": 24, "tie_word_embeddings": False}),
+    Case(
+        "starcoder2-window",
+        "Starcoder2",
+        {"sliding_window": 24, "tie_word_embeddings": False},
+        differences=("attention.sliding_window",),
+    ),
     Case("gpt2", "GPT2", _GPT2, {"n_ctx": POSITIONS}),
     Case("gptneox", "GPTNeoX", _rope(partial_rotary_factor=0.25), {"rotary_pct": 0.25}),
     Case(
@@ -186,15 +228,20 @@ CASES: list[Case] = [
     Case(
         "falcon",
         "Falcon",
-        {"multi_query": True, "new_decoder_architecture": False},
+        {"multi_query": True, "new_decoder_architecture": False, "max_position_embeddings": 2048},
         {"num_kv_heads": None},
     ),
-    Case("falcon-two-norms", "Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    Case(
+        "falcon-two-norms",
+        "Falcon",
+        {"new_decoder_architecture": True, "max_position_embeddings": 2048, "num_kv_heads": 2},
+    ),
     Case(
         "falcon-one-norm",
         "Falcon",
         {
             "new_decoder_architecture": True,
+            "max_position_embeddings": 2048,
             "num_kv_heads": 2,
             "num_ln_in_parallel_attn": 1,
             "tie_word_embeddings": False,
@@ -202,11 +249,6 @@ CASES: list[Case] = [
     ),
     Case("stablelm", "StableLm", _rope(partial_rotary_factor=0.25)),
     Case("stablelm-biases", "StableLm", {"use_qkv_bias": True, **_rope(partial_rotary_factor=0.5)}),
-    Case(
-        "stablelm-parallel",
-        "StableLm",
-        {"use_parallel_residual": True, "qk_layernorm": True, **_rope(partial_rotary_factor=0.25)},
-    ),
     Case("command-r", "Cohere", {"logit_scale": 0.3}),
     Case("command-r-plus", "Cohere", {"logit_scale": 0.3, "use_qk_norm": True}),
     Case("cohere2", "Cohere2", {**_LOCAL, "logit_scale": 0.3, "head_dim": 16}, {"rotary_pct": 1.0}),
@@ -215,6 +257,7 @@ CASES: list[Case] = [
         "Glm",
         {"head_dim": 16, "rope_parameters": _HALF, "attention_bias": True},
         {"seq_length": POSITIONS},
+        differences=("attention.layer_norm_rms_epsilon",),
     ),
     Case("glm4", "Glm4", {"head_dim": 16, "rope_parameters": _HALF}),
     Case("glm4-biases", "Glm4", {"head_dim": 16, "rope_parameters": _HALF, "attention_bias": True}),
@@ -224,11 +267,44 @@ CASES: list[Case] = [
         {"sliding_window": None, "layer_types": ["full_attention"] * 2, "rope_parameters": _LLAMA3},
     ),
     Case("exaone4-windows", "Exaone4", {**_LOCAL, "sliding_window_pattern": 4}),
-    Case("nemotron", "Nemotron", {"head_dim": 16, **_rope(partial_rotary_factor=0.5)}),
+    Case(
+        "nemotron",
+        "Nemotron",
+        {"head_dim": 16, **_rope(partial_rotary_factor=0.5)},
+        differences=("attention.layer_norm_rms_epsilon",),
+    ),
     Case("arcee", "Arcee", {"rope_parameters": _YARN}),
     Case("seed-oss", "SeedOss", {"head_dim": 32}),
     Case("ernie4_5", "Ernie4_5", {"head_dim": 32}),
     Case("ernie4_5-biases", "Ernie4_5", {"use_bias": True, "tie_word_embeddings": True}),
     Case("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 16}),
-    Case("bitnet", "BitNet", {"tie_word_embeddings": True}),
+    Case("bitnet", "BitNet", {"tie_word_embeddings": True}, converted_by_llama_cpp=False),
+    Case(
+        "olmo3-magnitude",
+        "Olmo3",
+        {**_LOCAL, "rope_parameters": _by_kind({**_YARN, "attention_factor": 1.5})},
+    ),
+    Case("apertus", "Apertus", {"rope_parameters": _LLAMA3}),
+    Case("bloom", "Bloom", _BLOOM, {"seq_length": POSITIONS}),
+    Case(
+        "bloom-six-heads",
+        "Bloom",
+        {**_BLOOM, "hidden_size": 96, "n_head": 6},
+        {"seq_length": POSITIONS},
+    ),
+    Case("gptj", "GPTJ", {**_GPT2, "rotary_dim": 8}, converted_by_llama_cpp=False),
+    Case("jais2", "Jais2"),
+    Case("mpt", "Mpt", _MPT, {"architectures": ["MPTForCausalLM"]}),
+    Case(
+        "mpt-clipped",
+        "Mpt",
+        {
+            **_MPT,
+            "n_heads": 6,
+            "d_model": 96,
+            "attn_config": {"clip_qkv": 1.0},
+        },
+        {"architectures": ["MPTForCausalLM"]},
+    ),
+    Case("mistral3", "Ministral3", {"head_dim": 16, "rope_parameters": _GROWING}),
 ]

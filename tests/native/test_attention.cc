@@ -28,6 +28,7 @@ struct Case {
   float softcap;
   int value_dim;
   bool value_in_key = false;
+  float slope = 0.0f;  // of linear biases: that of the first query
 };
 
 struct Cache {
@@ -104,6 +105,8 @@ std::pair<int, int> range(const Case& c, int i) {
   return {c.first + i / 2, std::max(c.last - i, 0)};
 }
 
+float slope_of(const Case& c, int i) { return c.slope / static_cast<float>(i + 1); }
+
 std::vector<float> attend(const cpu::KernelTable& t, const Case& c, const Cache& cache,
                           const std::vector<float>& q) {
   const int stride = cache.layout.value_stride;
@@ -115,12 +118,15 @@ std::vector<float> attend(const cpu::KernelTable& t, const Case& c, const Cache&
   for (int i = 0; i < c.queries; ++i) {
     a.q[i] = q.data() + i * c.key_dim;
     std::tie(a.first[i], a.last[i]) = range(c, i);
+    a.slope[i] = slope_of(c, i);
+    a.at[i] = a.last[i] - 1;
   }
   a.queries = c.queries;
   a.kv = cache.layout;
   a.keys = keys.data();
   a.values = values.data();
   a.softcap = c.softcap;
+  a.biased = c.slope != 0.0f;
   a.max = out.data() + c.queries * stride;
   a.sum = a.max + c.queries;
   a.out = out.data();
@@ -156,7 +162,8 @@ void merge(Sums* sums, const Sums& more) {
 }
 
 // Keys first .. last - 1 of the tile that begins at position `begin`.
-Sums plain_tile(const Case& c, const Cache& cache, const float* q, int begin, int first, int last) {
+Sums plain_tile(const Case& c, const Cache& cache, const float* q, int query, int begin, int first,
+                int last) {
   const auto dims = static_cast<size_t>(c.key_dim);
   const auto value_dims = static_cast<size_t>(c.value_dim);
   Sums sums;
@@ -170,6 +177,8 @@ Sums plain_tile(const Case& c, const Cache& cache, const float* q, int begin, in
       cpu::table("scalar").tanh(&s, 1, &s);
       s = c.softcap * s;
     }
+    const auto distance = static_cast<float>(p - (range(c, query).second - 1));
+    if (c.slope != 0.0f) s = std::fma(slope_of(c, query), distance, s);
     score.push_back(s);
     sums.max = std::max(sums.max, s);
   }
@@ -196,7 +205,7 @@ void check_definition(const Case& c, const Cache& cache, const std::vector<float
     Sums part;
     part.out.assign(static_cast<size_t>(c.value_dim), 0.0f);
     for (int begin = first / 64 * 64; begin < last; begin += 64)
-      merge(&part, plain_tile(c, cache, q.data() + i * c.key_dim, begin, std::max(first, begin),
+      merge(&part, plain_tile(c, cache, q.data() + i * c.key_dim, i, begin, std::max(first, begin),
                               std::min(last, begin + 64)));
     CHECK(std::memcmp(part.out.data(), &out[i * stride], part.out.size() * 4) == 0, context);
     CHECK(part.max == out[c.queries * stride + i], context);
@@ -220,6 +229,7 @@ void check_against_double(const Case& c, const Cache& cache, const std::vector<f
       for (int d = 0; d < c.key_dim; ++d)
         s += static_cast<double>(q[i * c.key_dim + d]) * cache.key_floats[p * c.key_dim + d];
       if (c.softcap > 0.0f) s = c.softcap * std::tanh(s / c.softcap);
+      s += static_cast<double>(slope_of(c, i)) * (p - last + 1);
       score.push_back(s);
       max = std::max(max, s);
     }
@@ -355,6 +365,7 @@ int main() {
         compare(random, {dim, queries, 0, 77, type, 0.0f, dim});
         compare(random, {dim, queries, 70, 200, type, 5.0f, dim});
         if (dim == 64) compare(random, {dim, queries, 0, 512, type, 0.0f, dim});
+        if (dim == 64) compare(random, {dim, queries, 70, 200, type, 5.0f, dim, false, 0.25f});
         if (dim % 16 == 0) check_flushed(random, {dim, queries, 3, 512, type, 0.0f, dim});
       }
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})

@@ -137,6 +137,14 @@ void check_units(const cpu::KernelTable& t, std::mt19937& random, int n) {
             where(t, "activation against double", n));
     }
   }
+  const cpu::XieluArgs xielu{0.8f, 1.3f, 0.5f, -1e-6f};
+  both("xielu", [&](const Table& k, float* out) { k.xielu(a.data(), xielu, n, out); });
+  for (size_t i = 0; i < size; ++i) {
+    const double v = a[i];
+    const double curve = v > 0.0 ? 0.8 * v * v : 1.3 * (std::expm1(std::min(v, -1e-6)) - v);
+    CHECK(std::fabs(y[i] - (curve + 0.5 * v)) <= 1e-6 * (1.0 + std::fabs(curve)),
+          where(t, "xielu against double", n));
+  }
   const auto oai = static_cast<int>(graph::Activation::kSwigluOai);
   both("swiglu_oai", [&](const Table& k, float* out) { k.gated[oai](a.data(), b.data(), n, out); });
   for (size_t i = 0; i < size; ++i) {
@@ -256,6 +264,9 @@ void check_flushed_steps(const cpu::KernelTable& t, std::mt19937& random, int n)
     if (t.activate[f] == nullptr) continue;
     check("activate", [&](const Table& k, float* y) { k.activate[f](gate.data(), n, y); });
   }
+  check("xielu", [&](const Table& k, float* y) {
+    k.xielu(x.data(), {0.8f, 1.3f, 0.5f, -1e-6f}, n, y);
+  });
   check("softplus", [&](const Table& k, float* y) { k.softplus(gate.data(), n, y); });
   check("clamp", [&](const Table& k, float* y) { k.clamp(x.data(), 30.0f, n, y); });
   check("add", [&](const Table& k, float* y) { k.add(x.data(), b.data(), n, y); });

@@ -82,16 +82,26 @@ inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, con
   }
 }
 
+// score = fma(slope, distance, score), where the first position's distance is `first`.
+inline void add_bias(float slope, int first, float* scores) {
+  using namespace simd;
+  float distance[kPagePositions];
+  for (int i = 0; i < kPagePositions; ++i) distance[i] = static_cast<float>(first + i);
+  for (int v = 0; v < kPagePositions; v += kLanes)
+    store(scores + v, fma(splat(slope), load(distance + v), load(scores + v)));
+}
+
 // Scores become weights, relative to the largest of the tile. Positions that the query does not see
 // get the weight zero.
-inline void tile_weights(const AttendArgs& a, Range seen, float* scores, float* tile_max,
-                         float* tile_sum) {
+inline void tile_weights(const AttendArgs& a, int query, int begin, Range seen, float* scores,
+                         float* tile_max, float* tile_sum) {
   using namespace simd;
   if (a.softcap > 0.0f) {
     const Vec cap = splat(a.softcap);
     for (int v = 0; v < kPagePositions; v += kLanes)
       store(scores + v, mul(cap, tanh16(div(load(scores + v), cap))));
   }
+  if (a.biased) add_bias(a.slope[query], begin - a.at[query], scores);
   for (int i = 0; i < seen.begin; ++i) scores[i] = kNoScore;
   for (int i = seen.end; i < kPagePositions; ++i) scores[i] = kNoScore;
   Vec best = load(scores);
@@ -281,7 +291,8 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
   // Meanwhile the values are fetched, and while those are added the next page's keys.
   tile_scores<Kv, Q>(a, query, a.keys[page], a.values[page], scores);
   float tile_max[Q], tile_sum[Q];
-  for (int q = 0; q < Q; ++q) tile_weights(a, seen.each[q], scores[q], &tile_max[q], &tile_sum[q]);
+  for (int q = 0; q < Q; ++q)
+    tile_weights(a, query + q, begin, seen.each[q], scores[q], &tile_max[q], &tile_sum[q]);
   MergeFactors factors;
   merge_softmax<Q>(a.max + query, a.sum + query, tile_max, tile_sum, &factors);
   if (begin + kPagePositions < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);

@@ -35,6 +35,7 @@ void fill_elementwise(KernelTable& table) {
   table.add = &add_rows;
   table.hadamard = &hadamard;
   table.scale = &scale_row;
+  table.xielu = &xielu_row;
   table.clamp = &clamp_row;
   table.softcap = &softcap_row;
   table.to_half = &to_half_row;

@@ -176,6 +176,21 @@ void scale_row(const float* x, float factor, int64_t n, float* y) {
   for_each_lane(x, x, n, y, [=](simd::Vec p, simd::Vec) { return simd::mul(p, f); });
 }
 
+// fma(alpha_p x, x, beta x) where x > 0, else fma(alpha_n, (e^min(x, eps) - 1) - x, beta x).
+void xielu_row(const float* x, const oxibonsai::cpu::XieluArgs& args, int64_t n, float* y) {
+  using namespace simd;
+  const Vec alpha_p = splat(args.alpha_p);
+  const Vec alpha_n = splat(args.alpha_n);
+  const Vec beta = splat(args.beta);
+  const Vec eps = splat(args.eps);
+  for_each_lane(x, x, n, y, [=](Vec v, Vec) {
+    const Vec straight = mul(beta, v);
+    const Vec curved = sub(sub(exp16(min(v, eps)), splat(1.0f)), v);
+    const Vec positive = fma(mul(alpha_p, v), v, straight);
+    return select(less(zero(), v), positive, fma(alpha_n, curved, straight));
+  });
+}
+
 void weighted_sum(const float* const* x, const float* weights, int count, int64_t n, float* y) {
   using namespace simd;
   for (int64_t i = 0; i < n; i += kLanes) {

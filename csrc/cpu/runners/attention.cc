@@ -58,7 +58,7 @@ struct Shape {
   float scale;
   int window;     // 0: none
   float softcap;  // 0: none
-  graph::Vector sinks;
+  graph::Vector slopes, sinks;
 
   int group() const { return heads / kv_heads; }
   // Floats that a sum of values takes.
@@ -220,10 +220,14 @@ class AttentionRunner : public Runner {
         a.q[a.queries] = query(s, b.row + i, b.first_head + h);
         a.first[a.queries] = std::max(first - base, 0);
         a.last[a.queries] = std::min(last - base, kPartPositions);
+        if (shape_.slopes == nullptr) continue;
+        a.slope[a.queries] = (*shape_.slopes)[static_cast<size_t>(b.first_head + h)];
+        a.at[a.queries] = last - 1 - base;
       }
     }
     a.kv = layout(s, b.row);
     a.softcap = shape_.softcap;
+    a.biased = shape_.slopes != nullptr;
     return a;
   }
 
@@ -421,8 +425,8 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q);
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
-  const Shape shape{op.heads, layer.kv_heads, layer.key_dim, layer.value_dim,
-                    op.scale, op.window,      op.softcap,    op.sinks};
+  const Shape shape{op.heads,  layer.kv_heads, layer.key_dim, layer.value_dim, op.scale,
+                    op.window, op.softcap,     op.slopes,     op.sinks};
   return std::make_unique<PagedAttentionRunner>(shape, op.layer, q, c.value(op.out));
 }
 
@@ -436,6 +440,7 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     op.scale,
                     0,
                     0.0f,
+                    nullptr,
                     nullptr};
   return std::make_unique<LocalAttentionRunner>(shape, q, k, c.value(op.v), c.value(op.out));
 }

@@ -60,6 +60,14 @@ RunnerPtr make_runner(const graph::Scale& op, const RunnerContext& c) {
   });
 }
 
+RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  const XieluArgs args{op.alpha_p, op.alpha_n, op.beta, op.eps};
+  return row_parts(c.value(op.out), kPartCols, [=](const Step& s, const RowPart& part, float* y) {
+    s.kernels->xielu(s.row(x, part.row) + part.first, args, part.last - part.first, y + part.first);
+  });
+}
+
 RunnerPtr make_runner(const graph::Clamp& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
   return row_parts(c.value(op.out), x.cols, [=](const Step& s, const RowPart& part, float* y) {

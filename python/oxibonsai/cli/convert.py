@@ -8,7 +8,8 @@ import rich_click as click
 
 from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.notices import warn
-from oxibonsai.cli.options import threads_option
+from oxibonsai.cli.options import json_option, threads_option
+from oxibonsai.cli.written import say_written
 from oxibonsai.convert import check_dtype
 from oxibonsai.convert import convert as convert_folder
 from oxibonsai.convert.lora import convert_lora
@@ -38,13 +39,18 @@ from oxibonsai.sources.model_folder import model_folder, model_name
     help="The model of an adapter that PEFT saved, which IN then is; OUT is llama.cpp's LoRA file.",
 )
 @threads_option
-def convert(source: str, out: Path, dtype: str, base: str | None, threads: int | None) -> None:
-    """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, an ONNX file,
-    hf:org/repo[:FILE.onnx] or pip:package; or a folder with a LoRA adapter.
+@json_option
+def convert(
+    source: str, out: Path, dtype: str, base: str | None, threads: int | None, as_json: bool
+) -> None:
+    """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, a safetensors or ONNX file in
+    one, hf:org/repo[:FILE.onnx] or pip:package; or a folder with a LoRA adapter.
     """
     check_dtype(dtype)
+    source = _folder_of(source)
     if is_peft_folder(source) or base is not None:
         _convert_adapter(source, out, dtype, base)
+        say_written(out, as_json)
         return
     with model_folder(source) as folder, byte_progress("Converting") as progress:
         warnings = convert_folder(
@@ -56,7 +62,22 @@ def convert(source: str, out: Path, dtype: str, base: str | None, threads: int |
             progress=progress,
         )
     warn(warnings)
-    click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+    say_written(out, as_json, warnings=warnings)
+
+
+def _folder_of(source: str) -> str:
+    """The folder of a safetensors file, which is converted with its configuration."""
+    path = Path(source).expanduser()
+    if path.suffix != ".safetensors" or not path.is_file():
+        return source
+    others = {p.name for p in path.parent.glob("*.safetensors")} - {path.name}
+    if others and not (path.parent / "model.safetensors.index.json").is_file():
+        raise RequestError(
+            f"{path.parent} holds {min(others)} too: a folder is converted whole; move one away"
+        )
+    if not (path.parent / "config.json").is_file():
+        raise RequestError(f"{path} has no config.json beside it, which says what model it is")
+    return str(path.parent)
 
 
 def _convert_adapter(source: str, out: Path, dtype: str, base: str | None) -> None:
@@ -66,4 +87,3 @@ def _convert_adapter(source: str, out: Path, dtype: str, base: str | None) -> No
         raise RequestError(f"--type {dtype}: an adapter's matrices stay as they are stored")
     checkpoint = open_model(base)
     convert_lora(Path(source).expanduser(), out, read_config(checkpoint))
-    click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")

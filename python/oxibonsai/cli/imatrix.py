@@ -8,8 +8,9 @@ from typing import Any
 
 import rich_click as click
 
-from oxibonsai.cli.options import load_engine, machine_options
+from oxibonsai.cli.options import json_option, load_engine, machine_options
 from oxibonsai.cli.perplexity import read_text
+from oxibonsai.cli.written import say_written
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
 from oxibonsai.evaluate import cut_windows, text_tokens
@@ -62,6 +63,7 @@ from oxibonsai.imatrix import Imatrix, collect, write_imatrix
     help="Layout of type-42 tensors where the file leaves it open.",
 )
 @machine_options
+@json_option
 def imatrix(
     model: str,
     file: Path,
@@ -71,6 +73,7 @@ def imatrix(
     output_frequency: int,
     process_output: bool,
     quant_type: str,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Compute an importance matrix of MODEL, which quantize and llama-quantize take."""
@@ -81,6 +84,9 @@ def imatrix(
     windows = _windows(engine, text, ctx_size, chunks)
     found = collect(engine, windows, datasets=[file.name], process_output=process_output)
     done = _write_as_it_grows(found, len(windows), out, output_frequency)
+    if as_json:
+        say_written(out, True, weights=len(done.entries), windows=done.chunk_count)
+        return
     click.echo(
         f"{out}: {len(done.entries)} weights, {done.chunk_count} windows of {ctx_size} tokens"
     )

@@ -12,6 +12,7 @@ import rich_click as click
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.cli.remote_header import remote_checkpoint
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
@@ -29,6 +30,7 @@ _AMBIGUOUS_ID = 42
 
 
 @click.command()
+@model_argument
 @model_options
 @json_option
 def info(model: str | None, quant_type: str, as_json: bool) -> None:

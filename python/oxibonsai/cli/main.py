@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ COMMANDS = {
     "chat": "Talk with a model in the terminal.",
     "embed": "Turn texts into vectors.",
     "pull": "Fetch a model from the hub or the web.",
+    "list": "List the models on this machine.",
     "info": "Show what a model file holds.",
     "tokenize": "Turn text into token ids.",
     "detokenize": "Turn token ids into text.",
@@ -83,6 +85,33 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
+# What other tools call a command.
+_ELSEWHERE = {
+    "generate": "run",
+    "complete": "run",
+    "completion": "run",
+    "cli": "run",
+    "server": "serve",
+    "ls": "list",
+    "models": "list",
+    "show": "info",
+    "download": "pull",
+    "fetch": "pull",
+    "embedding": "embed",
+    "benchmark": "bench",
+    "ppl": "perplexity",
+}
+
+
+def _unknown(name: str) -> str:
+    """What to say of a command that does not exist."""
+    likely = get_close_matches(name, [*COMMANDS, *_ELSEWHERE], n=1)
+    if likely:
+        meant = _ELSEWHERE.get(likely[0], likely[0])
+        return f"there is no command {name!r}; did you mean {meant!r}?"
+    return f"there is no command {name!r}; oxibonsai --help lists them"
+
+
 def _fail(message: str, code: int) -> int:
     print("oxibonsai: " + " ".join(message.split()), file=sys.stderr)
     return code
@@ -90,6 +119,8 @@ def _fail(message: str, code: int) -> int:
 
 def _group() -> click.Group:
     import rich_click as click
+
+    from oxibonsai.cli.help import arrange
 
     class LazyGroup(click.RichGroup):
         def list_commands(self, ctx: click.Context) -> list[str]:
@@ -99,9 +130,18 @@ def _group() -> click.Group:
             if name not in COMMANDS:
                 return None
             module = "tokenize" if name == "detokenize" else name
-            command: click.Command = getattr(import_module(f"oxibonsai.cli.{module}"), name)
+            function = "list_models" if name == "list" else name
+            command: click.Command = getattr(import_module(f"oxibonsai.cli.{module}"), function)
             command.short_help = COMMANDS[name]
+            arrange(name, command)
             return command
+
+        def resolve_command(
+            self, ctx: click.Context, args: list[str]
+        ) -> tuple[str | None, click.Command | None, list[str]]:
+            if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+                raise click.UsageError(_unknown(args[0]))
+            return super().resolve_command(ctx, args)
 
     return LazyGroup(
         name="oxibonsai",

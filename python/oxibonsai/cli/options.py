@@ -7,9 +7,12 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.llama_cpp_names import llama_cpp_options
+from oxibonsai.cli.model_choice import model_option
 from oxibonsai.cli.sampling_options import sampling_options as sampling_options
 from oxibonsai.cli.sampling_options import split_sampling as split_sampling
 from oxibonsai.engine import Engine
+from oxibonsai.errors import RequestError
 
 Command = Callable[..., Any]
 
@@ -25,13 +28,7 @@ def model_options(command: Command) -> Command:
     """Which model, and how its file is read."""
     return apply(
         [
-            click.option(
-                "--model",
-                "-m",
-                metavar="MODEL",
-                help="A GGUF file, a folder, hf:org/repo[:file or quant], pip:package, seedling-ternary or "
-                "seedling-1bit. Default: OXIBONSAI_MODEL, else seedling-ternary, a tiny demonstration.",
-            ),
+            model_option,
             click.option(
                 "--quant-type",
                 default="",
@@ -53,8 +50,10 @@ def engine_options(command: Command) -> Command:
     """How the model is run."""
     ctx_size = click.option(
         "--ctx-size",
+        "--n-ctx",
         "-c",
-        type=click.IntRange(1),
+        type=click.IntRange(0),
+        callback=lambda _, __, value: value or None,  # llama.cpp's 0 is the model's own
         help="Positions of the context. Default: the model's, cut to suit the memory.",
     )
     ctx_checkpoints = click.option(
@@ -64,6 +63,24 @@ def engine_options(command: Command) -> Command:
         "Default: those that fit in 1 GiB. Only for models with such state.",
     )
     return apply([ctx_size, ctx_checkpoints, *_lora_options], machine_options(command))
+
+
+_KV_TYPES = ["f32", "f16", "q8_0", "q4_0"]
+_VALUE_TYPE = "oxibonsai.cache_type_v"
+
+
+def _note_value_type(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    ctx.meta[_VALUE_TYPE] = value
+
+
+def _one_kv_type(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    """llama.cpp has a type for keys and one for values; here it is the same one."""
+    of_values = ctx.meta.get(_VALUE_TYPE)
+    if of_values is not None and of_values != value:
+        raise RequestError(
+            f"keys and values have one type: give --cache-type-k {of_values} too, or --kv-type"
+        )
+    return value
 
 
 _lora_options = [
@@ -83,7 +100,11 @@ _lora_options = [
 
 
 threads_option = click.option(
-    "--threads", "-t", type=click.IntRange(1, 1024), help="Worker threads."
+    "--threads",
+    "-t",
+    type=click.IntRange(-1, 1024),
+    callback=lambda _, __, value: None if value == -1 else value,  # llama.cpp's "as many as fit"
+    help="Worker threads.",
 )
 
 
@@ -94,8 +115,21 @@ def machine_options(command: Command) -> Command:
             threads_option,
             click.option(
                 "--kv-type",
-                type=click.Choice(["f32", "f16", "q8_0", "q4_0"]),
+                "--cache-type-k",
+                "-ctk",
+                "kv_type",
+                type=click.Choice(_KV_TYPES),
+                callback=_one_kv_type,
                 help="Type of cached keys and values. Default: f32 where they are small.",
+            ),
+            click.option(
+                "--cache-type-v",
+                "-ctv",
+                type=click.Choice(_KV_TYPES),
+                is_eager=True,
+                expose_value=False,
+                callback=_note_value_type,
+                hidden=True,
             ),
             click.option(
                 "--kv-pressure",
@@ -122,6 +156,7 @@ def machine_options(command: Command) -> Command:
                 default=False,
                 help="Keep packed weights on disk, so that the next start is nearly instant.",
             ),
+            llama_cpp_options,
         ],
         command,
     )

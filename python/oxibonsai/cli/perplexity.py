@@ -12,6 +12,7 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import json_option, load_engine, machine_options, model_options
 from oxibonsai.engine import Engine
 from oxibonsai.errors import CapacityError, RequestError
@@ -33,6 +34,7 @@ _DEFAULT_CTX_SIZE = 512
 
 
 @click.command()
+@model_argument
 @model_options
 @click.option("--file", "-f", type=click.Path(path_type=Path), help="The text, in UTF-8.")
 @click.option(

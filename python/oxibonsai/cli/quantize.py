@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import rich_click as click
 
 from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.notices import warn
-from oxibonsai.cli.options import threads_option
+from oxibonsai.cli.options import json_option, threads_option
+from oxibonsai.cli.written import say_written
 from oxibonsai.engine.threads import default_threads
 from oxibonsai.imatrix import read_imatrix
 from oxibonsai.opening import open_model
@@ -71,6 +74,7 @@ _NAMES = (
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
 @threads_option
+@json_option
 def quantize(
     source: str,
     out: Path,
@@ -83,6 +87,7 @@ def quantize(
     allow_requantize: bool,
     dry_run: bool,
     threads: int | None,
+    as_json: bool,
 ) -> None:
     """Write the model IN as the GGUF file OUT with its matrices in TYPE.
 
@@ -100,7 +105,10 @@ def quantize(
     requantized = None if allow_requantize else plan.requantized()
     warn(plan.warnings() + ([requantized] if requantized else []))
     if dry_run:
-        _show_plan(plan)
+        if as_json:
+            click.echo(json.dumps(_plan_facts(plan)))
+        else:
+            _show_plan(plan)
         return
     with byte_progress("Quantizing") as progress:
         losses = write(
@@ -110,8 +118,27 @@ def quantize(
             threads=threads or default_threads(),
             progress=progress,
         )
+    if as_json:
+        errors = {name: loss.relative for name, loss in losses.items() if loss.total}
+        say_written(out, True, bits_per_weight=plan.bits, relative_errors=errors)
+        return
     _show_losses(plan, losses)
     click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB, {plan.bits:.2f} bits a weight")
+
+
+def _plan_facts(plan: Plan) -> dict[str, Any]:
+    tensors = [
+        {
+            "name": c.tensor.name,
+            "shape": list(c.tensor.shape),
+            "from": c.tensor.type_name,
+            "to": c.type.name,
+            "bytes_before": plan.file.tensor(c.tensor.name).nbytes,
+            "bytes": c.nbytes,
+        }
+        for c in plan.choices
+    ]
+    return {"tensors": tensors, "bytes": plan.nbytes, "bits_per_weight": plan.bits}
 
 
 def _show_plan(plan: Plan) -> None:

@@ -80,6 +80,13 @@ def _option(field: str, names: tuple[str, ...], **settings: Any) -> Command:
     return click.option(f"--{field.replace('_', '-')}", *names, field, **settings)
 
 
+def _limit(_: click.Context, __: click.Parameter, value: int) -> int | None:
+    """llama.cpp's -1 and -2 are no limit but the context."""
+    if value == 0:
+        raise click.BadParameter("0 tokens are no text; -1 sets no limit")
+    return value if value > 0 else None
+
+
 def _bias(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[int, float]:
     biases = {}
     for text in values:
@@ -101,8 +108,8 @@ def sampling_options(command: Command) -> Command:
     options = [
         click.option(
             "--max-tokens", "-n", "--n-predict", "--predict", "max_tokens",
-            type=click.IntRange(1), default=_DEFAULT_TOKENS, show_default=True,
-            help="New tokens at most.",
+            type=click.IntRange(-2), default=_DEFAULT_TOKENS, show_default=True,
+            callback=_limit, help="New tokens at most; -1: until the text ends or the context is full.",
         ),
         click.option(
             "--preset", type=click.Choice(list(PRESETS)),

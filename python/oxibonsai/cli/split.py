@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import rich_click as click
 
 from oxibonsai.cli.byte_progress import byte_progress
+from oxibonsai.cli.options import json_option
+from oxibonsai.cli.written import file_facts
 from oxibonsai.sources import resolve
 from oxibonsai.split import split as split_file
 
@@ -31,7 +34,10 @@ def byte_size(text: str) -> int:
     help="Largest shard, like 2G or 500M (powers of 1000); a larger tensor has one to itself.",
 )
 @click.option("--max-tensors", metavar="N", type=click.IntRange(min=1), help="Most in a shard.")
-def split(source: str, out: Path, max_size: str | None, max_tensors: int | None) -> None:
+@json_option
+def split(
+    source: str, out: Path, max_size: str | None, max_tensors: int | None, as_json: bool
+) -> None:
     """Cut the model IN into shards OUT-0000i-of-0000n.gguf, which llama.cpp opens too."""
     if (max_size is None) == (max_tensors is None):
         raise click.UsageError("give one of --max-size and --max-tensors")
@@ -41,6 +47,9 @@ def split(source: str, out: Path, max_size: str | None, max_tensors: int | None)
         made = split_file(
             path, out, max_bytes=max_bytes, max_tensors=max_tensors, progress=progress
         )
+    if as_json:
+        click.echo(json.dumps({"files": [file_facts(shard) for shard in made]}))
+        return
     for shard in made:
         size = shard.stat().st_size
         over = max_bytes is not None and size > max_bytes

@@ -10,6 +10,8 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.options import json_option
+from oxibonsai.cli.written import say_written
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.train.settings import NetworkShape, TrainSettings, settings_choices
 
@@ -95,6 +97,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @shape_options
 @learning_options
+@json_option
 def train(
     texts: Path,
     out: Path,
@@ -103,6 +106,7 @@ def train(
     init: Path | None,
     teacher: Path | None,
     resume: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Train a Qwen3 network on TEXTS (JSON lines with "text"); OUT becomes the folder of the run.
@@ -117,6 +121,9 @@ def train(
     sources = training.Sources(texts, tokenizer, held_out, init, teacher)
     settings = TrainSettings(**options)
     result = training.train(out, sources, settings, shape, resume=resume)
+    if as_json:
+        say_written(result.gguf, True, perplexity=result.perplexity)
+        return
     click.echo(f"{result.gguf}: {result.gguf.stat().st_size / 1e6:.1f} MB")
     if result.perplexity is not None:
         click.echo(f"held-out perplexity {result.perplexity:.3f}")

@@ -11,6 +11,7 @@ import rich_click as click
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.errors import FormatError
 from oxibonsai.models import load_model
@@ -21,6 +22,7 @@ _SUSPICIOUS_SHARE = 0.02
 
 
 @click.command()
+@model_argument
 @model_options
 @click.option("--sha256", metavar="HASH", help="The hash that the file must have.")
 @json_option

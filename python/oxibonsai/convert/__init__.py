@@ -7,13 +7,16 @@ from collections import defaultdict
 from pathlib import Path
 
 from oxibonsai import _core
+from oxibonsai.convert.apertus import APERTUS
 from oxibonsai.convert.arcee import ARCEE
 from oxibonsai.convert.bert import BERT
 from oxibonsai.convert.bitnet import BITNET
+from oxibonsai.convert.bloom import BLOOM
 from oxibonsai.convert.cohere import COHERE2, COMMAND_R
 from oxibonsai.convert.deepseek2 import DEEPSEEK2
 from oxibonsai.convert.ernie4_5 import ERNIE4_5
 from oxibonsai.convert.ernie4_5_moe import ERNIE4_5_MOE
+from oxibonsai.convert.exaone import EXAONE
 from oxibonsai.convert.exaone4 import EXAONE4
 from oxibonsai.convert.falcon import FALCON
 from oxibonsai.convert.folder import ModelFolder
@@ -25,23 +28,29 @@ from oxibonsai.convert.glm import GLM, GLM4
 from oxibonsai.convert.glm4moe import GLM4MOE
 from oxibonsai.convert.gpt2 import GPT2, STARCODER
 from oxibonsai.convert.gpt_oss import GPT_OSS
+from oxibonsai.convert.gptj import GPTJ
 from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.granitemoe import GRANITEMOE
 from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
+from oxibonsai.convert.jais2 import JAIS2
 from oxibonsai.convert.jamba import JAMBA
 from oxibonsai.convert.lfm2 import LFM2, LFM2MOE
 from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.mamba import MAMBA, MAMBA2
 from oxibonsai.convert.mamba_hybrid import FALCON_H1, GRANITE_HYBRID
+from oxibonsai.convert.minicpm import MINICPM
 from oxibonsai.convert.minimax_m2 import MINIMAX_M2
+from oxibonsai.convert.mistral3 import MISTRAL3
 from oxibonsai.convert.mixtral import MIXTRAL
+from oxibonsai.convert.mpt import MPT
 from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.nemotron_h import NEMOTRON_H
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
 from oxibonsai.convert.olmoe import OLMOE
+from oxibonsai.convert.orion import ORION
 from oxibonsai.convert.phi2 import PHI2
 from oxibonsai.convert.phi3 import PHI3
 from oxibonsai.convert.plan import Planned, plan
@@ -66,12 +75,15 @@ from oxibonsai.quantize.plan import destruction
 __all__ = ["RECIPES", "check_dtype", "convert"]
 
 RECIPES: dict[str, Recipe] = {  # by config.json's model_type
+    "apertus": APERTUS,
     "arcee": ARCEE,
     "bert": BERT,
     "bitnet": BITNET,
+    "bloom": BLOOM,
     "cohere": COMMAND_R,
     "cohere2": COHERE2,
     "ernie4_5": ERNIE4_5,
+    "exaone": EXAONE,
     "exaone4": EXAONE4,
     "falcon": FALCON,
     "falcon_h1": FALCON_H1,
@@ -85,21 +97,27 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "gpt2": GPT2,
     "gpt_bigcode": STARCODER,
     "gpt_neox": GPTNEOX,
+    "gptj": GPTJ,
     "granite": GRANITE,
     "granitemoehybrid": GRANITE_HYBRID,
     "hunyuan_v1_dense": HUNYUAN,
     "jamba": JAMBA,
     "lfm2": LFM2,
     "lfm2_moe": LFM2MOE,
+    "jais2": JAIS2,
     "llama": LLAMA,
+    "minicpm": MINICPM,
+    "ministral3": MISTRAL3,
     "mamba": MAMBA,
     "mamba2": MAMBA2,
     "mistral": LLAMA,
+    "mpt": MPT,
     "nemotron": NEMOTRON,
     "nemotron_h": NEMOTRON_H,
     "olmo": OLMO,
     "olmo2": OLMO2,
     "olmo3": OLMO2,
+    "orion": ORION,
     "phi": PHI2,
     "phi3": PHI3,
     "qwen2": QWEN2,

@@ -142,7 +142,7 @@ def window_keys(folder: ModelFolder, architecture: str, period: int) -> Metadata
         local = [kind == "sliding_attention" for kind in kinds]
     key = f"{architecture}.attention.sliding_window"
     window = (folder.count("sliding_window"), "u32")
-    return {key: window, f"{key}_pattern": (local, "bool[]")}
+    return {key: window, f"{key}_pattern": (local, "arr[bool]")}
 
 
 _LAYER_KINDS = ("full_attention", "sliding_attention")

@@ -55,9 +55,9 @@ def row_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """Old checkpoints have the base of the frequencies under a name of its own."""
-    base = folder.config.get("rotary_emb_base", 10000)
-    return {"rope_theta": base, **folder.config}
+    """Every head has a key; old checkpoints have the frequencies' base under a name of its own."""
+    found = {"rope_theta": folder.config.get("rotary_emb_base", 10000), **folder.config}
+    return {**found, "num_key_value_heads": found.get("num_attention_heads")}
 
 
 GPTNEOX = Recipe(

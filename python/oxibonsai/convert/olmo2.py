@@ -20,10 +20,18 @@ def metadata(folder: ModelFolder) -> Metadata:
     """The model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
+    kinds = ("default", "linear", "yarn")
+    rope, own = folder.config.get("rope_parameters"), Metadata()
+    if isinstance(rope, dict) and "full_attention" in rope:
+        _, local = read_rope(folder, ("default",), rope.get("sliding_attention"))
+        own = {"olmo2.rope.freq_base_swa": (local["rope_theta"], "f32")}
+        rope = rope["full_attention"]
+    found = read_rope(folder, kinds, rope, also=YARN_MORE)
     keys = {
         **decoder.dimension_keys(folder, "olmo2"),
-        **rope_keys("olmo2", *read_rope(folder, ("default", "linear", "yarn"), also=YARN_MORE)),
-        **yarn_keys(folder, "olmo2"),
+        **rope_keys("olmo2", *found),
+        **yarn_keys(folder, "olmo2", rope),
+        **own,
         **tokenizer_keys(folder),
     }
     if folder.config.get("model_type") == "olmo3":

@@ -103,6 +103,8 @@ def put_pieces_together(where: str, pieces: Sequence[tuple[Piece, Parameter]]) -
     parts = [(p, h if p.part is None else Part(h, p.part)) for p, h in pieces]
     if len(parts) == 1 and parts[0][0].expert is None:
         return parts[0][1]
+    if any(p.expert is None for p, _ in parts):
+        raise FormatError(f"{where}: there are two of one meaning")
     ordered = sorted(parts, key=lambda pair: pair[0].expert or 0)
     if [p.expert for p, _ in ordered] != list(range(len(ordered))):
         raise FormatError(f"{where}: the experts are not numbered from 0 on, each once")

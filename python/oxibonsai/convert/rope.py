@@ -105,9 +105,10 @@ YARN_MORE = {
 }
 
 
-def yarn_keys(folder: ModelFolder, architecture: str) -> Metadata:
-    """GGUF's keys of ``YARN_MORE``, where the configuration has them."""
-    rope = folder.config.get("rope_parameters") or folder.config.get("rope_scaling") or {}
+def yarn_keys(folder: ModelFolder, architecture: str, rope: Any = None) -> Metadata:
+    """GGUF's keys of ``YARN_MORE``, where the rotary embedding has them; arguments as of ``read_rope``."""
+    if rope is None:
+        rope = folder.config.get("rope_parameters") or folder.config.get("rope_scaling") or {}
     found: Metadata = {}
     for name, key in YARN_MORE.items():
         value = rope.get(name) if isinstance(rope, dict) else None

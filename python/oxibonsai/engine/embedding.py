@@ -97,6 +97,8 @@ class Embedder:
                 or the number of dimensions does not exist.
             FormatError: Texts are strings and the model's file has no tokenizer.
         """
+        if isinstance(texts, str | bytes):
+            raise RequestError(f"texts is one text, {texts!r}; give a list of texts")
         width = self.dimensions if dimensions is None else dimensions
         if isinstance(width, bool) or not isinstance(width, int):
             raise RequestError(f"dimensions is {dimensions!r}, not a number")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from functools import lru_cache, partial
 from operator import index
-from typing import Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ from oxibonsai.models import Model
 from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens
 from oxibonsai.structured import StructureCompiler
 from oxibonsai.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Stepper(Protocol):
@@ -81,6 +84,47 @@ class Engine:
         )
         self._stepper: Stepper | None = None
         self.lock = ProcessLock()
+
+    def __getattr__(self, name: str) -> Any:
+        # Only asked for what is not there: nothing is, once the engine has been closed.
+        if self.__dict__.get("_closed"):
+            raise RequestError("this engine has been closed: load the model again")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        if self.__dict__.get("_closed"):
+            return f"{type(self).__name__}(closed)"
+        c = self.model.config
+        return (
+            f"{type(self).__name__}({str(self.model.weights.checkpoint.path)!r}, "
+            f"architecture={c.architecture!r}, ctx_size={self.ctx_size}, kv_type={self._kv_types()}, "
+            f"threads={self.model.device.threads}, running={self.num_running})"
+        )
+
+    def _kv_types(self) -> str:
+        return "+".join(repr(p.type) for p in self.cache.pools) or "None"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends every sequence and lets go of the model, its cache and its memory.
+
+        A closed engine refuses everything else. Closing it again does nothing.
+
+        Raises:
+            RequestError: A pool or another thread steps it: close that.
+        """
+        if self.__dict__.get("_closed"):
+            return
+        if self._stepper is not None:
+            raise RequestError("another thread steps this engine: close what made it, a pool say")
+        self.cancel_all()
+        self.__dict__.clear()
+        self._closed = True
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -164,6 +208,12 @@ class Engine:
         self.lock.check_process()
         self.model.check_generates()
         ids = self.check_prompt(prompt)
+        for name, value, kind in (
+            ("params", params, SamplingParams),
+            ("options", options, Options),
+        ):
+            if not isinstance(value, kind):
+                raise RequestError(f"{name} is {value!r}; it must be {kind.__name__}(...)")
         self.check_ids([*params.logit_bias, *params.banned_tokens, *params.stop_token_ids])
         self.check_ids(params.allowed_tokens)
         if options.shift is not None:
@@ -335,6 +385,18 @@ class Engine:
             truncate=truncate,
         )
 
+    def logits_torch(self, ids: Items[int], chunk_size: int | None = None) -> torch.Tensor:
+        """:meth:`logits` as a tensor over the same memory: float32 [len(ids), vocabulary]."""
+        import torch
+
+        return torch.from_numpy(self.logits(ids, chunk_size))
+
+    def embeddings_torch(self, texts: Items[str | Items[int]], **options: Any) -> torch.Tensor:
+        """:meth:`embed` as a tensor over the same memory: float32 [texts, dimensions]."""
+        import torch
+
+        return torch.from_numpy(self.embed(texts, **options))
+
     def logits_batch(
         self, texts: Items[Items[int]], chunk_size: int | None = None
     ) -> list[npt.NDArray[np.float32]]:
@@ -375,8 +437,10 @@ class Engine:
     def check_prompt(self, ids: Items[int]) -> list[int]:
         """The ids as plain integers; RequestError where they are no prompt for this model."""
         try:
+            if hasattr(ids, "__dlpack__"):
+                ids = np.from_dlpack(ids).tolist()
             ids = [index(token) for token in ids]
-        except TypeError as e:
+        except (TypeError, BufferError, RuntimeError) as e:
             raise RequestError(f"a prompt is a list of token ids: {e}") from e
         if len(ids) == 0:
             raise RequestError("the prompt is empty: there is nothing to continue")

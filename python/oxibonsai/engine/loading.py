@@ -77,8 +77,15 @@ def load(
         UnsupportedError: The file asks for what this version does not implement.
         RequestError: An argument is out of range.
     """
-    if parallel < 1:
-        raise RequestError(f"parallel is {parallel}; it must be at least 1")
+    counts = {"threads": threads, "ctx_size": ctx_size, "ctx_checkpoints": ctx_checkpoints}
+    for name, value in {**counts, "parallel": parallel}.items():
+        if value is None and name in counts:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise RequestError(f"{name} is {value!r}; it must be a whole number")
+    for name, value in {"threads": threads, "parallel": parallel}.items():
+        if value is not None and value < 1:
+            raise RequestError(f"{name} is {value}; it must be at least 1")
     checkpoint = open_model(source, quant_type)
     if not checkpoint.has_weights:
         raise FormatError(f"{checkpoint.path} holds a vocabulary but no weights")

@@ -48,7 +48,7 @@ class Builder:
         self.graph = _core.Graph()
         self._fold = fold
         self._folded: dict[Value, Value] = {}
-        self._tables: dict[int, Value] = {}
+        self._tables: dict[RopeConfig, Value] = {}
 
     def embed(self, weight: _core.Weight) -> Value:
         """Rows of the table for the batch's tokens: [tokens, hidden]."""
@@ -134,6 +134,7 @@ class Builder:
         value_dim: int | None = None,
         window: int = 0,
         softcap: float = 0.0,
+        slopes: Vector | None = None,
         sinks: Vector | None = None,
     ) -> Value:
         """Causal attention over the pages of ``layer``, which take k and v first.
@@ -149,6 +150,8 @@ class Builder:
             value_dim: Those of a head's value; None: ``head_dim``.
             window: Keys that a query may look back on, itself counted; 0: all.
             softcap: ``softcap * tanh(score / softcap)``; 0: none.
+            slopes: Of each head's linear biases: a score gets its slope times the key's distance,
+                which is negative.
             sinks: The score of one more key for each head, whose value is zero.
         """
         paged = self.graph.paged_layers
@@ -160,7 +163,9 @@ class Builder:
         elif layer > len(paged):
             raise RequestError(f"attention uses layer {layer} of the cache before {len(paged)}")
         self.graph.store_kv(k, v, layer)
-        return self.graph.attend(q, layer, q.cols // head_dim, scale, window, softcap, sinks)
+        return self.graph.attend(
+            q, layer, q.cols // head_dim, scale, window, softcap, slopes, sinks
+        )
 
     def attend_local(self, q: Value, k: Value, v: Value, *, head_dim: int, scale: float) -> Value:
         """Attention among the tokens of a sequence, which all see each other; nothing is kept.
@@ -208,6 +213,10 @@ class Builder:
     def relu2(self, x: Value) -> Value:
         """max(x, 0)^2."""
         return self.graph.activate(x, "relu2")
+
+    def xielu(self, x: Value, *, alpha_p: float, alpha_n: float, beta: float, eps: float) -> Value:
+        """alpha_p x^2 + beta x where x > 0, else alpha_n (exp(min(x, eps)) - 1 - x) + beta x."""
+        return self.graph.xielu(x, alpha_p, alpha_n, beta, eps)
 
     def clamp(self, x: Value, limit: float) -> Value:
         """x within -limit and limit."""
@@ -449,10 +458,12 @@ class Builder:
 
     def _table(self, config: RopeConfig) -> Value:
         """cos and sin for every row, made once a step for all layers."""
-        if id(config) not in self._tables:
+        if config not in self._tables:
             frequencies = np.array(config.frequencies(), dtype=np.float32)
-            self._tables[id(config)] = self.graph.rope_table(frequencies, config.magnitude())
-        return self._tables[id(config)]
+            self._tables[config] = self.graph.rope_table(
+                frequencies, config.magnitude(), config.temperature, config.temperature_step
+            )
+        return self._tables[config]
 
     def regroup_values(self, x: Value, weight: _core.Weight, key_heads: int, heads: int) -> Value:
         """What a gated delta rule's output matrix reads, its heads in the order of the fold.

@@ -23,6 +23,8 @@ class RopeConfig:
         yarn_multiplier: YaRN's cos and sin grow by 1 + this times ln(factor).
         ramp_of_pairs: YaRN's ramp begins and ends at a pair; else where the turns are reached exactly.
         interleaved: Pairs are (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
+        temperature, temperature_step: Of queries that grow with the text: cos and sin are multiplied
+            by ``1 + temperature * ln(1 + floor(position / step))``, too; a step of 0: they are not.
     """
 
     rotary_dim: int
@@ -35,6 +37,8 @@ class RopeConfig:
     attention_factor: float = 1.0
     frequency_factors: tuple[float, ...] = ()
     interleaved: bool = False
+    temperature: float = 0.0
+    temperature_step: int = 0
     ramp_of_pairs: bool = True
     yarn_multiplier: float = 0.1
 

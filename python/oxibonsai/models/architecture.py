@@ -104,15 +104,46 @@ def dimensions(
         stated = tuple(keys.integer(f"attention.{p}_length") for p in ("key", "value"))
         if stated != latent:
             raise keys.fail(f"keys and values of {stated} dims in the cache, where {latent} follow")
+    return {
+        **_sizes(keys, head_dim),
+        "intermediate_size": keys.integer("feed_forward_length") if ff is None else ff,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+    }
+
+
+def varied_dimensions(keys: Keys) -> dict[str, Any]:
+    """The same where heads and widths differ from layer to layer; some may have none."""
+    layers = keys.integer("block_count")
+    heads = keys.counts("attention.head_count", layers)
+    kv_heads = keys.counts("attention.head_count_kv", layers)
+    widths = keys.counts("feed_forward_length", layers)
+    if min(max(heads), max(kv_heads), max(widths)) == 0:
+        raise keys.fail("no layer has heads, or none has a feed-forward part")
+    for count, shared in zip(heads, kv_heads, strict=True):
+        if shared > count or (shared > 0 and count % shared != 0):
+            raise keys.fail(f"{count} attention heads are no multiple of {shared} key-value heads")
+    hidden = keys.integer("embedding_length")
+    default = hidden // heads[0] if heads[0] > 0 and hidden % heads[0] == 0 else None
+    head_dim = keys.integer("attention.key_length", default)
+    if keys.integer("attention.value_length", head_dim) != head_dim:
+        raise keys.unsupported("keys and values of different lengths are not supported")
+    return {
+        **_sizes(keys, head_dim),
+        "intermediate_size": max(widths),
+        "num_attention_heads": max(heads),
+        "num_key_value_heads": max(kv_heads),
+        "layer_sizes": tuple(zip(heads, kv_heads, widths, strict=True)),
+    }
+
+
+def _sizes(keys: Keys, head_dim: int) -> dict[str, Any]:
     file = keys.checkpoint.file
     return {
         "architecture": keys.architecture,
         "vocab_size": keys.checkpoint.shape("token_embd.weight")[0],
         "hidden_size": keys.integer("embedding_length"),
-        "intermediate_size": keys.integer("feed_forward_length") if ff is None else ff,
         "num_hidden_layers": keys.integer("block_count"),
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
         "head_dim": head_dim,
         "max_position_embeddings": keys.integer("context_length"),
         "attention_scale": keys.real("attention.scale", head_dim**-0.5),

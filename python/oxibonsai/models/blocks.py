@@ -6,8 +6,11 @@ A bias joins in where the file has it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal, localcontext
 
-from oxibonsai.graph import Builder, Value
+import numpy as np
+
+from oxibonsai.graph import Builder, Value, Vector
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.weights import Weights
 
@@ -45,7 +48,23 @@ def attention(
         scale=c.attention_scale,
         window=window,
         softcap=c.attn_logit_softcapping,
+        slopes=_slopes(c) if c.alibi_max_bias > 0.0 else None,
     )
+
+
+def _slopes(c: ModelConfig) -> Vector:
+    """Of the heads' linear biases (arXiv 2108.12409): powers of two, exact decimals rounded once.
+
+    Heads past the largest power of two take every second slope of twice as many heads.
+    """
+    heads = c.num_attention_heads
+    whole = 1 << (heads.bit_length() - 1)
+    steps = [Decimal(i + 1) / whole for i in range(whole)]
+    steps += [Decimal(2 * i + 1) / (2 * whole) for i in range(heads - whole)]
+    with localcontext() as context:
+        context.prec = 40
+        slopes = [Decimal(2) ** (-Decimal(c.alibi_max_bias) * step) for step in steps]
+    return np.array([float(s) for s in slopes], dtype=np.float32)
 
 
 def attention_output(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oxibonsai.graph import HadamardFold, RopeConfig
 
@@ -121,6 +121,7 @@ class ModelConfig:
     Attributes:
         rope: Rotary embedding of the (global) attention layers.
         rope_local: That of sliding-window layers, where it differs.
+        rope_query: That of queries, where it differs.
         sliding_window: Keys that a query of a local layer sees, itself counted; 0: all.
         sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
         local_layers: Whether each layer is local, where the pattern has no period.
@@ -133,6 +134,9 @@ class ModelConfig:
         clamp_kqv: Largest magnitude of queries, keys and values; 0: any.
         alibi_max_bias: Steepness of attention with linear biases; 0: there are none.
         parallel_residual: Both halves of a layer read the same hidden states.
+        layer_sizes: Heads, key-value heads and the width of the MLP of each layer, where they differ;
+            the fields for all then hold the largest.
+        xielu: alpha_p, alpha_n, beta and eps of each layer's activation.
         causal: A token sees those before it; False for encoders, which see the whole text, end with
             a norm of their own and have no output matrix.
         pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
@@ -161,6 +165,7 @@ class ModelConfig:
     rope: RopeConfig
     attention_scale: float
     rope_local: RopeConfig | None = None
+    rope_query: RopeConfig | None = None
     sliding_window: int = 0
     sliding_window_pattern: int = 0
     local_layers: tuple[bool, ...] = ()
@@ -173,6 +178,8 @@ class ModelConfig:
     clamp_kqv: float = 0.0
     alibi_max_bias: float = 0.0
     parallel_residual: bool = False
+    layer_sizes: tuple[tuple[int, int, int], ...] = ()
+    xielu: tuple[tuple[float, float, float, float], ...] = ()
     causal: bool = True
     pooling: str = "last"
     name: str = ""
@@ -192,6 +199,18 @@ class ModelConfig:
     def attends(self, layer: int) -> bool:
         """Whether the layer has keys and values in the cache."""
         return not self.layer_types or self.layer_types[layer] == FULL_ATTENTION
+
+    def of_layer(self, layer: int) -> ModelConfig:
+        """The configuration with the sizes of one layer."""
+        if not self.layer_sizes:
+            return self
+        heads, kv_heads, width = self.layer_sizes[layer]
+        return replace(
+            self,
+            num_attention_heads=heads,
+            num_key_value_heads=kv_heads,
+            intermediate_size=width,
+        )
 
     def is_local(self, layer: int) -> bool:
         """Whether the layer attends within the sliding window only."""

@@ -1,6 +1,8 @@
-"""Granite 3: Llama's layers with factors of embeddings, scores, residuals and logits."""
+"""Granite 3 and MiniCPM: Llama's layers with factors of embeddings, residuals and logits."""
 
 from __future__ import annotations
+
+import math
 
 from oxibonsai.graph import Builder, Value
 from oxibonsai.models import blocks
@@ -25,6 +27,22 @@ def read_config(keys: Keys) -> ModelConfig:
     )
 
 
+def read_config_minicpm(keys: Keys) -> ModelConfig:
+    """MiniCPM's early files have no factors: they are those of its 2B model."""
+    shared = dimensions(keys)
+    layers, hidden = shared["num_hidden_layers"], shared["hidden_size"]
+    return ModelConfig(
+        **shared,
+        causal=keys.causal(True),
+        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
+        pooling=keys.pooling("last"),
+        rope=keys.rope(shared["head_dim"], interleaved=True),
+        logit_scale=1.0 / keys.positive("logit_scale", hidden / 256.0),
+        embedding_scale=keys.positive("embedding_scale", 12.0),
+        residual_scale=keys.positive("residual_scale", 1.4 / math.sqrt(layers)),
+    )
+
+
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
     h = g.scale(g.embed(w.embedding(c)), c.embedding_scale)
@@ -42,3 +60,4 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
 
 
 GRANITE = Architecture(read_config, hidden_states)
+MINICPM = Architecture(read_config_minicpm, hidden_states)

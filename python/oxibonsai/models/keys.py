@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -226,12 +227,25 @@ class Keys:
             original_context=original if scaling == "yarn" else 0,
             beta_fast=self.real("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=self.real("rope.scaling.yarn_beta_slow", 1.0),
-            attention_factor=self.real(
-                "rope.scaling.attn_factor", self.real("rope.scaling.yarn_attn_factor", 1.0)
-            ),
+            attention_factor=self._attention_factor(factor),
             frequency_factors=self._frequency_factors(rotary),
             interleaved=interleaved,
         )
+
+    def _attention_factor(self, factor: float) -> float:
+        """What multiplies YaRN's own magnitude of cos and sin, 1 + 0.1 ln(factor).
+
+        ``yarn_attn_factor`` is the whole magnitude, and ``yarn_log_multiplier`` how many of its
+        logarithms to undo.
+        """
+        stated = self.real("rope.scaling.attn_factor", 1.0)
+        undone = self.real("rope.scaling.yarn_log_multiplier", 0.0)
+        if self.has("rope.scaling.yarn_attn_factor"):
+            stated, undone = self.positive("rope.scaling.yarn_attn_factor"), 1.0
+        with localcontext() as context:
+            context.prec = 40
+            own = 1 + Decimal("0.1") * Decimal(undone) * Decimal(factor).ln()
+            return float(Decimal(stated) / own)
 
     def _frequency_factors(self, rotary: int) -> tuple[float, ...]:
         """Divisors of the frequencies; of LongRoPE's two sets the one for the model's own context.

@@ -68,10 +68,12 @@ class LayerStateBuilder(AdaptedBuilder):
         self._note(x, weight)
         return super().rms_norm(x, weight, eps)
 
-    def layer_norm(self, x: Value, weight: Vector, bias: Vector | None, eps: float) -> Value:
+    def layer_norm(
+        self, x: Value, weight: Vector, bias: Vector | None, eps: float, *, groups: int = 1
+    ) -> Value:
         """As of :class:`Builder`."""
         self._note(x, weight)
-        return super().layer_norm(x, weight, bias, eps)
+        return super().layer_norm(x, weight, bias, eps, groups=groups)
 
     def _note(self, x: Value, weight: Vector) -> None:
         layer = self._layer_of.get(self._weights.name_of(weight))

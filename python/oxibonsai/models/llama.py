@@ -1,4 +1,4 @@
-"""Llama (SmolLM2, Llama 2 and 3, Mistral), and Qwen2: the same pass with biases on q, k and v."""
+"""Llama (SmolLM2, Llama 2 and 3, Mistral), InternLM2, XVERSE; Qwen2 with biases, and EXAONE 3."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys, *, interleaved: bool = True) -> ModelConfig:
-    """Llama's files keep the pairs of a rotation side by side, Qwen2's half a head apart."""
+    """Llama's files keep the pairs of a rotation side by side, Qwen2's and EXAONE's half a head apart."""
     shared = dimensions(keys)
     return ModelConfig(
         **shared,

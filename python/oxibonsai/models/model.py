@@ -83,12 +83,11 @@ class Model:
 
     def _final_states(self, builder: Builder, weights: Weights | None = None) -> Value:
         """Hidden states after the final norm, of the rows that want an output."""
-        c = self.config
-        w = weights or self.weights
+        c, w = self.config, weights or self.weights
         h = builder.select_outputs(self._architecture.hidden_states(builder, c, w))
         if not c.causal:  # an encoder's last layer ends with its norm
             return h
-        return self._architecture.final_norm(builder, c, self.weights, h)
+        return self._architecture.final_norm(builder, c, w, h)
 
     @cached_property
     def hidden_graph(self) -> _core.Graph:
@@ -110,8 +109,7 @@ class Model:
         builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
         h = self._final_states(builder, cast(Weights, weights))
         builder.output(_HIDDEN, h)
-        logits = self._architecture.logits(builder, self.config, self.weights, h)
-        builder.output(_LOGITS, logits)
+        builder.output(_LOGITS, self._architecture.logits(builder, self.config, self.weights, h))
         builder.output_layers()
         return self.device.compile(builder.graph)
 
@@ -203,7 +201,12 @@ class Model:
     def run_states(
         self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
     ) -> tuple[npt.NDArray[np.float32], list[npt.NDArray[np.float32]]]:
-        """Logits, and the hidden states before each layer and after the final norm.
+        """Logits, and the hidden states before each layer and after the final norm; arguments as of run().
+
+        Args:
+            batch: As of run().
+            pools: As of run().
+            slots: As of run().
 
         Returns:
             float32 [outputs, vocabulary] and, one more than layers, [outputs, hidden].

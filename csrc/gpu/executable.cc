@@ -1,0 +1,170 @@
+#include "gpu/executable.h"
+
+#include <algorithm>
+
+#include "gpu/kernel_args.h"
+
+namespace oxibonsai::gpu {
+namespace {
+
+using graph::Batch;
+using graph::RowSpace;
+using graph::ValueId;
+using graph::ValueType;
+
+constexpr uint32_t kTopThreads = 256;
+
+int64_t bytes_of(const graph::Buffer& b, int64_t rows) {
+  if (b.type == ValueType::kInt8) return rounded_bytes(rows * b.cols);
+  return rows * b.cols * static_cast<int64_t>(sizeof(float));
+}
+
+graph::StateShape shape_of(const State& state) {
+  graph::StateShape shape;
+  for (const KvPages* pool : state.pools) shape.pools.push_back({&pool->layers(), pool->pages()});
+  if (state.slots != nullptr) {
+    shape.slot_entries = &state.slots->entries();
+    shape.slots = state.slots->slots();
+  }
+  return shape;
+}
+
+// `buffer` with room for so many bytes; what it held is lost where it grows.
+Address with_room(Backend& backend, BufferPtr& buffer, int64_t bytes) {
+  if (buffer == nullptr || buffer->bytes() < bytes) {
+    buffer.reset();  // before the new one, which may need its room
+    buffer = backend.allocate(std::max<int64_t>(bytes, 256));
+  }
+  return {buffer.get(), 0};
+}
+
+}  // namespace
+
+Executable::Executable(const GpuDevice& device, const graph::Graph& graph)
+    : backend_(device.backend()),
+      pool_(device.pool()),
+      lowered_(graph::lower(graph)),
+      state_(graph.state()),
+      checker_(lowered_, state_),
+      constants_(backend_) {
+  if (lowered_.outputs.empty()) throw RequestError("a graph needs at least one output");
+  for (const auto& [name, id] : lowered_.outputs)
+    output_columns_.emplace_back(name, lowered_.values[static_cast<size_t>(id)].cols);
+  for (const graph::Buffer& b : lowered_.buffers) space_of_.push_back(space(b.rows));
+  memory_.resize(lowered_.buffers.size());
+  const RunnerContext context{
+      &state_,
+      backend_->capabilities(),
+      pool_.get(),
+      &constants_,
+      [this](ValueId id) { return ref(id); },
+      [&device](const graph::WeightPtr& w) {
+        PackedWeightPtr packed = device.packed(w);
+        if (packed == nullptr) throw RequestError(w->name() + " is not packed for this device");
+        return packed;
+      },
+  };
+  for (const graph::Op& op : lowered_.ops)
+    runners_.push_back(std::visit([&](const auto& o) { return make_runner(o, context); }, op));
+}
+
+int Executable::space(const RowSpace& rows) {
+  const auto found = std::find(spaces_.begin(), spaces_.end(), rows);
+  if (found != spaces_.end()) return static_cast<int>(found - spaces_.begin());
+  spaces_.push_back(rows);
+  return static_cast<int>(spaces_.size()) - 1;
+}
+
+ValueRef Executable::ref(ValueId id) const {
+  const graph::Value& v = lowered_.values[static_cast<size_t>(id)];
+  const int buffer = lowered_.buffer_of[static_cast<size_t>(id)];
+  return {buffer, space_of_[static_cast<size_t>(buffer)], v.cols, v.type};
+}
+
+int64_t Executable::output_rows(size_t output, const Batch& batch) const {
+  const ValueId id = lowered_.outputs.at(output).second;
+  const RowSpace& rows = lowered_.values[static_cast<size_t>(id)].rows;
+  if (rows.kind == RowSpace::Kind::kInput) checker_.check_inputs(batch);
+  return graph::rows_in(rows, batch);
+}
+
+void Executable::check(const Batch& batch, const State& state) const {
+  checker_.check(batch, shape_of(state));
+  if (batch.rows() > UINT16_MAX)
+    throw CapacityError("a step of " + std::to_string(batch.rows()) +
+                        " rows is too large for a GPU: at most 65535");
+}
+
+void Executable::place_buffers(Step* step) {
+  step->memory.resize(memory_.size());
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    const int64_t rows = step->rows[static_cast<size_t>(space_of_[i])];
+    step->memory[i] = with_room(*backend_, memory_[i], bytes_of(lowered_.buffers[i], rows));
+  }
+  int64_t bytes = 0;
+  for (const RunnerPtr& r : runners_) bytes = std::max(bytes, r->workspace_bytes(*step));
+  step->workspace = with_room(*backend_, workspace_, bytes);
+  const auto table_bytes = static_cast<int64_t>(step->tables.words.size() * sizeof(int32_t));
+  step->words = with_room(*backend_, tables_, table_bytes);
+  backend_->upload(step->tables.words.data(), step->words, table_bytes);
+}
+
+void Executable::upload_inputs(const Step& step) const {
+  for (const auto& [name, id] : lowered_.inputs) {
+    const graph::InputArray& array = step.batch->inputs.at(name);
+    backend_->upload(array.data,
+                     step.memory[static_cast<size_t>(lowered_.buffer_of[static_cast<size_t>(id)])],
+                     array.rows * array.cols * static_cast<int64_t>(sizeof(float)));
+  }
+}
+
+Step Executable::run_step(const Batch& batch, const State& state) {
+  check(batch, state);
+  Step step{};
+  step.backend = backend_.get();
+  step.batch = &batch;
+  step.state = &state;
+  for (const RowSpace& rows : spaces_) step.rows.push_back(graph::rows_in(rows, batch));
+  step.tables = step_tables(batch, state);
+  for (const RunnerPtr& r : runners_) r->prepare(&step);
+  place_buffers(&step);
+  upload_inputs(step);
+  for (const RunnerPtr& r : runners_) r->run(step);
+  return step;
+}
+
+void Executable::run(const Batch& batch, const State& state, const std::vector<float*>& results) {
+  const std::lock_guard<std::mutex> one_at_a_time(mutex_);
+  const Step step = run_step(batch, state);
+  for (size_t i = 0; i < lowered_.outputs.size(); ++i) {
+    const ValueRef value = ref(lowered_.outputs[i].second);
+    const int64_t bytes = step.values_of(value) * static_cast<int64_t>(sizeof(float));
+    if (bytes > 0) backend_->download(step.address(value), results[i], bytes);
+  }
+  backend_->synchronize();
+}
+
+void Executable::run_top(const Batch& batch, const State& state, size_t output, int k,
+                         int32_t* indices, float* values) {
+  const std::lock_guard<std::mutex> one_at_a_time(mutex_);
+  const ValueRef value = ref(lowered_.outputs.at(output).second);
+  if (k < 1 || k > value.cols)
+    throw RequestError("the " + std::to_string(k) + " largest of " + std::to_string(value.cols) +
+                       " values were asked for");
+  const Step step = run_step(batch, state);
+  const int64_t rows = step.rows_of(value);
+  if (rows > 0) {
+    const int64_t bytes = rows * k * static_cast<int64_t>(sizeof(int32_t));
+    const Address found = with_room(*backend_, workspace_, 2 * bytes);
+    args::TopArgs a{};
+    a.cols = static_cast<uint32_t>(value.cols);
+    a.k = static_cast<uint32_t>(k);
+    step.launch("top_k", {static_cast<uint32_t>(rows)}, kTopThreads, a,
+                std::array<Address, 3>{step.address(value), found, found + bytes});
+    backend_->download(found, indices, bytes);
+    backend_->download(found + bytes, values, bytes);
+  }
+  backend_->synchronize();
+}
+
+}  // namespace oxibonsai::gpu

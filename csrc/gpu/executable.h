@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpu/constants.h"
+#include "gpu/device.h"
+#include "gpu/runner.h"
+#include "graph/batch_checker.h"
+#include "graph/lowering.h"
+
+namespace oxibonsai::gpu {
+
+// A graph that a device has compiled: its runners in order, and their buffers, which grow to the
+// largest step. One step at a time. After an error of a step its buffers are as good as new.
+class Executable {
+ public:
+  // Weights must be packed for the device.
+  Executable(const GpuDevice& device, const graph::Graph& graph);
+
+  const graph::StateSpec& state() const { return state_; }
+  // Names and columns of what run() gives.
+  const std::vector<std::pair<std::string, int64_t>>& outputs() const { return output_columns_; }
+  // Rows of an output for a batch.
+  int64_t output_rows(size_t output, const graph::Batch& batch) const;
+
+  // Runs the batch. `results` holds memory for each output, [output_rows(), columns].
+  // RequestError where the batch does not fit the graph or the state, CapacityError where a step of
+  // this size does not fit into the device's memory.
+  void run(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
+
+  // The same, of which only the k largest of each row of one output come back, the largest first,
+  // the lower index first where two are equal: [rows, k] each.
+  void run_top(const graph::Batch& batch, const State& state, size_t output, int k,
+               int32_t* indices, float* values);
+
+ private:
+  int space(const graph::RowSpace& rows);
+  ValueRef ref(graph::ValueId id) const;
+  void check(const graph::Batch& batch, const State& state) const;
+  Step run_step(const graph::Batch& batch, const State& state);
+  void place_buffers(Step* step);
+  void upload_inputs(const Step& step) const;
+
+  const BackendPtr backend_;
+  const std::shared_ptr<ThreadPool> pool_;
+  graph::LoweredGraph lowered_;
+  const graph::StateSpec state_;
+  const graph::BatchChecker checker_;
+  std::vector<std::pair<std::string, int64_t>> output_columns_;
+  std::vector<graph::RowSpace> spaces_;
+  std::vector<int> space_of_;  // by buffer: index into spaces_
+  Constants constants_;
+  std::vector<RunnerPtr> runners_;
+
+  std::mutex mutex_;
+  std::vector<BufferPtr> memory_;  // by buffer
+  BufferPtr tables_, workspace_;
+};
+
+}  // namespace oxibonsai::gpu

@@ -1,0 +1,129 @@
+// The constants that each kernel takes, for kernels and for the host (gpu/kernel_args.h) alike: the
+// same layout for every compiler, 64-bit members first.
+
+// What graph::Activation says; FlatArgs::function of the kernels that take one.
+enum Function : uint32_t {
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kRelu2,
+  kSigmoid,
+  kIdentity,
+  kSwigluOai,
+};
+
+struct FlatArgs {  // of what goes value by value
+  uint64_t count;  // values
+  float factor;
+  uint32_t cols;      // of a row
+  uint32_t function;  // of the kernel's list
+  uint32_t round;     // the result goes to int8
+};
+
+struct MoveArgs {  // of columns; what its fields are, the kernel says
+  uint64_t count;  // values of the result
+  uint32_t outer, inner, width, first;
+};
+
+struct SelectArgs {
+  uint64_t count;
+  uint32_t cols;
+};
+
+struct NormArgs {
+  uint32_t width;  // of a row or group of a row
+  float eps;
+  uint32_t has_bias;
+  uint32_t round;
+};
+
+struct RopeArgs {
+  uint64_t count;  // rows * heads * (head_dim - pairs)
+  uint32_t heads, head_dim, pairs;
+  uint32_t interleaved;
+};
+
+struct HadamardArgs {
+  uint64_t count;  // values
+  uint32_t cols;   // of a row
+  uint32_t block;  // a power of two
+  uint32_t chunk;  // values of a block of threads: whole blocks
+  uint32_t has_before, has_after;
+  uint32_t round;
+};
+
+// A matrix of integer codes as planes of one array (gpu/split_weight.h): where each begins, in
+// bytes.
+struct LinearArgs {
+  uint64_t low, high, d, m, scale, min;
+  uint64_t expert_bytes;  // from one expert's matrix to the next
+  uint64_t plane_rows;    // rows that lie side by side in d, m and min
+  uint32_t codebook[4];   // what the 16 codes stand for, a byte each
+  int32_t step, offset;   // a code stands for step * code - offset
+  uint32_t rows, cols, tokens;
+  uint32_t group;  // columns that share a d
+  uint32_t wide;   // d is float32
+  uint32_t has_bias, has_add;
+  // Experts: the result's rows come in panels (graph::Route), each of which `panel_groups` groups
+  // of tokens share; 0: one matrix for all rows.
+  uint32_t panel_groups;
+  uint32_t panels;  // rows of graph::Route's panels
+};
+
+struct FloatLinearArgs {
+  uint64_t row_bytes, expert_bytes;
+  uint32_t rows, cols, tokens;
+  uint32_t has_bias, has_add;
+  uint32_t panel_groups, panels;  // as in LinearArgs
+};
+
+// A page of keys and values, as graph/kv_layout.h lays it out.
+struct PageArgs {
+  uint64_t page_bytes;
+  uint64_t layer_offset;  // of the layer in a page
+  uint64_t head_bytes;    // keys and values of a head
+  uint64_t key_bytes;     // keys of a head
+  uint32_t key_scales, value_scales, value_row;
+  uint32_t kv_heads, key_dim, value_dim;
+  uint32_t value_in_key;
+  uint32_t rotate_key, rotate_value;  // dims of a block of the rotation; 0: none
+};
+
+struct AttendArgs {
+  PageArgs page;
+  uint32_t heads;
+  uint32_t in_set;  // heads of a key-value head that a block of threads takes
+  uint32_t sets;    // of them for each key-value head
+  uint32_t parts;   // of the longest context
+  uint32_t window;  // 0: none
+  uint32_t has_sinks;
+  float scale;
+  float softcap;  // 0: none
+};
+
+struct RouteArgs {
+  uint32_t rows, experts, k;
+  uint32_t scoring;
+  uint32_t has_bias, normalize;
+  uint32_t groups, kept_groups, best_of_group;
+  float scale;
+};
+
+struct RoutedArgs {  // of what goes from tokens to routed rows or back
+  uint64_t count;    // values of the result
+  uint32_t cols, k;
+  uint32_t has_weights;
+  uint32_t round;
+};
+
+struct Conv1dArgs {
+  uint64_t slot_stride;  // floats of a slot
+  uint64_t offset;       // of the entry in a slot, in floats
+  uint32_t channels, taps;
+  uint32_t has_bias, silu;
+};
+
+struct TopArgs {
+  uint32_t cols;
+  uint32_t k;
+};

@@ -1,0 +1,264 @@
+// Softmax attention over pages (docs/arithmetic.md, rule 5).
+//
+// attend: a block of 128 threads takes one part of the context, 512 positions, for up to kQueries
+// queries that share a key-value head: the heads of a set, of neighbouring rows of one sequence. Of
+// a page, a thread computes the scores of one position for half of the queries (each key's dim is
+// read once for them, neighbouring threads read neighbouring positions); a warp the weights of a
+// query; a thread the sums of one or more dims of the values for all queries. merge: a block merges
+// the parts of a query in order. Budget for a page and Q queries: head_dim * Q / 2 fmas a thread
+// for the scores, 64 * Q for each dim's values, some 40 for the weights.
+
+#define ATTEND_THREADS 128
+// Dims of a head, at most: 16 queries of 256 or 4 of 640 are kept in shared memory.
+#define ATTEND_DIMS(kQueries) ((kQueries) == 16 ? 256 : 640)
+#define MERGE_DIMS 640
+#define PART_POSITIONS 512
+
+// What a query sees of a part: positions first .. last - 1.
+struct Seen {
+  uint32_t first, last;
+};
+
+INLINE Seen seen_of(ARGS(AttendArgs) args, uint32_t end, uint32_t part) {
+  const uint32_t begin = args.window > 0 && end > args.window ? end - args.window : 0;
+  const uint32_t base = part * PART_POSITIONS;
+  Seen s;
+  s.first = begin > base ? begin - base : 0;
+  s.last = end > base ? smaller(end - base, uint32_t(PART_POSITIONS)) : 0;
+  return s;
+}
+
+// The butterflies of the rotation over queries in shared memory.
+INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count,
+                          uint32_t thread_id) {
+  for (uint32_t pair = thread_id; pair < count / 2; pair += ATTEND_THREADS) {
+    const uint32_t i = pair / stride * 2 * stride + pair % stride;
+    const float a = values[i], b = values[i + stride];
+    values[i] = a + b;
+    values[i + stride] = a - b;
+  }
+}
+
+// Scores of a warp's query to weights; the tile's largest score and sum to lane 0.
+struct TileSoftmax {
+  float max, sum;
+};
+
+INLINE TileSoftmax weigh(GROUP float* scores, float softcap, uint32_t first, uint32_t last,
+                         uint32_t lane) {
+  float a = scores[lane], b = scores[lane + 32];
+  if (softcap > 0.0f) {
+    a = softcap * tanh_of(a / softcap);
+    b = softcap * tanh_of(b / softcap);
+  }
+  if (lane < first || lane >= last) a = -infinity();
+  if (lane + 32 < first || lane + 32 >= last) b = -infinity();
+  // As 16 lanes over the keys i, i + 16 ... do it.
+  float best = larger(a, shuffle_down(a, 16));
+  best = larger(best, b);
+  best = larger(best, shuffle_down(b, 16));
+  for (uint32_t n = 8; n > 0; n /= 2) best = larger(best, shuffle_down(best, n));
+  best = shuffle_from(best, 0);
+  a = weight_of(a - best);
+  b = weight_of(b - best);
+  scores[lane] = a;
+  scores[lane + 32] = b;
+  float sum = a + shuffle_down(a, 16);
+  sum = sum + b;
+  sum = sum + shuffle_down(b, 16);
+  for (uint32_t n = 8; n > 0; n /= 2) sum = sum + shuffle_down(sum, n);
+  TileSoftmax t;
+  t.max = best;
+  t.sum = sum;
+  return t;
+}
+
+// Factors of what is merged: the sums so far and those that are added.
+struct MergeFactors {
+  float old_part, added;
+};
+
+INLINE MergeFactors merge_factors(float max, float added_max) {
+  const float high = larger(max, added_max);
+  MergeFactors f;
+  f.old_part = weight_of(max - high);
+  f.added = weight_of(added_max - high);
+  return f;
+}
+
+INLINE float merge_sums(float sum, float more, float old_part, float added) {
+  return flush_tiny(fused(sum, old_part, more * added));
+}
+
+// `tiles`: of each block, the first row, the number of rows and where their page table begins;
+// `ends`: of each row, one past the last position that it sees. `parts` gets for each row, head and
+// part: the largest score, the sum of weights, the sums of values.
+template <class Kv, uint32_t kQueries>
+INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
+                   GLOBAL const int32_t* tiles, GLOBAL const int32_t* ends,
+                   GLOBAL const int32_t* tables, GLOBAL float* parts, GROUP float* query,
+                   GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds,
+                   uint32_t thread_id, uint32_t tile, uint32_t set, uint32_t part) {
+  const uint32_t lane = thread_id & 31u, warp = thread_id >> 5;
+  const uint32_t dim = args.page.key_dim, value_dim = args.page.value_dim;
+  const uint32_t per_thread = ATTEND_DIMS(kQueries) / ATTEND_THREADS;  // dims of values
+  const uint32_t first_row = uint32_t(tiles[3 * tile]), rows = uint32_t(tiles[3 * tile + 1]);
+  GLOBAL const int32_t* table = tables + tiles[3 * tile + 2];
+  const uint32_t kv_head = set / args.sets, group = args.heads / args.page.kv_heads;
+  const uint32_t in_group = set % args.sets * args.in_set;
+  const uint32_t heads = smaller(args.in_set, group - in_group);
+  const uint32_t first_head = kv_head * group + in_group;
+  const uint32_t queries = rows * heads;  // query i: row i / heads, head i % heads
+  const uint32_t end = uint32_t(ends[first_row + rows - 1]);
+  if (seen_of(args, end, part).last == 0) return;  // for all threads alike
+  for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS) {
+    const uint64_t row = first_row + i / dim / heads;
+    const uint64_t head = first_head + i / dim % heads;
+    query[i] = flush_tiny(q[(row * args.heads + head) * dim + i % dim] * args.scale);
+  }
+  for (uint32_t stride = 1; stride < args.page.rotate_key; stride *= 2) {
+    BARRIER();
+    rotate_shared(query, stride, queries * dim, thread_id);
+  }
+  BARRIER();
+  if (args.page.rotate_key > 0) {
+    const float size = root(1.0f / float(args.page.rotate_key));
+    for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS)
+      query[i] = flush_tiny(query[i] * size);
+  }
+  // Per query: the largest score, the sum of weights, two merge factors.
+  if (thread_id < kQueries) {
+    state[4 * thread_id] = -infinity();
+    state[4 * thread_id + 1] = 0.0f;
+    const uint32_t i = smaller(thread_id, queries - 1);
+    const Seen seen = seen_of(args, uint32_t(ends[first_row + i / heads]), part);
+    bounds[2 * thread_id] = seen.first;
+    bounds[2 * thread_id + 1] = seen.last;
+  }
+  float sums[kQueries][per_thread];
+  UNROLL for (uint32_t i = 0; i < kQueries; ++i) UNROLL for (uint32_t j = 0; j < per_thread; ++j)
+      sums[i][j] = 0.0f;
+  BARRIER();
+  // Rows of a tile follow each other in their sequence: the first begins and ends its view first.
+  const Seen oldest = seen_of(args, uint32_t(ends[first_row]), part);
+  const Seen newest = seen_of(args, end, part);
+  const uint32_t last = newest.last;
+  for (uint32_t page = oldest.first / PAGE_POSITIONS; page * PAGE_POSITIONS < last; ++page) {
+    GLOBAL const uint8_t* keys =
+        pages +
+        uint64_t(table[part * (PART_POSITIONS / PAGE_POSITIONS) + page]) * args.page.page_bytes +
+        args.page.layer_offset + kv_head * args.page.head_bytes;
+    {
+      const uint32_t position = thread_id % PAGE_POSITIONS;
+      const uint32_t first = thread_id / PAGE_POSITIONS * (kQueries / 2);
+      float s[kQueries / 2];
+      UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i) s[i] = 0.0f;
+      for (uint32_t d = 0; d < dim; ++d) {
+        const float key = Kv::key(keys, args.page, d, position);
+        UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i) s[i] =
+            fused(query[(first + i) * dim + d], key, s[i]);
+      }
+      UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i)
+          scores[(first + i) * PAGE_POSITIONS + position] = s[i];
+    }
+    BARRIER();
+    for (uint32_t i = warp; i < queries; i += ATTEND_THREADS / 32) {
+      const uint32_t base = page * PAGE_POSITIONS;
+      const uint32_t first = bounds[2 * i] > base ? bounds[2 * i] - base : 0;
+      const uint32_t past = bounds[2 * i + 1] > base ? bounds[2 * i + 1] - base : 0;
+      if (first >= smaller(past, uint32_t(PAGE_POSITIONS))) continue;  // for the whole warp
+      const TileSoftmax t = weigh(scores + i * PAGE_POSITIONS, args.softcap, first, past, lane);
+      if (lane == 0) {
+        const float old_max = state[4 * i];
+        const MergeFactors f = merge_factors(old_max, t.max);
+        state[4 * i] = larger(old_max, t.max);
+        state[4 * i + 1] = fused(state[4 * i + 1], f.old_part, t.sum * f.added);
+        state[4 * i + 2] = f.old_part;
+        state[4 * i + 3] = f.added;
+      }
+    }
+    BARRIER();
+    UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
+      const uint32_t d = thread_id + j * ATTEND_THREADS;
+      if (d >= value_dim) continue;
+      float added[kQueries];
+      UNROLL for (uint32_t i = 0; i < kQueries; ++i) added[i] = 0.0f;
+      const uint32_t base = page * PAGE_POSITIONS;
+      for (uint32_t at = larger(base, oldest.first); at < smaller(base + PAGE_POSITIONS, last);
+           ++at) {
+        const float value = value_of<Kv>(keys, args.page, d, at - base);
+        const bool by_all = at >= newest.first && at < oldest.last;
+        UNROLL for (uint32_t i = 0; i < kQueries;
+                    ++i) if (i < queries &&
+                             (by_all || (at >= bounds[2 * i] && at < bounds[2 * i + 1]))) added[i] =
+            fused(scores[i * PAGE_POSITIONS + at - base], value, added[i]);
+      }
+      UNROLL for (uint32_t i = 0; i < kQueries;
+                  ++i) if (i < queries && bounds[2 * i] < base + PAGE_POSITIONS &&
+                           bounds[2 * i + 1] > base && bounds[2 * i] < bounds[2 * i + 1])
+          sums[i][j] = merge_sums(sums[i][j], added[i], state[4 * i + 2], state[4 * i + 3]);
+    }
+    BARRIER();
+  }
+  UNROLL for (uint32_t i = 0; i < kQueries; ++i) {
+    if (i >= queries) continue;
+    const uint64_t row = first_row + i / heads, head = first_head + i % heads;
+    GLOBAL float* out = parts + ((row * args.heads + head) * args.parts + part) * (value_dim + 2);
+    UNROLL for (uint32_t j = 0; j < per_thread; ++j) if (thread_id + j * ATTEND_THREADS < value_dim)
+        out[2 + thread_id + j * ATTEND_THREADS] = sums[i][j];
+    if (thread_id < 2) out[thread_id] = state[4 * i + thread_id];
+  }
+}
+
+#define ATTEND_KERNEL(type, kQueries)                                                            \
+  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),     \
+         READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, tables),              \
+         WRITE(6, float, parts)) {                                                               \
+    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                       \
+    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                             \
+    SHARED(float, state, kQueries * 4);                                                          \
+    SHARED(uint32_t, bounds, kQueries * 2);                                                      \
+    attend<Kv##type, kQueries>(args, q, pages, tiles, ends, tables, parts, query, scores, state, \
+                               bounds, THREAD, BLOCK_X, BLOCK_Y, BLOCK_Z);                       \
+  }
+#define ATTEND_KERNELS(type) ATTEND_KERNEL(type, 4) ATTEND_KERNEL(type, 16)
+FOR_EACH_KV_TYPE(ATTEND_KERNELS)
+
+// The result of a head of a row, from its parts in their order; a sink is one more, whose values
+// are zero. `rows`: of the batch.
+KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, ends),
+       READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, y)) {
+  SHARED(float, values, MERGE_DIMS);
+  const uint32_t value_dim = args.page.value_dim, rotate = args.page.rotate_value;
+  const uint64_t row = uint64_t(rows[BLOCK_X]);
+  const uint32_t end = uint32_t(ends[row]);
+  const uint64_t result = row * args.heads + BLOCK_Y;
+  GLOBAL const float* kept = parts + result * args.parts * (value_dim + 2);
+  const uint32_t begin =
+      args.window > 0 && end > args.window ? (end - args.window) / PART_POSITIONS : 0;
+  for (uint32_t d = THREAD; d < value_dim; d += ATTEND_THREADS) {
+    GLOBAL const float* one = kept + begin * (value_dim + 2);
+    float max = one[0], sum = one[1], value = one[2 + d];
+    for (uint32_t part = begin + 1; part * PART_POSITIONS < end; ++part) {
+      one = kept + part * (value_dim + 2);
+      const MergeFactors f = merge_factors(max, one[0]);
+      max = larger(max, one[0]);
+      sum = fused(sum, f.old_part, one[1] * f.added);
+      value = merge_sums(value, one[2 + d], f.old_part, f.added);
+    }
+    if (args.has_sinks) {
+      const MergeFactors f = merge_factors(max, sinks[BLOCK_Y]);
+      sum = fused(sum, f.old_part, f.added);
+      value = merge_sums(value, 0.0f, f.old_part, f.added);
+    }
+    values[d] = flush_tiny(value * (1.0f / sum));
+  }
+  for (uint32_t stride = 1; stride < rotate; stride *= 2) {
+    BARRIER();
+    rotate_shared(values, stride, value_dim, THREAD);
+  }
+  BARRIER();
+  const float size = rotate > 0 ? root(1.0f / float(rotate)) : 1.0f;
+  for (uint32_t d = THREAD; d < value_dim; d += ATTEND_THREADS)
+    y[result * value_dim + d] = rotate > 0 ? flush_tiny(values[d] * size) : values[d];
+}

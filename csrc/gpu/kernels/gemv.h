@@ -1,0 +1,78 @@
+// Linear layers of few tokens over integer weights: as fast as the weights stream in.
+//
+// A block of 128 threads takes 16 rows and kTokens tokens, a warp four of the rows, a lane a
+// segment at a time: neighbouring lanes read neighbouring words of a row, and the activations of a
+// segment serve four rows. Integer sums of 32 segments go to shared memory; then one thread for
+// each row and token adds them up in their order. Budget for 32 weights of 1 or 2 bits and one
+// token: 1 or 2 loads, 16 shifts and masks, 8 dot products, 5 for the rest.
+
+#define GEMV_ROWS 16
+#define GEMV_THREADS 128
+#define GEMV_PITCH 33  // words of a row of sums in shared memory: no two rows in one bank
+
+template <class F, uint32_t kTokens>
+INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL const int8_t* q,
+                 GLOBAL const float* scales, GLOBAL const int32_t* sums, GLOBAL const float* bias,
+                 GLOBAL const float* add, GLOBAL const int32_t* panels, GLOBAL float* y,
+                 GROUP int32_t* isums, uint32_t thread_id, uint32_t row_block, uint32_t group) {
+  const uint32_t segments = args.cols / 32, lane = thread_id & 31u, warp = thread_id >> 5;
+  const Rows tokens = rows_of(group, kTokens, args.tokens, args.panel_groups, args.panels, panels);
+  if (tokens.first >= tokens.last) return;  // for all threads alike
+  weights = weights + tokens.expert * args.expert_bytes;
+  // The row and token that this thread adds up.
+  const uint32_t row = row_block * GEMV_ROWS + thread_id % GEMV_ROWS;
+  const uint32_t token = tokens.first + thread_id / GEMV_ROWS;
+  const bool adds = token < tokens.last && row < args.rows;
+  const uint64_t x_groups = uint64_t(token) * segments;
+  RowSum sum = empty_row();
+  for (uint32_t first = 0; first < segments; first += 32) {
+    const uint32_t segment = first + lane;
+    if (segment < segments) {
+      Segment rows[4];
+      UNROLL for (uint32_t i = 0; i < 4; ++i) {
+        const uint32_t r = smaller(row_block * GEMV_ROWS + warp * 4 + i, args.rows - 1);
+        rows[i] = read_segment<F>(weights, args, r, segment);
+      }
+      UNROLL for (uint32_t t = 0; t < kTokens; ++t) {
+        if (tokens.first + t >= tokens.last) break;
+        const uint64_t x_group = uint64_t(tokens.first + t) * segments + segment;
+        GLOBAL const uint32_t* x = (GLOBAL const uint32_t*)q + x_group * 8;
+        uint32_t words[8];
+        UNROLL for (uint32_t i = 0; i < 8; ++i) words[i] = x[i];
+        UNROLL for (uint32_t i = 0; i < 4; ++i) {
+          int32_t low = 0, high = 0;
+          UNROLL for (uint32_t j = 0; j < 4; ++j) {
+            low = dot4(rows[i].quads[j], words[j], low);
+            high = dot4(rows[i].quads[j + 4], words[j + 4], high);
+          }
+          const uint32_t r = smaller(row_block * GEMV_ROWS + warp * 4 + i, args.rows - 1);
+          isums[(t * GEMV_ROWS + warp * 4 + i) * GEMV_PITCH + lane] =
+              scaled_sum<F>(weights, args, r, segment, low, high, sums[x_group]);
+        }
+      }
+    }
+    BARRIER();
+    if (adds)
+      for (uint32_t i = 0; i < smaller(32u, segments - first); ++i) {
+        const uint64_t x_group = x_groups + first + i;
+        sum = add_segment<F>(sum, weights, args, row, first + i, isums[thread_id * GEMV_PITCH + i],
+                             scales[x_group], sums[x_group]);
+      }
+    BARRIER();
+  }
+  if (!adds) return;
+  const uint64_t at = uint64_t(token) * args.rows + row;
+  y[at] = finish_row(sum.row, tokens.expert * args.rows + row, at, args.has_bias, args.has_add,
+                     bias, add);
+}
+
+#define GEMV_KERNEL(name, kTokens)                                                           \
+  KERNEL(gemv_##name##_##kTokens, LinearArgs, READ(1, uint8_t, weights), READ(2, int8_t, q), \
+         READ(3, float, scales), READ(4, int32_t, sums), READ(5, float, bias),               \
+         READ(6, float, add), READ(7, int32_t, panels), WRITE(8, float, y)) {                \
+    SHARED(int32_t, isums, kTokens* GEMV_ROWS* GEMV_PITCH);                                  \
+    gemv<Form_##name, kTokens>(args, weights, q, scales, sums, bias, add, panels, y, isums,  \
+                               THREAD, BLOCK_Y, BLOCK_X);                                    \
+  }
+#define GEMV_KERNELS(name) GEMV_KERNEL(name, 1) GEMV_KERNEL(name, 4) GEMV_KERNEL(name, 8)
+FOR_EACH_FORM(GEMV_KERNELS)

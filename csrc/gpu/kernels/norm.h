@@ -1,0 +1,68 @@
+// RMSNorm and LayerNorm (docs/arithmetic.md, rule 2): a block of threads takes a row, or a group of
+// one. Sums have 64 lanes, two warps of a block, whose chains of width / 64 fmas are what the time
+// goes to; the other warps help to write.
+
+// In shared memory: the sum over 64 lanes.
+INLINE void fold_lanes(GROUP float* lanes, uint32_t thread_id) {
+  if (thread_id < 32) {
+    float sum = lanes[thread_id] + lanes[thread_id + 32];
+    for (uint32_t n = 16; n > 0; n /= 2) sum = sum + shuffle_down(sum, n);
+    if (thread_id == 0) lanes[0] = sum;
+  }
+}
+
+INLINE float inverse_root(float sum, uint32_t width, float eps) {
+  return 1.0f / root(sum / float(width) + eps);
+}
+
+#define NORM_THREADS 256
+
+KERNEL(rms_norm, NormArgs, READ(1, float, x), READ(2, float, w), WRITE(3, float, y),
+       WRITE(4, int8_t, q), WRITE(5, float, scales), WRITE(6, int32_t, sums)) {
+  SHARED(float, lanes, 64);
+  const uint64_t row = uint64_t(BLOCK_X) * args.width;
+  if (THREAD < 64) {
+    float sum = 0.0f;
+    for (uint32_t i = THREAD; i < args.width; i += 64) sum = fused(x[row + i], x[row + i], sum);
+    lanes[THREAD] = sum;
+  }
+  BARRIER();
+  fold_lanes(lanes, THREAD);
+  BARRIER();
+  const float s = inverse_root(lanes[0], args.width, args.eps);
+  for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS)
+    put_value(flush_tiny(x[row + i] * s * w[i]), LANE, row + i, args.round, y, q, scales, sums);
+}
+
+KERNEL(layer_norm, NormArgs, READ(1, float, x), READ(2, float, w), READ(3, float, b),
+       WRITE(4, float, y), WRITE(5, int8_t, q), WRITE(6, float, scales), WRITE(7, int32_t, sums)) {
+  SHARED(float, lanes, 64);
+  SHARED(float, squares, 64);
+  const uint64_t row = uint64_t(BLOCK_X) * args.width;
+  if (THREAD < 64) {
+    float sum = 0.0f;
+    for (uint32_t i = THREAD; i < args.width; i += 64) sum = sum + x[row + i];
+    lanes[THREAD] = sum;
+  }
+  BARRIER();
+  fold_lanes(lanes, THREAD);
+  BARRIER();
+  const float mean = lanes[0] / float(args.width);
+  if (THREAD < 64) {
+    float sum = 0.0f;
+    for (uint32_t i = THREAD; i < args.width; i += 64) {
+      const float d = flush_tiny(x[row + i] - mean);
+      sum = fused(d, d, sum);
+    }
+    squares[THREAD] = sum;
+  }
+  BARRIER();
+  fold_lanes(squares, THREAD);
+  BARRIER();
+  const float s = inverse_root(squares[0], args.width, args.eps);
+  for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS) {
+    const float d = flush_tiny(x[row + i] - mean);
+    const float v = flush_tiny(fused(d * s, w[i], args.has_bias ? b[i] : 0.0f));
+    put_value(v, LANE, row + i, args.round, y, q, scales, sums);
+  }
+}

@@ -1,0 +1,42 @@
+// Activations to int8 in groups of 32 (docs/arithmetic.md, rule 4), a warp a group. Rounded rows
+// are three arrays: q [rows, cols]; scale [rows, cols / 32]; sums [rows, cols / 32], minus the sums
+// of the first 16 and the last 16 q of a group as two int16.
+
+INLINE int32_t first_minus_sum(int32_t sums) { return int32_t(int16_t(sums & 0xFFFF)); }
+INLINE int32_t last_minus_sum(int32_t sums) { return sums >> 16; }
+INLINE int32_t minus_sum(int32_t sums) { return first_minus_sum(sums) + last_minus_sum(sums); }
+
+// The value of a lane goes to group `group` of all rows' groups. All lanes of the warp take part.
+INLINE void round_group(float v, uint32_t lane, uint64_t group, GLOBAL int8_t* q,
+                        GLOBAL float* scales, GLOBAL int32_t* sums) {
+  float peak = magnitude(v);
+  for (uint32_t n = 16; n > 0; n /= 2) peak = larger(peak, shuffle_down(peak, n));
+  peak = shuffle_from(peak, 0);
+  const bool live = peak >= TINY;
+  const float scale = live ? peak / 127.0f : 0.0f;
+  const float inverse = live ? 1.0f / scale : 0.0f;
+  const int32_t code = int32_t(round_even(smaller(larger(v * inverse, -127.0f), 127.0f)));
+  q[group * 32 + lane] = int8_t(code);
+  int32_t sum = code;
+  for (uint32_t n = 8; n > 0; n /= 2) sum = sum + shuffle_down(sum, n);
+  const int32_t last = shuffle_from(sum, 16);
+  if (lane == 0) {
+    scales[group] = scale;
+    sums[group] = int32_t((uint32_t(-sum) & 0xFFFFu) | (uint32_t(-last) << 16));
+  }
+}
+
+// The value of a lane goes to place i, as it is or in its group.
+INLINE void put_value(float v, uint32_t lane, uint64_t i, uint32_t round, GLOBAL float* y,
+                      GLOBAL int8_t* q, GLOBAL float* scales, GLOBAL int32_t* sums) {
+  if (round)
+    round_group(v, lane, i / 32, q, scales, sums);
+  else
+    y[i] = v;
+}
+
+KERNEL(round_int8, FlatArgs, READ(1, float, x), WRITE(2, int8_t, q), WRITE(3, float, scales),
+       WRITE(4, int32_t, sums)) {
+  const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
+  if (i < args.count) round_group(x[i], LANE, i / 32, q, scales, sums);  // whole warps
+}

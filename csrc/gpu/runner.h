@@ -1,0 +1,95 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "gpu/constants.h"
+#include "gpu/packed_weight.h"
+#include "gpu/step.h"
+#include "graph/op.h"
+
+namespace oxibonsai {
+class ThreadPool;
+}
+
+namespace oxibonsai::gpu {
+
+// Runs one op of a lowered graph as launches of kernels.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  // Before the step's tables go to the device.
+  virtual void prepare(Step*) const {}
+  virtual void run(const Step& s) const = 0;
+  // Memory that the op needs on the device beyond its outputs. Called behind prepare().
+  virtual int64_t workspace_bytes(const Step&) const { return 0; }
+};
+
+using RunnerPtr = std::unique_ptr<const Runner>;
+
+// What a runner is made of besides its op.
+struct RunnerContext {
+  const graph::StateSpec* state;
+  Capabilities capabilities;
+  ThreadPool* pool;
+  Constants* constants;
+  std::function<ValueRef(graph::ValueId)> value;
+  std::function<PackedWeightPtr(const graph::WeightPtr&)> packed;
+};
+
+// For an op that no kernel computes yet: UnsupportedError.
+template <class Op>
+RunnerPtr no_kernel(const Op&) {
+  throw UnsupportedError(std::string("GPUs have no kernel for ") + Op::kName +
+                         " yet: run this model on the CPU (--device cpu)");
+}
+
+// One for each op, in the file of its family in gpu/runners/ ...
+RunnerPtr make_runner(const graph::Embed& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::EmbedPositions& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Input& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::SelectColumns& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::TransposeHeads& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::JoinHeads& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::RmsNorm& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::LayerNorm& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Linear& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::RoundInt8& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Hadamard& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Observe& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::RopeTable& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Rope& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::GateRows& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Activate& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Add& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::AddVector& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Scale& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Clamp& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Softcap& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Dispatch& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Combine& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Conv1d& op, const RunnerContext& c);
+
+// ... or here, where no kernel computes it yet.
+inline RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext&) {
+  return no_kernel(op);
+}
+inline RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext&) {
+  return no_kernel(op);
+}
+inline RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext&) {
+  return no_kernel(op);
+}
+inline RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext&) {
+  return no_kernel(op);
+}
+
+}  // namespace oxibonsai::gpu

@@ -1,0 +1,229 @@
+// Keys and values to pages, and attention over them (gpu/kernels/attention.h). What one launch
+// serves lies in one pool of pages, or in the workspace for attend_local.
+
+#include <algorithm>
+#include <string>
+
+#include "gpu/runners/flat.h"
+
+namespace oxibonsai::gpu {
+namespace {
+
+constexpr uint32_t kStoreThreads = 32, kAttendThreads = 128;
+constexpr int kPartPositions = 512;
+// Queries of a block of threads, and the dims of heads that each takes.
+constexpr int kFewQueries = 4, kManyQueries = 16;
+constexpr int kManyDims = 256, kMostDims = 640;
+
+args::PageArgs page_args(const graph::KvLayout& l, int kv_heads, int64_t page_bytes,
+                         int64_t offset) {
+  args::PageArgs a{};
+  a.page_bytes = static_cast<uint64_t>(page_bytes);
+  a.layer_offset = static_cast<uint64_t>(offset);
+  a.head_bytes = static_cast<uint64_t>(graph::head_bytes(l));
+  a.key_bytes = static_cast<uint64_t>(l.key_bytes);
+  a.key_scales = static_cast<uint32_t>(l.key_scales);
+  a.value_scales = static_cast<uint32_t>(l.value_scales);
+  a.value_row = static_cast<uint32_t>(l.value_row);
+  a.kv_heads = static_cast<uint32_t>(kv_heads);
+  a.key_dim = static_cast<uint32_t>(l.key_dim);
+  a.value_dim = static_cast<uint32_t>(l.value_dim);
+  a.value_in_key = l.value_in_key;
+  if (graph::is_rotated(l.type)) {
+    a.rotate_key = static_cast<uint32_t>(graph::rotation_block(l, l.key_dim));
+    a.rotate_value = static_cast<uint32_t>(graph::rotation_block(l, l.value_dim));
+  }
+  return a;
+}
+
+std::string kernel_name(const char* what, graph::KvType type) {
+  static constexpr const char* kNames[] = {"F32", "F16", "Q8_0", "Q4_0"};
+  return std::string(what) + "_" + kNames[static_cast<size_t>(type)];
+}
+
+// Where the rows of a launch keep their keys and values.
+struct PageSet {
+  graph::KvType type;
+  args::PageArgs args;
+  Address pages;
+  int pool;               // -1: of the workspace
+  int64_t rows, rows_at;  // how many rows, and their numbers in the step's tables
+  int64_t ends, places, tables;
+  int longest;
+};
+
+PageSet pool_pages(const Step& s, int pool, int layer) {
+  const KvPages& pages = *s.state->pools[static_cast<size_t>(pool)];
+  const auto p = static_cast<size_t>(pool);
+  return {pages.layout(layer).type,
+          page_args(pages.layout(layer), pages.layers()[static_cast<size_t>(layer)].kv_heads,
+                    pages.page_bytes(), pages.offset(layer)),
+          pages.data(),
+          pool,
+          static_cast<int64_t>(s.tables.rows_of_pool[p].size()),
+          s.tables.pool_rows[p],
+          s.tables.ends,
+          s.tables.places,
+          s.tables.pages,
+          s.tables.longest};
+}
+
+void store(const Step& s, const PageSet& set, const ValueRef& k, const ValueRef& v) {
+  if (set.rows == 0) return;
+  s.launch(kernel_name("store_kv", set.type).c_str(),
+           {static_cast<uint32_t>(set.rows), set.args.kv_heads}, kStoreThreads, set.args,
+           std::array<Address, 5>{s.address(k), s.address(v), s.table(set.rows_at),
+                                  s.table(set.places), set.pages});
+}
+
+// What all attention shares.
+class Attention {
+ public:
+  Attention(const ValueRef& q, const ValueRef& out, int heads, const graph::PagedLayer& layer,
+            float scale, int window, float softcap, Address sinks)
+      : q_(q), out_(out), layer_(layer), sinks_(sinks) {
+    if (std::max(layer.key_dim, layer.value_dim) > kMostDims)
+      throw UnsupportedError("attention over heads of " +
+                             std::to_string(std::max(layer.key_dim, layer.value_dim)) +
+                             " dims: GPUs have a kernel for up to " + std::to_string(kMostDims));
+    args_.heads = static_cast<uint32_t>(heads);
+    args_.window = static_cast<uint32_t>(window);
+    args_.softcap = softcap;
+    args_.scale = scale;
+    args_.has_sinks = sinks.buffer != nullptr;
+  }
+
+  const graph::PagedLayer& layer() const { return layer_; }
+
+  void prepare(Step* s, int pool) const {
+    const std::pair<int, int> key{pool, rows_of_tile(*s)};
+    if (s->tiles.count(key) == 0)
+      s->tiles[key] = add_tiles(&s->tables, *s->batch, key.first, key.second);
+  }
+
+  int64_t parts_bytes(const Step& s, int longest) const {
+    return s.rows_of(q_) * args_.heads * parts(longest) * (layer_.value_dim + 2) *
+           static_cast<int64_t>(sizeof(float));
+  }
+
+  void run(const Step& s, const PageSet& set, Address parts_memory) const {
+    if (set.rows == 0) return;
+    args::AttendArgs a = args_;
+    a.page = set.args;
+    a.in_set = static_cast<uint32_t>(heads_of_set(s));
+    a.sets = (static_cast<uint32_t>(group()) + a.in_set - 1) / a.in_set;
+    a.parts = static_cast<uint32_t>(parts(set.longest));
+    const Tiles& tiles = s.tiles.at({set.pool, rows_of_tile(s)});
+    const std::string kernel = kernel_name("attend", set.type) + "_" + std::to_string(queries(s));
+    s.launch(kernel.c_str(),
+             {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
+             kAttendThreads, a,
+             std::array<Address, 6>{s.address(q_), set.pages, s.table(tiles.at), s.table(set.ends),
+                                    s.table(set.tables), parts_memory});
+    s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
+             std::array<Address, 5>{s.table(set.rows_at), s.table(set.ends), parts_memory, sinks_,
+                                    s.address(out_)});
+  }
+
+ private:
+  static int64_t parts(int longest) { return (longest + kPartPositions - 1) / kPartPositions; }
+  int group() const { return static_cast<int>(args_.heads) / layer_.kv_heads; }
+  // Many where sequences have several tokens in the step.
+  int queries(const Step& s) const {
+    const bool prompt = s.batch->rows() > static_cast<int64_t>(s.batch->spans.size());
+    return prompt && std::max(layer_.key_dim, layer_.value_dim) <= kManyDims ? kManyQueries
+                                                                             : kFewQueries;
+  }
+  int heads_of_set(const Step& s) const { return std::min(group(), queries(s)); }
+  int rows_of_tile(const Step& s) const { return queries(s) / heads_of_set(s); }
+
+  const ValueRef q_, out_;
+  const graph::PagedLayer layer_;
+  const Address sinks_;
+  args::AttendArgs args_{};
+};
+
+class AttendRunner : public Runner {
+ public:
+  AttendRunner(const Attention& attention, int layer) : attention_(attention), layer_(layer) {}
+
+  void prepare(Step* s) const override {
+    for (size_t pool = 0; pool < s->state->pools.size(); ++pool)
+      attention_.prepare(s, static_cast<int>(pool));
+  }
+  int64_t workspace_bytes(const Step& s) const override {
+    return attention_.parts_bytes(s, s.tables.longest);
+  }
+  void run(const Step& s) const override {
+    for (size_t pool = 0; pool < s.state->pools.size(); ++pool)
+      attention_.run(s, pool_pages(s, static_cast<int>(pool), layer_), s.workspace);
+  }
+
+ private:
+  const Attention attention_;
+  const int layer_;
+};
+
+// Keys and values lie in the workspace, in f32 pages of one layer, before the parts.
+class AttendLocalRunner : public Runner {
+ public:
+  AttendLocalRunner(const Attention& attention, const ValueRef& k, const ValueRef& v)
+      : attention_(attention),
+        k_(k),
+        v_(v),
+        layout_(graph::kv_layout(graph::KvType::kF32, attention.layer())) {}
+
+  void prepare(Step* s) const override { attention_.prepare(s, -1); }
+  int64_t workspace_bytes(const Step& s) const override {
+    return pages_bytes(s) + attention_.parts_bytes(s, s.tables.longest_local);
+  }
+  void run(const Step& s) const override {
+    const int kv_heads = attention_.layer().kv_heads;
+    const PageSet set{graph::KvType::kF32,  page_args(layout_, kv_heads, page_bytes(), 0),
+                      s.workspace,          -1,
+                      s.rows_of(k_),        s.tables.all_rows,
+                      s.tables.local_ends,  s.tables.local_places,
+                      s.tables.local_pages, s.tables.longest_local};
+    store(s, set, k_, v_);
+    attention_.run(s, set, s.workspace + pages_bytes(s));
+  }
+
+ private:
+  int64_t page_bytes() const { return graph::head_bytes(layout_) * attention_.layer().kv_heads; }
+  int64_t pages_bytes(const Step& s) const {
+    return (s.tables.local_pages_count * page_bytes() + 255) / 256 * 256;
+  }
+
+  const Attention attention_;
+  const ValueRef k_, v_;
+  const graph::KvLayout layout_;
+};
+
+}  // namespace
+
+RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
+  const ValueRef k = c.value(op.k);
+  const ValueRef v = op.v != graph::kNoValue ? c.value(op.v) : ValueRef{};
+  const int layer = op.layer;
+  return runner_of([=](const Step& s) {
+    for (size_t pool = 0; pool < s.state->pools.size(); ++pool)
+      store(s, pool_pages(s, static_cast<int>(pool), layer), k, v);
+  });
+}
+
+RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
+  const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
+  const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,
+                            op.softcap, c.constants->put(op.sinks));
+  return std::make_unique<AttendRunner>(attention, op.layer);
+}
+
+RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
+  const ValueRef q = c.value(op.q), k = c.value(op.k);
+  const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
+  const Attention attention(q, c.value(op.out), static_cast<int>(q.cols / op.head_dim), layer,
+                            op.scale, 0, 0.0f, Address{});
+  return std::make_unique<AttendLocalRunner>(attention, k, c.value(op.v));
+}
+
+}  // namespace oxibonsai::gpu

@@ -1,0 +1,145 @@
+#include "gpu/runners/linear.h"
+
+#include <algorithm>
+#include <string>
+
+#include "gpu/runners/flat.h"
+
+namespace oxibonsai::gpu {
+namespace {
+
+// Of gpu/kernels/gemv.h, gemm.h and linear_float.h.
+constexpr int64_t kGemvRows = 16, kFloatRows = 8, kGemmTile = 64;
+constexpr uint32_t kGemvThreads = 128, kGemmThreads = 256, kFloatThreads = 128;
+// Tokens of a block of threads, besides one.
+constexpr int64_t kFewGemvTokens = 4, kMostGemvTokens = 8;
+constexpr int64_t kHadamardValues = 8192, kHadamardChunk = 1024;
+
+// Panels of a step have at most this many more rows than there are (graph::Route).
+int64_t most_panels(const Product& p) {
+  if (p.single) return p.rows;
+  const int64_t experts = std::min(p.rows, p.weight->weight().experts());
+  return (p.rows + experts * (graph::kPanelRows - 1)) / graph::kPanelRows;
+}
+
+// Groups of tokens of a launch whose groups have `tokens`, and what the kernel is told of panels.
+template <class Args>
+uint32_t set_groups(const Product& p, int64_t tokens, Args* a) {
+  a->tokens = static_cast<uint32_t>(p.rows);
+  a->has_bias = p.bias.buffer != nullptr;
+  a->has_add = p.add.buffer != nullptr;
+  if (p.panels.buffer == nullptr) return blocks_of(p.rows, tokens);
+  a->panels = static_cast<uint32_t>(p.rows);
+  a->panel_groups = p.single ? 1 : static_cast<uint32_t>(graph::kPanelRows / tokens);
+  return static_cast<uint32_t>(most_panels(p)) * a->panel_groups;
+}
+
+void launch_float(const Step& s, const Product& p) {
+  const bool one = p.panels.buffer != nullptr ? p.single : p.rows == 1;
+  const int64_t tokens = one ? 1 : kMostGemvTokens;
+  args::FloatLinearArgs a = p.weight->float_args();
+  const uint32_t groups = set_groups(p, tokens, &a);
+  const std::string kernel = "linear_" + p.weight->form() + "_" + std::to_string(tokens);
+  s.launch(kernel.c_str(), {groups, blocks_of(a.rows, kFloatRows)}, kFloatThreads, a,
+           std::array<Address, 6>{p.weight->data(), s.address(p.x), p.bias, p.add, p.panels, p.y});
+}
+
+void launch_gemm(const Step& s, const Product& p, bool int8_mma) {
+  args::LinearArgs a = p.weight->integer_args();
+  const uint32_t groups = set_groups(p, kGemmTile, &a);
+  const RoundedRows x = s.rounded(p.x);
+  const std::string kernel = "gemm_" + p.weight->form() + (int8_mma ? "_mma" : "");
+  s.launch(kernel.c_str(), {groups, blocks_of(a.rows, kGemmTile)}, kGemmThreads, a,
+           std::array<Address, 7>{p.weight->data(), x.q, x.scale, x.sums, p.bias, p.add, p.y});
+}
+
+void launch_gemv(const Step& s, const Product& p) {
+  const bool one = p.panels.buffer != nullptr ? p.single : p.rows == 1;
+  const bool few = p.panels.buffer == nullptr && p.rows <= kFewGemvTokens;
+  const int64_t tokens = one ? 1 : few ? kFewGemvTokens : kMostGemvTokens;
+  args::LinearArgs a = p.weight->integer_args();
+  const uint32_t groups = set_groups(p, tokens, &a);
+  const RoundedRows x = s.rounded(p.x);
+  const std::string kernel = "gemv_" + p.weight->form() + "_" + std::to_string(tokens);
+  s.launch(
+      kernel.c_str(), {groups, blocks_of(a.rows, kGemvRows)}, kGemvThreads, a,
+      std::array<Address, 8>{p.weight->data(), x.q, x.scale, x.sums, p.bias, p.add, p.panels, p.y});
+}
+
+}  // namespace
+
+void launch_product(const Step& s, const Product& p, bool int8_mma) {
+  if (p.rows == 0) return;
+  if (!p.weight->weight().integer()) return launch_float(s, p);
+  if (p.panels.buffer == nullptr && p.rows > kMostGemvTokens) return launch_gemm(s, p, int8_mma);
+  launch_gemv(s, p);
+}
+
+RunnerPtr make_runner(const graph::Linear& op, const RunnerContext& c) {
+  struct Part {
+    PackedWeightPtr weight;
+    Address bias;
+    ValueRef out;
+  };
+  std::vector<Part> parts;
+  for (size_t i = 0; i < op.weights.size(); ++i)
+    parts.push_back({c.packed(op.weights[i]),
+                     op.biases.empty() ? Address{} : c.constants->put(op.biases[i]),
+                     c.value(op.out[i])});
+  const ValueRef x = c.value(op.x);
+  const ValueRef add = op.add != graph::kNoValue ? c.value(op.add) : ValueRef{};
+  const bool int8_mma = c.capabilities.int8_mma;
+  return runner_of([=](const Step& s) {
+    for (const Part& part : parts)
+      launch_product(s,
+                     {part.weight, x, part.bias, s.address(add), s.address(part.out), s.rows_of(x),
+                      Address{}, false},
+                     int8_mma);
+  });
+}
+
+RunnerPtr make_runner(const graph::RoundInt8& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x), out = c.value(op.out);
+  return flat_runner(out, [=](const Step& s) {
+    const RoundedRows r = s.rounded(out);
+    s.launch("round_int8", flat_grid(s.values_of(out)), kFlatThreads, flat_args(s, out),
+             std::array<Address, 4>{s.address(x), r.q, r.scale, r.sums});
+  });
+}
+
+RunnerPtr make_runner(const graph::Hadamard& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x), out = c.value(op.out);
+  if (op.block > kHadamardValues)
+    throw UnsupportedError("a Hadamard transform of blocks of " + std::to_string(op.block) +
+                           " values: GPUs have a kernel for up to " +
+                           std::to_string(kHadamardValues));
+  const Address before = c.constants->put(op.before), after = c.constants->put(op.after);
+  args::HadamardArgs a{};
+  a.cols = static_cast<uint32_t>(x.cols);
+  a.block = static_cast<uint32_t>(op.block);
+  a.chunk = static_cast<uint32_t>(std::max(op.block, kHadamardChunk));
+  a.has_before = before.buffer != nullptr;
+  a.has_after = after.buffer != nullptr;
+  a.round = out.type == graph::ValueType::kInt8;
+  return flat_runner(out, [=](const Step& s) {
+    args::HadamardArgs now = a;
+    now.count = static_cast<uint64_t>(s.values_of(out));
+    const Result r = result_of(s, out);
+    s.launch("hadamard", {blocks_of(s.values_of(out), a.chunk)}, kFlatThreads, now,
+             std::array<Address, 7>{s.address(x), before, after, r.y, r.rounded.q, r.rounded.scale,
+                                    r.rounded.sums});
+  });
+}
+
+// In double precision, so on the CPU.
+RunnerPtr make_runner(const graph::Observe& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  return flat_runner(x, [=](const Step& s) {
+    std::vector<float> rows(static_cast<size_t>(s.values_of(x)));
+    s.backend->download(s.address(x), rows.data(),
+                        static_cast<int64_t>(rows.size() * sizeof(float)));
+    op.sums->add(rows.data(), s.rows_of(x), 0, x.cols);
+  });
+}
+
+}  // namespace oxibonsai::gpu

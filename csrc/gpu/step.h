@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "gpu/backend.h"
+#include "gpu/state.h"
+#include "graph/batch.h"
+#include "graph/value.h"
+
+namespace oxibonsai::gpu {
+
+// Where the numbers of a step lie in one array on the device, as offsets into it.
+struct StepTables {
+  std::vector<int32_t> words;
+  int64_t outputs = 0;  // [outputs]: rows that want a result
+  int64_t ends = 0;     // [rows]: one past the row's position
+  int64_t places = 0;   // [rows, 2]: the page of a row's position, its place there
+  int64_t pages = 0;    // of all spans, one after the other
+  int64_t spans = 0;    // [spans, 4]: first row, rows, first position, slot
+  // The same where a span's tokens see each other (attend_local); its pages are the op's own.
+  int64_t local_ends = 0, local_places = 0, local_pages = 0;
+  std::vector<int64_t> first_page;                 // by span: of its pages
+  std::vector<int64_t> first_local_page;           // by span
+  std::vector<std::vector<int32_t>> rows_of_pool;  // rows whose sequence keeps its pages there
+  std::vector<int64_t> pool_rows;                  // by pool: of rows_of_pool
+  int64_t all_rows = 0;                            // 0, 1, 2 ...
+  int32_t longest = 0;                             // one past the last position of any span
+  int32_t longest_local = 0;                       // the most tokens of a span
+  int64_t local_pages_count = 0;
+};
+
+// Runs of rows of one sequence that a block of threads of attention takes
+// (gpu/kernels/attention.h).
+struct Tiles {
+  int64_t at;  // in StepTables::words
+  int64_t count;
+};
+
+// A value as a runner sees it: a buffer of the step.
+struct ValueRef {
+  int buffer = -1;
+  int space = -1;  // index into Step::rows
+  int64_t cols = 0;
+  graph::ValueType type = graph::ValueType::kF32;
+};
+
+// The arrays of an int8 value (gpu/kernels/rounding.h).
+struct RoundedRows {
+  Address q, scale, sums;
+};
+
+// Everything that the runners of one running step share.
+struct Step {
+  Backend* backend;
+  const graph::Batch* batch;
+  const State* state;
+  std::vector<Address> memory;  // by buffer
+  std::vector<int64_t> rows;    // by row space
+  StepTables tables;
+  // Tiles of attention: by pool (-1: attend_local) and rows of a tile.
+  std::map<std::pair<int, int>, Tiles> tiles;
+  Address words;      // the tables on the device
+  Address workspace;  // what Runner::workspace_bytes() asked for
+
+  int64_t rows_of(const ValueRef& v) const { return rows[static_cast<size_t>(v.space)]; }
+  int64_t values_of(const ValueRef& v) const { return rows_of(v) * v.cols; }
+  // Null where the value has no buffer.
+  Address address(const ValueRef& v) const {
+    return v.buffer < 0 ? Address{} : memory[static_cast<size_t>(v.buffer)];
+  }
+  Address table(int64_t at) const { return words + at * static_cast<int64_t>(sizeof(int32_t)); }
+  RoundedRows rounded(const ValueRef& v) const;
+
+  // `threads` for each block; buffers in the order of the kernel's parameters.
+  template <class Args, size_t kCount>
+  void launch(const char* kernel, const Grid& grid, uint32_t threads, const Args& args,
+              const std::array<Address, kCount>& buffers) const {
+    backend->launch(
+        {kernel, grid, threads, &args, sizeof args, buffers.data(), static_cast<int>(kCount)});
+  }
+};
+
+// Bytes of an int8 value; where its arrays begin.
+int64_t rounded_bytes(int64_t values);
+RoundedRows rounded_rows(Address memory, int64_t values);
+
+// Blocks of `size` that hold `count`. CapacityError where a launch can't have as many.
+uint32_t blocks_of(int64_t count, int64_t size);
+
+// Fills the tables of a step, and the tiles that its runners ask for.
+StepTables step_tables(const graph::Batch& batch, const State& state);
+Tiles add_tiles(StepTables* tables, const graph::Batch& batch, int pool, int rows);
+
+}  // namespace oxibonsai::gpu

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/batch.h"
+#include "graph/lowering.h"
+
+namespace oxibonsai::graph {
+
+// What a step is given to keep state in, as far as a check looks at it.
+struct PoolShape {
+  const std::vector<PagedLayer>* layers;
+  int64_t pages;
+};
+struct StateShape {
+  std::vector<PoolShape> pools;
+  const std::vector<int64_t>* slot_entries = nullptr;  // null: no slots
+  int64_t slots = 0;
+};
+
+// How many rows a row space has in a step. Of an input, which the batch must have.
+int64_t rows_in(const RowSpace& rows, const Batch& batch);
+
+// Whether a batch fits a graph and its state: RequestError where not. A device runs nothing else.
+class BatchChecker {
+ public:
+  // Both must outlive it.
+  BatchChecker(const LoweredGraph& lowered, const StateSpec& state);
+
+  void check(const Batch& batch, const StateShape& state) const;
+  void check_inputs(const Batch& batch) const;
+
+ private:
+  void check_state(const Batch& batch, const StateShape& state) const;
+
+  const LoweredGraph& lowered_;
+  const StateSpec& state_;
+  int64_t vocabulary_ = -1;  // of the smallest token table; -1: no tokens are embedded
+  int64_t positions_ = -1;   // of the smallest table of positions; -1: none
+};
+
+}  // namespace oxibonsai::graph

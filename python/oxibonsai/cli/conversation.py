@@ -1,0 +1,229 @@
+"""A conversation in the terminal: its messages, its answers, how they are kept."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
+from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.cli.sampling_options import SAMPLING_FIELDS
+from oxibonsai.cli.word_wrap import WordWrap
+from oxibonsai.engine import Engine, Options, Sequence, restore, save
+from oxibonsai.errors import RequestError
+from oxibonsai.files.whole_file import written_whole
+from oxibonsai.sampling import SamplingParams
+
+_ANSWER_ROOM = 64  # positions that an answer needs at least
+
+
+class Conversation:
+    """Messages so far, and how to add to them.
+
+    Args:
+        engine: Answers.
+        template: How the conversation is written.
+        params: How to choose tokens.
+        options: Of the engine.
+        request: What is asked of every answer; its messages are left aside.
+        as_json: Print each answer as one JSON object in a line, when it is complete.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        template: ChatTemplate,
+        params: SamplingParams,
+        options: Options,
+        request: ChatRequest,
+        *,
+        as_json: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.template = template
+        self.params = params
+        self.options = options
+        self.request = request
+        self.messages: list[dict[str, str]] = []
+        self.as_json = as_json
+        self._last: Sequence | None = None
+        self._again = 0  # answers to the same message before this one
+
+    def set_system(self, text: str | None) -> None:
+        """Starts anew, with a system message where there is one."""
+        self.messages = [{"role": "system", "content": text}] if text else []
+
+    def reset(self) -> None:
+        """Forgets everything but the system message."""
+        self.messages = [m for m in self.messages if m["role"] == "system"]
+
+    def save(self, path: Path) -> None:
+        """Writes the messages, and unless the file is called .json the keys and values of the last
+        answer, under the final name only when complete."""
+        if path.suffix == ".json":
+            with written_whole(path) as file:
+                file.write(json.dumps(self.messages, ensure_ascii=False, indent=1).encode())
+            return
+        if self._last is None:
+            raise RequestError("there is no answer to save yet")
+        save(self.engine, self._last, path, {"messages": self.messages})
+
+    def load(self, path: Path) -> None:
+        """Reads a conversation back; RequestError where the file holds something else."""
+        if path.suffix == ".json":
+            try:
+                messages = json.loads(path.read_text("utf-8"))
+            except ValueError as e:
+                raise RequestError(f"{path} is no saved conversation: {e}") from e
+        else:
+            restored = restore(self.engine, path)
+            self.engine.cancel(restored.sequence)  # its pages stay known
+            self._last = restored.sequence
+            messages = restored.notes.get("messages")
+        if not isinstance(messages, list) or not all(_is_message(m) for m in messages):
+            raise RequestError(f"{path} is no saved conversation: not a list of role and content")
+        self.messages = messages
+
+    def set(self, name: str, text: str) -> object:
+        """Sets a sampling parameter for the answers to come; gives its value.
+
+        Raises:
+            RequestError: There is no such parameter, or the value is out of range.
+        """
+        name = {"temp": "temperature", "repeat_penalty": "repetition_penalty"}.get(name, name)
+        if name not in SAMPLING_FIELDS:
+            likely = get_close_matches(name, SAMPLING_FIELDS, n=1)
+            hint = f"; did you mean {likely[0]}?" if likely else ""
+            raise RequestError(f"there is no parameter {name}{hint}")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if name == "stop" and isinstance(value, str):
+            value = [value]
+        self.params = replace(self.params, **{name: value})
+        return getattr(self.params, name)
+
+    def answer_again(self) -> None:
+        """Answers the last message anew: with the next seed where one is set."""
+        last = next((i for i, m in reversed(list(enumerate(self.messages))) if _asks(m)), None)
+        if last is None:
+            raise RequestError("there is no message to answer again")
+        text = self.messages[last]["content"]
+        del self.messages[last:]
+        self.answer(text, again=self._again + 1)
+
+    def answer(self, text: str, *, again: int = 0) -> None:
+        """Adds a user's message and streams the answer; Ctrl-C keeps what has come."""
+        self.messages.append({"role": "user", "content": text})
+        self._again = again
+        params = self.params
+        if params.seed is not None:
+            params = replace(params, seed=(params.seed + again) % 2**64)
+        try:
+            dropped = self._fit()
+            request = replace(self.request, messages=self.messages)
+            reply = answer(self.engine, request, params, self.options, template=self.template)
+        except RequestError:
+            self.messages.pop()
+            raise
+        if dropped:
+            print(
+                f"[the context is full: the {dropped} oldest messages are left out]",
+                file=sys.stderr,
+            )
+        self._last = reply.sequence
+        self._show(reply)
+        self.messages.append({"role": "assistant", "content": reply.reply.content})
+
+    def _show(self, reply: ChatReply) -> None:
+        pieces = iter(reply)
+        wrap = WordWrap(_columns()) if sys.stdout.isatty() else None
+        stopped = False
+        try:
+            for delta in pieces:
+                if self.as_json:
+                    continue
+                if delta.reasoning_content:
+                    print(delta.reasoning_content, end="", file=sys.stderr, flush=True)
+                elif delta.content:
+                    text = delta.content if wrap is None else wrap.feed(delta.content)
+                    print(text, end="", flush=True)
+        except KeyboardInterrupt:
+            stopped = True
+            print(" [stopped]", end="", file=sys.stderr)
+        finally:
+            pieces.close()  # type: ignore[attr-defined]
+            if wrap is not None:
+                print(wrap.finish(), end="", flush=True)
+        if self.as_json:
+            print(json.dumps(_facts(reply), ensure_ascii=False), flush=True)
+            return
+        print()
+        for shift in reply.sequence.shifts:
+            print(f"[the context was full: {shift.dropped} tokens left out]", file=sys.stderr)
+        if reply.finish_reason == "length":
+            print(
+                "[the answer was cut: its token limit or the context is reached]", file=sys.stderr
+            )
+        speed = _tokens_per_second(reply.sequence)
+        if not stopped:
+            print(f"[{reply.sequence.num_generated} tokens, {speed:.1f} tok/s]", file=sys.stderr)
+
+    def _fit(self) -> int:
+        """Leaves out the oldest turns until the rest fits; how many messages that were."""
+        start = 1 if self.messages and self.messages[0]["role"] == "system" else 0
+        for dropped in range(0, len(self.messages) - start, 2):
+            kept = self.messages[:start] + self.messages[start + dropped :]
+            request = replace(self.request, messages=kept)
+            turn = prepare(self.engine, request, template=self.template)
+            if len(turn.ids) + _ANSWER_ROOM <= self.engine.ctx_size:
+                self.messages = kept
+                return dropped
+        raise RequestError(
+            f"the message alone has {len(turn.ids)} tokens, too many for the context of "
+            f"{self.engine.ctx_size}: shorten it or raise --ctx-size"
+        )
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(k), str) for k in ("role", "content")
+    )
+
+
+def _asks(message: dict[str, str]) -> bool:
+    return message["role"] == "user"
+
+
+def _tokens_per_second(sequence: Sequence) -> float:
+    """Of generation: the first token comes with the prompt."""
+    first, last = sequence.times.first_token, sequence.times.finished
+    if first is None or last is None or last <= first:
+        return 0.0
+    return (sequence.num_generated - 1) / (last - first)
+
+
+def _facts(reply: ChatReply) -> dict[str, Any]:
+    s = reply.sequence
+    facts: dict[str, Any] = {
+        "content": reply.reply.content,
+        "finish_reason": reply.finish_reason,
+        "prompt_tokens": s.num_prompt_tokens,
+        "completion_tokens": s.num_generated,
+        "cached_tokens": s.num_cached,
+        "seed": s.sampler.seed,
+        "tok_s": round(_tokens_per_second(s), 2),
+    }
+    if reply.reply.reasoning_content:
+        facts["reasoning_content"] = reply.reply.reasoning_content
+    return facts
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns

@@ -1,0 +1,42 @@
+"""OpenELM: heads and widths that grow with the layers, q and k normalised per head."""
+
+from __future__ import annotations
+
+from oxibonsai.graph import Builder, Value
+from oxibonsai.models import blocks
+from oxibonsai.models.architecture import Architecture, norm, varied_dimensions
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
+
+
+def read_config(keys: Keys) -> ModelConfig:
+    """Sizes are those of each layer."""
+    shared = varied_dimensions(keys)
+    return ModelConfig(
+        **shared,
+        causal=keys.causal(True),
+        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
+        pooling=keys.pooling("last"),
+        rope=keys.rope(shared["head_dim"]),
+    )
+
+
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Hidden states after the last layer: [n, hidden]."""
+    h = g.embed(w.embedding(c))
+    for i in range(c.num_hidden_layers):
+        b, own = f"blk.{i}", c.of_layer(i)
+        x = norm(g, c, w, h, f"{b}.attn_norm")
+        q, k, v = blocks.query_key_value(g, own, w, x, i)
+        q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", c.head_dim), c.rms_norm_eps)
+        k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", c.head_dim), c.rms_norm_eps)
+        q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
+        a = blocks.attention(g, own, q, k, v, i)
+        h = blocks.attention_output(g, c, w, a, i, add=h)
+        x = norm(g, c, w, h, f"{b}.ffn_norm")
+        h = blocks.gated_mlp(g, own, w, x, i, g.swiglu, add=h)
+    return h
+
+
+ARCHITECTURE = Architecture(read_config, hidden_states)

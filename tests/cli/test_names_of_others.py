@@ -1,0 +1,175 @@
+"""The command line as users of other tools type it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tiny_model
+from oxibonsai.cli.word_wrap import WordWrap
+
+COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
+
+
+def oxibonsai(
+    *arguments: str, stdin: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_model_needs_no_option_where_nothing_else_could_be_meant(tiny_path: Path) -> None:
+    named = json.loads(oxibonsai("info", "-m", str(tiny_path), "--json").stdout)
+    assert json.loads(oxibonsai("info", str(tiny_path), "--json").stdout) == named
+    assert oxibonsai("verify", str(tiny_path)).returncode == 0
+    talk = oxibonsai("chat", str(tiny_path), "-n", "2", "--json", stdin="ab\n/bye\n")
+    assert json.loads(talk.stdout)["completion_tokens"] <= 2
+
+
+def test_options_of_llama_cpp(tiny_path: Path) -> None:
+    plain = ["run", "-m", str(tiny_path), "--raw", "--json", "-n", "6", "--temp", "0"]
+    expected = json.loads(oxibonsai(*plain, "-t", "1", "--kv-type", "q8_0", "ab").stdout)["tokens"]
+    more = ["-fa", "on", "--jinja", "-b", "512", "-ub", "64", "--no-mmap", "--mlock", "-tb", "2"]
+    more += ["-ctk", "q8_0", "-ctv", "q8_0", "--n-ctx", "64", "-t", "-1"]
+    done = oxibonsai(*plain, *more, "ab")
+    assert json.loads(done.stdout)["tokens"] == expected
+    for name in ("--batch-size", "--ubatch-size", "--no-mmap", "--mlock", "--threads-batch"):
+        assert f"{name} has no effect: " in done.stderr
+    assert "flash" not in done.stderr
+    assert "one attention" in oxibonsai(*plain, "-fa", "off", "ab").stderr
+
+
+def test_no_limit_but_the_context(tiny_path: Path) -> None:
+    arguments = ["run", "-m", str(tiny_path), "--raw", "--json", "--ignore-eos", "-c", "48"]
+    found = json.loads(oxibonsai(*arguments, "-n", "-1", "ab").stdout)
+    assert (len(found["tokens"]), found["finish_reason"]) == (47, "length")
+
+
+def test_list_names_what_is_on_the_disk(tmp_path: Path, tiny_path: Path) -> None:
+    hub = tmp_path / "hub" / "models--org--repo"
+    snapshot = hub / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (hub / "blobs").mkdir()
+    (hub / "refs").mkdir()
+    (hub / "refs" / "main").write_text("0" * 40)
+    (hub / "blobs" / "a").write_bytes(tiny_path.read_bytes())
+    (snapshot / "tiny.gguf").symlink_to(hub / "blobs" / "a")
+    cache = tmp_path / "cache"
+    kept = cache / "web" / "x"
+    kept.mkdir(parents=True)
+    tiny_model.write(kept / "from-the-web.gguf")
+    environment = {
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "OXIBONSAI_CACHE": str(cache),
+        "OXIBONSAI_MODEL": str(tiny_path),
+    }
+    done = oxibonsai("list", "--json", **environment)
+    models = json.loads(done.stdout)["models"]
+    names = [m["name"] for m in models]
+    assert names == [
+        str(tiny_path),
+        "hf:org/repo:tiny.gguf",
+        str(kept / "from-the-web.gguf"),
+        "seedling-ternary",
+        "seedling-1bit",
+    ]
+    assert models[0]["bytes"] == models[1]["bytes"] == tiny_path.stat().st_size
+    for name in names:  # each is what --model takes
+        assert oxibonsai("info", name, "--json", HF_HUB_OFFLINE="1", **environment).returncode == 0
+    assert names[1] in oxibonsai("list", **environment).stdout
+    only = json.loads(oxibonsai("list", str(kept), "--json", **environment).stdout)["models"]
+    assert [m["name"] for m in only] == [str(kept / "from-the-web.gguf")]
+
+
+def test_commands_of_a_chat(tiny_path: Path) -> None:
+    lines = [
+        "/set temperature 0",
+        "/set parameter top_k 5",
+        "/set",
+        "/set temprature 1",
+        "/set top_p 7",
+        '"""one',
+        'two"""',
+        "/regen",
+        "/sett",
+        "/clear",
+        "/regen",
+        "/bye",
+        "not read",
+    ]
+    stdin = "\n".join(lines)
+    done = oxibonsai("chat", str(tiny_path), "-n", "3", "--json", stdin=stdin)
+    assert done.returncode == 0
+    first, again = map(json.loads, done.stdout.splitlines())
+    assert first["content"] == again["content"]  # greedy
+    for said in (
+        "[temperature = 0.0]",
+        "[top_k = 5]",
+        "top_k = 5\n",
+        "did you mean temperature?",
+        "top_p is 7",
+        "did you mean /set?",
+        "[the conversation is forgotten]",
+        "there is no message to answer again",
+    ):
+        assert said in done.stderr
+
+
+def test_another_answer_has_another_seed_and_a_speed(tiny_path: Path) -> None:
+    stdin = "ab\n/regen\n/regen\n/exit\n"
+    arguments = ["chat", str(tiny_path), "-n", "8", "--seed", "5", "--temp", "1.5"]
+    answers = oxibonsai(*arguments, "--json", stdin=stdin).stdout.splitlines()
+    assert [json.loads(a)["seed"] for a in answers] == [5, 6, 7]
+    assert oxibonsai(*arguments, stdin=stdin).stderr.count(" tok/s]") == 3
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        (["one two three"], "one two\nthree"),
+        (["one t", "wo th", "ree"], "one two\nthree"),
+        (["a\nbb ccc", " dd ee\n"], "a\nbb ccc\ndd ee\n"),
+        (["123456789 a"], "12345678\n9 a"),
+        (["  code x y"], "  code x\ny"),
+        (["日本語日本語"], "日本語日\n本語"),
+    ],
+)
+def test_lines_break_between_words(pieces: list[str], shown: str) -> None:
+    wrap = WordWrap(8)
+    assert "".join(map(wrap.feed, pieces)) + wrap.finish() == shown
+
+
+def test_what_writes_files_says_so_as_json_and_never_returns_the_carriage(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    q8, parts, whole = tmp_path / "q8.gguf", tmp_path / "part", tmp_path / "whole.gguf"
+    done = oxibonsai("quantize", str(tiny_path), str(q8), "Q8_0", "--json", "--allow-requantize")
+    assert json.loads(done.stdout)["bytes"] == q8.stat().st_size
+    assert "\r" not in done.stderr + done.stdout
+    plan = oxibonsai("quantize", str(tiny_path), str(q8), "Q8_0", "--json", "--dry-run")
+    assert len(json.loads(plan.stdout)["tensors"]) == len(tiny_model.tensor_names())
+    done = oxibonsai("split", str(q8), str(parts), "--max-tensors", "9", "--json")
+    files = json.loads(done.stdout)["files"]
+    assert len(files) > 1
+    done = oxibonsai("merge", files[0]["path"], str(whole), "--json")
+    assert json.loads(done.stdout) == {"path": str(whole), "bytes": whole.stat().st_size}
+    assert "\r" not in done.stderr + done.stdout
+
+
+def test_help_has_panels_and_examples() -> None:
+    for command in ("run", "chat", "list", "convert", "serve"):
+        shown = oxibonsai(command, "--help").stdout
+        assert f"oxibonsai {command}" in shown.partition("Examples:")[2]
+    shown = oxibonsai("run", "--help").stdout
+    for panel in ("Model", "Sampling", "Further sampling", "Conversation", "Machine"):
+        assert f"─ {panel} ─" in shown

@@ -1,0 +1,64 @@
+"""Records what llama.cpp's converter makes of the random folders of ``dense_models`` and
+``remote_folders``.
+
+Usage: make_llama_cpp_conversions.py LLAMA_CPP   (its folder, with conversion/ and gguf-py/)
+
+Of each file: its keys, and a hash of the shape and the float32 values of each tensor. Vocabularies
+are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import dense_models
+import remote_folders
+
+
+def convert(folder: Path, out: Path) -> None:
+    """llama.cpp's conversion to float32, without a vocabulary."""
+    import gguf
+    import torch
+    from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
+
+    def read(folder: Path, *_: Any, **__: Any) -> Any:
+        # Transformers drops keys that it no longer writes and that the converter asks for.
+        return json.loads((folder / "config.json").read_text())
+
+    ModelBase.load_hparams = staticmethod(read)
+    kind = get_model_class(get_model_architecture(read(folder), ModelType.TEXT))
+    with torch.inference_mode():
+        model = kind(folder, gguf.LlamaFileType.ALL_F32, out)
+        for part in filter(None, (model, getattr(model, "impl", None))):
+            part.set_vocab = lambda: None
+        model.write()
+
+
+def main(llama_cpp: str) -> None:
+    sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
+    import conversions  # reads files with the gguf package, which must be that of the converter
+
+    logging.disable(logging.WARNING)
+    found = {}
+    for case in dense_models.CASES:
+        if not case.converted_by_llama_cpp:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            dense_models.save(case, Path(folder) / "model")
+            convert(Path(folder) / "model", Path(folder) / "model.gguf")
+            found[case.name] = conversions.summary(Path(folder) / "model.gguf")
+    for remote in remote_folders.FOLDERS:
+        with tempfile.TemporaryDirectory() as folder:
+            remote_folders.save(remote, Path(folder) / "model")
+            convert(Path(folder) / "model", Path(folder) / "model.gguf")
+            found[remote.name] = conversions.summary(Path(folder) / "model.gguf")
+    conversions.RECORDED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

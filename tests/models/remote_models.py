@@ -1,0 +1,165 @@
+"""Small random GGUF files of architectures that transformers does not have: truth is llama.cpp's run.
+
+Weights are functions of their tensors' names, so that the file need not be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+from dense_models import FF, HEADS, HIDDEN, KV_HEADS, POSITIONS, VOCABULARY, random_values
+
+KV = HIDDEN // HEADS * KV_HEADS
+_QKV = {"attn_q": (HIDDEN, HIDDEN), "attn_k": (KV, HIDDEN), "attn_v": (KV, HIDDEN)}
+_FULL_QKV = dict.fromkeys(_QKV, (HIDDEN, HIDDEN))
+_OUT = {"attn_output": (HIDDEN, HIDDEN)}
+_NORMS = {"attn_norm": (HIDDEN,), "ffn_norm": (HIDDEN,)}
+_GATED = {"ffn_gate": (FF, HIDDEN), "ffn_up": (FF, HIDDEN), "ffn_down": (HIDDEN, FF)}
+_LLAMA = {**_NORMS, **_QKV, **_OUT, **_GATED}
+
+
+@dataclass(frozen=True)
+class RemoteCase:
+    """One structure.
+
+    Attributes:
+        architecture: GGUF's name.
+        layer: Shapes of a layer's weights.
+        biased: Those with a bias.
+        keys: Of the architecture, beside the common ones.
+        layers: Their number, which some architectures tell their models by.
+        layer_norm: Norms are LayerNorms with a bias, instead of RMSNorms.
+        tied: There is no output matrix.
+        variant: Tells two structures of one architecture apart.
+        own_layers: Of each layer in place of ``layer``, where they differ.
+    """
+
+    architecture: str
+    layer: Mapping[str, tuple[int, ...]]
+    keys: Mapping[str, Any]
+    biased: tuple[str, ...] = ()
+    layers: int = 2
+    layer_norm: bool = False
+    tied: bool = False
+    variant: str = ""
+    own_layers: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the test."""
+        return f"{self.architecture}{self.variant}"
+
+
+def write(case: RemoteCase, path: Path) -> None:
+    """The file in float32, without a vocabulary."""
+    writer = gguf.GGUFWriter(str(path), case.architecture)
+    writer.add_tokenizer_model("no_vocab")
+    epsilon = "layer_norm_epsilon" if case.layer_norm else "layer_norm_rms_epsilon"
+    counts = {
+        "vocab_size": VOCABULARY, "context_length": POSITIONS, "embedding_length": HIDDEN,
+        "block_count": case.layers, "feed_forward_length": FF, "attention.head_count": HEADS,
+    }  # fmt: skip
+    for key, value in {**counts, f"attention.{epsilon}": 1e-5, **case.keys}.items():
+        add = writer.add_uint32 if isinstance(value, int) else writer.add_float32
+        add = writer.add_array if isinstance(value, list) else add
+        add(f"{case.architecture}.{key}", value)
+    for name, shape in _tensors(case).items():
+        writer.add_tensor(name, random_values(f"{case.name}.{name}", shape))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _tensors(case: RemoteCase) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCABULARY, HIDDEN)}
+    if not case.tied:
+        found["output.weight"] = (VOCABULARY, HIDDEN)
+    found["output_norm.weight"] = (HIDDEN,)
+    if case.layer_norm:
+        found["output_norm.bias"] = (HIDDEN,)
+    for i in range(case.layers):
+        for part, shape in (case.own_layers[i] if case.own_layers else case.layer).items():
+            found[f"blk.{i}.{part}.weight"] = shape
+            if part in case.biased or (case.layer_norm and part in _NORMS):
+                found[f"blk.{i}.{part}.bias"] = shape[:1]
+    return found
+
+
+_ROPE = {"rope.dimension_count": HIDDEN // HEADS, "rope.freq_base": 5e3}
+_GROUPED = {"attention.head_count_kv": KV_HEADS, **_ROPE}
+_STABLE_NORMS = {
+    "attn_q_norm": (HEADS, HIDDEN // HEADS),
+    "attn_k_norm": (KV_HEADS, HIDDEN // HEADS),
+}
+_FUSED = {"attn_qkv": (3 * HIDDEN, HIDDEN)}
+_SCALES = {"embedding_scale": 3.0, "residual_scale": 0.7, "logit_scale": 2.5}
+
+
+def _sized(heads: int, kv_heads: int, width: int) -> dict[str, tuple[int, ...]]:
+    """A layer of Llama's with heads of 16 dims, or without some of its parts."""
+    parts: dict[str, tuple[int, ...]] = {}
+    if heads > 0:
+        parts |= {"attn_norm": (HIDDEN,), "attn_output": (HIDDEN, 16 * heads)}
+    if kv_heads > 0:
+        parts |= {"attn_q": (16 * heads, HIDDEN)}
+        parts |= dict.fromkeys(("attn_k", "attn_v"), (16 * kv_heads, HIDDEN))
+    if width > 0:
+        parts |= {"ffn_norm": (HIDDEN,), "ffn_down": (HIDDEN, width)}
+        parts |= dict.fromkeys(("ffn_gate", "ffn_up"), (width, HIDDEN))
+    return parts
+
+
+def _sizes(*layers: tuple[int, int, int]) -> dict[str, Any]:
+    names = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
+    lists = {name: [layer[i] for layer in layers] for i, name in enumerate(names)}
+    return {**lists, **_ROPE, "attention.key_length": 16, "attention.value_length": 16}
+
+
+def _elm(heads: int, kv_heads: int, width: int) -> dict[str, tuple[int, ...]]:
+    parts = _sized(heads, kv_heads, width)
+    for name in ("attn_q", "attn_k", "attn_v"):
+        del parts[name]
+    fused = {"attn_qkv": (16 * (heads + 2 * kv_heads), HIDDEN)}
+    return {**parts, **fused, "attn_q_norm": (16,), "attn_k_norm": (16,)}
+
+
+_DECI = ((4, 2, 96), (4, 0, 64), (0, 0, 160), (2, 1, 32))
+_ELM = ((4, 2, 96), (6, 3, 128))
+
+CASES = [
+    RemoteCase("internlm2", _LLAMA, _GROUPED),
+    RemoteCase("exaone", _LLAMA, _GROUPED, tied=True),
+    RemoteCase("xverse", {**_LLAMA, **_FULL_QKV}, _ROPE),
+    RemoteCase("minicpm", _LLAMA, {**_GROUPED, **_SCALES}, tied=True),
+    RemoteCase("orion", _LLAMA, _GROUPED, layer_norm=True),
+    RemoteCase("baichuan", {**_LLAMA, **_FULL_QKV}, _ROPE, layers=32, variant="-7b"),
+    RemoteCase("baichuan", {**_LLAMA, **_FULL_QKV}, _ROPE, layers=40, variant="-13b"),
+    RemoteCase("refact", _LLAMA, {"attention.head_count_kv": KV_HEADS}),
+    RemoteCase(
+        "qwen",
+        {**_NORMS, **_FUSED, **_OUT, **{k: (FF // 2, HIDDEN) for k in ("ffn_gate", "ffn_up")},
+         "ffn_down": (HIDDEN, FF // 2)},
+        _ROPE, biased=("attn_qkv",),
+    ),
+    RemoteCase(
+        "jais", {**_NORMS, **_FUSED, **_OUT, **_GATED}, {"attention.max_alibi_bias": 8.0},
+        biased=("attn_qkv", "attn_output", *_GATED), layer_norm=True,
+    ),
+    RemoteCase("plamo", {k: v for k, v in _LLAMA.items() if k != "ffn_norm"}, _GROUPED),
+    RemoteCase(
+        "deci", {}, _sizes(*_DECI), layers=len(_DECI), own_layers=tuple(_sized(*s) for s in _DECI)
+    ),
+    RemoteCase(
+        "openelm", {}, _sizes(*_ELM), layers=len(_ELM), tied=True,
+        own_layers=tuple(_elm(*s) for s in _ELM),
+    ),
+    RemoteCase(
+        "stablelm", {**{k: v for k, v in _LLAMA.items() if k != "ffn_norm"}, **_STABLE_NORMS},
+        {**_GROUPED, "rope.dimension_count": 4}, layer_norm=True, variant="-12b",
+    ),
+]  # fmt: skip

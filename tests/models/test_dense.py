@@ -1,0 +1,197 @@
+"""Decoders of many architectures: the logits of transformers, and one arithmetic for all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adapters
+import gguf_copy
+import oxibonsai
+from oxibonsai import _core
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.convert import convert
+from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.models import ARCHITECTURES, load_model, read_config
+
+pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
+import conversions
+import dense_models as dm
+from test_same_bytes import TIERS, check_threads, digest, digests_by_tier, random_ids
+
+pytestmark = pytest.mark.hf
+
+# Floats, and integers with activations rounded to int8.
+DTYPES = ("f32", "q4_0")
+LLAMA_CPP = json.loads(conversions.RECORDED.read_text())
+
+
+class Saved:
+    """Folders and files of all cases, each made once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._truths: dict[str, np.ndarray] = {}
+
+    def truth(self, case: dm.Case) -> np.ndarray:
+        """Logits of transformers; makes the folder."""
+        if case.name not in self._truths:
+            model = dm.save(case, self.folder / case.name)
+            self._truths[case.name] = dm.logits(model, dm.IDS[: case.ids])
+        return self._truths[case.name]
+
+    def file(self, case: dm.Case, dtype: str = "f32") -> Path:
+        """The converted folder."""
+        self.truth(case)
+        path = self.folder / f"{case.name}.{dtype}.gguf"
+        if not path.exists():
+            convert(self.folder / case.name, path, dtype=dtype)
+        return path
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    return Saved(tmp_path_factory.mktemp("dense"))
+
+
+@pytest.mark.parametrize("case", dm.CASES, ids=lambda c: c.name)
+def test_logits_are_those_of_transformers(case: dm.Case, saved: Saved) -> None:
+    truth = saved.truth(case)
+    found = oxibonsai.load(saved.file(case)).logits(dm.IDS[: case.ids])
+    assert truth.std(axis=0).mean() > 0.1  # logits that hardly change prove nothing
+    assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in dm.CASES if c.converted_by_llama_cpp], ids=lambda c: c.name
+)
+def test_the_converted_file_is_that_of_llama_cpp(case: dm.Case, saved: Saved) -> None:
+    found, theirs = conversions.summary(saved.file(case)), LLAMA_CPP[case.name]
+    assert found["tensors"] == theirs["tensors"]
+    assert conversions.different_keys(found, theirs) == set(case.differences)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_tier_gives_the_bytes_of_scalar(dtype: str, saved: Saved, tmp_path: Path) -> None:
+    paths = [saved.file(case, dtype) for case in dm.CASES]
+    ids = dm.IDS[:48]
+    found = {tier: digests_by_tier(tier, ids, paths, tmp_path) for tier in TIERS}
+    for tier in TIERS:
+        different = [
+            case.name
+            for case, own, scalar in zip(dm.CASES, found[tier], found["scalar"], strict=True)
+            if own != scalar
+        ]
+        assert not different, tier
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", dm.CASES, ids=lambda c: c.name)
+def test_threads_chunks_and_company_do_not_change_a_byte(
+    case: dm.Case, dtype: str, saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, ids = saved.file(case, dtype), dm.IDS[:48]
+    check_threads(path, ids, monkeypatch)
+    engine = oxibonsai.load(path)
+    whole = digest(engine.logits(ids, chunk_size=len(ids)))
+    sizes = (1, 7, 64) if dtype == "f32" else (7,)
+    assert all(digest(engine.logits(ids, chunk_size=size)) == whole for size in sizes)
+    texts = [ids, *(random_ids(n, dm.VOCABULARY, seed=n) for n in (5, 33, 48))]
+    alone = [digest(engine.logits(text)) for text in texts]
+    assert [digest(rows) for rows in engine.logits_batch(texts, chunk_size=7)] == alone
+
+
+OF_EACH = list({c.kind: c for c in dm.CASES}.values())
+
+
+@pytest.mark.parametrize("case", OF_EACH, ids=lambda c: c.name)
+def test_a_key_or_tensor_of_another_architecture_is_refused(
+    case: dm.Case, saved: Saved, tmp_path: Path
+) -> None:
+    path = saved.file(case)
+    architecture = Checkpoint(path).architecture
+    key = f"{architecture}.expert_count"
+    gguf_copy.copy(path, tmp_path / "key.gguf", keys={key: (8, "u32")})
+    with pytest.raises(UnsupportedError, match=f"{key}, which this version does not know"):
+        read_config(Checkpoint(tmp_path / "key.gguf"))
+    stray = {"blk.0.attn_stray.weight": np.zeros(4, dtype=np.float32)}
+    gguf_copy.copy(path, tmp_path / "tensor.gguf", more=stray)
+    with pytest.raises(UnsupportedError, match="attn_stray"):
+        load_model(Checkpoint(tmp_path / "tensor.gguf"), _core.CpuDevice(1))
+    assert architecture in ARCHITECTURES
+
+
+def test_an_adapter_of_a_fused_tensor_changes_each_of_its_parts(
+    saved: Saved, tmp_path: Path
+) -> None:
+    case = next(c for c in dm.CASES if c.name == "phi3")
+    path = saved.file(case)
+    base = _core.GgufFile(str(path))
+    shapes = {t.name: tuple(t.shape) for t in base.tensors}
+    targets = ("blk.0.attn_qkv.weight", "blk.1.ffn_up.weight")
+    pairs = adapters.pairs_of_shapes({name: shapes[name] for name in targets})
+    architecture = {"general.architecture": ("phi3", "str")}
+    adapters.write(tmp_path / "a.gguf", adapters.tensors_of(pairs), changes=architecture)
+    summed = {}
+    for name, (a, b) in pairs.items():
+        weight = base.tensor_bytes(name).view("<f4").reshape(shapes[name]).astype(np.float64)
+        weight += adapters.ALPHA / len(a) * b.astype(np.float64) @ a.astype(np.float64)
+        summed[name] = (0, weight.astype(np.float32))
+    gguf_copy.copy(path, tmp_path / "summed.gguf", tensors=summed)
+    truth = oxibonsai.load(tmp_path / "summed.gguf").logits(dm.IDS)
+    found = oxibonsai.load(path, lora=tmp_path / "a.gguf").logits(dm.IDS)
+    assert np.abs(found - truth).max() <= 1e-5 * np.abs(truth).max()
+    assert np.abs(oxibonsai.load(path).logits(dm.IDS) - truth).max() > 0.1 * np.abs(truth).max()
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("gptneox", "gptneox.attention.layer_norm_epsilon", (0.0, "f32"), "not above zero"),
+        ("gptneox", "gptneox.use_parallel_residual", (1, "u32"), "not true or false"),
+        ("gptneox", "gptneox.rope.dimension_count", (5, "u32"), "odd or above"),
+        ("phi2", "phi2.attention.head_count_kv", (3, "u32"), "no multiple"),
+        ("granite", "granite.logit_scale", (0.0, "f32"), "not above zero"),
+        ("olmo", "olmo.attention.clamp_kqv", (-1.0, "f32"), "not above zero"),
+        ("olmo3", "olmo2.attention.sliding_window_pattern", ([True], "arr[bool]"), "4 layers"),
+        ("apertus", "xielu.alpha_p", (np.ones(3, np.float32), "arr[f32]"), "each of 2 layers"),
+        ("apertus", "xielu.eps", (np.full(2, np.inf, np.float32), "arr[f32]"), "within -64"),
+        ("phi3", "phi3.rope.scaling.type", ("longrope", "str"), "rope_factors_long"),
+        ("mpt", "mpt.attention.max_alibi_bias", (0.0, "f32"), "learned positions"),
+    ],
+)
+def test_a_key_that_makes_no_sense_is_one_typed_error(
+    name: str, key: str, value: tuple[Any, str], message: str, saved: Saved, tmp_path: Path
+) -> None:
+    path = saved.file(next(c for c in dm.CASES if c.name == name))
+    gguf_copy.copy(path, tmp_path / "m.gguf", keys={key: value})
+    with pytest.raises((FormatError, UnsupportedError), match=message):
+        load_model(Checkpoint(tmp_path / "m.gguf"), _core.CpuDevice(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "shape"),
+    [
+        ("phi3", "blk.0.attn_qkv.weight", (127, 64)),
+        ("phi3", "blk.0.ffn_up.weight", (96, 64)),
+        ("phi3-long", "rope_factors_long.weight", (7,)),
+        ("command-r-plus", "blk.0.attn_q_norm.weight", (2, 32)),
+        ("gpt2", "position_embd.weight", (255, 64)),
+        ("bloom", "token_embd_norm.bias", (63,)),
+        ("gptneox", "blk.1.attn_qkv.bias", (191,)),
+    ],
+)
+def test_a_tensor_of_another_shape_is_one_typed_error(
+    name: str, tensor: str, shape: tuple[int, ...], saved: Saved, tmp_path: Path
+) -> None:
+    path = saved.file(next(c for c in dm.CASES if c.name == name))
+    kept = {t.name for t in _core.GgufFile(str(path)).tensors} - {tensor}
+    values = {tensor: np.ones(shape, dtype=np.float32)}
+    gguf_copy.copy(path, tmp_path / "m.gguf", only=kept, more=values)
+    with pytest.raises(FormatError, match=tensor):
+        load_model(Checkpoint(tmp_path / "m.gguf"), _core.CpuDevice(1))

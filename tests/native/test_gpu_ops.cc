@@ -1,0 +1,318 @@
+// Ops on emulated GPUs against the scalar tier, byte for byte: what goes value by value, norms,
+// rope, the Hadamard transform, attention over pages of every type, recurrent state, the largest of
+// a row.
+
+#include "flush.h"
+#include "gpu_compare.h"
+
+using namespace oxibonsai;
+using graph::Activation;
+using graph::KvType;
+using graph::ValueId;
+
+namespace {
+
+graph::Vector vector_of(std::vector<float> values) {
+  return std::make_shared<const std::vector<float>>(std::move(values));
+}
+
+// A batch of one sequence, whose inputs are kept here.
+struct Rows {
+  explicit Rows(int32_t count) { batch.spans = {{0, count, {}, 0, 0}}; }
+  Rows& input(const std::string& name, std::vector<float> values, int64_t cols) {
+    kept.push_back(std::make_unique<std::vector<float>>(std::move(values)));
+    batch.inputs[name] = {kept.back()->data(), batch.rows(), cols};
+    return *this;
+  }
+  graph::Batch batch;
+  std::vector<std::unique_ptr<std::vector<float>>> kept;
+};
+
+// `make` builds ops over x and z; every float value that it returns becomes an output.
+template <class Make>
+void check_ops(std::mt19937& random, int32_t rows, int64_t cols, const std::string& name,
+               Make make) {
+  graph::Graph g;
+  const ValueId x = g.add(graph::Input{"x", graph::tokens(), cols}).front();
+  const ValueId z = g.add(graph::Input{"z", graph::tokens(), cols}).front();
+  int count = 0;
+  for (const ValueId id : make(g, x, z)) g.set_output("y" + std::to_string(count++), id);
+  const auto n = static_cast<size_t>(rows * cols);
+  Rows in(rows);
+  in.input("x", test::normal(random, n, 2.0f), cols)
+      .input("z", test::small_activations(random, n), cols);
+  in.batch.outputs = {rows - 1, 0};
+  test::compare_graph(g, in.batch,
+                      name + " rows " + std::to_string(rows) + " cols " + std::to_string(cols));
+}
+
+void check_elementwise(std::mt19937& random, int32_t rows, int64_t cols) {
+  check_ops(random, rows, cols, "elementwise", [&](graph::Graph& g, ValueId x, ValueId z) {
+    const auto one = [&](graph::Op op) { return g.add(std::move(op)).front(); };
+    const auto v = vector_of(test::normal(random, static_cast<size_t>(cols)));
+    const ValueId column = one(graph::SelectColumns{x, 0, 1, cols});
+    std::vector<ValueId> made = {one(graph::Add{x, z}),         one(graph::AddVector{x, v}),
+                                 one(graph::Scale{z, 0.37f}),   one(graph::Clamp{x, 1.5f}),
+                                 one(graph::Softcap{x, 3.0f}),  one(graph::GateRows{z, column}),
+                                 one(graph::SelectOutputs{x}),  one(graph::TransposeHeads{x, 2, 3}),
+                                 one(graph::JoinHeads{x, z, 6})};
+    for (int i = 0; i < graph::kActivations; ++i) {
+      const auto activation = static_cast<Activation>(i);
+      made.push_back(one(graph::Gated{x, z, activation}));
+      if (activation != Activation::kSwigluOai) made.push_back(one(graph::Activate{x, activation}));
+    }
+    return made;
+  });
+}
+
+// Each result goes to a matrix of integers too, so that it is rounded where it is made.
+void check_norms(std::mt19937& random, int32_t rows, int64_t cols) {
+  const auto matrix = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(cols / 32 * 34));
+  for (size_t i = 0; i < matrix->size(); ++i) (*matrix)[i] = static_cast<uint8_t>(random() & 0x3F);
+  const auto weight = std::make_shared<graph::Weight>("w", quant::QuantType::kQ8_0, 1, cols,
+                                                      matrix->data(), nullptr);
+  check_ops(random, rows, cols, "norms", [&](graph::Graph& g, ValueId x, ValueId z) {
+    const auto one = [&](graph::Op op) { return g.add(std::move(op)).front(); };
+    const auto factors = [&](int64_t n) {
+      return vector_of(test::normal(random, static_cast<size_t>(n)));
+    };
+    const auto rounded = [&](ValueId id) {
+      graph::Linear op;
+      op.x = id;
+      op.weights = {weight};
+      return g.add(op).front();
+    };
+    std::vector<ValueId> made;
+    for (const bool rounds : {false, true}) {
+      const auto keep = [&](graph::Op op) {
+        const ValueId id = one(std::move(op));
+        made.push_back(rounds ? rounded(id) : id);
+      };
+      keep(graph::RmsNorm{x, factors(cols), 1e-6f});
+      keep(graph::RmsNorm{z, factors(cols / 4), 1e-6f, 4});
+      keep(graph::LayerNorm{x, factors(cols), factors(cols), 1e-5f});
+      keep(graph::LayerNorm{z, factors(cols), nullptr, 1e-5f});
+      keep(graph::Hadamard{x, 32, factors(cols), nullptr});
+      keep(graph::Hadamard{z, std::min<int64_t>(cols & -cols, 64), nullptr, factors(cols)});
+      keep(graph::Gated{x, z, Activation::kSilu});
+      keep(graph::Activate{x, Activation::kGelu});
+    }
+    made.push_back(rounded(x));
+    return made;
+  });
+}
+
+void check_rope(std::mt19937& random, bool interleaved, int64_t pairs) {
+  check_ops(random, 5, 96, "rope", [&](graph::Graph& g, ValueId x, ValueId) {
+    std::vector<float> frequencies;
+    for (int64_t i = 0; i < pairs; ++i) frequencies.push_back(1.0f / static_cast<float>(1 + i));
+    const ValueId table = g.add(graph::RopeTable{vector_of(frequencies), 1.1f}).front();
+    return g.add(graph::Rope{x, table, 24, interleaved});
+  });
+}
+
+struct Attention {
+  graph::PagedLayer layer;
+  KvType type;
+  int heads, window;
+  float softcap;
+  bool sinks;
+  int32_t context, count;  // positions before the step, of the step
+};
+
+std::string name_of(const Attention& a) {
+  return std::string("attention ") + graph::kKvTypeNames[static_cast<size_t>(a.type)] + " dims " +
+         std::to_string(a.layer.key_dim) + " " + std::to_string(a.layer.value_dim) + " heads " +
+         std::to_string(a.heads) + " context " + std::to_string(a.context) + " + " +
+         std::to_string(a.count);
+}
+
+// Keys and values of a context, then attention of a few rows behind it and of a second sequence
+// whose pages lie in a pool of another type.
+graph::Graph attention_graph(std::mt19937& random, const Attention& a, bool attends) {
+  graph::Graph g;
+  g.add_paged_layer({1, 8, 8});  // something before the layer in a page
+  g.add_paged_layer(a.layer);
+  const auto input = [&](const char* name, int64_t cols) {
+    return g.add(graph::Input{name, graph::tokens(), cols}).front();
+  };
+  const ValueId k = input("k", a.layer.kv_heads * a.layer.key_dim);
+  const ValueId v =
+      a.layer.value_in_key ? graph::kNoValue : input("v", a.layer.kv_heads * a.layer.value_dim);
+  g.add(graph::StoreKv{k, v, 1});
+  if (!attends) {
+    g.set_output("k", g.add(graph::Scale{k, 1.0f}).front());
+    return g;
+  }
+  const ValueId q = input("q", a.heads * a.layer.key_dim);
+  graph::Attend op;
+  op.q = q;
+  op.layer = 1;
+  op.heads = a.heads;
+  op.scale = 0.3f;
+  op.window = a.window;
+  op.softcap = a.softcap;
+  if (a.sinks) op.sinks = vector_of(test::normal(random, static_cast<size_t>(a.heads)));
+  g.set_output("y", g.add(op).front());
+  return g;
+}
+
+graph::Batch attention_batch(const Attention& a, int32_t first, int32_t count, int32_t others) {
+  std::vector<int32_t> pages;
+  for (int32_t i = 0; i <= (a.context + a.count) / 64; ++i) pages.push_back((i * 5 + 3) % 37);
+  graph::Batch batch;
+  batch.spans = {{first, count, pages, 0, 0}};
+  if (others > 0) batch.spans.insert(batch.spans.begin(), {0, others, {2, 0}, 1, 0});
+  return batch;
+}
+
+void check_attention(std::mt19937& random, const Attention& a) {
+  const std::string name = name_of(a);
+  const auto other = static_cast<KvType>((static_cast<int>(a.type) + 1) % 4);
+  const auto device = test::emulated_gpu({7, a.count % 2 == 0});
+  cpu::CpuDevice scalar(cpu::table("scalar"), 1);
+  const graph::Graph store = attention_graph(random, a, false);
+  const auto layers = store.state().paged;
+  cpu::KvPages pages(layers, {KvType::kF32, a.type}, 37), more(layers, {other, other}, 3);
+  gpu::KvPages gpu_pages(device->backend(), layers, {KvType::kF32, a.type}, 37);
+  gpu::KvPages gpu_more(device->backend(), layers, {other, other}, 3);
+  const cpu::State state{{&pages, &more}};
+  const gpu::State gpu_state{{&gpu_pages, &gpu_more}};
+  for (int32_t page = 0; page < 37; ++page)
+    gpu_pages.write(page, pages.read(page), pages.page_bytes());
+  for (int32_t page = 0; page < 3; ++page) gpu_more.write(page, more.read(page), more.page_bytes());
+
+  const auto fill = [&](graph::Batch& batch, std::vector<std::vector<float>>& kept, bool attends) {
+    const auto put = [&](const char* input, int64_t cols, float size) {
+      kept.push_back(test::normal(random, static_cast<size_t>(batch.rows() * cols), size));
+      batch.inputs[input] = {kept.back().data(), batch.rows(), cols};
+    };
+    kept.reserve(3);
+    put("k", a.layer.kv_heads * a.layer.key_dim, 1.0f);
+    if (!a.layer.value_in_key) put("v", a.layer.kv_heads * a.layer.value_dim, 2.0f);
+    if (attends) put("q", a.heads * a.layer.key_dim, 1.5f);
+  };
+  if (a.context > 0) {
+    graph::Batch batch = attention_batch(a, 0, a.context, 0);
+    std::vector<std::vector<float>> kept;
+    fill(batch, kept, false);
+    test::run(*scalar.compile(store), batch, state);
+    test::run(*device->compile(store), batch, gpu_state);
+  }
+  const graph::Graph attend = attention_graph(random, a, true);
+  graph::Batch batch = attention_batch(a, a.context, a.count, a.count > 1 ? 3 : 1);
+  std::vector<std::vector<float>> kept;
+  fill(batch, kept, true);
+  const auto truth = test::run(*scalar.compile(attend), batch, state);
+  test::check_same(truth, test::run(*device->compile(attend), batch, gpu_state), name);
+  for (const int32_t page : batch.spans.back().pages) {
+    const std::vector<uint8_t> found = gpu_pages.read(page);
+    CHECK(std::memcmp(found.data(), pages.read(page), found.size()) == 0, name + " pages");
+  }
+}
+
+void check_local(std::mt19937& random) {
+  graph::Graph g;
+  const auto input = [&](const char* name, int64_t cols) {
+    return g.add(graph::Input{name, graph::tokens(), cols}).front();
+  };
+  const ValueId q = input("q", 4 * 20), k = input("k", 2 * 20), v = input("v", 2 * 20);
+  g.set_output("y", g.add(graph::AttendLocal{q, k, v, 20, 0.2f}).front());
+  graph::Batch batch;
+  batch.spans = {{0, 70, {}, 0, 0}, {0, 1, {}, 0, 0}, {0, 9, {}, 0, 0}};
+  const auto x = test::normal(random, 80 * 80), y = test::normal(random, 80 * 40),
+             z = test::normal(random, 80 * 40);
+  batch.inputs = {{"q", {x.data(), 80, 80}}, {"k", {y.data(), 80, 40}}, {"v", {z.data(), 80, 40}}};
+  test::compare_graph(g, batch, "attend_local");
+}
+
+// Three steps of two sequences, whose slots are then read.
+void check_conv(std::mt19937& random, int taps) {
+  constexpr int kChannels = 130;
+  graph::Graph g;
+  g.add_slot(5);
+  const int slot = g.add_slot((taps - 1) * kChannels);
+  const ValueId x = g.add(graph::Input{"x", graph::tokens(), kChannels}).front();
+  graph::Conv1d op;
+  op.x = x;
+  op.weight = vector_of(test::normal(random, static_cast<size_t>(kChannels * taps)));
+  op.bias = vector_of(test::normal(random, kChannels));
+  op.taps = taps;
+  op.slot = slot;
+  op.silu = taps == 4;
+  g.set_output("y", g.add(op).front());
+  const auto device = test::emulated_gpu();
+  cpu::CpuDevice scalar(cpu::table("scalar"), 1);
+  const auto truth = scalar.compile(g);
+  const auto found = device->compile(g);
+  cpu::Slots slots(g.state().slot, 3);
+  gpu::Slots gpu_slots(device->backend(), g.state().slot, 3);
+  int32_t first = 0;
+  for (const int32_t count : {1, 2, 6}) {
+    graph::Batch batch;
+    batch.spans = {{first, count, {}, 0, 2}, {0, 3, {}, 0, 0}};
+    const auto rows = test::normal(random, static_cast<size_t>((count + 3) * kChannels));
+    batch.inputs["x"] = {rows.data(), count + 3, kChannels};
+    test::check_same(test::run(*truth, batch, cpu::State{{}, &slots}),
+                     test::run(*found, batch, gpu::State{{}, &gpu_slots}), "conv1d");
+    first += count;
+  }
+  for (const int64_t i : {0, 2})
+    CHECK(std::memcmp(gpu_slots.read(i).data(), slots.read(i),
+                      static_cast<size_t>(slots.slot_bytes())) == 0,
+          "slots");
+}
+
+void check_top(std::mt19937& random) {
+  constexpr int64_t kCols = 1000;
+  constexpr int kTop = 7;
+  graph::Graph g;
+  const ValueId x = g.add(graph::Input{"x", graph::tokens(), kCols}).front();
+  g.set_output("y", g.add(graph::Scale{x, 1.0f}).front());
+  auto values = test::normal(random, 2 * kCols);
+  values[5] = values[900] = values[901] = 9.0f;
+  values[17] = NAN;
+  graph::Batch batch;
+  batch.spans = {{0, 2, {}, 0, 0}};
+  batch.inputs["x"] = {values.data(), 2, kCols};
+  const auto device = test::emulated_gpu();
+  std::vector<int32_t> indices(2 * kTop);
+  std::vector<float> found(2 * kTop);
+  device->compile(g)->run_top(batch, {}, 0, kTop, indices.data(), found.data());
+  CHECK(indices[0] == 5 && indices[1] == 900 && indices[2] == 901, "equal values in order");
+  for (int r = 0; r < 2; ++r) {
+    std::vector<int32_t> order(kCols);
+    for (int32_t i = 0; i < kCols; ++i) order[static_cast<size_t>(i)] = i;
+    const float* row = values.data() + r * kCols;
+    const auto key = [&](int32_t i) { return std::isnan(row[i]) ? -INFINITY : row[i]; };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return key(a) > key(b); });
+    for (int i = 0; i < kTop; ++i) {
+      CHECK(indices[static_cast<size_t>(r * kTop + i)] == order[static_cast<size_t>(i)], "top");
+      CHECK(found[static_cast<size_t>(r * kTop + i)] == row[order[static_cast<size_t>(i)]], "top");
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  std::mt19937 random(21);
+  check_elementwise(random, 3, 300);
+  check_norms(random, 2, 96);
+  check_norms(random, 1, 1056);
+  for (const bool interleaved : {false, true})
+    for (const int64_t pairs : {12, 8}) check_rope(random, interleaved, pairs);
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0}) {
+    for (const int32_t context : {0, 62, 63, 512, 2048})
+      check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, context, 1});
+    check_attention(random, {{2, 20, 20}, type, 6, 0, 5.0f, true, 60, 7});
+    check_attention(random, {{1, 64, 64}, type, 4, 70, 0.0f, false, 560, 2});
+    check_attention(random, {{1, 48, 32, true}, type, 2, 0, 0.0f, false, 70, 1});
+  }
+  check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
+  check_local(random);
+  for (const int taps : {2, 4}) check_conv(random, taps);
+  check_top(random);
+  return test::finish("gpu ops");
+}
