@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import rich_click as click
 
 from oxibonsai.cli.llama_cpp_names import llama_cpp_options
 from oxibonsai.cli.model_choice import model_option
+from oxibonsai.cli.notices import warn
 from oxibonsai.cli.sampling_options import sampling_options as sampling_options
 from oxibonsai.cli.sampling_options import split_sampling as split_sampling
 from oxibonsai.engine import Engine
@@ -108,10 +110,20 @@ threads_option = click.option(
 )
 
 
+device_option = click.option(
+    "--device",
+    "-dev",
+    metavar="DEVICE",
+    help="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same bytes, "
+    "else the CPU. Default: OXIBONSAI_DEVICE, else cpu. Texts don't depend on it.",
+)
+
+
 def machine_options(command: Command) -> Command:
     """How the model is run, where the command sets the context's size itself."""
     return apply(
         [
+            device_option,
             threads_option,
             click.option(
                 "--kv-type",
@@ -174,12 +186,16 @@ def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
     lora = [*plain, *map(split_scaled, scaled)]
     console = Console(stderr=True)
     columns = (TextColumn("Packing the weights"), BarColumn(), DownloadColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with (
+        warnings.catch_warnings(record=True) as notes,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
+        warnings.simplefilter("always", UserWarning)
         task = bar.add_task("", total=None, visible=False)
 
         def progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        return load(model, quant_type=quant_type, lora=lora, progress=progress, **options)
+        engine = load(model, quant_type=quant_type, lora=lora, progress=progress, **options)
+    warn([str(note.message) for note in notes])
+    return engine

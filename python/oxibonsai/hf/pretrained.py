@@ -84,7 +84,11 @@ def explain(options: dict[str, Any]) -> None:
             raise UnsupportedError(f"{name} is not available: {remedy}")
     for name in ("dtype", "torch_dtype"):
         check_dtype(options.pop(name, None), name)
-    check_device(options.pop("device_map", None), "device_map")
+    device_map = options.pop("device_map", None)
+    if device_map is not None:
+        if "device" in options:
+            raise RequestError("device and device_map exclude each other: give one of them")
+        options["device"] = device_of(device_map)
     attention = options.pop("attn_implementation", None)
     if attention is not None:
         _warn(f"attn_implementation={attention!r} has no effect: the engine has one attention")
@@ -101,6 +105,23 @@ def check_dtype(dtype: Any, name: str) -> None:
         f"{name}={text} has no effect: weights stay as the file has them, and logits are float32 "
         "(save_pretrained(dtype=...) writes a copy, load(kv_type='f16') sets the cache's type)"
     )
+
+
+def device_of(device_map: Any) -> str:
+    """The one device that transformers' argument names.
+
+    Raises:
+        UnsupportedError: It spreads the model over several.
+    """
+    places = set(device_map.values()) if isinstance(device_map, dict) else {device_map}
+    if len(places) != 1:
+        raise UnsupportedError(f"device_map is {device_map!r}: a model runs on one device")
+    (place,) = places
+    if isinstance(place, int) and not isinstance(place, bool):
+        return f"cuda:{place}"
+    # A torch.device, too; transformers has several ways to say that it shall choose.
+    others = {"balanced": "auto", "sequential": "auto", "cpu:0": "cpu", "mps": "metal"}
+    return others.get(str(place), str(place))
 
 
 def check_device(device: Any, name: str) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.engine import Engine, Options, Sequence
 from oxibonsai.engine.batching import make_batch, reserve
-from oxibonsai.engine.kv_cache import PageTable
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.scheduler import Chunk
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import Device
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder
@@ -210,7 +211,7 @@ def describe(checkpoint: Checkpoint) -> _core.Graph:
 
 def load_model(
     checkpoint: Checkpoint,
-    device: _core.CpuDevice,
+    device: Device,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
     adapters: Sequence[Adapter] = (),
