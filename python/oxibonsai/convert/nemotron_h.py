@@ -10,6 +10,7 @@ import re
 
 from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.llama import row_order
 from oxibonsai.convert.mamba import NO_LIMIT, conv_shape, ssm_values
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
@@ -161,6 +162,7 @@ NEMOTRON_H = Recipe(
     tensor_name,
     lambda tensor: decoder.is_matrix(tensor) and "ssm_conv1d" not in tensor,
     shapes=_shapes,
+    row_order=row_order,  # as llama.cpp has it: without positions any order within the heads is right
     shape=_shape,
     values=ssm_values,
 )
