@@ -47,6 +47,7 @@ from oxibonsai.convert.mistral3 import MISTRAL3
 from oxibonsai.convert.mixtral import MIXTRAL
 from oxibonsai.convert.mpt import MPT
 from oxibonsai.convert.nemotron import NEMOTRON
+from oxibonsai.convert.nemotron_h import NEMOTRON_H
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
 from oxibonsai.convert.olmoe import OLMOE
@@ -113,6 +114,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "mistral": LLAMA,
     "mpt": MPT,
     "nemotron": NEMOTRON,
+    "nemotron_h": NEMOTRON_H,
     "olmo": OLMO,
     "olmo2": OLMO2,
     "olmo3": OLMO2,
