@@ -196,6 +196,8 @@ def test_a_table_in_a_circle_ends() -> None:
 def test_a_whitespace_tokenizer_has_its_own_pre_tokenizer() -> None:
     with pytest.raises(UnsupportedError, match="it has to be 'whitespace' too"):
         Tokenizer.from_gguf(bpe_metadata(model="whitespace", pre="qwen2"))
+    with pytest.raises(UnsupportedError, match="merges no bytes"):
+        Tokenizer.from_gguf(bpe_metadata(model="hybriddna", pre="gemma4"))
     with pytest.raises(UnsupportedError, match="'whitespace'"):
         Tokenizer.from_gguf(bpe_metadata(pre="whitespace"))
 
