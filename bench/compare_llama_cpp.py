@@ -19,7 +19,7 @@ from typing import Any
 from comparison_report import write_report
 from oxibonsai import _core
 from oxibonsai.cli.bench import machine, read_bandwidth
-from oxibonsai.engine.threads import default_threads
+from oxibonsai.devices import default_threads
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.sources import resolve
 from worker import Worker, WorkerError

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import oxibonsai
 import served
 from oxibonsai.chat import ChatRequest, prepare
-from oxibonsai.engine.threads import default_threads
+from oxibonsai.devices import default_threads
 from oxibonsai.sources import resolve
 
 _READ_SECONDS = 0.02

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 import oxibonsai
 from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.devices import default_threads
 from oxibonsai.engine import Engine
-from oxibonsai.engine.threads import default_threads
 from oxibonsai.imatrix import Imatrix, read_imatrix
 from oxibonsai.quantize import TypeWish, find_mix, make_plan, write
 

@@ -22,7 +22,7 @@ from typing import Any
 import served
 import serving_scenarios
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.engine.threads import default_threads
+from oxibonsai.devices import default_threads
 from oxibonsai.loadtest.client import ChatClient
 from oxibonsai.loadtest.prompts import made_up
 from oxibonsai.loadtest.run import run_levels

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 import served
-from oxibonsai.engine.threads import default_threads
+from oxibonsai.devices import default_threads
 from oxibonsai.sources import resolve
 
 _PAGE_BYTES = 4096

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from oxibonsai import _core
-from oxibonsai.engine.threads import default_threads
+from oxibonsai.devices import default_threads
 
 COLS = 4096
 MEMORY_BYTES = 128 << 20  # far more than any cache of a small machine

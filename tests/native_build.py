@@ -30,7 +30,7 @@ def builds_locked() -> Iterator[None]:
         yield
 
 
-def build(name: str, *options: str) -> Path:
+def build(name: str, *options: str, target: str = "all") -> Path:
     folder = BUILD / name
     command = ["cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", "-DOXIBONSAI_PYTHON=OFF"]
     command.append(f"-DPython_EXECUTABLE={sys.executable}")
@@ -40,6 +40,7 @@ def build(name: str, *options: str) -> Path:
         subprocess.run(
             [*command, "-DOXIBONSAI_TESTS=ON", *options], check=True, capture_output=True
         )
-        done = subprocess.run(["cmake", "--build", str(folder)], capture_output=True, text=True)
+        command = ["cmake", "--build", str(folder), "--target", target]
+        done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
     return folder

@@ -16,7 +16,7 @@ import numpy as np
 
 import tiny_model
 from oxibonsai import SamplingParams, _core
-from oxibonsai.engine import Engine, Sequence
+from oxibonsai.engine import Engine, Lookahead, Sequence
 from oxibonsai.graph import Builder, Value
 from oxibonsai.models import Architecture, ModelConfig, Weights
 from oxibonsai.models.architecture import dimensions
@@ -139,3 +139,19 @@ def told(sequence: Sequence) -> tuple[object, ...]:
     """What has to be the same however a sequence runs."""
     assert sequence.error is None
     return sequence.generated, sequence.logprobs
+
+
+class FixedDraft:
+    """Proposes what it was told, right or wrong."""
+
+    def __init__(self, text: list[int]) -> None:
+        self.lookahead = Lookahead(8)
+        self._text = text
+
+    def propose(self, sequence: Sequence, most: int) -> list[int]:
+        """The next of its tokens."""
+        done = sequence.num_generated
+        return self._text[done : done + min(most, 8)]
+
+    def close(self) -> None:
+        """Holds nothing."""

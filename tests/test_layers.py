@@ -18,13 +18,15 @@ NATIVE = {
     "graph": {"base", "quant"},
     "cpu": {"base", "quant", "graph"},
     "gpu": {"base", "quant", "graph"},
+    "cuda": {"base", "gpu"},
+    "metal": {"base", "gpu"},
     "sampling": {"base", "cpu"},
-    "bindings": {"base", "quant", "format", "graph", "cpu", "sampling"},
+    "bindings": {"base", "quant", "format", "graph", "cpu", "gpu", "cuda", "metal", "sampling"},
 }
 
 _FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
-_BELOW_ENGINE = _FILES | _TEXT | {"lora", "models", "opening"}
+_BELOW_ENGINE = _FILES | _TEXT | {"devices", "lora", "models", "opening"}
 _BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "lane"}
 PYTHON = {
     "errors": set(),
@@ -32,10 +34,12 @@ PYTHON = {
     "files": {"errors"},
     "sources": {"errors", "files"},
     "checkpoint": {"errors", "sources", "_core"},
+    "devices": {"errors", "files", "_core"},
+    "kernels": {"errors", "devices", "_core"},
     "graph": {"errors", "_core"},
     "split": {"errors", "files", "sources", "checkpoint", "_core"},
     "lora": {"errors", "checkpoint", "_core"},
-    "models": {"errors", "files", "checkpoint", "graph", "lora", "_core"},
+    "models": {"errors", "files", "checkpoint", "devices", "graph", "lora", "_core"},
     "quantize": {"errors", "files", "checkpoint", "_core"},
     "convert": {"errors", "files", "sources", "quantize", "models", "_core"},
     "opening": {"errors", "files", "sources", "checkpoint", "lora", "models", "convert"},

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "bindings/kv_types.h"
 #include "bindings/register.h"
 #include "cpu/device.h"
 #include "cpu/dispatch.h"
@@ -22,42 +23,14 @@ namespace {
 using cpu::CpuDevice;
 using cpu::Executable;
 using cpu::KvPages;
-using cpu::KvType;
 using cpu::PackedWeights;
 using cpu::Slots;
 
-using TypeNames = std::variant<std::string, std::vector<std::string>>;
-
 using PagedLayers = std::vector<graph::PagedLayer>;
 
-KvType kv_type(const std::string& name) {
-  const auto& names = cpu::kKvTypeNames;
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end())
-    throw RequestError("KV type " + name + " does not exist; there are f32, f16, q8_0 and q4_0");
-  return static_cast<KvType>(found - names.begin());
-}
-
-// One type for all layers, or one each.
-std::vector<KvType> kv_types(const TypeNames& names, size_t layers) {
-  if (const auto* one = std::get_if<std::string>(&names))
-    return std::vector<KvType>(layers, kv_type(*one));
-  std::vector<KvType> types;
-  for (const std::string& name : std::get<std::vector<std::string>>(names))
-    types.push_back(kv_type(name));
-  return types;
-}
-
-// The name of the type of all layers; the distinct ones, joined by +, where they have several.
-std::string type_name(const KvPages& pages) {
-  std::string text;
-  std::vector<KvType> seen;
-  for (const KvType type : pages.types()) {
-    if (std::find(seen.begin(), seen.end(), type) != seen.end()) continue;
-    seen.push_back(type);
-    text += (text.empty() ? "" : "+") + std::string(cpu::kKvTypeNames[static_cast<size_t>(type)]);
-  }
-  return text;
+std::shared_ptr<KvPages> make_pages(const PagedLayers& layers, const TypeNames& type,
+                                    int64_t pages) {
+  return std::make_shared<KvPages>(layers, kv_types(type, layers.size()), pages);
 }
 
 // A page or slot as bytes, and back.
@@ -85,11 +58,8 @@ void register_state(py::module_& m) {
       },
       py::arg("layers"), py::arg("type"));
   py::class_<KvPages, std::shared_ptr<KvPages>>(m, "KvPages")
-      .def(py::init([](const PagedLayers& layers, const TypeNames& type, int64_t pages) {
-             return std::make_shared<KvPages>(layers, kv_types(type, layers.size()), pages);
-           }),
-           py::arg("layers"), py::arg("type"), py::arg("pages"))
-      .def_property_readonly("type", &type_name)
+      .def(py::init(&make_pages), py::arg("layers"), py::arg("type"), py::arg("pages"))
+      .def_property_readonly("type", [](const KvPages& p) { return kv_type_name(p.types()); })
       .def_property_readonly("pages", &KvPages::pages)
       .def_property_readonly("page_bytes", &KvPages::page_bytes)
       .def("copy", &KvPages::copy, py::arg("source"), py::arg("target"),
@@ -184,6 +154,20 @@ void register_cpu_device(py::module_& m) {
       .def_property_readonly("tier", [](const CpuDevice& d) { return std::string(d.table().name); })
       .def_property_readonly("threads", [](const CpuDevice& d) { return d.pool()->size(); })
       .def_property_readonly("pool", &CpuDevice::pool)
+      .def_property_readonly("shareable", [](const CpuDevice&) { return true; })
+      .def_property_readonly("free_bytes", [](const CpuDevice&) { return py::none(); })
+      .def(
+          "make_pages",
+          [](const CpuDevice&, const PagedLayers& layers, const TypeNames& type, int64_t pages) {
+            return make_pages(layers, type, pages);
+          },
+          py::arg("layers"), py::arg("type"), py::arg("pages"))
+      .def(
+          "make_slots",
+          [](const CpuDevice&, const std::vector<int64_t>& entries, int64_t slots) {
+            return std::make_shared<Slots>(entries, slots);
+          },
+          py::arg("entries"), py::arg("slots"))
       .def("with_threads", &CpuDevice::with_threads, py::arg("threads"),
            "The same packed weights behind other threads; both can run at once.")
       .def(

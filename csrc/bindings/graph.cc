@@ -58,15 +58,15 @@ class ArrayOwner : public DataOwner {
 };
 
 std::shared_ptr<Weight> weight_of_blocks(const std::string& name, const std::string& type_name,
-                                         const Bytes& blocks, int64_t cols) {
+                                         const Bytes& blocks, int64_t cols, int64_t experts) {
   const quant::QuantTraits* type = quant::find_by_name(type_name);
   if (type == nullptr) throw RequestError("no quant type is called " + type_name);
-  if (cols < 1 || blocks.ndim() != 2 || blocks.shape(0) < 1 ||
-      blocks.shape(1) != quant::row_bytes(type->type, cols))
+  if (cols < 1 || experts < 1 || blocks.ndim() != 2 || blocks.shape(0) < 1 ||
+      blocks.shape(0) % experts != 0 || blocks.shape(1) != quant::row_bytes(type->type, cols))
     throw RequestError("the matrix " + name + " needs blocks [rows, bytes of " +
                        std::to_string(cols) + " weights in " + type->name + "]");
-  return std::make_shared<Weight>(name, type->type, blocks.shape(0), cols, blocks.data(),
-                                  std::make_shared<const ArrayOwner>(blocks));
+  return std::make_shared<Weight>(name, type->type, blocks.shape(0) / experts, cols, blocks.data(),
+                                  std::make_shared<const ArrayOwner>(blocks), experts);
 }
 
 py::dict inspect_weight(const Weight& w) {
@@ -102,9 +102,11 @@ PyValue add_one(Graph& g, graph::Op op) { return add(g, std::move(op)).front(); 
 void register_weight(py::module_& m) {
   py::class_<Weight, std::shared_ptr<Weight>>(m, "Weight")
       .def(py::init(&load_weight), py::arg("file"), py::arg("name"))
-      .def_static("from_blocks", &weight_of_blocks, py::arg("name"), py::arg("quant_type"),
-                  py::arg("blocks"), py::arg("cols"),
-                  "A matrix whose rows are an array of bytes, which it keeps and does not copy.")
+      .def_static(
+          "from_blocks", &weight_of_blocks, py::arg("name"), py::arg("quant_type"),
+          py::arg("blocks"), py::arg("cols"), py::arg("experts") = 1,
+          "Matrices whose rows, those of one expert after the other, are an array of bytes; it "
+          "is kept and not copied.")
       .def_property_readonly("name", &Weight::name)
       .def_property_readonly("experts", &Weight::experts, "Matrices in the tensor.")
       .def_property_readonly("rows", &Weight::rows, "Of one matrix.")

@@ -12,5 +12,6 @@ PYBIND11_MODULE(_core, m) {
   register_graph(m);
   register_batch(m);
   register_device(m);
+  register_gpu(m);
   register_sampling(m);
 }

@@ -37,7 +37,13 @@ Slots::Slots(std::vector<int64_t> entries, int64_t slots)
   if (slots > (int64_t{1} << 40) / slot_bytes())
     throw CapacityError(std::to_string(slots) + " slots of " + std::to_string(slot_bytes()) +
                         " bytes do not fit into memory");
-  memory_.emplace(static_cast<size_t>(slots * slot_bytes()));
+  try {
+    memory_.emplace(static_cast<size_t>(slots * slot_bytes()));
+  } catch (const CapacityError&) {
+    throw CapacityError("the system refused memory for " + std::to_string(slots) +
+                        " slots of recurrent state, " + std::to_string(slot_bytes()) +
+                        " bytes each: run fewer sequences at once, or keep fewer snapshots");
+  }
   base_ = reinterpret_cast<float*>(memory_->data());
 }
 

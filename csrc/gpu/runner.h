@@ -45,7 +45,8 @@ RunnerPtr no_kernel(const Op&) {
                          " yet: run this model on the CPU (--device cpu)");
 }
 
-// One for each op, in the file of its family in gpu/runners/ ...
+// One for each op, in the file of its family in gpu/runners/. An op that no kernel computes yet
+// says so here: inline RunnerPtr make_runner(const graph::X& op, ...) { return no_kernel(op); }
 RunnerPtr make_runner(const graph::Embed& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::EmbedPositions& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Input& op, const RunnerContext& c);
@@ -77,19 +78,9 @@ RunnerPtr make_runner(const graph::Dispatch& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Combine& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Conv1d& op, const RunnerContext& c);
-
-// ... or here, where no kernel computes it yet.
-inline RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext&) {
-  return no_kernel(op);
-}
-inline RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext&) {
-  return no_kernel(op);
-}
-inline RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext&) {
-  return no_kernel(op);
-}
-inline RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext&) {
-  return no_kernel(op);
-}
+RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext& c);
 
 }  // namespace oxibonsai::gpu

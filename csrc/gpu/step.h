@@ -62,6 +62,8 @@ struct Step {
   StepTables tables;
   // Tiles of attention: by pool (-1: attend_local) and rows of a tile.
   std::map<std::pair<int, int>, Tiles> tiles;
+  // Panels of head_linear, in the tables: by heads and rows.
+  std::map<std::pair<int64_t, int64_t>, int64_t> head_panels;
   Address words;      // the tables on the device
   Address workspace;  // what Runner::workspace_bytes() asked for
 

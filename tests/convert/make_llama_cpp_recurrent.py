@@ -24,6 +24,7 @@ root = sys.argv.pop(1)
 sys.path[:0] = [root, root + "/gguf-py"]
 from conversion import base
 base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "qwen2"
+base.TextModel._set_vocab_llama_hf = base.TextModel._set_vocab_gpt2
 runpy.run_path(root + "/convert_hf_to_gguf.py", run_name="__main__")
 """
 

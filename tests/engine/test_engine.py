@@ -131,7 +131,7 @@ NAN_SCALE = b"\x00\x7e" + bytes(16)
 @pytest.mark.parametrize(
     ("changes", "tensors", "error", "message"),
     [
-        ({"general.architecture": ("mamba", "str")}, {}, UnsupportedError, "architecture mamba"),
+        ({"general.architecture": ("unheard-of", "str")}, {}, UnsupportedError, "architecture unheard-of"),
         ({"general.architecture": None}, {}, FormatError, "general.architecture is missing"),
         ({"qwen3.block_count": None}, {}, FormatError, "qwen3.block_count is missing"),
         ({"qwen3.block_count": (3, "u32")}, {}, FormatError, "lacks the tensor blk.2"),

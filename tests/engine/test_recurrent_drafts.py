@@ -12,30 +12,23 @@ import recurrent_model
 from oxibonsai import CapacityError
 from oxibonsai.engine import (
     DraftModel,
-    Lookahead,
     NgramSpeculator,
     Options,
-    Sequence,
     beam_search,
     restore,
     save,
 )
-from recurrent_model import DRAWN, GREEDY, IDS, Load, assert_all_given_back, finish, run, told
-
-
-class Fixed:
-    """Proposes what it was told, right or wrong."""
-
-    def __init__(self, text: list[int]) -> None:
-        self.lookahead = Lookahead(8)
-        self.text = text
-
-    def propose(self, sequence: Sequence, most: int) -> list[int]:
-        done = sequence.num_generated
-        return self.text[done : done + min(most, 8)]
-
-    def close(self) -> None:
-        pass
+from recurrent_model import (
+    DRAWN,
+    GREEDY,
+    IDS,
+    FixedDraft,
+    Load,
+    assert_all_given_back,
+    finish,
+    run,
+    told,
+)
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
@@ -48,7 +41,7 @@ def test_rejected_drafts_leave_no_trace(
     text = list(alone[0])  # type: ignore[call-overload]
     for i in range(0, len(text), wrong):
         text[i] = (text[i] + 1) % 256
-    options = Options(speculate=lambda: Fixed(text))
+    options = Options(speculate=lambda: FixedDraft(text))
     others = [engine.submit(IDS[i:], DRAWN, options) for i in range(1, parallel)]
     sequence = engine.submit(IDS, DRAWN, options)
     before = engine.counts.steps

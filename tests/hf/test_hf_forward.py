@@ -335,12 +335,16 @@ def test_pages_of_dropped_caches_come_back(model: CausalLM) -> None:
     assert model.engine.cache.used_bytes <= 4 * 512 * model.engine.cache.pools[0].page_bytes
 
 
-def test_from_pretrained_takes_transformers_arguments(hf_folder: Path, model: CausalLM) -> None:
+def test_from_pretrained_takes_transformers_arguments(
+    hf_folder: Path, model: CausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = {"device_map": "auto", "dtype": "auto", "trust_remote_code": True}
     options |= {"low_cpu_mem_usage": True, "revision": "main", "token": None, "cache_dir": None}
-    again = AutoModelForCausalLM.from_pretrained(
-        hf_folder.parent, subfolder=hf_folder.name, **options
-    )
+    monkeypatch.setenv("OXIBONSAI_LIBCUDA", "/nowhere/libcuda.so")
+    with pytest.warns(UserWarning, match=r"runs on the CPU: cuda: /nowhere/libcuda.so cannot be"):
+        again = AutoModelForCausalLM.from_pretrained(
+            hf_folder.parent, subfolder=hf_folder.name, **options
+        )
     assert np.array_equal(again.logits(IDS[0]), model.logits(IDS[0]))
     with pytest.warns(UserWarning, match="torch_dtype=bfloat16 has no effect"):
         AutoModelForCausalLM.from_pretrained(hf_folder, torch_dtype=torch.bfloat16)
@@ -348,8 +352,12 @@ def test_from_pretrained_takes_transformers_arguments(hf_folder: Path, model: Ca
         AutoModelForCausalLM.from_pretrained(hf_folder, attn_implementation="sdpa")
     with pytest.raises(UnsupportedError, match="oxibonsai quantize"):
         AutoModelForCausalLM.from_pretrained(hf_folder, load_in_4bit=True)
-    with pytest.raises(UnsupportedError, match="device_map"):
-        AutoModelForCausalLM.from_pretrained(hf_folder, device_map={"": "cuda:3"})
+    with pytest.raises(UnsupportedError, match=r"/nowhere/libcuda.so cannot be opened"):
+        AutoModelForCausalLM.from_pretrained(hf_folder, device_map={"": torch.device("cuda:3")})
+    with pytest.raises(UnsupportedError, match="a model runs on one device"):
+        AutoModelForCausalLM.from_pretrained(hf_folder, device_map={"a": "cpu", "b": "cuda"})
+    with pytest.raises(RequestError, match="device and device_map exclude each other"):
+        AutoModelForCausalLM.from_pretrained(hf_folder, device_map="cpu", device="cpu")
 
 
 def test_one_gguf_file_of_a_folder(model: CausalLM, tmp_path: Path) -> None:

@@ -58,6 +58,9 @@ class Case:
             for name, parameter in sorted(model.named_parameters()):
                 values = torch.from_numpy(random_values(random, name, tuple(parameter.shape)))
                 parameter.copy_(values)
+            for name, buffer in sorted(model.named_buffers()):
+                if name.endswith("expert_bias"):
+                    buffer.copy_(torch.from_numpy(random_values(random, name, tuple(buffer.shape))))
         return model
 
     def save(self, folder: Path) -> Any:
@@ -73,8 +76,8 @@ class Case:
 def random_values(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> Floats:
     """The same on every machine: multiples of 2^-20 between -1 and 1, scaled and moved."""
     unit = random.integers(-(2**20), 2**20, shape) / 2**20
-    if len(shape) == 2 and "A_log" not in name:
-        return (unit * (0.5 if "embed" in name else 2.4 / shape[1] ** 0.5)).astype(np.float32)
+    if (len(shape) == 2 and "A_log" not in name) or "experts" in name:
+        return (unit * (0.5 if "embed" in name else 2.4 / shape[-1] ** 0.5)).astype(np.float32)
     if name.endswith("conv1d.weight"):
         return (unit * 0.8).astype(np.float32)
     if name.endswith("A_log"):  # decays from 1 / 8 to 2 a token
@@ -104,6 +107,11 @@ _MAMBA: dict[str, Any] = {"hidden_size": 128, "num_hidden_layers": 3, "tie_word_
 _MAMBA2: dict[str, Any] = {
     "hidden_size": 128, "num_hidden_layers": 3, "num_heads": 8, "head_dim": 32, "state_size": 32,
     "n_groups": 1,
+}  # fmt: skip
+
+_MIXED = {k: v for k, v in _QWEN35.items() if k != "intermediate_size"} | {
+    "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96, "num_experts": 8,
+    "num_experts_per_tok": 3,
 }  # fmt: skip
 
 CASES: list[Case] = [
@@ -172,5 +180,51 @@ CASES: list[Case] = [
         },
         quantized=(),
         hub={"head_dim": 32},
+    ),
+    Case("qwen35moe", "Qwen3_5Moe", _MIXED, quantized=("q8_0",)),
+    Case(
+        "qwen3next", "Qwen3Next", {**_MIXED, "norm_topk_prob": True, "linear_num_value_heads": 6},
+        quantized=("q8_0",),
+    ),
+    Case(
+        "jamba", "Jamba",
+        {
+            "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2, "attn_layer_period": 4,
+            "attn_layer_offset": 2, "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 8,
+        },
+        quantized=(),
+    ),
+    Case(
+        "jamba without experts", "Jamba",
+        {
+            "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "num_experts": 1, "num_experts_per_tok": 1, "attn_layer_period": 2,
+            "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 8,
+        },
+        quantized=(),
+    ),
+    Case(
+        "lfm2moe", "Lfm2Moe",
+        {
+            "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+            "moe_intermediate_size": 96, "num_experts": 8, "num_experts_per_tok": 3, "num_dense_layers": 1,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+        quantized=("q8_0",),
+    ),
+    Case(
+        "granitehybrid with experts", "GraniteMoeHybrid",
+        {
+            "hidden_size": 128, "intermediate_size": 96, "shared_intermediate_size": 160,
+            "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "num_local_experts": 6, "num_experts_per_tok": 2,
+            "layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 8, "mamba_d_head": 32,
+            "mamba_d_state": 32, "mamba_n_groups": 1, "position_embedding_type": "rope",
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+        },
+        quantized=("q8_0",),
+        hub={"layer_types": ["mamba", "attention", "mamba"]},
     ),
 ]  # fmt: skip

@@ -110,6 +110,24 @@ void check_experts(std::mt19937& random, QuantType type, int64_t tokens, bool gr
       std::string("experts ") + quant::traits(type).name + " tokens " + std::to_string(tokens));
 }
 
+// Each head with a matrix of its own.
+void check_heads(std::mt19937& random, QuantType type, int64_t tokens) {
+  constexpr int64_t kHeads = 3, kCols = 256, kRows = 21;
+  const auto matrix = test::random_rows(random, type, kHeads * kRows, kCols);
+  graph::Graph g;
+  const auto x = g.add(graph::Input{"x", graph::tokens(), kHeads * kCols}).front();
+  const auto weight =
+      std::make_shared<graph::Weight>("heads", type, kRows, kCols, matrix.data(), nullptr, kHeads);
+  g.set_output("y", g.add(graph::HeadLinear{x, weight}).front());
+  const auto values = test::normal(random, static_cast<size_t>(tokens * kHeads * kCols));
+  graph::Batch batch;
+  batch.spans = {{0, static_cast<int32_t>(tokens), {}, 0, 0}};
+  batch.inputs["x"] = {values.data(), tokens, kHeads * kCols};
+  test::compare_graph(
+      g, batch,
+      std::string("heads ") + quant::traits(type).name + " tokens " + std::to_string(tokens));
+}
+
 }  // namespace
 
 int main() {
@@ -132,6 +150,8 @@ int main() {
     check_experts(random, type, 1, false);
     check_experts(random, type, 2, true);
     check_experts(random, type, 45, false);
+    check_heads(random, type, 1);
+    check_heads(random, type, 40);
   }
   return test::finish("gpu linear");
 }

@@ -226,21 +226,11 @@ void check_local(std::mt19937& random) {
   test::compare_graph(g, batch, "attend_local");
 }
 
-// Three steps of two sequences, whose slots are then read.
-void check_conv(std::mt19937& random, int taps) {
-  constexpr int kChannels = 130;
-  graph::Graph g;
-  g.add_slot(5);
-  const int slot = g.add_slot((taps - 1) * kChannels);
-  const ValueId x = g.add(graph::Input{"x", graph::tokens(), kChannels}).front();
-  graph::Conv1d op;
-  op.x = x;
-  op.weight = vector_of(test::normal(random, static_cast<size_t>(kChannels * taps)));
-  op.bias = vector_of(test::normal(random, kChannels));
-  op.taps = taps;
-  op.slot = slot;
-  op.silu = taps == 4;
-  g.set_output("y", g.add(op).front());
+// Three steps of two sequences over a graph with a slot; then the slots are read. `inputs`: names
+// and widths.
+void check_recurrent(std::mt19937& random, const graph::Graph& g,
+                     const std::vector<std::pair<std::string, int64_t>>& inputs,
+                     const std::string& name) {
   const auto device = test::emulated_gpu();
   cpu::CpuDevice scalar(cpu::table("scalar"), 1);
   const auto truth = scalar.compile(g);
@@ -248,19 +238,107 @@ void check_conv(std::mt19937& random, int taps) {
   cpu::Slots slots(g.state().slot, 3);
   gpu::Slots gpu_slots(device->backend(), g.state().slot, 3);
   int32_t first = 0;
-  for (const int32_t count : {1, 2, 6}) {
+  for (const int32_t count : {1, 2, 18}) {
     graph::Batch batch;
     batch.spans = {{first, count, {}, 0, 2}, {0, 3, {}, 0, 0}};
-    const auto rows = test::normal(random, static_cast<size_t>((count + 3) * kChannels));
-    batch.inputs["x"] = {rows.data(), count + 3, kChannels};
+    std::vector<std::vector<float>> kept;
+    for (const auto& [input, cols] : inputs)
+      kept.push_back(test::normal(random, static_cast<size_t>((count + 3) * cols)));
+    for (size_t i = 0; i < inputs.size(); ++i)
+      batch.inputs[inputs[i].first] = {kept[i].data(), count + 3, inputs[i].second};
     test::check_same(test::run(*truth, batch, cpu::State{{}, &slots}),
-                     test::run(*found, batch, gpu::State{{}, &gpu_slots}), "conv1d");
+                     test::run(*found, batch, gpu::State{{}, &gpu_slots}), name);
     first += count;
   }
   for (const int64_t i : {0, 2})
     CHECK(std::memcmp(gpu_slots.read(i).data(), slots.read(i),
                       static_cast<size_t>(slots.slot_bytes())) == 0,
-          "slots");
+          name + " slots");
+}
+
+// Inputs of a graph, with their names and widths.
+struct Inputs {
+  ValueId add(graph::Graph& g, const std::string& name, int64_t cols) {
+    widths.emplace_back(name, cols);
+    return g.add(graph::Input{name, graph::tokens(), cols}).front();
+  }
+  std::vector<std::pair<std::string, int64_t>> widths;
+};
+
+void check_conv(std::mt19937& random, int taps) {
+  constexpr int kChannels = 130;
+  graph::Graph g;
+  Inputs in;
+  g.add_slot(5);
+  graph::Conv1d op;
+  op.slot = g.add_slot((taps - 1) * kChannels);
+  op.x = in.add(g, "x", kChannels);
+  op.weight = vector_of(test::normal(random, static_cast<size_t>(kChannels * taps)));
+  op.bias = vector_of(test::normal(random, kChannels));
+  op.taps = taps;
+  op.silu = taps == 4;
+  g.set_output("y", g.add(op).front());
+  check_recurrent(random, g, in.widths, "conv1d");
+}
+
+graph::Vector negative(std::mt19937& random, int64_t n) {
+  std::vector<float> values = test::normal(random, static_cast<size_t>(n));
+  for (float& v : values) v = -std::fabs(v);
+  return vector_of(std::move(values));
+}
+
+void check_delta(std::mt19937& random, bool tiled) {
+  constexpr int kKeyHeads = 2, kHeads = 4, kKeyDim = 70, kValueDim = 20;
+  graph::Graph g;
+  Inputs in;
+  graph::GatedDelta op;
+  op.slot = g.add_slot(graph::scan_floats(kHeads, kKeyDim, kValueDim));
+  op.qkv = in.add(g, "qkv", 2 * kKeyHeads * kKeyDim + kHeads * kValueDim);
+  op.alpha = in.add(g, "alpha", kHeads);
+  op.beta = in.add(g, "beta", kHeads);
+  op.dt_bias = vector_of(test::normal(random, kHeads));
+  op.decay = negative(random, kHeads);
+  op.key_heads = kKeyHeads;
+  op.key_dim = kKeyDim;
+  op.value_dim = kValueDim;
+  op.tiled = tiled;
+  op.eps = 1e-6f;
+  g.set_output("y", g.add(op).front());
+  check_recurrent(random, g, in.widths, "gated_delta");
+}
+
+void check_mamba2(std::mt19937& random) {
+  constexpr int kHeads = 4, kGroups = 2, kState = 33, kHeadDim = 40;
+  graph::Graph g;
+  Inputs in;
+  graph::Mamba2Scan op;
+  op.slot = g.add_slot(graph::scan_floats(kHeads, kState, kHeadDim));
+  op.xbc = in.add(g, "xbc", kHeads * kHeadDim + 2 * kGroups * kState);
+  op.time_step = in.add(g, "step", kHeads);
+  op.dt_bias = vector_of(test::normal(random, kHeads));
+  op.decay = negative(random, kHeads);
+  op.skip = vector_of(test::normal(random, kHeads));
+  op.groups = kGroups;
+  op.state_dim = kState;
+  g.set_output("y", g.add(op).front());
+  check_recurrent(random, g, in.widths, "mamba2_scan");
+}
+
+void check_mamba(std::mt19937& random) {
+  constexpr int kChannels = 150, kState = 9;
+  graph::Graph g;
+  Inputs in;
+  graph::MambaScan op;
+  op.slot = g.add_slot(graph::scan_floats(1, kState, kChannels));
+  op.x = in.add(g, "x", kChannels);
+  op.time_step = in.add(g, "step", kChannels);
+  op.b = in.add(g, "b", kState);
+  op.c = in.add(g, "c", kState);
+  op.dt_bias = vector_of(test::normal(random, kChannels));
+  op.skip = vector_of(test::normal(random, kChannels));
+  op.decay = negative(random, kChannels * kState);
+  g.set_output("y", g.add(op).front());
+  check_recurrent(random, g, in.widths, "mamba_scan");
 }
 
 void check_top(std::mt19937& random) {
@@ -313,6 +391,9 @@ int main() {
   check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
   check_local(random);
   for (const int taps : {2, 4}) check_conv(random, taps);
+  for (const bool tiled : {false, true}) check_delta(random, tiled);
+  check_mamba2(random);
+  check_mamba(random);
   check_top(random);
   return test::finish("gpu ops");
 }

@@ -144,7 +144,7 @@ def test_under_a_cpu_quota_it_gives_the_same_answer_with_the_threads_that_it_all
         (cpu_group / "cgroup.procs").write_text(str(os.getpid()))
 
     assert outcome(tiny_path, tmp_path, limit=join) == usual
-    code = "from oxibonsai.engine.threads import default_threads; print(default_threads())"
+    code = "from oxibonsai.devices import default_threads; print(default_threads())"
     done = subprocess.run(
         [sys.executable, "-c", code], preexec_fn=join, capture_output=True, text=True, check=True
     )

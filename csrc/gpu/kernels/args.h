@@ -123,6 +123,27 @@ struct Conv1dArgs {
   uint32_t has_bias, silu;
 };
 
+// A scan over matrices [key_dim, value_dim] of state: q, k and v of a row, as the gated delta rule
+// names them, are c, b and x in Mamba 2.
+struct ScanArgs {
+  uint64_t slot_stride;  // floats of a slot
+  uint64_t offset;       // of the entry in a slot, in floats
+  uint32_t heads, key_heads;
+  uint32_t key_dim, value_dim;
+  uint32_t columns;  // value_dim rounded up to whole blocks of the state
+  uint32_t tiled;    // head h reads key head h mod key_heads, else h / (heads / key_heads)
+  // Floats from one row to the next, and where q, k and v begin in it.
+  uint32_t key_stride, q, k, v_stride, v;
+  uint32_t delta;  // the gated delta rule, else Mamba 2
+  float eps;       // of the norm of q and k
+  uint32_t rows;
+};
+
+struct ChannelScanArgs {
+  uint64_t slot_stride, offset;
+  uint32_t channels, state_dim;
+};
+
 struct TopArgs {
   uint32_t cols;
   uint32_t k;

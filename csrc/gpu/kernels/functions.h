@@ -78,6 +78,22 @@ INLINE float erf_of(float x) {
   return a < 0.875f ? small : signed_big;
 }
 
+// ln(1 + e^x).
+INLINE float softplus_of(float x) {
+  const float u = exp_of(0.0f - magnitude(x));
+  float p = 2.030239441e-03f;
+  p = fused(p, u, -1.340752095e-02f);
+  p = fused(p, u, 4.147820920e-02f);
+  p = fused(p, u, -8.244173229e-02f);
+  p = fused(p, u, 1.241843477e-01f);
+  p = fused(p, u, -1.610569060e-01f);
+  p = fused(p, u, 1.989074796e-01f);
+  p = fused(p, u, -2.498727143e-01f);
+  p = fused(p, u, 3.333255947e-01f);
+  p = fused(p, u, -4.999998212e-01f);
+  return larger(x, 0.0f) + fused(p * u, u, u);
+}
+
 INLINE float times_sigmoid(float x, float t) { return x / (1.0f + bounded_exp(0.0f - t)); }
 
 INLINE float sigmoid_of(float x) { return 1.0f / (1.0f + bounded_exp(0.0f - x)); }

@@ -64,11 +64,15 @@ RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c) {
   const Address bias = c.constants->put(op.bias);
   const bool int8_mma = c.capabilities.int8_mma;
   return runner_of([=](const Step& s) {
-    // The choices of a single token are of different experts.
-    launch_product(s,
-                   {weight, x, bias, Address{}, s.address(out), s.rows_of(out), s.address(panels),
-                    s.batch->rows() == 1},
-                   int8_mma);
+    Product p;
+    p.weight = weight;
+    set_input(s, x, &p);
+    p.bias = bias;
+    p.y = s.address(out);
+    p.rows = s.rows_of(out);
+    p.panels = s.address(panels);
+    p.single = s.batch->rows() == 1;  // the choices of one token are of different experts
+    launch_product(s, p, int8_mma);
   });
 }
 

@@ -41,13 +41,13 @@ void launch_float(const Step& s, const Product& p) {
   const uint32_t groups = set_groups(p, tokens, &a);
   const std::string kernel = "linear_" + p.weight->form() + "_" + std::to_string(tokens);
   s.launch(kernel.c_str(), {groups, blocks_of(a.rows, kFloatRows)}, kFloatThreads, a,
-           std::array<Address, 6>{p.weight->data(), s.address(p.x), p.bias, p.add, p.panels, p.y});
+           std::array<Address, 6>{p.weight->data(), p.x, p.bias, p.add, p.panels, p.y});
 }
 
 void launch_gemm(const Step& s, const Product& p, bool int8_mma) {
   args::LinearArgs a = p.weight->integer_args();
   const uint32_t groups = set_groups(p, kGemmTile, &a);
-  const RoundedRows x = s.rounded(p.x);
+  const RoundedRows& x = p.rounded;
   const std::string kernel = "gemm_" + p.weight->form() + (int8_mma ? "_mma" : "");
   s.launch(kernel.c_str(), {groups, blocks_of(a.rows, kGemmTile)}, kGemmThreads, a,
            std::array<Address, 7>{p.weight->data(), x.q, x.scale, x.sums, p.bias, p.add, p.y});
@@ -59,7 +59,7 @@ void launch_gemv(const Step& s, const Product& p) {
   const int64_t tokens = one ? 1 : few ? kFewGemvTokens : kMostGemvTokens;
   args::LinearArgs a = p.weight->integer_args();
   const uint32_t groups = set_groups(p, tokens, &a);
-  const RoundedRows x = s.rounded(p.x);
+  const RoundedRows& x = p.rounded;
   const std::string kernel = "gemv_" + p.weight->form() + "_" + std::to_string(tokens);
   s.launch(
       kernel.c_str(), {groups, blocks_of(a.rows, kGemvRows)}, kGemvThreads, a,
@@ -90,12 +90,100 @@ RunnerPtr make_runner(const graph::Linear& op, const RunnerContext& c) {
   const ValueRef add = op.add != graph::kNoValue ? c.value(op.add) : ValueRef{};
   const bool int8_mma = c.capabilities.int8_mma;
   return runner_of([=](const Step& s) {
-    for (const Part& part : parts)
-      launch_product(s,
-                     {part.weight, x, part.bias, s.address(add), s.address(part.out), s.rows_of(x),
-                      Address{}, false},
-                     int8_mma);
+    for (const Part& part : parts) {
+      Product p;
+      p.weight = part.weight;
+      set_input(s, x, &p);
+      p.bias = part.bias;
+      p.add = s.address(add);
+      p.y = s.address(part.out);
+      p.rows = s.rows_of(x);
+      launch_product(s, p, int8_mma);
+    }
   });
+}
+
+namespace {
+
+// Heads are experts that every row goes to: rows [rows, heads, cols] become [heads, rows, cols],
+// each head's rows a run of panels, and the result goes the other way.
+class HeadLinearRunner : public Runner {
+ public:
+  HeadLinearRunner(const graph::HeadLinear& op, const RunnerContext& c)
+      : x_(c.value(op.x)), out_(c.value(op.out)), weight_(c.packed(op.weight)) {}
+
+  void prepare(Step* s) const override {
+    const int64_t tokens = s->rows_of(x_), rows = tokens * heads();
+    std::vector<int32_t> panels(static_cast<size_t>(rows * graph::kPanelColumns), 0);
+    int64_t panel = 0;
+    for (int64_t head = 0; head < heads(); ++head)
+      for (int64_t r = 0; r < tokens; r += graph::kPanelRows, ++panel) {
+        int32_t* entry = &panels[static_cast<size_t>(panel * graph::kPanelColumns)];
+        entry[graph::kPanelFirst] = static_cast<int32_t>(head * tokens + r);
+        entry[graph::kPanelExpert] = static_cast<int32_t>(head);
+      }
+    for (; panel < rows; ++panel)
+      panels[static_cast<size_t>(panel * graph::kPanelColumns + graph::kPanelFirst)] =
+          static_cast<int32_t>(rows);
+    const std::pair<int64_t, int64_t> key{heads(), tokens};
+    if (s->head_panels.count(key) == 0) {
+      s->head_panels[key] = static_cast<int64_t>(s->tables.words.size());
+      s->tables.words.insert(s->tables.words.end(), panels.begin(), panels.end());
+    }
+  }
+
+  int64_t workspace_bytes(const Step& s) const override {
+    return moved_bytes(s) + rounded_bytes(s.values_of(x_)) +
+           s.values_of(out_) * static_cast<int64_t>(sizeof(float));
+  }
+
+  void run(const Step& s) const override {
+    const int64_t tokens = s.rows_of(x_);
+    if (tokens == 0) return;
+    Product p;
+    p.weight = weight_;
+    p.x = s.workspace;
+    p.rounded = rounded_rows(s.workspace + moved_bytes(s), s.values_of(x_));
+    p.y = s.workspace + moved_bytes(s) + rounded_bytes(s.values_of(x_));
+    p.rows = tokens * heads();
+    p.panels = s.table(s.head_panels.at({heads(), tokens}));
+    p.single = tokens == 1;
+    transpose(s, s.address(x_), p.x, tokens, heads(), weight_->weight().cols());
+    if (weight_->weight().integer()) {
+      args::FlatArgs a{};
+      a.count = static_cast<uint64_t>(s.values_of(x_));
+      s.launch("round_int8", flat_grid(s.values_of(x_)), kFlatThreads, a,
+               std::array<Address, 4>{p.x, p.rounded.q, p.rounded.scale, p.rounded.sums});
+    }
+    launch_product(s, p, false);
+    transpose(s, p.y, s.address(out_), heads(), tokens, weight_->weight().rows());
+  }
+
+ private:
+  int64_t heads() const { return weight_->weight().experts(); }
+  int64_t moved_bytes(const Step& s) const {
+    return (s.values_of(x_) * static_cast<int64_t>(sizeof(float)) + 255) / 256 * 256;
+  }
+
+  static void transpose(const Step& s, Address from, Address to, int64_t outer, int64_t inner,
+                        int64_t width) {
+    args::MoveArgs a{};
+    a.count = static_cast<uint64_t>(outer * inner * width);
+    a.outer = static_cast<uint32_t>(outer);
+    a.inner = static_cast<uint32_t>(inner);
+    a.width = static_cast<uint32_t>(width);
+    s.launch("transpose_heads", flat_grid(outer * inner * width), kFlatThreads, a,
+             std::array<Address, 2>{from, to});
+  }
+
+  const ValueRef x_, out_;
+  const PackedWeightPtr weight_;
+};
+
+}  // namespace
+
+RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext& c) {
+  return std::make_unique<HeadLinearRunner>(op, c);
 }
 
 RunnerPtr make_runner(const graph::RoundInt8& op, const RunnerContext& c) {

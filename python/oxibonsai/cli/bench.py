@@ -16,6 +16,7 @@ from oxibonsai import _core
 from oxibonsai.cli.bench_rounds import Measure, Share, run_rounds
 from oxibonsai.cli.bench_serve import serve
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
+from oxibonsai.devices import CPU, Device
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import GREEDY, SamplingParams
@@ -54,12 +55,10 @@ def bench(
         return
     options["prefix_cache"] = False  # a repeated prompt is to be computed again
     engine = load_engine(model, quant_type, **options)
-    pool = engine.model.device.pool
+    device = engine.model.device
     if max(n_prompt, n_gen + 1) > engine.ctx_size:
         raise RequestError(f"-p and -n must fit in the context of {engine.ctx_size}")
-    limits: dict[str, Measure] = {_BANDWIDTH: lambda: read_bandwidth(pool)}
-    if _core.cpu.name() != "scalar":  # which has no such instruction
-        limits[_PEAK] = lambda: pool.int8_peak(_core.cpu.name(), _PASSES)
+    limits = _limits(device)
     work: dict[str, Measure] = {}
     if n_prompt:
         work[f"pp{n_prompt}"] = lambda: measure_prompt(engine, n_prompt)
@@ -72,14 +71,15 @@ def bench(
         if is_prompt and _PEAK in found:
             row["int8_products_per_token"] = engine.model.products_per_token
             _add_share(row, _PEAK, rates[row["test"]], engine.model.products_per_token, found)
-        if not is_prompt:
+        if not is_prompt and _BANDWIDTH in found:
             row["weight_bytes_per_token"] = engine.model.bytes_per_token
             _add_share(row, _BANDWIDTH, rates[row["test"]], engine.model.bytes_per_token, found)
     report = {
-        "machine": machine(pool.size),
+        "machine": machine(device.threads),
+        "device": device.name,
         "model": str(engine.model.weights.checkpoint.path),
         "kv_type": engine.kv_type,
-        "read_gb_s": round(max(found[_BANDWIDTH]) / 1e9, 3),
+        "read_gb_s": round(max(found[_BANDWIDTH]) / 1e9, 3) if _BANDWIDTH in found else None,
         "int8_gmac_s": round(max(found[_PEAK]) / 1e9, 1) if _PEAK in found else None,
         "rows": rows,
     }
@@ -87,6 +87,16 @@ def bench(
 
 
 bench.add_command(serve)
+
+
+def _limits(device: Device) -> dict[str, Measure]:
+    """How to measure what a processor can do; of a GPU, bench/gpu.py knows."""
+    if not isinstance(device, _core.CpuDevice):
+        return {}
+    limits: dict[str, Measure] = {_BANDWIDTH: lambda: read_bandwidth(device.pool)}
+    if _core.cpu.name() != "scalar":  # which has no such instruction
+        limits[_PEAK] = lambda: device.pool.int8_peak(_core.cpu.name(), _PASSES)
+    return limits
 
 
 def _refuse_options(ctx: click.Context) -> None:
@@ -175,10 +185,11 @@ def machine(threads: int) -> dict[str, Any]:
 
 def _table(report: dict[str, Any]) -> str:
     machine = report["machine"]
-    lines = [
-        f"{machine['cpu']}, {machine['threads']} threads, {machine['tier']}, reads "
-        f"{report['read_gb_s']:.1f} GB/s"
-    ]
+    lines = [f"{machine['cpu']}, {machine['threads']} threads, {machine['tier']}"]
+    if report["device"] != CPU:
+        lines[0] += f", device {report['device']}"
+    if report["read_gb_s"] is not None:
+        lines[0] += f", reads {report['read_gb_s']:.1f} GB/s"
     if report["int8_gmac_s"] is not None:
         lines[0] += f", multiplies {report['int8_gmac_s']:.0f} G int8/s"
     for row in report["rows"]:

@@ -13,7 +13,7 @@ from oxibonsai.cli.written import say_written
 from oxibonsai.convert import check_dtype
 from oxibonsai.convert import convert as convert_folder
 from oxibonsai.convert.lora import convert_lora
-from oxibonsai.engine.threads import default_threads
+from oxibonsai.devices import default_threads
 from oxibonsai.errors import RequestError
 from oxibonsai.models import read_config
 from oxibonsai.opening import is_peft_folder, open_model

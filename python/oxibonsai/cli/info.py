@@ -12,11 +12,12 @@ import rich_click as click
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.cli.device_table import show_devices
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.cli.remote_header import remote_checkpoint
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
-from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.models import describe as describe_pass
 from oxibonsai.models import read_config
 from oxibonsai.opening import open_model
@@ -32,12 +33,19 @@ _AMBIGUOUS_ID = 42
 @click.command()
 @model_argument
 @model_options
+@click.option("--devices", is_flag=True, help="Show the devices that --device takes instead.")
 @json_option
-def info(model: str | None, quant_type: str, as_json: bool) -> None:
+def info(model: str | None, quant_type: str, devices: bool, as_json: bool) -> None:
     """Show architecture, dimensions, quant types, tokenizer and memory of a model.
 
     Of a GGUF file on the hub or the web (hf:..., https://...) only the header is fetched.
+    With --devices: the devices of this machine, and why one can't be used.
     """
+    if devices:
+        if model is not None:
+            raise RequestError("--devices is about this machine and takes no model")
+        show_devices(as_json)
+        return
     facts = _facts(model, quant_type)
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import rich_click as click
 from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.llama_cpp_names import llama_cpp_options
 from oxibonsai.cli.model_choice import model_option
+from oxibonsai.cli.notices import warn
 from oxibonsai.cli.sampling_options import sampling_options as sampling_options
 from oxibonsai.cli.sampling_options import split_sampling as split_sampling
 from oxibonsai.engine import Engine
@@ -109,10 +111,20 @@ threads_option = click.option(
 )
 
 
+device_option = click.option(
+    "--device",
+    "-dev",
+    metavar="DEVICE",
+    help="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same bytes, "
+    "else the CPU. Default: OXIBONSAI_DEVICE, else cpu. Texts don't depend on it.",
+)
+
+
 def machine_options(command: Command) -> Command:
     """How the model is run, where the command sets the context's size itself."""
     return apply(
         [
+            device_option,
             threads_option,
             click.option(
                 "--kv-type",
@@ -170,5 +182,11 @@ def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
 
     plain, scaled = options.pop("lora", ()), options.pop("lora_scaled", ())
     lora = [*plain, *map(split_scaled, scaled)]
-    with byte_progress("Packing the weights") as progress:
-        return load(model, quant_type=quant_type, lora=lora, progress=progress, **options)
+    with (
+        warnings.catch_warnings(record=True) as notes,
+        byte_progress("Packing the weights") as progress,
+    ):
+        warnings.simplefilter("always", UserWarning)
+        engine = load(model, quant_type=quant_type, lora=lora, progress=progress, **options)
+    warn([str(note.message) for note in notes])
+    return engine

@@ -14,7 +14,7 @@ from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.notices import warn
 from oxibonsai.cli.options import json_option, threads_option
 from oxibonsai.cli.written import say_written
-from oxibonsai.engine.threads import default_threads
+from oxibonsai.devices import default_threads
 from oxibonsai.imatrix import read_imatrix
 from oxibonsai.opening import open_model
 from oxibonsai.quantize import Loss, Plan, TypeWish, find_mix, make_plan, mix_names, write

@@ -11,9 +11,10 @@ import rich_click as click
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.cli.device_report import verify_device
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import json_option, model_options
-from oxibonsai.errors import FormatError
+from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import load_model
 from oxibonsai.sources import resolve
 
@@ -25,9 +26,27 @@ _SUSPICIOUS_SHARE = 0.02
 @model_argument
 @model_options
 @click.option("--sha256", metavar="HASH", help="The hash that the file must have.")
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Check a device instead: cpu, cuda, cuda:1 or metal. Every kernel and a greedy decode of the "
+    "model are compared with the definition, byte for byte.",
+)
 @json_option
-def verify(model: str | None, quant_type: str, sha256: str | None, as_json: bool) -> None:
-    """Check structure, sizes, that every scale is finite, and the share of code 3."""
+def verify(
+    model: str | None, quant_type: str, sha256: str | None, device: str | None, as_json: bool
+) -> None:
+    """Check structure, sizes, that every scale is finite, and the share of code 3.
+
+    With --device: print a report on the device, to put into an issue where it finds a difference.
+    """
+    if device is not None:
+        if sha256 is not None:
+            raise RequestError(
+                "--sha256 is about a file, --device about a device: give one of them"
+            )
+        verify_device(device, model, quant_type, as_json)
+        return
     path = resolve(model)
     report = check_file(path, quant_type, sha256)
     if as_json:

@@ -35,7 +35,8 @@ from oxibonsai.convert.granitemoe import GRANITEMOE
 from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
 from oxibonsai.convert.jais2 import JAIS2
-from oxibonsai.convert.lfm2 import LFM2
+from oxibonsai.convert.jamba import JAMBA
+from oxibonsai.convert.lfm2 import LFM2, LFM2MOE
 from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.mamba import MAMBA, MAMBA2
 from oxibonsai.convert.mamba_hybrid import FALCON_H1, GRANITE_HYBRID
@@ -56,6 +57,7 @@ from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen2moe import QWEN2MOE
 from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.qwen3moe import QWEN3MOE
+from oxibonsai.convert.qwen3next import QWEN3NEXT, QWEN35MOE, QWEN35MOE_MULTIMODAL
 from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.seed_oss import SEED_OSS
@@ -98,11 +100,13 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "granite": GRANITE,
     "granitemoehybrid": GRANITE_HYBRID,
     "hunyuan_v1_dense": HUNYUAN,
+    "jamba": JAMBA,
+    "lfm2": LFM2,
+    "lfm2_moe": LFM2MOE,
     "jais2": JAIS2,
     "llama": LLAMA,
     "minicpm": MINICPM,
     "ministral3": MISTRAL3,
-    "lfm2": LFM2,
     "mamba": MAMBA,
     "mamba2": MAMBA2,
     "mistral": LLAMA,
@@ -117,7 +121,10 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "qwen3_5": QWEN35_MULTIMODAL,
+    "qwen3_5_moe": QWEN35MOE_MULTIMODAL,
+    "qwen3_5_moe_text": QWEN35MOE,
     "qwen3_5_text": QWEN35,
+    "qwen3_next": QWEN3NEXT,
     "seed_oss": SEED_OSS,
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,

@@ -9,8 +9,20 @@ from oxibonsai.convert.recipe import Metadata
 from oxibonsai.convert.vocabulary import token_table
 from oxibonsai.errors import FormatError, UnsupportedError
 
-_TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_HEAD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_SPACES = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*" + _SPACES
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_HEAD = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_CAPITAL, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+
+def _cased(ending: str, digits: str) -> str:
+    """Words come apart where capital letters begin."""
+    first, tail = r"[^\r\n\p{L}\p{N}]?", r"| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _SPACES
+    words = f"{first}{_CAPITAL}*{_SMALL}+{ending}|{first}{_CAPITAL}+{_SMALL}*{ending}"
+    return f"{words}|{digits}{tail}"
+
+
 # GGUF's name of a pre-tokenizer by the steps that split with an expression: the expression itself,
 # or what stands for the one of GPT-2, which ByteLevel brings along.
 _GPT2, _DIGITS = "ByteLevel", "Digits"
@@ -19,7 +31,27 @@ _PRE_TOKENIZERS = {
     (_HEAD + r"\p{N}{1,3}" + _TAIL,): "llama-bpe",
     (_GPT2,): "gpt-2",
     (_DIGITS, _GPT2): "smollm",
+    (
+        _CONTRACTIONS
+        + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+        + _SPACES,
+    ): "qwen35",
+    (
+        r"\p{N}{1,3}",
+        "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^"""
+        "\r\n"
+        r"""\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+["""
+        "\r\n"
+        r"""]*|\s*["""
+        "\r\n"
+        r"""]+|\s+(?!\S)|\s+""",
+    ): "deepseek-v3",
+    (_cased("", r"\p{N}"),): "tekken",
+    (_cased(f"{_CONTRACTIONS}?", r"\p{N}{1,3}"),): "gpt-4o",
 }
+# Splits for which another expression stands in some files.
+_SAME = {split.replace("\r\n", r"\r\n"): split for splits in _PRE_TOKENIZERS for split in splits}
 
 
 def byte_level_keys(folder: ModelFolder, tokenizer: dict[str, Any], vocab_size: int) -> Metadata:
@@ -67,7 +99,8 @@ def _split(step: dict[str, Any]) -> str:
     if step["type"] == "Digits" and step["individual_digits"] is True:
         return _DIGITS
     plain = (step["type"], step["behavior"], step["invert"]) == ("Split", "Isolated", False)
-    return str(step["pattern"]["Regex"]) if plain else ""
+    split = str(step["pattern"]["Regex"]) if plain else ""
+    return _SAME.get(split, split)
 
 
 def pre_tokenizer_json(name: str) -> dict[str, Any] | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from oxibonsai.convert import decoder
+import re
+from collections.abc import Sequence
+
+from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.mamba import conv_shape
+from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import read_rope, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
@@ -25,7 +29,12 @@ LAYER = {
     "conv.in_proj": "shortconv.in_proj",
     "conv.conv": "shortconv.conv",
     "conv.out_proj": "shortconv.out_proj",
+    "feed_forward.gate": "ffn_gate_inp",  # of LFM2-MoE alone
 }
+_EXPERT = re.compile(
+    r"model\.layers\.([0-9]{1,4})\.feed_forward\.experts\.([0-9]{1,5})\.(w[123])\.weight"
+)
+_BIAS = re.compile(r"model\.layers\.([0-9]{1,4})\.feed_forward\.expert_bias")
 _FIXED = {
     "model.embed_tokens": "token_embd",
     "model.embedding_norm": "token_embd_norm",
@@ -62,39 +71,71 @@ def _feed_forward(folder: ModelFolder) -> int:
     return -(-width // multiple) * multiple
 
 
-def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+def _keys(folder: ModelFolder, a: str, ff: int) -> Metadata:
     folder.require("conv_bias", False)
     heads = [decoder.kv_heads(folder) if a else 0 for a in attends(folder)]
     counts = {
         "block_count": folder.count("num_hidden_layers"),
         "context_length": folder.count("max_position_embeddings"),
         "embedding_length": folder.count("hidden_size"),
-        "feed_forward_length": _feed_forward(folder),
+        "feed_forward_length": ff,
         "attention.head_count": folder.count("num_attention_heads"),
         "vocab_size": folder.count("vocab_size"),
         "shortconv.l_cache": folder.count("conv_L_cache"),
     }
     return {
-        **{f"lfm2.{k}": (v, "u32") for k, v in counts.items()},
-        "lfm2.attention.head_count_kv": (heads, "arr[i32]"),
-        "lfm2.attention.layer_norm_rms_epsilon": (folder.real("norm_eps", 1e-5), "f32"),
-        **rope_keys("lfm2", *read_rope(folder, ("default",))),
+        **{f"{a}.{k}": (v, "u32") for k, v in counts.items()},
+        f"{a}.attention.head_count_kv": (heads, "arr[i32]"),
+        f"{a}.attention.layer_norm_rms_epsilon": (folder.real("norm_eps", 1e-5), "f32"),
+        **rope_keys(a, *read_rope(folder, ("default",))),
+    }
+
+
+def metadata(folder: ModelFolder) -> Metadata:
+    """The model's keys, then its tokenizer's."""
+    return {**_keys(folder, "lfm2", _feed_forward(folder)), **tokenizer_keys(folder)}
+
+
+def mixed_metadata(folder: ModelFolder) -> Metadata:
+    """The same of a model with experts."""
+    folder.require("norm_topk_prob", True)
+    folder.require("routed_scaling_factor", 1.0)
+    folder.require("use_expert_bias", True)
+    a = "lfm2moe"
+    return {
+        **_keys(folder, a, folder.count("intermediate_size")),
+        **experts.expert_keys(folder, a),
+        f"{a}.leading_dense_block_count": (_dense_layers(folder), "u32"),
+        f"{a}.expert_gating_func": (experts.SIGMOID, "u32"),
         **tokenizer_keys(folder),
     }
 
 
-def _shapes(folder: ModelFolder) -> Shapes:
+def _dense_layers(folder: ModelFolder) -> int:
+    return 0 if folder.config.get("num_dense_layers") == 0 else folder.count("num_dense_layers")
+
+
+def mixed_name(parameter: str) -> str | None:
+    """GGUF's name of a parameter that is no expert's."""
+    found = _BIAS.fullmatch(parameter)
+    return f"blk.{int(found[1])}.exp_probs_b.bias" if found else _NAME(parameter)
+
+
+def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
+    """The matrix of one expert."""
+    found = _EXPERT.fullmatch(parameter)
+    if found is None:
+        return ()
+    name = {"w1": "gate", "w2": "down", "w3": "up"}[found[3]]
+    return (Piece(f"blk.{int(found[1])}.ffn_{name}_exps.weight", int(found[2])),)
+
+
+def _shapes(folder: ModelFolder, ff: int, mixed: Shapes, dense: int) -> Shapes:
     hidden, vocabulary = folder.count("hidden_size"), folder.count("vocab_size")
-    ff, width = _feed_forward(folder), decoder.head_dim(folder)
+    width = decoder.head_dim(folder)
     q, kv = width * folder.count("num_attention_heads"), width * decoder.kv_heads(folder)
-    common = {
-        "attn_norm": (hidden,),
-        "ffn_norm": (hidden,),
-        "ffn_gate": (ff, hidden),
-        "ffn_up": (ff, hidden),
-        "ffn_down": (hidden, ff),
-    }
+    common = {"attn_norm": (hidden,), "ffn_norm": (hidden,)}
+    plain = {"ffn_gate": (ff, hidden), "ffn_up": (ff, hidden), "ffn_down": (hidden, ff)}
     attention = {
         "attn_q": (q, hidden),
         "attn_k": (kv, hidden),
@@ -115,15 +156,45 @@ def _shapes(folder: ModelFolder) -> Shapes:
         found["output.weight"] = (vocabulary, hidden)
     for i, attending in enumerate(attends(folder)):
         parts: Shapes = {**common, **(attention if attending else convolution)}
+        parts |= plain if i < dense else mixed
         found |= {f"blk.{i}.{part}.weight": shape for part, shape in parts.items()}
     return found
 
 
+def _plain_shapes(folder: ModelFolder) -> Shapes:
+    return _shapes(folder, _feed_forward(folder), {}, folder.count("num_hidden_layers"))
+
+
+def _mixed_shapes(folder: ModelFolder) -> Shapes:
+    hidden, ff = folder.count("hidden_size"), folder.count("moe_intermediate_size")
+    count, dense = experts.count(folder), _dense_layers(folder)
+    mixed = {
+        "ffn_gate_inp": (count, hidden),
+        "ffn_gate_exps": (count, ff, hidden),
+        "ffn_up_exps": (count, ff, hidden),
+        "ffn_down_exps": (count, hidden, ff),
+    }
+    found = _shapes(folder, folder.count("intermediate_size"), mixed, dense)
+    for i in range(dense, folder.count("num_hidden_layers")):
+        found[f"blk.{i}.exp_probs_b.bias"] = (count,)
+    return found
+
+
+_NAME = decoder.namer("LFM2", LAYER, fixed=_FIXED)
 LFM2 = Recipe(
     "lfm2",
     metadata,
-    decoder.namer("LFM2", LAYER, fixed=_FIXED),
+    _NAME,
     lambda tensor: decoder.is_matrix(tensor) and "shortconv.conv" not in tensor,
-    shapes=_shapes,
+    shapes=_plain_shapes,
+    shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
+)
+LFM2MOE = Recipe(
+    "lfm2moe",
+    mixed_metadata,
+    mixed_name,
+    lambda tensor: experts.is_matrix(tensor) and "shortconv.conv" not in tensor,
+    shapes=_mixed_shapes,
+    pieces=pieces,
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
 )

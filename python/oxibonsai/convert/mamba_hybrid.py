@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.convert import decoder
+from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.llama import row_order
 from oxibonsai.convert.mamba import NO_LIMIT, conv_shape, ssm_values
+from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import read_rope, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
@@ -38,9 +39,7 @@ _GRANITE = {
     **_ATTENTION,
     "input_layernorm.weight": "attn_norm.weight",
     "post_attention_layernorm.weight": "ffn_norm.weight",
-    # Of both, which `parts` makes two tensors of.
-    "shared_mlp.input_linear.weight": "ffn_gate_up.weight",
-    "shared_mlp.output_linear.weight": "ffn_down.weight",
+    "block_sparse_moe.router.layer.weight": "ffn_gate_inp.weight",
 }
 _FALCON = {
     **_MAMBA,
@@ -75,7 +74,7 @@ def _namer(family: str, layer_names: dict[str, str], norm: str) -> Callable[[str
 
 def is_matrix(tensor: str) -> bool:
     """Weights of linear layers and of the token table."""
-    return decoder.is_matrix(tensor) and "ssm_conv1d" not in tensor
+    return experts.is_matrix(tensor) and "ssm_conv1d" not in tensor
 
 
 def _inner(folder: ModelFolder) -> int:
@@ -168,6 +167,9 @@ _SCALES = {
     "residual_scale": "residual_multiplier",
     "logit_scale": "logits_scaling",
 }
+_HALVES = re.compile(
+    r"model\.layers\.([0-9]{1,4})\.(shared_mlp|block_sparse_moe)\.(input|output)_linear\.weight"
+)
 # Where nothing has positions, no text is too long; GGUF wants a number.
 _ENDLESS = 2**20
 
@@ -185,9 +187,25 @@ def granite_attends(folder: ModelFolder) -> list[bool]:
     return [kind in ("attention", "full_attention") for kind in kinds]
 
 
+def _mixes(folder: ModelFolder) -> bool:
+    return folder.config.get("num_local_experts") not in (None, 0)
+
+
+def _width(folder: ModelFolder) -> str:
+    """What the configuration calls the width of an expert, or of the feed-forward part of all tokens."""
+    return "intermediate_size" if _mixes(folder) else "shared_intermediate_size"
+
+
+def _expert_keys(folder: ModelFolder) -> Metadata:
+    shared = (folder.count("shared_intermediate_size"), "u32")
+    return {
+        **experts.expert_keys(folder, "granitehybrid", ff=None),
+        "granitehybrid.expert_shared_feed_forward_length": shared,
+    }
+
+
 def granite_metadata(folder: ModelFolder) -> Metadata:
     """The model's keys, then its tokenizer's."""
-    folder.require("num_local_experts", 0)
     folder.require("position_embedding_type", None, "nope", "rope")
     rotated = folder.config.get("position_embedding_type") == "rope"
     heads = [decoder.kv_heads(folder) if a else 0 for a in granite_attends(folder)]
@@ -196,7 +214,8 @@ def granite_metadata(folder: ModelFolder) -> Metadata:
     keys: Metadata = {
         **decoder.dimension_keys(folder, a),
         f"{a}.context_length": (context, "u32"),
-        f"{a}.feed_forward_length": (folder.count("shared_intermediate_size"), "u32"),
+        f"{a}.feed_forward_length": (folder.count(_width(folder)), "u32"),
+        **(_expert_keys(folder) if _mixes(folder) else {}),
         f"{a}.attention.head_count_kv": (heads, "arr[i32]"),
         **_mamba_keys(folder, a),
         f"{a}.rope.scaling.finetuned": (rotated, "bool"),
@@ -208,21 +227,41 @@ def granite_metadata(folder: ModelFolder) -> Metadata:
     return keys
 
 
-def _granite_parts(folder: ModelFolder, tensor: str) -> dict[str, npt.NDArray[np.intp]]:
-    if not tensor.endswith("ffn_gate_up.weight"):
-        return {}
-    ff = folder.count("shared_intermediate_size")
-    parts = {"ffn_gate": np.arange(ff), "ffn_up": np.arange(ff, 2 * ff)}
-    return {tensor.replace("ffn_gate_up", name): rows for name, rows in parts.items()}
+def _granite_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
+    """The rows of a gate lie above those of the other half; all experts are one parameter."""
+    found = _HALVES.fullmatch(parameter)
+    if found is None:
+        return ()
+    b, shared = f"blk.{int(found[1])}.ffn", found[2] == "shared_mlp"
+    end = "_exps" if not shared else "_shexp" if _mixes(folder) else ""
+    if found[3] == "output":
+        return (Piece(f"{b}_down{end}.weight", part=lambda v: v),)
+    ff = folder.count("shared_intermediate_size" if shared else "intermediate_size")
+    return (
+        Piece(f"{b}_gate{end}.weight", part=lambda v: v[..., :ff, :]),
+        Piece(f"{b}_up{end}.weight", part=lambda v: v[..., ff:, :]),
+    )
 
 
 def _granite_shapes(folder: ModelFolder) -> Shapes:
-    ff = folder.count("shared_intermediate_size")
+    hidden, ff = folder.count("hidden_size"), folder.count("shared_intermediate_size")
     inner, groups = _inner(folder), folder.count("mamba_n_groups")
-    mamba = {**_mamba_shapes(folder), "ssm_norm.weight": (groups, inner // groups)}
-    attention = _attention_shapes(folder)
-    kinds: list[Shapes] = [attention if a else mamba for a in granite_attends(folder)]
-    return _shapes(folder, ff, kinds, tied=True, ffn_norm="ffn_norm.weight")
+    mamba: Shapes = {**_mamba_shapes(folder), "ssm_norm.weight": (groups, inner // groups)}
+    attention: Shapes = _attention_shapes(folder)
+    kinds = [attention if a else mamba for a in granite_attends(folder)]
+    found = _shapes(folder, ff, kinds, tied=True, ffn_norm="ffn_norm.weight")
+    if not _mixes(folder):
+        return found
+    # The part of all tokens is called that of a shared expert, beside the others.
+    for name in [n for n in found if ".ffn_" in n and "norm" not in n]:
+        found[name.replace(".weight", "_shexp.weight")] = found.pop(name)
+    count, width = experts.count(folder), folder.count("intermediate_size")
+    stacks = {"gate": (width, hidden), "up": (width, hidden), "down": (hidden, width)}
+    for i in range(len(kinds)):
+        found[f"blk.{i}.ffn_gate_inp.weight"] = (count, hidden)
+        for name, shape in stacks.items():
+            found[f"blk.{i}.ffn_{name}_exps.weight"] = (count, *shape)
+    return found
 
 
 GRANITE_HYBRID = Recipe(
@@ -232,7 +271,7 @@ GRANITE_HYBRID = Recipe(
     is_matrix,
     shapes=_granite_shapes,
     row_order=row_order,
-    parts=_granite_parts,
+    pieces=_granite_pieces,
     shape=tensor_shape,
     values=ssm_values,
 )
@@ -293,7 +332,8 @@ def falcon_values(folder: ModelFolder, tensor: str, held: Floats) -> Floats:
         inner = _inner(folder)
         states = folder.count("mamba_n_groups") * folder.count("mamba_d_state")
         sizes = [inner, inner, states, states, folder.count("mamba_n_heads")]
-        each = np.repeat(np.float32(_factors(folder, "ssm_multipliers", 5)), sizes)
+        factors = np.array(_factors(folder, "ssm_multipliers", 5), np.float32)
+        each = np.repeat(factors, sizes)
         held = held * each[:, None]
     return ssm_values(folder, tensor, held)
 

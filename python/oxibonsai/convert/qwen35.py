@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,6 @@ LAYER = {
 LOOSE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
 # Layers that predict further tokens, which no pass runs.
 _DRAFTING = ("mtp.", "model.mtp.")
-_NAME = decoder.namer("Qwen3.5", LAYER)
 _HEADS = ("attn_gate", "ssm_alpha", "ssm_beta", "ssm_a", "ssm_dt")
 
 
@@ -48,14 +48,22 @@ def metadata(folder: ModelFolder) -> Metadata:
     }
 
 
-def tensor_name(parameter: str) -> str | None:
-    """GGUF's name; None for what drafts further tokens."""
-    if parameter.startswith(_DRAFTING):
-        return None
-    loose = re.fullmatch(r"model\.layers\.([0-9]{1,4})\.(.+)", parameter)
-    if loose is not None and loose[2] in LOOSE:
-        return f"blk.{int(loose[1])}.{LOOSE[loose[2]]}"
-    return _NAME(parameter)
+def namer(family: str, layer_names: Mapping[str, str]) -> Callable[[str], str | None]:
+    """GGUF's name of a parameter; None for what drafts further tokens."""
+    plain = decoder.namer(family, layer_names)
+
+    def name(parameter: str) -> str | None:
+        if parameter.startswith(_DRAFTING):
+            return None
+        loose = re.fullmatch(r"model\.layers\.([0-9]{1,4})\.(.+)", parameter)
+        if loose is not None and loose[2] in LOOSE:
+            return f"blk.{int(loose[1])}.{LOOSE[loose[2]]}"
+        return plain(parameter)
+
+    return name
+
+
+tensor_name = namer("Qwen3.5", LAYER)
 
 
 def is_matrix(tensor: str) -> bool:

@@ -17,8 +17,8 @@ from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, make_cache
 from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.pooling import Floats, Pooler, unit
+from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.slot_cache import SlotPlan
-from oxibonsai.engine.threads import ProcessLock
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
 from oxibonsai.tokenizer import Tokenizer

@@ -18,9 +18,9 @@ from oxibonsai.engine.engine_core import DEFAULT_CHUNK, EngineCore, StepCounts
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.logits import iter_logits
+from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.text import TextOutput
-from oxibonsai.engine.threads import ProcessLock
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
 from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens

@@ -10,6 +10,7 @@ from collections.abc import Sequence as Items
 from dataclasses import replace
 
 from oxibonsai import _core
+from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.slot_cache import Slot, SlotCache
 from oxibonsai.errors import CapacityError
@@ -36,7 +37,7 @@ class KvCache:
 
     def __init__(
         self,
-        pools: list[_core.KvPages],
+        pools: Items[KvPages],
         budget: int,
         *,
         keep: bool = True,
@@ -66,7 +67,7 @@ class KvCache:
         return len(self._idle)
 
     @property
-    def slot_memory(self) -> _core.Slots | None:
+    def slot_memory(self) -> Slots | None:
         """What a pass of the model reads and writes recurrent state in."""
         return None if self.slots is None else self.slots.memory
 

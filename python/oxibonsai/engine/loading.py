@@ -6,19 +6,20 @@ import os
 from typing import Literal, get_args
 
 from oxibonsai import _core
+from oxibonsai.devices import AUTO, CPU, Device, chosen_device, keep_in_forks
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, PRESSURE_KV_TYPES, KvPressurePolicy
 from oxibonsai.engine.memory import (
-    default_ctx_size,
     default_kv_type,
+    fit_ctx_size,
     kv_bytes_per_token,
     make_cache,
     plan_slots,
 )
-from oxibonsai.engine.threads import default_threads, keep_in_forks
+from oxibonsai.engine.placement import place_model
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.files.progress import Progress
-from oxibonsai.models import PackedCache, Parity, check_parity, load_model
+from oxibonsai.models import Model, PackedCache, Parity, check_parity, load_model
 from oxibonsai.opening import LoraChoice, open_adapters, open_model
 from oxibonsai.tokenizer import Tokenizer
 
@@ -29,6 +30,7 @@ _PROFILES = {"balanced": BALANCED, "aggressive": AGGRESSIVE}
 def load(
     source: str | os.PathLike[str] | None = None,
     *,
+    device: str | None = None,
     threads: int | None = None,
     ctx_size: int | None = None,
     kv_type: str | None = None,
@@ -47,8 +49,12 @@ def load(
     Args:
         source: What :func:`oxibonsai.model_source.open_model` takes: a file, a folder with one or
             with safetensors, ``hf:...``, ``pip:...``; None for the default model.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"metal"``, or ``"auto"``: a GPU if one can run
+            the model and gives the definition's bytes, else the CPU and a warning that says why. None:
+            ``OXIBONSAI_DEVICE``, else the CPU. The text does not depend on it.
         threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.
-        ctx_size: Positions of a sequence; None: the model's own, cut to suit the machine's memory.
+        ctx_size: Positions of a sequence; None: the model's own, cut to suit the memory
+            of the device.
         kv_type: ``"f32"``, ``"f16"``, ``"q8_0"`` or ``"q4_0"``; None: f32 for models with a small
             cache, else f16.
         quant_type: Layout of tensors of type id 42, where the file leaves it open.
@@ -71,7 +77,9 @@ def load(
         progress: Told the bytes of weights that are packed, and how many there are.
 
     Raises:
-        ParityError: The machine's kernels give other bytes than the definition.
+        CapacityError: The device has too little memory for the weights or the context.
+        DeviceError: The device failed.
+        ParityError: The device's kernels give other bytes than the definition.
         SourceError: No such model.
         FormatError: The file is damaged.
         UnsupportedError: The file asks for what this version does not implement.
@@ -95,34 +103,46 @@ def load(
         raise RequestError(f"parity is {parity!r}; it is one of {', '.join(get_args(Parity))}")
     if kv_type is not None and kv_type not in _core.KV_TYPES:
         raise RequestError(f"kv_type is {kv_type!r}; it is one of {', '.join(_core.KV_TYPES)}")
-    model = load_model(
-        checkpoint,
-        keep_in_forks(_core.CpuDevice(threads or default_threads())),
-        progress,
-        PackedCache() if packed_cache else None,
-        open_adapters(lora, checkpoint),
-    )
-    limit = model.config.max_position_embeddings
-    size = default_ctx_size(model.config) if ctx_size is None else ctx_size
-    if not 1 <= size <= limit:
-        raise RequestError(f"ctx_size is {size}; this model takes 1 to {limit} positions")
-    tokenizer = None
-    if checkpoint.has_tokenizer:
-        tokenizer = Tokenizer.from_gguf(checkpoint.file)
     if kv_pressure is not None and kv_type is not None:
         raise RequestError("kv_type and kv_pressure exclude each other: give one of them")
+    if packed_cache and chosen_device(device) != CPU:
+        raise RequestError("packed_cache keeps the weights of CPUs: leave it out for other devices")
     policy = None if kv_pressure is None else KvPressurePolicy(_PROFILES[kv_pressure])
+    cache = PackedCache() if packed_cache else None
+    adapters = open_adapters(lora, checkpoint)
+
+    def types_of(model: Model) -> tuple[str, ...]:
+        if policy is not None:
+            return PRESSURE_KV_TYPES
+        return (kv_type or default_kv_type(model.graph.paged_layers),)
+
+    def load_on(device: Device) -> Model:
+        return load_model(checkpoint, device, progress, cache, adapters)
+
+    def check(model: Model) -> None:
+        # A GPU that nobody named has to prove itself even where parity is "off".
+        unnamed = chosen_device(device) == AUTO and model.device.name != CPU
+        level = "quick" if unnamed and parity == "off" else parity
+        check_parity(model, level, types_of(model)[0])
+
+    model = place_model(device, threads, load_on, check)
+    types = types_of(model)
     layers = model.graph.paged_layers
     if model.config.causal and not layers and (kv_type or kv_pressure) is not None:
         raise RequestError("this model keeps no keys and values: leave out kv_type and kv_pressure")
-    types = PRESSURE_KV_TYPES if policy is not None else (kv_type or default_kv_type(layers),)
+    limit = model.config.max_position_embeddings
+    if ctx_size is not None and not 1 <= ctx_size <= limit:
+        raise RequestError(f"ctx_size is {ctx_size}; this model takes 1 to {limit} positions")
+    size = fit_ctx_size(model, types[0], ctx_size, parallel)
+    tokenizer = None
+    if checkpoint.has_tokenizer:
+        tokenizer = Tokenizer.from_gguf(checkpoint.file)
     plan = plan_slots(
         model.graph.slot_entries,
         ctx_size=size,
         parallel=parallel,
         ctx_checkpoints=ctx_checkpoints,
     )
-    check_parity(model, parity, types[0])
     positions = -(-size // _core.PAGE_POSITIONS) * _core.PAGE_POSITIONS * parallel
     return Engine(
         model,

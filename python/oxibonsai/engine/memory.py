@@ -7,7 +7,7 @@ import os
 from oxibonsai import _core
 from oxibonsai.engine.kv_cache import PAGE_POSITIONS, KvCache
 from oxibonsai.engine.slot_cache import SlotCache, SlotPlan
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.models import Model, ModelConfig
 
 # Largest context by physical memory in GiB: a model's own maximum would fill a small machine.
@@ -22,6 +22,9 @@ _SNAPSHOT_BYTES = 1 << 30
 _LEAST_SNAPSHOTS = 2
 # A chunk of a prompt ends at a snapshot; shorter ones would read the weights more often.
 _LEAST_INTERVAL = 256
+
+# Of a device's free memory that is left for the values of a step.
+_WORKING_SHARE = 0.1
 
 
 def kv_bytes_per_token(layers: list[_core.PagedLayer], kv_type: str) -> int:
@@ -107,6 +110,43 @@ def default_ctx_size(config: ModelConfig) -> int:
     gib = physical_memory() / (1 << 30)
     suited = next((size for limit, size in _CONTEXT_BY_GIB if gib <= limit), _LARGEST_DEFAULT)
     return min(config.max_position_embeddings, suited)
+
+
+def fit_ctx_size(
+    model: Model,
+    kv_type: str,
+    ctx_size: int | None,
+    parallel: int,
+) -> int:
+    """The context of each sequence on the model's device.
+
+    Args:
+        model: With its weights on the device.
+        kv_type: Of the cache.
+        ctx_size: What the user asks for; None: as much as suits, up to the default.
+        parallel: Sequences that the cache holds at full length.
+
+    Raises:
+        CapacityError: The device's memory is too small.
+    """
+    wanted = default_ctx_size(model.config) if ctx_size is None else ctx_size
+    page = PAGE_POSITIONS * kv_bytes_per_token(model.graph.paged_layers, kv_type) * parallel
+    free_bytes = model.device.free_bytes
+    if free_bytes is None or page == 0:  # the machine's memory, taken as pages are written
+        return wanted
+    room = int(free_bytes * (1.0 - _WORKING_SHARE))
+    fitting = room // page * PAGE_POSITIONS
+    if fitting >= wanted:
+        return wanted
+    if ctx_size is None and fitting > 0:
+        return fitting
+    needed = -(-wanted // PAGE_POSITIONS) * page
+    raise CapacityError(
+        f"{parallel} sequences of {wanted} positions with {kv_type} keys and values take "
+        f"{needed / 1e9:.2f} GB; of the device's {free_bytes / 1e9:.2f} GB that are free behind the "
+        f"weights, {room / 1e9:.2f} GB may be used, which is {fitting} positions: choose a smaller "
+        "ctx_size, fewer sequences (parallel) or another kv_type"
+    )
 
 
 def physical_memory() -> int:

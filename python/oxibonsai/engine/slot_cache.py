@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from oxibonsai import _core
+from oxibonsai.devices import Slots
 from oxibonsai.errors import CapacityError
 
 
@@ -55,7 +55,7 @@ class SlotCache:
         plan: What they are for.
     """
 
-    def __init__(self, memory: _core.Slots, plan: SlotPlan) -> None:
+    def __init__(self, memory: Slots, plan: SlotPlan) -> None:
         self.memory = memory
         self.plan = plan
         self._free = list(range(memory.slots - 1, -1, -1))

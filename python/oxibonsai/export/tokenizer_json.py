@@ -9,6 +9,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.byte_level import pre_tokenizer_json
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.tokenizer import Tokenizer
+from oxibonsai.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from oxibonsai.tokenizer.vocabulary import CONTROL, USER_DEFINED, Vocabulary
 
 _NORMAL, _UNKNOWN, _UNUSED = 1, 2, 5
@@ -131,7 +132,7 @@ def _byte_level(checkpoint: Checkpoint, vocabulary: Vocabulary) -> dict[str, Any
         "trim_offsets": True,
         "use_regex": False,
     }
-    model = _model(vocabulary, merges, ignore_merges=name == "llama-bpe")
+    model = _model(vocabulary, merges, ignore_merges=PRE_TOKENIZERS[name].ignore_merges)
     return {"pre_tokenizer": pre, "decoder": plain, "model": model}
 
 

@@ -295,9 +295,10 @@ class AutoModelForCausalLM:
                 None for the default model.
             **options: Arguments of :func:`oxibonsai.load`; of transformers ``gguf_file``,
                 ``subfolder``, ``revision``, ``token``, ``cache_dir``, ``local_files_only`` and
-                ``force_download`` say where the files are; ``dtype``, ``device_map``,
-                ``trust_remote_code`` and the like are taken, with a warning or an error where they
-                ask for what is not so.
+                ``force_download`` say where the files are; ``device_map`` is ``device`` under another
+                name: ``"auto"``, ``"cpu"``, ``"cuda"``, a card's number, or ``{"": one of these}``;
+                ``dtype``, ``trust_remote_code`` and the like are taken, with a warning or an error
+                where they ask for what is not so.
 
         Raises:
             SourceError: No such model.

@@ -84,7 +84,11 @@ def explain(options: dict[str, Any]) -> None:
             raise UnsupportedError(f"{name} is not available: {remedy}")
     for name in ("dtype", "torch_dtype"):
         check_dtype(options.pop(name, None), name)
-    check_device(options.pop("device_map", None), "device_map")
+    device_map = options.pop("device_map", None)
+    if device_map is not None:
+        if "device" in options:
+            raise RequestError("device and device_map exclude each other: give one of them")
+        options["device"] = device_of(device_map)
     attention = options.pop("attn_implementation", None)
     if attention is not None:
         _warn(f"attn_implementation={attention!r} has no effect: the engine has one attention")
@@ -103,14 +107,31 @@ def check_dtype(dtype: Any, name: str) -> None:
     )
 
 
+def device_of(device_map: Any) -> str:
+    """The one device that transformers' argument names.
+
+    Raises:
+        UnsupportedError: It spreads the model over several.
+    """
+    places = set(device_map.values()) if isinstance(device_map, dict) else {device_map}
+    if len(places) != 1:
+        raise UnsupportedError(f"device_map is {device_map!r}: a model runs on one device")
+    (place,) = places
+    if isinstance(place, int) and not isinstance(place, bool):
+        return f"cuda:{place}"
+    # A torch.device, too; transformers has several ways to say that it shall choose.
+    others = {"balanced": "auto", "sequential": "auto", "cpu:0": "cpu", "mps": "metal"}
+    return others.get(str(place), str(place))
+
+
 def check_device(device: Any, name: str) -> None:
     """UnsupportedError for a device where this model does not run."""
     places = device.values() if isinstance(device, dict) else [device]
     for place in places:
         if place is not None and str(place) not in ("auto", "balanced", "cpu", "cpu:0"):
             raise UnsupportedError(
-                f"{name} is {device!r}: this model takes and gives tensors on the CPU; leave "
-                f"{name} out, or say 'cpu'"
+                f"{name} is {device!r}: this model takes and gives tensors on the CPU, wherever it is "
+                f"computed; leave {name} out, and choose what computes it with device= of load()"
             )
 
 

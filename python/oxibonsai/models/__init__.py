@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import Device
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder
@@ -42,6 +43,7 @@ from oxibonsai.models import (
     hunyuan_moe,
     jais,
     jais2,
+    jamba,
     lfm2,
     llama,
     mamba,
@@ -62,6 +64,7 @@ from oxibonsai.models import (
     qwen2moe,
     qwen3,
     qwen3moe,
+    qwen3next,
     qwen35,
     refact,
     seed_oss,
@@ -83,9 +86,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "qwen2": llama.QWEN2,
     "qwen3": qwen3.ARCHITECTURE,
     "qwen35": qwen35.ARCHITECTURE,
-    "lfm2": lfm2.ARCHITECTURE,
+    "lfm2": lfm2.LFM2,
+    "lfm2moe": lfm2.LFM2MOE,
     "granitehybrid": granite_hybrid.ARCHITECTURE,
     "falcon-h1": falcon_h1.ARCHITECTURE,
+    "qwen3next": qwen3next.QWEN3NEXT,
+    "qwen35moe": qwen3next.QWEN35MOE,
+    "jamba": jamba.ARCHITECTURE,
     "mamba": mamba.ARCHITECTURE,
     "mamba2": mamba2.ARCHITECTURE,
     "gemma3": gemma3.ARCHITECTURE,
@@ -202,7 +209,7 @@ def describe(checkpoint: Checkpoint) -> _core.Graph:
 
 def load_model(
     checkpoint: Checkpoint,
-    device: _core.CpuDevice,
+    device: Device,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
     adapters: Sequence[Adapter] = (),

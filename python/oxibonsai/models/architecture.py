@@ -83,14 +83,19 @@ def hybrid_dimensions(keys: Keys, other: str) -> dict[str, Any]:
 
 
 def dimensions(
-    keys: Keys, kv_heads: int | None = None, latent: tuple[int, int] | None = None
+    keys: Keys,
+    kv_heads: int | None = None,
+    *,
+    latent: tuple[int, int] | None = None,
+    ff: int | None = None,
 ) -> dict[str, Any]:
     """Fields of :class:`ModelConfig` that every architecture reads alike.
 
     Args:
         keys: Of the file.
-        kv_heads: Where the file does not say one number for all layers.
+        kv_heads: Where not all layers attend; None: what the file says of all.
         latent: Dims of a key and of a value of latent attention, which has one head of them.
+        ff: The feed-forward length where the file need not say it.
     """
     if latent is None:
         heads, kv_heads, head_dim = attention_heads(keys, kv_heads)
@@ -101,7 +106,7 @@ def dimensions(
             raise keys.fail(f"keys and values of {stated} dims in the cache, where {latent} follow")
     return {
         **_sizes(keys, head_dim),
-        "intermediate_size": keys.integer("feed_forward_length"),
+        "intermediate_size": keys.integer("feed_forward_length", ff),
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
     }

@@ -43,9 +43,10 @@ def read_layer_types(keys: Keys, layers: int) -> tuple[str, ...]:
         recurrent = [(i + 1) % interval != 0 for i in range(layers)]
     else:
         values = listed.tolist() if isinstance(listed, np.ndarray) else listed
-        if not isinstance(values, list) or len(values) < layers:
+        known = isinstance(values, list) and all(isinstance(v, bool) for v in values)
+        if not known or len(values) < layers:
             raise keys.fail(f"attention.recurrent_layers does not list {layers} layers")
-        recurrent = [bool(v) for v in values[:layers]]
+        recurrent = values[:layers]
     return tuple(LINEAR_ATTENTION if r else FULL_ATTENTION for r in recurrent)
 
 

@@ -1,9 +1,11 @@
-"""Granite 4: Mamba 2 and some layers of attention, with Granite's factors; no positions."""
+"""Granite 4: Mamba 2 and some layers of attention, with Granite's factors; experts in some models."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models import blocks, mamba2
+from oxibonsai.models import blocks, experts, mamba2
 from oxibonsai.models.architecture import Architecture, hybrid_dimensions, norm
 from oxibonsai.models.config import MAMBA, ModelConfig
 from oxibonsai.models.keys import Keys
@@ -12,11 +14,13 @@ from oxibonsai.models.weights import Weights
 
 def read_config(keys: Keys) -> ModelConfig:
     """The file's ``logit_scale`` divides; ``rope.scaling.finetuned`` says whether there are positions."""
-    if keys.get("expert_count", 0) != 0:
-        raise keys.unsupported("Granite 4 with experts is not supported")
-    for key in ("expert_used_count", "expert_shared_feed_forward_length"):
-        keys.get(key)  # say nothing where there are no experts
     shared = hybrid_dimensions(keys, MAMBA)
+    width = keys.count("expert_shared_feed_forward_length")
+    mixed = keys.count("expert_count") > 0
+    if mixed:
+        own = experts.read_experts(keys, ff=shared["intermediate_size"])
+    else:
+        keys.get("expert_used_count")  # says nothing where there are no experts
     rotated = keys.flag("rope.scaling.finetuned", True)
     rope = keys.rope(shared["head_dim"], interleaved=True)
     return ModelConfig(
@@ -29,6 +33,7 @@ def read_config(keys: Keys) -> ModelConfig:
         embedding_scale=keys.positive("embedding_scale", 1.0),
         residual_scale=keys.positive("residual_scale", 1.0),
         mamba=mamba2.read_mamba2(keys),
+        experts=replace(own, shared_intermediate_size=width) if mixed else None,
     )
 
 
@@ -46,6 +51,16 @@ def _mamba(g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int) -> Valu
     return out
 
 
+def _feed_forward(g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int) -> Value:
+    if c.experts is None:
+        return blocks.gated_mlp(g, c, w, x, layer, g.swiglu)
+    routing = experts.route(g, c, w, x, layer)
+    mixed = experts.gated_experts(g, c, w, x, layer, routing, g.swiglu)
+    if c.experts.shared_intermediate_size == 0:
+        return mixed
+    return experts.shared_expert(g, c, w, x, layer, add=mixed)
+
+
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
     h = g.scale(g.embed(w.embedding(c)), c.embedding_scale)
@@ -54,7 +69,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
         x = (_attention if c.attends(i) else _mamba)(g, c, w, x, i)
         h = g.add(h, g.scale(x, c.residual_scale))
         x = norm(g, c, w, h, f"blk.{i}.ffn_norm")
-        x = blocks.gated_mlp(g, c, w, x, i, g.swiglu)
+        x = _feed_forward(g, c, w, x, i)
         h = g.add(h, g.scale(x, c.residual_scale))
     return h
 

@@ -1,9 +1,11 @@
-"""LFM2: short convolutions between gates, and attention in some layers."""
+"""LFM2: short convolutions between gates, attention in some layers; experts in LFM2-MoE."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models import blocks
+from oxibonsai.models import blocks, experts
 from oxibonsai.models.architecture import Architecture, hybrid_dimensions, norm
 from oxibonsai.models.config import CONVOLUTION, ModelConfig
 from oxibonsai.models.keys import Keys
@@ -22,6 +24,23 @@ def read_config(keys: Keys) -> ModelConfig:
         sliding_window=keys.window(),
         conv_kernel=keys.integer("shortconv.l_cache"),
     )
+
+
+def read_mixed(keys: Keys) -> ModelConfig:
+    """The same with experts in all but the first layers."""
+    own = experts.read_experts(keys, scoring=experts.read_scoring(keys, "sigmoid"))
+    dense = keys.count("leading_dense_block_count")
+    return replace(read_config(keys), experts=replace(own, first_dense_layers=dense))
+
+
+def _feed_forward(
+    g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int, add: Value
+) -> Value:
+    if c.experts is None or layer < c.experts.first_dense_layers:
+        return blocks.gated_mlp(g, c, w, x, layer, g.swiglu, add=add)
+    bias = experts.selection_bias(c, w, layer)
+    routing = experts.route(g, c, w, x, layer, selection_bias=bias)
+    return g.add(add, experts.gated_experts(g, c, w, x, layer, routing, g.swiglu))
 
 
 def _convolution(g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int, add: Value) -> Value:
@@ -52,7 +71,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
         x = norm(g, c, w, h, f"blk.{i}.attn_norm")
         h = (_attention if c.attends(i) else _convolution)(g, c, w, x, i, h)
         x = norm(g, c, w, h, f"blk.{i}.ffn_norm")
-        h = blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)
+        h = _feed_forward(g, c, w, x, i, h)
     return h
 
 
@@ -61,4 +80,5 @@ def final_norm(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
     return norm(g, c, w, h, "token_embd_norm")
 
 
-ARCHITECTURE = Architecture(read_config, hidden_states, final_norm)
+LFM2 = Architecture(read_config, hidden_states, final_norm)
+LFM2MOE = Architecture(read_mixed, hidden_states, final_norm)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.devices import Device, Executable, KvPages, Slots
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
@@ -51,7 +52,7 @@ class Model:
         config: ModelConfig,
         weights: Weights,
         architecture: Architecture,
-        device: _core.CpuDevice,
+        device: Device,
         progress: Progress | None = None,
         cache: PackedCache | None = None,
         adapters: Sequence[Adapter] = (),
@@ -99,11 +100,11 @@ class Model:
         return builder.graph
 
     @cached_property
-    def _hidden_executable(self) -> _core.Executable:
+    def _hidden_executable(self) -> Executable:
         return self.device.compile(self.hidden_graph) if self.config.causal else self.executable
 
     @cached_property
-    def _states_executable(self) -> _core.Executable:
+    def _states_executable(self) -> Executable:
         weights = NamedVectors(self.weights)
         layers = self.config.num_hidden_layers
         builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
@@ -147,7 +148,7 @@ class Model:
     @property
     def shareable(self) -> bool:
         """Whether several executables can run on these weights at once; so it is on CPUs."""
-        return True
+        return self.device.shareable
 
     @property
     def bytes_per_token(self) -> int:
@@ -160,13 +161,13 @@ class Model:
         head = self.weights.head(self.config)
         return sum(w.rows * w.cols for w in self.graph.matrices if w is not head)
 
-    def new_pages(self, kv_type: str, pages: int) -> _core.KvPages:
-        """A paged KV cache that fits this model; memory is taken as pages are written."""
-        return _core.KvPages(self.graph.paged_layers, kv_type, pages)
+    def new_pages(self, kv_type: str, pages: int) -> KvPages:
+        """A paged KV cache that fits this model, in the device's memory."""
+        return self.device.make_pages(self.graph.paged_layers, kv_type, pages)
 
-    def new_slots(self, count: int) -> _core.Slots:
-        """Slots of the model's recurrent state; memory is taken as they are first written."""
-        return _core.Slots(self.graph.slot_entries, count)
+    def new_slots(self, count: int) -> Slots:
+        """Slots of the model's recurrent state, in the device's memory."""
+        return self.device.make_slots(self.graph.slot_entries, count)
 
     def check_generates(self) -> None:
         """UnsupportedError where the model is an encoder, which has no logits."""
@@ -177,7 +178,7 @@ class Model:
             )
 
     def run(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
     ) -> npt.NDArray[np.float32]:
         """Logits of the batch's output rows: float32 [outputs, vocabulary].
 
@@ -193,13 +194,13 @@ class Model:
         return self.executable.run(batch, pools, slots)[_LOGITS]
 
     def run_hidden(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
     ) -> npt.NDArray[np.float32]:
         """Hidden states after the final norm: float32 [outputs, hidden]; arguments as of run()."""
         return self._hidden_executable.run(batch, pools, slots)[_HIDDEN]
 
     def run_states(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
     ) -> tuple[npt.NDArray[np.float32], list[npt.NDArray[np.float32]]]:
         """Logits, and the hidden states before each layer and after the final norm; arguments as of run().
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.devices import Executable, KvPages, Slots
 from oxibonsai.graph import HadamardFold, Value, Vector
 from oxibonsai.lora.adapter import Adapter
 from oxibonsai.models.adapting import AdaptedBuilder
@@ -26,11 +27,11 @@ class Observation:
 
     OUTPUT: ClassVar[str] = "result"
 
-    executable: _core.Executable
+    executable: Executable
     sums: dict[str, _core.InputSums]
 
     def run(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None = None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
     ) -> npt.NDArray[np.float32]:
         """What the pass ends with: float32 [outputs, vocabulary or hidden]."""
         return self.executable.run(batch, pools, slots)[self.OUTPUT]

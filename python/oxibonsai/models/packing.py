@@ -6,6 +6,7 @@ import warnings
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import Device, Packed
 from oxibonsai.files.progress import Progress
 from oxibonsai.models.packed_cache import PackedCache
 
@@ -13,10 +14,10 @@ from oxibonsai.models.packed_cache import PackedCache
 def pack(
     matrices: list[_core.Weight],
     checkpoint: Checkpoint,
-    device: _core.CpuDevice,
+    device: Device,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
-) -> _core.PackedWeights:
+) -> Packed:
     """Packs matrices on all threads, or maps what an earlier run kept.
 
     Args:
@@ -24,7 +25,7 @@ def pack(
         checkpoint: The model that they are of.
         device: Packs them for itself.
         progress: Told after each matrix.
-        cache: Where packed weights are kept; None: nowhere.
+        cache: Where those of a CPU are kept; None: nowhere.
 
     Returns:
         What keeps the packed form alive.
@@ -33,16 +34,16 @@ def pack(
         FormatError: A scale is not finite.
     """
     total = device.packed_size(matrices)
-    if total == 0:  # the tier reads the file's own rows: there is nothing to keep
-        cache = None
-    key = cache.key(checkpoint.identity(), matrices) if cache is not None else ""
-    if cache is not None and (kept := cache.attach(key, matrices, device)) is not None:
-        return kept
     report = None if progress is None else lambda done: progress(done, total)
+    # Where total is 0, the tier reads the file's own rows: there is nothing to keep.
+    if cache is None or total == 0 or not isinstance(device, _core.CpuDevice):
+        return device.pack(matrices, report)
+    key = cache.key(checkpoint.identity(), matrices)
+    if (kept := cache.attach(key, matrices, device)) is not None:
+        return kept
     packed = device.pack(matrices, report)
-    if cache is not None:
-        try:
-            cache.store(key, checkpoint.path, packed)
-        except OSError as e:
-            warnings.warn(f"cannot keep packed weights in {cache.folder}: {e}", stacklevel=2)
+    try:
+        cache.store(key, checkpoint.path, packed)
+    except OSError as e:
+        warnings.warn(f"cannot keep packed weights in {cache.folder}: {e}", stacklevel=2)
     return packed

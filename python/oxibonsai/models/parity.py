@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from oxibonsai import _core
+from oxibonsai.devices import Device, Executable
 from oxibonsai.errors import ParityError
 from oxibonsai.models.model import Model
 
@@ -37,23 +38,28 @@ def check_parity(model: Model, level: Parity, kv_type: str) -> None:
     """
     if level == "off" or model.device.tier == DEFINITION:
         return
-    definition = model.device.with_tier(DEFINITION)
+    definition = defining(model.device)
     if different := compare_ops(model.graph, model.device, definition):
         raise ParityError(_sentence(model, ", ".join(sorted(set(different)))))
     if level == "full" and model.config.causal:
         _compare_decoding(model, definition, kv_type)
 
 
-def compare_ops(
-    graph: _core.Graph, device: _core.CpuDevice, definition: _core.CpuDevice
-) -> list[str]:
+def defining(device: Device) -> _core.CpuDevice:
+    """The scalar tier, with what a device can lend it."""
+    if isinstance(device, _core.CpuDevice):
+        return device.with_tier(DEFINITION)
+    return _core.CpuDevice(device.threads, DEFINITION)
+
+
+def compare_ops(graph: _core.Graph, device: Device, definition: Device) -> list[str]:
     """Names of the graph's ops that give other bytes on one device than on another; [] if none do.
 
     Each op is compiled for both, alone, and reads the same random inputs.
     """
     different = []
     for name, op, inputs in graph.isolated():
-        ones = [d.compile(op) for d in (device, definition)]
+        ones = [(d, d.compile(op)) for d in (device, definition)]
         if "attend" in op.ops:
             for kv_type in _core.KV_TYPES:
                 if not _same(op, ones, inputs, _ATTENTION_ROWS, kv_type, _ATTENTION_FIRST):
@@ -67,7 +73,7 @@ def compare_ops(
 
 def _same(
     graph: _core.Graph,
-    executables: list[_core.Executable],
+    executables: list[tuple[Device, Executable]],
     inputs: list[tuple[str, int, int]],
     rows: int,
     kv_type: str,
@@ -75,7 +81,7 @@ def _same(
 ) -> bool:
     """Whether all executables of a graph give the same bytes, over state of their own.
 
-    Attention reads the positions before ``first`` from pages that nobody has written: all zeros.
+    Attention reads zeros for the positions before ``first``.
     """
     random = np.random.default_rng(rows)
     batch = _core.Batch()
@@ -88,27 +94,36 @@ def _same(
         values[:, ::61] *= 16  # as activations, of which a few are large
         batch.set_input(name, values)
     results = []
-    for executable in executables:
+    for device, executable in executables:
         paged, entries = graph.paged_layers, graph.slot_entries
-        pools = [_core.KvPages(paged, kv_type, len(pages))] if paged else []
-        slots = _core.Slots(entries, 1) if entries else None
+        pools = [device.make_pages(paged, kv_type, len(pages))] if paged else []
+        for pool in pools:
+            for page in pages:
+                pool.write(page, bytes(pool.page_bytes))
+        slots = device.make_slots(entries, 1) if entries else None
         results.append(executable.run(batch, pools, slots))
     wanted, *others = ({k: v.tobytes() for k, v in r.items()} for r in results)
     return all(other == wanted for other in others)
 
 
 def _sentence(model: Model, what: str) -> str:
+    device = model.device
+    if isinstance(device, _core.CpuDevice):
+        which, without = f"the tier {device.tier}", "Set OXIBONSAI_ISA=scalar"
+    else:
+        which, without = f"the device {device.name} ({device.tier})", "Choose --device cpu"
     return (
-        f"the tier {model.device.tier} gives other results than the definition on this machine: "
-        f"{what}. Set OXIBONSAI_ISA=scalar to run without it, and please report it"
+        f"{which} gives other results than the definition on this machine: {what}. {without} to run "
+        "without it, and please report it"
     )
 
 
-def _compare_decoding(model: Model, definition: _core.CpuDevice, kv_type: str) -> None:
+def _compare_decoding(model: Model, definition: Device, kv_type: str) -> None:
     executables = [model.executable, definition.compile(model.graph)]
+    devices = model.device, definition
     paged, recurrent = model.graph.paged_layers, model.graph.slot_entries
-    pools = [[model.new_pages(kv_type, 1)] if paged else [] for _ in executables]
-    slots = [model.new_slots(1) if recurrent else None for _ in executables]
+    pools = [[d.make_pages(paged, kv_type, 1)] if paged else [] for d in devices]
+    slots = [d.make_slots(recurrent, 1) if recurrent else None for d in devices]
     tokens = [i * 7919 % model.config.vocab_size for i in range(_PROMPT_TOKENS)]
     position = 0
     for step in range(_GREEDY_TOKENS + 1):

@@ -10,9 +10,14 @@ from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 
 
-def read_config(keys: Keys) -> ModelConfig:
-    """The last layers of a file may predict further tokens; they are no part of the pass."""
-    shared = dimensions(keys)
+def read_config(keys: Keys, ff: int | None = None) -> ModelConfig:
+    """The last layers of a file may predict further tokens; they are no part of the pass.
+
+    Args:
+        keys: Of the file.
+        ff: The feed-forward length where the file need not say it.
+    """
+    shared = dimensions(keys, ff=ff)
     layers = shared["num_hidden_layers"] - keys.drafting_layers(shared["num_hidden_layers"])
     rope = keys.rope(shared["head_dim"])
     keys.text_sections(rope.rotary_dim)

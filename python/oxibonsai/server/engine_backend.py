@@ -45,6 +45,7 @@ class EngineBackend:
             raise RequestError(f"--slot-save-path: there is no folder {s.slot_save_path}")
         pool = EnginePool.from_pretrained(
             s.model,
+            device=s.device,
             threads=s.threads,
             ctx_size=s.ctx_size,
             kv_type=s.kv_type,

@@ -83,6 +83,12 @@ class ModelSettings(BaseModel):
     quant_type: str = Field(
         "", description="Layout of type-42 tensors if the file does not specify it."
     )
+    device: Annotated[str | None, Flag(("-dev",))] = Field(
+        None,
+        pattern=r"^(auto|cpu|metal|cuda(:\d+)?)$",
+        description="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same "
+        "bytes, else the CPU. Default: cpu.",
+    )
     threads: Annotated[int | None, Flag(("-t",))] = Field(
         None, ge=1, le=1024, description="Worker threads of the engine. Default: all usable cores."
     )

@@ -1,22 +1,24 @@
-"""How many threads to run, and which process they are in."""
+"""How many threads a device runs, and what becomes of them in a fork."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 from weakref import WeakSet
 
-from oxibonsai import _core
+from oxibonsai.devices.protocols import Device
 from oxibonsai.errors import RequestError
 
+AnyDevice = TypeVar("AnyDevice", bound=Device)
+
 _CGROUPS = Path("/sys/fs/cgroup")
-_devices: WeakSet[_core.CpuDevice] = WeakSet()
+_devices: WeakSet[Device] = WeakSet()
 
 
-def keep_in_forks(device: _core.CpuDevice) -> _core.CpuDevice:
+def keep_in_forks(device: AnyDevice) -> AnyDevice:
     """Handles a fork: the child has none of the device's threads and must not wait for them."""
     _devices.add(device)
     return device
@@ -29,38 +31,6 @@ def _keep_devices() -> None:
 
 
 os.register_at_fork(after_in_child=_keep_devices)
-
-
-class ProcessLock:
-    """A reentrant lock that refuses forked children: they lack the threads and would wait for ever."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._process = os.getpid()
-
-    def check_process(self) -> None:
-        """RequestError in a fork of the process that made the lock."""
-        if os.getpid() != self._process:
-            raise RequestError(
-                f"this engine belongs to process {self._process}, and its threads are not in process "
-                f"{os.getpid()}, a fork of it: load the model in each process after the fork, or "
-                'use multiprocessing.get_context("spawn")'
-            )
-
-    def acquire(self, blocking: bool = True) -> bool:
-        """As of :class:`threading.RLock`; does not look at the process."""
-        return self._lock.acquire(blocking)
-
-    def release(self) -> None:
-        """As of :class:`threading.RLock`."""
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.check_process()
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 def default_threads() -> int:

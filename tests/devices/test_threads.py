@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oxibonsai.engine.threads import default_threads, quotas
+from oxibonsai.devices.threads import default_threads, quotas
 from oxibonsai.errors import RequestError
 
 

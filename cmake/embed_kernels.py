@@ -1,0 +1,121 @@
+"""Writes the GPU kernels into a C++ file: their source in one piece and, with nvcc, PTX.
+
+usage: embed_kernels.py CSRC OUTPUT [NVCC]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ENTRY = "gpu/kernels/all.h"
+# Threads on the CPU: no compiler for GPUs reads it.
+LEFT_OUT = {"gpu/dialect_emulator.h"}
+# Compute capability, and the oldest PTX version that has what the kernels for it use (mma.sync with
+# 32 int8 from 7.0 on). nvcc writes its own version, which older drivers refuse whatever is inside.
+GENERATIONS = ((75, "6.3"), (80, "7.0"))
+FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
+# Loops of which a template makes nothing.
+FLAGS.append("-diag-suppress=128,186")
+LITERAL = 16_000  # characters of a piece
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+
+
+def amalgamate(root: Path, name: str, seen: set[str]) -> str:
+    """A file with all files of ours that it includes, each once."""
+    seen.add(name)
+    lines = []
+    for line in (root / name).read_text().splitlines():
+        found = _INCLUDE.match(line)
+        if found is None:
+            lines.append("" if line.strip() == "#pragma once" else line)
+        elif found[1] in LEFT_OUT:
+            lines.append("#error not for this compiler")
+        elif found[1] not in seen:
+            lines.append(amalgamate(root, found[1], seen))
+    return "\n".join(lines) + "\n"
+
+
+def compile_ptx(nvcc: str, source: str, generation: int, version: str) -> str:
+    """PTX under the oldest version that the toolkit's own assembler takes for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        code, ptx = Path(folder, "kernels.cu"), Path(folder, "kernels.ptx")
+        code.write_text(source)
+        arch = f"-arch=compute_{generation}"
+        subprocess.run([nvcc, "-ptx", arch, *FLAGS, "-o", ptx, code], check=True)
+        text = ptx.read_text()
+        older = re.sub(r"^\.version .*$", f".version {version}", text, count=1, flags=re.MULTILINE)
+        ptx.write_text(older)
+        ptxas = Path(nvcc).resolve().with_name("ptxas")
+        check = [ptxas, f"--gpu-name=sm_{generation}", "-o", "/dev/null", ptx]
+        accepted = ptxas.exists() and subprocess.run(check, capture_output=True).returncode == 0
+        return strip_comments(older if accepted else text)
+
+
+def embedded_ptx(nvcc: str, source: str) -> list[tuple[int, str]]:
+    """By generation; none where nvcc fails, as without its host compiler: NVRTC is left then."""
+    try:
+        return [(g, compile_ptx(nvcc, source, g, version)) for g, version in GENERATIONS]
+    except (OSError, subprocess.CalledProcessError) as e:
+        print(f"warning: the kernels for GPUs are embedded without PTX: {e}", file=sys.stderr)
+        return []
+
+
+def strip_comments(ptx: str) -> str:
+    lines = (re.sub(r"\s*//.*$", "", line) for line in ptx.splitlines())
+    return "\n".join(line for line in lines if line.strip()) + "\n"
+
+
+def literal(text: str) -> str:
+    pieces = [text[i : i + LITERAL] for i in range(0, len(text), LITERAL)] or [""]
+    return "\n".join(f'R"oxi({piece})oxi"' for piece in pieces)
+
+
+def main(csrc: str, output: str, nvcc: str = "") -> None:
+    source = amalgamate(Path(csrc), ENTRY, set())
+    ptx = embedded_ptx(nvcc, source) if nvcc else []
+    digest = hashlib.blake2b(repr((source, ptx)).encode(), digest_size=8).hexdigest()
+    modules = "".join(
+        f"      {{{g}, {{reinterpret_cast<const char*>(kPtx{g}), sizeof kPtx{g}}}}},\n"
+        for g, _ in ptx
+    )
+    texts = "\n".join(
+        f"const unsigned char kPtx{g}[] = {{{','.join(map(str, lzma.compress(text.encode())))}}};\n"
+        for g, text in ptx
+    )
+    Path(output).write_text(
+        f"""// Made by cmake/embed_kernels.py.
+#include "gpu/embedded_kernels.h"
+
+namespace oxibonsai::gpu {{
+namespace {{
+
+const char kSource[] =
+{literal(source)};
+
+{texts}
+}}  // namespace
+
+std::string_view kernel_source() {{ return {{kSource, sizeof kSource - 1}}; }}
+
+std::string_view kernel_digest() {{ return "{digest}"; }}
+
+const std::vector<EmbeddedPtx>& embedded_ptx() {{
+  static const std::vector<EmbeddedPtx> all = {{
+{modules}  }};
+  return all;
+}}
+
+}}  // namespace oxibonsai::gpu
+"""
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

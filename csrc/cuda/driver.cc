@@ -1,0 +1,60 @@
+#include "cuda/driver.h"
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "cuda/library.h"
+
+namespace oxibonsai::cuda {
+namespace {
+
+constexpr const char* kDriverLibrary = "libcuda.so.1";
+
+std::string library_name() {
+  const char* named = std::getenv("OXIBONSAI_LIBCUDA");
+  return named == nullptr || *named == '\0' ? kDriverLibrary : named;
+}
+
+}  // namespace
+
+const Driver& Driver::get() {
+  static std::mutex mutex;
+  static std::map<std::string, Driver> drivers;  // never closed: a driver does not survive it
+  const std::lock_guard<std::mutex> lock(mutex);
+  const std::string name = library_name();
+  const auto found = drivers.find(name);
+  return found != drivers.end() ? found->second : drivers.emplace(name, open(name)).first->second;
+}
+
+Driver Driver::open(const std::string& name) {
+  const Library library(name);
+  Driver d;
+#define X(call, parameters) \
+  library.find(&d.call, #call, "the driver is older than CUDA 11: install a newer one");
+  OXI_CUDA_CALLS(X)
+#undef X
+  if (const Result result = d.cuInit(0); result != kSuccess)
+    throw UnsupportedError("the NVIDIA driver (" + name +
+                           ") cannot be used: cuInit: " + d.describe(result));
+  d.check(d.cuDriverGetVersion(&d.version), "cuDriverGetVersion");
+  return d;
+}
+
+void Driver::check(Result result, const char* what) const {
+  if (result == kSuccess) return;
+  const std::string message = std::string(what) + ": " + describe(result);
+  if (result == kOutOfMemory) throw CapacityError(message);
+  throw DeviceError(message);
+}
+
+std::string Driver::describe(Result result) const {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  if (cuGetErrorName(result, &name) != kSuccess || name == nullptr)
+    return "error " + std::to_string(result);
+  if (cuGetErrorString(result, &text) != kSuccess || text == nullptr) return name;
+  return std::string(name) + " (" + text + ")";
+}
+
+}  // namespace oxibonsai::cuda

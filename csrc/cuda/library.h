@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+namespace oxibonsai::cuda {
+
+// A shared library that stays open until the process ends: what it registered may be called later.
+class Library {
+ public:
+  // UnsupportedError in the loader's words where it can't be opened.
+  explicit Library(const std::string& path);
+
+  // Fills in a function pointer; UnsupportedError with `advice` where the library lacks the name.
+  template <class Function>
+  void find(Function* function, const char* name, const char* advice) const {
+    *function = reinterpret_cast<Function>(symbol(name, advice));
+  }
+
+ private:
+  void* symbol(const char* name, const char* advice) const;
+
+  const std::string path_;
+  void* const handle_;
+};
+
+}  // namespace oxibonsai::cuda

@@ -1,0 +1,93 @@
+"""``oxibonsai verify --device``: does a device give the definition's bytes?"""
+
+from __future__ import annotations
+
+import json
+import platform
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai import __version__, _core
+from oxibonsai.devices import AUTO, Device, chosen_device, list_devices, open_device
+from oxibonsai.engine.memory import default_kv_type
+from oxibonsai.errors import ParityError, RequestError, UnsupportedError
+from oxibonsai.models import check_parity, load_model
+from oxibonsai.models.parity import DEFINITION
+from oxibonsai.models.parity_suite import compare_all_ops
+from oxibonsai.opening import open_model
+
+_SAME = "same bytes"
+
+
+def verify_device(name: str, model: str | None, quant_type: str, as_json: bool) -> None:
+    """Prints a report.
+
+    Args:
+        name: As ``--device`` takes it.
+        model: Of which a greedy decode is compared too; None: the default one.
+        quant_type: As ``--quant-type`` takes it.
+        as_json: One JSON object instead of lines.
+
+    Raises:
+        RequestError: ``auto`` is named, which is no device.
+        UnsupportedError: This machine lacks the device.
+        ParityError: The device gives other bytes; the report is printed before.
+    """
+    chosen = chosen_device(name)
+    if chosen == AUTO:
+        raise RequestError("--device auto is no device that could be checked: name one")
+    device = open_device(chosen)
+    report = _facts(device)
+    report["ops"] = {op: _result(found) for op, found in _compared(device)}
+    report["decode"] = _decode(device, model, quant_type)
+    failed = [op for op, result in report["ops"].items() if result.startswith("OTHER")]
+    failed += [report["decode"]] if report["decode"].startswith("OTHER") else []
+    click.echo(json.dumps(report) if as_json else _text(report))
+    if failed:
+        raise ParityError(
+            f"{chosen} gives other bytes than the definition; please put the report above into an issue"
+        )
+
+
+def _facts(device: Device) -> dict[str, Any]:
+    info = next(d for d in list_devices() if d.name == device.name)
+    return {
+        "oxibonsai": __version__,
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": device.name,
+        "description": info.description,
+        "tier": device.tier,
+        "total_bytes": info.total_bytes,
+        "free_bytes": info.free_bytes,
+    }
+
+
+def _compared(device: Device) -> Any:
+    return compare_all_ops(device, _core.CpuDevice(device.threads, DEFINITION))
+
+
+def _result(found: list[str] | UnsupportedError) -> str:
+    if isinstance(found, UnsupportedError):
+        return f"no kernel: {found}"
+    return f"OTHER BYTES in {', '.join(sorted(set(found)))}" if found else _SAME
+
+
+def _decode(device: Device, model: str | None, quant_type: str) -> str:
+    checkpoint = open_model(model, quant_type)
+    try:
+        loaded = load_model(checkpoint, device)
+        check_parity(loaded, "full", default_kv_type(loaded.graph.paged_layers))
+    except ParityError as e:
+        return f"OTHER BYTES: {e}"
+    except UnsupportedError as e:
+        return f"no kernel: {e}"
+    return f"{_SAME} ({checkpoint.path.name})"
+
+
+def _text(report: dict[str, Any]) -> str:
+    lines = [f"oxibonsai {report['oxibonsai']}, {report['system']}"]
+    lines.append(f"{report['device']}: {report['description']}")
+    lines += [f"  {op:<42} {result}" for op, result in report["ops"].items()]
+    lines.append(f"  {'greedy decode':<42} {report['decode']}")
+    return "\n".join(lines)

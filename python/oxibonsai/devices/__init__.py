@@ -1,0 +1,30 @@
+"""Devices: what they offer, which there are, and which one runs a model."""
+
+from oxibonsai.devices.choice import (
+    AUTO,
+    CPU,
+    DeviceInfo,
+    candidates,
+    chosen_device,
+    list_devices,
+    open_device,
+)
+from oxibonsai.devices.protocols import Device, Executable, KvPages, Packed, Slots
+from oxibonsai.devices.threads import default_threads, keep_in_forks
+
+__all__ = [
+    "AUTO",
+    "CPU",
+    "Device",
+    "DeviceInfo",
+    "Executable",
+    "KvPages",
+    "Packed",
+    "Slots",
+    "candidates",
+    "chosen_device",
+    "default_threads",
+    "keep_in_forks",
+    "list_devices",
+    "open_device",
+]

@@ -1,0 +1,199 @@
+"""Small graphs with every op and every type of weights, to compare devices on without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.devices import Device
+from oxibonsai.errors import UnsupportedError
+from oxibonsai.graph import Builder, RopeConfig
+from oxibonsai.models.parity import compare_ops
+
+# Rows that no tile divides, and columns that every block does.
+_ROWS, _COLS = 77, 512
+_WIDTH, _HEADS, _KV_HEADS, _DIM = 256, 4, 2, 64
+_TAPS, _EXPERTS = 4, 8
+
+
+def compare_all_ops(
+    device: Device, definition: Device
+) -> Iterator[tuple[str, list[str] | UnsupportedError]]:
+    """For each graph of the suite its name, and the ops that give other bytes: none, if all is well.
+
+    Where the device lacks an op or a type, the error that says so takes the place of the ops.
+    """
+    for name, describe in _suite():
+        builder = Builder()
+        describe(builder)
+        try:
+            yield name, compare_ops(builder.graph, device, definition)
+        except UnsupportedError as e:
+            yield name, e
+
+
+Describe = Callable[[Builder], None]
+
+
+def _suite() -> Iterator[tuple[str, Describe]]:
+    for quant_type, importance in _core.encoders().items():
+        yield f"linear {quant_type}", _linear(quant_type, importance != "unused")
+    yield "norms, rope and activations", _elementwise
+    yield "attention", _attention
+    yield "attention with a window and a soft-cap", _windowed_attention
+    yield "attention without a cache", _local_attention
+    yield "Hadamard transform", _hadamard
+    yield "experts", _experts
+    yield "heads and columns", _heads_and_columns
+    yield "a matrix for each head", _head_linear
+    yield "convolution", _convolution
+    yield "gated delta rule", _gated_delta
+    yield "scans of Mamba", _mamba
+
+
+def _random(*shape: int) -> npt.NDArray[np.float32]:
+    return np.random.default_rng(shape).standard_normal(shape, dtype=np.float32)
+
+
+def _matrix(
+    rows: int, cols: int, quant_type: str, *, importance: bool = False, experts: int = 1
+) -> _core.Weight:
+    weights = np.ones(cols, np.float32) if importance else None
+    blocks = _core.encode(_random(experts * rows, cols), quant_type, weights)
+    return _core.Weight.from_blocks(f"{quant_type}.weight", quant_type, blocks, cols, experts)
+
+
+def _linear(quant_type: str, importance: bool) -> Describe:
+    def describe(b: Builder) -> None:
+        weight = _matrix(_ROWS, _COLS, quant_type, importance=importance)
+        (y,) = b.linear(b.input("x", _COLS), weight, bias=[_random(_ROWS)])
+        b.output("y", y)
+        b.output("row", b.embed(weight))
+
+    return describe
+
+
+def _elementwise(b: Builder) -> None:
+    x, y = b.input("x", _WIDTH), b.input("y", _WIDTH)
+    weight, bias = _random(_WIDTH), _random(_WIDTH + 1)[1:]
+    values = [
+        b.rms_norm(x, weight, 1e-6),
+        b.layer_norm(x, weight, bias, 1e-5),
+        b.head_norm(x, weight[:_DIM], 1e-6),
+        b.swiglu(x, y),
+        b.geglu(x, y),
+        b.gelu(x),
+        b.gelu_tanh(x),
+        b.silu(x),
+        b.relu2(x),
+        b.sigmoid_gate(x, y),
+        b.gated_relu2(x, y),
+        b.clamp(x, 0.8),
+        b.add(x, y),
+        b.add_vector(x, weight),
+        b.scale(x, 0.37),
+        b.softcap(x, 30.0),
+        b.select_outputs(b.scale(y, 2.0)),
+    ]
+    for interleaved in (False, True):
+        rope = RopeConfig(_DIM, theta=10000.0, interleaved=interleaved)
+        values.append(b.rope(x, rope, _DIM))
+    for i, value in enumerate(values):
+        b.output(str(i), value)
+
+
+def _heads(b: Builder) -> tuple[_core.Value, _core.Value, _core.Value]:
+    kv = _KV_HEADS * _DIM
+    return b.input("q", _HEADS * _DIM), b.input("k", kv), b.input("v", kv)
+
+
+def _attention(b: Builder) -> None:
+    out = b.attention(*_heads(b), layer=0, head_dim=_DIM, scale=0.125)
+    b.output("out", out)
+
+
+def _windowed_attention(b: Builder) -> None:
+    out = b.attention(*_heads(b), layer=0, head_dim=_DIM, scale=0.125, window=17, softcap=20.0)
+    b.output("out", out)
+
+
+def _local_attention(b: Builder) -> None:
+    b.output("out", b.attend_local(*_heads(b), head_dim=_DIM, scale=0.125))
+
+
+def _hadamard(b: Builder) -> None:
+    x = b.input("x", _WIDTH)
+    b.output("out", b.hadamard(x, 128, before=np.sign(_random(_WIDTH))))
+
+
+def _experts(b: Builder) -> None:
+    router = _matrix(_EXPERTS, _WIDTH, "F32")
+    gate, up = (_matrix(_WIDTH, _WIDTH, t, experts=_EXPERTS) for t in ("Q1_0", "Q4_0"))
+    down = _matrix(_WIDTH, _WIDTH, "Q4_K", experts=_EXPERTS)
+    x = b.input("x", _WIDTH)
+    (scores,) = b.linear(x, router)
+    routing = b.route(scores, 2, normalize=True)
+    b.output("out", b.expert_swiglu(x, routing, gate, up, down))
+
+
+def _convolution(b: Builder) -> None:
+    b.output("out", b.conv1d(b.input("x", _WIDTH), _random(_WIDTH, _TAPS), _random(_WIDTH)))
+
+
+def _heads_and_columns(b: Builder) -> None:
+    x = b.input("x", _WIDTH)
+    values = [
+        b.join_heads(x, b.input("y", _WIDTH // 2), _HEADS),
+        b.select_columns(x, 3, 17, _DIM),
+        b.transpose_heads(x, 2, _HEADS),
+        b.gate_rows(x, b.input("gate", 1)),
+        b.embed_positions(_matrix(_ROWS, _WIDTH, "F16")),
+    ]
+    for i, value in enumerate(values):
+        b.output(str(i), value)
+
+
+def _head_linear(b: Builder) -> None:
+    weight = _matrix(_DIM, _DIM, "Q8_0", experts=_HEADS)
+    b.output("out", b.head_linear(b.input("x", _WIDTH), weight))
+
+
+def _gated_delta(b: Builder) -> None:
+    qkv = b.input("qkv", 2 * _KV_HEADS * _DIM + _HEADS * _DIM)
+    out = b.gated_delta(
+        qkv,
+        b.input("alpha", _HEADS),
+        b.input("beta", _HEADS),
+        dt_bias=_random(_HEADS),
+        decay=-np.exp(_random(_HEADS)),
+        key_heads=_KV_HEADS,
+        key_dim=_DIM,
+        value_dim=_DIM,
+        tiled=False,
+        eps=1e-6,
+    )
+    b.output("out", out)
+
+
+def _mamba(b: Builder) -> None:
+    states = 16
+    x, time_step = b.input("x", _WIDTH), b.input("step", _WIDTH)
+    vectors = {"dt_bias": _random(_WIDTH), "skip": _random(_WIDTH)}
+    decay = -np.exp(_random(_WIDTH, states))
+    first = b.mamba_scan(
+        x, time_step, b.input("b", states), b.input("c", states), decay=decay, **vectors
+    )
+    second = b.mamba2_scan(
+        b.input("xbc", _WIDTH + 2 * states),
+        b.input("step2", _HEADS),
+        dt_bias=_random(_HEADS),
+        decay=-np.exp(_random(_HEADS)),
+        skip=_random(_HEADS),
+        groups=1,
+        state_dim=states,
+    )
+    b.output("1", first)
+    b.output("2", second)

@@ -1,0 +1,112 @@
+"""Which device runs a model, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import oxibonsai
+from oxibonsai import RequestError, UnsupportedError
+from oxibonsai.cli.info import info
+from oxibonsai.cli.verify import verify
+from oxibonsai.devices import chosen_device, list_devices, open_device
+from oxibonsai.devices.nvrtc import nvrtc_libraries
+from oxibonsai.server.settings import ModelSettings
+
+
+@pytest.fixture(autouse=True)
+def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OXIBONSAI_LIBCUDA", "/nowhere/libcuda.so")
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "chosen"),
+    [
+        (None, None, "cpu"),
+        (None, "", "cpu"),
+        (None, "cuda:1", "cuda:1"),
+        ("cpu", "cuda", "cpu"),
+        ("cuda", None, "cuda:0"),
+        ("metal", None, "metal"),
+        ("auto", None, "auto"),
+    ],
+)
+def test_an_argument_goes_before_the_variable(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, variable: str | None, chosen: str
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("OXIBONSAI_DEVICE", variable)
+    assert chosen_device(given) == chosen
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:01", "CUDA", ""])
+def test_other_names_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    with pytest.raises(RequestError, match=r"device is .*; it is one of auto, cpu, cuda, cuda:1"):
+        chosen_device(name)
+    monkeypatch.setenv("OXIBONSAI_DEVICE", "gpu")
+    with pytest.raises(RequestError, match="OXIBONSAI_DEVICE is 'gpu'"):
+        chosen_device(None)
+
+
+def test_kinds_without_a_device_say_why() -> None:
+    cpu, *gpus = list_devices()
+    assert (cpu.name, cpu.usable, cpu.free_bytes) == ("cpu", True, None)
+    assert gpus[0].name == "cuda"
+    assert not gpus[0].usable
+    assert gpus[0].reason.startswith("/nowhere/libcuda.so cannot be opened: ")
+
+
+def test_a_named_device_that_cannot_be_used_is_an_error(tiny_path: Path) -> None:
+    for name in ("cuda", "cuda:1"):
+        with pytest.raises(UnsupportedError, match=r"/nowhere/libcuda.so cannot be opened"):
+            oxibonsai.load(tiny_path, device=name)
+
+
+def test_auto_runs_on_the_cpu_and_says_why(tiny_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"the model runs on the CPU: cuda: /nowhere/libcuda"):
+        engine = oxibonsai.load(tiny_path, device="auto")
+    assert engine.model.device.name == "cpu"
+    assert engine.logits([1, 2]).tobytes() == oxibonsai.load(tiny_path).logits([1, 2]).tobytes()
+
+
+def test_weights_packed_for_cpus_are_not_kept_for_gpus(tiny_path: Path) -> None:
+    with pytest.raises(RequestError, match="packed_cache keeps the weights of CPUs"):
+        oxibonsai.load(tiny_path, device="cuda", packed_cache=True)
+
+
+def test_a_device_keeps_its_state_in_its_own_pages() -> None:
+    device = open_device("cpu", 1)
+    layers = [oxibonsai._core.PagedLayer(2, 32, 32)]
+    pages = device.make_pages(layers, "f16", 3)
+    pages.write(1, bytes([7]) * pages.page_bytes)
+    pages.copy(1, 2)
+    assert pages.read(2) == bytes([7]) * pages.page_bytes
+    slots = device.make_slots([5, 3], 2)
+    assert slots.read(1) == bytes(slots.slot_bytes)
+
+
+def test_a_library_that_is_named_is_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OXIBONSAI_LIBNVRTC", "/some/libnvrtc.so.12")
+    assert nvrtc_libraries() == ["/some/libnvrtc.so.12"]
+
+
+def test_commands_show_devices_and_check_one(tiny_path: Path) -> None:
+    shown = CliRunner().invoke(info, ["--devices", "--json"])
+    assert [d["name"] for d in json.loads(shown.output)["devices"]][:2] == ["cpu", "cuda"]
+    assert "cannot be used: /nowhere/libcuda.so" in CliRunner().invoke(info, ["--devices"]).output
+    checked = CliRunner().invoke(verify, ["--device", "cpu", "-m", str(tiny_path), "--json"])
+    report = json.loads(checked.output)
+    assert report["device"] == "cpu"
+    assert set(report["ops"].values()) == {"same bytes"}
+    assert report["decode"] == f"same bytes ({tiny_path.name})"
+    auto = CliRunner().invoke(verify, ["--device", "auto"])
+    assert isinstance(auto.exception, RequestError)
+
+
+def test_the_server_takes_a_device() -> None:
+    assert ModelSettings(device="cuda:1").device == "cuda:1"
+    with pytest.raises(ValueError, match="device"):
+        ModelSettings(device="gpu")
