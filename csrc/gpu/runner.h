@@ -32,6 +32,7 @@ using RunnerPtr = std::unique_ptr<const Runner>;
 struct RunnerContext {
   const graph::StateSpec* state;
   Capabilities capabilities;
+  int64_t memory_limit;  // bytes of the workspace that an op takes only to have fewer launches
   ThreadPool* pool;
   Constants* constants;
   std::function<ValueRef(graph::ValueId)> value;
@@ -73,7 +74,7 @@ RunnerPtr make_runner(const graph::AddVector& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Scale& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Clamp& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Softcap& op, const RunnerContext& c);
-inline RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext&) { return no_kernel(op); }
+RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Dispatch& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c);
