@@ -4,11 +4,11 @@
 
 namespace oxibonsai::graph {
 
-float RopeTable::scale_at(int32_t position) const {
+float RopeTable::magnitude(int32_t position) const {
   if (temperature_step == 0) return scale;
   const auto steps = static_cast<double>(position / temperature_step);
-  return scale *
-         static_cast<float>(1.0 + static_cast<double>(temperature) * exact_log(1.0 + steps));
+  const double growth = 1.0 + static_cast<double>(temperature) * exact_log(1.0 + steps);
+  return scale * static_cast<float>(growth);
 }
 
 std::vector<Value> infer(const RopeTable& op, const Checker& c) {

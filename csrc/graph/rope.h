@@ -17,7 +17,7 @@ struct RopeTable {
   std::vector<ValueId*> inputs() { return {}; }
   std::vector<ValueId*> outputs() { return {&out}; }
   // What cos and sin of a position are multiplied by.
-  float scale_at(int32_t position) const;
+  float magnitude(int32_t position) const;
 };
 
 // Every head of x rotated by the table; dims past the table's pairs stay.

@@ -165,6 +165,7 @@ def test_errors_are_one_line_with_the_right_code(
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.gguf").write_text("hello " * 100)
     places = {"TINY": tiny_path, "EMPTY": tmp_path / "empty", "TEXT": tmp_path / "text.gguf"}
+    places["TINYX"] = tiny_path.with_name("tyni.gguf")
     done = oxibonsai(*[str(places.get(a, a)) for a in arguments])
     assert done.returncode == code
     assert message in done.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tiny_model
+from oxibonsai.cli import byte_progress
 from oxibonsai.cli.word_wrap import WordWrap
 
 COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
@@ -173,3 +174,78 @@ def test_help_has_panels_and_examples() -> None:
     shown = oxibonsai("run", "--help").stdout
     for panel in ("Model", "Sampling", "Further sampling", "Conversation", "Machine"):
         assert f"─ {panel} ─" in shown
+
+
+def test_a_toml_file_has_options_and_the_command_line_goes_before(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(
+        f'model = "{tiny_path}"\nmax-tokens = 3\nignore_eos = true\ntemp = 0\nraw = true\n'
+    )
+    arguments = ["run", "--config", str(config), "--json", "ab"]
+    found = json.loads(oxibonsai(*arguments).stdout)
+    assert (len(found["tokens"]), found["prompt_tokens"]) == (3, [299])
+    assert len(json.loads(oxibonsai(*arguments, "-n", "5").stdout)["tokens"]) == 5
+    config.write_text("max_tokenz = 3\n")
+    done = oxibonsai(*arguments)
+    assert done.returncode == 2
+    assert "did you mean max_tokens?" in done.stderr
+    config.write_text("max_tokens = \n")
+    assert "is not TOML" in oxibonsai(*arguments).stderr
+
+
+def test_shells_complete_commands_and_options() -> None:
+    script = oxibonsai("completion", "bash").stdout
+    assert "_OXIBONSAI_COMPLETE=bash_complete" in script
+    words = {
+        "_OXIBONSAI_COMPLETE": "bash_complete",
+        "COMP_WORDS": "oxibonsai ver",
+        "COMP_CWORD": "1",
+    }
+    assert oxibonsai(**words).stdout.split() == ["plain,verify"]
+    words |= {"COMP_WORDS": "oxibonsai run --kv-ty", "COMP_CWORD": "2"}
+    assert oxibonsai(**words).stdout.split() == ["plain,--kv-type"]
+    words |= {"COMP_WORDS": "oxibonsai info seedling-t", "COMP_CWORD": "2"}
+    assert oxibonsai(**words).stdout.split() == ["plain,seedling-ternary"]
+    words |= {"COMP_WORDS": "oxibonsai run -m mod", "COMP_CWORD": "3"}
+    assert oxibonsai(**words).stdout.split() == ["file,mod"]
+    words |= {"COMP_WORDS": "oxibonsai quantize a b Q4_K_", "COMP_CWORD": "4"}
+    assert oxibonsai(**words).stdout.split() == ["plain,Q4_K_S", "plain,Q4_K_M"]
+
+
+@pytest.mark.hf
+def test_a_safetensors_file_is_converted_with_its_folder(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    import hf_folders
+
+    folder = tmp_path / "model"
+    hf_folders.save(hf_folders.CASES[0], folder)
+    done = oxibonsai(
+        "convert", str(folder / "model.safetensors"), str(tmp_path / "a.gguf"), "--json"
+    )
+    assert json.loads(done.stdout)["path"] == str(tmp_path / "a.gguf"), done.stderr
+    assert "\r" not in done.stderr
+    assert oxibonsai("convert", str(folder), str(tmp_path / "b.gguf")).returncode == 0
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    (folder / "other.safetensors").write_bytes(b"")
+    done = oxibonsai("convert", str(folder / "model.safetensors"), str(tmp_path / "c.gguf"))
+    assert done.returncode == 2
+    assert "other.safetensors too" in done.stderr
+    (folder / "other.safetensors").unlink()
+    (folder / "config.json").unlink()
+    done = oxibonsai("convert", str(folder / "model.safetensors"), str(tmp_path / "c.gguf"))
+    assert "no config.json beside it" in done.stderr
+
+
+def test_progress_in_a_log_is_lines_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with byte_progress.byte_progress("Packing") as progress:
+        progress(1_000_000, 4_000_000)
+    assert capsys.readouterr().err == ""  # it was soon done
+    monkeypatch.setattr(byte_progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    with byte_progress.byte_progress("Packing") as progress:
+        progress(1_000_000, 4_000_000)
+        progress(4_000_000, 4_000_000)
+    assert capsys.readouterr().err == "Packing: 1 of 4 MB\nPacking: 4 of 4 MB\n"

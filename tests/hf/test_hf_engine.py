@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oxibonsai import AutoModelForCausalLM, AutoTokenizer, RequestError
+import tiny_model
+from oxibonsai import AutoModelForCausalLM, AutoTokenizer, RequestError, SourceError
 from oxibonsai.hf import CausalLM
 
 IDS = [[65, 66, 67, 68]]
@@ -139,3 +140,36 @@ def test_samples_and_beams_follow_their_prompts(model: CausalLM) -> None:
     assert drawn[2].tolist() == first[0].tolist()
     beams = model.generate(prompts, num_beams=3, num_return_sequences=2, max_new_tokens=4)
     assert beams.shape[0] == 4
+
+
+def test_a_file_says_how_to_sample_and_where_nothing_else_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    keys = {"general.sampling.temp": (1.5, "f32"), "general.sampling.top_k": (7, "i32")}
+    tiny_model.write(path, changes=keys)
+    model = AutoModelForCausalLM.from_pretrained(path)
+    plain = {"max_new_tokens": 30, "eos_token_id": ()}
+    asked = model.generate(IDS, do_sample=True, temperature=1.5, top_k=7, seed=3, **plain)
+    assert np.array_equal(model.generate(IDS, seed=3, **plain), asked)
+    greedy = model.generate(IDS, do_sample=False, **plain)
+    assert greedy[0, 4:].tolist() == np.argmax(model.logits(greedy[0])[3:-1], axis=1).tolist()
+    assert not np.array_equal(greedy, asked)
+
+
+def test_a_repository_in_a_cache_of_ones_own(tmp_path: Path, tiny_path: Path) -> None:
+    repository = tmp_path / "models--org--repo"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "v2").write_text("0" * 40)
+    (snapshot / "tiny.gguf").write_bytes(tiny_path.read_bytes())
+    there = {"cache_dir": tmp_path, "revision": "v2", "local_files_only": True}
+    model = AutoModelForCausalLM.from_pretrained("org/repo", gguf_file="tiny.gguf", **there)
+    assert model.logits(IDS).shape == (4, 300)
+    tokenizer = AutoTokenizer.from_pretrained("org/repo", gguf_file="tiny.gguf", **there)
+    assert tokenizer("ab").input_ids == [299]
+    with pytest.raises(SourceError, match=r"has no other\.gguf"):
+        AutoModelForCausalLM.from_pretrained("org/repo", gguf_file="other.gguf", **there)
+    with pytest.raises(SourceError, match="cannot fetch hf:org/repo with revision"):
+        AutoModelForCausalLM.from_pretrained(
+            "org/repo", gguf_file="tiny.gguf", **{**there, "revision": "v3"}
+        )

@@ -57,11 +57,18 @@ def test_an_unknown_option_is_wrong_usage() -> None:
     assert run("--no-such-option").returncode == 2
 
 
-def test_a_model_that_is_not_there_ends_the_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", [["-m"], []], ids=["option", "argument"])
+def test_a_model_that_is_not_there_ends_the_server(tmp_path: Path, option: list[str]) -> None:
     flags = ["--port", str(free_port()), "--state-dir", str(tmp_path / "state")]
-    done = run("-m", str(tmp_path / "none.gguf"), *flags)
+    done = run(*option, str(tmp_path / "none.gguf"), *flags, "-fa")
     assert done.returncode == 3
     assert "none.gguf" in done.stderr
+
+
+def test_two_models_are_wrong_usage() -> None:
+    done = run("a.gguf", "-hf", "org/repo")
+    assert done.returncode == 2
+    assert "two models are named: a.gguf and hf:org/repo" in done.stderr
 
 
 def test_the_help_names_every_setting() -> None:

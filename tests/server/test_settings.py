@@ -205,3 +205,25 @@ def test_every_field_has_a_flag_and_a_description() -> None:
     for field in Settings.model_fields.values():
         assert field.description
     assert {flag(name) for name in Settings.model_fields} <= flags
+
+
+def test_penalties_have_defaults_of_the_server(tiny_path: Path) -> None:
+    from oxibonsai.checkpoint import Checkpoint
+    from oxibonsai.server.sampling_fields import SamplingFields
+    from oxibonsai.tokenizer import Tokenizer
+
+    settings = parse("--repeat-penalty", "1.2", "--repeat-last-n", "9", "--presence-penalty", "0.5")
+    tokenizer = Tokenizer.from_gguf(Checkpoint(tiny_path).file)
+
+    def params(**fields: object) -> tuple[float, int, float, float]:
+        p = SamplingFields(**fields).sampling_params(settings, tokenizer, max_tokens=None)
+        return (
+            p.repetition_penalty,
+            p.repetition_window,
+            p.presence_penalty,
+            p.frequency_penalty,
+        )
+
+    assert params() == (1.2, 9, 0.5, 0.0)
+    assert params(repeat_penalty=1.0, frequency_penalty=0.25) == (1.0, 9, 0.5, 0.25)
+    assert params(preset="greedy") == (1.0, 64, 0.0, 0.0)

@@ -19,12 +19,12 @@ class RopeTableRunner : public Runner {
     const std::vector<float>& frequency = *op_.frequencies;
     const size_t pairs = frequency.size();
     const auto position = static_cast<float>(s.positions[static_cast<size_t>(r)]);
-    const float scale = op_.scale_at(s.positions[static_cast<size_t>(r)]);
+    const float magnitude = op_.magnitude(s.positions[static_cast<size_t>(r)]);
     float* table = s.row(out_, r);
     for (size_t i = 0; i < pairs; ++i) {
       const SinCos v = sin_cos(position * frequency[i]);
-      table[i] = v.cos * scale;
-      table[pairs + i] = v.sin * scale;
+      table[i] = v.cos * magnitude;
+      table[pairs + i] = v.sin * magnitude;
     }
   }
 

@@ -13,11 +13,11 @@ RunnerPtr make_runner(const graph::RopeTable& op, const RunnerContext& c) {
     float* row = table.data();
     for (const graph::Span& span : s.batch->spans)
       for (int32_t i = 0; i < span.count; ++i, row += 2 * pairs) {
-        const float scale = op.scale_at(span.first + i);
+        const float magnitude = op.magnitude(span.first + i);
         for (size_t j = 0; j < pairs; ++j) {
           const SinCos v = sin_cos(static_cast<float>(span.first + i) * frequency[j]);
-          row[j] = v.cos * scale;
-          row[pairs + j] = v.sin * scale;
+          row[j] = v.cos * magnitude;
+          row[pairs + j] = v.sin * magnitude;
         }
       }
     s.backend->upload(table.data(), s.address(out),

@@ -40,24 +40,25 @@ def _flash_attention(_: click.Context, param: click.Parameter, value: str | None
         )
 
 
+_HIDDEN: dict[str, Any] = {"expose_value": False, "hidden": True}
+
+flash_attention_option = click.option(
+    "--flash-attn",
+    "-fa",
+    is_flag=False,
+    flag_value="on",
+    type=click.Choice([*_ON, "off", "0", "false"]),
+    callback=_flash_attention,
+    **_HIDDEN,
+)
+
+
 def llama_cpp_options(command: Command) -> Command:
     """Options that are read and change nothing; not shown in help."""
-    hidden: dict[str, Any] = {"expose_value": False, "hidden": True}
-    options = [
-        click.option(
-            "--flash-attn",
-            "-fa",
-            is_flag=False,
-            flag_value="on",
-            type=click.Choice([*_ON, "off", "0", "false"]),
-            callback=_flash_attention,
-            **hidden,
-        ),
-        *(click.option(*names, is_flag=True, **hidden) for names in _GRANTED),
-    ]
+    command = flash_attention_option(command)
+    for names in _GRANTED:
+        command = click.option(*names, is_flag=True, **_HIDDEN)(command)
     for names, takes_value, reason in _EXPLAINED:
         kind: dict[str, Any] = {"type": str} if takes_value else {"is_flag": True}
-        options.append(click.option(*names, callback=_explain(reason), **kind, **hidden))
-    for option in options:
-        command = option(command)
+        command = click.option(*names, callback=_explain(reason), **kind, **_HIDDEN)(command)
     return command

@@ -44,6 +44,7 @@ COMMANDS = {
     "split": "Cut a model file into shards.",
     "merge": "Join the shards of a model.",
     "serve": "Serve a model over HTTP.",
+    "completion": "Print what lets a shell complete commands and options.",
     "cache": "List or clear the packed weights kept on disk.",
 }
 

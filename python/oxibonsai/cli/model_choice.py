@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
+from click.shell_completion import CompletionItem
 
 from oxibonsai.errors import RequestError
+from oxibonsai.sources.packaged import PACKAGED
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Command = Callable[..., Any]
 
@@ -39,47 +49,97 @@ def _set(ctx: click.Context, value: str) -> None:
         raise RequestError(f"two models are named: {ctx.meta[_KEY]} and {value}")
 
 
-# Read before --model, which then knows what they have said.
-_ELSEWHERE = [
-    click.option(
-        "--hf-repo",
-        "-hf",
-        "-hfr",
-        "hf_repo",
-        metavar="ORG/REPO[:QUANT]",
-        is_eager=True,
-        expose_value=False,
-        callback=_note,
-        help="A repository of the hub, as llama.cpp names it: the same as --model hf:ORG/REPO.",
-    ),
-    click.option(
-        "--model-url",
-        "-mu",
-        metavar="URL",
-        is_eager=True,
-        expose_value=False,
-        callback=_note,
-        hidden=True,
-        help="The address of a GGUF file.",
-    ),
-]
+def complete_model(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a shell offers for a model: a packaged one, or a file."""
+    packaged = [CompletionItem(name) for name in PACKAGED if name.startswith(incomplete)]
+    return packaged if packaged and incomplete else [CompletionItem(incomplete, type="file")]
+
+
+# Read before --model, which then knows what it has said.
+hub_option = click.option(
+    "--hf-repo",
+    "-hf",
+    "-hfr",
+    "hf_repo",
+    metavar="ORG/REPO[:QUANT]",
+    is_eager=True,
+    expose_value=False,
+    callback=_note,
+    help="A repository of the hub, as llama.cpp names it: the same as --model hf:ORG/REPO.",
+)
+_URL = click.option(
+    "--model-url",
+    "-mu",
+    metavar="URL",
+    is_eager=True,
+    expose_value=False,
+    callback=_note,
+    hidden=True,
+    help="The address of a GGUF file.",
+)
 _MODEL = click.option(
     "--model",
     "-m",
     metavar="MODEL",
     callback=_take,
+    shell_complete=complete_model,
     help="A GGUF file, a folder, hf:org/repo[:file or quant], https://..., pip:package, "
     "seedling-ternary or seedling-1bit. Default: OXIBONSAI_MODEL, else seedling-ternary, a tiny "
     "demonstration.",
 )
 _ARGUMENT = click.argument(
-    "named", metavar="[MODEL]", required=False, is_eager=True, expose_value=False, callback=_note
+    "named",
+    metavar="[MODEL]",
+    required=False,
+    is_eager=True,
+    expose_value=False,
+    callback=_note,
+    shell_complete=complete_model,
+)
+
+
+def _read_config(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
+    """Makes the file's values the defaults of the command's options."""
+    if value is None:
+        return
+    try:
+        with value.open("rb") as file:
+            table = tomllib.load(file)
+    except OSError as e:
+        raise RequestError(f"cannot read the configuration {value}: {e.strerror}") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise RequestError(f"{value} is not TOML: {e}") from e
+    own = [p for p in ctx.command.params if isinstance(p, click.Option) and p.name != "config"]
+    # By any of an option's names: repeat-penalty as well as repetition_penalty.
+    fields = {
+        o.lstrip("-").replace("-", "_"): str(p.name) for p in own for o in [*p.opts, str(p.name)]
+    }
+    defaults: dict[str, Any] = {}
+    for name, given in table.items():
+        field = fields.get(name.replace("-", "_"))
+        if field is None:
+            near = get_close_matches(name.replace("-", "_"), fields, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise RequestError(f"{value} sets {name!r}, which is no option of this command{hint}")
+        defaults[field] = given
+    ctx.default_map = defaults
+
+
+_CONFIG = click.option(
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=_read_config,
+    help="A TOML file with any of these options, by their long names; the command line goes before.",
 )
 
 
 def model_option(command: Command) -> Command:
     """``--model`` and llama.cpp's options for models on the hub and the web."""
-    for option in (*reversed(_ELSEWHERE), _MODEL):
+    for option in (_CONFIG, _URL, hub_option, _MODEL):
         command = option(command)
     return command
 
@@ -87,3 +147,9 @@ def model_option(command: Command) -> Command:
 def model_argument(command: Command) -> Command:
     """A model without ``--model``, for commands that have no other argument."""
     return _ARGUMENT(command)
+
+
+def named_model(ctx: click.Context) -> str | None:
+    """What the options other than --model name."""
+    named: str | None = ctx.meta.get(_KEY)
+    return named

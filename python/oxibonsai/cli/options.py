@@ -8,6 +8,7 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.llama_cpp_names import llama_cpp_options
 from oxibonsai.cli.model_choice import model_option
 from oxibonsai.cli.notices import warn
@@ -175,27 +176,17 @@ def machine_options(command: Command) -> Command:
 
 
 def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
-    """Loads with a progress bar on stderr, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
+    """Loads, and says on stderr how far packing the weights has come."""
     from oxibonsai.engine import load
     from oxibonsai.opening import split_scaled
 
     plain, scaled = options.pop("lora", ()), options.pop("lora_scaled", ())
     lora = [*plain, *map(split_scaled, scaled)]
-    console = Console(stderr=True)
-    columns = (TextColumn("Packing the weights"), BarColumn(), DownloadColumn())
     with (
         warnings.catch_warnings(record=True) as notes,
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+        byte_progress("Packing the weights") as progress,
     ):
         warnings.simplefilter("always", UserWarning)
-        task = bar.add_task("", total=None, visible=False)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, visible=True)
-
         engine = load(model, quant_type=quant_type, lora=lora, progress=progress, **options)
     warn([str(note.message) for note in notes])
     return engine

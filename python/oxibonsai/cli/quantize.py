@@ -45,7 +45,11 @@ _NAMES = (
 @click.command(epilog=_NAMES)
 @click.argument("source", metavar="IN")
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path, dir_okay=False))
-@click.argument("type_name", metavar="TYPE")
+@click.argument(
+    "type_name",
+    metavar="TYPE",
+    shell_complete=lambda _, __, begun: [n for n in mix_names() if n.startswith(begun.upper())],
+)
 @click.option("--pure", is_flag=True, help="One type for all matrices, without a mix's exceptions.")
 @click.option("--token-embedding-type", metavar="TYPE", help="Of the embeddings.")
 @click.option(

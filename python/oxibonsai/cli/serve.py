@@ -7,19 +7,30 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.llama_cpp_names import flash_attention_option
+from oxibonsai.cli.model_choice import hub_option, named_model
+from oxibonsai.errors import RequestError
 from oxibonsai.server.setting_options import given, setting_options
 from oxibonsai.server.setting_sources import load_settings
 
 
 @click.command()
+@click.argument("named", metavar="[MODEL]", required=False)
 @setting_options
+@hub_option
+@flash_attention_option
 @click.option("--config", metavar="PATH", help="A TOML file with any of these settings.")
-def serve(config: str | None, **options: Any) -> None:
+@click.pass_context
+def serve(ctx: click.RichContext, /, named: str | None, config: str | None, **options: Any) -> None:
     """Serve a model over HTTP until SIGTERM or Ctrl-C.
 
     Every option is also an environment variable (OXIBONSAI_ and its name) and a key of the TOML
     file; an option wins over the variable, the variable over the file.
     """
+    model = options["model"] or named_model(ctx)
+    if named is not None and model not in (None, named):
+        raise RequestError(f"two models are named: {named} and {model}")
+    options["model"] = named or model
     settings = load_settings(given(options), config=config)
     from oxibonsai.server.engine_backend import EngineBackend
     from oxibonsai.server.launcher import serve as run_server

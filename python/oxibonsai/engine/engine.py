@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from functools import lru_cache, partial
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ from oxibonsai.structured import StructureCompiler
 from oxibonsai.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from typing import Self  # of Python 3.11
+
     import torch
 
 

@@ -19,7 +19,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 
 Results = dict[str, npt.NDArray[np.float32]]
-Run = Callable[[_core.Batch], Results]
+Run = Callable[[_core.Batch, list[_core.KvPages], _core.Slots | None], Results]
 
 _STEP_ROWS = 256  # rows of a batch; results don't depend on it
 
@@ -80,12 +80,9 @@ class Rows:
         own = [i for i, j in enumerate(same_as) if i == j]
         for i in own:
             self.rows[i].tokens.extend(new[i])
-        results = self._compute(own, run, last_only)
-        # Recurrent state goes back to a border of pages: some tokens may have been computed again.
-        results = {
-            i: {n: a[len(a) - len(new[i]) :] for n, a in r.items()} if not last_only else r
-            for i, r in results.items()
-        }
+        results = self._compute([i for i in own if new[i]], run, last_only)
+        for i in own:
+            results[i] = {n: a[len(a) - len(new[i]) :] for n, a in results.get(i, {}).items()}
         for i, j in enumerate(same_as):
             if i != j:
                 self.rows[i] = self._fork(self.rows[j])
@@ -101,9 +98,10 @@ class Rows:
         """Takes away all tokens of a row but the first ``length``."""
         sequence = self.rows[row]
         del sequence.tokens[length:]
+        # Recurrent state may go back farther: what it lacks is computed again by the next call.
         with self.engine.lock:
-            reached = self.engine.cache.rewind(sequence.table, min(length, sequence.num_computed))
-        sequence.num_computed = reached
+            computed = min(sequence.num_computed, length)
+            sequence.num_computed = self.engine.cache.rewind(sequence.table, computed)
 
     def clear(self) -> None:
         """Gives all pages back."""
@@ -130,13 +128,15 @@ class Rows:
         with self.engine.lock:
             for c in chunks:
                 reserve(self.engine.cache, c.sequence.table, c.first, c.count)
-            return run(make_batch(chunks, all_rows=not last_only))
+            cache = self.engine.cache
+            batch = make_batch(chunks, all_rows=not last_only)
+            return run(batch, cache.pools, cache.slot_memory)
 
     def _fork(self, parent: Sequence) -> Sequence:
         child = Sequence(parent.tokens, SamplingParams(), Options())
+        child.num_computed = parent.num_computed
         with self.engine.lock:
             child.table = self.engine.cache.fork(parent.table, parent.num_computed)
-        child.num_computed = child.table.reach(parent.num_computed)
         return child
 
     def _release(self, rows: Items[Sequence]) -> None:

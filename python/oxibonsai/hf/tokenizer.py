@@ -12,17 +12,7 @@ from oxibonsai.chat import load_template
 from oxibonsai.chat_template import ChatTemplate, Span
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import RequestError, UnsupportedError
-from oxibonsai.hf.batch import (
-    UNKNOWN_LENGTH,
-    Frame,
-    Limits,
-    Padding,
-    Side,
-    as_batch,
-    finished,
-    framed_row,
-    padded,
-)
+from oxibonsai.hf.batch import Padding, Side, framed_row
 from oxibonsai.hf.conversation import (
     Conversation,
     Tool,
@@ -33,16 +23,13 @@ from oxibonsai.hf.conversation import (
     render_open,
     token_mask,
 )
-from oxibonsai.hf.encoding import BatchEncoding, Offset, Row, find_offsets
+from oxibonsai.hf.encoder import TextEncoder
 from oxibonsai.hf.pretrained import locate
-from oxibonsai.hf.special_tokens import SpecialTokens
 from oxibonsai.opening import open_model
 from oxibonsai.tokenizer import Tokenizer
 
-Texts = str | Sequence[str]
 
-
-class PreTrainedTokenizer(SpecialTokens):
+class PreTrainedTokenizer(TextEncoder):
     """A tokenizer with the names of transformers; made by ``AutoTokenizer``.
 
     Args:
@@ -55,9 +42,7 @@ class PreTrainedTokenizer(SpecialTokens):
 
     Attributes:
         chat_template: Jinja source; None where the model has none.
-        padding_side: Where padding goes; on the left, as generation wants it.
-        truncation_side: Where tokens are taken away.
-        model_input_names: Columns of every encoding.
+        name_or_path: As given.
     """
 
     def __init__(
@@ -69,12 +54,8 @@ class PreTrainedTokenizer(SpecialTokens):
         checkpoint: Checkpoint | None = None,
         name_or_path: str = "",
     ) -> None:
-        super().__init__(tokenizer)
+        super().__init__(tokenizer, model_max_length)
         self.chat_template = None if chat_template is None else chat_template.source
-        self.model_max_length = UNKNOWN_LENGTH if model_max_length is None else model_max_length
-        self.padding_side: Side = "left"
-        self.truncation_side: Side = "right"
-        self.model_input_names = ["input_ids", "attention_mask"]
         self.name_or_path = name_or_path
         self._checkpoint = checkpoint
 
@@ -124,136 +105,6 @@ class PreTrainedTokenizer(SpecialTokens):
             with written_whole(place / name) as file:
                 file.write(text.encode())
         return tuple(str(place / name) for name in texts)
-
-    def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Tokens that frame a text or a pair."""
-        return sum(token is not None for token, _ in self._frame(pair))
-
-    def build_inputs_with_special_tokens(
-        self, token_ids_0: list[int], token_ids_1: list[int] | None = None
-    ) -> list[int]:
-        """Ids of one text or two between the tokens that frame them."""
-        parts = iter([token_ids_0, token_ids_1 or []])
-        frame = self._frame(token_ids_1 is not None)
-        return [i for t, _ in frame for i in (next(parts) if t is None else [t])]
-
-    def tokenize(self, text: str, add_special_tokens: bool = False) -> list[str]:
-        """Tokens of a text, as the vocabulary spells them."""
-        found: list[str] = self.convert_ids_to_tokens(self.encode(text, add_special_tokens))
-        return found
-
-    def encode(
-        self, text: str, add_special_tokens: bool = True, text_pair: str | None = None, **more: Any
-    ) -> Any:
-        """Ids of a text; the text of special tokens in it becomes those tokens, as in transformers.
-
-        Args:
-            text: One text.
-            add_special_tokens: Put a bos first where the model wants one.
-            text_pair: A second text.
-            **more: As in calling the tokenizer.
-        """
-        return self(text, text_pair, add_special_tokens=add_special_tokens, **more)["input_ids"]
-
-    def __call__(
-        self,
-        text: Texts,
-        text_pair: Texts | None = None,
-        *,
-        add_special_tokens: bool = True,
-        padding: Padding = False,
-        truncation: bool | str | None = None,
-        max_length: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        padding_side: Side | None = None,
-        return_tensors: str | None = None,
-        return_attention_mask: bool | None = None,
-        return_token_type_ids: bool | None = None,
-        return_special_tokens_mask: bool = False,
-        return_offsets_mapping: bool = False,
-        return_length: bool = False,
-        verbose: bool = True,
-    ) -> BatchEncoding:
-        """``{"input_ids": ..., "attention_mask": ...}`` for one text or several.
-
-        Args:
-            text: One text (lists [n], tensors [1, n]) or several (lists of lists, tensors
-                [batch, n]).
-            text_pair: A second text for each.
-            add_special_tokens: Put a bos first where the model wants one.
-            padding: True or ``"longest"``: fill up to the longest text; ``"max_length"``: to that.
-            truncation: Cut longer texts to ``max_length``; None: if only ``max_length`` is given.
-                ``"only_first"`` and ``"only_second"`` cut one text of a pair.
-            max_length: Tokens; default: the model's context.
-            pad_to_multiple_of: Fill up to a multiple of so many.
-            padding_side: In place of the attribute.
-            return_tensors: None for lists, ``"np"`` or ``"pt"``.
-            return_attention_mask: False leaves it out.
-            return_token_type_ids: Add which text of a pair each token is of.
-            return_special_tokens_mask: Add where tokens are not of a text.
-            return_offsets_mapping: Add the characters of each token's text.
-            return_length: Add how many tokens each row has.
-            verbose: Accepted; nothing is said in either case.
-        """
-        is_one = isinstance(text, str)
-        texts: list[str] = [text] if isinstance(text, str) else list(text)
-        pairs: list[str] | None = None
-        if text_pair is not None:
-            pairs = [text_pair] if isinstance(text_pair, str) else list(text_pair)
-            if len(pairs) != len(texts):
-                raise RequestError(f"text has {len(texts)} texts, text_pair {len(pairs)}")
-        if truncation is None:
-            truncation = max_length is not None and padding is False
-        limits = self._limits(padding, truncation, max_length, pad_to_multiple_of, padding_side)
-        frame = self._frame(pairs is not None)
-        if not add_special_tokens:
-            frame = [part for part in frame if part[0] is None]
-        rows = []
-        for i, first in enumerate(texts):
-            both = [first] if pairs is None else [first, pairs[i]]
-            parts = [self._part(t, return_offsets_mapping) for t in both]
-            rows.append(framed_row(parts, frame, limits))
-        columns: dict[str, list[list[Any]]] = {"input_ids": [r.ids for r in rows]}
-        if return_token_type_ids:
-            columns["token_type_ids"] = [r.types for r in rows]
-        if return_attention_mask is not False:
-            columns["attention_mask"] = [[1] * len(r.ids) for r in rows]
-        if return_special_tokens_mask:
-            columns["special_tokens_mask"] = [[int(s is None) for s in r.sequences] for r in rows]
-        if return_offsets_mapping:
-            columns["offset_mapping"] = [list(r.offsets) for r in rows]
-        encoding = self._encoding(columns, rows, limits, is_one, return_tensors)
-        if return_length:
-            lengths = [len(ids) for ids in padded(columns, limits)[0]["input_ids"]]
-            encoding["length"] = lengths[0] if is_one and return_tensors is None else lengths
-        return encoding
-
-    def pad(
-        self,
-        encoded_inputs: Any,
-        padding: Padding = True,
-        max_length: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        padding_side: Side | None = None,
-        return_attention_mask: bool | None = None,
-        return_tensors: str | None = None,
-        verbose: bool = True,
-    ) -> BatchEncoding:
-        """Fills up what the tokenizer gave before: one encoding, or a list of them.
-
-        Args:
-            encoded_inputs: A dict of columns, or a list of dicts, with ``input_ids``.
-            padding, max_length, pad_to_multiple_of, padding_side, return_tensors: As in calling it.
-            return_attention_mask: False leaves it out.
-            verbose: Accepted; nothing is said in either case.
-        """
-        columns, is_one = as_batch(encoded_inputs)
-        if return_attention_mask is False:
-            columns.pop("attention_mask", None)
-        elif "attention_mask" not in columns:
-            columns["attention_mask"] = [[1] * len(row) for row in columns["input_ids"]]
-        limits = self._limits(padding, False, max_length, pad_to_multiple_of, padding_side)
-        return self._encoding(columns, [], limits, is_one, return_tensors)
 
     def get_chat_template(self, chat_template: str | None = None, tools: Any = None) -> str:
         """Jinja source of the chat format."""
@@ -352,66 +203,6 @@ class PreTrainedTokenizer(SpecialTokens):
             ]
         encoding = self._encoding(columns, [], limits, not is_batch, return_tensors)
         return encoding if return_dict else encoding["input_ids"]
-
-    def _part(self, text: Any, wants_places: bool) -> tuple[list[int], list[Offset]]:
-        if not isinstance(text, str):
-            raise RequestError(f"a text is {text!r}; it must be a string")
-        ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
-        places: list[Offset] = []
-        if wants_places:
-            places = find_offsets(map(self.tokenizer.token_bytes, ids), text)
-        return ids, places
-
-    def _frame(self, pair: bool) -> Frame:
-        v = self.tokenizer.vocabulary
-        before = [v.bos_id] if self.tokenizer.add_bos else []
-        after = [v.eos_id] if v.add_eos and v.eos_id is not None else []
-        frame = [(t, 0) for t in (*before, None, *after)]
-        if not pair:
-            return frame
-        # Where both ends are marked, a pair has one beginning, as BERT's.
-        again = [] if before and after else before
-        return frame + [(t, 1) for t in (*again, None, *after)]
-
-    def _limits(
-        self,
-        padding: Padding,
-        truncation: bool | str,
-        max_length: int | None,
-        pad_to_multiple_of: int | None,
-        padding_side: Side | None,
-    ) -> Limits:
-        pad = self.pad_token_id if self.pad_token_id is not None else (self.eos_token_id or 0)
-        return Limits(
-            padding,
-            truncation,
-            max_length,
-            pad_to_multiple_of,
-            padding_side or self.padding_side,
-            self.truncation_side,
-            self.model_max_length,
-            pad,
-        )
-
-    def _encoding(
-        self,
-        columns: dict[str, list[list[Any]]],
-        rows: Sequence[Row],
-        limits: Limits,
-        is_one: bool,
-        kind: str | None,
-    ) -> BatchEncoding:
-        full, width = padded(columns, limits)
-        for row in rows:
-            lacking = max(0, width - len(row.ids))
-            left = lacking if limits.padding_side == "left" else 0
-            right = lacking - left
-            row.ids = [limits.pad_id] * left + row.ids + [limits.pad_id] * right
-            row.sequences = [None] * left + row.sequences + [None] * right
-            if row.offsets:
-                row.offsets = [(0, 0)] * left + row.offsets + [(0, 0)] * right
-        texts = self.tokenizer.vocabulary.texts
-        return finished(full, is_one=is_one, kind=kind, rows=rows, texts=texts)
 
     def _choose_template(self, source: str | None, variables: dict[str, Any]) -> ChatTemplate:
         """The template of a call; takes the texts of special tokens out of its variables."""

@@ -44,6 +44,15 @@ def _as(name: str, spellings: AliasChoices | None = None) -> Any:
     return Field(None, gt=above, ge=least, le=allowed.high, validation_alias=spellings)
 
 
+# Of the server's settings, or of the preset that a request names.
+_PENALTIES = (
+    "repetition_penalty",
+    "repetition_window",
+    "presence_penalty",
+    "frequency_penalty",
+)
+
+
 class SamplingFields(BaseModel):
     """Sampling parameters. A field that is null or missing has the server's default.
 
@@ -141,6 +150,7 @@ class SamplingFields(BaseModel):
         seed = settings.seed if self.seed is None else self.seed
         default = settings if self.preset is None else preset(self.preset)
         top_p = default.top_p if self.top_p is None else self.top_p
+        penalties = {name: getattr(default, name) for name in _PENALTIES}
         return SamplingParams(
             max_tokens=None if limit in (None, -1) else limit,
             temperature=default.temperature if self.temperature is None else self.temperature,
@@ -155,7 +165,7 @@ class SamplingFields(BaseModel):
             logprobs=logprobs,
             top_logprobs=top_logprobs,
             drawn_logprobs=drawn_logprobs,
-            **self._given(),
+            **{**penalties, **self._given()},
         )
 
     def _given(self) -> dict[str, Any]:
@@ -167,7 +177,7 @@ class SamplingFields(BaseModel):
             "epsilon_cutoff": self.epsilon_cutoff,
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
-            "repetition_penalty": self._repetition_penalty(),
+            "repetition_penalty": self.repeat_penalty,
             "repetition_window": self.repeat_last_n,
             "dry_multiplier": self.dry_multiplier,
             # Below 1 llama-server turns the step off.
@@ -190,11 +200,6 @@ class SamplingFields(BaseModel):
             "ignore_eos": self.ignore_eos,
         }
         return {name: value for name, value in given.items() if value is not None}
-
-    def _repetition_penalty(self) -> float | None:
-        if self.repeat_penalty is None and self.preset is not None:
-            return preset(self.preset).repetition_penalty
-        return self.repeat_penalty
 
 
 def _tuple(items: list[Any] | None) -> tuple[Any, ...] | None:

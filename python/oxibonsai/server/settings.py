@@ -73,8 +73,8 @@ class ModelSettings(BaseModel):
 
     model: Annotated[str | None, Flag(("-m",))] = Field(
         None,
-        description="A GGUF file, a folder, hf:org/repo[:file or quant], pip:package, seedling-ternary "
-        "or seedling-1bit. Default: OXIBONSAI_MODEL, else seedling-ternary.",
+        description="A GGUF file, a folder, hf:org/repo[:file or quant], https://..., pip:package, "
+        "seedling-ternary or seedling-1bit. Default: OXIBONSAI_MODEL, else seedling-ternary.",
     )
     alias: Annotated[Names, Flag(("-a",))] = Field(
         (), description="Names of the model for clients; the first is its id."
@@ -92,14 +92,14 @@ class ModelSettings(BaseModel):
     threads: Annotated[int | None, Flag(("-t",))] = Field(
         None, ge=1, le=1024, description="Worker threads of the engine. Default: all usable cores."
     )
-    ctx_size: Annotated[int | None, Flag(("-c",))] = Field(
+    ctx_size: Annotated[int | None, Flag(("-c", "--n-ctx"))] = Field(
         None,
         ge=1,
         description="Context size in tokens. Default: the model's, reduced to fit the memory.",
     )
-    kv_type: Literal["f32", "f16", "q8_0", "q4_0"] | None = Field(
-        None, description="Type of cached keys and values. Default: chosen by size."
-    )
+    kv_type: Annotated[
+        Literal["f32", "f16", "q8_0", "q4_0"] | None, Flag(("--cache-type-k", "-ctk"))
+    ] = Field(None, description="Type of cached keys and values. Default: chosen by size.")
     parity: Literal["quick", "full", "off"] = Field(
         "quick",
         description="How thoroughly kernels are checked against the scalar tier at startup.",
@@ -135,6 +135,14 @@ class ModelSettings(BaseModel):
     top_k: int = Field(40, ge=0, description="Default top_k; 0: all.")
     top_p: float = Field(0.95, gt=0, le=1, description="Default top_p.")
     min_p: float = Field(0.05, ge=0, le=1, description="Default min_p.")
+    repetition_penalty: Annotated[float, Flag(("--repeat-penalty",))] = Field(
+        1.0, gt=0, description="Default repetition_penalty; 1: none."
+    )
+    repetition_window: Annotated[int, Flag(("--repeat-last-n",))] = Field(
+        64, ge=-1, lt=2**31, description="Default number of last tokens it looks at; -1: all."
+    )
+    presence_penalty: float = Field(0.0, ge=-2, le=2, description="Default presence_penalty.")
+    frequency_penalty: float = Field(0.0, ge=-2, le=2, description="Default frequency_penalty.")
     jinja: Switch = Field(True, description="Use the model's chat template, not ChatML.")
     chat_template: str | None = Field(
         None, description="A Jinja chat template in place of the model's, or chatml."
