@@ -73,9 +73,9 @@ constexpr int kPartPositions = 512;
 // Query vectors that attend() takes at once.
 constexpr int kMaxQueries = 8;
 
+using graph::kKvGroup;
 using graph::KvLayout;
 using graph::KvType;
-using graph::kKvGroup;
 
 // One part of the context for several query vectors that share a key-value head. Each sees a
 // range of the part's positions of its own: neighbouring positions share all pages but the last.

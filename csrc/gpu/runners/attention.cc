@@ -235,8 +235,6 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 }
 
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
-  if (op.slopes != nullptr)
-    throw UnsupportedError("GPUs have no kernel for linear biases of attention yet");
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
   const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,
                             op.softcap, c.constants->put(op.slopes), c.constants->put(op.sinks),
