@@ -9,6 +9,7 @@ Only imported for callers who have torch and transformers.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from oxibonsai import _core
+from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.arrays import as_columns
@@ -239,13 +241,11 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             return_dict = bool(getattr(self.config, "return_dict", True))
         return output if return_dict else output.to_tuple()
 
-    def _run(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None
-    ) -> Results:
+    def _run(self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None) -> Results:
         return {"logits": self.engine.model.run(batch, pools, slots)}
 
     def _run_states(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None
     ) -> Results:
         logits, states = self.engine.model.run_states(batch, pools, slots)
         return {"logits": logits, **{f"state.{i}": s for i, s in enumerate(states)}}
