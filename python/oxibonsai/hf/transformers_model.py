@@ -38,6 +38,8 @@ MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["oxibonsai"] = "OxiBonsaiForCausalLM"
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["oxibonsai-front"] = "CausalLM"
 
 _IGNORED_LABEL = -100
+# For stopping and assistants; where columns lie, which the cache knows.
+_OF_GENERATE = {"tokenizer", "assistant_tokenizer", "cache_position", "synced_gpus"}
 
 
 class EngineCache(Cache):
@@ -180,6 +182,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
         return_dict: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         position_ids: torch.Tensor | None = None,
+        **passed_on: Any,
     ) -> Any:
         """Logits after each token, in transformers' own output class.
 
@@ -197,7 +200,11 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             return_dict: False: a tuple.
             logits_to_keep: Only the last so many, or those of these columns; 0: all.
             position_ids: Only those that the attention mask gives by itself.
+            **passed_on: What ``generate`` hands to every model's forward pass, though it is none of
+                its business; anything else is a TypeError.
         """
+        for name in passed_on.keys() - _OF_GENERATE:
+            raise TypeError(f"forward() got {name!r}, which is no argument of it")
         if inputs_embeds is not None:
             raise UnsupportedError("inputs_embeds is not available: give input_ids")
         if output_attentions:
