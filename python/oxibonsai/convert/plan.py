@@ -12,6 +12,7 @@ from oxibonsai.convert.affine_blocks import AFFINE_TYPES, encode_affine
 from oxibonsai.convert.block_codes import BlockParameter
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.mxfp4 import Mxfp4Parameter
 from oxibonsai.convert.parameters import AffineParameter, Parameter, ZeroPointParameter
 from oxibonsai.convert.pieces import Part, Piece, Stack, put_pieces_together
 from oxibonsai.convert.recipe import Recipe
@@ -126,6 +127,10 @@ def _planned(
                 groups = _group_order(columns, codes.shape[1] // scales.shape[1], where)
                 codes, scales, biases = codes[:, columns], scales[:, groups], biases[:, groups]
             return encode_affine(codes, scales, biases, type_name, where), Loss()
+        if type_name == Mxfp4Parameter.exact_type and isinstance(held, Part):
+            stored = held.blocks()
+            if stored is not None:
+                return stored.reshape(-1), Loss()
         values = np.ascontiguousarray(held.values().T) if transposed else held.values()
         values = values.reshape(shape)
         if order is not None:
@@ -135,6 +140,8 @@ def _planned(
         values = recipe.values(folder, name, values)
         if (offset := recipe.offset(name)) != 0.0:
             values = values + np.float32(offset)
+        if values.ndim == 3:
+            values = values.reshape(-1, shape[-1])
         doubles = isinstance(held, CODED)
         return encode_measured(values, type_name, where, doubles=doubles, threads=threads)
 
