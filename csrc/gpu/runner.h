@@ -85,4 +85,6 @@ RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext& c);
 
+// ... or here, where no kernel computes it yet.
+
 }  // namespace oxibonsai::gpu
