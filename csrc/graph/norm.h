@@ -4,8 +4,8 @@
 
 namespace oxibonsai::graph {
 
-// out = x / sqrt(mean(x^2) + eps) * weight over each of `groups` equal parts of a row. The weight has
-// the width of a part, or that of the row: then each part has its own.
+// out = x / sqrt(mean(x^2) + eps) * weight over each of `groups` equal parts of a row. The weight
+// is as wide as a part, or as the row: then each part has its own.
 struct RmsNorm {
   static constexpr const char* kName = "rms_norm";
   ValueId x = kNoValue;
