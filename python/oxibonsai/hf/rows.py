@@ -19,7 +19,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 
 Results = dict[str, npt.NDArray[np.float32]]
-Run = Callable[[_core.Batch, list[_core.KvPages], _core.Slots | None], Results]
+Run = Callable[[_core.Batch], Results]
 
 _STEP_ROWS = 256  # rows of a batch; results don't depend on it
 
@@ -128,15 +128,13 @@ class Rows:
         with self.engine.lock:
             for c in chunks:
                 reserve(self.engine.cache, c.sequence.table, c.first, c.count)
-            cache = self.engine.cache
-            batch = make_batch(chunks, all_rows=not last_only)
-            return run(batch, cache.pools, cache.slot_memory)
+            return run(make_batch(chunks, all_rows=not last_only))
 
     def _fork(self, parent: Sequence) -> Sequence:
         child = Sequence(parent.tokens, SamplingParams(), Options())
-        child.num_computed = parent.num_computed
         with self.engine.lock:
             child.table = self.engine.cache.fork(parent.table, parent.num_computed)
+        child.num_computed = child.table.reach(parent.num_computed)
         return child
 
     def _release(self, rows: Items[Sequence]) -> None:

@@ -239,15 +239,13 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             return_dict = bool(getattr(self.config, "return_dict", True))
         return output if return_dict else output.to_tuple()
 
-    def _run(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None
-    ) -> Results:
-        return {"logits": self.engine.model.run(batch, pools, slots)}
+    def _run(self, batch: _core.Batch) -> Results:
+        cache = self.engine.cache
+        return {"logits": self.engine.model.run(batch, cache.pools, cache.slot_memory)}
 
-    def _run_states(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None
-    ) -> Results:
-        logits, states = self.engine.model.run_states(batch, pools, slots)
+    def _run_states(self, batch: _core.Batch) -> Results:
+        cache = self.engine.cache
+        logits, states = self.engine.model.run_states(batch, cache.pools, cache.slot_memory)
         return {"logits": logits, **{f"state.{i}": s for i, s in enumerate(states)}}
 
     def _prepare_cache_for_generation(
