@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine import Engine, Options, Sequence
 from oxibonsai.engine.batching import make_batch, reserve
 from oxibonsai.engine.page_table import PageTable
@@ -19,7 +20,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 
 Results = dict[str, npt.NDArray[np.float32]]
-Run = Callable[[_core.Batch], Results]
+Run = Callable[[_core.Batch, Items[KvPages], Slots | None], Results]
 
 _STEP_ROWS = 256  # rows of a batch; results don't depend on it
 
@@ -128,13 +129,15 @@ class Rows:
         with self.engine.lock:
             for c in chunks:
                 reserve(self.engine.cache, c.sequence.table, c.first, c.count)
-            return run(make_batch(chunks, all_rows=not last_only))
+            cache = self.engine.cache
+            batch = make_batch(chunks, all_rows=not last_only)
+            return run(batch, cache.pools, cache.slot_memory)
 
     def _fork(self, parent: Sequence) -> Sequence:
         child = Sequence(parent.tokens, SamplingParams(), Options())
+        child.num_computed = parent.num_computed
         with self.engine.lock:
             child.table = self.engine.cache.fork(parent.table, parent.num_computed)
-        child.num_computed = child.table.reach(parent.num_computed)
         return child
 
     def _release(self, rows: Items[Sequence]) -> None:
