@@ -240,7 +240,7 @@ def test_packed_weights_are_shared(tiny_path: Path) -> None:
     ("texts", "options", "sentence"),
     [
         ([], {}, "texts is empty"),
-        ("hello", {}, "texts is one string"),
+        ("hello", {}, "texts is one text"),
         (["hello", ""], {}, "text 1 is empty"),
         ([[]], {}, "text 0 is empty"),
         ([[1], [301]], {}, "text 1 holds the token id 301, outside the vocabulary of 301"),

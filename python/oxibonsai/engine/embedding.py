@@ -106,8 +106,6 @@ class Embedder:
             raise RequestError(f"dimensions is {width}; this model has 1 to {self.dimensions}")
         if truncate is not None and not 1 <= truncate <= self.ctx_size:
             raise RequestError(f"truncate is {truncate}; it is 1 to {self.ctx_size} tokens")
-        if isinstance(texts, str):
-            raise RequestError("texts is one string; give a list of them")
         if len(texts) == 0:
             raise RequestError("texts is empty: there is nothing to embed")
         chosen = self._model.config.pooling if pooling is None else pooling
