@@ -86,6 +86,5 @@ RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext& c);
 
 // ... or here, where no kernel computes it yet.
-inline RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext&) { return no_kernel(op); }
 
 }  // namespace oxibonsai::gpu

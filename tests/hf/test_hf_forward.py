@@ -74,6 +74,13 @@ def test_logits_to_keep(model: CausalLM, theirs: Any, keep: int) -> None:
     same(model(IDS, logits_to_keep=keep).logits, theirs(IDS, logits_to_keep=keep).logits)
 
 
+def test_unknown_arguments_are_named(model: CausalLM) -> None:
+    with pytest.raises(TypeError, match="attention_maks"):
+        model(IDS, attention_maks=MASK)
+    with pytest.raises(ValueError, match="max_new_token'"):
+        model.generate(IDS, max_new_token=3)
+
+
 def test_tuples(model: CausalLM, theirs: Any) -> None:
     ours = model(IDS, return_dict=False)
     assert isinstance(ours, tuple)
@@ -187,6 +194,19 @@ def test_stopping_criteria(model: CausalLM, theirs: Any) -> None:
     ours, expected = model.generate(IDS, **options), theirs.generate(IDS, **options)
     assert ours.shape[1] == 9
     assert ours.tolist() == expected.tolist()
+
+
+def test_stop_strings_in_both_loops(
+    model: CausalLM, theirs: Any, tokenizer: Any, their_tokenizer: Any
+) -> None:
+    plain = {"attention_mask": torch.ones_like(IDS[:1]), "max_new_tokens": 20, "pad_token_id": 0}
+    text = tokenizer.decode(model.generate(IDS[:1], **plain)[0, 6:])
+    stop = next(text[i : i + 2] for i in range(6, len(text)) if text[i : i + 2].isascii())
+    plain |= {"stop_strings": [stop]}
+    expected = theirs.generate(IDS[:1], tokenizer=their_tokenizer, **plain)
+    assert 6 < expected.shape[1] < 26
+    for more in ({}, {"tokenizer": tokenizer}, {"tokenizer": tokenizer, "no_repeat_ngram_size": 9}):
+        assert model.generate(IDS[:1], **plain, **more).tolist() == expected.tolist()
 
 
 def test_assistants_change_nothing(model: CausalLM, theirs: Any, hf_folder: Path) -> None:

@@ -19,6 +19,7 @@ from oxibonsai.hf.arrays import as_rows, is_torch
 from oxibonsai.hf.config import CausalLMConfig, count_parameters
 from oxibonsai.hf.generation import Streamer
 from oxibonsai.hf.pretrained import check_device, check_dtype, explain, locate
+from oxibonsai.hf.tokenizer import PreTrainedTokenizer
 
 
 class CausalLM:
@@ -161,7 +162,7 @@ class CausalLM:
             scale: Factor of the adapter.
 
         Raises:
-            UnsupportedError: The model was not made by ``AutoModelForCausalLM``.
+            FormatError: It is damaged, or for another model.
         """
         before = self._options.get("lora")
         listed = [] if before is None else before if isinstance(before, list) else [before]
@@ -258,6 +259,9 @@ class CausalLM:
             assistant_model = assistant_model.transformers_model
         if assistant_model is not None:
             options = {**options, "assistant_model": assistant_model}
+        for name in ("tokenizer", "assistant_tokenizer"):
+            if isinstance(options.get(name), PreTrainedTokenizer):
+                options = {**options, name: options[name].transformers_tokenizer}
         given = {"inputs": ids, "attention_mask": attention_mask}
         tensors = {
             name: value if is_torch(value) else torch.from_numpy(np.atleast_2d(np.asarray(value)))

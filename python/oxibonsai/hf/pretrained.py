@@ -130,8 +130,8 @@ def check_device(device: Any, name: str) -> None:
     for place in places:
         if place is not None and str(place) not in ("auto", "balanced", "cpu", "cpu:0"):
             raise UnsupportedError(
-                f"{name} is {device!r}: this model takes and gives tensors on the CPU; leave "
-                f"{name} out, or say 'cpu'"
+                f"{name} is {device!r}: this model takes and gives tensors on the CPU, wherever it is "
+                f"computed; leave {name} out, and choose what computes it with device= of load()"
             )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine import Engine, Options, Sequence
 from oxibonsai.engine.batching import make_batch, reserve
 from oxibonsai.engine.page_table import PageTable
@@ -19,7 +20,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 
 Results = dict[str, npt.NDArray[np.float32]]
-Run = Callable[[_core.Batch, list[_core.KvPages], _core.Slots | None], Results]
+Run = Callable[[_core.Batch, Items[KvPages], Slots | None], Results]
 
 _STEP_ROWS = 256  # rows of a batch; results don't depend on it
 

@@ -9,6 +9,7 @@ Only imported for callers who have torch and transformers.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from oxibonsai import _core
+from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.arrays import as_columns
@@ -36,6 +38,8 @@ MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["oxibonsai"] = "OxiBonsaiForCausalLM"
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["oxibonsai-front"] = "CausalLM"
 
 _IGNORED_LABEL = -100
+# For stopping and assistants; where columns lie, which the cache knows.
+_OF_GENERATE = {"tokenizer", "assistant_tokenizer", "cache_position", "synced_gpus"}
 
 
 class EngineCache(Cache):
@@ -178,6 +182,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
         return_dict: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         position_ids: torch.Tensor | None = None,
+        **passed_on: Any,
     ) -> Any:
         """Logits after each token, in transformers' own output class.
 
@@ -195,7 +200,11 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             return_dict: False: a tuple.
             logits_to_keep: Only the last so many, or those of these columns; 0: all.
             position_ids: Only those that the attention mask gives by itself.
+            **passed_on: What ``generate`` hands to every model's forward pass, though it is none of
+                its business; anything else is a TypeError.
         """
+        for name in passed_on.keys() - _OF_GENERATE:
+            raise TypeError(f"forward() got {name!r}, which is no argument of it")
         if inputs_embeds is not None:
             raise UnsupportedError("inputs_embeds is not available: give input_ids")
         if output_attentions:
@@ -239,13 +248,11 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             return_dict = bool(getattr(self.config, "return_dict", True))
         return output if return_dict else output.to_tuple()
 
-    def _run(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None
-    ) -> Results:
+    def _run(self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None) -> Results:
         return {"logits": self.engine.model.run(batch, pools, slots)}
 
     def _run_states(
-        self, batch: _core.Batch, pools: list[_core.KvPages], slots: _core.Slots | None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None
     ) -> Results:
         logits, states = self.engine.model.run_states(batch, pools, slots)
         return {"logits": logits, **{f"state.{i}": s for i, s in enumerate(states)}}

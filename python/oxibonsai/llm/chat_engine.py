@@ -43,9 +43,10 @@ class ChatEngine(Engine):
 def _with_chat(make: Callable[P, Engine]) -> Callable[P, ChatEngine]:
     @wraps(make)
     def load(*args: P.args, **kwargs: P.kwargs) -> ChatEngine:
-        e = make(*args, **kwargs)
-        tokenizer = e.tokenizer if e.has_tokenizer else None
-        return ChatEngine(e.model, tokenizer, e.cache, ctx_size=e.ctx_size, policy=e.policy)
+        engine = make(*args, **kwargs)
+        engine.__class__ = ChatEngine  # it adds a method and no state
+        assert isinstance(engine, ChatEngine)
+        return engine
 
     return load
 
