@@ -13,7 +13,6 @@ import oxibonsai
 import tiny_model
 from oxibonsai import RequestError, SamplingParams
 from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
-from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import Engine
 from oxibonsai.structured import Structure
 
@@ -221,9 +220,10 @@ _PHI4 = (
 
 
 def test_tools_go_to_the_system_message_where_the_template_looks_for_them_there(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(engine, "chat_template", ChatTemplate(_PHI4))
+    tiny_model.write(tmp_path / "m.gguf", changes={"tokenizer.chat_template": (_PHI4, "str")})
+    engine = oxibonsai.load(tmp_path / "m.gguf")
     listed = json.dumps([tools()[0]["function"]])
     shown = f"<|tool|>{listed}<|/tool|><|end|><|user|>hi<|end|>"
     system = {"role": "system", "content": "Be brief."}
