@@ -13,6 +13,8 @@ using graph::ValueId;
 using graph::ValueType;
 
 constexpr uint32_t kTopThreads = 256;
+// Of a device's memory: what one op may take to run in fewer launches.
+constexpr int64_t kWorkspaceShare = 64;
 
 int64_t bytes_of(const graph::Buffer& b, int64_t rows) {
   if (b.type == ValueType::kInt8) return rounded_bytes(rows * b.cols);
@@ -55,6 +57,7 @@ Executable::Executable(const GpuDevice& device, const graph::Graph& graph)
   const RunnerContext context{
       &state_,
       backend_->capabilities(),
+      backend_->memory().total / kWorkspaceShare,
       pool_.get(),
       &constants_,
       [this](ValueId id) { return ref(id); },

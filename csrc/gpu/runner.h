@@ -32,6 +32,7 @@ using RunnerPtr = std::unique_ptr<const Runner>;
 struct RunnerContext {
   const graph::StateSpec* state;
   Capabilities capabilities;
+  int64_t memory_limit;  // bytes of the workspace that an op takes only to have fewer launches
   ThreadPool* pool;
   Constants* constants;
   std::function<ValueRef(graph::ValueId)> value;
@@ -73,6 +74,7 @@ RunnerPtr make_runner(const graph::AddVector& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Scale& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Clamp& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Softcap& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Dispatch& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c);
@@ -82,5 +84,8 @@ RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext& c);
+
+// ... or here, where no kernel computes it yet.
+inline RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext&) { return no_kernel(op); }
 
 }  // namespace oxibonsai::gpu

@@ -1,6 +1,15 @@
 #include "graph/rope.h"
 
+#include "base/exp_log.h"
+
 namespace oxibonsai::graph {
+
+float RopeTable::magnitude(int32_t position) const {
+  if (temperature_step == 0) return scale;
+  const auto steps = static_cast<double>(position / temperature_step);
+  const double growth = 1.0 + static_cast<double>(temperature) * exact_log(1.0 + steps);
+  return scale * static_cast<float>(growth);
+}
 
 std::vector<Value> infer(const RopeTable& op, const Checker& c) {
   c.require(op.frequencies != nullptr && !op.frequencies->empty(), "a table needs frequencies");

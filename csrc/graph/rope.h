@@ -16,6 +16,8 @@ struct RopeTable {
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {}; }
   std::vector<ValueId*> outputs() { return {&out}; }
+  // What cos and sin of a position are multiplied by.
+  float magnitude(int32_t position) const;
 };
 
 // Every head of x rotated by the table; dims past the table's pairs stay.

@@ -13,6 +13,7 @@ import oxibonsai
 import tiny_model
 from oxibonsai import RequestError, SamplingParams
 from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
+from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import Engine
 from oxibonsai.structured import Structure
 
@@ -210,3 +211,27 @@ def test_hostile_tools_are_refused_in_time(engine: Engine, schema: dict[str, Any
         with pytest.raises(RequestError):
             take(choice, strict)
         assert time.process_time() - started < 2
+
+
+_PHI4 = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] }}"
+    "{% if 'tools' in message and message['tools'] %}{{ '<|tool|>' + message['tools'] + '<|/tool|>' }}"
+    "{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def test_tools_go_to_the_system_message_where_the_template_looks_for_them_there(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "chat_template", ChatTemplate(_PHI4))
+    listed = json.dumps([tools()[0]["function"]])
+    shown = f"<|tool|>{listed}<|/tool|><|end|><|user|>hi<|end|>"
+    system = {"role": "system", "content": "Be brief."}
+    prompt = prepare(engine, ChatRequest([system, *ASK], tools=tools())).prompt
+    assert prompt == f"<|system|>Be brief.{shown}<|assistant|>"
+    called = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"a": "x"}'}}
+    said = [*ASK, {"role": "assistant", "tool_calls": [called]}, {"role": "tool", "content": "y"}]
+    prompt = prepare(engine, ChatRequest(said, tools=tools())).prompt
+    call = '<|tool_call|>[{"name": "f", "arguments": {"a": "x"}}]<|/tool_call|>'
+    assert prompt == (f"<|system|>{shown}<|assistant|>{call}<|end|><|tool|>y<|end|><|assistant|>")
+    assert prepare(engine, ChatRequest(ASK)).prompt == "<|user|>hi<|end|><|assistant|>"

@@ -58,11 +58,19 @@ def test_this_machine_gives_the_definitions_bytes(definition: _core.CpuDevice) -
 @pytest.mark.parametrize(
     ("op", "names"),
     [
-        ("attend", {"attention", "attention with a window and a soft-cap"}),
+        (
+            "attend",
+            {
+                "attention",
+                "attention with a window and a soft-cap",
+                "attention with linear biases",
+                "attention with sinks",
+            },
+        ),
         ("hadamard", {"Hadamard transform"}),
         ("expert_linear", {"experts"}),
         ("conv1d", {"convolution"}),
-        ("rope", {"norms, rope and activations"}),
+        ("rope", {"norms, rope and activations", "rope with a temperature"}),
     ],
 )
 def test_one_wrong_bit_is_seen(definition: _core.CpuDevice, op: str, names: set[str]) -> None:

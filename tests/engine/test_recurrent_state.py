@@ -266,8 +266,9 @@ def test_what_hugging_face_s_loop_keeps_goes_back_and_branches(load: Load) -> No
     rows = Rows(engine)
 
     def results(new: list[list[int]]) -> list[bytes]:
-        def run(batch: Any, pools: Any, slots: Any) -> dict[str, Any]:
-            return {"logits": engine.model.run(batch, pools, slots)}
+        def run(batch: Any) -> dict[str, Any]:
+            cache = engine.cache
+            return {"logits": engine.model.run(batch, cache.pools, cache.slot_memory)}
 
         return [r["logits"].tobytes() if r else b"" for r in rows.feed(new, run)]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dense_models import HEADS, Case
+from dense_models import FF, HEADS, HIDDEN, KV_HEADS, LAYERS, POSITIONS, Case
 
 _FIVE = {"num_local_experts": 5, "num_experts_per_tok": 2}
 _QWEN = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -52,16 +52,19 @@ CASES: list[Case] = [
         "glm4moe", "Glm4Moe",
         {**_EIGHT, "n_shared_experts": 1, "use_qk_norm": True, "attention_bias": True,
          "head_dim": 32, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.7},
+        differences=("block_count", "nextn_predict_layers"),
     ),
     Case(
         "glm4moe-plain", "Glm4Moe",
         {**_EIGHT, "n_shared_experts": 2, "use_qk_norm": False, "norm_topk_prob": False,
          "n_group": 1, "topk_group": 1, "first_k_dense_replace": 0, "num_hidden_layers": 2},
+        differences=("block_count", "nextn_predict_layers"),
     ),
     Case(
         "ernie4_5-moe", "Ernie4_5_Moe",
         {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 32, "num_hidden_layers": 3,
          "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_interval": 1},
+        differences=("expert_shared_feed_forward_length",),
     ),
     Case(
         "hunyuan-moe", "HunYuanMoEV1",
@@ -69,17 +72,33 @@ CASES: list[Case] = [
          "moe_intermediate_size": 96},
         {"moe_topk": [2, 2], "moe_intermediate_size": [96, 96], "num_shared_expert": [1, 1]},
     ),
-    Case("minimax-m2", "MiniMaxM2", {**_FIVE, "head_dim": 32, "rotary_dim": 16}),
+    Case(
+        "dbrx", "Dbrx",
+        {"d_model": HIDDEN, "n_heads": HEADS, "n_layers": LAYERS, "max_seq_len": POSITIONS,
+         "attn_config": {"kv_n_heads": KV_HEADS, "clip_qkv": 1.0, "rope_theta": 1e4},
+         "ffn_config": {"ffn_hidden_size": FF, "moe_num_experts": 5, "moe_top_k": 2,
+                        "moe_jitter_eps": 0.0, "hidden_size": HIDDEN},
+         **dict.fromkeys(
+             ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+              "num_key_value_heads", "max_position_embeddings"), ...,
+         )},
+    ),
+    Case(
+        "minimax-m2", "MiniMaxM2", {**_FIVE, "head_dim": 32, "rotary_dim": 16},
+        differences=("expert_gating_func",),
+    ),
     Case(
         "deepseek2-lite", "DeepseekV2",
         {**_EIGHT, **_LATENT, "n_shared_experts": 2, "q_lora_rank": None,
          "routed_scaling_factor": 1.0},
+        differences=("expert_gating_func",),
     ),
     Case(
         "deepseek2-groups", "DeepseekV2",
         {**_EIGHT, **_LATENT, **_yarn(0.707), "n_shared_experts": 2, "q_lora_rank": 32,
          "n_group": 4, "topk_group": 2, "topk_method": "group_limited_greedy",
          "routed_scaling_factor": 1.6},
+        differences=("expert_gating_func",),
     ),
     Case(
         "deepseek2-v3", "DeepseekV3",

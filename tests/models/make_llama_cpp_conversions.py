@@ -1,5 +1,5 @@
-"""Records what llama.cpp's converter makes of the random folders of ``dense_models`` and
-``remote_folders``.
+"""Records what llama.cpp's converter makes of the random folders of ``dense_models``,
+``expert_models`` and ``remote_folders``.
 
 Usage: make_llama_cpp_conversions.py LLAMA_CPP   (its folder, with conversion/ and gguf-py/)
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import dense_models
+import expert_models
 import remote_folders
 
 
@@ -45,7 +46,7 @@ def main(llama_cpp: str) -> None:
 
     logging.disable(logging.WARNING)
     found = {}
-    for case in dense_models.CASES:
+    for case in (*dense_models.CASES, *expert_models.CASES):
         if not case.converted_by_llama_cpp:
             continue
         with tempfile.TemporaryDirectory() as folder:

@@ -29,7 +29,8 @@ class Case:
             or ``{kind}TextConfig``.
         options: Of the configuration.
         quantized: Types that its widths allow.
-        hub: What ``config.json`` of published models has, and transformers saves otherwise or not.
+        hub: What ``config.json`` of published models has, and transformers saves otherwise or not;
+            None: what they lack.
     """
 
     name: str
@@ -68,7 +69,8 @@ class Case:
         model = self.model()
         model.save_pretrained(folder)
         config = folder / "config.json"
-        config.write_text(json.dumps({**json.loads(config.read_text()), **self.hub}))
+        changed = {**json.loads(config.read_text()), **self.hub}
+        config.write_text(json.dumps({k: v for k, v in changed.items() if v is not None}))
         write_tokenizer(folder, spm=False)
         return model
 
@@ -226,5 +228,18 @@ CASES: list[Case] = [
         },
         quantized=("q8_0",),
         hub={"layer_types": ["mamba", "attention", "mamba"]},
+    ),
+    Case(
+        "nemotron_h", "NemotronH",
+        {
+            "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 32, "ssm_state_size": 32, "mamba_num_heads": 8,
+            "mamba_head_dim": 24, "n_groups": 2, "time_step_min": 1e-12,
+            "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
+        },
+        quantized=("q8_0",),
+        hub={
+            "hybrid_override_pattern": "M-*-M", "layers_block_type": None, "num_experts_per_tok": None,
+        },
     ),
 ]  # fmt: skip

@@ -152,6 +152,12 @@ CASES = [
     ),
     RemoteCase("plamo", {k: v for k, v in _LLAMA.items() if k != "ffn_norm"}, _GROUPED),
     RemoteCase(
+        "chatglm",
+        {**_NORMS, "attn_qkv": (HIDDEN + 2 * KV, HIDDEN), **_OUT, "ffn_up": (2 * FF, HIDDEN),
+         "ffn_down": (HIDDEN, FF)},
+        {**_GROUPED, "rope.dimension_count": 8}, biased=("attn_qkv",), variant="-fused",
+    ),
+    RemoteCase(
         "deci", {}, _sizes(*_DECI), layers=len(_DECI), own_layers=tuple(_sized(*s) for s in _DECI)
     ),
     RemoteCase(

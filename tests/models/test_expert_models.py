@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import gguf
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -17,6 +20,7 @@ from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.models import Model, check_parity, load_model
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
+import conversions
 import dense_models as dm
 import expert_models as em
 
@@ -25,6 +29,9 @@ pytestmark = pytest.mark.hf
 Floats = npt.NDArray[np.float32]
 TIERS = _core.cpu.tiers()
 N = len(dm.IDS)
+LLAMA_CPP = json.loads(conversions.RECORDED.read_text())
+TYPES = [(c, t) for c in em.CASES for t in ("f32", "q8_0")]
+TYPES += [(c, t) for c in em.CASES if c.name in ("gpt-oss", "qwen3moe") for t in ("mxfp4",)]
 
 
 @dataclass
@@ -85,8 +92,16 @@ def test_float_weights_give_the_logits_of_transformers(
     assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
 
 
-@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
 @pytest.mark.parametrize("case", em.CASES, ids=lambda c: c.name)
+def test_the_converted_file_is_that_of_llama_cpp(
+    case: dm.Case, made: Callable[[dm.Case], Made]
+) -> None:
+    found, theirs = conversions.summary(made(case).file("f32")), LLAMA_CPP[case.name]
+    assert found["tensors"] == theirs["tensors"]
+    assert conversions.different_keys(found, theirs) == set(case.differences)
+
+
+@pytest.mark.parametrize(("case", "dtype"), TYPES, ids=lambda v: getattr(v, "name", v))
 def test_bytes_depend_on_the_text_alone(
     case: dm.Case, dtype: str, made: Callable[[dm.Case], Made]
 ) -> None:
@@ -125,6 +140,45 @@ def test_a_latent_cache_holds_one_vector_a_token(made: Callable[[dm.Case], Made]
     (layer, *others) = load(made(em.CASES[-1]).file("f32")).graph.paged_layers
     assert (layer.kv_heads, layer.key_dim, layer.value_dim, layer.value_in_key) == (1, 72, 64, True)
     assert all(other == layer for other in others)
+
+
+_FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def test_mxfp4_of_a_folder_is_kept_as_it_is(
+    made: Callable[[dm.Case], Made], tmp_path: Path
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    folder = tmp_path / "mxfp4"
+    shutil.copytree(made(em.CASES[3]).folder, folder)
+    tensors, random, wanted = load_file(folder / "model.safetensors"), np.random.default_rng(1), {}
+    for name in [n for n in tensors if n.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        experts, columns, rows = tensors.pop(name).shape
+        codes = random.integers(0, 256, (experts, rows, columns // 32, 16), dtype=np.uint8)
+        scales = random.integers(121, 126, (experts, rows, columns // 32), dtype=np.uint8)
+        tensors |= {f"{name}_blocks": codes, f"{name}_scales": scales}
+        pairs = np.stack([_FP4[codes & 15], _FP4[codes >> 4]], axis=-1).reshape(*scales.shape, 32)
+        values = pairs * np.exp2(scales.astype(np.float32) - 127)[..., None]
+        wanted[name] = values.reshape(experts, rows, columns)
+    save_file(tensors, folder / "model.safetensors")
+    for dtype, stored in (("auto", "MXFP4"), ("f32", "F32")):
+        convert(folder, tmp_path / f"{dtype}.gguf", dtype=dtype)
+        found = {t.name: t for t in gguf.GGUFReader(tmp_path / f"{dtype}.gguf").tensors}
+        for name, values in wanted.items():
+            b = f"blk.{name.split('.')[2]}.ffn"
+            parts = {f"{b}_down_exps.weight": values}
+            if "gate_up" in name:
+                parts = {
+                    f"{b}_gate_exps.weight": values[:, ::2],
+                    f"{b}_up_exps.weight": values[:, 1::2],
+                }
+            for tensor, part in parts.items():
+                held = found[tensor]
+                assert held.tensor_type.name == stored
+                decoded = gguf.quants.dequantize(held.data, held.tensor_type)
+                assert np.array_equal(decoded.reshape(part.shape), part)
+    load(tmp_path / "auto.gguf")
 
 
 # What an expert model's file could claim: each is one clear error.
@@ -195,8 +249,6 @@ def rewrite(
     orders: dict[str, tuple[int, ...] | None] | None = None,
 ) -> None:
     """A copy with other values of keys, and tensors with their axes in another order or left out."""
-    import gguf
-
     reader = gguf.GGUFReader(str(source))
     writer = gguf.GGUFWriter(str(target), "deepseek2")
     held = {

@@ -21,10 +21,11 @@ namespace test {
 using namespace oxibonsai;
 
 inline std::shared_ptr<gpu::GpuDevice> emulated_gpu(gpu::emulator::Options options = {},
-                                                    bool int8_mma = true) {
-  return std::make_shared<gpu::GpuDevice>(
-      std::make_shared<gpu::emulator::EmulatorBackend>(options, gpu::Capabilities{int8_mma}),
-      std::make_shared<ThreadPool>(1));
+                                                    bool int8_mma = true,
+                                                    int64_t memory = int64_t{4} << 30) {
+  return std::make_shared<gpu::GpuDevice>(std::make_shared<gpu::emulator::EmulatorBackend>(
+                                              options, gpu::Capabilities{int8_mma}, memory),
+                                          std::make_shared<ThreadPool>(1));
 }
 
 using Outputs = std::vector<std::vector<float>>;

@@ -51,10 +51,15 @@ void check_elementwise(std::mt19937& random, int32_t rows, int64_t cols) {
     const auto one = [&](graph::Op op) { return g.add(std::move(op)).front(); };
     const auto v = vector_of(test::normal(random, static_cast<size_t>(cols)));
     const ValueId column = one(graph::SelectColumns{x, 0, 1, cols});
-    std::vector<ValueId> made = {one(graph::Add{x, z}),         one(graph::AddVector{x, v}),
-                                 one(graph::Scale{z, 0.37f}),   one(graph::Clamp{x, 1.5f}),
-                                 one(graph::Softcap{x, 3.0f}),  one(graph::GateRows{z, column}),
-                                 one(graph::SelectOutputs{x}),  one(graph::TransposeHeads{x, 2, 3}),
+    std::vector<ValueId> made = {one(graph::Add{x, z}),
+                                 one(graph::AddVector{x, v}),
+                                 one(graph::Scale{z, 0.37f}),
+                                 one(graph::Clamp{x, 1.5f}),
+                                 one(graph::Softcap{x, 3.0f}),
+                                 one(graph::GateRows{z, column}),
+                                 one(graph::Xielu{x, 0.8f, 0.7f, 0.5f, -1e-6f}),
+                                 one(graph::SelectOutputs{x}),
+                                 one(graph::TransposeHeads{x, 2, 3}),
                                  one(graph::JoinHeads{x, z, 6})};
     for (int i = 0; i < graph::kActivations; ++i) {
       const auto activation = static_cast<Activation>(i);
@@ -118,6 +123,8 @@ struct Attention {
   float softcap;
   bool sinks;
   int32_t context, count;  // positions before the step, of the step
+  int64_t memory = int64_t{4} << 30;
+  bool slopes = false;
 };
 
 std::string name_of(const Attention& a) {
@@ -152,6 +159,7 @@ graph::Graph attention_graph(std::mt19937& random, const Attention& a, bool atte
   op.scale = 0.3f;
   op.window = a.window;
   op.softcap = a.softcap;
+  if (a.slopes) op.slopes = vector_of(test::normal(random, static_cast<size_t>(a.heads), 0.1f));
   if (a.sinks) op.sinks = vector_of(test::normal(random, static_cast<size_t>(a.heads)));
   g.set_output("y", g.add(op).front());
   return g;
@@ -169,7 +177,7 @@ graph::Batch attention_batch(const Attention& a, int32_t first, int32_t count, i
 void check_attention(std::mt19937& random, const Attention& a) {
   const std::string name = name_of(a);
   const auto other = static_cast<KvType>((static_cast<int>(a.type) + 1) % 4);
-  const auto device = test::emulated_gpu({7, a.count % 2 == 0});
+  const auto device = test::emulated_gpu({7, a.count % 2 == 0}, true, a.memory);
   cpu::CpuDevice scalar(cpu::table("scalar"), 1);
   const graph::Graph store = attention_graph(random, a, false);
   const auto layers = store.state().paged;
@@ -384,6 +392,10 @@ int main() {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0}) {
     for (const int32_t context : {0, 62, 63, 512, 2048})
       check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, context, 1});
+    check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 9, int64_t{4} << 30, true});
+    // Little memory: parts are merged one by one, and three at a time.
+    check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, true, 1600, 30, 2 << 20});
+    check_attention(random, {{1, 32, 32}, type, 4, 600, 0.0f, false, 2100, 30, 4 << 20});
     check_attention(random, {{2, 20, 20}, type, 6, 0, 5.0f, true, 60, 7});
     check_attention(random, {{1, 64, 64}, type, 4, 70, 0.0f, false, 560, 2});
     check_attention(random, {{1, 48, 32, true}, type, 2, 0, 0.0f, false, 70, 1});

@@ -186,6 +186,22 @@ def test_a_table_that_leads_outside_of_itself_is_refused_where_it_does(value: in
     assert tokenizer.encode("é", add_special=False) == [4]
 
 
+def test_a_user_defined_token_that_a_replacement_makes_goes_before_others() -> None:
+    # "é" is the bytes C3 and A9; a node lies where the place of its parent is XORed with its label.
+    units = [0] * 0x400
+    units[0xC3] = 0xC3 | (0xC3 ^ 0x200) << 10
+    units[0x200 ^ 0xA9] = 0xA9 | 1 << 8 | (0x200 ^ 0xA9 ^ 0x300) << 10
+    units[0x300] = 1 << 31
+    pieces = ["<unk>", "<", "x", ">", "<x>"]
+    tokenizer = unigram(
+        array(*units, tail=b"<x>\0"),
+        tokens=pieces,
+        token_type=np.array([_UNKNOWN, _NORMAL, _NORMAL, _NORMAL, _USER_DEFINED], dtype=np.int32),
+        scores=np.array([0.0, -1.0, -1.0, -1.0, -9.0], dtype=np.float32),
+    )
+    assert tokenizer.encode("é<", add_special=False) == [4, 1]
+
+
 def test_a_table_in_a_circle_ends() -> None:
     units = [0] * 256
     units[0x61] = 0x61 | 0x61 << 10  # its children are where the root's are
@@ -196,6 +212,8 @@ def test_a_table_in_a_circle_ends() -> None:
 def test_a_whitespace_tokenizer_has_its_own_pre_tokenizer() -> None:
     with pytest.raises(UnsupportedError, match="it has to be 'whitespace' too"):
         Tokenizer.from_gguf(bpe_metadata(model="whitespace", pre="qwen2"))
+    with pytest.raises(UnsupportedError, match="merges no bytes"):
+        Tokenizer.from_gguf(bpe_metadata(model="hybriddna", pre="gemma4"))
     with pytest.raises(UnsupportedError, match="'whitespace'"):
         Tokenizer.from_gguf(bpe_metadata(pre="whitespace"))
 

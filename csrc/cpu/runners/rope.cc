@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/exp_log.h"
 #include "base/trig.h"
 #include "cpu/runner.h"
 
@@ -20,22 +19,16 @@ class RopeTableRunner : public Runner {
     const std::vector<float>& frequency = *op_.frequencies;
     const size_t pairs = frequency.size();
     const auto position = static_cast<float>(s.positions[static_cast<size_t>(r)]);
-    const float scale = op_.scale * temperature(s.positions[static_cast<size_t>(r)]);
+    const float magnitude = op_.magnitude(s.positions[static_cast<size_t>(r)]);
     float* table = s.row(out_, r);
     for (size_t i = 0; i < pairs; ++i) {
       const SinCos v = sin_cos(position * frequency[i]);
-      table[i] = v.cos * scale;
-      table[pairs + i] = v.sin * scale;
+      table[i] = v.cos * magnitude;
+      table[pairs + i] = v.sin * magnitude;
     }
   }
 
  private:
-  float temperature(int32_t position) const {
-    if (op_.temperature_step == 0) return 1.0f;
-    const auto steps = static_cast<double>(position / op_.temperature_step);
-    return static_cast<float>(1.0 + static_cast<double>(op_.temperature) * exact_log(1.0 + steps));
-  }
-
   const graph::RopeTable op_;
   const ValueRef out_;
 };

@@ -20,6 +20,11 @@ struct FlatArgs {  // of what goes value by value
   uint32_t round;     // the result goes to int8
 };
 
+struct XieluArgs {
+  uint64_t count;
+  float alpha_p, alpha_n, beta, eps;
+};
+
 struct MoveArgs {  // of columns; what its fields are, the kernel says
   uint64_t count;  // values of the result
   uint32_t outer, inner, width, first;
@@ -94,9 +99,11 @@ struct AttendArgs {
   uint32_t heads;
   uint32_t in_set;  // heads of a key-value head that a block of threads takes
   uint32_t sets;    // of them for each key-value head
-  uint32_t parts;   // of the longest context
+  // Parts of the context are computed and merged in runs of so many, from first_part on; the last
+  // run gives the results.
+  uint32_t first_part, parts, last_run;
   uint32_t window;  // 0: none
-  uint32_t has_sinks;
+  uint32_t has_slopes, has_sinks;
   float scale;
   float softcap;  // 0: none
 };

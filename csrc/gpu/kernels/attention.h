@@ -39,17 +39,22 @@ INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count,
   }
 }
 
-// Scores of a warp's query to weights; the tile's largest score and sum to lane 0.
+// Scores of a warp's query to weights; the tile's largest score and sum to lane 0. A linear bias is
+// slope * distance, which is that of the tile's first key from the query.
 struct TileSoftmax {
   float max, sum;
 };
 
-INLINE TileSoftmax weigh(GROUP float* scores, float softcap, uint32_t first, uint32_t last,
-                         uint32_t lane) {
+INLINE TileSoftmax weigh(GROUP float* scores, float softcap, bool biased, float slope,
+                         int32_t distance, uint32_t first, uint32_t last, uint32_t lane) {
   float a = scores[lane], b = scores[lane + 32];
   if (softcap > 0.0f) {
     a = softcap * tanh_of(a / softcap);
     b = softcap * tanh_of(b / softcap);
+  }
+  if (biased) {
+    a = fused(slope, float(distance + int32_t(lane)), a);
+    b = fused(slope, float(distance + int32_t(lane) + 32), b);
   }
   if (lane < first || lane >= last) a = -infinity();
   if (lane + 32 < first || lane + 32 >= last) b = -infinity();
@@ -92,13 +97,14 @@ INLINE float merge_sums(float sum, float more, float old_part, float added) {
 
 // `tiles`: of each block, the first row, the number of rows and where their page table begins;
 // `ends`: of each row, one past the last position that it sees. `parts` gets for each row, head and
-// part: the largest score, the sum of weights, the sums of values.
+// part of the run: the largest score, the sum of weights, the sums of values.
 template <class Kv, uint32_t kQueries>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
                    GLOBAL const int32_t* tiles, GLOBAL const int32_t* ends,
-                   GLOBAL const int32_t* tables, GLOBAL float* parts, GROUP float* query,
-                   GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds,
-                   uint32_t thread_id, uint32_t tile, uint32_t set, uint32_t part) {
+                   GLOBAL const int32_t* tables, GLOBAL const float* slopes, GLOBAL float* parts,
+                   GROUP float* query, GROUP float* scores, GROUP float* state,
+                   GROUP uint32_t* bounds, uint32_t thread_id, uint32_t tile, uint32_t set,
+                   uint32_t part) {
   const uint32_t lane = thread_id & 31u, warp = thread_id >> 5;
   const uint32_t dim = args.page.key_dim, value_dim = args.page.value_dim;
   const uint32_t per_thread = ATTEND_DIMS(kQueries) / ATTEND_THREADS;  // dims of values
@@ -167,7 +173,11 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
       const uint32_t first = bounds[2 * i] > base ? bounds[2 * i] - base : 0;
       const uint32_t past = bounds[2 * i + 1] > base ? bounds[2 * i + 1] - base : 0;
       if (first >= smaller(past, uint32_t(PAGE_POSITIONS))) continue;  // for the whole warp
-      const TileSoftmax t = weigh(scores + i * PAGE_POSITIONS, args.softcap, first, past, lane);
+      const uint32_t at = part * PART_POSITIONS + base;
+      const int32_t distance = int32_t(at) - int32_t(ends[first_row + i / heads]) + 1;
+      const float slope = args.has_slopes ? slopes[first_head + i % heads] : 0.0f;
+      const TileSoftmax t = weigh(scores + i * PAGE_POSITIONS, args.softcap, args.has_slopes != 0,
+                                  slope, distance, first, past, lane);
       if (lane == 0) {
         const float old_max = state[4 * i];
         const MergeFactors f = merge_factors(old_max, t.max);
@@ -203,48 +213,71 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   UNROLL for (uint32_t i = 0; i < kQueries; ++i) {
     if (i >= queries) continue;
     const uint64_t row = first_row + i / heads, head = first_head + i % heads;
-    GLOBAL float* out = parts + ((row * args.heads + head) * args.parts + part) * (value_dim + 2);
+    const uint64_t slot = (row * args.heads + head) * args.parts + part - args.first_part;
+    GLOBAL float* out = parts + slot * (value_dim + 2);
     UNROLL for (uint32_t j = 0; j < per_thread; ++j) if (thread_id + j * ATTEND_THREADS < value_dim)
         out[2 + thread_id + j * ATTEND_THREADS] = sums[i][j];
     if (thread_id < 2) out[thread_id] = state[4 * i + thread_id];
   }
 }
 
-#define ATTEND_KERNEL(type, kQueries)                                                            \
-  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),     \
-         READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, tables),              \
-         WRITE(6, float, parts)) {                                                               \
-    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                       \
-    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                             \
-    SHARED(float, state, kQueries * 4);                                                          \
-    SHARED(uint32_t, bounds, kQueries * 2);                                                      \
-    attend<Kv##type, kQueries>(args, q, pages, tiles, ends, tables, parts, query, scores, state, \
-                               bounds, THREAD, BLOCK_X, BLOCK_Y, BLOCK_Z);                       \
+#define ATTEND_KERNEL(type, kQueries)                                                             \
+  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),      \
+         READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, tables),               \
+         READ(6, float, slopes), WRITE(7, float, parts)) {                                        \
+    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                        \
+    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                              \
+    SHARED(float, state, kQueries * 4);                                                           \
+    SHARED(uint32_t, bounds, kQueries * 2);                                                       \
+    attend<Kv##type, kQueries>(args, q, pages, tiles, ends, tables, slopes, parts, query, scores, \
+                               state, bounds, THREAD, BLOCK_X, BLOCK_Y,                           \
+                               args.first_part + BLOCK_Z);                                        \
   }
 #define ATTEND_KERNELS(type) ATTEND_KERNEL(type, 4) ATTEND_KERNEL(type, 16)
 FOR_EACH_KV_TYPE(ATTEND_KERNELS)
 
-// The result of a head of a row, from its parts in their order; a sink is one more, whose values
-// are zero. `rows`: of the batch.
+// A head of a row: the parts of the run, in their order, are merged into what `running` has of the
+// runs before. In the last run a sink is one more part, whose values are zero, and y gets the
+// result. `rows`: of the batch.
 KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, ends),
-       READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, y)) {
+       READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, running), WRITE(6, float, y)) {
   SHARED(float, values, MERGE_DIMS);
   const uint32_t value_dim = args.page.value_dim, rotate = args.page.rotate_value;
   const uint64_t row = uint64_t(rows[BLOCK_X]);
   const uint32_t end = uint32_t(ends[row]);
   const uint64_t result = row * args.heads + BLOCK_Y;
   GLOBAL const float* kept = parts + result * args.parts * (value_dim + 2);
+  GLOBAL float* before = running + result * (value_dim + 2);
   const uint32_t begin =
       args.window > 0 && end > args.window ? (end - args.window) / PART_POSITIONS : 0;
+  const bool begun = begin < args.first_part;
+  const uint32_t first = larger(begin, args.first_part);
+  const uint32_t past =
+      smaller(args.first_part + args.parts, (end + PART_POSITIONS - 1) / PART_POSITIONS);
+  const float max_before = begun ? before[0] : 0.0f, sum_before = begun ? before[1] : 0.0f;
+  BARRIER();  // all have read what the end of the loop replaces
   for (uint32_t d = THREAD; d < value_dim; d += ATTEND_THREADS) {
-    GLOBAL const float* one = kept + begin * (value_dim + 2);
-    float max = one[0], sum = one[1], value = one[2 + d];
-    for (uint32_t part = begin + 1; part * PART_POSITIONS < end; ++part) {
-      one = kept + part * (value_dim + 2);
+    float max = max_before, sum = sum_before, value = begun ? before[2 + d] : 0.0f;
+    for (uint32_t part = first; part < past; ++part) {
+      GLOBAL const float* one = kept + (part - args.first_part) * (value_dim + 2);
+      if (!begun && part == first) {
+        max = one[0];
+        sum = one[1];
+        value = one[2 + d];
+        continue;
+      }
       const MergeFactors f = merge_factors(max, one[0]);
       max = larger(max, one[0]);
       sum = fused(sum, f.old_part, one[1] * f.added);
       value = merge_sums(value, one[2 + d], f.old_part, f.added);
+    }
+    if (!args.last_run) {
+      before[2 + d] = value;
+      if (d == 0) {
+        before[0] = max;
+        before[1] = sum;
+      }
+      continue;
     }
     if (args.has_sinks) {
       const MergeFactors f = merge_factors(max, sinks[BLOCK_Y]);
@@ -253,6 +286,7 @@ KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, ends),
     }
     values[d] = flush_tiny(value * (1.0f / sum));
   }
+  if (!args.last_run) return;  // for all threads alike
   for (uint32_t stride = 1; stride < rotate; stride *= 2) {
     BARRIER();
     rotate_shared(values, stride, value_dim, THREAD);

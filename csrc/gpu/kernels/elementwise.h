@@ -43,6 +43,17 @@ KERNEL(softcap, FlatArgs, READ(1, float, x), WRITE(2, float, y)) {
   if (i < args.count) y[i] = flush_tiny(args.factor * tanh_of(x[i] / args.factor));
 }
 
+// alpha_p x^2 + beta x where x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x.
+KERNEL(xielu, XieluArgs, READ(1, float, x), WRITE(2, float, y)) {
+  const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
+  if (i >= args.count) return;
+  const float v = x[i];
+  const float straight = args.beta * v;
+  const float curved = exp_of(smaller(v, args.eps)) - 1.0f - v;
+  y[i] = flush_tiny(0.0f < v ? fused(args.alpha_p * v, v, straight)
+                             : fused(args.alpha_n, curved, straight));
+}
+
 KERNEL(clamp_values, FlatArgs, READ(1, float, x), WRITE(2, float, y)) {
   const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
   if (i < args.count) y[i] = flush_tiny(smaller(larger(x[i], -args.factor), args.factor));

@@ -80,8 +80,14 @@ void store(const Step& s, const PageSet& set, const ValueRef& k, const ValueRef&
 class Attention {
  public:
   Attention(const ValueRef& q, const ValueRef& out, int heads, const graph::PagedLayer& layer,
-            float scale, int window, float softcap, Address sinks)
-      : q_(q), out_(out), layer_(layer), sinks_(sinks) {
+            float scale, int window, float softcap, Address slopes, Address sinks,
+            int64_t memory_limit)
+      : q_(q),
+        out_(out),
+        layer_(layer),
+        slopes_(slopes),
+        sinks_(sinks),
+        memory_limit_(memory_limit) {
     if (std::max(layer.key_dim, layer.value_dim) > kMostDims)
       throw UnsupportedError("attention over heads of " +
                              std::to_string(std::max(layer.key_dim, layer.value_dim)) +
@@ -90,6 +96,7 @@ class Attention {
     args_.window = static_cast<uint32_t>(window);
     args_.softcap = softcap;
     args_.scale = scale;
+    args_.has_slopes = slopes.buffer != nullptr;
     args_.has_sinks = sinks.buffer != nullptr;
   }
 
@@ -101,32 +108,47 @@ class Attention {
       s->tiles[key] = add_tiles(&s->tables, *s->batch, key.first, key.second);
   }
 
+  // A run of parts, and what is merged of earlier runs.
   int64_t parts_bytes(const Step& s, int longest) const {
-    return s.rows_of(q_) * args_.heads * parts(longest) * (layer_.value_dim + 2) *
-           static_cast<int64_t>(sizeof(float));
+    return (run_length(s, longest) + 1) * part_bytes(s);
   }
 
-  void run(const Step& s, const PageSet& set, Address parts_memory) const {
+  void run(const Step& s, const PageSet& set, Address memory) const {
     if (set.rows == 0) return;
     args::AttendArgs a = args_;
     a.page = set.args;
     a.in_set = static_cast<uint32_t>(heads_of_set(s));
     a.sets = (static_cast<uint32_t>(group()) + a.in_set - 1) / a.in_set;
-    a.parts = static_cast<uint32_t>(parts(set.longest));
+    const auto all = static_cast<uint32_t>(parts(set.longest));
+    const auto step = static_cast<uint32_t>(run_length(s, set.longest));
+    const Address running = memory + step * part_bytes(s);
     const Tiles& tiles = s.tiles.at({set.pool, rows_of_tile(s)});
     const std::string kernel = kernel_name("attend", set.type) + "_" + std::to_string(queries(s));
-    s.launch(kernel.c_str(),
-             {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
-             kAttendThreads, a,
-             std::array<Address, 6>{s.address(q_), set.pages, s.table(tiles.at), s.table(set.ends),
-                                    s.table(set.tables), parts_memory});
-    s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
-             std::array<Address, 5>{s.table(set.rows_at), s.table(set.ends), parts_memory, sinks_,
-                                    s.address(out_)});
+    for (a.first_part = 0; a.first_part < all; a.first_part += step) {
+      a.parts = std::min(step, all - a.first_part);
+      a.last_run = a.first_part + a.parts == all;
+      s.launch(kernel.c_str(),
+               {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
+               kAttendThreads, a,
+               std::array<Address, 7>{s.address(q_), set.pages, s.table(tiles.at),
+                                      s.table(set.ends), s.table(set.tables), slopes_, memory});
+      s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
+               std::array<Address, 6>{s.table(set.rows_at), s.table(set.ends), memory, sinks_,
+                                      running, s.address(out_)});
+    }
   }
 
  private:
   static int64_t parts(int longest) { return (longest + kPartPositions - 1) / kPartPositions; }
+  // Of one part of the context of all rows.
+  int64_t part_bytes(const Step& s) const {
+    return s.rows_of(q_) * args_.heads * (layer_.value_dim + 2) *
+           static_cast<int64_t>(sizeof(float));
+  }
+  // Parts that are kept at once: all of them, where memory allows.
+  int64_t run_length(const Step& s, int longest) const {
+    return std::clamp<int64_t>(memory_limit_ / part_bytes(s), 1, parts(longest));
+  }
   int group() const { return static_cast<int>(args_.heads) / layer_.kv_heads; }
   // Many where sequences have several tokens in the step.
   int queries(const Step& s) const {
@@ -139,7 +161,8 @@ class Attention {
 
   const ValueRef q_, out_;
   const graph::PagedLayer layer_;
-  const Address sinks_;
+  const Address slopes_, sinks_;
+  const int64_t memory_limit_;
   args::AttendArgs args_{};
 };
 
@@ -212,9 +235,12 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 }
 
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
+  if (op.slopes != nullptr)
+    throw UnsupportedError("GPUs have no kernel for linear biases of attention yet");
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
   const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,
-                            op.softcap, c.constants->put(op.sinks));
+                            op.softcap, c.constants->put(op.slopes), c.constants->put(op.sinks),
+                            c.memory_limit);
   return std::make_unique<AttendRunner>(attention, op.layer);
 }
 
@@ -222,7 +248,7 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q), k = c.value(op.k);
   const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
   const Attention attention(q, c.value(op.out), static_cast<int>(q.cols / op.head_dim), layer,
-                            op.scale, 0, 0.0f, Address{});
+                            op.scale, 0, 0.0f, Address{}, Address{}, c.memory_limit);
   return std::make_unique<AttendLocalRunner>(attention, k, c.value(op.v));
 }
 

@@ -96,6 +96,17 @@ RunnerPtr make_runner(const graph::Clamp& op, const RunnerContext& c) {
   return unary("clamp_values", c.value(op.x), c.value(op.out), op.limit);
 }
 
+RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x), out = c.value(op.out);
+  const args::XieluArgs a{0, op.alpha_p, op.alpha_n, op.beta, op.eps};
+  return flat_runner(out, [=](const Step& s) {
+    args::XieluArgs now = a;
+    now.count = static_cast<uint64_t>(s.values_of(out));
+    s.launch("xielu", flat_grid(s.values_of(out)), kFlatThreads, now,
+             std::array<Address, 2>{s.address(x), s.address(out)});
+  });
+}
+
 RunnerPtr make_runner(const graph::Softcap& op, const RunnerContext& c) {
   return unary("softcap", c.value(op.x), c.value(op.out), op.cap);
 }

@@ -61,6 +61,7 @@ RunnerPtr make_runner(const graph::RmsNorm& op, const RunnerContext& c) {
 
 RunnerPtr make_runner(const graph::LayerNorm& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
+  if (op.groups != 1) throw UnsupportedError("GPUs have no kernel for LayerNorms of heads yet");
   return std::make_unique<NormRunner>(x, c.value(op.out), x.cols, op.eps,
                                       c.constants->put(op.weight), c.constants->put(op.bias), true);
 }

@@ -12,12 +12,14 @@ RunnerPtr make_runner(const graph::RopeTable& op, const RunnerContext& c) {
     std::vector<float> table(static_cast<size_t>(s.values_of(out)));
     float* row = table.data();
     for (const graph::Span& span : s.batch->spans)
-      for (int32_t i = 0; i < span.count; ++i, row += 2 * pairs)
+      for (int32_t i = 0; i < span.count; ++i, row += 2 * pairs) {
+        const float magnitude = op.magnitude(span.first + i);
         for (size_t j = 0; j < pairs; ++j) {
           const SinCos v = sin_cos(static_cast<float>(span.first + i) * frequency[j]);
-          row[j] = v.cos * op.scale;
-          row[pairs + j] = v.sin * op.scale;
+          row[j] = v.cos * magnitude;
+          row[pairs + j] = v.sin * magnitude;
         }
+      }
     s.backend->upload(table.data(), s.address(out),
                       static_cast<int64_t>(table.size() * sizeof(float)));
   });

@@ -13,6 +13,7 @@ from oxibonsai.convert.bert import BERT
 from oxibonsai.convert.bitnet import BITNET
 from oxibonsai.convert.bloom import BLOOM
 from oxibonsai.convert.cohere import COHERE2, COMMAND_R
+from oxibonsai.convert.dbrx import DBRX
 from oxibonsai.convert.deepseek2 import DEEPSEEK2
 from oxibonsai.convert.ernie4_5 import ERNIE4_5
 from oxibonsai.convert.ernie4_5_moe import ERNIE4_5_MOE
@@ -46,6 +47,7 @@ from oxibonsai.convert.mistral3 import MISTRAL3
 from oxibonsai.convert.mixtral import MIXTRAL
 from oxibonsai.convert.mpt import MPT
 from oxibonsai.convert.nemotron import NEMOTRON
+from oxibonsai.convert.nemotron_h import NEMOTRON_H
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
 from oxibonsai.convert.olmoe import OLMOE
@@ -112,6 +114,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "mistral": LLAMA,
     "mpt": MPT,
     "nemotron": NEMOTRON,
+    "nemotron_h": NEMOTRON_H,
     "olmo": OLMO,
     "olmo2": OLMO2,
     "olmo3": OLMO2,
@@ -129,6 +132,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,
     "starcoder2": STARCODER2,
+    "dbrx": DBRX,
     "deepseek_v2": DEEPSEEK2,
     "deepseek_v3": DEEPSEEK2,
     "ernie4_5_moe": ERNIE4_5_MOE,

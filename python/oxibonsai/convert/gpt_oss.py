@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.mxfp4 import Mxfp4Parameter
 from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import read_rope, rope_keys, yarn_keys
@@ -33,15 +34,20 @@ def tensor_name(parameter: str) -> str | None:
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """All experts are one parameter, [experts, columns, rows]; of its rows each second is the gate's."""
+    """All experts are one parameter, of whose rows each second is the gate's.
+
+    Floats are [experts, columns, rows], MXFP4 is [experts, rows, columns].
+    """
     found = _EXPERTS.fullmatch(parameter)
     if found is None:
         return ()
     b = f"blk.{int(found[1])}.ffn"
     kind = "bias" if found[3] else "weight"
 
+    by_rows = found[3] or isinstance(folder.parameters[parameter], Mxfp4Parameter)
+
     def rows(values: Floats) -> Floats:
-        return values if found[3] else values.swapaxes(1, 2)
+        return values if by_rows else values.swapaxes(1, 2)
 
     if found[2] == "down":
         return (Piece(f"{b}_down_exps.{kind}", part=rows),)

@@ -6,14 +6,16 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.convert import RECIPES
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.float_types import PLAIN
-from oxibonsai.convert.llama import paired_rows
+from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.parameters import FloatParameter
 from oxibonsai.convert.peft_config import PeftConfig, read_peft_config
 from oxibonsai.convert.recipe import Metadata, Recipe
@@ -95,7 +97,7 @@ def _parts(folder: Path, base: ModelConfig) -> list[_Part]:
     path = folder / _TENSORS
     if not path.is_file():
         raise FormatError(f"{folder} has no {_TENSORS}; save the adapter in that format first")
-    recipe = next(r for r in RECIPES.values() if r.architecture == base.architecture)
+    recipe = _recipe(base)
     found: dict[str, _Part] = {}
     for stored in read_header(path).values():
         if stored.name.endswith(_FROZEN):
@@ -150,21 +152,59 @@ def _ratio(part: _Part, config: PeftConfig) -> float:
     return config.full_alpha(part.module) / config.full_alpha() if part.letter == "B" else 1.0
 
 
+class _Sizes:
+    """What recipes ask of a folder about the order of rows, answered by the model."""
+
+    def __init__(self, base: ModelConfig, where: str) -> None:
+        self.config = {
+            "head_dim": base.head_dim,
+            "hidden_size": base.hidden_size,
+            "num_attention_heads": base.num_attention_heads,
+            "num_key_value_heads": base.num_key_value_heads,
+        }
+        self._where = where
+
+    def count(self, key: str) -> int:
+        """As of :class:`ModelFolder`."""
+        if key not in self.config:
+            raise UnsupportedError(
+                f"{self._where} changes a part of the model whose rows lie as {key} says, which convert "
+                "does not know without the model's folder"
+            )
+        return self.config[key]
+
+
+def _order(part: _Part, base: ModelConfig) -> tuple[int, npt.NDArray[np.intp] | None]:
+    """Along which axis a part's values are put in the order of the model's file, and how."""
+    recipe, sizes = _recipe(base), cast(ModelFolder, _Sizes(base, part.where))
+    if part.letter == "B":
+        return 0, recipe.row_order(sizes, part.tensor)
+    return 1, recipe.column_order(sizes, part.tensor)
+
+
+def _recipe(base: ModelConfig) -> Recipe:
+    found = next((r for r in RECIPES.values() if r.architecture == base.architecture), None)
+    if found is None:
+        raise UnsupportedError(
+            f"adapters for {base.architecture} cannot be converted: convert does not know its names"
+        )
+    return found
+
+
 def _type(part: _Part, config: PeftConfig) -> WeightType:
     return type_named("f32" if _ratio(part, config) != 1.0 else part.held.exact_type)
 
 
 def _blocks(part: _Part, config: PeftConfig, base: ModelConfig) -> Bytes:
     values = part.held.values()
-    heads = {"attn_q": base.num_attention_heads, "attn_k": base.num_key_value_heads}
-    layer_part = part.tensor.split(".")[-2]
-    if base.rope.interleaved and layer_part in heads and part.letter == "B":
-        order = paired_rows(heads[layer_part], base.head_dim)
-        if len(order) != len(values):
+    axis, order = _order(part, base)
+    if order is not None:
+        if len(order) != values.shape[axis]:
             raise FormatError(
-                f"{part.where} has {len(values)} rows, but {part.tensor} of the model has {len(order)}"
+                f"{part.where} has {values.shape[axis]} {('rows', 'columns')[axis]}, but {part.tensor} of "
+                f"the model has {len(order)}"
             )
-        values = values[order]
+        values = values.take(order, axis=axis)
     if (ratio := _ratio(part, config)) != 1.0:
         with np.errstate(over="ignore"):  # refused below
             values = values * np.float32(ratio)

@@ -9,6 +9,7 @@ import numpy as np
 
 from oxibonsai.convert.affine import AffineParameter, affine_parameter
 from oxibonsai.convert.float_types import EIGHT_BIT, PLAIN, Floats, widened
+from oxibonsai.convert.mxfp4 import mxfp4_parameter
 from oxibonsai.convert.safetensors_file import StoredTensor
 from oxibonsai.convert.zero_points import ZeroPointParameter, zero_point_parameter
 from oxibonsai.errors import FormatError, UnsupportedError
@@ -109,6 +110,9 @@ def put_together(
         if stored.dtype == "U32" and name.endswith(".weight"):
             found[name] = packed = affine_parameter(name, tensors, quantization)
             used |= {packed.scales.name, packed.biases.name}
+        if name.endswith("_blocks") and (scales := tensors.get(f"{name[:-7]}_scales")) is not None:
+            found[name[:-7]] = mxfp4_parameter(stored, scales)
+            used |= {name, scales.name}
         if name.endswith(".qweight"):
             module = name.removesuffix(".qweight")
             found[f"{module}.weight"] = zero_point_parameter(module, tensors, quantization)

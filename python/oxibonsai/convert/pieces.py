@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.mxfp4 import Mxfp4Parameter
 from oxibonsai.convert.parameters import Parameter
 from oxibonsai.errors import FormatError
 
@@ -60,8 +62,15 @@ class Part:
 
     @property
     def exact_type(self) -> str:
-        """The whole parameter's, where it is of floats."""
-        return self.held.exact_type if self.held.exact_type in ("f16", "bf16") else "f32"
+        """The whole parameter's, where a part has it too."""
+        kept = ("f16", "bf16", Mxfp4Parameter.exact_type)
+        return self.held.exact_type if self.held.exact_type in kept else "f32"
+
+    def blocks(self) -> npt.NDArray[np.uint8] | None:
+        """Those of MXFP4, of the rows that are taken; None where it is of another type."""
+        if not isinstance(self.held, Mxfp4Parameter):
+            return None
+        return np.ascontiguousarray(self.part(self.held.blocks()))  # type: ignore[arg-type]
 
     def values(self) -> Floats:
         """Those that are taken."""

@@ -12,6 +12,7 @@ from oxibonsai.convert.affine_blocks import AFFINE_TYPES, encode_affine
 from oxibonsai.convert.block_codes import BlockParameter
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.mxfp4 import Mxfp4Parameter
 from oxibonsai.convert.parameters import AffineParameter, Parameter, ZeroPointParameter
 from oxibonsai.convert.pieces import Part, Piece, Stack, put_pieces_together
 from oxibonsai.convert.recipe import Recipe
@@ -21,8 +22,6 @@ from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.weight_types import WeightType, type_named
 
-# Of a parameter; None: all.
-Rows = npt.NDArray[np.intp] | None
 # What holds codes, scales and biases.
 CODED = (AffineParameter, BlockParameter, ZeroPointParameter)
 
@@ -56,11 +55,11 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
             type does not allow.
         UnsupportedError: There is a parameter that the recipe does not know.
     """
-    sources = _sources(folder, recipe)
-    types = target.types({n: s.held for n, s in sources.items() if recipe.is_matrix(n)})
+    held = _tensors(folder, recipe)
+    types = target.types({n: p for n, p in held.items() if recipe.is_matrix(n)})
     planned = {
-        name: _planned(folder, recipe, source, name, types.get(name, "f32"), threads)
-        for name, source in sources.items()
+        name: _planned(folder, recipe, parameter, name, types.get(name, "f32"), threads)
+        for name, parameter in held.items()
     }
     for name, values in recipe.extra(folder).items():
         data = values.view(np.uint8).reshape(-1)
@@ -74,58 +73,34 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
     return list(planned.values())
 
 
-@dataclass(frozen=True)
-class _Source:
-    """What a tensor is made of: a parameter, or rows of one."""
-
-    name: str
-    held: Parameter
-    rows: Rows = None
-
-
-def _sources(folder: ModelFolder, recipe: Recipe) -> dict[str, _Source]:
-    """By the tensors' names."""
-    found: dict[str, _Source] = {}
+def _tensors(folder: ModelFolder, recipe: Recipe) -> dict[str, Parameter]:
+    """What each tensor of the file is made of."""
     pieces: dict[str, list[tuple[Piece, Parameter]]] = {}
-
-    def add(tensor: str, source: _Source) -> None:
-        if tensor in found:
-            raise FormatError(
-                f"{folder.path} has two parameters of one meaning: {source.name}, {tensor}"
-            )
-        found[tensor] = source
-
     for parameter, held in folder.parameters.items():
         if recipe.left_out(folder, parameter):
             continue
-        if own := recipe.pieces(folder, parameter):
-            for piece in own:
-                pieces.setdefault(piece.tensor, []).append((piece, held))
-            continue
-        whole = recipe.tensor_name(parameter)
-        if whole is None:
-            continue
-        parts: dict[str, Rows] = {whole: None, **recipe.parts(folder, whole)}
-        if len(parts) > 1:
-            del parts[whole]
-        for name, rows in parts.items():
-            add(name, _Source(f"parameter {parameter}", held, rows))
-    for name, of_one in pieces.items():
-        where = f"the parameters for {name}"
-        add(name, _Source(where, put_pieces_together(f"{folder.path}: {where}", of_one)))
-    return found
+        found = recipe.pieces(folder, parameter)
+        if not found and (name := recipe.tensor_name(parameter)) is not None:
+            found = (Piece(name),)
+        for piece in found:
+            others = pieces.setdefault(piece.tensor, [])
+            if others and piece.expert is None:
+                raise FormatError(
+                    f"{folder.path} has two parameters of one meaning: {parameter}, {piece.tensor}"
+                )
+            others.append((piece, held))
+    return {n: put_pieces_together(f"{folder.path}: {n}", p) for n, p in pieces.items()}
 
 
 def _planned(
     folder: ModelFolder,
     recipe: Recipe,
-    source: _Source,
+    held: Parameter,
     name: str,
     type_name: str,
     threads: int,
 ) -> Planned:
-    held, rows = source.held, source.rows
-    where = f"{folder.path}: {source.name}"
+    where = f"{folder.path}: the parameter for {name}"
     shape = recipe.shape(folder, name, held.shape)
     most = 3 if isinstance(held, Part | Stack) else 2
     if not shape or len(shape) > most or 0 in shape:
@@ -133,11 +108,6 @@ def _planned(
     transposed = recipe.transposed(name)
     if transposed:
         shape = shape[::-1]
-    whole = shape
-    if rows is not None:
-        if rows.max() >= shape[0]:
-            raise FormatError(f"{where} has {shape[0]} rows, too few for the tensors made of it")
-        shape = (len(rows), *shape[1:])
     kind = type_named(type_name)
     if shape[-1] % kind.group != 0:
         raise FormatError(
@@ -146,7 +116,7 @@ def _planned(
         )
 
     def blocks() -> tuple[Bytes, Loss]:
-        order = rows if rows is not None else recipe.row_order(folder, name)
+        order = recipe.row_order(folder, name)
         columns = recipe.column_order(folder, name)
         as_coded = type_name in AFFINE_TYPES and type_name == held.exact_type and not transposed
         if as_coded and isinstance(held, CODED):
@@ -157,8 +127,12 @@ def _planned(
                 groups = _group_order(columns, codes.shape[1] // scales.shape[1], where)
                 codes, scales, biases = codes[:, columns], scales[:, groups], biases[:, groups]
             return encode_affine(codes, scales, biases, type_name, where), Loss()
+        if type_name == Mxfp4Parameter.exact_type and isinstance(held, Part):
+            stored = held.blocks()
+            if stored is not None:
+                return stored.reshape(-1), Loss()
         values = np.ascontiguousarray(held.values().T) if transposed else held.values()
-        values = values.reshape(whole)
+        values = values.reshape(shape)
         if order is not None:
             values = values[order]
         if columns is not None:
@@ -166,6 +140,8 @@ def _planned(
         values = recipe.values(folder, name, values)
         if (offset := recipe.offset(name)) != 0.0:
             values = values + np.float32(offset)
+        if values.ndim == 3:
+            values = values.reshape(-1, shape[-1])
         doubles = isinstance(held, CODED)
         return encode_measured(values, type_name, where, doubles=doubles, threads=threads)
 

@@ -37,8 +37,6 @@ class Recipe:
         shapes: Of the tensors that a model must have, by GGUF's name.
         row_order: Rows of a tensor, by GGUF's name, in the order that the file has them; None: as
             they are.
-        parts: Which rows of a parameter, by GGUF's name of it, go to which tensors of the file; none:
-            it is one tensor.
         column_order: The same of columns.
         shape: That of a tensor in the file, from its name and its parameter's shape.
         values: What the file holds of a tensor's values, by GGUF's name; after rows and columns are in
@@ -58,7 +56,6 @@ class Recipe:
     left_out: Callable[[ModelFolder, str], bool] = lambda folder, parameter: False
     pieces: Callable[[ModelFolder, str], Sequence[Piece]] = lambda folder, parameter: ()
     row_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: None
-    parts: Callable[[ModelFolder, str], dict[str, npt.NDArray[np.intp]]] = lambda folder, name: {}
     column_order: Callable[[ModelFolder, str], npt.NDArray[np.intp] | None] = lambda folder, name: (
         None
     )

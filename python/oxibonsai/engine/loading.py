@@ -10,6 +10,7 @@ from oxibonsai.devices import AUTO, CPU, Device, chosen_device, keep_in_forks
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, PRESSURE_KV_TYPES, KvPressurePolicy
 from oxibonsai.engine.memory import (
+    default_ctx_size,
     default_kv_type,
     fit_ctx_size,
     kv_bytes_per_token,
@@ -133,16 +134,16 @@ def load(
     limit = model.config.max_position_embeddings
     if ctx_size is not None and not 1 <= ctx_size <= limit:
         raise RequestError(f"ctx_size is {ctx_size}; this model takes 1 to {limit} positions")
-    size = fit_ctx_size(model, types[0], ctx_size, parallel)
-    tokenizer = None
-    if checkpoint.has_tokenizer:
-        tokenizer = Tokenizer.from_gguf(checkpoint.file)
     plan = plan_slots(
         model.graph.slot_entries,
-        ctx_size=size,
+        ctx_size=default_ctx_size(model.config) if ctx_size is None else ctx_size,
         parallel=parallel,
         ctx_checkpoints=ctx_checkpoints,
     )
+    size = fit_ctx_size(model, types[0], ctx_size, parallel, plan)
+    tokenizer = None
+    if checkpoint.has_tokenizer:
+        tokenizer = Tokenizer.from_gguf(checkpoint.file)
     positions = -(-size // _core.PAGE_POSITIONS) * _core.PAGE_POSITIONS * parallel
     return Engine(
         model,

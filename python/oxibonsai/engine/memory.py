@@ -117,6 +117,7 @@ def fit_ctx_size(
     kv_type: str,
     ctx_size: int | None,
     parallel: int,
+    plan: SlotPlan | None = None,
 ) -> int:
     """The context of each sequence on the model's device.
 
@@ -125,6 +126,7 @@ def fit_ctx_size(
         kv_type: Of the cache.
         ctx_size: What the user asks for; None: as much as suits, up to the default.
         parallel: Sequences that the cache holds at full length.
+        plan: Of the slots of recurrent state, which take their memory first; None: there are none.
 
     Raises:
         CapacityError: The device's memory is too small.
@@ -132,9 +134,13 @@ def fit_ctx_size(
     wanted = default_ctx_size(model.config) if ctx_size is None else ctx_size
     page = PAGE_POSITIONS * kv_bytes_per_token(model.graph.paged_layers, kv_type) * parallel
     free_bytes = model.device.free_bytes
-    if free_bytes is None or page == 0:  # the machine's memory, taken as pages are written
+    if free_bytes is None:  # the machine's memory, taken as pages and slots are written
         return wanted
     room = int(free_bytes * (1.0 - _WORKING_SHARE))
+    if plan is not None:
+        room -= _checked_slots(model.graph.slot_entries, plan, room)
+    if page == 0:
+        return wanted
     fitting = room // page * PAGE_POSITIONS
     if fitting >= wanted:
         return wanted
@@ -147,6 +153,18 @@ def fit_ctx_size(
         f"weights, {room / 1e9:.2f} GB may be used, which is {fitting} positions: choose a smaller "
         "ctx_size, fewer sequences (parallel) or another kv_type"
     )
+
+
+def _checked_slots(entries: list[int], plan: SlotPlan, room: int) -> int:
+    """Bytes of all slots; CapacityError where they are more than the room."""
+    slot = _core.slot_bytes(entries)
+    if plan.slots * slot > room:
+        raise CapacityError(
+            f"{plan.slots} slots of recurrent state, {slot} bytes each, take "
+            f"{plan.slots * slot / 1e9:.2f} GB of the {room / 1e9:.2f} GB of the device that may be "
+            "used: choose fewer sequences (parallel) or fewer snapshots (ctx_checkpoints)"
+        )
+    return plan.slots * slot
 
 
 def physical_memory() -> int:

@@ -95,7 +95,7 @@ def dimensions(
         keys: Of the file.
         kv_heads: Where not all layers attend; None: what the file says of all.
         latent: Dims of a key and of a value of latent attention, which has one head of them.
-        ff: The feed-forward length where the file need not say it.
+        ff: The feed-forward length; None: what the file says of all layers.
     """
     if latent is None:
         heads, kv_heads, head_dim = attention_heads(keys, kv_heads)
@@ -106,7 +106,7 @@ def dimensions(
             raise keys.fail(f"keys and values of {stated} dims in the cache, where {latent} follow")
     return {
         **_sizes(keys, head_dim),
-        "intermediate_size": keys.integer("feed_forward_length", ff),
+        "intermediate_size": keys.integer("feed_forward_length") if ff is None else ff,
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
     }

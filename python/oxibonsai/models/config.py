@@ -8,7 +8,7 @@ from oxibonsai.graph import HadamardFold, RopeConfig
 
 # Values of ModelConfig.layer_types.
 FULL_ATTENTION, LINEAR_ATTENTION = "full_attention", "linear_attention"
-MAMBA, CONVOLUTION = "mamba", "conv"
+MAMBA, CONVOLUTION, FEED_FORWARD = "mamba", "conv", "mlp"
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,6 @@ def gated_experts(
     layer: int,
     routing: Routing,
     unit: Callable[[Value, Value], Value],
-    *,
-    weighted: str = "results",
 ) -> Value:
     """The sum of what a token's experts, down(unit(gate(x), up(x))), give: [tokens, hidden].
 
@@ -116,8 +114,6 @@ def gated_experts(
         layer: Whose experts.
         routing: Which of them.
         unit: What makes one of gate and up.
-        weighted: What the weights of the experts multiply: their ``"results"``, or their
-            ``"inputs"``.
     """
     e, hidden, b = experts_of(c), c.hidden_size, f"blk.{layer}.ffn"
 
@@ -127,11 +123,11 @@ def gated_experts(
         bias = w.expert_bias(name, e.num_experts, out)
         return g.expert_linear(rows, routing, weight, bias)
 
-    rows = g.dispatch(x, routing, weighted=weighted == "inputs")
+    rows = g.dispatch(x, routing)
     gate = linear(rows, "gate", e.intermediate_size, hidden)
     up = linear(rows, "up", e.intermediate_size, hidden)
     down = linear(unit(gate, up), "down", hidden, e.intermediate_size)
-    return g.combine(down, routing, weighted=weighted == "results")
+    return g.combine(down, routing)
 
 
 def shared_expert(

@@ -152,14 +152,25 @@ class Model:
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of weights that decoding one token reads: all packed matrices and one table row."""
-        return sum(self.device.packed_nbytes(w) or w.nbytes for w in self.graph.matrices)
+        """Bytes of weights that decoding one token reads: all packed matrices but for those of experts
+        that it does not have, and one table row.
+        """
+        sizes = ((self.device.packed_nbytes(w) or w.nbytes, w) for w in self.graph.matrices)
+        return sum(size * self._matrices_read(w) // w.experts for size, w in sizes)
 
     @property
     def products_per_token(self) -> int:
         """Multiply-adds in linear layers for one token of a prompt, which needs no head."""
         head = self.weights.head(self.config)
-        return sum(w.rows * w.cols for w in self.graph.matrices if w is not head)
+        matrices = (w for w in self.graph.matrices if w is not head)
+        return sum(w.rows * w.cols * self._matrices_read(w) for w in matrices)
+
+    def _matrices_read(self, weight: _core.Weight) -> int:
+        """Of a tensor with a matrix for each expert, or each head, how many one token reads."""
+        experts = self.config.experts
+        if experts is None or not weight.name.endswith("_exps.weight"):
+            return weight.experts
+        return experts.num_experts_per_tok
 
     def new_pages(self, kv_type: str, pages: int) -> KvPages:
         """A paged KV cache that fits this model, in the device's memory."""

@@ -44,7 +44,11 @@ def _suite() -> Iterator[tuple[str, Describe]]:
     yield "norms, rope and activations", _elementwise
     yield "attention", _attention
     yield "attention with a window and a soft-cap", _windowed_attention
+    yield "attention with linear biases", _biased_attention
+    yield "attention with sinks", _attention_with_sinks
     yield "attention without a cache", _local_attention
+    yield "rope with a temperature", _rope_with_temperature
+    yield "xIELU", _xielu
     yield "Hadamard transform", _hadamard
     yield "experts", _experts
     yield "heads and columns", _heads_and_columns
@@ -120,6 +124,28 @@ def _windowed_attention(b: Builder) -> None:
     b.output("out", out)
 
 
+def _biased_attention(b: Builder) -> None:
+    slopes = np.exp2(-np.arange(1.0, 1.0 + _HEADS, dtype=np.float32))
+    q, k, v = _heads(b)
+    b.output("out", b.attention(q, k, v, layer=0, head_dim=_DIM, scale=0.125, slopes=slopes))
+
+
+def _attention_with_sinks(b: Builder) -> None:
+    q, k, v = _heads(b)
+    b.output(
+        "out", b.attention(q, k, v, layer=0, head_dim=_DIM, scale=0.125, sinks=_random(_HEADS))
+    )
+
+
+def _rope_with_temperature(b: Builder) -> None:
+    rope = RopeConfig(_DIM, theta=10000.0, temperature=0.1, temperature_step=4)
+    b.output("out", b.rope(b.input("x", _WIDTH), rope, _DIM))
+
+
+def _xielu(b: Builder) -> None:
+    b.output("out", b.xielu(b.input("x", _WIDTH), alpha_p=0.8, alpha_n=0.7, beta=0.5, eps=-1e-6))
+
+
 def _local_attention(b: Builder) -> None:
     b.output("out", b.attend_local(*_heads(b), head_dim=_DIM, scale=0.125))
 
@@ -136,7 +162,9 @@ def _experts(b: Builder) -> None:
     x = b.input("x", _WIDTH)
     (scores,) = b.linear(x, router)
     routing = b.route(scores, 2, normalize=True)
-    b.output("out", b.expert_swiglu(x, routing, gate, up, down))
+    rows = b.dispatch(x, routing)
+    hidden = b.swiglu(b.expert_linear(rows, routing, gate), b.expert_linear(rows, routing, up))
+    b.output("out", b.combine(b.expert_linear(hidden, routing, down), routing))
 
 
 def _convolution(b: Builder) -> None:

@@ -15,7 +15,7 @@ def read_config(keys: Keys, ff: int | None = None) -> ModelConfig:
 
     Args:
         keys: Of the file.
-        ff: The feed-forward length where the file need not say it.
+        ff: The feed-forward length; None: what the file says.
     """
     shared = dimensions(keys, ff=ff)
     layers = shared["num_hidden_layers"] - keys.drafting_layers(shared["num_hidden_layers"])

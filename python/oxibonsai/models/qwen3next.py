@@ -23,6 +23,7 @@ def read_config(keys: Keys) -> ModelConfig:
     """Qwen3.5's, and those of its experts, one of them shared."""
     found = experts.read_experts(keys)
     shared = keys.integer("expert_shared_feed_forward_length")
+    keys.count("feed_forward_length")  # of layers without experts, of which there are none
     return replace(
         read_dense(keys, ff=found.intermediate_size),
         experts=replace(found, shared_intermediate_size=shared),

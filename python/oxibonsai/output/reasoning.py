@@ -27,11 +27,11 @@ class ReasoningTags:
     @property
     def marks(self) -> frozenset[str]:
         """All texts that may be special tokens."""
-        parts = _MARK.findall(self.open + self.after + self.answer) if self.answer else []
+        parts = _MARK.findall(self.open + self.close + self.after + self.answer)
         return frozenset({self.open, self.close, *parts})
 
 
-_MARK = re.compile(r"<\|[a-z]+\|>")
+_MARK = re.compile(r"<[^<>]+>")
 CHANNELS = ReasoningTags(
     "<|channel|>analysis<|message|>",
     "<|end|>",

@@ -221,7 +221,11 @@ def _white_space(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
 
 
 def _hybrid_dna(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
-    vocabulary = read_vocabulary(metadata, add_bos_default=pre_tokenizer(metadata).add_bos)
+    kind = pre_tokenizer(metadata)
+    if not kind.byte_level:
+        pre = metadata.get("tokenizer.ggml.pre")
+        raise UnsupportedError(f"tokenizer.ggml.pre {pre!r} merges no bytes, as 'hybriddna' does")
+    vocabulary = read_vocabulary(metadata, add_bos_default=kind.add_bos)
     return vocabulary, HybridDna(vocabulary, metadata)
 
 

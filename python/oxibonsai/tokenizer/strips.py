@@ -44,16 +44,19 @@ class Strips:
 def read_strips(metadata: Metadata, vocabulary: Vocabulary) -> Strips:
     """What the file's model drops; GGUF has no key for it, so names tell, as for llama.cpp."""
     name = str(metadata.get("general.name", "")).lower()
-    ids = {t: i for i, t in enumerate(vocabulary.texts)}
     if str(metadata.get("tokenizer.ggml.pre", "")) in _MASKED_NAMES or (
         str(metadata.get("general.architecture", "")) in _MASKED_ARCHITECTURES
     ):
-        return Strips(left=frozenset({ids["<mask>"]} if "<mask>" in ids else ()))
+        return Strips(left=_ids_of(vocabulary, "<mask>"))
     if "phi-3" in name or "phi3" in name:
         special = (UNKNOWN, CONTROL, USER_DEFINED)
         stripping = {i for i, kind in enumerate(vocabulary.types) if kind in special}
-        stripping |= {ids[t] for t in ("</s>",) if t in ids}
-        return Strips(right=frozenset(stripping - {ids.get(t) for t in _KEPT_BY_PHI3}))
+        stripping |= _ids_of(vocabulary, "</s>")
+        return Strips(right=frozenset(stripping - _ids_of(vocabulary, *_KEPT_BY_PHI3)))
     if "modern-bert" in name:
-        return Strips(left=frozenset({ids["[MASK]"]} if "[MASK]" in ids else ()))
+        return Strips(left=_ids_of(vocabulary, "[MASK]"))
     return Strips()
+
+
+def _ids_of(vocabulary: Vocabulary, *texts: str) -> frozenset[int]:
+    return frozenset(i for i, text in enumerate(vocabulary.texts) if text in texts)

@@ -1,0 +1,58 @@
+"""Nemotron-H: each layer is a Mamba 2, attention without positions, or a feed-forward part."""
+
+from __future__ import annotations
+
+from oxibonsai.graph import Builder, Value
+from oxibonsai.models import blocks, mamba2
+from oxibonsai.models.architecture import Architecture, dimensions, norm
+from oxibonsai.models.config import FEED_FORWARD, FULL_ATTENTION, MAMBA, ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
+
+
+def read_config(keys: Keys) -> ModelConfig:
+    """A layer with key-value heads attends, one with a feed-forward length is nothing else."""
+    layers = keys.integer("block_count")
+    heads = keys.counts("attention.head_count_kv", layers)
+    widths = keys.counts("feed_forward_length", layers)
+    if len(set(heads) - {0}) > 1 or len(set(widths) - {0}) > 1:
+        raise keys.unsupported("layers of one kind have different dimensions")
+    if any(h and w for h, w in zip(heads, widths, strict=True)):
+        raise keys.fail("a layer has key-value heads and a feed-forward length")
+    if keys.flag("rope.scaling.finetuned", False):
+        raise keys.unsupported("Nemotron-H with a rotary embedding is not supported")
+    shared = dimensions(keys, max(heads) or 1, ff=max(widths))
+    keys.real("attention.layer_norm_epsilon", 0.0)  # of layers that draft, which a pass has none of
+    types = [
+        FULL_ATTENTION if h else FEED_FORWARD if w else MAMBA
+        for h, w in zip(heads, widths, strict=True)
+    ]
+    return ModelConfig(
+        **shared,
+        causal=keys.causal(True),
+        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
+        pooling=keys.pooling("last"),
+        rope=keys.rope(shared["head_dim"]).without(),
+        layer_types=tuple(types),
+        mamba=mamba2.read_mamba2(keys),
+    )
+
+
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Hidden states after the last layer: [n, hidden]."""
+    h = g.embed(w.embedding(c))
+    for i, kind in enumerate(c.layer_types):
+        x = norm(g, c, w, h, f"blk.{i}.attn_norm")
+        if kind == MAMBA:
+            y = mamba2.scan_layer(g, c, w, i, x)
+            (h,) = g.linear(y, w.matrix(f"blk.{i}.ssm_out", c.hidden_size, y.cols), add=h)
+        elif kind == FEED_FORWARD:
+            h = blocks.plain_mlp(g, c, w, x, i, g.relu2, add=h)
+        else:
+            q, k, v = blocks.query_key_value(g, c, w, x, i)
+            a = blocks.attention(g, c, q, k, v, c.cached_layer(i))
+            h = blocks.attention_output(g, c, w, a, i, add=h)
+    return h
+
+
+ARCHITECTURE = Architecture(read_config, hidden_states)
