@@ -31,7 +31,7 @@ def read_config(keys: Keys) -> ModelConfig:
     scale = head**-0.5
     if keys.has("rope.scaling.yarn_log_multiplier"):
         scale *= _yarn_factor(rope, keys.positive("rope.scaling.yarn_log_multiplier")) ** 2
-        rope = replace(rope, yarn_multiplier=0.0)
+        rope = replace(rope, yarn_multiplier=0.0, attention_factor=1.0)
     dims = (latent.cache_dim, latent.kv_lora_rank)
     return ModelConfig(
         **dimensions(keys, latent=dims) | {"attention_scale": scale},
