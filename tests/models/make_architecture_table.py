@@ -1,0 +1,190 @@
+"""Writes docs/architectures.md: what each architecture was compared with, and how close it comes.
+
+    cd tests/models && PYTHONPATH=..:. python make_architecture_table.py
+
+The structures are those of the tests beside this file: small random models in which no parameter has
+its default value.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dense_models
+import expert_models
+import numpy as np
+import numpy.typing as npt
+import random_models
+import recurrent_models
+import remote_models
+from make_llama_cpp_remote import RECORDED
+
+from oxibonsai import _core
+from oxibonsai.checkpoint import Checkpoint, ModelFile
+from oxibonsai.convert import convert
+from oxibonsai.errors import OxiBonsaiError
+from oxibonsai.models import ARCHITECTURES, Model, load_model
+from oxibonsai.quantize import quantize
+
+OUT = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
+TRANSFORMERS, LLAMA_CPP = "transformers", "llama.cpp"
+TIERS = _core.cpu.tiers()
+Floats = npt.NDArray[np.float32]
+
+HEADER = """# Architectures
+
+`general.architecture` of the GGUF files that run, with what each was compared with: *structures*
+are random models (tied or not, with and without biases, parallel residuals, shared experts, scaled
+rotary embeddings ...) in float32. transformers computes their logits from the same weights, or
+llama.cpp where transformers has no such class. *Distance* is the largest difference of a logit,
+relative to the largest logit, over all structures.
+
+*Same bytes* lists the quant types of the weights in which every structure gives the bytes of the
+scalar tier on all tiers of the machine that wrote the table ({tiers}), with 1 and 2 threads, in
+chunks of 1, 7 and 64 tokens, and in a batch of four sequences. The tests in `tests/models` repeat
+this; `tests/models/make_architecture_table.py` writes the table. BERT has no logits: its vectors
+are compared with those of sentence-transformers (`tests/models/test_bert.py`).
+
+| architecture | structures | compared with | distance | same bytes |
+| --- | --- | --- | --- | --- |
+"""
+
+
+@dataclass
+class Structure:
+    """A file in float32, and the logits that it should give for the last tokens of a text."""
+
+    path: Path
+    ids: list[int]
+    truth: Floats
+    source: str
+
+
+def structures(folder: Path) -> Iterator[Structure]:
+    """All structures of the tests."""
+    for recipe in random_models.STRUCTURES:
+        path = folder / f"{recipe.name}.gguf"
+        model = random_models.build(recipe, path, "F32")
+        truth = random_models.reference_logits(model, random_models.IDS)
+        yield Structure(path, random_models.IDS, truth, TRANSFORMERS)
+    for case in [*dense_models.CASES, *expert_models.CASES]:
+        path, ids = folder / f"{case.name}.gguf", dense_models.IDS[: case.ids]
+        truth = dense_models.logits(dense_models.save(case, folder / case.name), ids)
+        convert(folder / case.name, path, dtype="f32")
+        yield Structure(path, ids, truth, TRANSFORMERS)
+    for hybrid in recurrent_models.CASES:
+        path = folder / f"{hybrid.name}.gguf"
+        truth = recurrent_models.reference_logits(hybrid.save(folder / hybrid.name))
+        convert(folder / hybrid.name, path, dtype="f32")
+        yield Structure(path, recurrent_models.IDS, truth, TRANSFORMERS)
+    recorded = json.loads(RECORDED.read_text())
+    for remote in remote_models.CASES:
+        path = folder / f"{remote.name}.gguf"
+        remote_models.write(remote, path)
+        yield Structure(path, dense_models.IDS, np.array(recorded[remote.name]), LLAMA_CPP)
+
+
+class Runs:
+    """A model with state for four sequences."""
+
+    def __init__(self, path: Path, tier: str, threads: int) -> None:
+        self._model: Model = load_model(Checkpoint(path), _core.CpuDevice(threads, tier))
+        graph = self._model.graph
+        self._pools = [self._model.new_pages("f32", 16)] if graph.paged_layers else []
+        self._slots = _core.Slots(graph.slot_entries, 4) if graph.slot_entries else None
+
+    def run(self, ids: list[int], *spans: tuple[int, int, int]) -> list[Floats]:
+        """Logits of positions first .. last - 1 of each sequence."""
+        batch = _core.Batch()
+        for sequence, first, last in spans:
+            pages = list(range(4 * sequence, 4 * sequence + 4))
+            batch.add(
+                ids[first:last], first=first, pages=pages, slot=sequence, outputs=last - first
+            )
+        rows = self._model.run(batch, self._pools, self._slots)
+        return np.split(rows, np.cumsum([b - a for _, a, b in spans])[:-1])
+
+    def logits(self, ids: list[int], chunk: int) -> Floats:
+        """Of the whole text, cut into chunks."""
+        starts = range(0, len(ids), chunk)
+        return np.concatenate([self.run(ids, (0, a, min(a + chunk, len(ids))))[0] for a in starts])
+
+
+def same_bytes(path: Path, ids: list[int]) -> bool:
+    """Whether nothing that should not matter changes a byte."""
+    n = len(ids)
+    truth = Runs(path, "scalar", 1).logits(ids, n).tobytes()
+    for tier in TIERS:
+        for threads in (1, 2):
+            runs = Runs(path, tier, threads)
+            if any(runs.logits(ids, chunk).tobytes() != truth for chunk in (1, 7, 64)):
+                return False
+            first = runs.run(ids, (1, 0, 5), (0, 0, n // 2), (2, 0, 1), (3, 0, 9))
+            then = runs.run(ids, (3, 9, n), (2, 1, 3), (0, n // 2, n), (1, 5, 6))
+            for parts in ((first[1], then[2]), (first[3], then[0])):
+                if np.concatenate(parts).tobytes() != truth:
+                    return False
+    return True
+
+
+def quantized(path: Path) -> dict[str, Path]:
+    """The file in float32 and in the integer types that its widths allow."""
+    found = {"F32": path}
+    for name in ("Q4_K", "Q8_0", "Q1_0"):
+        out = path.with_suffix(f".{name}.gguf")
+        try:
+            quantize(ModelFile.open(path), out, name, pure=True)
+        except OxiBonsaiError:
+            continue
+        types = {Checkpoint(out).weight(n).quant_type for n in matrices(out)}
+        if name in types:
+            found[name] = out
+    return found
+
+
+def matrices(path: Path) -> list[str]:
+    """Names of a file's matrices."""
+    checkpoint = Checkpoint(path)
+    return [n for n in checkpoint.tensor_names if len(checkpoint.shape(n)) > 1]
+
+
+def main() -> None:
+    """Measures every structure and writes the page."""
+    distances: dict[str, list[float]] = defaultdict(list)
+    sources: dict[str, set[str]] = defaultdict(set)
+    equal: dict[str, dict[str, bool]] = defaultdict(dict)
+    with tempfile.TemporaryDirectory() as name:
+        for s in structures(Path(name)):
+            architecture = Checkpoint(s.path).architecture
+            found = Runs(s.path, TIERS[-1], 2).logits(s.ids, 64)[-len(s.truth) :]
+            distances[architecture].append(
+                float(np.abs(found - s.truth).max() / np.abs(s.truth).max())
+            )
+            sources[architecture].add(s.source)
+            for quant_type, path in quantized(s.path).items():
+                same = same_bytes(path, s.ids[:40])
+                equal[architecture][quant_type] = equal[architecture].get(quant_type, True) and same
+            print(
+                s.path.stem, f"{distances[architecture][-1]:.1e}", equal[architecture], flush=True
+            )
+    rows = []
+    for architecture in sorted(ARCHITECTURES.keys() & distances.keys()):
+        types = equal[architecture]
+        said = ", ".join(t for t, holds in types.items() if holds)
+        different = [t for t, holds in types.items() if not holds]
+        rows.append(
+            f"| `{architecture}` | {len(distances[architecture])} | "
+            f"{', '.join(sorted(sources[architecture], reverse=True))} | "
+            f"{max(distances[architecture]):.1e} | {said}"
+            f"{f'; not {different}' if different else ''} |"
+        )
+    OUT.write_text(HEADER.format(tiers=", ".join(TIERS)) + "\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()
