@@ -128,6 +128,7 @@ std::vector<float> rms_norm(const emulator::Kernel& kernel, uint64_t seed) {
   std::vector<float> y(x.size());
   real::NormArgs args{};
   args.width = kWidth;
+  args.own = 1;
   args.eps = 1e-6f;
   uint8_t* buffers[] = {reinterpret_cast<uint8_t*>(x.data()),
                         reinterpret_cast<uint8_t*>(w.data()),

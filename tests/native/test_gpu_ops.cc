@@ -95,8 +95,11 @@ void check_norms(std::mt19937& random, int32_t rows, int64_t cols) {
       };
       keep(graph::RmsNorm{x, factors(cols), 1e-6f});
       keep(graph::RmsNorm{z, factors(cols / 4), 1e-6f, 4});
+      keep(graph::RmsNorm{x, factors(cols), 1e-6f, 4});
       keep(graph::LayerNorm{x, factors(cols), factors(cols), 1e-5f});
       keep(graph::LayerNorm{z, factors(cols), nullptr, 1e-5f});
+      keep(graph::LayerNorm{x, factors(cols), factors(cols), 1e-5f, 4});
+      keep(graph::LayerNorm{z, factors(cols / 4), nullptr, 1e-5f, 4});
       keep(graph::Hadamard{x, 32, factors(cols), nullptr});
       keep(graph::Hadamard{z, std::min<int64_t>(cols & -cols, 64), nullptr, factors(cols)});
       keep(graph::Gated{x, z, Activation::kSilu});

@@ -37,6 +37,7 @@ struct SelectArgs {
 
 struct NormArgs {
   uint32_t width;  // of a row or group of a row
+  uint32_t own;    // neighbouring groups with weights of their own; 1: all have the same
   float eps;
   uint32_t has_bias;
   uint32_t round;

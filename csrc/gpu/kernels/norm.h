@@ -30,8 +30,10 @@ KERNEL(rms_norm, NormArgs, READ(1, float, x), READ(2, float, w), WRITE(3, float,
   fold_lanes(lanes, THREAD);
   BARRIER();
   const float s = inverse_root(lanes[0], args.width, args.eps);
+  const uint32_t first = BLOCK_X % args.own * args.width;  // of the group's weights
   for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS)
-    put_value(flush_tiny(x[row + i] * s * w[i]), LANE, row + i, args.round, y, q, scales, sums);
+    put_value(flush_tiny(x[row + i] * s * w[first + i]), LANE, row + i, args.round, y, q, scales,
+              sums);
 }
 
 KERNEL(layer_norm, NormArgs, READ(1, float, x), READ(2, float, w), READ(3, float, b),
@@ -60,9 +62,10 @@ KERNEL(layer_norm, NormArgs, READ(1, float, x), READ(2, float, w), READ(3, float
   fold_lanes(squares, THREAD);
   BARRIER();
   const float s = inverse_root(squares[0], args.width, args.eps);
+  const uint32_t first = BLOCK_X % args.own * args.width;  // of the group's weights
   for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS) {
     const float d = flush_tiny(x[row + i] - mean);
-    const float v = flush_tiny(fused(d * s, w[i], args.has_bias ? b[i] : 0.0f));
+    const float v = flush_tiny(fused(d * s, w[first + i], args.has_bias ? b[first + i] : 0.0f));
     put_value(v, LANE, row + i, args.round, y, q, scales, sums);
   }
 }

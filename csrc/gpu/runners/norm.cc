@@ -9,12 +9,14 @@ constexpr uint32_t kNormThreads = 256;
 // floats go to the workspace and are rounded from there.
 class NormRunner : public Runner {
  public:
-  NormRunner(const ValueRef& x, const ValueRef& out, int64_t width, float eps, Address weight,
-             Address bias, bool layer)
+  // `weights` is how many there are: of a group, or of all groups of a row.
+  NormRunner(const ValueRef& x, const ValueRef& out, int64_t width, size_t weights, float eps,
+             Address weight, Address bias, bool layer)
       : x_(x), out_(out), width_(width), weight_(weight), bias_(bias), layer_(layer) {
     rounds_ = out.type == graph::ValueType::kInt8;
     apart_ = rounds_ && width % 32 != 0;
     args_.width = static_cast<uint32_t>(width);
+    args_.own = static_cast<uint32_t>(static_cast<int64_t>(weights) / width);
     args_.eps = eps;
     args_.has_bias = bias.buffer != nullptr;
     args_.round = rounds_ && !apart_;
@@ -55,15 +57,15 @@ class NormRunner : public Runner {
 
 RunnerPtr make_runner(const graph::RmsNorm& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
-  return std::make_unique<NormRunner>(x, c.value(op.out), x.cols / op.groups, op.eps,
-                                      c.constants->put(op.weight), Address{}, false);
+  return std::make_unique<NormRunner>(x, c.value(op.out), x.cols / op.groups, op.weight->size(),
+                                      op.eps, c.constants->put(op.weight), Address{}, false);
 }
 
 RunnerPtr make_runner(const graph::LayerNorm& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
-  if (op.groups != 1) throw UnsupportedError("GPUs have no kernel for LayerNorms of heads yet");
-  return std::make_unique<NormRunner>(x, c.value(op.out), x.cols, op.eps,
-                                      c.constants->put(op.weight), c.constants->put(op.bias), true);
+  return std::make_unique<NormRunner>(x, c.value(op.out), x.cols / op.groups, op.weight->size(),
+                                      op.eps, c.constants->put(op.weight),
+                                      c.constants->put(op.bias), true);
 }
 
 }  // namespace oxibonsai::gpu
