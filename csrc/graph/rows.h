@@ -66,7 +66,6 @@ struct TransposeHeads {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
-// Each checks an op and returns the values that it makes.
 // Heads of a and of b side by side: [rows, heads * (columns of a head of a + those of b)].
 struct JoinHeads {
   static constexpr const char* kName = "join_heads";
@@ -78,6 +77,7 @@ struct JoinHeads {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// Each checks an op and returns the values that it makes.
 std::vector<Value> infer(const JoinHeads& op, const Checker& c);
 std::vector<Value> infer(const Embed& op, const Checker& c);
 std::vector<Value> infer(const EmbedPositions& op, const Checker& c);

@@ -108,6 +108,15 @@ def test_yarn_from_the_file_changes_the_logits(tiny_path: Path, tmp_path: Path) 
     assert plain.model.config.rope.scaling == "none"
 
 
+def test_a_factor_without_a_type_scales_positions_linearly(tmp_path: Path) -> None:
+    configs = []
+    for key in ("qwen3.rope.scaling.factor", "qwen3.rope.scale_linear"):
+        path = tmp_path / "linear.gguf"
+        tiny_model.write(path, changes={key: (4.0, "f32")})
+        configs.append(oxibonsai.load(path).model.config.rope)
+    assert [(c.scaling, c.factor) for c in configs] == [("linear", 4.0)] * 2
+
+
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
@@ -136,6 +145,7 @@ NAN_SCALE = b"\x00\x7e" + bytes(16)
         ({"qwen3.block_count": None}, {}, FormatError, "qwen3.block_count is missing"),
         ({"qwen3.block_count": (3, "u32")}, {}, FormatError, "lacks the tensor blk.2"),
         ({"qwen3.block_count": (0, "u32")}, {}, FormatError, "block_count is 0"),
+        ({"qwen3.block_count": (2**31 - 1, "u32")}, {}, FormatError, "block_count is 2147483647, of"),
         ({"qwen3.embedding_length": (64, "u32")}, {}, FormatError, "has shape"),
         ({"qwen3.attention.head_count": (3, "u32")}, {}, FormatError, "no multiple of 2"),
         ({"qwen3.new_trick": (1, "u32")}, {}, UnsupportedError, "the key qwen3.new_trick"),

@@ -215,6 +215,7 @@ _RECURRENT = {"attention.recurrent_layers": ([True, True, True, False], "arr[boo
         ("mamba2", "ssm.time_step_rank", (2**31 - 1, "u32"), "do not divide"),
         ("mamba2", "ssm.inner_size", (8, "u32"), "has shape"),
         ("mamba2", "feed_forward_length", (64, "u32"), "feed_forward_length is 64"),
+        ("lfm2", "block_count", (2**31 - 1, "u32"), "block_count is 2147483647, of"),
         ("lfm2", "attention.head_count_kv", ([0, 0, 0, 0], "arr[i32]"), "no one number"),
         ("lfm2", "attention.head_count_kv", ([0, 2, 0, 4], "arr[i32]"), "no one number"),
         ("lfm2", "attention.head_count_kv", ([0, 2], "arr[i32]"), "no counts of 4 layers"),

@@ -97,7 +97,7 @@ class Device(Protocol):
 
     @property
     def tier(self) -> str:
-        """Which of its kernels run: a CPU tier's name, or the card's generation (``sm_90``)."""
+        """Which of its kernels run: a CPU tier's name, or the GPU's with its generation."""
 
     @property
     def threads(self) -> int:

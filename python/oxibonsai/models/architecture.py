@@ -74,7 +74,7 @@ def attention_heads(keys: Keys, kv_heads: int | None = None) -> tuple[int, int, 
 
 def hybrid_dimensions(keys: Keys, other: str) -> dict[str, Any]:
     """The same where only layers attend that have key-value heads; the others are of type ``other``."""
-    counts = keys.counts("attention.head_count_kv", keys.integer("block_count"))
+    counts = keys.counts("attention.head_count_kv", keys.layers())
     kv_heads = set(counts) - {0}
     if len(kv_heads) != 1:
         raise keys.fail(f"{sorted(kv_heads)} are no one number of key-value heads")
@@ -114,7 +114,7 @@ def dimensions(
 
 def varied_dimensions(keys: Keys) -> dict[str, Any]:
     """The same where heads and widths differ from layer to layer; some may have none."""
-    layers = keys.integer("block_count")
+    layers = keys.layers()
     heads = keys.counts("attention.head_count", layers)
     kv_heads = keys.counts("attention.head_count_kv", layers)
     widths = keys.counts("feed_forward_length", layers)
@@ -143,7 +143,7 @@ def _sizes(keys: Keys, head_dim: int) -> dict[str, Any]:
         "architecture": keys.architecture,
         "vocab_size": keys.checkpoint.shape("token_embd.weight")[0],
         "hidden_size": keys.integer("embedding_length"),
-        "num_hidden_layers": keys.integer("block_count"),
+        "num_hidden_layers": keys.layers(),
         "head_dim": head_dim,
         "max_position_embeddings": keys.integer("context_length"),
         "attention_scale": keys.real("attention.scale", head_dim**-0.5),

@@ -41,7 +41,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
         else:
             h = mamba.scan_layer(g, c, w, i, x, h)
         x = norm(g, c, w, h, f"{b}.ffn_norm")
-        if w.has(f"{b}.ffn_gate_inp.weight"):
+        if c.experts is not None and w.has(f"{b}.ffn_gate_inp.weight"):
             routing = experts.route(g, c, w, x, i)
             h = g.add(h, experts.gated_experts(g, c, w, x, i, routing, g.swiglu))
         else:

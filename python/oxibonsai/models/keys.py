@@ -83,6 +83,13 @@ class Keys:
         """A count that may be zero."""
         return 0 if self.get(key, default) == 0 else self.integer(key, default)
 
+    def layers(self) -> int:
+        """``block_count``; each layer has tensors, so that a file can't claim any number."""
+        count, tensors = self.integer("block_count"), len(self.checkpoint.tensor_names)
+        if count > tensors:
+            raise self.fail(f"{self.architecture}.block_count is {count}, of {tensors} tensors")
+        return count
+
     def counts(self, key: str, layers: int) -> list[int]:
         """A count, 0 among them, for each layer: listed, or the same for all."""
         value = self.get(key)
@@ -125,7 +132,7 @@ class Keys:
         ``attention.sliding_window_pattern`` lists the layers, or says how many make a period, whose
         last one is global; without it ``period`` does.
         """
-        layers = self.integer("block_count")
+        layers = self.layers()
         key = "attention.sliding_window_pattern"
         found = self.get(key)
         if not isinstance(found, list | np.ndarray):
@@ -205,7 +212,7 @@ class Keys:
             raise self.fail(
                 f"{self.architecture}.rope.dimension_count is {rotary}, odd or above {head_dim}"
             )
-        scaling = self.get("rope.scaling.type", "none")
+        scaling = self.get("rope.scaling.type", "linear")  # which a factor alone means
         if scaling not in ("none", "linear", "yarn", "longrope"):
             raise self.unsupported(f"rope scaling of type {scaling} is not supported")
         if scaling == "longrope":  # all of it is in the tables of factors
@@ -215,8 +222,8 @@ class Keys:
         factor = self.real("rope.scaling.factor", self.real("rope.scale_linear", 1.0))
         if factor <= 0.0:
             raise self.fail(f"{self.architecture}.rope.scaling.factor is {factor}, not above zero")
-        if scaling == "none" and self.has("rope.scale_linear") and factor != 1.0:
-            scaling = "linear"
+        if scaling == "linear" and factor == 1.0:
+            scaling = "none"
         context = self.integer("context_length")
         original = self.integer("rope.scaling.original_context_length", context)
         return RopeConfig(

@@ -19,7 +19,7 @@ _FALCON_EPS = 1e-6
 
 def attention_free(keys: Keys) -> dict[str, Any]:
     """Fields of :class:`ModelConfig` of a model whose layers are all state spaces."""
-    layers = keys.integer("block_count")
+    layers = keys.layers()
     for key in ("attention.head_count", "feed_forward_length"):
         if keys.get(key, 0) != 0:
             raise keys.unsupported(
