@@ -65,6 +65,7 @@ def test_this_machine_gives_the_definitions_bytes(definition: _core.CpuDevice) -
                 "attention with a window and a soft-cap",
                 "attention with linear biases",
                 "attention with sinks",
+                "latent attention",
             },
         ),
         ("hadamard", {"Hadamard transform"}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import oxibonsai
 from oxibonsai import LLM, AsyncLLM, RequestError, SamplingParams
 from oxibonsai.engine.dlpack import DLPackArray
+from oxibonsai.llm.requests import Request
 
 PARAMS = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
 CHAT = [{"role": "user", "content": "Hi"}]
@@ -227,6 +229,35 @@ def test_a_cancelled_task_ends_its_request(tiny_path: Path) -> None:
                     pass
             while made.engine.has_work:
                 await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_task_that_is_cancelled_while_its_prompt_is_read_leaves_nothing_running(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with AsyncLLM(tiny_path) as made:
+            submit, reading, go_on = made.submit, threading.Event(), threading.Event()
+            submitted: list[Request] = []
+
+            def slowly(*arguments: Any) -> Request:
+                reading.set()
+                go_on.wait()
+                submitted.append(submit(*arguments))
+                return submitted[0]
+
+            monkeypatch.setattr(made, "submit", slowly)
+            endless = SamplingParams(max_tokens=500, ignore_eos=True)
+            task = asyncio.create_task(anext(made.generate("abc", endless)))  # type: ignore[arg-type]
+            await asyncio.to_thread(reading.wait)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            go_on.set()
+            while not submitted or not submitted[0].sequences[0].finished:
+                await asyncio.sleep(0.01)
+            assert submitted[0].sequences[0].finish_reason == "cancelled"
 
     asyncio.run(asyncio.wait_for(main(), 60))
 

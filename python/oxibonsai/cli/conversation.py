@@ -114,9 +114,13 @@ class Conversation:
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if _asks(m)), None)
         if last is None:
             raise RequestError("there is no message to answer again")
-        text = self.messages[last]["content"]
-        del self.messages[last:]
-        self.answer(text, again=self._again + 1)
+        before, again = self.messages, self._again
+        self.messages = before[:last]
+        try:
+            self.answer(before[last]["content"], again=again + 1)
+        except RequestError:
+            self.messages, self._again = before, again
+            raise
 
     def answer(self, text: str, *, again: int = 0) -> None:
         """Adds a user's message and streams the answer; Ctrl-C keeps what has come."""

@@ -90,7 +90,6 @@ def _run(arguments: list[str]) -> int:
 _ELSEWHERE = {
     "generate": "run",
     "complete": "run",
-    "completion": "run",
     "cli": "run",
     "server": "serve",
     "ls": "list",

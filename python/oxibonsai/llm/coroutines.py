@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,7 @@ class AsyncLLM(Requests):
         self._waiting.add(changed)
         request = None
         try:
-            request = await asyncio.to_thread(submit)
+            request = await self._submitted(submit)
             seen = -1
             while True:
                 changed[1].clear()
@@ -109,8 +110,21 @@ class AsyncLLM(Requests):
             for s in request.sequences if request is not None else ():
                 self.engine.cancel(s)
 
+    async def _submitted(self, submit: Callable[[], Request]) -> Request:
+        submitting = asyncio.ensure_future(asyncio.to_thread(submit))
+        try:
+            return await asyncio.shield(submitting)
+        except asyncio.CancelledError:  # the thread goes on; nobody wants what comes of it
+            submitting.add_done_callback(self._cancel)
+            raise
+
+    def _cancel(self, submitting: asyncio.Future[Request]) -> None:
+        if not submitting.cancelled() and submitting.exception() is None:
+            for s in submitting.result().sequences:
+                self.engine.cancel(s)
+
     def _wake(self) -> None:
         """Called in the engine's thread after each step."""
         for loop, event in list(self._waiting):
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop has been closed, and nobody waits there
                 loop.call_soon_threadsafe(event.set)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from oxibonsai.chat import ChatRequest, ChatTurn, prepare
@@ -61,7 +62,7 @@ class Requests:
         else:
             named = {_VLLM_NAMES.get(name, name): value for name, value in options.items()}
             self.engine = load(model, **named)
-        self._count = 0
+        self._ids = count()
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
@@ -107,8 +108,7 @@ class Requests:
 
     def next_id(self) -> str:
         """Of a new request."""
-        self._count += 1
-        return str(self._count - 1)
+        return str(next(self._ids))
 
     def output(self, request: Request) -> RequestOutput:
         """What a request has come to so far."""

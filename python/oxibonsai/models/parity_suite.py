@@ -46,6 +46,7 @@ def _suite() -> Iterator[tuple[str, Describe]]:
     yield "attention with a window and a soft-cap", _windowed_attention
     yield "attention with linear biases", _biased_attention
     yield "attention with sinks", _attention_with_sinks
+    yield "latent attention", _latent_attention
     yield "attention without a cache", _local_attention
     yield "rope with a temperature", _rope_with_temperature
     yield "xIELU", _xielu
@@ -86,7 +87,9 @@ def _elementwise(b: Builder) -> None:
     values = [
         b.rms_norm(x, weight, 1e-6),
         b.layer_norm(x, weight, bias, 1e-5),
+        b.layer_norm(x, weight, bias, 1e-5, groups=_HEADS),
         b.head_norm(x, weight[:_DIM], 1e-6),
+        b.group_norm(x, weight, 1e-6, _HEADS),
         b.swiglu(x, y),
         b.geglu(x, y),
         b.gelu(x),
@@ -95,6 +98,7 @@ def _elementwise(b: Builder) -> None:
         b.relu2(x),
         b.sigmoid_gate(x, y),
         b.gated_relu2(x, y),
+        b.clamped_swiglu(x, y),
         b.clamp(x, 0.8),
         b.add(x, y),
         b.add_vector(x, weight),
@@ -137,6 +141,12 @@ def _attention_with_sinks(b: Builder) -> None:
     )
 
 
+def _latent_attention(b: Builder) -> None:
+    q, k = b.input("q", _HEADS * _DIM), b.input("k", _DIM)
+    out = b.attention(q, k, None, layer=0, head_dim=_DIM, scale=0.125, value_dim=_DIM - 16)
+    b.output("out", out)
+
+
 def _rope_with_temperature(b: Builder) -> None:
     rope = RopeConfig(_DIM, theta=10000.0, temperature=0.1, temperature_step=4)
     b.output("out", b.rope(b.input("x", _WIDTH), rope, _DIM))
@@ -165,10 +175,23 @@ def _experts(b: Builder) -> None:
     rows = b.dispatch(x, routing)
     hidden = b.swiglu(b.expert_linear(rows, routing, gate), b.expert_linear(rows, routing, up))
     b.output("out", b.combine(b.expert_linear(hidden, routing, down), routing))
+    grouped = b.route(
+        scores,
+        2,
+        scoring="sigmoid",
+        selection_bias=_random(_EXPERTS),
+        scale=2.5,
+        groups=4,
+        kept_groups=2,
+        best_of_group=2,
+    )
+    b.output("grouped", b.combine(b.dispatch(x, grouped), grouped))
 
 
 def _convolution(b: Builder) -> None:
-    b.output("out", b.conv1d(b.input("x", _WIDTH), _random(_WIDTH, _TAPS), _random(_WIDTH)))
+    x, taps = b.input("x", _WIDTH), _random(_WIDTH, _TAPS)
+    b.output("out", b.conv1d(x, taps, _random(_WIDTH)))
+    b.output("silu", b.conv1d(x, taps, silu=True))
 
 
 def _heads_and_columns(b: Builder) -> None:
@@ -191,19 +214,21 @@ def _head_linear(b: Builder) -> None:
 
 def _gated_delta(b: Builder) -> None:
     qkv = b.input("qkv", 2 * _KV_HEADS * _DIM + _HEADS * _DIM)
-    out = b.gated_delta(
-        qkv,
-        b.input("alpha", _HEADS),
-        b.input("beta", _HEADS),
-        dt_bias=_random(_HEADS),
-        decay=-np.exp(_random(_HEADS)),
-        key_heads=_KV_HEADS,
-        key_dim=_DIM,
-        value_dim=_DIM,
-        tiled=False,
-        eps=1e-6,
-    )
-    b.output("out", out)
+    alpha, beta = b.input("alpha", _HEADS), b.input("beta", _HEADS)
+    for tiled in (False, True):
+        out = b.gated_delta(
+            qkv,
+            alpha,
+            beta,
+            dt_bias=_random(_HEADS),
+            decay=-np.exp(_random(_HEADS)),
+            key_heads=_KV_HEADS,
+            key_dim=_DIM,
+            value_dim=_DIM,
+            tiled=tiled,
+            eps=1e-6,
+        )
+        b.output("tiled" if tiled else "out", out)
 
 
 def _mamba(b: Builder) -> None:
@@ -215,12 +240,12 @@ def _mamba(b: Builder) -> None:
         x, time_step, b.input("b", states), b.input("c", states), decay=decay, **vectors
     )
     second = b.mamba2_scan(
-        b.input("xbc", _WIDTH + 2 * states),
+        b.input("xbc", _WIDTH + 4 * states),
         b.input("step2", _HEADS),
         dt_bias=_random(_HEADS),
         decay=-np.exp(_random(_HEADS)),
         skip=_random(_HEADS),
-        groups=1,
+        groups=2,
         state_dim=states,
     )
     b.output("1", first)
