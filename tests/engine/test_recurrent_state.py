@@ -261,6 +261,14 @@ def test_checkpoints_are_refused_where_there_is_no_state(tiny_path: Path, load: 
         load(ctx_checkpoints=-1)
 
 
+def test_without_a_prefix_cache_there_is_no_room_for_snapshots(load: Load) -> None:
+    slots = load(prefix_cache=False, parallel=2).cache.slots
+    assert slots is not None
+    assert slots.memory.slots == slots.plan.slots == 4
+    with pytest.raises(RequestError, match="prefix cache, which is off"):
+        load(prefix_cache=False, ctx_checkpoints=3)
+
+
 def test_what_hugging_face_s_loop_keeps_goes_back_and_branches(load: Load) -> None:
     engine = load()
     rows = Rows(engine)

@@ -210,6 +210,11 @@ def test_a_model_that_does_not_fit_is_refused_with_numbers(card: Any, tiny_path:
         load(tiny_path)
 
 
+def test_pages_of_several_types_are_refused(card: Any, tiny_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="kv_pressure is not available on cuda:0"):
+        load(tiny_path, kv_pressure="balanced")
+
+
 def test_a_lost_card_ends_the_step_in_the_drivers_words(card: Any, tiny_path: Path) -> None:
     engine = load(tiny_path, ctx_size=64, parallel=2)
     card.fail_launch(5)

@@ -110,7 +110,8 @@ def _rope_keys(folder: ModelFolder) -> Metadata:
     given = folder.config.get("rope_parameters") or folder.config.get("rope_scaling") or {}
     scores = given.get("mscale_all_dim")
     if rope[0] == "yarn" and scores is not None:
-        if given.get("mscale", scores) != scores or not 0 < scores < 100:
+        number = isinstance(scores, int | float) and not isinstance(scores, bool)
+        if given.get("mscale", scores) != scores or not number or not 0 < scores < 100:
             raise UnsupportedError(
                 f"{folder.path / 'config.json'}: mscale {given.get('mscale')!r} and mscale_all_dim "
                 f"{scores!r} differ, which convert lacks"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Literal, get_args
 
 from oxibonsai import _core
@@ -18,7 +19,7 @@ from oxibonsai.engine.memory import (
     plan_slots,
 )
 from oxibonsai.engine.placement import place_model
-from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.models import Model, PackedCache, Parity, check_parity, load_model
 from oxibonsai.opening import LoraChoice, open_adapters, open_model
@@ -71,7 +72,8 @@ def load(
             depend on it.
         kv_pressure: Let new sequences have keys and values of smaller types (q8_0, q4_0) while
             memory for them is short: ``"balanced"`` or ``"aggressive"``, from f16 on. Their text
-            then depends on the load; None: always ``kv_type``.
+            then depends on the load; None: always ``kv_type``. Not on devices with memory of
+            their own.
         parity: What to compare with the definition first: ``"quick"`` every kind of kernel on
             slices of the weights, ``"full"`` a greedy decode too, ``"off"`` nothing.
         packed_cache: Keep the packed weights on disk, and use them at the next start.
@@ -108,6 +110,8 @@ def load(
         raise RequestError("kv_type and kv_pressure exclude each other: give one of them")
     if packed_cache and chosen_device(device) != CPU:
         raise RequestError("packed_cache keeps the weights of CPUs: leave it out for other devices")
+    if ctx_checkpoints and not prefix_cache:
+        raise RequestError("ctx_checkpoints is for the prefix cache, which is off: leave it out")
     policy = None if kv_pressure is None else KvPressurePolicy(_PROFILES[kv_pressure])
     cache = PackedCache() if packed_cache else None
     adapters = open_adapters(lora, checkpoint)
@@ -127,6 +131,11 @@ def load(
         check_parity(model, level, types_of(model)[0])
 
     model = place_model(device, threads, load_on, check)
+    if policy is not None and model.device.free_bytes is not None:
+        raise UnsupportedError(
+            f"kv_pressure is not available on {model.device.name}, where pages of each type would take "
+            "memory of their own from the start: give kv_type"
+        )
     types = types_of(model)
     layers = model.graph.paged_layers
     if model.config.causal and not layers and (kv_type or kv_pressure) is not None:
@@ -140,6 +149,8 @@ def load(
         parallel=parallel,
         ctx_checkpoints=ctx_checkpoints,
     )
+    if plan is not None and not prefix_cache:
+        plan = replace(plan, snapshots=0)
     size = fit_ctx_size(model, types[0], ctx_size, parallel, plan)
     tokenizer = None
     if checkpoint.has_tokenizer:

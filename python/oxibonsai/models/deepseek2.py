@@ -28,8 +28,11 @@ def read_config(keys: Keys) -> ModelConfig:
     latent = _read_latent(keys)
     rope = keys.rope(latent.qk_rope_head_dim, interleaved=True)
     head = latent.qk_nope_head_dim + latent.qk_rope_head_dim
-    scale = head**-0.5
+    scale = keys.real("attention.scale", head**-0.5)
     if keys.has("rope.scaling.yarn_log_multiplier"):
+        for key in ("rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"):
+            if keys.real(key, 1.0) != 1.0:
+                raise keys.unsupported(f"{key} beside yarn_log_multiplier is not supported")
         scale *= _yarn_factor(rope, keys.positive("rope.scaling.yarn_log_multiplier")) ** 2
         rope = replace(rope, yarn_multiplier=0.0, attention_factor=1.0)
     dims = (latent.cache_dim, latent.kv_lora_rank)
