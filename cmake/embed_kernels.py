@@ -6,7 +6,6 @@ usage: embed_kernels.py CSRC OUTPUT [NVCC]
 from __future__ import annotations
 
 import hashlib
-import lzma
 import re
 import subprocess
 import sys
@@ -77,6 +76,12 @@ def literal(text: str) -> str:
     return "\n".join(f'R"oxi({piece})oxi"' for piece in pieces)
 
 
+def compressed(text: str) -> bytes:
+    import lzma  # some builds of Python lack it, and without PTX nothing needs it
+
+    return lzma.compress(text.encode())
+
+
 def main(csrc: str, output: str, nvcc: str = "") -> None:
     source = amalgamate(Path(csrc), ENTRY, set())
     ptx = embedded_ptx(nvcc, source) if nvcc else []
@@ -86,7 +91,7 @@ def main(csrc: str, output: str, nvcc: str = "") -> None:
         for g, _ in ptx
     )
     texts = "\n".join(
-        f"const unsigned char kPtx{g}[] = {{{','.join(map(str, lzma.compress(text.encode())))}}};\n"
+        f"const unsigned char kPtx{g}[] = {{{','.join(map(str, compressed(text)))}}};\n"
         for g, text in ptx
     )
     Path(output).write_text(

@@ -154,7 +154,6 @@ void register_cpu_device(py::module_& m) {
       .def_property_readonly("tier", [](const CpuDevice& d) { return std::string(d.table().name); })
       .def_property_readonly("threads", [](const CpuDevice& d) { return d.pool()->size(); })
       .def_property_readonly("pool", &CpuDevice::pool)
-      .def_property_readonly("shareable", [](const CpuDevice&) { return true; })
       .def_property_readonly("free_bytes", [](const CpuDevice&) { return py::none(); })
       .def(
           "make_pages",

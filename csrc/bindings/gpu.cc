@@ -233,13 +233,13 @@ void register_gpu_device(py::module_& m) {
       .def_property_readonly("name", [](const GpuDevice& d) { return d.backend()->name(); })
       .def_property_readonly("tier", [](const GpuDevice& d) { return d.backend()->device(); })
       .def_property_readonly("threads", [](const GpuDevice& d) { return d.pool()->size(); })
-      .def_property_readonly("shareable", [](const GpuDevice&) { return false; })
       .def_property_readonly("free_bytes",
                              [](const GpuDevice& d) { return d.backend()->memory().free; })
       .def(
           "with_threads",
           [](const GpuDevice& d, int) -> std::shared_ptr<GpuDevice> {
-            throw UnsupportedError(d.backend()->name() + " runs one engine at a time");
+            throw UnsupportedError(d.backend()->name() +
+                                   " runs one engine at a time: leave out replicas");
           },
           py::arg("threads"))
       .def("packed_size", &GpuDevice::packed_size, py::arg("weights"))

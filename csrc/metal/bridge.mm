@@ -24,7 +24,9 @@ struct OxiMetalBuffer {
 
 namespace {
 
-void set_error(char** error, NSString* text) { *error = strdup(text.UTF8String); }
+void set_error(char** error, NSString* text) {
+  *error = strdup(text == nil ? "Metal gives no reason" : text.UTF8String);
+}
 
 // docs/arithmetic.md: nothing is fused, flushed or approximated.
 MTLCompileOptions* exact_options() {

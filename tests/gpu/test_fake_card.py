@@ -224,13 +224,14 @@ def test_a_lost_card_ends_the_step_in_the_drivers_words(card: Any, tiny_path: Pa
         engine.logits(IDS[:2])
 
 
-def test_a_pool_has_one_engine_on_a_card_and_says_that_it_was_lost(
+def test_a_pool_has_one_engine_on_a_card_and_says_that_the_card_was_lost(
     card: Any, tiny_path: Path
 ) -> None:
-    pool = EnginePool.from_pretrained(
-        tiny_path, device="cuda", replicas=3, parallel=2, threads=2, ctx_size=64, parity="off"
-    )
-    assert len(pool.engines) == 1
+    options = {"device": "cuda", "parallel": 2, "threads": 2, "ctx_size": 64, "parity": "off"}
+    with pytest.raises(UnsupportedError, match="cuda:0 runs one engine at a time"):
+        EnginePool.from_pretrained(tiny_path, replicas=3, **options)
+    gc.collect()
+    pool = EnginePool.from_pretrained(tiny_path, **options)
     card.fail_launch(1)
     with pool.permit() as engine:
         sequence = engine.submit(IDS[:5], GREEDY)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -26,6 +28,9 @@ from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.engine import Options
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.files.cache_folder import cache_folder
+
+if TYPE_CHECKING:
+    from prompt_toolkit.history import History
 
 _HELP = """/reset          forget the conversation (also /clear)
 /regen          answer the last message again
@@ -102,7 +107,6 @@ def _reader() -> Callable[[], str]:
         return lambda: _joined_lines(input)
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
-    from prompt_toolkit.history import FileHistory
     from prompt_toolkit.key_binding import KeyBindings
 
     keys = KeyBindings()
@@ -111,14 +115,26 @@ def _reader() -> Callable[[], str]:
     def _new_line(event: Any) -> None:
         event.current_buffer.insert_text("\n")
 
-    cache_folder().mkdir(parents=True, exist_ok=True)
     session: PromptSession[str] = PromptSession(
         key_bindings=keys,
-        history=FileHistory(str(cache_folder() / "chat_history")),
+        history=_history(),
         completer=WordCompleter(list(_COMMANDS), sentence=True),
         complete_while_typing=False,
     )
     return lambda: _joined_lines(lambda: session.prompt("> "))
+
+
+def _history() -> History:
+    """Of what was typed: kept for the next chat where the cache folder can be written."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    folder = cache_folder()
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "chat_history"
+    if not os.access(file if file.exists() else folder, os.W_OK):
+        return InMemoryHistory()
+    return FileHistory(str(file))
 
 
 def _joined_lines(read: Callable[[], str]) -> str:

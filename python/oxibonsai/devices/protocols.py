@@ -107,12 +107,12 @@ class Device(Protocol):
     def free_bytes(self) -> int | None:
         """Free bytes of its own memory; None where it uses the machine's."""
 
-    @property
-    def shareable(self) -> bool:
-        """Whether several engines can step on one set of packed weights at once."""
-
     def with_threads(self, threads: int) -> Device:
-        """The same packed weights behind other threads."""
+        """The same packed weights behind other threads, for another engine that steps beside it.
+
+        Raises:
+            UnsupportedError: The device runs one engine at a time.
+        """
 
     def packed_size(self, weights: list[_core.Weight]) -> int:
         """Bytes that :meth:`pack` takes for those that are not packed yet."""

@@ -49,7 +49,7 @@ def load(
     """Loads a model and makes an engine.
 
     Args:
-        source: What :func:`oxibonsai.model_source.open_model` takes: a file, a folder with one or
+        source: What :func:`oxibonsai.opening.open_model` takes: a file, a folder with one or
             with safetensors, ``hf:...``, ``pip:...``; None for the default model.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"metal"``, or ``"auto"``: a GPU if one can run
             the model and gives the definition's bytes, else the CPU and a warning that says why. None:

@@ -77,7 +77,7 @@ class EnginePool:
 
         Args:
             source: What :func:`oxibonsai.load` takes.
-            replicas: Engines; a device that can't be shared has one.
+            replicas: Engines; a GPU runs one.
             parallel: Requests on each engine at once.
             queue: Requests that may wait.
             threads: Worker threads, shared out among the engines; each has at least one.
@@ -86,12 +86,11 @@ class EnginePool:
 
         Raises:
             RequestError: A number is out of range.
+            UnsupportedError: Several replicas on a device that runs one engine.
         """
         if replicas < 1:
             raise RequestError(f"replicas is {replicas}; it must be at least 1")
         first = load(source, threads=threads, parallel=parallel, **options)
-        if not first.model.shareable:
-            replicas = 1
         engines = replicate(first, replicas)
         return cls(engines, parallel=parallel, queue=queue, on_failure=on_failure)
 

@@ -146,11 +146,6 @@ class Model:
         return hashlib.blake2b(repr((own, used)).encode(), digest_size=16).hexdigest()
 
     @property
-    def shareable(self) -> bool:
-        """Whether several executables can run on these weights at once; so it is on CPUs."""
-        return self.device.shareable
-
-    @property
     def bytes_per_token(self) -> int:
         """Bytes of weights that decoding one token reads: all packed matrices but for those of experts
         that it does not have, and one table row.
