@@ -8,7 +8,7 @@
 namespace oxibonsai::gpu {
 namespace {
 
-// Rows in the blocks of threads of a launch (gpu/kernels/gemv.h) times the largest grid.
+// The fewest rows of a block of threads (gpu/kernels/linear_float.h) times the largest grid.
 constexpr int64_t kMostRows = int64_t{8} * 65535;
 // Bytes of a file that go to the device at once.
 constexpr int64_t kPieceBytes = 16 << 20;

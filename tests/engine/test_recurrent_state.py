@@ -10,7 +10,7 @@ import pytest
 
 import oxibonsai
 import recurrent_model
-from oxibonsai import RequestError, _core
+from oxibonsai import CapacityError, RequestError, _core
 from oxibonsai.cli.info import describe
 from oxibonsai.engine import (
     ContextShift,
@@ -294,6 +294,22 @@ def test_what_hugging_face_s_loop_keeps_goes_back_and_branches(load: Load) -> No
     assert results([[1, 2], [3], [4]]) == [
         engine.logits(t)[-n:].tobytes() for t, n in zip(texts, [2, 1, 1], strict=True)
     ]
+    rows.clear()
+    assert_all_given_back(engine)
+
+
+def test_a_choice_of_rows_without_room_leaves_them_as_they_were(load: Load) -> None:
+    engine = load(parallel=1, ctx_checkpoints=0)
+    rows = Rows(engine)
+
+    def run(batch: Any, pools: Any, slots: Any) -> dict[str, Any]:
+        return {"logits": engine.model.run(batch, pools, slots)}
+
+    rows.feed([IDS[:70]], run)
+    with pytest.raises(CapacityError, match="slots of recurrent state"):
+        rows.select([0, 0, 0])
+    (result,) = rows.feed([[7]], run)
+    assert result["logits"].tobytes() == engine.logits([*IDS[:70], 7])[-1:].tobytes()
     rows.clear()
     assert_all_given_back(engine)
 

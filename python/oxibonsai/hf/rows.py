@@ -16,7 +16,7 @@ from oxibonsai.engine import Engine, Options, Sequence
 from oxibonsai.engine.batching import make_batch, reserve
 from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.scheduler import Chunk
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.sampling import SamplingParams
 
 Results = dict[str, npt.NDArray[np.float32]]
@@ -90,9 +90,20 @@ class Rows:
         return [results[j] for j in same_as]
 
     def select(self, indices: Items[int]) -> None:
-        """Row i becomes what row ``indices[i]`` was."""
+        """Row i becomes what row ``indices[i]`` was.
+
+        Raises:
+            CapacityError: No slot is free for a copy; the rows are left as they were.
+        """
         old = list(self.rows)
-        self.rows[:] = [self._fork(old[i]) for i in indices]
+        new: list[Sequence] = []
+        try:
+            for i in indices:
+                new.append(self._fork(old[i]))
+        except CapacityError:
+            self._release(new)
+            raise
+        self.rows[:] = new
         self._release(old)
 
     def crop(self, row: int, length: int) -> None:
