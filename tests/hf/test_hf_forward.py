@@ -352,6 +352,8 @@ def test_from_pretrained_takes_transformers_arguments(
         AutoModelForCausalLM.from_pretrained(hf_folder, attn_implementation="sdpa")
     with pytest.raises(UnsupportedError, match="oxibonsai quantize"):
         AutoModelForCausalLM.from_pretrained(hf_folder, load_in_4bit=True)
+    with pytest.raises(UnsupportedError, match="set HTTP_PROXY and HTTPS_PROXY"):
+        AutoModelForCausalLM.from_pretrained(hf_folder, proxies={"https": "http://proxy"})
     with pytest.raises(UnsupportedError, match=r"/nowhere/libcuda.so cannot be opened"):
         AutoModelForCausalLM.from_pretrained(hf_folder, device_map={"": torch.device("cuda:3")})
     with pytest.raises(UnsupportedError, match="a model runs on one device"):

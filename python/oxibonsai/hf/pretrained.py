@@ -16,15 +16,14 @@ _WEIGHTS = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _HUB_OPTIONS = ("revision", "token", "cache_dir", "local_files_only", "force_download")
 
 # Arguments of transformers that change nothing here, because what they ask for is always so.
-_ALWAYS_SO = {
-    "trust_remote_code": "no code of a repository is ever run",
-    "low_cpu_mem_usage": "weights are mapped, not copied",
-    "use_safetensors": "pickled weights are never read",
-    "weights_only": "pickled weights are never read",
-    "use_fast": "there is one tokenizer",
-    "proxies": "the environment's are used",
-    "padding_side": "",
-}
+_ALWAYS_SO = (
+    "trust_remote_code",  # no code of a repository is ever run
+    "low_cpu_mem_usage",  # weights are mapped, not copied
+    "use_safetensors",  # pickled weights are never read
+    "weights_only",
+    "use_fast",  # there is one tokenizer
+    "padding_side",  # of the tokenizer alone
+)
 _REFUSED = {
     "quantization_config": "quantize the file: oxibonsai quantize",
     "load_in_8bit": "quantize the file: oxibonsai quantize --type Q8_0",
@@ -33,6 +32,7 @@ _REFUSED = {
     "state_dict": "weights are those of the file",
     "adapter_kwargs": "give adapters as lora=...",
     "variant": "name the file: gguf_file=...",
+    "proxies": "set HTTP_PROXY and HTTPS_PROXY in the environment",
 }
 
 

@@ -196,10 +196,10 @@ class Tokenizer:
 
 def _bpe(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
     kind = pre_tokenizer(metadata)
+    if not kind.byte_level:
+        return _character_bpe(metadata, kind)
     vocabulary = read_vocabulary(metadata, add_bos_default=kind.add_bos)
-    if kind.byte_level:
-        return vocabulary, ByteLevelBpe(vocabulary, metadata)
-    return _character_bpe(metadata, kind)
+    return vocabulary, ByteLevelBpe(vocabulary, metadata)
 
 
 def _character_bpe(metadata: Metadata, kind: PreTokenizer) -> tuple[Vocabulary, Algorithm]:
