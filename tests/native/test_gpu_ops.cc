@@ -104,6 +104,7 @@ void check_norms(std::mt19937& random, int32_t rows, int64_t cols) {
       keep(graph::Hadamard{z, std::min<int64_t>(cols & -cols, 64), nullptr, factors(cols)});
       keep(graph::Gated{x, z, Activation::kSilu});
       keep(graph::Activate{x, Activation::kGelu});
+      keep(graph::Xielu{x, 0.8f, 0.7f, 0.5f, -1e-6f});
     }
     made.push_back(rounded(x));
     return made;

@@ -23,6 +23,7 @@ struct FlatArgs {  // of what goes value by value
 struct XieluArgs {
   uint64_t count;
   float alpha_p, alpha_n, beta, eps;
+  uint32_t round;  // the result goes to int8
 };
 
 struct MoveArgs {  // of columns; what its fields are, the kernel says

@@ -44,14 +44,16 @@ KERNEL(softcap, FlatArgs, READ(1, float, x), WRITE(2, float, y)) {
 }
 
 // alpha_p x^2 + beta x where x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x.
-KERNEL(xielu, XieluArgs, READ(1, float, x), WRITE(2, float, y)) {
+KERNEL(xielu, XieluArgs, READ(1, float, x), WRITE(2, float, y), WRITE(3, int8_t, q),
+       WRITE(4, float, scales), WRITE(5, int32_t, sums)) {
   const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
-  if (i >= args.count) return;
+  if (i >= args.count) return;  // whole warps where the result is rounded
   const float v = x[i];
   const float straight = args.beta * v;
   const float curved = exp_of(smaller(v, args.eps)) - 1.0f - v;
-  y[i] = flush_tiny(0.0f < v ? fused(args.alpha_p * v, v, straight)
-                             : fused(args.alpha_n, curved, straight));
+  const float sum =
+      0.0f < v ? fused(args.alpha_p * v, v, straight) : fused(args.alpha_n, curved, straight);
+  put_value(flush_tiny(sum), LANE, i, args.round, y, q, scales, sums);
 }
 
 KERNEL(clamp_values, FlatArgs, READ(1, float, x), WRITE(2, float, y)) {

@@ -98,12 +98,19 @@ RunnerPtr make_runner(const graph::Clamp& op, const RunnerContext& c) {
 
 RunnerPtr make_runner(const graph::Xielu& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x), out = c.value(op.out);
-  const args::XieluArgs a{0, op.alpha_p, op.alpha_n, op.beta, op.eps};
+  args::XieluArgs a{};
+  a.alpha_p = op.alpha_p;
+  a.alpha_n = op.alpha_n;
+  a.beta = op.beta;
+  a.eps = op.eps;
+  a.round = out.type == graph::ValueType::kInt8;
   return flat_runner(out, [=](const Step& s) {
     args::XieluArgs now = a;
     now.count = static_cast<uint64_t>(s.values_of(out));
-    s.launch("xielu", flat_grid(s.values_of(out)), kFlatThreads, now,
-             std::array<Address, 2>{s.address(x), s.address(out)});
+    const Result r = result_of(s, out);
+    s.launch(
+        "xielu", flat_grid(s.values_of(out)), kFlatThreads, now,
+        std::array<Address, 5>{s.address(x), r.y, r.rounded.q, r.rounded.scale, r.rounded.sums});
   });
 }
 
