@@ -15,7 +15,7 @@ struct EmbeddedPtx {
 
 // All kernels and the dialect in one piece, without further includes of ours.
 std::string_view kernel_source();
-// Of the source and the compiler's version: names what was made of them.
+// Of the source and the PTX: names what was made of them.
 std::string_view kernel_digest();
 // By generation, ascending; empty where the build had no nvcc.
 const std::vector<EmbeddedPtx>& embedded_ptx();

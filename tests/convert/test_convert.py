@@ -147,6 +147,7 @@ _BPE = {"model": {"type": "BPE", "vocab": {}}}
         ({"config": {"hidden_act": "relu"}}, UnsupportedError, "hidden_act is 'relu'"),
         ({"config": {"is_decoder": True}}, UnsupportedError, "is_decoder is True"),
         ({"config": {"num_hidden_layers": "6"}}, FormatError, "num_hidden_layers is '6'"),
+        ({"config": {"num_hidden_layers": 2**31 - 1}}, FormatError, "count up to 9999"),
         ({"config": {"vocab_size": 5}}, FormatError, "'hello' has id 5, outside"),
         ({"modules": _DENSE}, UnsupportedError, "module Dense"),
         ({"modules": [{"idx": 0}]}, FormatError, "modules.json"),

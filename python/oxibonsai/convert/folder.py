@@ -13,6 +13,7 @@ from oxibonsai.convert.safetensors_file import StoredTensor, read_header
 from oxibonsai.errors import FormatError, UnsupportedError
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_MOST_LAYERS = 9999  # names of parameters have four digits for them
 _ONNX = "onnx"  # where exports for browsers have their ONNX files, beside the configuration
 
 
@@ -54,9 +55,10 @@ class ModelFolder:
     def count(self, key: str) -> int:
         """A positive count of ``config.json``."""
         value = self.config.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+        most = _MOST_LAYERS if key == "num_hidden_layers" else 2**31 - 1
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
             raise FormatError(
-                f"{self.path / 'config.json'}: {key} is {value!r}, not a positive count"
+                f"{self.path / 'config.json'}: {key} is {value!r}, not a positive count up to {most}"
             )
         return value
 

@@ -22,8 +22,7 @@ def is_attention(folder: ModelFolder) -> list[bool]:
     layers = folder.count("num_hidden_layers")
     kinds = folder.config.get("layer_types")
     if kinds is None:
-        interval = folder.config.get("full_attention_interval", _INTERVAL)
-        return [(i + 1) % interval == 0 for i in range(layers)]
+        return [(i + 1) % _interval(folder) == 0 for i in range(layers)]
     known = {"linear_attention", "full_attention"}
     if not isinstance(kinds, list) or len(kinds) != layers or not known.issuperset(kinds):
         raise FormatError(
