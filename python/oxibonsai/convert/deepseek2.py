@@ -79,7 +79,7 @@ def metadata(folder: ModelFolder) -> Metadata:
         "attention.value_length_mla": folder.count("v_head_dim"),
         "attention.kv_lora_rank": rank,
         "rope.dimension_count": rope_dim,
-        "leading_dense_block_count": folder.config.get("first_k_dense_replace", 0),
+        "leading_dense_block_count": folder.count_or_zero("first_k_dense_replace"),
         "expert_gating_func": experts.SIGMOID if sigmoid else experts.SOFTMAX,
     }
     if folder.config.get("q_lora_rank") is not None:
@@ -146,7 +146,7 @@ def _shapes(folder: ModelFolder) -> Shapes:
         experts=folder.count("n_routed_experts"),
         ff=folder.count("moe_intermediate_size"),
         shared_ff=experts.shared_width(folder),
-        dense=folder.config.get("first_k_dense_replace", 0),
+        dense=folder.count_or_zero("first_k_dense_replace"),
         special=special,
     )
 

@@ -34,10 +34,10 @@ def metadata(folder: ModelFolder) -> Metadata:
     folder.require("use_bias", False)
     folder.require("moe_layer_interval", 1)
     folder.require("moe_layer_end_index", None, -1, folder.count("num_hidden_layers") - 1)
-    shared = folder.config.get("moe_num_shared_experts", 0)
+    shared = folder.count_or_zero("moe_num_shared_experts")
     keys = {
         "interleave_moe_layer_step": 1,
-        "leading_dense_block_count": folder.config.get("moe_layer_start_index", 0),
+        "leading_dense_block_count": folder.count_or_zero("moe_layer_start_index"),
         "expert_shared_count": shared,
     }
     if shared:
@@ -53,8 +53,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _shared_width(folder: ModelFolder) -> int:
-    shared = folder.config.get("moe_num_shared_experts", 0)
-    return shared * folder.count("moe_intermediate_size") if shared else 0
+    return folder.count_or_zero("moe_num_shared_experts") * folder.count("moe_intermediate_size")
 
 
 def _shapes(folder: ModelFolder) -> Shapes:
@@ -64,7 +63,7 @@ def _shapes(folder: ModelFolder) -> Shapes:
         experts=folder.count("moe_num_experts"),
         ff=folder.count("moe_intermediate_size"),
         shared_ff=_shared_width(folder),
-        dense=folder.config.get("moe_layer_start_index", 0),
+        dense=folder.count_or_zero("moe_layer_start_index"),
         tied=True,
     )
 

@@ -49,17 +49,13 @@ def count(folder: ModelFolder) -> int:
 
 def shared_width(folder: ModelFolder) -> int:
     """That of all shared experts together; 0: there are none."""
-    shared = folder.config.get("n_shared_experts")
-    if shared in (None, 0):
-        return 0
-    return folder.count("n_shared_experts") * folder.count("moe_intermediate_size")
+    return folder.count_or_zero("n_shared_experts") * folder.count("moe_intermediate_size")
 
 
 def shared_keys(folder: ModelFolder, architecture: str) -> Metadata:
     """How many experts are shared by all tokens."""
-    shared = folder.config.get("n_shared_experts")
-    value = 0 if shared in (None, 0) else folder.count("n_shared_experts")
-    return {f"{architecture}.expert_shared_count": (value, "u32")}
+    shared = folder.count_or_zero("n_shared_experts")
+    return {f"{architecture}.expert_shared_count": (shared, "u32")}
 
 
 def group_keys(folder: ModelFolder, architecture: str) -> Metadata:

@@ -62,6 +62,10 @@ class ModelFolder:
             )
         return value
 
+    def count_or_zero(self, key: str) -> int:
+        """The same; 0 where the key is missing, null or 0."""
+        return 0 if self.config.get(key) in (None, 0) else self.count(key)
+
     def real(self, key: str, default: float) -> float:
         """A positive number of ``config.json``."""
         value = self.config.get(key, default)

@@ -32,7 +32,7 @@ def metadata(folder: ModelFolder) -> Metadata:
     a = "glm4moe"
     rope = read_rope(folder, ("default", "linear", "yarn"), also=(PARTIAL,))
     dims = rotary_dims(folder, decoder.head_dim(folder), share=0.5)
-    dense = folder.config.get("first_k_dense_replace", 0)
+    dense = folder.count_or_zero("first_k_dense_replace")
     keys: Metadata = {
         f"{a}.leading_dense_block_count": (dense, "u32"),
         f"{a}.rope.dimension_count": (dims, "u32"),
@@ -62,7 +62,7 @@ def _shapes(folder: ModelFolder) -> Shapes:
         experts=folder.count("n_routed_experts"),
         ff=folder.count("moe_intermediate_size"),
         shared_ff=experts.shared_width(folder),
-        dense=folder.config.get("first_k_dense_replace", 0),
+        dense=folder.count_or_zero("first_k_dense_replace"),
     )
 
 

@@ -66,8 +66,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _shared_width(folder: ModelFolder) -> int:
-    stated = folder.config.get("shared_intermediate_size", 0)
-    return 0 if stated in (0, None) else folder.count("shared_intermediate_size")
+    return folder.count_or_zero("shared_intermediate_size")
 
 
 def _shapes(folder: ModelFolder) -> Shapes:
