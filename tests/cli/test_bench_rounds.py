@@ -73,5 +73,11 @@ def test_the_table_has_the_share_or_why_there_is_none(
     _add_share(row, "bandwidth", rates, 10.0, {"bandwidth": [100.0, 100.0]})
     assert row["share_of_bandwidth"] == share
     machine = {"cpu": "x", "threads": 1, "tier": "avx2"}
-    report = {"machine": machine, "read_gb_s": 1.0, "int8_gmac_s": None, "rows": [row]}
+    report = {
+        "machine": machine,
+        "device": "cpu",
+        "read_gb_s": 1.0,
+        "int8_gmac_s": None,
+        "rows": [row],
+    }
     assert words in _table(report)

@@ -55,11 +55,11 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
             type does not allow.
         UnsupportedError: There is a parameter that the recipe does not know.
     """
-    held = _tensors(folder, recipe)
-    types = target.types({n: p for n, p in held.items() if recipe.is_matrix(n)})
+    sources = _sources(folder, recipe)
+    types = target.types({n: s.held for n, s in sources.items() if recipe.is_matrix(n)})
     planned = {
-        name: _planned(folder, recipe, parameter, name, types.get(name, "f32"), threads)
-        for name, parameter in held.items()
+        name: _planned(folder, recipe, source, name, types.get(name, "f32"), threads)
+        for name, source in sources.items()
     }
     for name, values in recipe.extra(folder).items():
         data = values.view(np.uint8).reshape(-1)
@@ -73,9 +73,18 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
     return list(planned.values())
 
 
-def _tensors(folder: ModelFolder, recipe: Recipe) -> dict[str, Parameter]:
-    """What each tensor of the file is made of."""
+@dataclass(frozen=True)
+class _Source:
+    """What a tensor of the file is made of: one parameter, or several put together."""
+
+    name: str
+    held: Parameter
+
+
+def _sources(folder: ModelFolder, recipe: Recipe) -> dict[str, _Source]:
+    """By the tensors' names."""
     pieces: dict[str, list[tuple[Piece, Parameter]]] = {}
+    parameters: dict[str, list[str]] = {}
     for parameter, held in folder.parameters.items():
         if recipe.left_out(folder, parameter):
             continue
@@ -89,18 +98,25 @@ def _tensors(folder: ModelFolder, recipe: Recipe) -> dict[str, Parameter]:
                     f"{folder.path} has two parameters of one meaning: {parameter}, {piece.tensor}"
                 )
             others.append((piece, held))
-    return {n: put_pieces_together(f"{folder.path}: {n}", p) for n, p in pieces.items()}
+            parameters.setdefault(piece.tensor, []).append(parameter)
+    sources = {}
+    for tensor, of_it in pieces.items():
+        names = parameters[tensor]
+        name = f"parameter {names[0]}" if len(names) == 1 else f"the parameters for {tensor}"
+        sources[tensor] = _Source(name, put_pieces_together(f"{folder.path}: {name}", of_it))
+    return sources
 
 
 def _planned(
     folder: ModelFolder,
     recipe: Recipe,
-    held: Parameter,
+    source: _Source,
     name: str,
     type_name: str,
     threads: int,
 ) -> Planned:
-    where = f"{folder.path}: the parameter for {name}"
+    held = source.held
+    where = f"{folder.path}: {source.name}"
     shape = recipe.shape(folder, name, held.shape)
     most = 3 if isinstance(held, Part | Stack) else 2
     if not shape or len(shape) > most or 0 in shape:
