@@ -26,8 +26,8 @@ _ALWAYS_SO = (
 )
 _REFUSED = {
     "quantization_config": "quantize the file: oxibonsai quantize",
-    "load_in_8bit": "quantize the file: oxibonsai quantize --type Q8_0",
-    "load_in_4bit": "quantize the file: oxibonsai quantize --type Q4_K_M",
+    "load_in_8bit": "quantize the file: oxibonsai quantize IN OUT Q8_0",
+    "load_in_4bit": "quantize the file: oxibonsai quantize IN OUT Q4_K_M",
     "config": "the configuration is the file's own",
     "state_dict": "weights are those of the file",
     "adapter_kwargs": "give adapters as lora=...",
