@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "graph/lowering.h"
 #include "quant/quant_type.h"
 
 namespace oxibonsai::graph {
@@ -196,6 +197,27 @@ class Collector {
     Isolation isolation(graph_);
     isolation.add(op);
     result_.push_back({T::kName, isolation.finish()});
+    if (rounds_itself(op)) rounded(op);
+  }
+
+  // The same op with the first rows of an integer matrix behind it, for which it rounds its result.
+  template <class T>
+  void rounded(const T& op) {
+    const ValueId made = outputs_of(op).front();
+    for (const Op& other : graph_.ops()) {
+      const auto* reader = std::get_if<Linear>(&other);
+      if (reader == nullptr || reader->x != made || !reader->weights[0]->integer()) continue;
+      const WeightPtr& w = reader->weights[0];
+      Linear part;
+      part.x = made;
+      part.weights = {Weight::slice(w, 0, std::min(w->rows(), kSliceRows))};
+      part.out = {kNoValue};
+      Isolation isolation(graph_);
+      isolation.add(op);
+      isolation.add(part);
+      result_.push_back({std::string(T::kName) + ", rounded to int8", isolation.finish()});
+      return;
+    }
   }
 
   const Graph& graph_;

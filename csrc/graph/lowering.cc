@@ -25,10 +25,6 @@ constexpr bool kRoundsItself<Hadamard> = true;
 template <>
 constexpr bool kRoundsItself<Dispatch> = true;
 
-bool rounds_itself(const Op& op) {
-  return std::visit([](const auto& o) { return kRoundsItself<std::decay_t<decltype(o)>>; }, op);
-}
-
 // Appends the ops of a graph with their inputs rounded where integer weights read them.
 class RoundInserter {
  public:
@@ -178,6 +174,10 @@ class BufferPlanner {
 };
 
 }  // namespace
+
+bool rounds_itself(const Op& op) {
+  return std::visit([](const auto& o) { return kRoundsItself<std::decay_t<decltype(o)>>; }, op);
+}
 
 LoweredGraph lower(const Graph& graph) {
   LoweredGraph g;

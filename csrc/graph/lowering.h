@@ -27,6 +27,9 @@ struct LoweredGraph {
   std::vector<std::pair<std::string, ValueId>> inputs;   // likewise, never written
 };
 
+// Whether a device lets the op write its result as int8.
+bool rounds_itself(const Op& op);
+
 // Rounding goes before each op that reads integers, once for all that share an input. An op that
 // can round its own result does so where nobody else reads it: its output then is kInt8. A value
 // gets the buffer of one that nobody reads any more, if that has the same rows, columns and type.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 
 from oxibonsai import _core, kernels
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+
+torch = pytest.importorskip("torch", reason="torch (extra: test) is not installed")
+pytestmark = pytest.mark.hf
 
 Floats = npt.NDArray[np.float32]
 TIERS = _core.cpu.tiers()
