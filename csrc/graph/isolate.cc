@@ -74,12 +74,25 @@ std::string detail(const JoinHeads& op) { return std::to_string(op.heads); }
 std::string detail(const Dispatch& op) { return op.weights != kNoValue ? "weights" : ""; }
 std::string detail(const Combine& op) { return op.weights != kNoValue ? "weights" : ""; }
 
-// Builds the graph around one op: inputs in place of what other ops make.
+template <class T, class = void>
+constexpr bool kReadsPages = false;
+template <class T>
+constexpr bool kReadsPages<T, std::void_t<decltype(T::layer)>> = true;
+template <class T, class = void>
+constexpr bool kReadsSlot = false;
+template <class T>
+constexpr bool kReadsSlot<T, std::void_t<decltype(T::slot)>> = true;
+
+// Builds the graph around one op: inputs in place of what other ops make, and no more state than it
+// reads.
 class Isolation {
  public:
-  explicit Isolation(const Graph& from) : from_(from) {
-    for (const PagedLayer& l : from.state().paged) graph_.add_paged_layer(l);
-    for (const int64_t n : from.state().slot) graph_.add_slot(n);
+  template <class T>
+  Isolation(const Graph& from, const T&) : from_(from) {
+    if (kReadsPages<T>)
+      for (const PagedLayer& l : from.state().paged) graph_.add_paged_layer(l);
+    if (kReadsSlot<T>)
+      for (const int64_t n : from.state().slot) graph_.add_slot(n);
   }
 
   void add(Op op) {
@@ -165,7 +178,7 @@ class Collector {
           part.biases = {std::make_shared<const std::vector<float>>(op.biases[i]->begin() + first,
                                                                     op.biases[i]->begin() + last)};
         part.out = {kNoValue};
-        Isolation isolation(graph_);
+        Isolation isolation(graph_, op);
         if (op.add != kNoValue && last - first == w->rows()) part.add = op.add;
         isolation.add(part);
         result_.push_back(
@@ -194,7 +207,7 @@ class Collector {
     for (const ValueId id : inputs_of(op)) key += " " + std::to_string(graph_.value(id).cols);
     for (const ValueId id : outputs_of(op)) key += " " + std::to_string(graph_.value(id).cols);
     if (!seen_.insert(key).second) return;
-    Isolation isolation(graph_);
+    Isolation isolation(graph_, op);
     isolation.add(op);
     result_.push_back({T::kName, isolation.finish()});
     if (rounds_itself(op)) rounded(op);
@@ -212,7 +225,7 @@ class Collector {
       part.x = made;
       part.weights = {Weight::slice(w, 0, std::min(w->rows(), kSliceRows))};
       part.out = {kNoValue};
-      Isolation isolation(graph_);
+      Isolation isolation(graph_, op);
       isolation.add(op);
       isolation.add(part);
       result_.push_back({std::string(T::kName) + ", rounded to int8", isolation.finish()});
