@@ -25,7 +25,8 @@ import remote_models
 from make_llama_cpp_remote import RECORDED
 
 from oxibonsai import _core
-from oxibonsai.checkpoint import Checkpoint, ModelFile
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.convert import convert
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.models import ARCHITECTURES, Model, load_model

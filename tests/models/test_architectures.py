@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,12 @@ def test_an_unknown_architecture_is_told_which_there_are(tiny_path: Path, tmp_pa
     gguf_copy.copy(tiny_path, tmp_path / "m.gguf", keys={"general.architecture": ("bonsai", "str")})
     with pytest.raises(UnsupportedError, match=f"bonsai; supported are {', '.join(ARCHITECTURES)}"):
         read_config(Checkpoint(tmp_path / "m.gguf"))
+
+
+def test_the_docs_list_every_architecture_with_its_distance() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
+    rows = re.findall(
+        r"^\| `(\S+)` \| \d+ \| .+ \| (\S+) \| .+ \|$", page.read_text(), re.MULTILINE
+    )
+    assert {name for name, _ in rows} == ARCHITECTURES.keys() - {"bert"}
+    assert all(float(distance) <= 1e-4 for _, distance in rows)
