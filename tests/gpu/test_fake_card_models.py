@@ -1,0 +1,55 @@
+"""Models of many structures over the emulated card: every op that they use has the CPU's bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oxibonsai
+from native_build import needs_compiler
+from oxibonsai.convert import convert
+
+pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
+import dense_models
+import expert_models
+import recurrent_models
+
+pytestmark = [pytest.mark.slow, pytest.mark.hf, needs_compiler]
+
+DENSE = ("apertus", "bloom", "gemma2", "stablelm", "starcoder2")
+EXPERTS = ("deepseek2-groups", "gpt-oss", "glm4moe", "qwen3moe")
+RECURRENT = ("jamba", "mamba2", "nemotron_h", "qwen35", "qwen3next")
+CASES = [
+    *(c for c in dense_models.CASES if c.name in DENSE),
+    *(c for c in expert_models.CASES if c.name in EXPERTS),
+    *(c for c in recurrent_models.CASES if c.name in RECURRENT),
+]
+
+
+def save(case: Any, folder: Path) -> None:
+    if isinstance(case, recurrent_models.Case):
+        case.save(folder)
+    else:
+        dense_models.save(case, folder)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_logits_have_the_cpus_bytes(card: Any, case: Any, dtype: str, tmp_path: Path) -> None:
+    save(case, tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "model.gguf", dtype=dtype)
+    ids = dense_models.IDS[:21]
+
+    def logits(device: str, chunk: int) -> bytes:
+        engine = oxibonsai.load(
+            tmp_path / "model.gguf", device=device, threads=2, ctx_size=64, parallel=1, parity="off"
+        )
+        return engine.logits(ids, chunk).tobytes()
+
+    assert logits("cuda", 8) == logits("cpu", 21)
+
+
+def test_every_structure_that_is_named_is_there() -> None:
+    assert len(CASES) >= len(DENSE) + len(EXPERTS) + len(RECURRENT)
