@@ -236,6 +236,13 @@ def test_a_costly_structure_is_taken(name: str) -> None:
     assert _COMPILER.constraint(_TAKEN[name]).mask().any()
 
 
+def test_a_long_structure_is_sent_whole_to_a_process_that_starts_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trial, "LOOK_SECONDS", 0.001)
+    assert _COMPILER.constraint(Structure.json_schema({"const": "y" * 900_000})).mask().any()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("vocabulary", ["qwen2", "llama-spm"])
 def test_no_structure_takes_more_than_two_seconds_of_processor_time_and_256_mb(

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +98,7 @@ def _run(request: str, look: Callable[[], None] | None) -> subprocess.CompletedP
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8")
     with process:
-        try:
-            output, errors = _answer(process, request, look)
-        except BaseException:
-            process.kill()
-            raise
+        output, errors = _answer(process, request, look)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
@@ -109,18 +106,22 @@ def _answer(
     process: subprocess.Popen[str], request: str, look: Callable[[], None] | None
 ) -> tuple[str, str]:
     deadline = time.monotonic() + _PATIENCE
-    left: str | None = request
-    while True:
+    # In a thread of its own: communicate() with a timeout may be called again, but then no longer
+    # sends what is left of a long request.
+    with ThreadPoolExecutor(1, thread_name_prefix="oxibonsai-trial") as thread:
+        answer = thread.submit(process.communicate, request)
         try:
-            return process.communicate(left, timeout=LOOK_SECONDS)
-        except subprocess.TimeoutExpired:
-            left = None
-            if time.monotonic() > deadline:
-                raise CapacityError(
-                    f"the structure did not compile within {_PATIENCE} s: the machine is too busy"
-                ) from None
-            if look is not None:
-                look()
+            while not wait([answer], LOOK_SECONDS).done:
+                if time.monotonic() > deadline:
+                    raise CapacityError(
+                        f"the structure did not compile within {_PATIENCE} s: the machine is too busy"
+                    )
+                if look is not None:
+                    look()
+        except BaseException:
+            process.kill()
+            raise
+        return answer.result()
 
 
 def readable(message: str) -> str:
