@@ -46,6 +46,7 @@ struct Fake {
   long made = 0, launched = 0, compiled = 0;
   int lost = kSuccess;  // what every call gives once a card is lost
   std::string words;    // of the last failure
+  bool refuses_ptx = false;
   uint64_t seed = 1;
 };
 
@@ -235,9 +236,10 @@ API int cuLinkAddData_v2(void*, int, void* data, size_t bytes, const char*, unsi
   const auto* text = static_cast<const char*>(data);
   const bool is_ptx =
       bytes > 0 && text[bytes - 1] == '\0' && std::strstr(text, ".version ") != nullptr;
-  return is_ptx ? kSuccess : kInvalidImage;
+  return is_ptx && !fake().refuses_ptx ? kSuccess : kInvalidImage;
 }
 API int cuLinkComplete(void*, void** cubin, size_t* bytes) {
+  ++fake().compiled;
   *cubin = const_cast<char*>(kCubin);
   *bytes = sizeof kCubin;
   return kSuccess;
@@ -319,6 +321,7 @@ API void fake_reset(void) {
   f.cards = 1;
   f.fails_allocation = f.fails_launch = f.made = f.launched = f.compiled = 0;
   f.lost = kSuccess;
+  f.refuses_ptx = false;
 }
 API void fake_set_memory(uint64_t bytes) { fake().memory = bytes; }
 API void fake_set_generation(int generation) { fake().generation = generation; }
@@ -326,6 +329,8 @@ API void fake_set_cards(int count) { fake().cards = count; }
 // The n-th allocation from now on fails, or the n-th launch, with which the card is lost.
 API void fake_fail_allocation(long n) { fake().fails_allocation = n; }
 API void fake_fail_launch(long n) { fake().fails_launch = n; }
+// As a driver that is older than the embedded PTX, so that the run-time compiler is needed.
+API void fake_refuse_ptx(void) { fake().refuses_ptx = true; }
 API long fake_allocations(void) { return fake().made; }
 API long fake_launches(void) { return fake().launched; }
 API long fake_compilations(void) { return fake().compiled; }

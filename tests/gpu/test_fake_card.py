@@ -60,6 +60,7 @@ def test_why_a_card_cannot_be_used_is_said(card: Any, monkeypatch: pytest.Monkey
     assert list_devices()[1].reason == "the driver finds no card"
     card.set_cards(1)
     card.set_generation(90)
+    card.refuse_ptx()
     monkeypatch.setenv("OXIBONSAI_LIBNVRTC", "/nowhere/libnvrtc.so")
     assert "pip install 'oxibonsai[cuda]'" in list_devices()[1].reason
     monkeypatch.setenv("OXIBONSAI_LIBCUDA", "/nowhere/libcuda.so")
@@ -68,7 +69,12 @@ def test_why_a_card_cannot_be_used_is_said(card: Any, monkeypatch: pytest.Monkey
         open_device("cuda:0")
 
 
-def test_kernels_are_compiled_once_for_a_card_and_its_driver(card: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiler", ["driver, where PTX is embedded", "NVRTC"])
+def test_kernels_are_compiled_once_for_a_card_and_its_driver(
+    card: Any, tmp_path: Path, compiler: str
+) -> None:
+    if compiler == "NVRTC":
+        card.refuse_ptx()
     for _ in range(2):
         open_device("cuda:0", 1)
     assert card.compilations() == 1
