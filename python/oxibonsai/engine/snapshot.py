@@ -67,7 +67,10 @@ def save(
 
     Raises:
         OSError: The file can't be written.
+        UnsupportedError: The text has pictures.
     """
+    if sequence.images is not None:
+        raise UnsupportedError("a snapshot of a text with pictures is not supported")
     with engine.lock:
         computed, pages, slot = _state(engine, sequence)
         header = _header(engine, sequence, computed, len(pages), len(slot), notes or {})
