@@ -20,7 +20,7 @@ from oxibonsai import _core
 from oxibonsai.engine.batching import reserve
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.sequence import Options, Sequence
-from oxibonsai.errors import CapacityError, FormatError, RequestError
+from oxibonsai.errors import CapacityError, FormatError, RequestError, UnsupportedError
 from oxibonsai.files.whole_file import written_whole
 from oxibonsai.sampling import SamplingParams, TokenLogprobs
 from oxibonsai.structured import Structure
