@@ -91,10 +91,7 @@ def decode_picture(data: bytes, limits: PictureLimits | None = None) -> Picture:
         UnsupportedError: Pillow is not installed.
     """
     limits = limits or PictureLimits()
-    if len(data) > limits.max_bytes:
-        raise RequestError(
-            f"the picture has {len(data)} bytes, more than {limits.max_bytes}: send a smaller one"
-        )
+    check_bytes(len(data), limits)
     kind = _format_of(data)
     if kind == "WEBP":
         _check_size(_webp_size(data), limits)  # its decoder allocates when it opens a file
@@ -108,6 +105,14 @@ def decode_picture(data: bytes, limits: PictureLimits | None = None) -> Picture:
         # Pillow's readers raise whatever the damage leads to.
         except Exception as e:
             raise RequestError(f"the {kind} picture is damaged: {e or type(e).__name__}") from e
+
+
+def check_bytes(count: int, limits: PictureLimits) -> None:
+    """RequestError where a file is too large."""
+    if count > limits.max_bytes:
+        raise RequestError(
+            f"the picture has {count} bytes, more than {limits.max_bytes}: send a smaller one"
+        )
 
 
 def picture_of_image(image: Image.Image, limits: PictureLimits | None = None) -> Picture:
