@@ -149,7 +149,8 @@ def test_pixels_are_those_of_transformers(family: str) -> None:
 
 @pytest.mark.parametrize(
     ("family", "size"),
-    [("qwen2vl", (3, 700)), ("pixtral", (1, 3000)), ("llava", (1, 4_000_000)), ("llava with padding", (1, 9000))],
+    [("qwen2vl", (3, 700)), ("pixtral", (1, 3000)), ("llava", (1, 4_000_000)),
+     ("llava with padding", (1, 9000))],
 )  # fmt: skip
 def test_a_shape_that_is_nothing_for_a_model_is_refused(family: str, size: tuple[int, int]) -> None:
     own, _ = FAMILIES[family]()

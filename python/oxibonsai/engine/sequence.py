@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from oxibonsai.engine.speculation import Speculator
     from oxibonsai.engine.text import TextOutput
     from oxibonsai.structured import Structure
+    from oxibonsai.vision import PlacedImage
 
 
 Speculate = Callable[[], "Speculator"]
@@ -39,6 +40,7 @@ class Options:
         tenant: Whose it is: engines divide their capacity between tenants.
         cache_salt: What a sequence must have too to share the keys and values that this one computes;
             empty: share with all that have none.
+        images: Pictures, and where the prompt has placeholders for their rows.
     """
 
     structure: Structure | None = None
@@ -49,6 +51,7 @@ class Options:
     visible: frozenset[int] = frozenset()
     tenant: str = ""
     cache_salt: str = ""
+    images: tuple[PlacedImage, ...] = ()
 
     @property
     def cache_root(self) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,14 @@ from oxibonsai.vision.pictures import (
     PictureLimits,
     check_bytes,
     decode_picture,
+    format_of,
     picture_of_image,
+    reduced,
 )
+
+# OpenAI's levels of detail; at low, the model sees a picture within a square of this side.
+_DETAILS = ("auto", "low", "high", "original")
+_LOW_DETAIL = 512
 
 Fetch = Callable[[str], bytes]  # the content of an address
 
@@ -48,6 +54,43 @@ def read_picture(given: Any, limits: PictureLimits | None = None) -> Picture:
     raise RequestError(
         f"a picture is an image of Pillow, an array, a file's bytes or path, not {type(given).__name__}"
     )
+
+
+def picture_of_part(part: Mapping[str, Any], limits: PictureLimits, fetch: Fetch | None) -> Picture:
+    """The picture of a part of a message.
+
+    Texts are addresses, never names of files: a message may come from anybody.
+
+    Args:
+        part: ``{"type": "image_url", "image_url": {"url": ..., "detail": ...}}`` or with the address
+            itself; ``{"type": "image", "image": ...}`` with an address or what :func:`read_picture`
+            takes, or with ``url`` or ``base64`` in place of ``image``; ``media_type``, where it is
+            there, must be right.
+        limits: Of the picture.
+        fetch: As for :func:`read_url`.
+
+    Raises:
+        RequestError: There is no such picture, or it may not be read.
+    """
+    value: Any = part.get("image_url", part.get("image", part.get("url")))
+    detail = part.get("detail")
+    if isinstance(value, Mapping):
+        value, detail = value.get("url"), value.get("detail", detail)
+    if value is None and isinstance(part.get("base64"), str):
+        value = decode_base64(part["base64"], limits)
+    if value is None:
+        raise RequestError("a part that is a picture has neither an image nor the address of one")
+    if detail not in (None, *_DETAILS):
+        raise RequestError(f"the picture's detail is {detail!r}, none of {', '.join(_DETAILS)}")
+    if isinstance(value, str):
+        value = read_url(value, limits, fetch)
+    media_type = part.get("media_type")
+    if media_type is not None and isinstance(value, bytes):
+        found = f"image/{format_of(value).lower()}"
+        if found != media_type:
+            raise RequestError(f"the picture's media_type is {media_type!r}, but it is {found}")
+    picture = read_picture(value, limits)
+    return reduced(picture, _LOW_DETAIL) if detail == "low" else picture
 
 
 def read_file(path: Path, limits: PictureLimits) -> Picture:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oxibonsai.errors import RequestError, UnsupportedError
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from PIL import Image, ImageFile
 
 # Scans of a progressive JPEG: encoders write about ten, each one costs a pass over all pixels.
 _MOST_SCANS = 100
@@ -92,7 +93,7 @@ def decode_picture(data: bytes, limits: PictureLimits | None = None) -> Picture:
     """
     limits = limits or PictureLimits()
     check_bytes(len(data), limits)
-    kind = _format_of(data)
+    kind = format_of(data)
     if kind == "WEBP":
         _check_size(_webp_size(data), limits)  # its decoder allocates when it opens a file
     if kind == "JPEG" and data.count(b"\xff\xda") > _MOST_SCANS:
@@ -132,7 +133,20 @@ def picture_of_image(image: Image.Image, limits: PictureLimits | None = None) ->
             raise RequestError(f"the picture is damaged: {e or type(e).__name__}") from e
 
 
-def _format_of(data: bytes) -> str:
+def reduced(picture: Picture, side: int) -> Picture:
+    """The picture in a square of this side, in its own ratio; a smaller one as it is."""
+    from PIL.Image import Resampling
+
+    height, width = picture.size
+    longest = max(height, width)
+    if longest <= side:
+        return picture
+    size = (max(1, round(width * side / longest)), max(1, round(height * side / longest)))
+    return Picture(picture.image.resize(size, Resampling.BICUBIC))
+
+
+def format_of(data: bytes) -> str:
+    """``PNG``, ``JPEG``, ``GIF`` or ``WEBP``; RequestError for anything else."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "PNG"
     if data.startswith(b"\xff\xd8\xff"):
@@ -189,7 +203,7 @@ def _decode(data: bytes, kind: str, limits: PictureLimits) -> Picture:
     except ImportError as e:
         raise UnsupportedError("pictures need Pillow: pip install pillow") from e
 
-    readers = {
+    readers: dict[str, Callable[[io.BytesIO], ImageFile.ImageFile]] = {
         "PNG": PngImagePlugin.PngImageFile,
         "JPEG": JpegImagePlugin.JpegImageFile,
         "GIF": GifImagePlugin.GifImageFile,

@@ -68,7 +68,7 @@ def as_pixels(
     Rounded to float32 after the division by 255 and after each further step.
     """
     scaled = (np.arange(256) * (1 / 255)).astype(np.float32)[:, None]
-    table = (scaled - np.float32(mean)) / np.float32(std)
+    table = (scaled - np.array(mean, np.float32)) / np.array(std, np.float32)
     channels = np.stack([np.asarray(tile) for tile in tiles]).transpose(0, 3, 1, 2)
     pixels = np.empty(channels.shape, np.float32)
     for c in range(3):
