@@ -27,7 +27,7 @@ from oxibonsai.models import Model
 from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens
 from oxibonsai.structured import StructureCompiler
 from oxibonsai.tokenizer import Tokenizer
-from oxibonsai.vision import PlacedImage
+from oxibonsai.vision import PictureReader, PlacedImage
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
@@ -58,6 +58,7 @@ class Engine:
     Attributes:
         policy: As given.
         embedder: Makes vectors of texts, with a cache of its own.
+        pictures: Reads the pictures of conversations; None: the model reads text only.
         lock: Held during a step; whoever uses ``model`` and ``cache`` directly takes it.
     """
 
@@ -87,6 +88,7 @@ class Engine:
             model, cache, ctx_size=ctx_size, eos_ids=self.eos_ids, policy=policy
         )
         self._stepper: Stepper | None = None
+        self.pictures: PictureReader | None = None
         self.lock = ProcessLock()
 
     def __getattr__(self, name: str) -> Any:

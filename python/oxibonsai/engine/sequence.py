@@ -13,7 +13,6 @@ from oxibonsai.engine.constraint import Constrain, TokenConstraint
 from oxibonsai.engine.page_table import PageTable
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.sampling import Sampler, SamplingParams, TokenLogprobs
-from oxibonsai.vision import PlacedImage
 
 if TYPE_CHECKING:
     from oxibonsai.engine.context_shift import ContextShift, Shifted
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from oxibonsai.engine.speculation import Speculator
     from oxibonsai.engine.text import TextOutput
     from oxibonsai.structured import Structure
+    from oxibonsai.vision import PlacedImage
 
 
 Speculate = Callable[[], "Speculator"]

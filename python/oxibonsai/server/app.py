@@ -61,6 +61,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     app.generations = Generations(
         backend,
         GenerationMetrics(metrics.registry, backend),
+        app.store.files,
         share_cache=settings.share_prefix_cache,
     )
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes

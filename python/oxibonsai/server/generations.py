@@ -18,6 +18,8 @@ from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.stream_writer import OutputEvent, StreamWriter
 from oxibonsai.server.inputs import InputWatch, PromptLimit, input_is_read, read_turn
 from oxibonsai.server.slot_table import SlotRequest, SlotTable
+from oxibonsai.server.stored_pictures import with_stored_pictures
+from oxibonsai.server.stores import FileStore
 from oxibonsai.server.tenant import for_current_owner
 
 
@@ -27,13 +29,20 @@ class Generations:
     Args:
         backend: Its pool is set once the model is loaded.
         metrics: Updated at the end of every request.
+        files: Those that conversations name as pictures.
         share_cache: Share the prefix cache between API keys.
     """
 
     def __init__(
-        self, backend: Backend, metrics: GenerationMetrics, *, share_cache: bool = False
+        self,
+        backend: Backend,
+        metrics: GenerationMetrics,
+        files: FileStore,
+        *,
+        share_cache: bool = False,
     ) -> None:
         self._backend = backend
+        self._files = files
         self._share_cache = share_cache
         self._slot_table: SlotTable | None = None
         self._lock = threading.Lock()
@@ -88,6 +97,9 @@ class Generations:
         options: Options | None = None,
     ) -> ChatTurn:
         """The prompt of a conversation; see :func:`oxibonsai.server.inputs.read_turn`."""
+        pictures = self.engine.pictures
+        if pictures is not None:
+            request = with_stored_pictures(request, self._files, pictures.limits.max_bytes)
         return read_turn(self.engine, self.chat_template, request, prompt_limit, options)
 
     def chat(
