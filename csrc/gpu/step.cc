@@ -16,30 +16,6 @@ int64_t append(StepTables* t, const std::vector<int32_t>& numbers) {
   return at;
 }
 
-// The rows of attend_local, whose keys and values lie in pages of the workspace, segment after
-// segment.
-LocalTables add_local(StepTables* t, const std::vector<int32_t>& counts) {
-  LocalTables local;
-  local.counts = counts;
-  std::vector<int32_t> views, places, pages;
-  for (const int32_t count : counts) {
-    const auto first = static_cast<int32_t>(pages.size());
-    local.first_page.push_back(first);
-    for (int32_t i = 0; i < count; ++i) {
-      if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
-      views.insert(views.end(), {i + 1, 0, count});
-      places.push_back(pages.back());
-      places.push_back(i % graph::kPagePositions);
-    }
-    local.longest = std::max(local.longest, count);
-  }
-  local.page_count = static_cast<int64_t>(pages.size());
-  local.views = append(t, views);
-  local.places = append(t, places);
-  local.pages = append(t, pages);
-  return local;
-}
-
 }  // namespace
 
 int64_t rounded_bytes(int64_t values) { return round_up(values) + 2 * round_up(values / 32 * 4); }
@@ -62,12 +38,11 @@ uint32_t blocks_of(int64_t count, int64_t size) {
 
 StepTables step_tables(const graph::Batch& batch, const State& state) {
   StepTables t;
-  std::vector<int32_t> views, places, pages, spans, counts;
+  std::vector<int32_t> views, places, pages, spans;
   t.rows_of_pool.resize(state.pools.size());
   for (const graph::Span& s : batch.spans) {
     const auto first_row = static_cast<int32_t>(places.size() / 2);
     auto block = s.blocks.begin();
-    counts.push_back(s.count);
     spans.insert(spans.end(), {first_row, s.count, s.first, s.slot});
     t.first_page.push_back(static_cast<int64_t>(pages.size()));
     pages.insert(pages.end(), s.pages.begin(), s.pages.end());
@@ -95,9 +70,35 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
   t.spans = append(&t, spans);
   t.all_rows = append(&t, all);
   for (const std::vector<int32_t>& rows : t.rows_of_pool) t.pool_rows.push_back(append(&t, rows));
-  t.local[""] = add_local(&t, counts);
-  for (const auto& [name, of_segments] : batch.segments) t.local[name] = add_local(&t, of_segments);
   return t;
+}
+
+// Keys and values lie in pages of the workspace, segment after segment.
+void add_local(StepTables* t, const graph::Batch& batch, const std::string& segments) {
+  if (t->local.count(segments) > 0) return;
+  LocalTables local;
+  if (segments.empty()) {
+    for (const graph::Span& s : batch.spans) local.counts.push_back(s.count);
+  } else {
+    local.counts = batch.segments.at(segments);
+  }
+  std::vector<int32_t> views, places, pages;
+  for (const int32_t count : local.counts) {
+    const auto first = static_cast<int32_t>(pages.size());
+    local.first_page.push_back(first);
+    for (int32_t i = 0; i < count; ++i) {
+      if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
+      views.insert(views.end(), {i + 1, 0, count});
+      places.push_back(pages.back());
+      places.push_back(i % graph::kPagePositions);
+    }
+    local.longest = std::max(local.longest, count);
+  }
+  local.page_count = static_cast<int64_t>(pages.size());
+  local.views = append(t, views);
+  local.places = append(t, places);
+  local.pages = append(t, pages);
+  t->local[segments] = std::move(local);
 }
 
 Tiles add_tiles(StepTables* t, const graph::Batch& batch, const TileKey& key) {

@@ -199,7 +199,10 @@ class AttendLocalRunner : public Runner {
         v_(v),
         layout_(graph::kv_layout(graph::KvType::kF32, attention.layer())) {}
 
-  void prepare(Step* s) const override { attention_.prepare(s, -1, segments_); }
+  void prepare(Step* s) const override {
+    add_local(&s->tables, *s->batch, segments_);
+    attention_.prepare(s, -1, segments_);
+  }
   int64_t workspace_bytes(const Step& s) const override {
     return pages_bytes(s) + attention_.parts_bytes(s, local(s).longest);
   }
