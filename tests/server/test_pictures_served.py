@@ -47,7 +47,7 @@ def client(app: Server) -> FlaskClient:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[PlacedImage]:
-    """The pictures that reach the engine, which then only sees their placeholders."""
+    """The pictures that reach the engine."""
     found: list[PlacedImage] = []
     make = Engine.make_sequence
 
@@ -55,7 +55,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[PlacedImage]:
         self: Engine, prompt: list[int], params: SamplingParams, options: Options
     ) -> Sequence:
         found.extend(options.images)
-        return make(self, prompt, params, replace(options, images=()))
+        return make(self, prompt, params, options)
 
     monkeypatch.setattr(Engine, "make_sequence", make_sequence)
     return found
