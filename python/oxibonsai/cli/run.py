@@ -24,7 +24,7 @@ from oxibonsai.cli.generation_options import (
     take_context_shift,
     take_speculation,
 )
-from oxibonsai.cli.images import check_sees, image_option, with_images
+from oxibonsai.cli.images import check_sees, image_option, vision_options, with_images
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
 from oxibonsai.cli.prompt import read_prompt
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
@@ -44,6 +44,7 @@ from oxibonsai.sampling import SamplingParams
 @click.option("--raw", is_flag=True, help="Take the prompt as it stands, without a chat template.")
 @click.option("--system", metavar="TEXT", help="System message of the chat template.")
 @image_option
+@vision_options
 @click.option("--samples", type=click.IntRange(1, 128), default=1, help="Texts to make.")
 @click.option("--best-of", type=click.IntRange(1, 128), help="Make so many, show the likeliest.")
 @click.option("--beams", type=click.IntRange(1, 64), help="Search the likeliest text with beams.")
