@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -113,6 +114,8 @@ class Instance:
         pool = self.pool
         self.backend.close()
         self._on_close(pool)
+        del pool
+        _free_memory()
 
     def _close_if_unused(self) -> None:
         if self._retired and self._leases == 0:
@@ -144,6 +147,13 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def _free_memory() -> None:
+    """Collects what a closed model consisted of, which refers to itself."""
+    gc.unfreeze()  # objects of the server's start
+    gc.collect()
+    gc.freeze()
 
 
 def stamp_of(path: str | os.PathLike[str]) -> Stamp | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -399,13 +398,6 @@ class ModelRegistry:
     def _after_close(self, pool: EnginePool | None) -> None:
         if pool is not None and self.metrics is not None:
             self.metrics.retired(pool)
-        if self._closed:
-            return
-        del pool
-        # What an engine consists of refers to itself; objects of the start are frozen.
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
 
     # Room.
 
