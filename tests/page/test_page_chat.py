@@ -34,7 +34,10 @@ def test_a_message_is_sent_and_its_answer_streams_in(visit: Visit, api: FakeApi)
     assert api.requests[0]["model"] == "bonsai-1.7b-q1"
     assert api.requests[0]["stream"] is True
     assert api.requests[0]["stream_options"] == {"include_usage": True}
-    assert set(api.requests[0]) == {"model", "messages", "stream", "stream_options"}
+    assert api.requests[0]["return_progress"] is True
+    assert set(api.requests[0]) == {
+        *("model", "messages", "stream", "stream_options", "return_progress"),
+    }
     assert visitor.complaints() == []
 
 
@@ -161,8 +164,9 @@ def test_a_cut_answer_says_so(visit: Visit, api: FakeApi) -> None:
 def test_settings_reach_the_request_and_stay(visit: Visit, api: FakeApi) -> None:
     visitor = visit()
     visitor.click("#open-settings")
-    fields = {"system": "Be brief.", "temperature": "0.3", "top_p": "0.9", "top_k": "40"}
-    for name, value in {**fields, "max_tokens": "77"}.items():
+    visitor.js("document.querySelectorAll('#sampling details').forEach(d => d.open = true)")
+    fields = {"temperature": "0.3", "top_p": "0.9", "top_k": "40", "max_tokens": "77"}
+    for name, value in {**fields, "repeat_penalty": "1.1", "stop": "END, ###"}.items():
         visitor.one(f"[name={name}]").send_keys(value)
     visitor.one("[name=thinking]").send_keys("Off")
     visitor.click("#settings-form .primary")
@@ -170,8 +174,9 @@ def test_settings_reach_the_request_and_stay(visit: Visit, api: FakeApi) -> None
     visitor.load()  # a reload keeps them
     visitor.ask("again")
     for request in api.requests:
-        assert request["messages"][0] == {"role": "system", "content": "Be brief."}
+        assert request["messages"][0]["role"] == "user"
         assert (request["temperature"], request["top_p"]) == (0.3, 0.9)
+        assert (request["repeat_penalty"], request["stop"]) == (1.1, ["END", "###"])
         assert (request["top_k"], request["max_tokens"]) == (40, 77)
         assert request["chat_template_kwargs"] == {"enable_thinking": False}
 
