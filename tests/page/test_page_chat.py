@@ -199,65 +199,6 @@ def test_the_chosen_model_is_asked(visit: Visit, api: FakeApi) -> None:
     assert api.requests[0]["model"] == "smollm2-135m"
 
 
-def test_conversations_are_kept_listed_and_deleted(visit: Visit, api: FakeApi) -> None:
-    visitor = visit()
-    visitor.ask("about trees")
-    visitor.click("#new")
-    visitor.wait(lambda: visitor.questions == [])
-    visitor.ask("about water")
-    visitor.load()
-    titles = [button.text for button in visitor.all("#conversations .open")]
-    assert titles == ["about water", "about trees"]
-    visitor.click("#conversations li:last-child .open")
-    visitor.wait(lambda: visitor.questions == ["about trees"])
-    assert visitor.answers == ["ok"]
-    visitor.click("#conversations li:last-child .remove")
-    visitor.chromium.switch_to.alert.accept()
-    visitor.wait(lambda: len(visitor.all("#conversations .open")) == 1)
-    visitor.click("#clear")
-    visitor.chromium.switch_to.alert.accept()
-    visitor.wait(lambda: visitor.all("#conversations .open") == [])
-    assert visitor.js("return Object.keys(localStorage)") == []
-
-
-def test_a_conversation_left_while_it_is_answered_keeps_its_text(
-    visit: Visit, api: FakeApi
-) -> None:
-    reply = Reply(["Half", None])
-    api.replies = [reply]
-    visitor = visit()
-    visitor.ask("trees", finish=False)
-    visitor.wait(lambda: visitor.answers == ["Half"])
-    visitor.click("#new")
-    visitor.wait(lambda: visitor.questions == [])
-    assert reply.gone.wait(20)
-    visitor.click("#conversations .open")
-    visitor.wait(lambda: visitor.answers == ["Half"])
-
-
-def test_a_conversation_deleted_while_it_is_answered_is_gone(visit: Visit, api: FakeApi) -> None:
-    api.replies = [Reply(["Half", None])]
-    visitor = visit()
-    visitor.ask("trees", finish=False)
-    visitor.wait(lambda: visitor.answers == ["Half"])
-    visitor.click("#clear")
-    visitor.chromium.switch_to.alert.accept()
-    visitor.wait(lambda: not visitor.answering)
-    assert visitor.js("return Object.keys(localStorage)") == []
-
-
-def test_export_gives_all_conversations(visit: Visit, api: FakeApi) -> None:
-    visitor = visit()
-    visitor.ask("trees")
-    behavior = {"behavior": "allow", "downloadPath": str(visitor.folder)}
-    visitor.chromium.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
-    visitor.click("#export")
-    path = visitor.folder / "conversations.json"
-    visitor.wait(path.exists)
-    (exported,) = json.loads(path.read_text())
-    assert [m["content"] for m in exported["messages"]] == ["trees", "ok"]
-
-
 def test_the_page_works_behind_a_prefix(visit: Visit, api: FakeApi) -> None:
     with serving(FakeApi(), prefix="/tools/chat") as behind:
         visitor = visit()
