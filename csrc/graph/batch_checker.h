@@ -33,11 +33,17 @@ class BatchChecker {
 
  private:
   void check_state(const Batch& batch, const StateShape& state) const;
+  void check_picture(const Batch& batch) const;
 
   const LoweredGraph& lowered_;
   const StateSpec& state_;
   int64_t vocabulary_ = -1;  // of the smallest token table; -1: no tokens are embedded
   int64_t positions_ = -1;   // of the smallest table of positions; -1: none
+  // Ops that take one sequence in a step, its tokens a grid, or those of two inputs.
+  bool one_sequence_ = false;
+  bool grid_ = false;
+  std::vector<std::pair<RowSpace, RowSpace>> joined_;
+  bool padding_ = false;  // Span::visible is read
 };
 
 }  // namespace oxibonsai::graph
