@@ -198,9 +198,8 @@ class ImageTransformer:
                     f"({rows.shape[1]}, {len(c.axes_dims_rope)})"
                 )
         ids = np.concatenate([text_ids, image_ids])
-        time = np.array([[timestep]], np.float32)
         return np.stack(
-            [self._velocity(x, t, time, ids) for x, t in zip(latents, text, strict=True)]
+            [self._velocity(x, t, timestep, ids) for x, t in zip(latents, text, strict=True)]
         )
 
     def _embed(self, text: Array) -> Array:
@@ -209,14 +208,19 @@ class ImageTransformer:
         batch.set_input(_TEXT, text)
         return self._prompt.run(batch)["context"]
 
-    def _velocity(self, latents: Array, text: Array, time: Array, ids: Ids) -> Array:
+    def _velocity(self, latents: Array, text: Array, timestep: float, ids: Ids) -> Array:
+        return self._step.run(self.step_batch(latents, text, timestep, ids))["velocity"]
+
+    @staticmethod
+    def step_batch(latents: Array, text: Array, timestep: float, ids: Ids) -> _core.Batch:
+        """What a step of one picture runs: its ids are those of the text, then of the picture."""
         batch = _core.Batch()
         batch.add_span(len(ids))
         batch.set_input(_POSITIONS, ids.astype(np.float32))
         batch.set_input(_IMAGE, latents)
         batch.set_input(_TEXT, text)
-        batch.set_input(_TIME, time)
-        return self._step.run(batch)["velocity"]
+        batch.set_input(_TIME, np.array([[timestep]], np.float32))
+        return batch
 
 
 def _check(rows: Array, name: str, cols: int) -> None:
