@@ -118,14 +118,13 @@ class ImageTransformer:
     ) -> None:
         self.config = config
         parameters = Parameters(tensors)
-        prompt = _prompt_graph(config, parameters)
-        step = _step_graph(config, parameters)
+        self._graphs = _prompt_graph(config, parameters), _step_graph(config, parameters)
         parameters.refuse_unused()
-        matrices = [*prompt.matrices, *step.matrices]
+        matrices = [w for graph in self._graphs for w in graph.matrices]
+        self._device = device
         report = counted(device.packed_size(matrices), progress)
         self._packed = device.pack(matrices, report)
-        self._prompt = device.compile(prompt)
-        self._step = device.compile(step)
+        self.release_buffers()
 
     @classmethod
     def load(
@@ -148,6 +147,10 @@ class ImageTransformer:
             UnsupportedError: There is a tensor that the network does not use.
         """
         return cls(TransformerConfig.from_dict(config), tensors, device, progress)
+
+    def release_buffers(self) -> None:
+        """Gives the memory of the last step's values back, before the autoencoder wants as much."""
+        self._prompt, self._step = (self._device.compile(graph) for graph in self._graphs)
 
     def embed_text(self, text: Array) -> Array:
         """What the blocks read of a prompt: the same in all steps, so it is made once.
