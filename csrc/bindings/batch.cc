@@ -51,6 +51,22 @@ struct PyBatch {
     arrays.push_back(values);
     batch.inputs[name] = {values.data(), values.shape(0), values.shape(1)};
   }
+
+  // The same rows, with the inputs of these names: of this batch, else of the others.
+  PyBatch with_inputs(const std::vector<std::string>& names,
+                      const std::map<std::string, Floats>& others) const {
+    PyBatch result = *this;
+    result.batch.inputs.clear();
+    for (const std::string& name : names) {
+      const auto own = batch.inputs.find(name);
+      const auto other = others.find(name);
+      if (own != batch.inputs.end())
+        result.batch.inputs[name] = own->second;
+      else if (other != others.end())
+        result.set_input(name, other->second);
+    }
+    return result;
+  }
 };
 
 }  // namespace
@@ -74,7 +90,10 @@ void register_batch(py::module_& m) {
            py::arg("pages") = std::vector<int32_t>{}, py::arg("pool") = 0, py::arg("slot") = 0,
            py::arg("outputs") = 0, "As add(), for a graph that takes its rows from inputs.")
       .def("set_input", &PyBatch::set_input, py::arg("name"), py::arg("values"),
-           "A float32 matrix for an input of the graph.");
+           "A float32 matrix for an input of the graph.")
+      .def("with_inputs", &PyBatch::with_inputs, py::arg("names"), py::arg("others"),
+           "The same rows with the inputs of these names: this batch's own, else those of "
+           "`others`.");
 }
 
 }  // namespace oxibonsai::bindings

@@ -9,6 +9,7 @@
 #include "format/gguf.h"
 #include "graph/graph.h"
 #include "graph/isolate.h"
+#include "graph/stages.h"
 
 namespace py = pybind11;
 
@@ -525,6 +526,37 @@ py::list isolated(const Graph& g) {
   return all;
 }
 
+// (graph, its layers of the cache, its entries of the slots) of each stage.
+py::list cut(const Graph& g, const std::vector<size_t>& points) {
+  py::list all;
+  for (graph::Stage& s : graph::cut(g, points))
+    all.append(py::make_tuple(std::make_shared<Graph>(std::move(s.graph)), s.paged, s.slots));
+  return all;
+}
+
+std::vector<std::vector<std::string>> op_matrices(const Graph& g) {
+  std::vector<std::vector<std::string>> all;
+  for (const graph::Op& op : g.ops()) {
+    std::vector<std::string> names;
+    for (const WeightPtr& w : graph::matrices_of(op)) names.push_back(w->name());
+    all.push_back(std::move(names));
+  }
+  return all;
+}
+
+std::vector<std::string> input_names(const Graph& g) {
+  std::vector<std::string> all;
+  for (const graph::Op& op : g.ops())
+    if (const auto* input = std::get_if<graph::Input>(&op)) all.push_back(input->name);
+  return all;
+}
+
+std::vector<std::string> output_names(const Graph& g) {
+  std::vector<std::string> all;
+  for (const auto& [name, id] : g.outputs()) all.push_back(name);
+  return all;
+}
+
 void register_paged_layer(py::module_& m) {
   using graph::PagedLayer;
   py::class_<PagedLayer>(m, "PagedLayer", "Keys and values that a layer keeps for each position.")
@@ -568,6 +600,21 @@ void register_graph_class(py::module_& m) {
       .def_property_readonly(
           "slot_entries", [](const Graph& g) { return g.state().slot; },
           "Floats of each entry of recurrent state.")
+      .def_property_readonly("inputs", &input_names, "Names of the inputs.")
+      .def_property_readonly("outputs", &output_names, "Names of the outputs.")
+      .def_property_readonly("op_matrices", &op_matrices,
+                             "Names of the matrices of each op, in order; most have none.")
+      .def(
+          "crossing_columns",
+          [](const Graph& g, size_t at) -> std::optional<int64_t> {
+            const int64_t columns = graph::crossing_columns(g, at);
+            return columns < 0 ? std::nullopt : std::optional<int64_t>(columns);
+          },
+          py::arg("at"),
+          "Floats a row that a cut before op `at` moves; None where something else would move.")
+      .def("cut", &cut, py::arg("points"),
+           "(graph, its layers of the cache, its entries of the slots) of each stage between cuts "
+           "before the ops `points`.")
       .def("isolated", &isolated,
            "(name, graph, [(input, rows a token, columns)]) of one op of each kind and shape.");
   register_row_ops(c);

@@ -76,24 +76,15 @@ std::string detail(const JoinHeads& op) { return std::to_string(op.heads); }
 std::string detail(const Dispatch& op) { return op.weights != kNoValue ? "weights" : ""; }
 std::string detail(const Combine& op) { return op.weights != kNoValue ? "weights" : ""; }
 
-template <class T, class = void>
-constexpr bool kReadsPages = false;
-template <class T>
-constexpr bool kReadsPages<T, std::void_t<decltype(T::layer)>> = true;
-template <class T, class = void>
-constexpr bool kReadsSlot = false;
-template <class T>
-constexpr bool kReadsSlot<T, std::void_t<decltype(T::slot)>> = true;
-
 // Builds the graph around one op: inputs in place of what other ops make, and no more state than it
 // reads.
 class Isolation {
  public:
   template <class T>
   Isolation(const Graph& from, const T&) : from_(from) {
-    if (kReadsPages<T>)
+    if (kUsesPages<T>)
       for (const PagedLayer& l : from.state().paged) graph_.add_paged_layer(l);
-    if (kReadsSlot<T>)
+    if (kUsesSlot<T>)
       for (const int64_t n : from.state().slot) graph_.add_slot(n);
   }
 
