@@ -91,11 +91,19 @@ SERVER = {
     "http": {"error_types", "lifecycle", "settings"},
     "stores": set(),
     "schemas": set(),
-    "": {"http", "stores", "schemas"},
-    "openai": {"", "http", "stores", "schemas"},
+    "registry": {
+        "backend",
+        "errors",
+        "generation_metrics",
+        "generations",
+        "lifecycle",
+        "settings",
+    },
+    "": {"http", "stores", "schemas", "registry"},
+    "openai": {"", "http", "stores", "schemas", "registry"},
     "anthropic": {"", "http", "stores", "schemas"},
-    "llama_server": {"", "http", "stores", "schemas", "openai"},
-    "admin": {"", "stores", "schemas", "openai", "anthropic", "llama_server"},
+    "llama_server": {"", "http", "stores", "schemas", "registry", "openai"},
+    "admin": {"", "stores", "schemas", "registry", "openai", "anthropic", "llama_server"},
 }
 ASSEMBLY = {"app", "launcher", "routes"}
 

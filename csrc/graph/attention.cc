@@ -57,6 +57,7 @@ std::vector<Value> infer(const AttendLocal& op, const Checker& c) {
             "the width has no such heads");
   c.require(q % k == 0, "heads are no multiple of key-value heads");
   c.require(c.value(op.v).cols == k, "k and v have different widths");
+  c.require(!op.causal || op.segments.empty(), "segments are for attention without an order");
   return {{tokens(), q}};
 }
 

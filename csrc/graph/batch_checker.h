@@ -53,6 +53,7 @@ class BatchChecker {
   void check_state(const Batch& batch, const StateShape& state) const;
   void check_positions(const Batch& batch) const;
   void check_segments(const Batch& batch) const;
+  void check_picture(const Batch& batch) const;
 
   const LoweredGraph& lowered_;
   const StateSpec& state_;
@@ -61,6 +62,11 @@ class BatchChecker {
   int32_t axes_ = 0;         // of positions that rope reads
   std::string inserted_;     // the input whose rows are inserted; empty: none
   std::set<std::string> segments_;
+  // Ops that take one sequence in a step, its tokens a grid, or those of two inputs.
+  bool one_sequence_ = false;
+  bool grid_ = false;
+  std::vector<std::pair<RowSpace, RowSpace>> joined_;
+  bool padding_ = false;  // Span::visible is read
 };
 
 }  // namespace oxibonsai::graph

@@ -16,7 +16,7 @@ struct RopeTable {
   Vector frequencies;
   float scale = 1.0f;
   float temperature = 0.0f;
-  int temperature_step = 0;   // positions; 0: no temperature
+  int temperature_step = 0;        // positions; 0: no temperature
   std::vector<int32_t> axes = {};  // [pairs]; empty: all read the position in the sequence
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {}; }

@@ -376,14 +376,16 @@ class PagedAttentionRunner : public AttentionRunner {
   const int layer_;
 };
 
-// Among the rows of a segment, which all see each other. Their keys and values lie in pages of the
-// workspace: segment i has those from first_row / 64 + i on, which are enough for its rows.
+// Among the rows of a segment, which all see each other, or those before them. Their keys and
+// values lie in pages of the workspace: segment i has those from first_row / 64 + i on, which are
+// enough for its rows.
 class LocalAttentionRunner : public AttentionRunner {
  public:
   LocalAttentionRunner(const Shape& shape, std::string segments, const ValueRef& q,
-                       const ValueRef& k, const ValueRef& v, const ValueRef& out)
+                       const ValueRef& k, const ValueRef& v, const ValueRef& out, bool causal)
       : AttentionRunner(shape, q, out),
         segments_(std::move(segments)),
+        causal_(causal),
         k_(k),
         v_(v),
         layout_(kv_layout(KvType::kF32, {shape.kv_heads, shape.key_dim, shape.value_dim})) {}
@@ -405,7 +407,9 @@ class LocalAttentionRunner : public AttentionRunner {
   }
   int first_seen(const Step&, int64_t) const override { return 0; }
   int end_seen(const Step& s, int64_t row) const override {
-    return segments(s).count[static_cast<size_t>(view(s, row))];
+    if (!causal_) return segments(s).count[static_cast<size_t>(view(s, row))];
+    const graph::Span& span = s.span_of(row);
+    return std::min(position(s, row) + 1, span.visible > 0 ? span.visible : span.count);
   }
   int position(const Step& s, int64_t row) const override {
     return static_cast<int>(row) - segments(s).first_row[static_cast<size_t>(view(s, row))];
@@ -432,6 +436,7 @@ class LocalAttentionRunner : public AttentionRunner {
   }
 
   const std::string segments_;
+  const bool causal_;
   const ValueRef k_, v_;
   const KvLayout layout_;
 };
@@ -463,7 +468,7 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     nullptr,
                     nullptr};
   return std::make_unique<LocalAttentionRunner>(shape, op.segments, q, k, c.value(op.v),
-                                                c.value(op.out));
+                                                c.value(op.out), op.causal);
 }
 
 }  // namespace oxibonsai::cpu
