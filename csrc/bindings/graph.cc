@@ -1,6 +1,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -208,6 +209,12 @@ void register_row_ops(GraphClass& c) {
       .def("input", &input, py::arg("name"), py::arg("cols"), py::arg("own_rows") = false,
            py::arg("sequences") = false, py::arg("pixels") = 1)
       .def(
+          "insert_rows",
+          [](Graph& g, const PyValue& x, const PyValue& rows, int64_t first, bool added) {
+            return add_one(g, graph::InsertRows{x.id, rows.id, first, added});
+          },
+          py::arg("x"), py::arg("rows"), py::arg("first") = 0, py::arg("added") = false)
+      .def(
           "select_outputs",
           [](Graph& g, const PyValue& x) { return add_one(g, graph::SelectOutputs{x.id}); },
           py::arg("x"))
@@ -327,11 +334,13 @@ void register_picture_ops(GraphClass& c) {
 void register_attention_ops(GraphClass& c) {
   c.def(
        "rope_table",
-       [](Graph& g, const Floats& frequencies, float scale, float temperature, int step) {
-         return add_one(g, graph::RopeTable{vector(frequencies), scale, temperature, step});
+       [](Graph& g, const Floats& frequencies, float scale, float temperature, int step,
+          std::vector<int32_t> axes) {
+         return add_one(
+             g, graph::RopeTable{vector(frequencies), scale, temperature, step, std::move(axes)});
        },
        py::arg("frequencies"), py::arg("scale"), py::arg("temperature") = 0.0f,
-       py::arg("temperature_step") = 0)
+       py::arg("temperature_step") = 0, py::arg("axes") = std::vector<int32_t>{})
       .def(
           "rope",
           [](Graph& g, const PyValue& x, const PyValue& table, int head_dim, bool interleaved) {
@@ -356,11 +365,12 @@ void register_attention_ops(GraphClass& c) {
       .def(
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
-             float scale, bool causal) {
-            return add_one(g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale, causal});
+             float scale, const std::string& segments, bool causal) {
+            return add_one(g,
+                           graph::AttendLocal{q.id, k.id, v.id, head_dim, scale, segments, causal});
           },
           py::arg("q"), py::arg("k"), py::arg("v"), py::arg("head_dim"), py::arg("scale"),
-          py::arg("causal") = false);
+          py::arg("segments") = "", py::arg("causal") = false);
 }
 
 void register_elementwise_ops(GraphClass& c) {
@@ -544,13 +554,6 @@ std::vector<std::vector<std::string>> op_matrices(const Graph& g) {
   return all;
 }
 
-std::vector<std::string> input_names(const Graph& g) {
-  std::vector<std::string> all;
-  for (const graph::Op& op : g.ops())
-    if (const auto* input = std::get_if<graph::Input>(&op)) all.push_back(input->name);
-  return all;
-}
-
 std::vector<std::string> output_names(const Graph& g) {
   std::vector<std::string> all;
   for (const auto& [name, id] : g.outputs()) all.push_back(name);
@@ -598,9 +601,18 @@ void register_graph_class(py::module_& m) {
           "paged_layers", [](const Graph& g) { return g.state().paged; },
           "The layers of the cache.")
       .def_property_readonly(
+          "position_axes",
+          [](const Graph& g) {
+            int32_t most = 0;
+            for (const graph::Op& op : g.ops())
+              if (const auto* table = std::get_if<graph::RopeTable>(&op))
+                most = std::max(most, table->axis_count());
+            return most;
+          },
+          "Axes of positions that rope reads; 0: none but the position in a sequence.")
+      .def_property_readonly(
           "slot_entries", [](const Graph& g) { return g.state().slot; },
           "Floats of each entry of recurrent state.")
-      .def_property_readonly("inputs", &input_names, "Names of the inputs.")
       .def_property_readonly("outputs", &output_names, "Names of the outputs.")
       .def_property_readonly("op_matrices", &op_matrices,
                              "Names of the matrices of each op, in order; most have none.")

@@ -270,7 +270,7 @@ class _Executable:
         for i, stage, executable in self._stages:
             own_pools = [_part(_Pages, p, i) for p in pools] if stage.paged else []
             own_slots = _part(_Slots, slots, i) if stage.slots else None
-            own_batch = batch.with_inputs(stage.graph.inputs, values)
+            own_batch = batch.for_stage(stage.graph, values)
             values |= executable.run(own_batch, own_pools, own_slots)
         return {name: values[name] for name in self._outputs}
 

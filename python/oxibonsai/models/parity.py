@@ -90,6 +90,8 @@ def _same(
     tokens = list(range(rows)) if "embed" in graph.ops else []
     add = batch.add if tokens else batch.add_span
     add(tokens or rows, first=first, pages=pages, outputs=rows)  # type: ignore[arg-type]
+    if graph.position_axes:
+        batch.set_positions(random.integers(0, 4000, (rows, graph.position_axes)).astype(np.int32))
     for name, per_token, cols in inputs:
         values = random.standard_normal((rows * per_token, cols), dtype=np.float32)
         values[:, ::61] *= 16  # as activations, of which a few are large

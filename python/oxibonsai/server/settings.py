@@ -268,6 +268,38 @@ class Settings(ModelSettings, BaseSettings):
         False,
         description="Show a slot's prompt and text at /slots, to the API key that sent the request.",
     )
+    models: Names = Field(
+        (),
+        description="Models to serve beside each other, each as SOURCE or NAME=SOURCE; loaded when a "
+        "request names them.",
+    )
+    models_dir: Path | None = Field(
+        None,
+        description="Folder of models to serve: GGUF files, and subfolders with one or with "
+        "safetensors.",
+    )
+    models_preset: Path | None = Field(
+        None,
+        description="Settings of single models: TOML with a table for each, or llama-server's INI.",
+    )
+    models_max: int = Field(
+        4, ge=0, description="Most models that are loaded at the same time; 0: no limit."
+    )
+    models_memory_gb: float | None = Field(
+        None,
+        gt=0,
+        description="Most memory in GiB that loaded models may take, with full caches; the least "
+        "recently used are unloaded. Default: no limit.",
+    )
+    models_autoload: Switch = Field(
+        True, description="Load a model when a request names it; else only by POST /models/load."
+    )
+    sleep_idle_seconds: float = Field(
+        -1, ge=-1, description="Unload a model that nobody has used for so long; -1: never."
+    )
+    reload_changed: Switch = Field(
+        True, description="Load a model anew when its GGUF file has changed."
+    )
     ui: Annotated[Switch, Flag(("--webui",))] = Field(True, description="Serve the chat page at /.")
     state_dir: Path = Field(
         default_factory=lambda values: default_state_dir(values.get("port", DEFAULT_PORT)),
