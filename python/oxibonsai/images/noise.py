@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from oxibonsai import _core
 from oxibonsai.errors import RequestError
-from oxibonsai.images.parts import Floats
+
+Floats = npt.NDArray[np.float32]
 
 GENERATORS = ("mlx", "torch")
 """``mlx``: Threefry as mflux draws it; ``torch``: as diffusers does with a generator on the CPU."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from oxibonsai.errors import RequestError
-from oxibonsai.images.parts import Floats
+
+Floats = npt.NDArray[np.float32]
 
 MOST_STEPS = 1000
 
