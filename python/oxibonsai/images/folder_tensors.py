@@ -81,6 +81,13 @@ class FolderTensors:
         )
         return require_finite(weight, self.path)
 
+    def stored(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
+        """A tensor of any shape as a type of the core and its bytes, for files that hold the same."""
+        held = self._parameters[name]
+        if self._channels_last and len(held.shape) == 4:
+            return "F32", self.array(name).view(np.uint8)
+        return _blocks(held)
+
     def array(self, name: str) -> Floats:
         """A tensor of any shape as float32."""
         values = self._parameters[name].values()

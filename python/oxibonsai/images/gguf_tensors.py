@@ -20,14 +20,23 @@ class GgufTensors:
         checkpoint: The file.
         prefix: Of the tensors' names there; left out here.
         others: Prefixes of tensors that belong to other networks.
+        complete_names: Add the ``.weight`` that OxiBonsai's files leave away from packed matrices.
     """
 
-    def __init__(self, checkpoint: Checkpoint, prefix: str, others: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        prefix: str,
+        others: tuple[str, ...] = (),
+        *,
+        complete_names: bool = True,
+    ) -> None:
         self._checkpoint = checkpoint
         self._stored: dict[str, str] = {}
         for name in checkpoint.tensor_names:
             if name.startswith(prefix) and not (others and name.startswith(others)):
-                self._stored[_with_suffix(name.removeprefix(prefix))] = name
+                own = name.removeprefix(prefix)
+                self._stored[_with_suffix(own) if complete_names else own] = name
 
     @property
     def path(self) -> str:
@@ -47,6 +56,14 @@ class GgufTensors:
         """A tensor of two dimensions in its stored form; FormatError for values that are not finite."""
         return require_finite(self._checkpoint.weight(self._stored[name]), self.path)
 
+    def stored(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
+        """A tensor of any shape as a type of the core and its bytes."""
+        stored = self._stored[name]
+        return (
+            self._checkpoint.file.tensor(stored).quant_type,
+            self._checkpoint.file.tensor_bytes(stored),
+        )
+
     def array(self, name: str) -> Floats:
         """A tensor of any shape as float32."""
         stored = self._stored[name]
@@ -58,7 +75,6 @@ class GgufTensors:
 
 
 def _with_suffix(name: str) -> str:
-    """OxiBonsai's files leave ``.weight`` away where a matrix is packed."""
     if name.endswith((".weight", ".bias", ".running_mean", ".running_var", ".num_batches_tracked")):
         return name
     return f"{name}.weight"

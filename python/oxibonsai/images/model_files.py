@@ -6,18 +6,23 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from oxibonsai.errors import SourceError, UnsupportedError
+from oxibonsai.errors import FormatError, SourceError, UnsupportedError
 from oxibonsai.images.folder_tensors import FolderTensors, read_json
 from oxibonsai.images.gguf_tensors import GgufTensors
+from oxibonsai.images.latents import LEAST_PIXELS
 from oxibonsai.images.network import Network
 from oxibonsai.images.one_file import (
     ARCHITECTURE,
+    TEXT_PREFIXES,
     VAE_PREFIX,
+    least_pixels,
     open_image_gguf,
     text_encoder_of,
+    text_layers,
     transformer_config,
     vae_config,
 )
+from oxibonsai.images.text_encoder import LAYERS
 from oxibonsai.images.text_files import TextFiles, open_text_encoder
 
 # Names of a network's folder in the repositories that are known, the most usual first.
@@ -39,12 +44,16 @@ class ModelFiles:
         name: Of the model, without a path.
         transformer, vae: Their tensors.
         text_encoder: A language model.
+        text_layers: Whose hidden states the transformer reads.
+        least_pixels: The shortest side that the model draws.
     """
 
     name: str
     transformer: Network
     vae: Network
     text_encoder: TextFiles
+    text_layers: tuple[int, ...] = LAYERS
+    least_pixels: int = LEAST_PIXELS
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,7 @@ def open_image_model(source: str | os.PathLike[str] | None, parts: PartNames) ->
         _transformer(transformer),
         _vae(vae),
         open_text_encoder(text, _tokenizer(place, parts, text)),
+        *(_settings(place) if place is not None else ()),
     )
 
 
@@ -110,15 +120,24 @@ def _place(source: str | os.PathLike[str] | None) -> Path | None:
         return None
     text = os.fspath(source)
     if text.startswith("hf:"):
-        from oxibonsai.sources.hub import hub_folder
+        from oxibonsai.sources.hub import hub_files
 
-        return hub_folder(text.removeprefix("hf:"))
+        return hub_files(text.removeprefix("hf:"), _is_wanted)
     path = Path(text).expanduser()
     if not path.exists():
         raise SourceError(
             f"{path} does not exist; name a folder with a picture model, a GGUF file or hf:org/repo"
         )
     return path
+
+
+def _is_wanted(name: str) -> bool:
+    """Whether a file of a repository belongs to a network; a release in one file has them twice."""
+    folder, _, file = name.rpartition("/")
+    if not folder:
+        return file == "model_index.json"
+    known = {*_TRANSFORMER, *_TEXT_ENCODER, *_VAE, *_TOKENIZER, "scheduler"}
+    return folder in known and file.endswith((".json", ".safetensors", ".jinja", ".txt"))
 
 
 def _name(source: str | os.PathLike[str] | None, transformer: Path) -> str:
@@ -140,6 +159,19 @@ def _check_pipeline(folder: Path) -> None:
     scheduler = folder / "scheduler" / "scheduler_config.json"
     if scheduler.is_file():
         _check_scheduler(scheduler)
+
+
+def _settings(folder: Path) -> tuple[tuple[int, ...], int]:
+    """Layers and shortest side, which ``model_index.json`` may name: small models have others."""
+    index = folder / "model_index.json"
+    settings = read_json(index) if index.is_file() else {}
+    layers = settings.get("text_encoder_out_layers", list(LAYERS))
+    if not isinstance(layers, list) or any(type(n) is not int for n in layers):
+        raise FormatError(f"{index}: text_encoder_out_layers is {layers!r}, no list of layers")
+    least = settings.get("minimum_size", LEAST_PIXELS)
+    if type(least) is not int or not 1 <= least <= LEAST_PIXELS:
+        raise FormatError(f"{index}: minimum_size is {least!r}, not a count up to {LEAST_PIXELS}")
+    return tuple(layers), least
 
 
 def _check_scheduler(path: Path) -> None:
@@ -188,7 +220,7 @@ def _transformer(path: Path) -> Network:
         return Network(read_json(path / "config.json"), FolderTensors(path))
     if path.suffix == ".gguf":
         checkpoint = open_image_gguf(path)
-        tensors = GgufTensors(checkpoint, "", others=(VAE_PREFIX,))
+        tensors = GgufTensors(checkpoint, "", others=(VAE_PREFIX, *TEXT_PREFIXES))
         return Network(transformer_config(checkpoint), tensors)
     return Network(read_json(path.parent / "config.json"), FolderTensors(path))
 
@@ -233,4 +265,11 @@ def _open_one_file(path: Path, parts: PartNames) -> ModelFiles:
         text = open_text_encoder(named, _tokenizer(None, parts, named))
     else:
         text = text_encoder_of(checkpoint)
-    return ModelFiles(path.stem, transformer, vae, text)
+    return ModelFiles(
+        path.stem,
+        transformer,
+        vae,
+        text,
+        text_layers(checkpoint) or LAYERS,
+        least_pixels(checkpoint) or LEAST_PIXELS,
+    )

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from oxibonsai.images.parameters import Tensors
+
+
+class StoredTensors(Tensors, Protocol):
+    """Tensors of a file, which can be written to another file as they are."""
+
+    def stored(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
+        """A tensor of any shape as a type of the core and its bytes."""
 
 
 @dataclass(frozen=True)
@@ -19,4 +29,4 @@ class Network:
     """
 
     config: Mapping[str, Any]
-    tensors: Tensors
+    tensors: StoredTensors

@@ -22,6 +22,9 @@ VAE_PREFIX = "vae."
 TEXT_PREFIXES = ("token_embd.", "blk.", "output_norm.", "output.")
 TEXT_ARCHITECTURE_KEY = f"{ARCHITECTURE}.text_encoder.architecture"
 VAE_CONFIG_KEY = f"{ARCHITECTURE}.vae.config"
+TEXT_LAYERS_KEY = f"{ARCHITECTURE}.text_encoder.layers"
+LEAST_PIXELS_KEY = f"{ARCHITECTURE}.minimum_size"
+_OTHER_KEYS = (TEXT_ARCHITECTURE_KEY, TEXT_LAYERS_KEY, VAE_CONFIG_KEY, LEAST_PIXELS_KEY)
 
 # Keys of the transformer's configuration: GGUF's, after the architecture, by diffusers'; with GGUF's
 # type of the value.
@@ -68,10 +71,7 @@ def transformer_config(checkpoint: Checkpoint) -> dict[str, Any]:
     config: dict[str, Any] = {}
     keys = checkpoint.file.keys()
     for full in keys:
-        if not full.startswith(f"{ARCHITECTURE}.") or full in (
-            TEXT_ARCHITECTURE_KEY,
-            VAE_CONFIG_KEY,
-        ):
+        if not full.startswith(f"{ARCHITECTURE}.") or full in _OTHER_KEYS:
             continue
         key = full.removeprefix(f"{ARCHITECTURE}.")
         if key not in known:
@@ -95,6 +95,25 @@ def vae_config(checkpoint: Checkpoint) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise FormatError(f"{checkpoint.path}: {VAE_CONFIG_KEY} is no JSON object")
     return config
+
+
+def least_pixels(checkpoint: Checkpoint) -> int | None:
+    """The shortest side that the model draws, where the file says one."""
+    found = checkpoint.file.get(LEAST_PIXELS_KEY)
+    if found is not None and (type(found) is not int or found < 1):
+        raise FormatError(f"{checkpoint.path}: {LEAST_PIXELS_KEY} is {found!r}, not a count")
+    return found
+
+
+def text_layers(checkpoint: Checkpoint) -> tuple[int, ...] | None:
+    """Whose hidden states the transformer reads, where the file says it."""
+    found = checkpoint.file.get(TEXT_LAYERS_KEY)
+    if found is None:
+        return None
+    layers = tuple(found.tolist()) if isinstance(found, np.ndarray) else ()
+    if not layers or any(type(n) is not int or n < 0 for n in layers):
+        raise FormatError(f"{checkpoint.path}: {TEXT_LAYERS_KEY} is no list of layers")
+    return layers
 
 
 def text_encoder_of(checkpoint: Checkpoint) -> TextFiles:

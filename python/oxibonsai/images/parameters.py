@@ -118,7 +118,9 @@ class Parameters:
             raise FormatError(f"{self._tensors.path}: {name} holds values that are not finite")
         return values
 
-    def refuse_unused(self, prefixes: tuple[str, ...] = ("",), ignored: tuple[str, ...] = ()) -> None:
+    def refuse_unused(
+        self, prefixes: tuple[str, ...] = ("",), ignored: tuple[str, ...] = ()
+    ) -> None:
         """UnsupportedError for a tensor that nobody asked for: without it the result would be wrong.
 
         Args:

@@ -46,9 +46,7 @@ class TextFiles:
         """Packs the layers that are needed for a device; arguments as of :class:`TextEncoder`."""
         tokenizer = Tokenizer.from_gguf(self.checkpoint.file)
         if self.network is None:
-            return TextEncoder.from_checkpoint(
-                self.checkpoint, device, tokenizer, layers, progress
-            )
+            return TextEncoder.from_checkpoint(self.checkpoint, device, tokenizer, layers, progress)
         config, tensors = self.network.config, self.network.tensors
         return TextEncoder.load(config, tensors, device, tokenizer, layers, progress)
 

@@ -64,7 +64,9 @@ class TransformerConfig:
         if config.get("patch_size", 1) != 1:
             raise UnsupportedError(f"a patch_size of {config['patch_size']}: only 1 is supported")
         if config.get("guidance_embeds", True):
-            raise UnsupportedError("guidance_embeds: a network with embedded guidance is not supported")
+            raise UnsupportedError(
+                "guidance_embeds: a network with embedded guidance is not supported"
+            )
         counts = {
             name: _positive(config, name)
             for name in (
@@ -268,7 +270,9 @@ class _Step:
         (image,) = g.linear(image, p.matrix("x_embedder", c.inner_dim, c.in_channels))
         image_sets, text_sets, single, (scale, shift) = self._modulations()
         for i in range(c.num_layers):
-            text, image = self._double(f"transformer_blocks.{i}", text, image, text_sets, image_sets)
+            text, image = self._double(
+                f"transformer_blocks.{i}", text, image, text_sets, image_sets
+            )
         h = g.join_rows(text, image)
         for i in range(c.num_single_layers):
             h = self._single(f"single_transformer_blocks.{i}", h, single)

@@ -132,7 +132,9 @@ class Vae:
             UnsupportedError: The tensors hold no encoder.
         """
         if not self._encoder:
-            raise UnsupportedError("this autoencoder has no encoder: it cannot start from a picture")
+            raise UnsupportedError(
+                "this autoencoder has no encoder: it cannot start from a picture"
+            )
         if picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
             raise RequestError(f"a picture of shape {picture.shape}; it needs [h, w, 3]")
         if picture.shape[0] % self.scale or picture.shape[1] % self.scale:
@@ -237,7 +239,9 @@ class _Network:
         if weight.ndim == 2:
             weight = weight[:, :, None, None]
         if weight.ndim != 4 or weight.shape[1] != x.cols or weight.shape[2] != weight.shape[3]:
-            raise FormatError(f"{name}.weight has shape {shape}, which {x.cols} channels do not fit")
+            raise FormatError(
+                f"{name}.weight has shape {shape}, which {x.cols} channels do not fit"
+            )
         moments = normed = None
         if norm:
             normed = [self.p.array(f"{norm}.{part}", x.cols) for part in ("weight", "bias")]
@@ -286,7 +290,9 @@ class _Decoder(_Network):
         for i in range(self.c.levels):
             block = f"decoder.up_blocks.{i}"
             if i == 0:
-                first = "post_quant_conv" if self.p.has("post_quant_conv.weight") else "decoder.conv_in"
+                first = (
+                    "post_quant_conv" if self.p.has("post_quant_conv.weight") else "decoder.conv_in"
+                )
                 x = self.begin(first, halves=False)
                 if first == "post_quant_conv":
                     x = self.conv(x, first)
