@@ -33,6 +33,7 @@ _TOKENIZER = ("tokenizer",)
 # What can only be read by running code that the file brings along.
 _PICKLED = ("transformer-gemlite", "text_encoder-hqq")
 
+_INDEX = "model_index.json"
 _PIPELINES = ("Flux2KleinPipeline",)
 
 
@@ -115,6 +116,15 @@ def open_image_model(source: str | os.PathLike[str] | None, parts: PartNames) ->
     )
 
 
+def is_image_model(source: str) -> bool:
+    """Whether a name is that of a folder of networks that draw, or of a repository that holds one."""
+    if source.startswith("hf:"):
+        from oxibonsai.sources.hub import hub_has
+
+        return hub_has(source.removeprefix("hf:"), _INDEX)
+    return (Path(source).expanduser() / _INDEX).is_file()
+
+
 def _place(source: str | os.PathLike[str] | None) -> Path | None:
     if source is None:
         return None
@@ -135,7 +145,7 @@ def _is_wanted(name: str) -> bool:
     """Whether a file of a repository belongs to a network; a release in one file has them twice."""
     folder, _, file = name.rpartition("/")
     if not folder:
-        return file == "model_index.json"
+        return file == _INDEX
     known = {*_TRANSFORMER, *_TEXT_ENCODER, *_VAE, *_TOKENIZER, "scheduler"}
     return folder in known and file.endswith((".json", ".safetensors", ".jinja", ".txt"))
 
@@ -148,7 +158,7 @@ def _name(source: str | os.PathLike[str] | None, transformer: Path) -> str:
 
 
 def _check_pipeline(folder: Path) -> None:
-    index = folder / "model_index.json"
+    index = folder / _INDEX
     if not index.is_file():
         return
     kind = read_json(index).get("_class_name")
@@ -163,7 +173,7 @@ def _check_pipeline(folder: Path) -> None:
 
 def _settings(folder: Path) -> tuple[tuple[int, ...], int]:
     """Layers and shortest side, which ``model_index.json`` may name: small models have others."""
-    index = folder / "model_index.json"
+    index = folder / _INDEX
     settings = read_json(index) if index.is_file() else {}
     layers = settings.get("text_encoder_out_layers", list(LAYERS))
     if not isinstance(layers, list) or any(type(n) is not int for n in layers):

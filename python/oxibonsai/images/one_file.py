@@ -36,7 +36,7 @@ TRANSFORMER_KEYS = {
     "joint_attention_dim": ("joint_attention_dim", "u32"),
     "in_channels": ("in_channels", "u32"),
     "mlp_ratio": ("mlp_ratio", "f32"),
-    "axes_dims_rope": ("rope.axes_dims", "array[u32]"),
+    "axes_dims_rope": ("rope.axes_dims", "arr[u32]"),
     "rope_theta": ("rope.theta", "f32"),
     "guidance_embeds": ("guidance_embeds", "bool"),
     "timestep_guidance_channels": ("timestep_guidance_channels", "u32"),

@@ -36,6 +36,7 @@ class Step:
         steps: In all.
         timestep: From 1000 to 0, before the step.
         latents: float32 [tokens, channels] after it.
+        estimate: What the last step would give if the velocity stayed as it is: a preview.
         grid: The tokens.
     """
 
@@ -43,6 +44,7 @@ class Step:
     steps: int
     timestep: float
     latents: Floats
+    estimate: Floats
     grid: Grid
 
 
@@ -180,10 +182,11 @@ class Painter:
         for i in range(start, request.steps):
             timestep = float(levels[i] * np.float32(1000))
             joint = np.concatenate([x, *extra])[None]
-            velocity = self.transformer.velocity(joint, text, timestep, positions)[0]
-            x = x + (levels[i + 1] - levels[i]) * velocity[: grid.tokens]
+            velocity = self.transformer.velocity(joint, text, timestep, positions)[0, : grid.tokens]
+            x = x + (levels[i + 1] - levels[i]) * velocity
             if on_step is not None:
-                replaced = on_step(Step(i, request.steps, timestep, x, grid))
+                estimate = x - levels[i + 1] * velocity
+                replaced = on_step(Step(i, request.steps, timestep, x, estimate, grid))
                 x = x if replaced is None else replaced
         return x, grid
 

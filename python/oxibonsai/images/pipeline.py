@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.devices import chosen_device, open_device
+from oxibonsai.devices import AUTO, CPU, chosen_device, open_device
 from oxibonsai.errors import RequestError
 from oxibonsai.images.latents import Grid
 from oxibonsai.images.model_files import PartNames, open_image_model
@@ -94,7 +94,9 @@ class ImagePipeline:
         files = open_image_model(source, parts)
         if text_encoder_out_layers is not None:
             files = replace(files, text_layers=tuple(text_encoder_out_layers))
-        opened = open_device(chosen_device(device), threads)
+        name = chosen_device(device)
+        # GPUs have no kernels for pictures yet, so that auto is the processor.
+        opened = open_device(CPU if name == AUTO else name, threads)
         painter = Painter(files, opened, keep_text_encoder=keep_text_encoder)
         return cls(painter)
 

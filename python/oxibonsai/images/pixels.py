@@ -26,7 +26,8 @@ _REFERENCE_SIDE, _REFERENCE_RATIO = 64, 8
 def to_pixels(values: Floats) -> Pixels:
     """float32 [h, w, 3] from -1 to 1, clamped and rounded half to even, as uint8."""
     unit = np.clip(values * np.float32(0.5) + np.float32(0.5), 0.0, 1.0)
-    return np.rint(unit * np.float32(255)).astype(np.uint8)
+    found: Pixels = np.rint(unit * np.float32(255)).astype(np.uint8)
+    return found
 
 
 def to_values(image: Image) -> Floats:

@@ -96,7 +96,7 @@ def _zlib_stream(data: Pixels) -> bytes:
         whole = bits.size if i == len(blocks) - 1 else bits.size // 8 * 8
         out.append(np.packbits(bits[:whole], bitorder="little").tobytes())
         carry = bits[whole:]
-    out.append(struct.pack(">I", zlib.adler32(flat)))
+    out.append(struct.pack(">I", zlib.adler32(flat.tobytes())))
     return b"".join(out)
 
 

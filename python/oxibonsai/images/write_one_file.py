@@ -176,7 +176,7 @@ def _write_keys(writer: _core.GgufWriter, files: ModelFiles) -> None:
             writer.add_metadata(f"{ARCHITECTURE}.{key}", config[name], kind)
     writer.add_metadata(VAE_CONFIG_KEY, json.dumps(dict(files.vae.config), sort_keys=True), "str")
     writer.add_metadata(TEXT_ARCHITECTURE_KEY, text.architecture, "str")
-    writer.add_metadata(TEXT_LAYERS_KEY, list(files.text_layers), "array[u32]")
+    writer.add_metadata(TEXT_LAYERS_KEY, list(files.text_layers), "arr[u32]")
     writer.add_metadata(LEAST_PIXELS_KEY, files.least_pixels, "u32")
     for key in text.file.keys():  # noqa: SIM118 - no dictionary
         if key.startswith((f"{text.architecture}.", "tokenizer.")):

@@ -40,6 +40,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     Raises:
         RequestError: A file of API keys can't be read, or the store's URL is invalid.
         StoreError, FormatError, UnsupportedError: The store can't be used.
+        OxiBonsaiError: The picture model can't be opened.
     """
     app = Server(__name__, static_folder=None)
     app.settings, app.backend = settings, backend
@@ -57,12 +58,14 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     from oxibonsai.server.generations import Generations
     from oxibonsai.server.inputs import register_inputs
     from oxibonsai.server.routes import register_routes
+    from oxibonsai.server.studio import Studio
 
     app.generations = Generations(
         backend,
         GenerationMetrics(metrics.registry, backend),
         share_cache=settings.share_prefix_cache,
     )
+    app.studio = Studio(settings)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
     app.config["MAX_FORM_PARTS"] = 64

@@ -14,6 +14,7 @@ from oxibonsai.server.stores import Store
 
 if TYPE_CHECKING:
     from oxibonsai.server.generations import Generations
+    from oxibonsai.server.studio import Studio
 
 
 class Server(Flask):
@@ -26,6 +27,7 @@ class Server(Flask):
         keys: The accepted API keys; read again at SIGHUP.
         store: Files, responses, assistants, threads, messages and runs.
         generations: Submits requests to the engines.
+        studio: Draws pictures.
     """
 
     settings: Settings
@@ -34,3 +36,4 @@ class Server(Flask):
     keys: KeyRing
     store: Store
     generations: Generations
+    studio: Studio

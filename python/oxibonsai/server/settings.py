@@ -172,6 +172,14 @@ class ModelSettings(BaseModel):
     lora_scaled: Names = Field(
         (), description="LoRA adapters with a scale, as FILE:SCALE; added after those of --lora."
     )
+    image_model: str | None = Field(
+        None,
+        description="A model that draws, for /v1/images: a folder, hf:org/repo or a GGUF file.",
+    )
+    image_queue: int = Field(8, ge=0, le=1024, description="Pictures that may wait for their turn.")
+    image_max_pixels: int = Field(
+        1024 * 1024, ge=256, le=2048 * 2048, description="Pixels of the largest picture."
+    )
     slot_save_path: Path | None = Field(
         None, description="Folder for saved slots; enables POST /slots/{id}."
     )

@@ -118,6 +118,21 @@ def hub_files(text: str, wanted: Callable[[str], bool], *, progress: bool | None
             raise SourceError(f"{e}, and the cache holds nothing of {repo}") from e
 
 
+def hub_has(text: str, name: str) -> bool:
+    """Whether ``org/repo``, or its cached copy where the hub is out of reach, holds a file.
+
+    Raises:
+        SourceError: There is no such repository.
+    """
+    repo, choice = _parse(text)
+    if choice is not None:
+        return False
+    try:
+        return name in _siblings(repo)
+    except Unreachable:
+        return any(name in files for files in _cached_revisions(repo))
+
+
 def _files_from_hub(repo: str, names: list[str], progress: bool | None) -> Path:
     from huggingface_hub import hf_hub_download
 
