@@ -41,6 +41,8 @@ struct AttendLocal {
   ValueId v = kNoValue;
   int head_dim = 0;
   float scale = 1.0f;
+  // Each sees those before it and itself, but none behind the first Span::visible: padding.
+  bool causal = false;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q, &k, &v}; }
   std::vector<ValueId*> outputs() { return {&out}; }

@@ -14,6 +14,9 @@ struct Span {
   std::vector<int32_t> pages;  // page of positions 64i .. 64i + 63
   int32_t pool = 0;            // of the pools of pages that a step is given
   int32_t slot = 0;            // of recurrent state, where the graph has any
+  // Rows that the span's rows see in causal attention among themselves (AttendLocal), the others
+  // are padding; 0: all.
+  int32_t visible = 0;
 };
 
 // A float matrix for an input of the graph; the caller keeps the data.
@@ -28,6 +31,7 @@ struct Batch {
   std::vector<int32_t> tokens;   // [rows] ids; empty where the graph embeds none
   std::vector<int32_t> outputs;  // rows that want a result
   std::map<std::string, InputArray> inputs;
+  int32_t grid_width = 0;  // columns of the grid that the tokens form, where they are a picture's
 
   int64_t rows() const {
     int64_t sum = 0;

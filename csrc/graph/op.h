@@ -10,9 +10,11 @@
 #include <variant>
 
 #include "graph/attention.h"
+#include "graph/conv2d.h"
 #include "graph/elementwise.h"
 #include "graph/experts.h"
 #include "graph/linear.h"
+#include "graph/modulation.h"
 #include "graph/norm.h"
 #include "graph/recurrence.h"
 #include "graph/rope.h"
@@ -24,7 +26,8 @@ using Op = std::variant<Embed, EmbedPositions, Input, SelectOutputs, RmsNorm, La
                         RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, Attend, AttendLocal,
                         Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap, Route,
                         Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta, Mamba2Scan,
-                        MambaScan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear>;
+                        MambaScan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear, JoinRows,
+                        SplitRows, Sinusoids, Modulate, AddGated, GroupMoments, Conv2d>;
 
 const char* name_of(const Op& op);
 std::vector<ValueId> inputs_of(Op op);

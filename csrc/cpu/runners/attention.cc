@@ -363,13 +363,15 @@ class PagedAttentionRunner : public AttentionRunner {
   const int layer_;
 };
 
-// Among the rows of a span, which all see each other. Their keys and values lie in pages of the
-// workspace: span i has those from first_row / 64 + i on, which are enough for its rows.
+// Among the rows of a span, which all see each other, or those before them. Their keys and values
+// lie in pages of the workspace: span i has those from first_row / 64 + i on, which are enough for
+// its rows.
 class LocalAttentionRunner : public AttentionRunner {
  public:
   LocalAttentionRunner(const Shape& shape, const ValueRef& q, const ValueRef& k, const ValueRef& v,
-                       const ValueRef& out)
+                       const ValueRef& out, bool causal)
       : AttentionRunner(shape, q, out),
+        causal_(causal),
         k_(k),
         v_(v),
         layout_(kv_layout(KvType::kF32, {shape.kv_heads, shape.key_dim, shape.value_dim})) {}
@@ -389,7 +391,11 @@ class LocalAttentionRunner : public AttentionRunner {
   const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
     return page(s, row, index, head) + layout_.key_bytes;
   }
-  int end_seen(const Step& s, int64_t row) const override { return s.span_of(row).count; }
+  int end_seen(const Step& s, int64_t row) const override {
+    const graph::Span& span = s.span_of(row);
+    if (!causal_) return span.count;
+    return std::min(place(s, row) + 1, span.visible > 0 ? span.visible : span.count);
+  }
   int longest(const Step& s) const override {
     int most = 0;
     for (const graph::Span& span : s.batch->spans) most = std::max(most, span.count);
@@ -412,6 +418,7 @@ class LocalAttentionRunner : public AttentionRunner {
     return s.workspace + ((first + index) * shape().kv_heads + head) * head_bytes();
   }
 
+  const bool causal_;
   const ValueRef k_, v_;
   const KvLayout layout_;
 };
@@ -442,7 +449,8 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     0.0f,
                     nullptr,
                     nullptr};
-  return std::make_unique<LocalAttentionRunner>(shape, q, k, c.value(op.v), c.value(op.out));
+  return std::make_unique<LocalAttentionRunner>(shape, q, k, c.value(op.v), c.value(op.out),
+                                                op.causal);
 }
 
 }  // namespace oxibonsai::cpu

@@ -196,7 +196,10 @@ class AttendLocalRunner : public Runner {
         v_(v),
         layout_(graph::kv_layout(graph::KvType::kF32, attention.layer())) {}
 
-  void prepare(Step* s) const override { attention_.prepare(s, -1); }
+  void prepare(Step* s) const override {
+    add_local(&s->tables, *s->batch);
+    attention_.prepare(s, -1);
+  }
   int64_t workspace_bytes(const Step& s) const override {
     return pages_bytes(s) + attention_.parts_bytes(s, s.tables.longest_local);
   }
@@ -243,6 +246,10 @@ RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
 }
 
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
+  if (op.causal)
+    throw UnsupportedError(
+        "GPUs have no kernel for causal attention without a cache yet: run this model on the CPU "
+        "(--device cpu)");
   const ValueRef q = c.value(op.q), k = c.value(op.k);
   const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
   const Attention attention(q, c.value(op.out), static_cast<int>(q.cols / op.head_dim), layer,

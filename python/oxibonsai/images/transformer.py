@@ -23,7 +23,7 @@ from oxibonsai.images.parameters import Parameters, Tensors
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 
-_TEXT, _IMAGE, _TIME = "text", "image", "timestep"
+_TEXT, _IMAGE, _TIME, _POSITIONS = "text", "image", "timestep", "positions"
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class ImageTransformer:
     def _velocity(self, latents: Array, text: Array, time: Array, ids: Ids) -> Array:
         batch = _core.Batch()
         batch.add_span(len(ids))
-        batch.set_positions(ids)
+        batch.set_input(_POSITIONS, ids.astype(np.float32))
         batch.set_input(_IMAGE, latents)
         batch.set_input(_TEXT, text)
         batch.set_input(_TIME, time)
@@ -283,15 +283,16 @@ class _Step:
         return g.graph
 
     def _rope_table(self) -> Value:
-        """Each axis turns pairs of its own, which lie side by side."""
-        c = self.c
-        frequencies: list[float] = []
-        axes: list[int] = []
+        """cos, then sin, of each pair's angle; each axis turns pairs of its own, side by side."""
+        g, c = self.g, self.c
+        positions = g.input(_POSITIONS, len(c.axes_dims_rope))
+        table: Value | None = None
         for axis, dim in enumerate(c.axes_dims_rope):
-            frequencies += RopeConfig(dim, c.rope_theta).frequencies()
-            axes += [axis] * (dim // 2)
-        table = np.array(frequencies, np.float32)
-        return self.g.graph.rope_table(table, 1.0, axes=axes)
+            frequencies = np.array(RopeConfig(dim, c.rope_theta).frequencies(), np.float32)
+            part = g.sinusoids(g.select_columns(positions, axis, 1), frequencies)
+            table = part if table is None else g.join_heads(table, part, 2)
+        assert table is not None
+        return table
 
     def _modulations(
         self,

@@ -86,7 +86,10 @@ class Vae:
         self._deviation = np.sqrt(variance + np.float32(config.batch_norm_eps))
         self._decoder = _Decoder(config, p).levels()
         self._encoder = _Encoder(config, p).levels() if p.has("encoder.conv_in.weight") else []
-        p.refuse_unused(ignored=("bn.num_batches_tracked",))
+        ignored = ["bn.num_batches_tracked"]
+        if not self._encoder:
+            ignored += ["quant_conv.weight", "quant_conv.bias"]
+        p.refuse_unused(ignored=tuple(ignored))
 
     @classmethod
     def load(cls, config: Mapping[str, Any], tensors: Tensors, device: Device) -> Vae:
@@ -211,7 +214,7 @@ class _Network:
             halves: The level's input has twice the rows and columns of its output.
         """
         self.g = Builder()
-        return self.g.input_pixels("x", self.p.shape(f"{name}.weight")[1], 2 if halves else 1)
+        return self.g.input("x", self.p.shape(f"{name}.weight")[1], pixels=2 if halves else 1)
 
     def end(self, y: Value) -> _core.Graph:
         """The level's graph."""
@@ -244,7 +247,7 @@ class _Network:
             )
         moments = normed = None
         if norm:
-            normed = [self.p.array(f"{norm}.{part}", x.cols) for part in ("weight", "bias")]
+            normed = (self.p.array(f"{norm}.weight", x.cols), self.p.array(f"{norm}.bias", x.cols))
             if x.cols % self.c.norm_num_groups:
                 raise FormatError(f"{norm}: {x.cols} channels, no {self.c.norm_num_groups} groups")
             moments = self.g.group_moments(x, self.c.norm_num_groups, float(_EPS))
