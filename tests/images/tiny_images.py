@@ -1,8 +1,4 @@
-"""A small picture model of random weights in diffusers' layout, and diffusers' own pipeline of it.
-
-Every parameter is away from what it is initialised to: with the defaults, a network whose blocks are
-left out gives nearly the same.
-"""
+"""A small picture model of live weights in diffusers' layout, and diffusers' own pipeline of it."""
 
 from __future__ import annotations
 
@@ -10,12 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-
+from diffusers_models import TEXT_ENCODER, TEXT_LAYERS, text_encoder, transformer, vae
 from hf_folders import BYTE_OF
 
-LAYERS = (1, 2, 3)
 LENGTH = 48  # tokens of a prompt
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 _SPLIT = (
@@ -24,57 +18,15 @@ _SPLIT = (
 )
 _TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    "{{ '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}"
 )
 
 
-def tiny_pipeline(seed: int = 0) -> Any:
+def tiny_pipeline() -> Any:
     """Diffusers' pipeline in float32."""
-    from diffusers import (
-        AutoencoderKLFlux2,
-        Flux2KleinPipeline,
-        Flux2Transformer2DModel,
-        FlowMatchEulerDiscreteScheduler,
-    )
+    from diffusers import FlowMatchEulerDiscreteScheduler, Flux2KleinPipeline
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    transformer = Flux2Transformer2DModel(
-        patch_size=1,
-        in_channels=32,
-        num_layers=1,
-        num_single_layers=2,
-        attention_head_dim=32,
-        num_attention_heads=4,
-        joint_attention_dim=192,
-        timestep_guidance_channels=256,
-        mlp_ratio=3.0,
-        axes_dims_rope=(8, 8, 8, 8),
-        rope_theta=2000,
-        guidance_embeds=False,
-    )
-    text_encoder = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=272,
-            hidden_size=64,
-            intermediate_size=192,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=32,
-            max_position_embeddings=1024,
-            rope_theta=1e6,
-            tie_word_embeddings=True,
-        )
-    )
-    vae = AutoencoderKLFlux2(
-        block_out_channels=(16, 16, 32, 32),
-        down_block_types=("DownEncoderBlock2D",) * 4,
-        up_block_types=("UpDecoderBlock2D",) * 4,
-        layers_per_block=1,
-        latent_channels=8,
-        norm_num_groups=8,
-        sample_size=64,
-    )
     scheduler = FlowMatchEulerDiscreteScheduler(
         num_train_timesteps=1000,
         shift=3.0,
@@ -84,38 +36,13 @@ def tiny_pipeline(seed: int = 0) -> Any:
         base_image_seq_len=256,
         max_image_seq_len=4096,
     )
-    random = torch.Generator().manual_seed(seed)
-    for network in (transformer, text_encoder, vae):
-        _enliven(network, random)
-    pipeline = Flux2KleinPipeline(
-        scheduler, vae.eval(), text_encoder.eval(), None, transformer.eval(), is_distilled=True
-    )
+    language_model = Qwen3ForCausalLM(Qwen3Config(**TEXT_ENCODER))
+    language_model.model = text_encoder()
+    language_model.tie_weights()
+    networks = vae(), language_model.eval(), None, transformer()
+    pipeline = Flux2KleinPipeline(scheduler, *networks, is_distilled=True)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
-
-
-def _enliven(network: torch.nn.Module, random: torch.Generator) -> None:
-    def normal(shape: torch.Size, deviation: float, mean: float = 0.0) -> torch.Tensor:
-        return mean + deviation * torch.randn(shape, generator=random)
-
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            shape = parameter.shape
-            if parameter.ndim >= 2:
-                embedding = "embed_tokens" in name
-                fan_in = 1.0 if embedding else float(np.prod(shape[1:]))
-                parameter.copy_(normal(shape, fan_in**-0.5))
-            elif name.endswith("bias"):
-                parameter.copy_(normal(shape, 0.1))
-            elif any(k in name for k in ("norm_q", "norm_k", "norm_added", "q_norm", "k_norm")):
-                parameter.copy_(normal(shape, 0.3, 1.5))
-            else:
-                parameter.copy_(normal(shape, 0.2, 1.0))
-        for name, buffer in network.named_buffers():
-            if name.endswith("running_mean"):
-                buffer.copy_(normal(buffer.shape, 0.3))
-            elif name.endswith("running_var"):
-                buffer.copy_(0.3 + 2 * torch.rand(buffer.shape, generator=random))
 
 
 def save_tiny(pipeline: Any, folder: Path) -> None:
@@ -126,7 +53,7 @@ def save_tiny(pipeline: Any, folder: Path) -> None:
     index = {
         "_class_name": "Flux2KleinPipeline",
         "is_distilled": True,
-        "text_encoder_out_layers": list(LAYERS),
+        "text_encoder_out_layers": list(TEXT_LAYERS),
         "minimum_size": 32,
     }
     (folder / "model_index.json").write_text(json.dumps(index))
@@ -139,7 +66,12 @@ def write_tokenizer(folder: Path) -> None:
     special = [
         {"id": 256 + i, "content": t, "special": True, **flags} for i, t in enumerate(_SPECIAL)
     ]
-    plain = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    plain = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": False,
+        "use_regex": False,
+    }
     split = {
         "type": "Split",
         "pattern": {"Regex": _SPLIT},
@@ -194,5 +126,5 @@ def prompt_states(pipeline: Any, folder: Path, prompt: str) -> torch.Tensor:
             tokenizer,
             prompt,
             max_sequence_length=LENGTH,
-            hidden_states_layers=list(LAYERS),
+            hidden_states_layers=list(TEXT_LAYERS),
         )
