@@ -44,6 +44,7 @@ RunnerPtr make_runner(const graph::Modulate& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::AddGated& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GroupMoments& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Conv2d& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::InsertRows& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::RmsNorm& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::LayerNorm& op, const RunnerContext& c);

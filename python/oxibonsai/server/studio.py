@@ -40,27 +40,25 @@ class Studio:
             self._files = open_image_model(settings.image_model, PartNames())
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is a picture model."""
-        return self._files is not None
-
-    @property
     def name(self) -> str:
         """Of the model."""
         return self._files.name if self._files is not None else ""
 
-    def check(self, request: ImageRequest) -> None:
-        """Refuses a request that can't be drawn, before it waits.
-
-        Raises:
-            ApiError: There is no picture model, or the picture is too large for this server.
-        """
+    def require(self) -> None:
+        """Raises ApiError 501 if there is no picture model."""
         if self._files is None:
             raise ApiError(
                 501,
                 "This server has no picture model: it is started with --image-model.",
                 code="not_supported",
             )
+
+    def check(self, request: ImageRequest) -> None:
+        """Refuses a picture that is too large for this server, before it waits.
+
+        Raises:
+            ApiError: It is.
+        """
         most = self._settings.image_max_pixels
         if request.width * request.height > most:
             raise ApiError(

@@ -44,11 +44,13 @@ def images_blueprint(app: Server) -> Blueprint:
 
     @bp.post("/v1/images/generations")
     def generate() -> Response:
+        app.studio.require()
         body = read_body(GenerationBody, request)
         return respond("image_generation", body, _request(body, (WIDTH, HEIGHT)))
 
     @bp.post("/v1/images/edits")
     def edit() -> Response:
+        app.studio.require()
         request.max_content_length = app.settings.max_upload_bytes
         if request.mimetype != "multipart/form-data":
             raise ApiError(415, "Send multipart/form-data, with the fields image and prompt.")
