@@ -48,11 +48,6 @@ BatchChecker::BatchChecker(const LoweredGraph& lowered, const StateSpec& state)
       vocabulary_ = least(vocabulary_, e->weight->rows());
     if (const auto* e = std::get_if<EmbedPositions>(&op))
       positions_ = least(positions_, e->weight->rows());
-    if (const auto* t = std::get_if<RopeTable>(&op)) axes_ = std::max(axes_, t->axis_count());
-    if (const auto* i = std::get_if<InsertRows>(&op))
-      inserted_ = lowered_.values[static_cast<size_t>(i->rows)].rows.name;
-    if (const auto* a = std::get_if<AttendLocal>(&op))
-      if (!a->segments.empty()) segments_.insert(a->segments);
     one_sequence_ = one_sequence_ || is_any<JoinRows, SplitRows, Modulate, AddGated>(op);
     grid_ = grid_ || is_any<GroupMoments, Conv2d>(op);
     if (const auto* s = std::get_if<SplitRows>(&op))
@@ -61,6 +56,11 @@ BatchChecker::BatchChecker(const LoweredGraph& lowered, const StateSpec& state)
       joined_.emplace_back(lowered_.values[static_cast<size_t>(j->a)].rows,
                            lowered_.values[static_cast<size_t>(j->b)].rows);
     if (const auto* a = std::get_if<AttendLocal>(&op)) padding_ = padding_ || a->causal;
+    if (const auto* t = std::get_if<RopeTable>(&op)) axes_ = std::max(axes_, t->axis_count());
+    if (const auto* i = std::get_if<InsertRows>(&op))
+      inserted_ = lowered_.values[static_cast<size_t>(i->rows)].rows.name;
+    if (const auto* a = std::get_if<AttendLocal>(&op))
+      if (!a->segments.empty()) segments_.insert(a->segments);
   }
 }
 

@@ -37,6 +37,23 @@ Vector blocked_weight(const float* weight, int64_t out, int64_t in, int kernel) 
   return std::make_shared<const std::vector<float>>(std::move(blocked));
 }
 
+float group_mean(const float* sums, int64_t pixels, int64_t channels, int64_t width,
+                 int64_t group) {
+  double sum = 0.0;
+  for (int64_t run = 0; run * kRunPixels < pixels; ++run) {
+    const float* of_run = sums + run * channels + group * width;
+    for (int64_t i = 0; i < width; ++i) sum += static_cast<double>(of_run[i]);
+  }
+  return static_cast<float>(sum / static_cast<double>(pixels * width));
+}
+
+PictureSize output_size(const Conv2d& op, int64_t rows, int64_t tokens, int64_t grid_width) {
+  int64_t scale = 1;
+  while (scale * scale < rows / tokens) ++scale;
+  const int64_t large = scale * op.upsample;
+  return {tokens / grid_width * large / op.stride, grid_width * large / op.stride};
+}
+
 std::vector<Value> infer(const GroupMoments& op, const Checker& c) {
   const Value& x = c.floats(op.x);
   c.require(scale_of(x.rows) > 0, "the input is no picture");

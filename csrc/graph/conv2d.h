@@ -46,6 +46,20 @@ struct Conv2d {
 // channels, the last filled up with zeros, [kernel, kernel, in, kConvBlock].
 Vector blocked_weight(const float* weight, int64_t out, int64_t in, int kernel);
 
+// Pixels whose sum is one chain of additions in float32, for each channel.
+constexpr int64_t kRunPixels = 64;
+
+// The mean of a group of `width` channels from the sums of the runs, [runs, channels]: added in
+// double, run by run and channel by channel, and rounded once.
+float group_mean(const float* sums, int64_t pixels, int64_t channels, int64_t width, int64_t group);
+
+struct PictureSize {
+  int64_t height, width;
+};
+
+// Of a convolution's result in a step of so many tokens; x has `rows` rows.
+PictureSize output_size(const Conv2d& op, int64_t rows, int64_t tokens, int64_t grid_width);
+
 std::vector<Value> infer(const GroupMoments& op, const Checker& c);
 std::vector<Value> infer(const Conv2d& op, const Checker& c);
 

@@ -189,7 +189,6 @@ class Collector {
   }
 
   void collect(const Input&) {}
-  void collect(const InsertRows&) {}  // a copy, or a sum
   // Rows of several spaces, which the parity check does not make: tests compare them.
   void collect(const JoinRows&) {}
   void collect(const SplitRows&) {}
@@ -197,6 +196,7 @@ class Collector {
   void collect(const AddGated&) {}
   void collect(const GroupMoments&) {}
   void collect(const Conv2d&) {}
+  void collect(const InsertRows&) {}     // a copy, or a sum
   void collect(const SelectOutputs&) {}  // a copy
   void collect(const StoreKv&) {}        // goes with attention
   void collect(const Observe&) {}        // makes nothing

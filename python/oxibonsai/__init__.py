@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         AutoProcessor,
         AutoTokenizer,
     )
+    from oxibonsai.images import ImagePipeline
     from oxibonsai.llm import LLM, AsyncLLM, CompletionOutput, RequestOutput, load
     from oxibonsai.sampling import SamplingParams
     from oxibonsai.structured import Structure
@@ -48,6 +49,7 @@ __all__ = [
     "Engine",
     "EnginePool",
     "FormatError",
+    "ImagePipeline",
     "Options",
     "OxiBonsaiError",
     "RequestError",
@@ -71,6 +73,7 @@ _LAZY = {
     "AutoProcessor": "oxibonsai.hf",
     "AutoTokenizer": "oxibonsai.hf",
     "Engine": "oxibonsai.engine",
+    "ImagePipeline": "oxibonsai.images",
     "EnginePool": "oxibonsai.engine",
     "Options": "oxibonsai.engine",
     "SamplingParams": "oxibonsai.sampling",

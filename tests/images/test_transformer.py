@@ -17,7 +17,7 @@ from diffusers_models import TRANSFORMER, tensors, transformer
 
 from oxibonsai import _core
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
-from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.graph import AxialRope, Builder, Value
 from oxibonsai.images import transformer as module
 from oxibonsai.images.parameters import ArrayTensors
 from oxibonsai.images.transformer import ImageTransformer
@@ -147,29 +147,18 @@ def taps(network: ImageTransformer, latents: Floats, context: Floats) -> dict[st
 
 
 def wrong_theta(patch: pytest.MonkeyPatch) -> None:
-    frequencies = RopeConfig.frequencies
     patch.setattr(
-        module,
-        "RopeConfig",
-        lambda dim, theta: RopeConfig(dim, 10000.0 if theta == 2000 else theta),
+        module, "AxialRope", lambda dims, _, interleaved: AxialRope(dims, 10000.0, interleaved)
     )
-    assert frequencies(RopeConfig(8, 2000.0)) != frequencies(RopeConfig(8, 10000.0))
 
 
 def halves_rotated(patch: pytest.MonkeyPatch) -> None:
-    def attend(self: module._Step, q: Value, k: Value, v: Value) -> Value:
-        dim = self.c.attention_head_dim
-        q, k = (self.g.graph.rope(x, self.table, dim, False) for x in (q, k))
-        return self.g.attend_local(q, k, v, head_dim=dim, scale=dim**-0.5)
-
-    patch.setattr(module._Step, "_attend", attend)
+    patch.setattr(module, "AxialRope", lambda dims, theta, interleaved: AxialRope(dims, theta))
 
 
 def sines_first(patch: pytest.MonkeyPatch) -> None:
     def sinusoids(self: Builder, x: Value, frequencies: Any) -> Value:
         out = self.graph.sinusoids(x, frequencies)
-        if len(frequencies) < 100:  # of positions
-            return out
         half = out.cols // 2
         parts = self.select_columns(out, half, half), self.select_columns(out, 0, half)
         return self.join_heads(*parts, 1)

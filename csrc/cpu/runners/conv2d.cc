@@ -12,7 +12,7 @@
 namespace oxibonsai::cpu {
 namespace {
 
-constexpr int64_t kRunPixels = 64;
+using graph::kRunPixels;
 
 class GroupMomentsRunner : public Runner {
  public:
@@ -30,8 +30,7 @@ class GroupMomentsRunner : public Runner {
   void run(const Step& s, int phase, int64_t item) const override {
     float* result = s.floats(out_);
     if (phase % 2 == 0) return sum_run(s, item, phase == 0 ? nullptr : result);
-    const auto count = static_cast<double>(s.rows_of(x_) * width());
-    const auto moment = static_cast<float>(total(s, item) / count);
+    const float moment = graph::group_mean(sums(s, 0), s.rows_of(x_), x_.cols, width(), item);
     result[phase == 1 ? item : op_.groups + item] =
         phase == 1 ? moment : 1.0f / std::sqrt(moment + op_.eps);
   }
@@ -53,15 +52,6 @@ class GroupMomentsRunner : public Runner {
     }
     s.kernels->sum_pixels(s.row(x_, first), means != nullptr ? of_channel.data() : nullptr, pixels,
                           x_.cols, sums(s, run));
-  }
-
-  double total(const Step& s, int64_t group) const {
-    double sum = 0.0;
-    for (int64_t r = 0; r < runs(s); ++r) {
-      const float* of_run = sums(s, r) + group * width();
-      for (int64_t i = 0; i < width(); ++i) sum += static_cast<double>(of_run[i]);
-    }
-    return sum;
   }
 
   const graph::GroupMoments op_;
@@ -129,22 +119,16 @@ class Conv2dRunner : public Runner {
   // Tiles get lower where there would be too few for the threads.
   Tiling tiling(const Step& s) const {
     Tiling t{};
-    const int64_t tokens = s.batch->rows();
-    const int64_t in_scale = side(s.rows_of(x_) / tokens);
-    t.in_width = s.batch->grid_width * in_scale;
-    t.width = t.in_width * op_.upsample / op_.stride;
-    t.height = s.rows_of(out_) / t.width;
+    const graph::PictureSize size =
+        graph::output_size(op_, s.rows_of(x_), s.batch->rows(), s.batch->grid_width);
+    t.height = size.height;
+    t.width = size.width;
+    t.in_width = t.width * op_.stride / op_.upsample;
     t.across = (t.width + kTileCols - 1) / kTileCols;
     t.rows = kConvPixels / kTileCols;
     while (t.rows > 1 && (t.height + t.rows - 1) / t.rows * t.across < 4 * s.threads) t.rows /= 2;
     t.down = (t.height + t.rows - 1) / t.rows;
     return t;
-  }
-
-  static int64_t side(int64_t area) {
-    int64_t n = 1;
-    while (n * n < area) ++n;
-    return n;
   }
 
   // The pixels of the enlarged x from (top, left) on, zeros where there are none.

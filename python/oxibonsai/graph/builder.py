@@ -201,7 +201,7 @@ class Builder:
             segments: Name of runs of rows that see each other, and no others, as the batch gives
                 them (windows of a picture); ``""``: those of a sequence.
             causal: A token sees itself and those before it, but no padding (``visible`` of the
-                batch); not for segments.
+                batch). Not with segments.
         """
         return self.graph.attend_local(q, k, v, head_dim, scale, segments, causal)
 

@@ -17,13 +17,13 @@ from oxibonsai import _core
 from oxibonsai.devices import Device
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress, counted
-from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.graph import AxialRope, Builder, RopeConfig, Value
 from oxibonsai.images.parameters import Parameters, Tensors
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 
-_TEXT, _IMAGE, _TIME, _POSITIONS = "text", "image", "timestep", "positions"
+_TEXT, _IMAGE, _TIME = "text", "image", "timestep"
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class ImageTransformer:
         """What a step of one picture runs: its ids are those of the text, then of the picture."""
         batch = _core.Batch()
         batch.add_span(len(ids))
-        batch.set_input(_POSITIONS, ids.astype(np.float32))
+        batch.set_positions(ids)
         batch.set_input(_IMAGE, latents)
         batch.set_input(_TEXT, text)
         batch.set_input(_TIME, np.array([[timestep]], np.float32))
@@ -267,13 +267,13 @@ class _Step:
         self.c, self.p = config, parameters
         self.g = Builder()
         self.ones = np.ones(config.inner_dim, np.float32)
+        self.rope = AxialRope(config.axes_dims_rope, config.rope_theta, interleaved=True)
 
     def describe(self) -> _core.Graph:
         """The graph, whose result is ``velocity``."""
         g, c, p = self.g, self.c, self.p
         text = g.input(_TEXT, c.inner_dim, own_rows=True)
         image = g.input(_IMAGE, c.in_channels, own_rows=True)
-        self.table = self._rope_table()
         (image,) = g.linear(image, p.matrix("x_embedder", c.inner_dim, c.in_channels))
         image_sets, text_sets, single, (scale, shift) = self._modulations()
         for i in range(c.num_layers):
@@ -288,18 +288,6 @@ class _Step:
         (out,) = g.linear(image, p.matrix("proj_out", c.out_channels, c.inner_dim))
         g.output("velocity", out)
         return g.graph
-
-    def _rope_table(self) -> Value:
-        """cos, then sin, of each pair's angle; each axis turns pairs of its own, side by side."""
-        g, c = self.g, self.c
-        positions = g.input(_POSITIONS, len(c.axes_dims_rope))
-        table: Value | None = None
-        for axis, dim in enumerate(c.axes_dims_rope):
-            frequencies = np.array(RopeConfig(dim, c.rope_theta).frequencies(), np.float32)
-            part = g.sinusoids(g.select_columns(positions, axis, 1), frequencies)
-            table = part if table is None else g.join_heads(table, part, 2)
-        assert table is not None
-        return table
 
     def _modulations(
         self,
@@ -376,7 +364,7 @@ class _Step:
     def _attend(self, q: Value, k: Value, v: Value) -> Value:
         """All tokens see each other, those of the text without a mask for its padding."""
         head_dim = self.c.attention_head_dim
-        q, k = (self.g.graph.rope(x, self.table, head_dim, True) for x in (q, k))
+        q, k = (self.g.rope(x, self.rope, head_dim) for x in (q, k))
         return self.g.attend_local(q, k, v, head_dim=head_dim, scale=head_dim**-0.5)
 
     def _feed_forward(self, name: str, x: Value, m: _Modulation) -> Value:
