@@ -27,7 +27,7 @@ NATIVE = {
 _FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
 _BELOW_ENGINE = _FILES | _TEXT | {"devices", "lora", "models", "opening", "vision"}
-_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "lane"}
+_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "images", "lane"}
 PYTHON = {
     "errors": set(),
     "lane": {"errors"},
@@ -62,6 +62,7 @@ PYTHON = {
     "output": {"errors", "structured"},
     "engine": _BELOW_ENGINE,
     "chat": _BELOW_ENGINE | {"engine"},
+    "images": _BELOW_ENGINE | {"convert", "quantize"},
     "evaluate": {"errors", "engine", "tokenizer"},
     "imatrix": {"errors", "files", "engine", "evaluate", "models", "_core"},
     "train": {"errors", "files", "convert"},
@@ -91,11 +92,20 @@ SERVER = {
     "http": {"error_types", "lifecycle", "settings"},
     "stores": set(),
     "schemas": set(),
-    "": {"http", "stores", "schemas"},
-    "openai": {"", "http", "stores", "schemas"},
+    "registry": {
+        "backend",
+        "errors",
+        "generation_metrics",
+        "generations",
+        "lifecycle",
+        "settings",
+        "stores",
+    },
+    "": {"http", "stores", "schemas", "registry"},
+    "openai": {"", "http", "stores", "schemas", "registry"},
     "anthropic": {"", "http", "stores", "schemas"},
-    "llama_server": {"", "http", "stores", "schemas", "openai"},
-    "admin": {"", "stores", "schemas", "openai", "anthropic", "llama_server"},
+    "llama_server": {"", "http", "stores", "schemas", "registry", "openai"},
+    "admin": {"", "stores", "schemas", "registry", "openai", "anthropic", "llama_server"},
 }
 ASSEMBLY = {"app", "launcher", "routes"}
 

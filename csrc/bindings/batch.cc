@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "bindings/register.h"
-#include "graph/batch.h"
+#include "graph/graph.h"
 
 namespace py = pybind11;
 
@@ -25,10 +25,11 @@ struct PyBatch {
   std::vector<Floats> arrays;
 
   void add(const std::vector<int32_t>& tokens, int32_t first, std::vector<int32_t> pages,
-           int32_t pool, int32_t slot, const Wanted& wanted, Blocks blocks) {
+           int32_t pool, int32_t slot, const Wanted& wanted, Blocks blocks, int32_t visible) {
     add_span(static_cast<int64_t>(tokens.size()), first, std::move(pages), pool, slot, wanted,
              std::move(blocks));
     batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end());
+    batch.spans.back().visible = visible;
   }
 
   void add_span(int64_t count, int32_t first, std::vector<int32_t> pages, int32_t pool,
@@ -61,6 +62,33 @@ struct PyBatch {
     batch.axes = static_cast<int32_t>(values.shape(1));
     batch.positions.assign(values.data(), values.data() + values.size());
   }
+
+  // The same rows for a stage of the graph that the batch was made for: the inputs that it has, of
+  // this batch or else of what other stages have made, and of positions and segments what it reads.
+  PyBatch for_stage(const graph::Graph& stage, const std::map<std::string, Floats>& made) const {
+    PyBatch part = *this;
+    part.batch.inputs.clear();
+    part.batch.segments.clear();
+    bool reads_positions = false;
+    for (const graph::Op& op : stage.ops()) {
+      if (const auto* input = std::get_if<graph::Input>(&op)) {
+        const auto own = batch.inputs.find(input->name);
+        const auto other = made.find(input->name);
+        if (own != batch.inputs.end())
+          part.batch.inputs.insert(*own);
+        else if (other != made.end())
+          part.set_input(input->name, other->second);
+      }
+      if (const auto* attend = std::get_if<graph::AttendLocal>(&op)) {
+        const auto own = batch.segments.find(attend->segments);
+        if (own != batch.segments.end()) part.batch.segments.insert(*own);
+      }
+      if (const auto* table = std::get_if<graph::RopeTable>(&op))
+        reads_positions = reads_positions || table->axis_count() > 0;
+    }
+    if (!reads_positions) part.batch.positions.clear();
+    return part;
+  }
 };
 
 }  // namespace
@@ -74,10 +102,14 @@ void register_batch(py::module_& m) {
       .def(
           "add", &PyBatch::add, py::arg("tokens"), py::kw_only(), py::arg("first") = 0,
           py::arg("pages") = std::vector<int32_t>{}, py::arg("pool") = 0, py::arg("slot") = 0,
-          py::arg("outputs") = 0, py::arg("blocks") = Blocks{},
+          py::arg("outputs") = 0, py::arg("blocks") = Blocks{}, py::arg("visible") = 0,
           "Tokens of one sequence from position `first` on. outputs: how many of the last rows "
           "want a result, or which rows, counted from the first. blocks: (first, end) of positions "
-          "whose rows see each other, also later ones.")
+          "whose rows see each other, also later ones. visible: rows that the others see in causal "
+          "attention without a cache, the rest is padding; 0: all.")
+      .def(
+          "set_grid", [](PyBatch& b, int32_t width) { b.batch.grid_width = width; },
+          py::arg("width"), "The tokens are a picture's, row after row, so many in a row.")
       .def("add_span", &PyBatch::add_span, py::arg("count"), py::kw_only(), py::arg("first") = 0,
            py::arg("pages") = std::vector<int32_t>{}, py::arg("pool") = 0, py::arg("slot") = 0,
            py::arg("outputs") = 0, py::arg("blocks") = Blocks{},
@@ -93,7 +125,9 @@ void register_batch(py::module_& m) {
             b.batch.segments[name] = std::move(counts);
           },
           py::arg("name"), py::arg("counts"),
-          "Rows of each run of rows that see each other in ops that name these segments.");
+          "Rows of each run of rows that see each other in ops that name these segments.")
+      .def("for_stage", &PyBatch::for_stage, py::arg("stage"), py::arg("made"),
+           "The same rows for a stage of the graph: `made` has what other stages gave.");
 }
 
 }  // namespace oxibonsai::bindings

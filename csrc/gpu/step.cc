@@ -72,15 +72,13 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
   return t;
 }
 
-// Keys and values lie in pages of the workspace, segment after segment.
 void add_local(StepTables* t, const graph::Batch& batch, const std::string& segments) {
   if (t->local.count(segments) > 0) return;
-  LocalTables local;
-  if (segments.empty()) {
+  LocalTables& local = t->local[segments];
+  if (segments.empty())
     for (const graph::Span& s : batch.spans) local.counts.push_back(s.count);
-  } else {
+  else
     local.counts = batch.segments.at(segments);
-  }
   std::vector<int32_t> views, places, pages;
   for (const int32_t count : local.counts) {
     const auto first = static_cast<int32_t>(pages.size());
@@ -97,7 +95,6 @@ void add_local(StepTables* t, const graph::Batch& batch, const std::string& segm
   local.views = append(t, views);
   local.places = append(t, places);
   local.pages = append(t, pages);
-  t->local[segments] = std::move(local);
 }
 
 Tiles add_tiles(StepTables* t, const graph::Batch& batch, const TileKey& key) {

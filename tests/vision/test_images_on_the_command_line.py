@@ -101,6 +101,7 @@ def test_run_takes_pictures(engine: Engine, picture: Path, monkeypatch: pytest.M
     assert count("--image", f"{plain_name},{plain_name}") == plain + 2 * 8
     for options, message in (
         (["--raw", "--image", str(picture)], "--raw takes no --image"),
+        (["--beams", "2", "--image", str(picture)], "--beams goes with no"),
         (["--image", "/nowhere.png"], "cannot read the picture"),
     ):
         with pytest.raises(RequestError, match=message):

@@ -29,16 +29,20 @@ TEXT_TEMPLATE = (
 )
 
 
-def write_model(path: Path, template: str = TEMPLATE, *, special: bool = True) -> None:
-    """The tiny model with the tokens of pictures, and a chat template."""
+def special_tokens(*, special: bool = True) -> dict[str, tuple[Any, str] | None]:
+    """Metadata of the tiny model's tokenizer with the tokens of pictures."""
     tokens, types = tiny_model._tokens()
     for i, token in enumerate(TOKENS, _FIRST_TOKEN):
         tokens[i], types[i] = token, 3 if special else 1
-    changes: dict[str, tuple[Any, str] | None] = {
-        "tokenizer.chat_template": (template, "str"),
+    return {
         "tokenizer.ggml.tokens": (tokens, "arr[str]"),
         "tokenizer.ggml.token_type": (types, "arr[i32]"),
     }
+
+
+def write_model(path: Path, template: str = TEMPLATE, *, special: bool = True) -> None:
+    """The tiny model with the tokens of pictures, and a chat template."""
+    changes = {"tokenizer.chat_template": (template, "str"), **special_tokens(special=special)}
     tiny_model.write(path, changes=changes)
 
 
@@ -49,23 +53,24 @@ class ToyTower:
         encoded: Pictures so far.
     """
 
-    marker = MARKER
+    marker = written = MARKER
     placeholder = _FIRST_TOKEN + 1
     processor = Qwen2VLProcessor(patch_size=4, min_pixels=64, max_pixels=64 * 16)
 
     def __init__(self) -> None:
         self.encoded = 0
 
-    def count_rows(self, pixels: PixelGrid) -> int:
-        """One a square."""
-        return pixels.pixels.shape[2] * pixels.pixels.shape[3] // 64
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """A row for each square, between the tokens around a picture."""
+        rows = pixels.pixels.shape[2] * pixels.pixels.shape[3] // 64
+        return [TOKENS[0], rows, TOKENS[2]]
 
     def encode(self, pixels: PixelGrid) -> list[str | ImageEmbedding]:
         """The mean colours, between the tokens around a picture."""
         self.encoded += 1
         _, _, height, width = pixels.pixels.shape
         squares = pixels.pixels[0].reshape(3, height // 8, 8, width // 8, 8).mean(axis=(2, 4))
-        rows = np.resize(squares.reshape(3, -1).T, (self.count_rows(pixels), tiny_model.HIDDEN))
+        rows = np.resize(squares.reshape(3, -1).T, (height * width // 64, tiny_model.HIDDEN))
         digest = hashlib.blake2b(pixels.digest(), digest_size=16).digest()
         embedding = ImageEmbedding(rows.astype(np.float32), digest, (1, height // 8, width // 8))
         return [TOKENS[0], embedding, TOKENS[2]]

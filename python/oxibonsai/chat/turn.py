@@ -171,7 +171,7 @@ def _image_parts(engine: Engine, template: ChatTemplate) -> ImageParts | None:
     """Takes the pictures of a conversation; None: the model reads text only."""
     if engine.pictures is None:
         return None
-    return ImageParts(None if template.knows_images else engine.pictures.tower.marker)
+    return ImageParts(None if template.knows_images else engine.pictures.tower.written)
 
 
 def _in_parts(message: dict[str, Any]) -> dict[str, Any]:

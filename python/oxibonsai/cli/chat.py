@@ -22,9 +22,9 @@ from oxibonsai.cli.generation_options import (
     take_context_shift,
     take_speculation,
 )
-from oxibonsai.cli.images import image_option
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import engine_options, load_engine, model_options
+from oxibonsai.cli.picture_options import image_option, vision_options
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.engine import Options
 from oxibonsai.errors import FormatError, RequestError
@@ -61,6 +61,7 @@ _COMMANDS = ("/reset", "/regen", "/set", "/system", "/save", "/load", "/image", 
     "--save", "save_path", type=click.Path(path_type=Path), help="Save the chat at its end."
 )
 @image_option
+@vision_options
 @engine_options
 @sampling_options
 @template_options

@@ -24,8 +24,8 @@ from oxibonsai.cli.generation_options import (
     take_context_shift,
     take_speculation,
 )
-from oxibonsai.cli.images import check_sees, image_option, with_images
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
+from oxibonsai.cli.picture_options import check_sees, image_option, vision_options, with_images
 from oxibonsai.cli.prompt import read_prompt
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.cli.structure_options import split_structure, structure_options
@@ -44,6 +44,7 @@ from oxibonsai.sampling import SamplingParams
 @click.option("--raw", is_flag=True, help="Take the prompt as it stands, without a chat template.")
 @click.option("--system", metavar="TEXT", help="System message of the chat template.")
 @image_option
+@vision_options
 @click.option("--samples", type=click.IntRange(1, 128), default=1, help="Texts to make.")
 @click.option("--best-of", type=click.IntRange(1, 128), help="Make so many, show the likeliest.")
 @click.option("--beams", type=click.IntRange(1, 64), help="Search the likeliest text with beams.")
@@ -103,8 +104,10 @@ def run(
     if params.logprobs and not as_json:
         raise RequestError("--logprobs needs --json: the probabilities are part of the object")
     if beams is not None:
-        if request.structure or tools or samples > 1 or best_of is not None:
-            raise RequestError("--beams goes with no structure, tools, --samples or --best-of")
+        if request.structure or tools or images or samples > 1 or best_of is not None:
+            raise RequestError(
+                "--beams goes with no structure, tools, --image, --samples or --best-of"
+            )
         _check_beams(params, others=own.shift is not None or speculates)
     if best_of is not None and best_of < samples:
         raise RequestError(f"--best-of {best_of} is less than --samples {samples}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from oxibonsai import _core
-from oxibonsai.devices import AUTO, CPU, Device, chosen_device, keep_in_forks
+from oxibonsai.devices import AUTO, CPU, Device, LayerSplit, chosen_device, keep_in_forks
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, PRESSURE_KV_TYPES, KvPressurePolicy
 from oxibonsai.engine.memory import (
@@ -19,6 +19,7 @@ from oxibonsai.engine.memory import (
     plan_slots,
 )
 from oxibonsai.engine.placement import place_model
+from oxibonsai.engine.seeing import open_pictures
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.models import Model, PackedCache, Parity, check_parity, load_model
@@ -33,6 +34,7 @@ def load(
     source: str | os.PathLike[str] | None = None,
     *,
     device: str | None = None,
+    gpu_layers: int | None = None,
     threads: int | None = None,
     ctx_size: int | None = None,
     kv_type: str | None = None,
@@ -44,6 +46,9 @@ def load(
     kv_pressure: KvPressure | None = None,
     parity: Parity = "quick",
     packed_cache: bool = False,
+    mmproj: str | os.PathLike[str] | bool | None = None,
+    image_min_tokens: int | None = None,
+    image_max_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Engine:
     """Loads a model and makes an engine.
@@ -53,7 +58,10 @@ def load(
             with safetensors, ``hf:...``, ``pip:...``; None for the default model.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"metal"``, or ``"auto"``: a GPU if one can run
             the model and gives the definition's bytes, else the CPU and a warning that says why. None:
-            ``OXIBONSAI_DEVICE``, else the CPU. The text does not depend on it.
+            ``OXIBONSAI_DEVICE``, else the CPU. ``"cuda:0,cuda:1"``: these cards share the layers. The
+            text does not depend on it.
+        gpu_layers: Only so many of the last layers run on the GPU, what follows the last one counted
+            as one more, and the others on the CPU; None: all of them. As llama.cpp's.
         threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.
         ctx_size: Positions of a sequence; None: the model's own, cut to suit the memory
             of the device.
@@ -77,6 +85,12 @@ def load(
         parity: What to compare with the definition first: ``"quick"`` every kind of kernel on
             slices of the weights, ``"full"`` a greedy decode too, ``"off"`` nothing.
         packed_cache: Keep the packed weights on disk, and use them at the next start.
+        mmproj: The model's vision tower: an mmproj GGUF file as llama.cpp has it, ``hf:org/repo:FILE``,
+            ``https://...``; None: the one beside the model, or in its repository, that fits it; False:
+            none.
+        image_min_tokens: Tokens of a picture at least, for models that read pictures in their own
+            size; None: the model's own bound.
+        image_max_tokens: At most.
         progress: Told the bytes of weights that are packed, and how many there are.
 
     Raises:
@@ -88,15 +102,25 @@ def load(
         UnsupportedError: The file asks for what this version does not implement.
         RequestError: An argument is out of range.
     """
-    counts = {"threads": threads, "ctx_size": ctx_size, "ctx_checkpoints": ctx_checkpoints}
+    counts = {
+        "gpu_layers": gpu_layers,
+        "threads": threads,
+        "ctx_size": ctx_size,
+        "ctx_checkpoints": ctx_checkpoints,
+        "image_min_tokens": image_min_tokens,
+        "image_max_tokens": image_max_tokens,
+    }
     for name, value in {**counts, "parallel": parallel}.items():
         if value is None and name in counts:
             continue
         if isinstance(value, bool) or not isinstance(value, int):
             raise RequestError(f"{name} is {value!r}; it must be a whole number")
-    for name, value in {"threads": threads, "parallel": parallel}.items():
+    for name in ("threads", "image_min_tokens", "image_max_tokens", "parallel"):
+        value = {**counts, "parallel": parallel}[name]
         if value is not None and value < 1:
             raise RequestError(f"{name} is {value}; it must be at least 1")
+    if gpu_layers is not None and gpu_layers < 0:
+        raise RequestError(f"gpu_layers is {gpu_layers}; it must be 0 or more")
     checkpoint = open_model(source, quant_type)
     if not checkpoint.has_weights:
         raise FormatError(f"{checkpoint.path} holds a vocabulary but no weights")
@@ -121,7 +145,7 @@ def load(
             return PRESSURE_KV_TYPES
         return (kv_type or default_kv_type(model.graph.paged_layers),)
 
-    def load_on(device: Device) -> Model:
+    def load_on(device: Device | LayerSplit) -> Model:
         return load_model(checkpoint, device, progress, cache, adapters)
 
     def check(model: Model) -> None:
@@ -130,7 +154,7 @@ def load(
         level = "quick" if unnamed and parity == "off" else parity
         check_parity(model, level, types_of(model)[0])
 
-    model = place_model(device, threads, load_on, check)
+    model = place_model(device, gpu_layers, threads, load_on, check)
     if policy is not None and model.device.free_bytes is not None:
         raise UnsupportedError(
             f"kv_pressure is not available on {model.device.name}, where pages of each type would take "
@@ -156,13 +180,22 @@ def load(
     if checkpoint.has_tokenizer:
         tokenizer = Tokenizer.from_gguf(checkpoint.file)
     positions = -(-size // _core.PAGE_POSITIONS) * _core.PAGE_POSITIONS * parallel
-    return Engine(
+    engine = Engine(
         model,
         tokenizer,
         make_cache(model, types, positions, keep=prefix_cache, plan=plan),
         ctx_size=size,
         policy=policy,
     )
+    engine.pictures = open_pictures(
+        model,
+        tokenizer,
+        source,
+        mmproj,
+        image_min_tokens=image_min_tokens,
+        image_max_tokens=image_max_tokens,
+    )
+    return engine
 
 
 def replicate(engine: Engine, count: int) -> list[Engine]:
@@ -174,6 +207,8 @@ def replicate(engine: Engine, count: int) -> list[Engine]:
     if engine.has_tokenizer:
         for replica in replicas[1:]:
             replica.share_structures(replicas[0])
+    for replica in replicas:
+        replica.pictures = engine.pictures
     return replicas
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.registry.catalog import short_name
+from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.settings import Settings
 
 if TYPE_CHECKING:
     from oxibonsai.chat_template import ChatTemplate
     from oxibonsai.engine import Engine, EnginePool
+    from oxibonsai.vision import PictureReader
 
 
 class EngineBackend:
@@ -24,10 +28,6 @@ class EngineBackend:
     """
 
     def __init__(self, settings: Settings, lifecycle: Lifecycle | None = None) -> None:
-        # Here and not in the loading thread: two threads that import modules of one package at the
-        # same time can deadlock.
-        import oxibonsai.engine  # noqa: F401
-
         self._settings = settings
         self._lifecycle = lifecycle
         self._models: tuple[ModelInfo, ...] = ()
@@ -46,6 +46,7 @@ class EngineBackend:
         pool = EnginePool.from_pretrained(
             s.model,
             device=s.device,
+            gpu_layers=s.gpu_layers,
             threads=s.threads,
             ctx_size=s.ctx_size,
             kv_type=s.kv_type,
@@ -57,15 +58,20 @@ class EngineBackend:
             queue=s.queue_size,
             parity=s.parity,
             packed_cache=s.packed_cache,
+            mmproj=s.mmproj or (None if s.mmproj_auto else False),
+            image_min_tokens=s.image_min_tokens,
+            image_max_tokens=s.image_max_tokens,
             on_failure=None if self._lifecycle is None else self._lifecycle.fail,
         )
+        for engine in pool.engines:
+            engine.pictures = self._with_limits(engine.pictures)
         engine = pool.engines[0]
         if engine.has_tokenizer:
             # Each waiting request blocks a thread.
             engine.structures.lane.most_waiting = s.threads_for_http // 2
         self.chat_template = self._chosen_template(engine)
         self.generates = engine.model.config.causal and not s.embedding
-        names = s.alias or (_short_name(s.model),)
+        names = s.alias or (short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
         self.pool = pool
 
@@ -75,8 +81,22 @@ class EngineBackend:
 
     def close(self) -> None:
         """Cancels what runs and ends the engines' threads."""
-        if self.pool is not None:
-            self.pool.close()
+        pool, self.pool = self.pool, None
+        if pool is not None:
+            pool.close()
+
+    def _with_limits(self, pictures: PictureReader | None) -> PictureReader | None:
+        """The reader with the limits of the settings, and with what fetches pictures if they allow it."""
+        from oxibonsai.vision.web import PictureFetcher
+
+        if pictures is None:
+            return None
+        fetcher = PictureFetcher(pictures.limits.max_bytes)
+        return replace(
+            pictures,
+            most_pictures=self._settings.max_images,
+            fetch=fetcher.fetch if self._settings.allow_image_urls else None,
+        )
 
     def _chosen_template(self, engine: Engine) -> ChatTemplate | None:
         """The template of the settings, else the model's own."""
@@ -109,8 +129,10 @@ def _elements(shape: Sequence[int]) -> int:
     return count
 
 
-def _short_name(model: str | None) -> str:
-    """The name of a model without an alias: a file name, without its folder."""
-    if model is None:
-        return "default"
-    return model if model.startswith(("hf:", "pip:")) else Path(model).stem
+def served_models(settings: Settings, lifecycle: Lifecycle) -> ModelRegistry:
+    """The models that the settings name; made after the fork."""
+    # Here and not in a loading thread: two threads that import modules of one package at the same
+    # time can deadlock.
+    import oxibonsai.engine  # noqa: F401
+
+    return ModelRegistry(settings, lifecycle, EngineBackend)

@@ -17,6 +17,7 @@ from oxibonsai.server.generation import Generation
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.stream_writer import OutputEvent, StreamWriter
 from oxibonsai.server.inputs import InputWatch, PromptLimit, input_is_read, read_turn
+from oxibonsai.server.settings import Settings
 from oxibonsai.server.slot_table import SlotRequest, SlotTable
 from oxibonsai.server.stored_pictures import with_stored_pictures
 from oxibonsai.server.stores import FileStore
@@ -30,20 +31,16 @@ class Generations:
         backend: Its pool is set once the model is loaded.
         metrics: Updated at the end of every request.
         files: Those that conversations name as pictures.
-        share_cache: Share the prefix cache between API keys.
+        settings: The server's settings with those of the model.
     """
 
     def __init__(
-        self,
-        backend: Backend,
-        metrics: GenerationMetrics,
-        files: FileStore,
-        *,
-        share_cache: bool = False,
+        self, backend: Backend, metrics: GenerationMetrics, files: FileStore, settings: Settings
     ) -> None:
         self._backend = backend
         self._files = files
-        self._share_cache = share_cache
+        self._share_cache = settings.share_prefix_cache
+        self.settings = settings
         self._slot_table: SlotTable | None = None
         self._lock = threading.Lock()
         self._writer: StreamWriter | None = None
@@ -62,6 +59,11 @@ class Generations:
         if not self._backend.generates:
             raise ApiError(501, "This server only makes embeddings; it can't generate text.")
         return self.loaded
+
+    @property
+    def model_id(self) -> str:
+        """The model's name in responses."""
+        return self._backend.models()[0].id
 
     @property
     def slots(self) -> SlotTable:

@@ -31,12 +31,17 @@ class PictureTower(Protocol):
         ...
 
     @property
+    def written(self) -> str:
+        """The marker with what the model's own template writes around it."""
+        ...
+
+    @property
     def placeholder(self) -> int:
         """Id that stands for a row of a picture in a prompt."""
         ...
 
-    def count_rows(self, pixels: PixelGrid) -> int:
-        """Positions that a picture takes in a prompt."""
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """What takes the place of the marker: texts, and numbers of rows."""
         ...
 
     def encode(self, pixels: PixelGrid) -> list[str | ImageEmbedding]:
@@ -112,5 +117,5 @@ class PictureReader:
         """As :meth:`read_part`, of a picture that is decoded already."""
         pixels = self.processor.prepare(picture)
         if count is not None:
-            count(self.tower.count_rows(pixels))
+            count(sum(part for part in self.tower.layout(pixels) if isinstance(part, int)))
         return self.tower.encode(pixels)

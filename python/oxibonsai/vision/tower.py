@@ -50,6 +50,7 @@ class Tower:
 
     Attributes:
         marker: What stands for a picture in the text of a rendered chat template.
+        written: The marker with what the model's own template writes around it.
         placeholder: Id that stands for a row of a picture in a prompt.
         width: Columns of a row.
     """
@@ -69,6 +70,7 @@ class Tower:
         self._kept: OrderedDict[bytes, list[str | ImageEmbedding]] = OrderedDict()
         self._lock = threading.Lock()
         self.marker = family.marker
+        self.written = family.written
         self.placeholder = placeholder
         self.width = family.width
 
@@ -108,6 +110,14 @@ class Tower:
             RequestError: The pixels are none for this tower.
         """
         return self._family.count_rows(pixels)
+
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """What takes the place of the marker: texts, and numbers of rows.
+
+        Raises:
+            RequestError: The pixels are none for this tower.
+        """
+        return self._family.layout(pixels)
 
     def encode(self, pixels: PixelGrid) -> list[str | ImageEmbedding]:
         """What takes the place of the marker: text with special tokens written out, and rows.

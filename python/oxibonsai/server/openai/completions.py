@@ -94,7 +94,7 @@ class OpenAICompletionHandler:
         prompts = [replace(p, ids=self._truncated(p.ids)) for p in prompts]
         self._prompts = [prompt.ids for prompt in prompts]
         params = body.sampling_params(
-            app.settings,
+            app.generations.settings,
             self._engine.tokenizer,
             max_tokens=1 if body.limit == 0 else body.limit,
             logprobs=body.logprobs is not None or self._made > self._n,
@@ -104,7 +104,7 @@ class OpenAICompletionHandler:
             "id": f"cmpl-{secrets.token_urlsafe(24)}",
             "object": "text_completion",
             "created": int(time.time()),
-            "model": app.backend.models()[0].id,
+            "model": app.generations.model_id,
             "system_fingerprint": fingerprint(),
         }
         for ids in self._prompts:

@@ -104,7 +104,7 @@ def _seen(
             f"{MEDIA_MARKER}: each picture has its place"
         )
     ids, images = place_pictures(
-        text.replace(MEDIA_MARKER, pictures.tower.marker),
+        text.replace(MEDIA_MARKER, pictures.tower.written),
         [{"type": "image", "base64": d} for d in data],
         pictures,
         tokenizer,

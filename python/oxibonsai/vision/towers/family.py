@@ -16,6 +16,7 @@ class Family(Protocol):
     """
 
     marker: str
+    written: str  # the marker with what the model's template writes around it
     placeholder: str
 
     @property
@@ -30,6 +31,10 @@ class Family(Protocol):
 
     def count_rows(self, pixels: PixelGrid) -> int:
         """Positions that a picture takes; RequestError where it is none for this tower."""
+        ...
+
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """What takes the place of the marker: texts, and numbers of rows."""
         ...
 
     def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:

@@ -15,13 +15,14 @@ from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.patches import patches_of, pool
 from oxibonsai.vision.processors import Gemma3Processor
 
+_BEFORE, _AFTER = "\n\n<start_of_image>", "<end_of_image>\n\n"
 _POOLED = 4  # patches on each axis that become one row, where the file does not say
 
 
 class Gemma3Tower:
     """See :class:`oxibonsai.vision.towers.family.Family`."""
 
-    marker = "<start_of_image>"
+    marker = written = "<start_of_image>"
     placeholder = "<image_soft_token>"
 
     def __init__(self, keys: Keys, w: Weights, device: Device) -> None:
@@ -61,6 +62,10 @@ class Gemma3Tower:
         self._check(pixels)
         return (self._config.side // self._pooled) ** 2
 
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """See :class:`oxibonsai.vision.towers.family.Family`."""
+        return [_BEFORE, self.count_rows(pixels), _AFTER]
+
     def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
         self._check(pixels)
@@ -69,8 +74,4 @@ class Gemma3Tower:
         hidden = self._layers.run({"patches": patches, "places": self._places})["hidden"]
         pooled = pool(hidden, c.side, self._pooled)
         rows = self._projector.run({"pooled": np.ascontiguousarray(pooled)})["rows"]
-        return [
-            "\n\n<start_of_image>",
-            ImageEmbedding(rows, digest, sees_itself=True),
-            "<end_of_image>\n\n",
-        ]
+        return [_BEFORE, ImageEmbedding(rows, digest, sees_itself=True), _AFTER]
