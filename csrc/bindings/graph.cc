@@ -1,6 +1,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -9,6 +10,7 @@
 #include "format/gguf.h"
 #include "graph/graph.h"
 #include "graph/isolate.h"
+#include "graph/stages.h"
 
 namespace py = pybind11;
 
@@ -176,6 +178,12 @@ void register_row_ops(GraphClass& c) {
           },
           py::arg("name"), py::arg("cols"), py::arg("own_rows") = false)
       .def(
+          "insert_rows",
+          [](Graph& g, const PyValue& x, const PyValue& rows, int64_t first, bool added) {
+            return add_one(g, graph::InsertRows{x.id, rows.id, first, added});
+          },
+          py::arg("x"), py::arg("rows"), py::arg("first") = 0, py::arg("added") = false)
+      .def(
           "select_outputs",
           [](Graph& g, const PyValue& x) { return add_one(g, graph::SelectOutputs{x.id}); },
           py::arg("x"))
@@ -251,11 +259,13 @@ void register_linear_ops(GraphClass& c) {
 void register_attention_ops(GraphClass& c) {
   c.def(
        "rope_table",
-       [](Graph& g, const Floats& frequencies, float scale, float temperature, int step) {
-         return add_one(g, graph::RopeTable{vector(frequencies), scale, temperature, step});
+       [](Graph& g, const Floats& frequencies, float scale, float temperature, int step,
+          std::vector<int32_t> axes) {
+         return add_one(
+             g, graph::RopeTable{vector(frequencies), scale, temperature, step, std::move(axes)});
        },
        py::arg("frequencies"), py::arg("scale"), py::arg("temperature") = 0.0f,
-       py::arg("temperature_step") = 0)
+       py::arg("temperature_step") = 0, py::arg("axes") = std::vector<int32_t>{})
       .def(
           "rope",
           [](Graph& g, const PyValue& x, const PyValue& table, int head_dim, bool interleaved) {
@@ -280,10 +290,11 @@ void register_attention_ops(GraphClass& c) {
       .def(
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
-             float scale) {
-            return add_one(g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale});
+             float scale, const std::string& segments) {
+            return add_one(g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale, segments});
           },
-          py::arg("q"), py::arg("k"), py::arg("v"), py::arg("head_dim"), py::arg("scale"));
+          py::arg("q"), py::arg("k"), py::arg("v"), py::arg("head_dim"), py::arg("scale"),
+          py::arg("segments") = "");
 }
 
 void register_elementwise_ops(GraphClass& c) {
@@ -451,6 +462,30 @@ py::list isolated(const Graph& g) {
   return all;
 }
 
+// (graph, its layers of the cache, its entries of the slots) of each stage.
+py::list cut(const Graph& g, const std::vector<size_t>& points) {
+  py::list all;
+  for (graph::Stage& s : graph::cut(g, points))
+    all.append(py::make_tuple(std::make_shared<Graph>(std::move(s.graph)), s.paged, s.slots));
+  return all;
+}
+
+std::vector<std::vector<std::string>> op_matrices(const Graph& g) {
+  std::vector<std::vector<std::string>> all;
+  for (const graph::Op& op : g.ops()) {
+    std::vector<std::string> names;
+    for (const WeightPtr& w : graph::matrices_of(op)) names.push_back(w->name());
+    all.push_back(std::move(names));
+  }
+  return all;
+}
+
+std::vector<std::string> output_names(const Graph& g) {
+  std::vector<std::string> all;
+  for (const auto& [name, id] : g.outputs()) all.push_back(name);
+  return all;
+}
+
 void register_paged_layer(py::module_& m) {
   using graph::PagedLayer;
   py::class_<PagedLayer>(m, "PagedLayer", "Keys and values that a layer keeps for each position.")
@@ -492,8 +527,32 @@ void register_graph_class(py::module_& m) {
           "paged_layers", [](const Graph& g) { return g.state().paged; },
           "The layers of the cache.")
       .def_property_readonly(
+          "position_axes",
+          [](const Graph& g) {
+            int32_t most = 0;
+            for (const graph::Op& op : g.ops())
+              if (const auto* table = std::get_if<graph::RopeTable>(&op))
+                most = std::max(most, table->axis_count());
+            return most;
+          },
+          "Axes of positions that rope reads; 0: none but the position in a sequence.")
+      .def_property_readonly(
           "slot_entries", [](const Graph& g) { return g.state().slot; },
           "Floats of each entry of recurrent state.")
+      .def_property_readonly("outputs", &output_names, "Names of the outputs.")
+      .def_property_readonly("op_matrices", &op_matrices,
+                             "Names of the matrices of each op, in order; most have none.")
+      .def(
+          "crossing_columns",
+          [](const Graph& g, size_t at) -> std::optional<int64_t> {
+            const int64_t columns = graph::crossing_columns(g, at);
+            return columns < 0 ? std::nullopt : std::optional<int64_t>(columns);
+          },
+          py::arg("at"),
+          "Floats a row that a cut before op `at` moves; None where something else would move.")
+      .def("cut", &cut, py::arg("points"),
+           "(graph, its layers of the cache, its entries of the slots) of each stage between cuts "
+           "before the ops `points`.")
       .def("isolated", &isolated,
            "(name, graph, [(input, rows a token, columns)]) of one op of each kind and shape.");
   register_row_ops(c);

@@ -37,6 +37,7 @@ RunnerPtr make_runner(const graph::Embed& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::EmbedPositions& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Input& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::JoinHeads& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::InsertRows& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::RmsNorm& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::LayerNorm& op, const RunnerContext& c);

@@ -51,6 +51,7 @@ RunnerPtr no_kernel(const Op&) {
 RunnerPtr make_runner(const graph::Embed& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::EmbedPositions& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Input& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::InsertRows& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::SelectColumns& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::TransposeHeads& op, const RunnerContext& c);

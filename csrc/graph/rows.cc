@@ -19,6 +19,15 @@ std::vector<Value> infer(const Input& op, const Checker& c) {
   return {{op.rows, op.cols}};
 }
 
+std::vector<Value> infer(const InsertRows& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  const Value& rows = c.floats(op.rows);
+  c.require(x.rows == tokens(), "rows are inserted among those of the tokens");
+  c.require(rows.rows.kind == RowSpace::Kind::kInput, "inserted rows are those of an input");
+  c.require(op.first >= 0 && x.cols <= rows.cols - op.first, "the input has too few columns");
+  return {{x.rows, x.cols}};
+}
+
 std::vector<Value> infer(const SelectOutputs& op, const Checker& c) {
   const Value& x = c.floats(op.x);
   c.require(x.rows == tokens(), "outputs are chosen among the rows of the tokens");

@@ -7,7 +7,8 @@
 
 namespace oxibonsai::graph {
 
-// Rows of a table for the tokens of the batch: [tokens, cols].
+// Rows of a table for the tokens of the batch: [tokens, cols]. Zeros for a token that stands for a
+// row of an input.
 struct Embed {
   static constexpr const char* kName = "embed";
   WeightPtr weight;
@@ -33,6 +34,19 @@ struct Input {
   int64_t cols = 0;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// x with rows of an input in place of tokens that stand for them (Batch::tokens), or with those
+// added. Of the input's columns, x.cols are read, from `first` on.
+struct InsertRows {
+  static constexpr const char* kName = "insert_rows";
+  ValueId x = kNoValue;     // [tokens, cols]
+  ValueId rows = kNoValue;  // of an input with rows of its own
+  int64_t first = 0;
+  bool added = false;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x, &rows}; }
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
@@ -82,6 +96,7 @@ std::vector<Value> infer(const JoinHeads& op, const Checker& c);
 std::vector<Value> infer(const Embed& op, const Checker& c);
 std::vector<Value> infer(const EmbedPositions& op, const Checker& c);
 std::vector<Value> infer(const Input& op, const Checker& c);
+std::vector<Value> infer(const InsertRows& op, const Checker& c);
 std::vector<Value> infer(const SelectOutputs& op, const Checker& c);
 std::vector<Value> infer(const SelectColumns& op, const Checker& c);
 std::vector<Value> infer(const TransposeHeads& op, const Checker& c);

@@ -120,6 +120,34 @@ void check_rope(std::mt19937& random, bool interleaved, int64_t pairs) {
   });
 }
 
+// Pairs that read positions on three axes.
+void check_axes(std::mt19937& random) {
+  graph::Graph g;
+  const ValueId x = g.add(graph::Input{"x", graph::tokens(), 48}).front();
+  graph::RopeTable op{vector_of({1.0f, 0.5f, 0.1f, 1.0f, 0.3f}), 1.0f};
+  op.axes = {0, 2, 1, 2, 0};
+  const ValueId table = g.add(op).front();
+  g.set_output("y", g.add(graph::Rope{x, table, 24, false}).front());
+  Rows in(4);
+  in.input("x", test::normal(random, 4 * 48), 48);
+  in.batch.axes = 3;
+  in.batch.positions = {0, 900, 3, 7, 7, 7, 12345, 0, 2, 5, 6, 0};
+  test::compare_graph(g, in.batch, "rope over axes");
+}
+
+void check_inserted(std::mt19937& random, bool added) {
+  graph::Graph g;
+  const ValueId x = g.add(graph::Input{"x", graph::tokens(), 40}).front();
+  const ValueId rows = g.add(graph::Input{"rows", graph::input_rows("rows"), 90}).front();
+  g.set_output("y", g.add(graph::InsertRows{x, rows, 33, added}).front());
+  Rows in(5);
+  in.input("x", test::normal(random, 5 * 40), 40);
+  const auto inserted = test::normal(random, 3 * 90);
+  in.batch.inputs["rows"] = {inserted.data(), 3, 90};
+  in.batch.tokens = {5, -3, 0, -1, 7};
+  test::compare_graph(g, in.batch, added ? "rows added" : "rows inserted");
+}
+
 struct Attention {
   graph::PagedLayer layer;
   KvType type;
@@ -129,6 +157,7 @@ struct Attention {
   int32_t context, count;  // positions before the step, of the step
   int64_t memory = int64_t{4} << 30;
   bool slopes = false;
+  int32_t block = 0;  // the last rows of the step, which see each other
 };
 
 std::string name_of(const Attention& a) {
@@ -174,6 +203,8 @@ graph::Batch attention_batch(const Attention& a, int32_t first, int32_t count, i
   for (int32_t i = 0; i <= (a.context + a.count) / 64; ++i) pages.push_back((i * 5 + 3) % 37);
   graph::Batch batch;
   batch.spans = {{first, count, pages, 0, 0}};
+  if (a.block > 0 && first == a.context)
+    batch.spans[0].blocks = {{first + count - a.block, first + count}};
   if (others > 0) batch.spans.insert(batch.spans.begin(), {0, others, {2, 0}, 1, 0});
   return batch;
 }
@@ -230,11 +261,13 @@ void check_local(std::mt19937& random) {
   };
   const ValueId q = input("q", 4 * 20), k = input("k", 2 * 20), v = input("v", 2 * 20);
   g.set_output("y", g.add(graph::AttendLocal{q, k, v, 20, 0.2f}).front());
+  g.set_output("z", g.add(graph::AttendLocal{q, k, v, 20, 0.2f, "windows"}).front());
   graph::Batch batch;
   batch.spans = {{0, 70, {}, 0, 0}, {0, 1, {}, 0, 0}, {0, 9, {}, 0, 0}};
   const auto x = test::normal(random, 80 * 80), y = test::normal(random, 80 * 40),
              z = test::normal(random, 80 * 40);
   batch.inputs = {{"q", {x.data(), 80, 80}}, {"k", {y.data(), 80, 40}}, {"v", {z.data(), 80, 40}}};
+  batch.segments["windows"] = {66, 4, 1, 2, 7};
   test::compare_graph(g, batch, "attend_local");
 }
 
@@ -403,9 +436,15 @@ int main() {
     check_attention(random, {{2, 20, 20}, type, 6, 0, 5.0f, true, 60, 7});
     check_attention(random, {{1, 64, 64}, type, 4, 70, 0.0f, false, 560, 2});
     check_attention(random, {{1, 48, 32, true}, type, 2, 0, 0.0f, false, 70, 1});
+    for (const int window : {0, 30})
+      check_attention(
+          random,
+          {{1, 32, 32}, type, 4, window, 0.0f, false, 500, 90, int64_t{4} << 30, window > 0, 70});
   }
   check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
   check_local(random);
+  check_axes(random);
+  for (const bool added : {false, true}) check_inserted(random, added);
   for (const int taps : {2, 4}) check_conv(random, taps);
   for (const bool tiled : {false, true}) check_delta(random, tiled);
   check_mamba2(random);

@@ -15,7 +15,12 @@ class EmbedRunner : public Runner {
   int64_t items(const Step& s, int) const override { return s.rows_of(out_); }
   void run(const Step& s, int, int64_t r) const override {
     const auto i = static_cast<size_t>(r);
-    table_->decode_row(positions_ ? s.positions[i] : s.batch->tokens[i], s.row(out_, r));
+    const int32_t row = positions_ ? s.positions[i] : s.batch->tokens[i];
+    if (row < 0) {
+      std::fill_n(s.row(out_, r), out_.cols, 0.0f);
+    } else {
+      table_->decode_row(row, s.row(out_, r));
+    }
   }
 
  private:
@@ -92,6 +97,26 @@ RunnerPtr make_runner(const graph::EmbedPositions& op, const RunnerContext& c) {
 
 RunnerPtr make_runner(const graph::Input&, const RunnerContext&) {
   return std::make_unique<InputRunner>();
+}
+
+RunnerPtr make_runner(const graph::InsertRows& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  const ValueRef rows = c.value(op.rows);
+  const ValueRef out = c.value(op.out);
+  return row_parts(out, out.cols, [=](const Step& s, const RowPart& part, float* y) {
+    const int32_t token = s.batch->tokens[static_cast<size_t>(part.row)];
+    const float* old = s.row(x, part.row);
+    if (token >= 0) {
+      std::copy_n(old, out.cols, y);
+      return;
+    }
+    const float* inserted = s.row(rows, -1 - int64_t{token}) + op.first;
+    if (op.added) {
+      s.kernels->add(old, inserted, out.cols, y);
+    } else {
+      std::copy_n(inserted, out.cols, y);
+    }
+  });
 }
 
 RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c) {

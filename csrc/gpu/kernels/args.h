@@ -36,6 +36,13 @@ struct SelectArgs {
   uint32_t cols;
 };
 
+struct InsertArgs {
+  uint64_t count;           // values
+  uint32_t cols, row_cols;  // of x, of what is inserted
+  uint32_t first;           // column of that
+  uint32_t added;           // to x
+};
+
 struct NormArgs {
   uint32_t width;  // of a row or group of a row
   uint32_t own;    // neighbouring groups with weights of their own; 1: all have the same

@@ -30,8 +30,8 @@ _PANELS: dict[str, tuple[str, ...]] = {
         "speculate", "draft_model", "draft_length", "draft_threshold", "context_shift", "keep",
     ),
     "Machine": (
-        "device", "threads", "ctx_size", "ctx_checkpoints", "kv_type", "kv_pressure", "prefix_cache",
-        "parity", "packed_cache",
+        "device", "gpu_layers", "threads", "ctx_size", "ctx_checkpoints", "kv_type", "kv_pressure",
+        "prefix_cache", "parity", "packed_cache",
     ),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.errors import RequestError
 from oxibonsai.graph.hadamard import HadamardFold
-from oxibonsai.graph.rope import RopeConfig
+from oxibonsai.graph.rope import Rotation
 
 Vector = npt.NDArray[np.float32]
 Value = _core.Value
@@ -48,7 +48,7 @@ class Builder:
         self.graph = _core.Graph()
         self._fold = fold
         self._folded: dict[Value, Value] = {}
-        self._tables: dict[RopeConfig, Value] = {}
+        self._tables: dict[Rotation, Value] = {}
 
     def embed(self, weight: _core.Weight) -> Value:
         """Rows of the table for the batch's tokens: [tokens, hidden]."""
@@ -118,8 +118,8 @@ class Builder:
             outputs.update(zip(chosen, made, strict=True))
         return [outputs[i] for i in range(len(weights))]
 
-    def rope(self, x: Value, config: RopeConfig, head_dim: int) -> Value:
-        """Every head rotated by its position."""
+    def rope(self, x: Value, config: Rotation, head_dim: int) -> Value:
+        """Every head rotated by its position, or its positions on several axes."""
         return self.graph.rope(x, self._table(config), head_dim, config.interleaved)
 
     def attention(
@@ -167,12 +167,23 @@ class Builder:
             q, layer, q.cols // head_dim, scale, window, softcap, slopes, sinks
         )
 
-    def attend_local(self, q: Value, k: Value, v: Value, *, head_dim: int, scale: float) -> Value:
+    def attend_local(
+        self, q: Value, k: Value, v: Value, *, head_dim: int, scale: float, segments: str = ""
+    ) -> Value:
         """Attention among the tokens of a sequence, which all see each other; nothing is kept.
 
         A sequence must be whole within its step.
+
+        Args:
+            q: [tokens, heads * head_dim].
+            k: [tokens, kv_heads * head_dim].
+            v: As k.
+            head_dim: Dimensions of a head.
+            scale: Factor of the scores.
+            segments: Name of runs of rows that see each other, and no others, as the batch gives
+                them (windows of a picture); ``""``: those of a sequence.
         """
-        return self.graph.attend_local(q, k, v, head_dim, scale)
+        return self.graph.attend_local(q, k, v, head_dim, scale, segments)
 
     def swiglu(self, gate: Value, up: Value) -> Value:
         """silu(gate) * up."""
@@ -448,6 +459,19 @@ class Builder:
         """Heads in another order: rows [outer, inner, width] become [inner, outer, width]."""
         return self.graph.transpose_heads(x, outer, inner)
 
+    def insert_rows(self, x: Value, rows: Value, first: int = 0, *, added: bool = False) -> Value:
+        """x with rows of an input in place of the tokens that stand for them: [tokens, cols].
+
+        A token -1 - i stands for row i.
+
+        Args:
+            x: [tokens, cols].
+            rows: An input with rows of its own.
+            first: The first of its columns that are read.
+            added: They are added to x.
+        """
+        return self.graph.insert_rows(x, rows, first, added)
+
     def select_outputs(self, x: Value) -> Value:
         """The rows of the batch that want an output: [outputs, cols]."""
         return self.graph.select_outputs(x)
@@ -456,12 +480,16 @@ class Builder:
         """Names a value as a result of the pass."""
         self.graph.set_output(name, value)
 
-    def _table(self, config: RopeConfig) -> Value:
+    def _table(self, config: Rotation) -> Value:
         """cos and sin for every row, made once a step for all layers."""
         if config not in self._tables:
             frequencies = np.array(config.frequencies(), dtype=np.float32)
             self._tables[config] = self.graph.rope_table(
-                frequencies, config.magnitude(), config.temperature, config.temperature_step
+                frequencies,
+                config.magnitude(),
+                config.temperature,
+                config.temperature_step,
+                config.axes,
             )
         return self._tables[config]
 

@@ -7,6 +7,7 @@ from oxibonsai.server.anthropic.routes import messages_blueprint
 from oxibonsai.server.llama_server.completion import native_completion_blueprint
 from oxibonsai.server.llama_server.lora import lora_blueprint
 from oxibonsai.server.llama_server.props import props_blueprint
+from oxibonsai.server.llama_server.router import router_blueprint
 from oxibonsai.server.llama_server.slots import slots_blueprint
 from oxibonsai.server.llama_server.tokenize import token_blueprint
 from oxibonsai.server.openai.assistants.assistant_routes import assistants_blueprint
@@ -42,6 +43,7 @@ def _register_generation(app: Server) -> None:
     app.register_blueprint(props_blueprint(app))
     app.register_blueprint(slots_blueprint(app))
     app.register_blueprint(lora_blueprint(app))
+    app.register_blueprint(router_blueprint(app))
 
 
 def _register_stored(app: Server) -> None:
@@ -50,7 +52,7 @@ def _register_stored(app: Server) -> None:
     fail_interrupted(store)
     running = 2 * settings.parallel * settings.replicas
     tasks = BackgroundTasks(app.lifecycle, running=running, waiting=settings.queue_size)
-    runs = RunService(store, app.generations, tasks, settings)
+    runs = RunService(app, tasks)
     app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
     app.register_blueprint(responses_blueprint(ResponseService(app, tasks), store.responses))
     register_anthropic_errors(app)

@@ -9,6 +9,7 @@ from oxibonsai.server.admin.openapi import Operation, Schema, object_with
 from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
 from oxibonsai.server.llama_server.schemas import (
     DetokenizeBody,
+    ModelName,
     SlotAction,
     SlotFile,
     TokenizeBody,
@@ -60,6 +61,7 @@ def _deleted(kind: str) -> Schema:
 
 
 _STATUS = object_with("status", status={"const": "ok"})
+_SUCCESS = object_with("success", success={"const": True})
 _COUNT = object_with("input_tokens", input_tokens={"type": "integer"})
 _MODEL = _object("model", "created", "owned_by")
 _CHAT = _object("chat.completion", "created", "model", "choices", "usage")
@@ -100,6 +102,10 @@ _SERVER = {
         "A third-party script of the chat page", media_type="*/*", public=True
     ),
     "models.list_models": Operation("List models", response=_list_of(_MODEL)),
+    "router.load": Operation("Load a model in the background", body=ModelName, response=_SUCCESS),
+    "router.unload": Operation(
+        "Unload a model once its requests are answered", body=ModelName, response=_SUCCESS
+    ),
     "models.get_model": Operation("Get a model by its id or an alias", response=_MODEL),
     "props.props": Operation("Properties of the server", response=object_with("total_slots")),
     "slots.list_slots": Operation(
