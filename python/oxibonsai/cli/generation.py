@@ -10,6 +10,7 @@ from typing import Any
 
 from oxibonsai.chat import ChatRequest, prepare
 from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.cli.prompt_progress import read_prompt_of
 from oxibonsai.engine import (
     Engine,
     Options,
@@ -63,6 +64,8 @@ def run_samples(job: Job, samples: int, best_of: int | None, *, show: bool) -> d
     try:
         for s in sequences:
             printer = _Printer(streams)
+            if show:
+                read_prompt_of(job.engine, s)
             for delta in _deltas(job, s):
                 printer.put(delta)
             results.append(_result(s, printer, started))
