@@ -41,6 +41,13 @@ from oxibonsai.sampling import SamplingParams
 )
 @click.option("--file", "-f", type=click.Path(path_type=Path), help="Read the prompt from a file.")
 @click.option("--raw", is_flag=True, help="Take the prompt as it stands, without a chat template.")
+@click.option(
+    "--display-prompt/--no-display-prompt",
+    "display_prompt",
+    default=True,
+    help="Show a prompt that is continued, as with --raw, before the text. A question, or the "
+    "prompt of a structure, is never shown.",
+)
 @click.option("--system", metavar="TEXT", help="System message of the chat template.")
 @click.option("--samples", type=click.IntRange(1, 128), default=1, help="Texts to make.")
 @click.option("--best-of", type=click.IntRange(1, 128), help="Make so many, show the likeliest.")
@@ -64,6 +71,7 @@ def run(
     prompt: str | None,
     file: Path | None,
     raw: bool,
+    display_prompt: bool,
     system: str | None,
     samples: int,
     best_of: int | None,
@@ -122,6 +130,9 @@ def run(
         job = Job(engine, params, replace(own, structure=request.structure), ids)
     else:
         job = Job.of_chat(engine, template, params, own, request)
+    continues = engine.tokenizer.decode(job.ids).endswith(message)
+    if display_prompt and continues and request.structure is None:
+        job = replace(job, opening=message)
     if beams is not None:
         result = run_beams(job, beams, length_penalty, show=not as_json)
     else:
