@@ -85,5 +85,12 @@ RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::JoinRows& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::SplitRows& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Sinusoids& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Modulate& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::AddGated& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::GroupMoments& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Conv2d& op, const RunnerContext& c);
 
 }  // namespace oxibonsai::gpu

@@ -43,6 +43,9 @@ struct AttendLocal {
   int head_dim = 0;
   float scale = 1.0f;
   std::string segments = {};  // name; empty: a sequence is one
+  // Each sees those before it and itself, but none behind the first Span::visible: padding. Not
+  // with segments.
+  bool causal = false;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q, &k, &v}; }
   std::vector<ValueId*> outputs() { return {&out}; }

@@ -18,6 +18,9 @@ struct Span {
   // Positions first .. last - 1 whose rows see each other, also later ones: of a picture. In order;
   // one that reaches into the span ends in it.
   std::vector<std::pair<int32_t, int32_t>> blocks = {};
+  // Rows that the span's rows see in causal attention among themselves (AttendLocal), the others
+  // are padding; 0: all.
+  int32_t visible = 0;
 };
 
 // A float matrix for an input of the graph; the caller keeps the data.
@@ -39,6 +42,7 @@ struct Batch {
   int32_t axes = 0;
   // Runs of rows that see each other in ops that name them (AttendLocal), as their counts.
   std::map<std::string, std::vector<int32_t>> segments;
+  int32_t grid_width = 0;  // columns of the grid that the tokens form, where they are a picture's
 
   int64_t rows() const {
     int64_t sum = 0;

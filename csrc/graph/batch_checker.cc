@@ -14,6 +14,15 @@ int64_t least(int64_t limit, int64_t rows) { return limit < 0 ? rows : std::min(
 
 }  // namespace
 
+namespace {
+
+template <class... Ts, class V>
+bool is_any(const V& v) {
+  return (std::holds_alternative<Ts>(v) || ...);
+}
+
+}  // namespace
+
 int64_t rows_in(const RowSpace& rows, const Batch& batch) {
   switch (rows.kind) {
     case RowSpace::Kind::kTokens:
@@ -24,6 +33,10 @@ int64_t rows_in(const RowSpace& rows, const Batch& batch) {
       return batch.rows() * rows.k;
     case RowSpace::Kind::kInput:
       return batch.inputs.at(rows.name).rows;
+    case RowSpace::Kind::kSequences:
+      return static_cast<int64_t>(batch.spans.size());
+    case RowSpace::Kind::kPixels:
+      return batch.rows() * rows.k * rows.k;
   }
   return 0;
 }
@@ -35,6 +48,14 @@ BatchChecker::BatchChecker(const LoweredGraph& lowered, const StateSpec& state)
       vocabulary_ = least(vocabulary_, e->weight->rows());
     if (const auto* e = std::get_if<EmbedPositions>(&op))
       positions_ = least(positions_, e->weight->rows());
+    one_sequence_ = one_sequence_ || is_any<JoinRows, SplitRows, Modulate, AddGated>(op);
+    grid_ = grid_ || is_any<GroupMoments, Conv2d>(op);
+    if (const auto* s = std::get_if<SplitRows>(&op))
+      joined_.emplace_back(s->first_rows, s->last_rows);
+    if (const auto* j = std::get_if<JoinRows>(&op))
+      joined_.emplace_back(lowered_.values[static_cast<size_t>(j->a)].rows,
+                           lowered_.values[static_cast<size_t>(j->b)].rows);
+    if (const auto* a = std::get_if<AttendLocal>(&op)) padding_ = padding_ || a->causal;
     if (const auto* t = std::get_if<RopeTable>(&op)) axes_ = std::max(axes_, t->axis_count());
     if (const auto* i = std::get_if<InsertRows>(&op))
       inserted_ = lowered_.values[static_cast<size_t>(i->rows)].rows.name;
@@ -52,6 +73,7 @@ void BatchChecker::check(const Batch& b, const StateShape& state) const {
   check_state(b, state);
   check_positions(b);
   check_segments(b);
+  check_picture(b);
   for (const int32_t r : b.outputs)
     if (r < 0 || r >= rows) throw RequestError("an output row is not in the batch");
 }
@@ -160,6 +182,22 @@ void BatchChecker::check_state(const Batch& b, const StateShape& state) const {
     if (last > static_cast<int64_t>(s.pages.size()) * kPagePositions)
       throw RequestError("position " + std::to_string(last - 1) + " has no page" + where);
   }
+}
+
+void BatchChecker::check_picture(const Batch& b) const {
+  for (const Span& s : b.spans)
+    if (s.visible != 0 && (!padding_ || s.visible < 0 || s.visible > s.count))
+      throw RequestError(padding_ ? "a span has fewer rows than are visible"
+                                  : "the graph has no attention that reads which rows are visible");
+  if ((one_sequence_ || grid_) && b.spans.size() != 1)
+    throw RequestError("the graph takes one sequence in a step, not " +
+                       std::to_string(b.spans.size()));
+  if (grid_ && (b.grid_width < 1 || b.rows() % b.grid_width != 0))
+    throw RequestError("the batch's tokens form no grid " + std::to_string(b.grid_width) + " wide");
+  for (const auto& [first, last] : joined_)
+    if (rows_in(first, b) + rows_in(last, b) != b.rows())
+      throw RequestError("the inputs " + first.name + " and " + last.name +
+                         " have together another number of rows than the batch");
 }
 
 void BatchChecker::check_inputs(const Batch& b) const {

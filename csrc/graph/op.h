@@ -11,9 +11,11 @@
 #include <variant>
 
 #include "graph/attention.h"
+#include "graph/conv2d.h"
 #include "graph/elementwise.h"
 #include "graph/experts.h"
 #include "graph/linear.h"
+#include "graph/modulation.h"
 #include "graph/norm.h"
 #include "graph/recurrence.h"
 #include "graph/rope.h"
@@ -21,12 +23,12 @@
 
 namespace oxibonsai::graph {
 
-using Op =
-    std::variant<Embed, EmbedPositions, Input, InsertRows, SelectOutputs, RmsNorm, LayerNorm,
-                 Linear, RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, Attend,
-                 AttendLocal, Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap, Route,
-                 Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta, Mamba2Scan,
-                 MambaScan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear>;
+using Op = std::variant<Embed, EmbedPositions, Input, InsertRows, SelectOutputs, RmsNorm, LayerNorm,
+                        Linear, RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, Attend,
+                        AttendLocal, Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap,
+                        Route, Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta,
+                        Mamba2Scan, MambaScan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear,
+                        JoinRows, SplitRows, Sinusoids, Modulate, AddGated, GroupMoments, Conv2d>;
 
 // Whether ops of a kind use a layer of the cache, or an entry of the slots.
 template <class T, class = void>

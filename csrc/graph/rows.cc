@@ -50,6 +50,25 @@ std::vector<Value> infer(const JoinHeads& op, const Checker& c) {
   return {{c.value(op.a).rows, a + b}};
 }
 
+std::vector<Value> infer(const JoinRows& op, const Checker& c) {
+  const Value& a = c.floats(op.a);
+  const Value& b = c.floats(op.b);
+  c.require(a.rows.kind == RowSpace::Kind::kInput && b.rows.kind == RowSpace::Kind::kInput &&
+                a.rows != b.rows,
+            "rows of two inputs are joined");
+  c.require(a.cols == b.cols, "the inputs have different widths");
+  return {{tokens(), a.cols}};
+}
+
+std::vector<Value> infer(const SplitRows& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  c.require(x.rows == tokens(), "the rows of the tokens are taken apart");
+  c.require(op.first_rows.kind == RowSpace::Kind::kInput &&
+                op.last_rows.kind == RowSpace::Kind::kInput && op.first_rows != op.last_rows,
+            "rows are taken apart into those of two inputs");
+  return {{op.first_rows, x.cols}, {op.last_rows, x.cols}};
+}
+
 std::vector<Value> infer(const TransposeHeads& op, const Checker& c) {
   const Value& x = c.floats(op.x);
   c.require(op.outer > 0 && op.inner > 0 && x.cols % (int64_t{op.outer} * op.inner) == 0,

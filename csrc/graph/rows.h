@@ -91,8 +91,31 @@ struct JoinHeads {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// The rows of a, then those of b: the tokens of the batch's one sequence.
+struct JoinRows {
+  static constexpr const char* kName = "join_rows";
+  ValueId a = kNoValue;
+  ValueId b = kNoValue;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&a, &b}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// What JoinRows joins, taken apart: the first rows of x and the last ones.
+struct SplitRows {
+  static constexpr const char* kName = "split_rows";
+  ValueId x = kNoValue;
+  RowSpace first_rows, last_rows;
+  ValueId first = kNoValue;
+  ValueId last = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&first, &last}; }
+};
+
 // Each checks an op and returns the values that it makes.
 std::vector<Value> infer(const JoinHeads& op, const Checker& c);
+std::vector<Value> infer(const JoinRows& op, const Checker& c);
+std::vector<Value> infer(const SplitRows& op, const Checker& c);
 std::vector<Value> infer(const Embed& op, const Checker& c);
 std::vector<Value> infer(const EmbedPositions& op, const Checker& c);
 std::vector<Value> infer(const Input& op, const Checker& c);

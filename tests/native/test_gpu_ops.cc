@@ -254,6 +254,83 @@ void check_attention(std::mt19937& random, const Attention& a) {
   }
 }
 
+// A picture of 5 x 7 tokens through a residual block and an enlargement; halved again by a stride.
+void check_picture(std::mt19937& random, int64_t channels, int64_t made) {
+  graph::Graph g;
+  const auto one = [&](graph::Op op) { return g.add(std::move(op)).front(); };
+  const auto numbers = [&](int64_t n) {
+    return vector_of(test::normal(random, static_cast<size_t>(n)));
+  };
+  const auto conv = [&](ValueId x, int64_t in, int64_t out, int kernel) {
+    graph::Conv2d op;
+    op.x = x;
+    op.weight = graph::blocked_weight(numbers(out * in * kernel * kernel)->data(), out, in, kernel);
+    op.channels = out;
+    op.kernel = kernel;
+    return op;
+  };
+  const ValueId x = one(graph::Input{"x", graph::tokens(), channels});
+  graph::Conv2d first = conv(x, channels, made, 3);
+  first.moments = one(graph::GroupMoments{x, 4, 1e-6f});
+  first.norm_weight = numbers(channels);
+  first.norm_bias = numbers(channels);
+  first.silu = true;
+  first.bias = numbers(made);
+  first.pad = 1;
+  graph::Conv2d shortcut = conv(x, channels, made, 1);
+  first.add = one(shortcut);
+  const ValueId h = one(first);
+  graph::Conv2d larger = conv(h, made, 5, 3);
+  larger.upsample = 2;
+  larger.pad = 1;
+  const ValueId large = one(larger);
+  graph::Conv2d smaller = conv(large, 5, 3, 3);
+  smaller.stride = 2;
+  g.set_output("moments", first.moments);
+  g.set_output("h", h);
+  g.set_output("large", large);
+  g.set_output("small", one(smaller));
+  Rows in(35);
+  in.input("x", test::normal(random, static_cast<size_t>(35 * channels), 2.0f), channels);
+  in.batch.grid_width = 7;
+  test::compare_graph(g, in.batch, "picture " + std::to_string(channels));
+}
+
+// Rows of two inputs, joined, shifted, scaled and gated by sines of a number, taken apart again;
+// one of them goes to a matrix of integers, for which it is rounded.
+void check_modulation(std::mt19937& random) {
+  constexpr int64_t kCols = 64;
+  const std::vector<uint8_t> matrix(2 * 34, 0x31);
+  const auto weight = std::make_shared<graph::Weight>("w", quant::QuantType::kQ8_0, 1, kCols,
+                                                      matrix.data(), nullptr);
+  graph::Graph g;
+  const auto one = [&](graph::Op op) { return g.add(std::move(op)).front(); };
+  const ValueId a = one(graph::Input{"a", graph::input_rows("a"), kCols});
+  const ValueId b = one(graph::Input{"b", graph::input_rows("b"), kCols});
+  const ValueId time = one(graph::Input{"time", graph::sequences(), 1});
+  std::vector<float> frequencies;
+  for (int i = 0; i < kCols / 2; ++i) frequencies.push_back(1.0f / static_cast<float>(1 + i));
+  const ValueId sines = one(graph::Sinusoids{time, vector_of(frequencies)});
+  const ValueId joined = one(graph::JoinRows{a, b});
+  const ValueId modulated = one(graph::Modulate{joined, sines, sines});
+  const ValueId gated = one(graph::AddGated{joined, modulated, sines});
+  const std::vector<ValueId> parts =
+      g.add(graph::SplitRows{gated, graph::input_rows("a"), graph::input_rows("b")});
+  graph::Linear linear;
+  linear.x = one(graph::Modulate{parts[1], sines, sines});
+  linear.weights = {weight};
+  g.set_output("sines", sines);
+  g.set_output("a", parts[0]);
+  g.set_output("b", parts[1]);
+  g.set_output("rounded", one(linear));
+  graph::Batch batch;
+  batch.spans = {{0, 12, {}, 0, 0}};
+  const auto x = test::normal(random, 5 * kCols), z = test::normal(random, 7 * kCols);
+  const float now = 958.0853882f;
+  batch.inputs = {{"a", {x.data(), 5, kCols}}, {"b", {z.data(), 7, kCols}}, {"time", {&now, 1, 1}}};
+  test::compare_graph(g, batch, "modulation");
+}
+
 void check_local(std::mt19937& random) {
   graph::Graph g;
   const auto input = [&](const char* name, int64_t cols) {
@@ -443,6 +520,9 @@ int main() {
   }
   check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
   check_local(random);
+  check_picture(random, 12, 40);
+  check_picture(random, 36, 8);
+  check_modulation(random);
   check_axes(random);
   for (const bool added : {false, true}) check_inserted(random, added);
   for (const int taps : {2, 4}) check_conv(random, taps);

@@ -376,14 +376,16 @@ class PagedAttentionRunner : public AttentionRunner {
   const int layer_;
 };
 
-// Among the rows of a segment, which all see each other. Their keys and values lie in pages of the
-// workspace: segment i has those from first_row / 64 + i on, which are enough for its rows.
+// Among the rows of a segment, which all see each other, or those before them. Their keys and
+// values lie in pages of the workspace: segment i has those from first_row / 64 + i on, which are
+// enough for its rows.
 class LocalAttentionRunner : public AttentionRunner {
  public:
-  LocalAttentionRunner(const Shape& shape, std::string segments, const ValueRef& q,
+  LocalAttentionRunner(const Shape& shape, const graph::AttendLocal& op, const ValueRef& q,
                        const ValueRef& k, const ValueRef& v, const ValueRef& out)
       : AttentionRunner(shape, q, out),
-        segments_(std::move(segments)),
+        segments_(op.segments),
+        causal_(op.causal),
         k_(k),
         v_(v),
         layout_(kv_layout(KvType::kF32, {shape.kv_heads, shape.key_dim, shape.value_dim})) {}
@@ -405,7 +407,10 @@ class LocalAttentionRunner : public AttentionRunner {
   }
   int first_seen(const Step&, int64_t) const override { return 0; }
   int end_seen(const Step& s, int64_t row) const override {
-    return segments(s).count[static_cast<size_t>(view(s, row))];
+    const int count = segments(s).count[static_cast<size_t>(view(s, row))];
+    if (!causal_) return count;
+    const int visible = s.span_of(row).visible;
+    return std::min(position(s, row) + 1, visible > 0 ? visible : count);
   }
   int position(const Step& s, int64_t row) const override {
     return static_cast<int>(row) - segments(s).first_row[static_cast<size_t>(view(s, row))];
@@ -432,6 +437,7 @@ class LocalAttentionRunner : public AttentionRunner {
   }
 
   const std::string segments_;
+  const bool causal_;
   const ValueRef k_, v_;
   const KvLayout layout_;
 };
@@ -462,8 +468,7 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     0.0f,
                     nullptr,
                     nullptr};
-  return std::make_unique<LocalAttentionRunner>(shape, op.segments, q, k, c.value(op.v),
-                                                c.value(op.out));
+  return std::make_unique<LocalAttentionRunner>(shape, op, q, k, c.value(op.v), c.value(op.out));
 }
 
 }  // namespace oxibonsai::cpu

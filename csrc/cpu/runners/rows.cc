@@ -49,6 +49,20 @@ class SelectOutputsRunner : public Runner {
   const ValueRef x_, out_;
 };
 
+class SplitRowsRunner : public Runner {
+ public:
+  SplitRowsRunner(const graph::SplitRows& op, const RunnerContext& c)
+      : x_(c.value(op.x)), first_(c.value(op.first)), last_(c.value(op.last)) {}
+  int64_t items(const Step& s, int) const override { return s.rows_of(x_); }
+  void run(const Step& s, int, int64_t r) const override {
+    const int64_t first = s.rows_of(first_);
+    std::copy_n(s.row(x_, r), x_.cols, r < first ? s.row(first_, r) : s.row(last_, r - first));
+  }
+
+ private:
+  const ValueRef x_, first_, last_;
+};
+
 class SelectColumnsRunner : public Runner {
  public:
   SelectColumnsRunner(const graph::SelectColumns& op, const RunnerContext& c)
@@ -135,6 +149,21 @@ RunnerPtr make_runner(const graph::JoinHeads& op, const RunnerContext& c) {
       y = std::copy_n(s.row(b, part.row) + h * from_b, from_b, y);
     }
   });
+}
+
+RunnerPtr make_runner(const graph::JoinRows& op, const RunnerContext& c) {
+  const ValueRef a = c.value(op.a);
+  const ValueRef b = c.value(op.b);
+  const ValueRef out = c.value(op.out);
+  return row_parts(out, out.cols, [=](const Step& s, const RowPart& part, float* y) {
+    const int64_t first = s.rows_of(a);
+    const float* x = part.row < first ? s.row(a, part.row) : s.row(b, part.row - first);
+    std::copy_n(x, out.cols, y);
+  });
+}
+
+RunnerPtr make_runner(const graph::SplitRows& op, const RunnerContext& c) {
+  return std::make_unique<SplitRowsRunner>(op, c);
 }
 
 RunnerPtr make_runner(const graph::SelectColumns& op, const RunnerContext& c) {

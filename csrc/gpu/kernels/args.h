@@ -51,6 +51,24 @@ struct NormArgs {
   uint32_t round;
 };
 
+struct PictureArgs {  // of channels of a picture
+  uint64_t count;     // values of the result
+  uint64_t pixels;
+  uint32_t channels, groups;
+  uint32_t run;      // pixels whose sum is one chain
+  uint32_t squares;  // of the distances from the mean
+  uint32_t silu;
+};
+
+struct ConvArgs {
+  uint64_t pixels;                     // of the result
+  uint32_t width;                      // of the result
+  uint32_t large_height, large_width;  // of the enlarged input
+  uint32_t channels, out_channels;
+  uint32_t kernel, stride, upsample, pad;
+  uint32_t has_bias, has_added;
+};
+
 struct RopeArgs {
   uint64_t count;  // rows * heads * (head_dim - pairs)
   uint32_t heads, head_dim, pairs;

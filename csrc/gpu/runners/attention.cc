@@ -253,6 +253,10 @@ RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
 }
 
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
+  if (op.causal)
+    throw UnsupportedError(
+        "GPUs have no kernel for causal attention without a cache yet: run this model on the CPU "
+        "(--device cpu)");
   const ValueRef q = c.value(op.q), k = c.value(op.k);
   const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
   const Attention attention(q, c.value(op.out), static_cast<int>(q.cols / op.head_dim), layer,
