@@ -36,19 +36,8 @@ class Gemma3Tower:
             c.image_size, image_mean=c.image_mean, image_std=c.image_std
         )
         self._places = w.floats("v.position_embd.weight", c.side**2, c.hidden_size)
-        self._layers = t.Pass(self._describe_layers(w), w, device)
+        self._layers = t.Pass(t.siglip(c, w), w, device)
         self._projector = t.Pass(self._describe_projector(w), w, device)
-
-    def _describe_layers(self, w: Weights) -> Builder:
-        c, g = self._config, Builder()
-        kernels = t.patch_matrix(c, w, "v.patch_embd.weight")
-        patches = g.input("patches", kernels.cols)
-        bias = w.vector("v.patch_embd.bias", c.hidden_size)
-        (h,) = g.linear(patches, kernels, bias=[bias], add=g.input("places", c.hidden_size))
-        for i in range(c.num_hidden_layers):
-            h = t.layer(g, c, w, h, i, Builder.gelu_tanh)
-        g.output("hidden", t.layer_norm(g, c, w, h, "v.post_ln"))
-        return g
 
     def _describe_projector(self, w: Weights) -> Builder:
         c, g = self._config, Builder()
