@@ -27,7 +27,7 @@ NATIVE = {
 _FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
 _BELOW_ENGINE = _FILES | _TEXT | {"devices", "lora", "models", "opening", "vision"}
-_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "lane"}
+_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "images", "lane"}
 PYTHON = {
     "errors": set(),
     "lane": {"errors"},
@@ -62,6 +62,7 @@ PYTHON = {
     "output": {"errors", "structured"},
     "engine": _BELOW_ENGINE,
     "chat": _BELOW_ENGINE | {"engine"},
+    "images": _BELOW_ENGINE | {"convert", "quantize"},
     "evaluate": {"errors", "engine", "tokenizer"},
     "imatrix": {"errors", "files", "engine", "evaluate", "models", "_core"},
     "train": {"errors", "files", "convert"},

@@ -41,6 +41,7 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     "embeddings.create_native_embeddings": {"content": ["a", "b"]},
     "router.load": {"model": "tiny"},
     "router.unload": {"model": "tiny"},
+    "images.generate": {"model": "tiny", "prompt": "a tree", "size": "512x512", "n": 1},
     "slots.act": {"filename": "a.bin"},
     "tokens.tokenize": {"content": "a b", "with_pieces": True},
     "tokens.detokenize": {"tokens": [5, 6]},

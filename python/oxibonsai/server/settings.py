@@ -257,6 +257,14 @@ class Settings(ModelSettings, BaseSettings):
         False, description="Reject requests that name no model, as OpenAI does."
     )
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
+    image_model: str | None = Field(
+        None,
+        description="A model that draws, for /v1/images: a folder, hf:org/repo or a GGUF file.",
+    )
+    image_queue: int = Field(8, ge=0, le=1024, description="Pictures that may wait for their turn.")
+    image_max_pixels: int = Field(
+        1024 * 1024, ge=256, le=2048 * 2048, description="Pixels of the largest picture."
+    )
     share_prefix_cache: Switch = Field(
         False,
         description="Share the prefix cache between API keys: common prefixes are then computed once, "
