@@ -192,6 +192,7 @@ class Painter:
 
     def decode(self, latents: Floats, grid: Grid) -> Floats:
         """float32 [height, width, 3], about -1 to 1, of latents [tokens, channels]."""
+        self.transformer.release_buffers()  # the decoder takes as much
         return self.vae.decode(latents.reshape(grid.rows, grid.cols, self.channels))
 
     def encode(self, picture: Floats) -> tuple[Floats, Grid]:
