@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from oxibonsai import ImagePipeline
 from oxibonsai.cli.main import _run
+from oxibonsai.images.request import ImageRequest
 
 Draw = Callable[..., int]
 
@@ -196,3 +198,26 @@ def test_convert_makes_one_file_of_a_folder(
     line = ["-p", "a", "--steps", "1", "-m", "tiny.gguf"]
     assert draw(*line) == 0
     assert names(tmp_path) == ["image.png", "tiny.gguf"]
+
+
+def test_bench_reckons_up_a_picture(image_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["bench", "image", "-m", str(image_folder), "--width", "96", "--height", "64"]
+    assert _run([*line, "-r", "2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert set(report["seconds"]) == {"open", "prompt", "step", "decode"}
+    assert all(value > 0 for value in report["seconds"].values())
+    assert report["picture_seconds"] > 4 * report["seconds"]["step"]
+    assert _run(line) == 0
+    assert "picture" in capsys.readouterr().out
+
+
+def test_bench_counts_the_products_of_a_step(pipeline: ImagePipeline) -> None:
+    """Of FLUX.2-klein, every block has as many weights for each token of a stream."""
+    from oxibonsai.cli.bench_image import _products
+
+    sizes = pipeline.painter.matrix_sizes()
+    blocks = {n: s for n, s in sizes.items() if "transformer_blocks." in n}
+    each = sum(s for n, s in blocks.items() if n.startswith("single_transformer_blocks.0."))
+    assert each == 128 * (3 * 128 + 2 * 384) + 128 * (128 + 384)
+    rows = 24 + 512
+    assert _products(pipeline.painter, ImageRequest("", 0, 96, 64)) == rows * each * (2 + 3)
