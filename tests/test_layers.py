@@ -40,7 +40,7 @@ PYTHON = {
     "split": {"errors", "files", "sources", "checkpoint", "_core"},
     "lora": {"errors", "checkpoint", "_core"},
     "models": {"errors", "files", "checkpoint", "devices", "graph", "lora", "_core"},
-    "vision": {"errors", "files", "checkpoint", "devices", "graph", "models", "_core"},
+    "vision": {"errors", "lane", "files", "checkpoint", "devices", "graph", "models", "_core"},
     "quantize": {"errors", "files", "checkpoint", "_core"},
     "convert": {"errors", "files", "sources", "quantize", "models", "_core"},
     "opening": {"errors", "files", "sources", "checkpoint", "lora", "models", "convert"},

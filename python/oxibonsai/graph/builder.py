@@ -553,6 +553,19 @@ class Builder:
         """
         return self.graph.insert_rows(x, rows, first, added)
 
+    def images(self, h: Value, part: int = 0, *, added: bool = False) -> Value:
+        """h with rows of pictures in place of the tokens that stand for them; here, in a pass over
+        text alone, h as it is.
+
+        Args:
+            h: [tokens, cols], after what scales the embeddings of tokens.
+            part: Which ``cols`` columns of a picture's rows are read; those behind the first are for
+                later layers.
+            added: They are added to h.
+        """
+        del part, added
+        return h
+
     def select_outputs(self, x: Value) -> Value:
         """The rows of the batch that want an output: [outputs, cols]."""
         return self.graph.select_outputs(x)
