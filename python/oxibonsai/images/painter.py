@@ -85,6 +85,7 @@ class Painter:
         self.transformer = ImageTransformer.load(
             files.transformer.config, files.transformer.tensors, device, adapters=adapters
         )
+        files.transformer.tensors.release()
         channels = 4 * self.vae.config.latent_channels
         config = self.transformer.config
         if config.in_channels != channels or config.out_channels != channels:
@@ -97,6 +98,17 @@ class Painter:
     def channels(self) -> int:
         """Of a token of latents."""
         return self.transformer.config.in_channels
+
+    @property
+    def device(self) -> Device:
+        """Runs the networks."""
+        return self._device
+
+    def matrix_sizes(self) -> dict[str, int]:
+        """Weights of each matrix of the transformer, by diffusers' names."""
+        tensors = self._files.transformer.tensors
+        shapes = {name: tensors.shape(name) for name in tensors.names}
+        return {name: s[0] * s[1] for name, s in shapes.items() if len(s) == 2}
 
     def grid(self, width: int, height: int) -> Grid:
         """The tokens of a picture; RequestError for a size that can't be drawn."""
