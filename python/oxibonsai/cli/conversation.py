@@ -13,6 +13,7 @@ from typing import Any
 from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.cli.picture_options import check_sees, with_images
+from oxibonsai.cli.prompt_progress import read_prompt_of
 from oxibonsai.cli.sampling_options import SAMPLING_FIELDS
 from oxibonsai.cli.word_wrap import WordWrap
 from oxibonsai.engine import Engine, Options, Sequence, restore, save
@@ -173,6 +174,8 @@ class Conversation:
         wrap = WordWrap(_columns()) if sys.stdout.isatty() else None
         stopped = False
         try:
+            if not self.as_json:
+                read_prompt_of(self.engine, reply.sequence)
             for delta in pieces:
                 if self.as_json:
                     continue

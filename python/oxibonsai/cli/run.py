@@ -42,6 +42,13 @@ from oxibonsai.sampling import SamplingParams
 )
 @click.option("--file", "-f", type=click.Path(path_type=Path), help="Read the prompt from a file.")
 @click.option("--raw", is_flag=True, help="Take the prompt as it stands, without a chat template.")
+@click.option(
+    "--display-prompt/--no-display-prompt",
+    "display_prompt",
+    default=True,
+    help="Show a prompt that is continued, as with --raw, before the text. A question, or the "
+    "prompt of a structure, is never shown.",
+)
 @click.option("--system", metavar="TEXT", help="System message of the chat template.")
 @image_option
 @vision_options
@@ -67,6 +74,7 @@ def run(
     prompt: str | None,
     file: Path | None,
     raw: bool,
+    display_prompt: bool,
     system: str | None,
     images: list[Path],
     samples: int,
@@ -132,6 +140,9 @@ def run(
         job = Job(engine, params, replace(own, structure=request.structure), ids)
     else:
         job = Job.of_chat(engine, template, params, own, request)
+    continues = engine.tokenizer.decode(job.ids).endswith(message)
+    if display_prompt and continues and request.structure is None:
+        job = replace(job, opening=message)
     if beams is not None:
         result = run_beams(job, beams, length_penalty, show=not as_json)
     else:

@@ -535,9 +535,9 @@ class Builder:
         Returns:
             [pixels * upsample^2 / stride^2, out].
         """
-        weights = norm or (None, None)
+        gain, shift = norm or (None, None)
         return self.graph.conv2d(
-            x, weight, bias, moments, *weights, silu, stride, upsample, pad, add
+            x, weight, bias, moments, gain, shift, silu, stride, upsample, pad, add
         )
 
     def transpose_heads(self, x: Value, outer: int, inner: int) -> Value:

@@ -95,7 +95,7 @@ class ModelRegistry:
     Attributes:
         several: Whether requests choose a model by name; else there is one, which answers to any.
         metrics: Counts requests; set by the application.
-        files: The stored files, pictures among them; set by the application.
+        files: Those that conversations name as pictures; set by the application.
     """
 
     def __init__(self, settings: Settings, lifecycle: Lifecycle, make_backend: MakeBackend) -> None:
@@ -395,7 +395,7 @@ class ModelRegistry:
     def _generations_of(self, instance: Instance) -> Generations:
         from oxibonsai.server.generations import Generations
 
-        assert self.metrics is not None  # the application sets it before any request
+        assert self.metrics is not None  # the application sets both before any request
         assert self.files is not None
         return Generations(instance.backend, self.metrics, self.files, instance.settings)
 
