@@ -286,6 +286,8 @@ def called_wrong(network: ImageTransformer, mistake: str) -> Floats:
     image, time, rows = image_ids(), TIME, None
     if mistake == "no prompt":
         text = np.zeros_like(text)
+    elif mistake == "hidden states in reverse order":
+        text = np.concatenate(np.split(text, 3, axis=2)[::-1], axis=2)
     elif mistake == "no positions in the picture":
         image[:] = 0
     elif mistake == "rows and columns exchanged":
@@ -308,6 +310,7 @@ def called_wrong(network: ImageTransformer, mistake: str) -> Floats:
     "mistake",
     [
         "no prompt",
+        "hidden states in reverse order",
         "no positions in the picture",
         "rows and columns exchanged",
         "no positions in the text",
