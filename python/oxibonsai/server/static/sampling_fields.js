@@ -89,6 +89,7 @@ function shown(value, name) {
   if (Array.isArray(value)) return value.join(", ");
   if (typeof value !== "number") return name === "seed" ? "random" : "";
   if (name === "max_tokens" && value < 0) return "no limit";
+  if (name === "seed" && value < 0) return "random";
   return String(Number(value.toPrecision(6)));
 }
 
