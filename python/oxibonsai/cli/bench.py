@@ -13,6 +13,7 @@ import rich_click as click
 from click.core import ParameterSource
 
 from oxibonsai import _core
+from oxibonsai.cli.bench_image import image
 from oxibonsai.cli.bench_rounds import Measure, Share, run_rounds
 from oxibonsai.cli.bench_serve import serve
 from oxibonsai.cli.model_choice import name_model
@@ -63,7 +64,7 @@ def bench(
 ) -> None:
     """Measure like llama-bench: ppN reads a prompt of N tokens, tgN generates N tokens.
 
-    `bench serve` measures a running server instead.
+    `bench serve` measures a running server instead, `bench image` a model that draws.
     """
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx)
@@ -102,6 +103,7 @@ def bench(
     click.echo(json.dumps(report) if as_json else _table(report))
 
 
+bench.add_command(image)
 bench.add_command(serve)
 
 
