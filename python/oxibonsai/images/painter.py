@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from oxibonsai.images.schedule import first_step, sigmas
 from oxibonsai.images.text_encoder import LENGTH, TextEncoder
 from oxibonsai.images.transformer import ImageTransformer
 from oxibonsai.images.vae import Vae
+from oxibonsai.lora import Adapter
 
 Floats = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
@@ -59,6 +60,7 @@ class Painter:
         files: Its networks.
         device: Runs them.
         keep_text_encoder: Keep it in memory between prompts; else it is loaded for each new one.
+        adapters: Added to the transformer's linear layers, in this order.
 
     Raises:
         FormatError, UnsupportedError: The networks do not fit together or can't be run.
@@ -70,8 +72,10 @@ class Painter:
         device: Device,
         *,
         keep_text_encoder: bool = False,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         self.name = files.name
+        self.adapters = tuple(adapters)
         self.least_pixels = files.least_pixels
         self._files, self._device = files, device
         self._keep = keep_text_encoder
@@ -79,7 +83,7 @@ class Painter:
         self._prompts: OrderedDict[tuple[str, int], Floats] = OrderedDict()
         self.vae = Vae.load(files.vae.config, files.vae.tensors, device)
         self.transformer = ImageTransformer.load(
-            files.transformer.config, files.transformer.tensors, device
+            files.transformer.config, files.transformer.tensors, device, adapters=adapters
         )
         files.transformer.tensors.release()
         channels = 4 * self.vae.config.latent_channels
