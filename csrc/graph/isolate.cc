@@ -26,7 +26,8 @@ std::string detail(const LayerNorm& op) {
 }
 std::string detail(const Hadamard& op) { return std::to_string(op.block); }
 std::string detail(const RopeTable& op) {
-  return std::to_string(op.temperature) + " " + std::to_string(op.temperature_step);
+  return std::to_string(op.temperature) + " " + std::to_string(op.temperature_step) + " " +
+         std::to_string(op.temperature_offset);
 }
 std::string detail(const Rope& op) {
   return std::to_string(op.head_dim) + (op.interleaved ? " interleaved" : "");
@@ -34,15 +35,16 @@ std::string detail(const Rope& op) {
 std::string detail(const Attend& op) {
   return std::to_string(op.heads) + " " + std::to_string(op.window) +
          (op.softcap > 0.0f ? " softcap" : "") + (op.slopes != nullptr ? " slopes" : "") +
-         (op.sinks != nullptr ? " sinks" : "");
+         (op.sinks != nullptr ? " sinks" : "") +
+         (op.chunk > 0 ? " chunk " + std::to_string(op.chunk) : "");
 }
 std::string detail(const AttendLocal& op) { return std::to_string(op.head_dim); }
 std::string detail(const Gated& op) { return std::to_string(static_cast<int>(op.activation)); }
 std::string detail(const Activate& op) { return std::to_string(static_cast<int>(op.activation)); }
 std::string detail(const Route& op) {
   return std::to_string(static_cast<int>(op.scoring)) + (op.selection_bias != nullptr ? " b" : "") +
-         (op.normalize ? " n" : "") + " " + std::to_string(op.kept_groups) + "/" +
-         std::to_string(op.groups);
+         (op.expert_scale != nullptr ? " s" : "") + (op.normalize ? " n" : "") + " " +
+         std::to_string(op.kept_groups) + "/" + std::to_string(op.groups);
 }
 std::string detail(const Conv1d& op) {
   return std::to_string(op.taps) + (op.bias != nullptr ? " bias" : "") + (op.silu ? " silu" : "");

@@ -6,7 +6,7 @@ namespace oxibonsai::graph {
 
 float RopeTable::magnitude(int32_t position) const {
   if (temperature_step == 0) return scale;
-  const auto steps = static_cast<double>(position / temperature_step);
+  const auto steps = static_cast<double>((position + temperature_offset) / temperature_step);
   const double growth = 1.0 + static_cast<double>(temperature) * exact_log(1.0 + steps);
   return scale * static_cast<float>(growth);
 }
@@ -14,6 +14,8 @@ float RopeTable::magnitude(int32_t position) const {
 std::vector<Value> infer(const RopeTable& op, const Checker& c) {
   c.require(op.frequencies != nullptr && !op.frequencies->empty(), "a table needs frequencies");
   c.require(op.temperature_step > 0 || op.temperature == 0.0f, "a temperature needs a step");
+  c.require(op.temperature_offset >= 0 && op.temperature_offset <= op.temperature_step,
+            "the offset of a temperature is above its step");
   return {{tokens(), 2 * static_cast<int64_t>(op.frequencies->size())}};
 }
 

@@ -5,14 +5,15 @@
 namespace oxibonsai::graph {
 
 // cos, then sin, of position * frequency for each pair, times `scale`: [tokens, 2 * pairs]. With a
-// temperature they are also multiplied by 1 + temperature * ln(1 + floor(position / step)), for
-// queries that grow with the length of a text.
+// temperature they are also multiplied by 1 + temperature * ln(1 + floor((position + offset) /
+// step)), for queries that grow with the length of a text.
 struct RopeTable {
   static constexpr const char* kName = "rope_table";
   Vector frequencies;
   float scale = 1.0f;
   float temperature = 0.0f;
   int temperature_step = 0;  // positions; 0: no temperature
+  int temperature_offset = 0;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {}; }
   std::vector<ValueId*> outputs() { return {&out}; }

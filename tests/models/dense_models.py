@@ -73,7 +73,11 @@ def save(case: Case, folder: Path) -> Any:
     sizes = {k: v for k, v in {**_SIZES, **options}.items() if v is not ...}
     config = config_class(**sizes)
     config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    # Not all kinds are known to the automatic class.
+    kind: Callable[..., Any] = getattr(
+        transformers, f"{case.kind}ForCausalLM", transformers.AutoModelForCausalLM.from_config
+    )
+    model = kind(config).float().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             values = random_values(name, tuple(parameter.shape))
@@ -305,6 +309,21 @@ CASES: list[Case] = [
             "attn_config": {"clip_qkv": 1.0},
         },
         {"architectures": ["MPTForCausalLM"]},
+    ),
+    Case(
+        "minicpm3",
+        "MiniCPM3",
+        {
+            "num_key_value_heads": HEADS,
+            "kv_lora_rank": 64,
+            "q_lora_rank": 32,
+            "qk_nope_head_dim": 32,
+            "qk_rope_head_dim": 8,
+            "scale_emb": 3.0,
+            "scale_depth": 1.1,
+            "dim_model_base": 32,
+        },
+        differences=("embedding_scale", "logit_scale", "residual_scale"),
     ),
     Case("mistral3", "Ministral3", {"head_dim": 16, "rope_parameters": _GROWING}),
 ]

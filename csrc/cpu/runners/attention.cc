@@ -57,6 +57,7 @@ struct Shape {
   int heads, kv_heads, key_dim, value_dim;
   float scale;
   int window;     // 0: none
+  int chunk;      // 0: none
   float softcap;  // 0: none
   graph::Vector slopes, sinks;
 
@@ -154,6 +155,7 @@ class AttentionRunner : public Runner {
   int parts(const Step& s) const { return (longest(s) + kPartPositions - 1) / kPartPositions; }
   // The first position that a query sees that sees none from `last` on.
   int first_seen(int last) const {
+    if (shape_.chunk > 0) return (last - 1) / shape_.chunk * shape_.chunk;
     return shape_.window > 0 ? std::max(0, last - shape_.window) : 0;
   }
 
@@ -426,7 +428,7 @@ RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q);
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
   const Shape shape{op.heads,  layer.kv_heads, layer.key_dim, layer.value_dim, op.scale,
-                    op.window, op.softcap,     op.slopes,     op.sinks};
+                    op.window, op.chunk,       op.softcap,    op.slopes,       op.sinks};
   return std::make_unique<PagedAttentionRunner>(shape, op.layer, q, c.value(op.out));
 }
 
@@ -438,6 +440,7 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     op.head_dim,
                     op.head_dim,
                     op.scale,
+                    0,
                     0,
                     0.0f,
                     nullptr,

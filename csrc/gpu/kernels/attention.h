@@ -19,8 +19,14 @@ struct Seen {
   uint32_t first, last;
 };
 
+// The first position that a query sees that sees none from `end` on.
+INLINE uint32_t first_seen(ARGS(AttendArgs) args, uint32_t end) {
+  if (args.chunk > 0) return end > 0 ? (end - 1) / args.chunk * args.chunk : 0;
+  return args.window > 0 && end > args.window ? end - args.window : 0;
+}
+
 INLINE Seen seen_of(ARGS(AttendArgs) args, uint32_t end, uint32_t part) {
-  const uint32_t begin = args.window > 0 && end > args.window ? end - args.window : 0;
+  const uint32_t begin = first_seen(args, end);
   const uint32_t base = part * PART_POSITIONS;
   Seen s;
   s.first = begin > base ? begin - base : 0;
@@ -248,8 +254,7 @@ KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, ends),
   const uint64_t result = row * args.heads + BLOCK_Y;
   GLOBAL const float* kept = parts + result * args.parts * (value_dim + 2);
   GLOBAL float* before = running + result * (value_dim + 2);
-  const uint32_t begin =
-      args.window > 0 && end > args.window ? (end - args.window) / PART_POSITIONS : 0;
+  const uint32_t begin = first_seen(args, end) / PART_POSITIONS;
   const bool begun = begin < args.first_part;
   const uint32_t first = larger(begin, args.first_part);
   const uint32_t past =

@@ -122,6 +122,14 @@ class Builder:
         """Every head rotated by its position."""
         return self.graph.rope(x, self._table(config), head_dim, config.interleaved)
 
+    def temper(self, x: Value, config: RopeConfig, head_dim: int) -> Value:
+        """x times the temperature of its position, which ``config`` describes; nothing is rotated."""
+        still = np.zeros(head_dim // 2, dtype=np.float32)
+        table = self.graph.rope_table(
+            still, 1.0, config.temperature, config.temperature_step, config.temperature_offset
+        )
+        return self.graph.rope(x, table, head_dim)
+
     def attention(
         self,
         q: Value,
@@ -136,6 +144,7 @@ class Builder:
         softcap: float = 0.0,
         slopes: Vector | None = None,
         sinks: Vector | None = None,
+        chunk: int = 0,
     ) -> Value:
         """Causal attention over the pages of ``layer``, which take k and v first.
 
@@ -153,6 +162,7 @@ class Builder:
             slopes: Of each head's linear biases: a score gets its slope times the key's distance,
                 which is negative.
             sinks: The score of one more key for each head, whose value is zero.
+            chunk: A query sees no key before the multiple of this at or below its position; 0: all.
         """
         paged = self.graph.paged_layers
         if layer == len(paged):
@@ -164,8 +174,22 @@ class Builder:
             raise RequestError(f"attention uses layer {layer} of the cache before {len(paged)}")
         self.graph.store_kv(k, v, layer)
         return self.graph.attend(
-            q, layer, q.cols // head_dim, scale, window, softcap, slopes, sinks
+            q, layer, q.cols // head_dim, scale, window, softcap, slopes, sinks, chunk
         )
+
+    def attend_to(
+        self, q: Value, *, layer: int, head_dim: int, scale: float, window: int = 0
+    ) -> Value:
+        """Attention over the pages of another layer, whose keys and values q's layer shares.
+
+        Args:
+            q: [tokens, heads * head_dim].
+            layer: Of the cache; it has got this step's keys and values already.
+            head_dim: Dimensions of a head.
+            scale: Factor of the scores.
+            window: Keys that a query may look back on, itself counted; 0: all.
+        """
+        return self.graph.attend(q, layer, q.cols // head_dim, scale, window)
 
     def attend_local(self, q: Value, k: Value, v: Value, *, head_dim: int, scale: float) -> Value:
         """Attention among the tokens of a sequence, which all see each other; nothing is kept.
@@ -256,19 +280,23 @@ class Builder:
         groups: int = 1,
         kept_groups: int = 1,
         best_of_group: int = 1,
+        expert_scale: Vector | None = None,
     ) -> Routing:
         """Chooses k experts for each token, and says how much each counts.
 
         Args:
             scores: [tokens, experts].
             k: Experts of a token.
-            scoring: ``"softmax"`` over all experts, ``"softmax_of_chosen"``, or ``"sigmoid"``.
+            scoring: ``"softmax"`` over all experts, ``"softmax_of_chosen"``, ``"sigmoid"``, or
+                ``"sparse_mixer"``: one expert after the other, the best of those that are left, by its
+                share of a softmax over those of them that score at most 2 % less.
             selection_bias: [experts], added to what experts are chosen by, and not to their weights.
             normalize: Divide the weights of the chosen experts by their sum.
             scale: Of the weights, at last.
             groups: Of neighbouring experts, of which only some are kept.
             kept_groups: Those with the highest scores.
             best_of_group: How many of its experts' scores, the highest, make up a group's.
+            expert_scale: [experts], of each expert's weight, after all else.
         """
         made = self.graph.route(
             scores,
@@ -280,6 +308,7 @@ class Builder:
             groups,
             kept_groups,
             best_of_group,
+            expert_scale,
         )
         return Routing(*made)
 
@@ -461,7 +490,11 @@ class Builder:
         if config not in self._tables:
             frequencies = np.array(config.frequencies(), dtype=np.float32)
             self._tables[config] = self.graph.rope_table(
-                frequencies, config.magnitude(), config.temperature, config.temperature_step
+                frequencies,
+                config.magnitude(),
+                config.temperature,
+                config.temperature_step,
+                config.temperature_offset,
             )
         return self._tables[config]
 

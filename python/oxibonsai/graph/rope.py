@@ -24,7 +24,9 @@ class RopeConfig:
         ramp_of_pairs: YaRN's ramp begins and ends at a pair; else where the turns are reached exactly.
         interleaved: Pairs are (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
         temperature, temperature_step: Of queries that grow with the text: cos and sin are multiplied
-            by ``1 + temperature * ln(1 + floor(position / step))``, too; a step of 0: they are not.
+            by ``1 + temperature * ln(1 + floor((position + offset) / step))``, too; a step of 0: they
+            are not.
+        temperature_offset: Of that.
     """
 
     rotary_dim: int
@@ -39,6 +41,7 @@ class RopeConfig:
     interleaved: bool = False
     temperature: float = 0.0
     temperature_step: int = 0
+    temperature_offset: int = 0
     ramp_of_pairs: bool = True
     yarn_multiplier: float = 0.1
 

@@ -86,7 +86,7 @@ def dimensions(
     keys: Keys,
     kv_heads: int | None = None,
     *,
-    latent: tuple[int, int] | None = None,
+    head_dim: int | None = None,
     ff: int | None = None,
 ) -> dict[str, Any]:
     """Fields of :class:`ModelConfig` that every architecture reads alike.
@@ -94,16 +94,13 @@ def dimensions(
     Args:
         keys: Of the file.
         kv_heads: Where not all layers attend; None: what the file says of all.
-        latent: Dims of a key and of a value of latent attention, which has one head of them.
+        head_dim: Of keys in the cache, where latent attention makes it; None: what the file says.
         ff: The feed-forward length; None: what the file says of all layers.
     """
-    if latent is None:
+    if head_dim is None:
         heads, kv_heads, head_dim = attention_heads(keys, kv_heads)
     else:
-        heads, kv_heads, head_dim = keys.integer("attention.head_count"), 1, latent[0]
-        stated = tuple(keys.integer(f"attention.{p}_length") for p in ("key", "value"))
-        if stated != latent:
-            raise keys.fail(f"keys and values of {stated} dims in the cache, where {latent} follow")
+        heads = keys.integer("attention.head_count")
     return {
         **_sizes(keys, head_dim),
         "intermediate_size": keys.integer("feed_forward_length") if ff is None else ff,

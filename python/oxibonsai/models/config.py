@@ -47,8 +47,11 @@ class ExpertsConfig:
         intermediate_size: Width of an expert.
         shared_intermediate_size: Of the expert that all tokens share; 0: there is none.
         first_dense_layers: The first layers, which have no experts.
+        layer_step: Only every so many-th layer has them.
+        latent_size: Columns that the experts read and write, between two matrices that all share;
+            0: the hidden size.
         scoring: What the scores of a router become: ``"softmax"`` over all experts,
-            ``"softmax_of_chosen"`` or ``"sigmoid"``.
+            ``"softmax_of_chosen"``, ``"sigmoid"`` or ``"sparse_mixer"``.
         normalize: A token's weights are divided by their sum.
         scale: Of the weights, at last.
         groups: Of neighbouring experts, of which only some are kept.
@@ -61,6 +64,8 @@ class ExpertsConfig:
     intermediate_size: int
     shared_intermediate_size: int = 0
     first_dense_layers: int = 0
+    layer_step: int = 1
+    latent_size: int = 0
     scoring: str = "softmax"
     normalize: bool = True
     scale: float = 1.0
@@ -78,6 +83,7 @@ class LatentConfig:
         kv_lora_rank: Of that of keys and values.
         qk_nope_head_dim, qk_rope_head_dim: Dims of a head's query that are not rotated, and that are.
         v_head_dim: Of a head's value.
+        norm_eps: Of the norms of both; 0: that of the other norms.
     """
 
     q_lora_rank: int
@@ -85,6 +91,7 @@ class LatentConfig:
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
+    norm_eps: float = 0.0
 
     @property
     def cache_dim(self) -> int:
@@ -125,6 +132,10 @@ class ModelConfig:
         sliding_window: Keys that a query of a local layer sees, itself counted; 0: all.
         sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
         local_layers: Whether each layer is local, where the pattern has no period.
+        attention_chunk_size: A query of a local layer sees the keys of its own chunk only; 0: all.
+        use_qk_norm: Queries and keys of local layers are normalised, without weights.
+        num_nextn_predict_layers: Layers of the file past those of the pass, which predict further
+            tokens.
         attention_scale: Factor of the scores.
         attn_logit_softcapping, final_logit_softcapping: 0 where absent.
         rms_norm_eps, layer_norm_eps: Of the kind of norm that the model has; 0 for the other.
@@ -169,6 +180,9 @@ class ModelConfig:
     sliding_window: int = 0
     sliding_window_pattern: int = 0
     local_layers: tuple[bool, ...] = ()
+    attention_chunk_size: int = 0
+    use_qk_norm: bool = False
+    num_nextn_predict_layers: int = 0
     attn_logit_softcapping: float = 0.0
     final_logit_softcapping: float = 0.0
     layer_norm_eps: float = 0.0

@@ -103,19 +103,24 @@ def gated_experts(
     layer: int,
     routing: Routing,
     unit: Callable[[Value, Value], Value],
+    *,
+    weigh_inputs: bool = False,
 ) -> Value:
     """The sum of what a token's experts, down(unit(gate(x), up(x))), give: [tokens, hidden].
 
     Args:
         g: Of the pass.
         c: With experts.
-        w: The model's tensors; biases join in where the file has them.
+        w: The model's tensors; biases join in where the file has them. Gate and up may be one, gate
+            first.
         x: [tokens, hidden].
         layer: Whose experts.
         routing: Which of them.
         unit: What makes one of gate and up.
+        weigh_inputs: An expert's weight multiplies what it reads, instead of what it gives.
     """
     e, hidden, b = experts_of(c), c.hidden_size, f"blk.{layer}.ffn"
+    ff = e.intermediate_size
 
     def linear(rows: Value, part: str, out: int, cols: int) -> Value:
         name = f"{b}_{part}_exps"
@@ -123,11 +128,14 @@ def gated_experts(
         bias = w.expert_bias(name, e.num_experts, out)
         return g.expert_linear(rows, routing, weight, bias)
 
-    rows = g.dispatch(x, routing)
-    gate = linear(rows, "gate", e.intermediate_size, hidden)
-    up = linear(rows, "up", e.intermediate_size, hidden)
-    down = linear(unit(gate, up), "down", hidden, e.intermediate_size)
-    return g.combine(down, routing)
+    rows = g.dispatch(x, routing, weighted=weigh_inputs)
+    if w.has(f"{b}_gate_up_exps.weight"):
+        both = linear(rows, "gate_up", 2 * ff, hidden)
+        gate, up = g.select_columns(both, 0, ff), g.select_columns(both, ff, ff)
+    else:
+        gate, up = linear(rows, "gate", ff, hidden), linear(rows, "up", ff, hidden)
+    down = linear(unit(gate, up), "down", hidden, ff)
+    return g.combine(down, routing, weighted=not weigh_inputs)
 
 
 def shared_expert(

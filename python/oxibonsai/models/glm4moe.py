@@ -15,7 +15,8 @@ from oxibonsai.models.weights import Weights
 def read_config(keys: Keys) -> ModelConfig:
     """The last layers of a file may predict further tokens; they are no part of the pass."""
     shared = dimensions(keys)
-    layers = shared["num_hidden_layers"] - keys.drafting_layers(shared["num_hidden_layers"])
+    drafting = keys.drafting_layers(shared["num_hidden_layers"])
+    layers = shared["num_hidden_layers"] - drafting
     own = experts.read_experts(keys)
     groups, kept = experts.read_groups(keys, own.num_experts, own.num_experts_per_tok)
     own = replace(
@@ -31,6 +32,7 @@ def read_config(keys: Keys) -> ModelConfig:
     )
     return ModelConfig(
         **shared | {"num_hidden_layers": layers},
+        num_nextn_predict_layers=drafting,
         causal=keys.causal(True),
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
@@ -61,7 +63,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
         h = g.add(h, experts.gated_experts(g, c, w, x, i, routing, g.swiglu))
         if e.shared_intermediate_size:
             h = experts.shared_expert(g, c, w, x, i, add=h)
-    w.leave_out(f"blk.{c.num_hidden_layers}.")
+    w.leave_out_drafting(c)
     return h
 
 

@@ -18,11 +18,13 @@ def read_config(keys: Keys, ff: int | None = None) -> ModelConfig:
         ff: The feed-forward length; None: what the file says.
     """
     shared = dimensions(keys, ff=ff)
-    layers = shared["num_hidden_layers"] - keys.drafting_layers(shared["num_hidden_layers"])
+    drafting = keys.drafting_layers(shared["num_hidden_layers"])
+    layers = shared["num_hidden_layers"] - drafting
     rope = keys.rope(shared["head_dim"])
     keys.text_sections(rope.rotary_dim)
     return ModelConfig(
         **shared | {"num_hidden_layers": layers},
+        num_nextn_predict_layers=drafting,
         causal=keys.causal(True),
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
@@ -73,7 +75,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
             x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
         )
         (h,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff), add=h)
-    w.leave_out(f"blk.{c.num_hidden_layers}.")
+    w.leave_out_drafting(c)
     return h
 
 

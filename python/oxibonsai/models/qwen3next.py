@@ -62,7 +62,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights, *, mixer: Mixer) -> Va
         (gate,) = g.linear(x, w.row(f"{b}.ffn_gate_inp_shexp", c.hidden_size))
         shared = g.gate_rows(experts.shared_expert(g, c, w, x, i), gate)
         h = g.add(h, g.add(mixed, shared))
-    w.leave_out(f"blk.{c.num_hidden_layers}.")
+    w.leave_out_drafting(c)
     return h
 
 
