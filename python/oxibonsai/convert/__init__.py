@@ -208,6 +208,8 @@ def convert(
     if out.resolve() == folder.resolve():
         raise RequestError(f"{out} is what would be converted: name another OUT")
     source.config = recipe.config(source)
+    if recipe.variant is not None:
+        recipe = recipe.variant(source)
     keys = _general(recipe, name or source.path.resolve().name)
     own = recipe.metadata(source)
     target = Target(dtype, keys | own)
