@@ -56,7 +56,7 @@ def random_values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """Of a parameter, a function of its name: norms around one, biases around zero."""
     random = np.random.default_rng(zlib.crc32(name.encode()))
     if len(shape) < 2:
-        norm = name.endswith("weight")
+        norm = name.endswith(("weight", "layer_scalar"))
         return random.normal(1.0 if norm else 0.0, 0.2, shape).astype(np.float32)
     embedding = any(part in name for part in ("embed", "wte", "wpe"))
     deviation = 0.5 if embedding else 1.6 / np.sqrt(shape[-1])
@@ -83,7 +83,9 @@ def save(case: Case, folder: Path) -> Any:
             values = random_values(name, tuple(parameter.shape))
             parameter.copy_(torch.from_numpy(values))
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):  # trained, though no parameter
+            if name.endswith(
+                ("e_score_correction_bias", "layer_scalar")
+            ):  # trained, though no parameter
                 values = random_values(name, tuple(buffer.shape))
                 buffer.copy_(torch.from_numpy(values))
     model.save_pretrained(folder)

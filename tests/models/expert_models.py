@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dense_models import FF, HEADS, HIDDEN, KV_HEADS, LAYERS, POSITIONS, Case
+from dense_models import FF, HEADS, HIDDEN, KV_HEADS, LAYERS, POSITIONS, VOCABULARY, Case
 
 _FIVE = {"num_local_experts": 5, "num_experts_per_tok": 2}
 _QWEN = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -41,6 +41,16 @@ _PAIRS = HIDDEN // HEADS // 2
 _LLAMA4 = {
     "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size_mlp": 128, "head_dim": 16,
     "num_hidden_layers": 4, "attention_chunk_size": 24, "floor_scale": 16, "attn_scale": 0.3,
+}  # fmt: skip
+
+_GEMMA4: dict[str, Any] = {
+    "num_hidden_layers": 4, "sliding_window": 24, "head_dim": 8, "global_head_dim": 16,
+    "layer_types": ["sliding_attention", "full_attention"] * 2, "final_logit_softcapping": 3.0,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                           "rope_theta": 1e6},
+    },
 }  # fmt: skip
 
 CASES: list[Case] = [
@@ -111,6 +121,19 @@ CASES: list[Case] = [
         {**_EIGHT, **_LATENT, **_yarn(1.0), "n_shared_experts": 1, "q_lora_rank": 32,
          "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5},
         {"scoring_func": "sigmoid"},
+    ),
+    Case(
+        "gemma4-experts", "Gemma4Text",
+        {**_GEMMA4, "enable_moe_block": True, "num_experts": 5, "top_k_experts": 2,
+         "moe_intermediate_size": 32, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+         "hidden_size_per_layer_input": 0},
+        {"num_global_key_value_heads": 1, "global_head_dim": 16},
+    ),
+    Case(
+        "gemma4-shared", "Gemma4Text",
+        {**_GEMMA4, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+         "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCABULARY},
+        {"global_head_dim": 16},
     ),
     Case(
         "phimoe", "Phimoe", {**_FIVE, "attention_bias": True, "lm_head_bias": True},

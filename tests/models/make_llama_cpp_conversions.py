@@ -42,6 +42,13 @@ def convert(folder: Path, out: Path) -> None:
         model.write()
 
 
+def count_tokens(folder: Path) -> None:
+    """Gemma's converter cuts tables to the number of tokens, which it counts in this file."""
+    names = {str(i): i for i in range(dense_models.VOCABULARY)}
+    tokenizer = {"model": {"vocab": names}, "added_tokens": []}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
 def main(llama_cpp: str, *names: str) -> None:
     sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
     import conversions  # reads files with the gguf package, which must be that of the converter
@@ -53,6 +60,7 @@ def main(llama_cpp: str, *names: str) -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             dense_models.save(case, Path(folder) / "model")
+            count_tokens(Path(folder) / "model")
             convert(Path(folder) / "model", Path(folder) / "model.gguf")
             found[case.name] = conversions.summary(Path(folder) / "model.gguf")
     for remote in remote_folders.FOLDERS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import llama3_factors, read_rope, rope_keys
 from oxibonsai.convert.stacked_experts import transposed_pieces
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
-from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.errors import UnsupportedError
 
 _LAYER = {
     **experts.LAYER,
@@ -129,20 +128,13 @@ def _plain(parameter: str) -> str:
     return parameter
 
 
-def _text_config(folder: ModelFolder) -> dict[str, Any]:
-    text = folder.config.get("text_config")
-    if not isinstance(text, dict):
-        raise FormatError(f"{folder.path / 'config.json'} has no object text_config")
-    return {**folder.config, **text}
-
-
 def _is_of_images(folder: ModelFolder, parameter: str) -> bool:
     return parameter.removeprefix("model.").startswith(("vision_model.", "multi_modal_projector."))
 
 
 LLAMA4_MULTIMODAL = replace(
     LLAMA4,
-    config=_text_config,
+    config=ModelFolder.text_config,
     tensor_name=lambda parameter: _name(_plain(parameter)),
     pieces=lambda folder, parameter: transposed_pieces(folder, _plain(parameter)),
     left_out=_is_of_images,

@@ -132,6 +132,9 @@ class ModelConfig:
         sliding_window: Keys that a query of a local layer sees, itself counted; 0: all.
         sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
         local_layers: Whether each layer is local, where the pattern has no period.
+        local_head_dim: Of layers with a window, where it differs; 0: ``head_dim``.
+        num_kv_shared_layers: The last layers, which use keys and values of earlier ones.
+        hidden_size_per_layer_input: Of what each layer gets beside the hidden states; 0: nothing.
         attention_chunk_size: A query of a local layer sees the keys of its own chunk only; 0: all.
         use_qk_norm: Queries and keys of local layers are normalised, without weights.
         num_nextn_predict_layers: Layers of the file past those of the pass, which predict further
@@ -180,6 +183,9 @@ class ModelConfig:
     sliding_window: int = 0
     sliding_window_pattern: int = 0
     local_layers: tuple[bool, ...] = ()
+    local_head_dim: int = 0
+    num_kv_shared_layers: int = 0
+    hidden_size_per_layer_input: int = 0
     attention_chunk_size: int = 0
     use_qk_norm: bool = False
     num_nextn_predict_layers: int = 0
