@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import gguf_copy
+import remote_models
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.models import ARCHITECTURES, read_config
@@ -63,4 +64,6 @@ def test_the_docs_list_every_architecture_with_its_distance() -> None:
     # Other tests register toys.
     known = {name for name in ARCHITECTURES if not name.startswith("toy")}
     assert {name for name, _ in rows} == known - {"bert"}
-    assert all(float(distance) <= 1e-4 for _, distance in rows)
+    # Where the reference itself is a coarser one, its cases say so.
+    allowed = {c.architecture: c.distance for c in remote_models.CASES}
+    assert all(float(distance) <= allowed.get(name, 1e-4) for name, distance in rows)

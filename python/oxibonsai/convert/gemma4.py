@@ -43,8 +43,10 @@ _FIXED = {
     "model.per_layer_projection_norm.weight": "per_layer_proj_norm.weight",
 }
 # Tokens that a parser of answers must see, though tokenizers call them special.
-_VISIBLE = ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>")
-_VISIBLE += ("<tool_response|>", '<|"|>')
+_VISIBLE = {
+    *("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>"),
+    *("<|tool_response>", "<tool_response|>", '<|"|>'),
+}
 _USER_DEFINED = 4  # a type of token
 _STILL = 1e30  # divisor of the frequencies of pairs that do not turn
 _name = decoder.exact_namer("Gemma 4", _FIXED, _LAYER)

@@ -45,12 +45,15 @@ class Architecture:
         hidden_states: The pass up to the last layer's output: [tokens, hidden].
         final_norm: What follows for the rows that want an output; encoders have none.
         logits: What follows that, where the model has an output matrix.
+        drafting_layer: What a layer past those of the pass, which predicts a further token, makes of
+            its input: [tokens, hidden]; None: the architecture has no such layers.
     """
 
     read_config: Callable[[Keys], ModelConfig]
     hidden_states: Callable[[Builder, ModelConfig, Weights], Value]
     final_norm: Callable[[Builder, ModelConfig, Weights, Value], Value] = final_norm
     logits: Callable[[Builder, ModelConfig, Weights, Value], Value] = logits
+    drafting_layer: Callable[[Builder, ModelConfig, Weights, int, Value], Value] | None = None
 
 
 def attention_heads(keys: Keys, kv_heads: int | None = None) -> tuple[int, int, int]:

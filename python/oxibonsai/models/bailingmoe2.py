@@ -43,26 +43,29 @@ def read_config(keys: Keys) -> ModelConfig:
     )
 
 
+def layer_states(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> Value:
+    """Hidden states after layer i: [n, hidden]."""
+    e, b = experts.experts_of(c), f"blk.{i}"
+    x = norm(g, c, w, h, f"{b}.attn_norm")
+    q, k, v = blocks.query_key_value(g, c, w, x, i)
+    q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", c.head_dim), c.rms_norm_eps)
+    k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", c.head_dim), c.rms_norm_eps)
+    q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
+    a = blocks.attention(g, c, q, k, v, i)
+    h = blocks.attention_output(g, c, w, a, i, add=h)
+    x = norm(g, c, w, h, f"{b}.ffn_norm")
+    if i < e.first_dense_layers:
+        return blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)
+    routing = experts.route(g, c, w, x, i, selection_bias=experts.selection_bias(c, w, i))
+    h = g.add(h, experts.gated_experts(g, c, w, x, i, routing, g.swiglu))
+    return experts.shared_expert(g, c, w, x, i, add=h)
+
+
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
-    e = experts.experts_of(c)
     h = g.embed(w.embedding(c))
     for i in range(c.num_hidden_layers):
-        b = f"blk.{i}"
-        x = norm(g, c, w, h, f"{b}.attn_norm")
-        q, k, v = blocks.query_key_value(g, c, w, x, i)
-        q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", c.head_dim), c.rms_norm_eps)
-        k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", c.head_dim), c.rms_norm_eps)
-        q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
-        a = blocks.attention(g, c, q, k, v, i)
-        h = blocks.attention_output(g, c, w, a, i, add=h)
-        x = norm(g, c, w, h, f"{b}.ffn_norm")
-        if i < e.first_dense_layers:
-            h = blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)
-            continue
-        routing = experts.route(g, c, w, x, i, selection_bias=experts.selection_bias(c, w, i))
-        h = g.add(h, experts.gated_experts(g, c, w, x, i, routing, g.swiglu))
-        h = experts.shared_expert(g, c, w, x, i, add=h)
+        h = layer_states(g, c, w, i, h)
     w.leave_out_drafting(c)
     return h
 

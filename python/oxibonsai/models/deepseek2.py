@@ -14,7 +14,10 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """YaRN's growth of cos and sin becomes a factor of the scores."""
+    """YaRN's growth of cos and sin becomes a factor of the scores.
+
+    The last layers of a file may predict further tokens; they are no part of the pass.
+    """
     latent, head = read_latent(keys)
     rope = keys.rope(latent.qk_rope_head_dim, interleaved=True)
     scale = keys.real("attention.scale", head**-0.5)
@@ -25,8 +28,11 @@ def read_config(keys: Keys) -> ModelConfig:
         scale *= yarn_factor(rope, keys.positive("rope.scaling.yarn_log_multiplier")) ** 2
         rope = replace(rope, yarn_multiplier=0.0, attention_factor=1.0)
     shared = dimensions(keys, head_dim=latent.cache_dim, kv_heads=1)
+    drafting = keys.drafting_layers(shared["num_hidden_layers"])
+    layers = shared["num_hidden_layers"] - drafting
     return ModelConfig(
-        **shared | {"attention_scale": scale},
+        **shared | {"attention_scale": scale, "num_hidden_layers": layers},
+        num_nextn_predict_layers=drafting,
         causal=keys.causal(True),
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
@@ -70,22 +76,28 @@ def _read_experts(keys: Keys) -> ExpertsConfig:
     )
 
 
-def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """Hidden states after the last layer: [n, hidden]."""
+def layer_states(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> Value:
+    """Hidden states after layer i: [n, hidden]."""
     e = experts.experts_of(c)
-    h = g.embed(w.embedding(c))
-    for i in range(c.num_hidden_layers):
-        h = latent_attention(g, c, w, i, norm(g, c, w, h, f"blk.{i}.attn_norm"), add=h)
-        x = norm(g, c, w, h, f"blk.{i}.ffn_norm")
-        if i < e.first_dense_layers:
-            h = blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)
-            continue
-        routing = experts.route(g, c, w, x, i, selection_bias=experts.selection_bias(c, w, i))
-        h = g.add(h, experts.gated_experts(g, c, w, x, i, routing, g.swiglu))
-        if e.shared_intermediate_size:
-            h = experts.shared_expert(g, c, w, x, i, add=h)
+    h = latent_attention(g, c, w, i, norm(g, c, w, h, f"blk.{i}.attn_norm"), add=h)
+    x = norm(g, c, w, h, f"blk.{i}.ffn_norm")
+    if i < e.first_dense_layers:
+        return blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)
+    routing = experts.route(g, c, w, x, i, selection_bias=experts.selection_bias(c, w, i))
+    h = g.add(h, experts.gated_experts(g, c, w, x, i, routing, g.swiglu))
+    if e.shared_intermediate_size:
+        h = experts.shared_expert(g, c, w, x, i, add=h)
     return h
 
 
-DEEPSEEK2 = Architecture(read_config, hidden_states)
-MISTRAL4 = Architecture(read_mistral4, hidden_states)
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Hidden states after the last layer: [n, hidden]."""
+    h = g.embed(w.embedding(c))
+    for i in range(c.num_hidden_layers):
+        h = layer_states(g, c, w, i, h)
+    w.leave_out_drafting(c)
+    return h
+
+
+DEEPSEEK2 = Architecture(read_config, hidden_states, drafting_layer=layer_states)
+MISTRAL4 = Architecture(read_mistral4, hidden_states, drafting_layer=layer_states)

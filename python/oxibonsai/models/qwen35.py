@@ -61,22 +61,31 @@ def gated_attention(
     return h
 
 
+def _feed_forward(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> Value:
+    hidden, ff, b = c.hidden_size, c.intermediate_size, f"blk.{i}"
+    x = g.rms_norm(h, w.vector(f"{b}.post_attention_norm.weight", hidden), c.rms_norm_eps)
+    gate, up = g.linear(
+        x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
+    )
+    (h,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff), add=h)
+    return h
+
+
+def drafting_layer(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> Value:
+    """A layer that predicts further tokens attends."""
+    x = g.rms_norm(h, w.vector(f"blk.{i}.attn_norm.weight", c.hidden_size), c.rms_norm_eps)
+    return _feed_forward(g, c, w, i, gated_attention(g, c, w, i, x, h))
+
+
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
-    hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
     h = g.embed(w.embedding(c))
     for i in range(c.num_hidden_layers):
-        b = f"blk.{i}"
-        x = g.rms_norm(h, w.vector(f"{b}.attn_norm.weight", hidden), eps)
+        x = g.rms_norm(h, w.vector(f"blk.{i}.attn_norm.weight", c.hidden_size), c.rms_norm_eps)
         mix = gated_attention if c.attends(i) else linear_attention
-        h = mix(g, c, w, i, x, h)
-        x = g.rms_norm(h, w.vector(f"{b}.post_attention_norm.weight", hidden), eps)
-        gate, up = g.linear(
-            x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
-        )
-        (h,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff), add=h)
+        h = _feed_forward(g, c, w, i, mix(g, c, w, i, x, h))
     w.leave_out_drafting(c)
     return h
 
 
-ARCHITECTURE = Architecture(read_config, hidden_states)
+ARCHITECTURE = Architecture(read_config, hidden_states, drafting_layer=drafting_layer)
