@@ -297,6 +297,24 @@ void register_elementwise_ops(GraphClass& c) {
        },
        py::arg("gate"), py::arg("up"), py::arg("activation"))
       .def(
+          "mix_parts",
+          [](Graph& g, const PyValue& x, const PyValue& weights, int parts) {
+            return add_one(g, graph::MixParts{x.id, weights.id, parts});
+          },
+          py::arg("x"), py::arg("weights"), py::arg("parts"))
+      .def(
+          "match_rms",
+          [](Graph& g, const PyValue& x, const PyValue& like, float floor) {
+            return add_one(g, graph::MatchRms{x.id, like.id, floor});
+          },
+          py::arg("x"), py::arg("like"), py::arg("floor"))
+      .def(
+          "keep_largest",
+          [](Graph& g, const PyValue& x, float deviations) {
+            return add_one(g, graph::KeepLargest{x.id, deviations});
+          },
+          py::arg("x"), py::arg("deviations"))
+      .def(
           "gate_rows",
           [](Graph& g, const PyValue& x, const PyValue& gate) {
             return add_one(g, graph::GateRows{x.id, gate.id});

@@ -72,6 +72,7 @@ std::string detail(const ExpertLinear& op) {
 std::string detail(const HeadLinear& op) {
   return type_of(*op.weight) + " " + std::to_string(op.weight->experts());
 }
+std::string detail(const MixParts& op) { return std::to_string(op.parts); }
 std::string detail(const JoinHeads& op) { return std::to_string(op.heads); }
 std::string detail(const Dispatch& op) { return op.weights != kNoValue ? "weights" : ""; }
 std::string detail(const Combine& op) { return op.weights != kNoValue ? "weights" : ""; }

@@ -20,11 +20,12 @@
 
 namespace oxibonsai::graph {
 
-using Op = std::variant<Embed, EmbedPositions, Input, SelectOutputs, RmsNorm, LayerNorm, Linear,
-                        RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, Attend, AttendLocal,
-                        Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap, Route,
-                        Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta, Mamba2Scan,
-                        MambaScan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear>;
+using Op =
+    std::variant<Embed, EmbedPositions, Input, SelectOutputs, RmsNorm, LayerNorm, Linear, RoundInt8,
+                 Hadamard, Observe, RopeTable, Rope, StoreKv, Attend, AttendLocal, Gated, Activate,
+                 Add, AddVector, Scale, Xielu, Clamp, Softcap, Route, Dispatch, ExpertLinear,
+                 Combine, GateRows, Conv1d, GatedDelta, Mamba2Scan, MambaScan, SelectColumns,
+                 TransposeHeads, JoinHeads, HeadLinear, MixParts, MatchRms, KeepLargest>;
 
 const char* name_of(const Op& op);
 std::vector<ValueId> inputs_of(Op op);

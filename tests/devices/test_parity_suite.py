@@ -63,6 +63,7 @@ def test_this_machine_gives_the_definitions_bytes(definition: _core.CpuDevice) -
             {
                 "attention",
                 "attention with a window and a soft-cap",
+                "attention within chunks",
                 "attention with linear biases",
                 "attention with sinks",
                 "latent attention",
@@ -71,7 +72,10 @@ def test_this_machine_gives_the_definitions_bytes(definition: _core.CpuDevice) -
         ("hadamard", {"Hadamard transform"}),
         ("expert_linear", {"experts"}),
         ("conv1d", {"convolution"}),
-        ("rope", {"norms, rope and activations", "rope with a temperature"}),
+        (
+            "rope",
+            {"attention within chunks", "norms, rope and activations", "rope with a temperature"},
+        ),
     ],
 )
 def test_one_wrong_bit_is_seen(definition: _core.CpuDevice, op: str, names: set[str]) -> None:

@@ -327,5 +327,21 @@ CASES: list[Case] = [
         },
         differences=("embedding_scale", "logit_scale", "residual_scale"),
     ),
+    Case(
+        "gemma3n",
+        "Gemma3nText",
+        {
+            "num_hidden_layers": 4,
+            "num_kv_shared_layers": 2,
+            "head_dim": 8,
+            "sliding_window": 24,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": VOCABULARY,
+            "laurel_rank": 16,
+            "activation_sparsity_pattern": [0.8, 0.0, 0.5, 0.0],
+            "altup_num_inputs": 4,
+        },
+    ),
     Case("mistral3", "Ministral3", {"head_dim": 16, "rope_parameters": _GROWING}),
 ]

@@ -6,7 +6,7 @@ Weights are functions of their tensors' names, so that the file need not be kept
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class RemoteCase:
         tied: There is no output matrix.
         variant: Tells two structures of one architecture apart.
         own_layers: Of each layer in place of ``layer``, where they differ.
-        vectors: Shapes of a layer's tensors by their whole names, where those end in no ``weight``.
+        own_vectors: Shapes of tensors of each layer whose names end in no ``weight``.
         distance: Largest one of a logit, relative to the largest logit.
     """
 
@@ -49,7 +49,7 @@ class RemoteCase:
     tied: bool = False
     variant: str = ""
     own_layers: tuple[Mapping[str, tuple[int, ...]], ...] = ()
-    vectors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    own_vectors: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     distance: float = 1e-4
 
     @property
@@ -92,8 +92,8 @@ def _tensors(case: RemoteCase) -> dict[str, tuple[int, ...]]:
             found[f"blk.{i}.{part}.weight"] = shape
             if part in case.biased or (case.layer_norm and part in _NORMS):
                 found[f"blk.{i}.{part}.bias"] = shape[:1]
-        if not case.own_layers or "ffn_gate_inp" in case.own_layers[i]:
-            found |= {f"blk.{i}.{name}": shape for name, shape in case.vectors.items()}
+        vectors = case.own_vectors[i] if case.own_vectors else {}
+        found |= {f"blk.{i}.{name}": shape for name, shape in vectors.items()}
     return found
 
 
@@ -198,7 +198,7 @@ CASES = [
          "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2,
          "expert_group_count": 4, "expert_group_used_count": 2},
         layers=3, own_layers=({**_LING, **_GATED}, *2 * ({**_LING, **_EXPERTS, **_SHARED},)),
-        vectors={"exp_probs_b.bias": (8,)},
+        own_vectors=({}, {"exp_probs_b.bias": (8,)}, {"exp_probs_b.bias": (8,)}),
     ),
     RemoteCase("grok", {**_GROK, "layer_output_norm": (HIDDEN,)}, _GROK_KEYS, distance=_GELU),
     RemoteCase(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import remote_models
 
 import gguf_copy
-import remote_models
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.models import ARCHITECTURES, read_config

@@ -26,6 +26,7 @@ from oxibonsai.convert.gemma import GEMMA
 from oxibonsai.convert.gemma2 import GEMMA2
 from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.gemma3_multimodal import GEMMA3_MULTIMODAL
+from oxibonsai.convert.gemma3n import GEMMA3N, GEMMA3N_MULTIMODAL
 from oxibonsai.convert.gemma4 import GEMMA4, GEMMA4_MULTIMODAL
 from oxibonsai.convert.glm import GLM, GLM4
 from oxibonsai.convert.glm4moe import GLM4MOE
@@ -98,6 +99,8 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "gemma2": GEMMA2,
     "gemma3": GEMMA3_MULTIMODAL,
     "gemma3_text": GEMMA3,
+    "gemma3n": GEMMA3N_MULTIMODAL,
+    "gemma3n_text": GEMMA3N,
     "gemma4": GEMMA4_MULTIMODAL,
     "gemma4_text": GEMMA4,
     "glm": GLM,

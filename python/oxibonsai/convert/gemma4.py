@@ -19,7 +19,7 @@ from oxibonsai.errors import FormatError, UnsupportedError
 
 _A = "gemma4"
 _LOCAL, _FULL = "sliding_attention", "full_attention"
-_LAYER = {
+LAYER = {
     **{f"{name}.weight": f"{part}.weight" for name, part in decoder.LAYER.items()},
     **{f"{name}.weight": f"{part}.weight" for name, part in decoder.HEAD_NORMS.items()},
     "post_attention_layernorm.weight": "post_attention_norm.weight",
@@ -49,7 +49,7 @@ _VISIBLE = {
 }
 _USER_DEFINED = 4  # a type of token
 _STILL = 1e30  # divisor of the frequencies of pairs that do not turn
-_name = decoder.exact_namer("Gemma 4", _FIXED, _LAYER)
+_name = decoder.exact_namer("Gemma 4", _FIXED, LAYER)
 
 
 def _is_matrix(tensor: str) -> bool:
@@ -184,7 +184,7 @@ def _tokenizer_keys(folder: ModelFolder) -> Metadata:
     }
 
 
-def _left_out(folder: ModelFolder, parameter: str) -> bool:
+def leaves_out_shared(folder: ModelFolder, parameter: str) -> bool:
     """Keys and values that layers which share them may have and do not use."""
     found = re.fullmatch(
         r"model\.layers\.([0-9]{1,4})\.self_attn\.[kv]_(?:proj|norm)\.weight", parameter
@@ -246,11 +246,12 @@ GEMMA4 = Recipe(
     shapes=_shapes,
     extra=extra,
     pieces=stacked_pieces,
-    left_out=_left_out,
+    left_out=leaves_out_shared,
 )
 
 
-def _plain(parameter: str) -> str:
+def plain_name(parameter: str) -> str:
+    """A parameter's name in the text model alone, from that in one that takes more than texts."""
     return "model." + parameter.removeprefix("model.").removeprefix("language_model.").removeprefix(
         "model."
     )
@@ -260,10 +261,11 @@ _OTHERS = ("vision_tower.", "audio_tower.", "embed_vision.", "embed_audio.")
 GEMMA4_MULTIMODAL = replace(
     GEMMA4,
     config=ModelFolder.text_config,
-    tensor_name=lambda parameter: _name(_plain(parameter)),
-    pieces=lambda folder, parameter: stacked_pieces(folder, _plain(parameter)),
+    tensor_name=lambda parameter: _name(plain_name(parameter)),
+    pieces=lambda folder, parameter: stacked_pieces(folder, plain_name(parameter)),
     left_out=lambda folder, parameter: (
-        parameter.removeprefix("model.").startswith(_OTHERS) or _left_out(folder, _plain(parameter))
+        parameter.removeprefix("model.").startswith(_OTHERS)
+        or leaves_out_shared(folder, plain_name(parameter))
     ),
     notes=(
         "the model's parts for images and sound are left out: what is made of it takes texts alone",

@@ -218,6 +218,11 @@ class Builder:
         """a * b."""
         return self.graph.gated(a, b, "identity")
 
+    def multiply_vector(self, x: Value, vector: Vector) -> Value:
+        """x * vector in each row."""
+        # No op of its own: so few models need it, and it costs nothing beside a linear layer.
+        return self.multiply(x, self.add_vector(self.scale(x, 0.0), vector))
+
     def gated_relu2(self, gate: Value, up: Value) -> Value:
         """max(gate, 0)^2 * up."""
         return self.graph.gated(gate, up, "relu2")
@@ -338,6 +343,24 @@ class Builder:
     def combine(self, x: Value, routing: Routing, *, weighted: bool = True) -> Value:
         """The sum of what a token's experts gave, by their weights or plain: [tokens, cols]."""
         return self.graph.combine(x, routing.places, routing.weights if weighted else None)
+
+    def mix_parts(self, x: Value, weights: Value, parts: int) -> Value:
+        """Weighted sums of the parts of a row: [n, results * width].
+
+        Args:
+            x: [n, parts * width].
+            weights: [n, results * parts]: for each result, those of all parts.
+            parts: Their number.
+        """
+        return self.graph.mix_parts(x, weights, parts)
+
+    def match_rms(self, x: Value, like: Value, floor: float) -> Value:
+        """x * sqrt(mean(like^2) / max(mean(x^2), floor)) over each row."""
+        return self.graph.match_rms(x, like, floor)
+
+    def keep_largest(self, x: Value, deviations: float) -> Value:
+        """max(x - (mean(x) + deviations * sqrt(var(x))), 0) over each row."""
+        return self.graph.keep_largest(x, deviations)
 
     def gate_rows(self, x: Value, gate: Value) -> Value:
         """x * sigmoid(gate), with one gate for each row."""

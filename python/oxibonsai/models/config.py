@@ -122,6 +122,22 @@ class MambaConfig:
 
 
 @dataclass(frozen=True)
+class StreamsConfig:
+    """Several streams of hidden states, of which one goes through a layer (AltUp).
+
+    Attributes:
+        count: Their number.
+        active: The one that does.
+        sparsity: Of each layer, how many deviations above their mean gates must be to count; minus
+            infinity: all do.
+    """
+
+    count: int
+    active: int
+    sparsity: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Dimensions and constants of one model; fields carry Hugging Face's names.
 
@@ -161,6 +177,7 @@ class ModelConfig:
         experts: Of the layers that have them; None: none does.
         latent: How layers attend, if by a latent vector.
         mamba: Of the layers of type ``"mamba"``.
+        streams: Of hidden states; None: there is one.
         inner_norm_eps: Of norms without weights within a layer of type ``"mamba"``; 0: there are none.
         conv_kernel: Taps of the layers of type ``"conv"``.
         hadamard: How weights are folded; None: they are not.
@@ -208,6 +225,7 @@ class ModelConfig:
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None
     mamba: MambaConfig | None = None
+    streams: StreamsConfig | None = None
     inner_norm_eps: float = 0.0
     conv_kernel: int = 0
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)

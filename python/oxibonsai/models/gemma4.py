@@ -18,7 +18,7 @@ from oxibonsai.models.weights import Weights
 def read_config(keys: Keys) -> ModelConfig:
     """Heads of the keys ``_swa`` are those of layers with a window; the scale of scores is 1."""
     shared = varied_dimensions(keys)
-    dim, layers = shared["head_dim"], shared["num_hidden_layers"]
+    dim = shared["head_dim"]
     local_dim = keys.integer("attention.key_length_swa")
     if keys.integer("attention.value_length_swa", local_dim) != local_dim:
         raise keys.unsupported("keys and values of different lengths are not supported")
@@ -26,12 +26,7 @@ def read_config(keys: Keys) -> ModelConfig:
     if rotary % 2 != 0 or rotary > local_dim:
         raise keys.fail(f"{rotary} rotated dims of a head of {local_dim}")
     local = keys.local_layers(1)
-    sharing = keys.count("attention.shared_kv_layers")
-    own = range(layers - sharing)
-    if sharing >= layers or any(local[i] not in [local[j] for j in own] for i in range(layers)):
-        raise keys.fail(
-            f"{sharing} of {layers} layers share keys and values that no other layer has"
-        )
+    sharing = read_sharing(keys, local)
     config = ModelConfig(
         **shared | {"attention_scale": 1.0},
         causal=keys.causal(True),
@@ -51,13 +46,24 @@ def read_config(keys: Keys) -> ModelConfig:
     return replace(config, experts=experts.read_experts(keys))
 
 
+def read_sharing(keys: Keys, local: tuple[bool, ...]) -> int:
+    """How many of the last layers use keys and values of earlier ones of the same kind."""
+    layers, sharing = len(local), keys.count("attention.shared_kv_layers")
+    own = local[: max(layers - sharing, 0)]
+    if any(kind not in own for kind in local):
+        raise keys.fail(
+            f"{sharing} of {layers} layers share keys and values that no other layer has"
+        )
+    return sharing
+
+
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
     h = g.scale(g.embed(w.embedding(c)), math.sqrt(c.hidden_size))
-    inputs = _layer_inputs(g, c, w, h) if c.hidden_size_per_layer_input else None
+    inputs = layer_inputs(g, c, w, h) if c.hidden_size_per_layer_input else None
     for i in range(c.num_hidden_layers):
         b = f"blk.{i}"
-        a = _attention(g, c, w, i, norm(g, c, w, h, f"{b}.attn_norm"))
+        a = attention(g, c, w, i, norm(g, c, w, h, f"{b}.attn_norm"))
         h = g.add(h, norm(g, c, w, a, f"{b}.post_attention_norm"))
         x = _mlp(g, c, w, i, norm(g, c, w, h, f"{b}.ffn_norm"))
         if w.has(f"{b}.ffn_gate_inp.weight"):
@@ -79,7 +85,8 @@ def _mlp(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
     return out
 
 
-def _attention(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
+def attention(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
+    """The layer's normed input x through its attention, over keys and values of another layer at last."""
     own, b, eps, hidden = c.of_layer(layer), f"blk.{layer}", c.rms_norm_eps, c.hidden_size
     local = c.local_layers[layer]
     dim = c.local_head_dim if local else c.head_dim
@@ -90,7 +97,7 @@ def _attention(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> 
         (q,) = g.linear(x, q_weight)
         q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", dim), eps)
         q = g.rope(q, rope, dim)
-        a = g.attend_to(q, layer=_shared_layer(c, layer), head_dim=dim, scale=1.0, window=window)
+        a = g.attend_to(q, layer=shared_layer(c, layer), head_dim=dim, scale=1.0, window=window)
     else:
         weights = [q_weight, w.matrix(f"{b}.attn_k", own.num_key_value_heads * dim, hidden)]
         if w.has(f"{b}.attn_v.weight"):
@@ -105,7 +112,7 @@ def _attention(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> 
     return out
 
 
-def _shared_layer(c: ModelConfig, layer: int) -> int:
+def shared_layer(c: ModelConfig, layer: int) -> int:
     """The last layer of the same kind that has keys and values of its own."""
     own = range(c.num_hidden_layers - c.num_kv_shared_layers)
     return max(i for i in own if c.local_layers[i] == c.local_layers[layer])
@@ -135,7 +142,7 @@ def _mixture(g: Builder, c: ModelConfig, w: Weights, layer: int, h: Value) -> Va
     return norm(g, c, w, x, f"{b}.post_ffw_norm_2")
 
 
-def _layer_inputs(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
+def layer_inputs(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
     """What each layer gets of the token and of its embedding: [n, layers * size]."""
     size, layers = c.hidden_size_per_layer_input, c.num_hidden_layers
     table = w.matrix("per_layer_token_embd", c.vocab_size, layers * size)
