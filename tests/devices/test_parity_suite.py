@@ -74,7 +74,12 @@ def test_this_machine_gives_the_definitions_bytes(definition: _core.CpuDevice) -
         ("conv1d", {"convolution"}),
         (
             "rope",
-            {"attention within chunks", "norms, rope and activations", "rope with a temperature"},
+            {
+                "attention within chunks",
+                "norms, rope and activations",
+                "rope over several axes",
+                "rope with a temperature",
+            },
         ),
     ],
 )

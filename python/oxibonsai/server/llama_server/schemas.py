@@ -1,4 +1,4 @@
-"""Request bodies of ``/slots/{id}``, ``/tokenize`` and ``/detokenize``."""
+"""Request bodies of ``/slots/{id}``, ``/tokenize``, ``/detokenize`` and ``/models/load``."""
 
 from __future__ import annotations
 
@@ -41,3 +41,9 @@ class DetokenizeBody(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     tokens: list[int]
+
+
+class ModelName(Fields):
+    """``POST /models/load`` and ``/models/unload``."""
+
+    model: str
