@@ -234,6 +234,8 @@ def test_an_adapter_draws_another_picture_and_is_written_down(
     assert (tmp_path / "again.png").read_bytes() == styled
     assert draw(*asked, "--lora", "missing.safetensors") == 3
     assert "missing.safetensors" in capsys.readouterr().err
+
+
 def test_bench_reckons_up_a_picture(image_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["bench", "image", "-m", str(image_folder), "--width", "96", "--height", "64"]
     assert _run([*line, "-r", "2", "--json"]) == 0
