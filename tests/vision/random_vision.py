@@ -410,7 +410,7 @@ def idefics3(folder: Path) -> Eyed:
 def mistral3(folder: Path) -> Eyed:
     """Squares of 2 x 2 patches are joined."""
     vision = {
-        "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+        "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3,
         "num_attention_heads": 2, "image_size": 64, "patch_size": 4, "hidden_act": "silu",
         "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4},
     }  # fmt: skip
