@@ -99,6 +99,7 @@ SERVER = {
         "generations",
         "lifecycle",
         "settings",
+        "stores",
     },
     "": {"http", "stores", "schemas", "registry"},
     "openai": {"", "http", "stores", "schemas", "registry"},

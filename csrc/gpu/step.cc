@@ -54,8 +54,7 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
         t.rows_of_pool[static_cast<size_t>(s.pool)].push_back(first_row + i);
       while (block != s.blocks.end() && block->second <= position) ++block;
       const bool inside = block != s.blocks.end() && block->first <= position;
-      views.insert(views.end(), {position + 1, inside ? block->first : position,
-                                 inside ? block->second : position + 1});
+      views.insert(views.end(), {position + 1, inside ? block->second : position + 1});
       places.push_back(page < s.pages.size() ? s.pages[page] : 0);
       places.push_back(position % graph::kPagePositions);
     }
@@ -90,7 +89,7 @@ void add_local(StepTables* t, const graph::Batch& batch, const LocalKey& key) {
     for (int32_t i = 0; i < count; ++i) {
       if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
       const int32_t seen = std::min(i + 1, visible > 0 ? visible : count);
-      views.insert(views.end(), {i + 1, 0, key.causal ? seen : count});
+      views.insert(views.end(), {i + 1, key.causal ? seen : count});
       places.push_back(pages.back());
       places.push_back(i % graph::kPagePositions);
     }

@@ -37,8 +37,7 @@ struct StepTables {
   std::vector<int32_t> words;
   int64_t outputs = 0;  // [outputs]: rows that want a result
   int64_t tokens = 0;   // [rows], where the batch has tokens
-  // [rows, 3]: one past the row's position; of the block that it lies in, the first position and
-  // one past the last.
+  // [rows, 2]: one past the row's position, and one past the last that it sees, of its block.
   int64_t views = 0;
   int64_t places = 0;  // [rows, 2]: the page of a row's position, its place there
   int64_t pages = 0;   // of all spans, one after the other

@@ -22,9 +22,9 @@ from oxibonsai.cli.generation_options import (
     take_context_shift,
     take_speculation,
 )
-from oxibonsai.cli.images import image_option, vision_options
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import engine_options, load_engine, model_options
+from oxibonsai.cli.picture_options import image_option, vision_options
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.engine import Options
 from oxibonsai.errors import FormatError, RequestError

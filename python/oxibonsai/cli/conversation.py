@@ -12,7 +12,7 @@ from typing import Any
 
 from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
 from oxibonsai.chat_template import ChatTemplate
-from oxibonsai.cli.images import check_sees, with_images
+from oxibonsai.cli.picture_options import check_sees, with_images
 from oxibonsai.cli.prompt_progress import read_prompt_of
 from oxibonsai.cli.sampling_options import SAMPLING_FIELDS
 from oxibonsai.cli.word_wrap import WordWrap

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence as Items
 
 import numpy as np
@@ -33,7 +34,8 @@ class PromptImages:
         self.placed = placed
         self.cache_ids = list(prompt)
         for image in placed:
-            base = int.from_bytes(image.embedding.digest[:8], "little")
+            name = hashlib.blake2b(image.embedding.digest, digest_size=8).digest()
+            base = int.from_bytes(name, "little")
             for i in range(len(image.embedding)):
                 # Below zero, where no token's id is; within 64 bits.
                 self.cache_ids[image.first + i] = -1 - (base + i) % 2**63

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.models import Model
 from oxibonsai.sources.beside import find_towers, resolve_tower
@@ -36,7 +38,8 @@ def open_pictures(
 
     Raises:
         SourceError: There is no such file.
-        FormatError, UnsupportedError: It is damaged, or none that is known.
+        FormatError, UnsupportedError: It is damaged, or none that is known, or the model reads text
+            alone.
         RequestError: It is the tower of another model, or there are bounds but no tower.
     """
     reader = None
@@ -68,9 +71,13 @@ def _beside(source: Source | None, model: Model, tokenizer: Tokenizer) -> Pictur
 
 def _opened(path: Path, model: Model, tokenizer: Tokenizer) -> PictureReader:
     texts = tokenizer.vocabulary.texts
-    special = {texts[i]: i for i in tokenizer.special_ids}
-    tower = Tower.open(path, model.device, special.get)
+
+    def token_id(text: str) -> int | None:
+        return texts.index(text) if text in texts else None
+
     width = model.config.image_width
+    model.check_image_rows(np.zeros((1, width), np.float32))  # not every architecture reads them
+    tower = Tower.open(path, model.device, token_id)
     if tower.width != width:
         raise RequestError(
             f"{path} is the tower of another model: it makes rows of {tower.width} values, and this "

@@ -257,6 +257,10 @@ class Builder:
         """x + vector in each row."""
         return self.graph.add_vector(x, vector)
 
+    def scale_columns(self, x: Value, factors: Vector) -> Value:
+        """x * factors in each row: a transform of blocks of one value."""
+        return self.graph.hadamard(x, 1, None, factors)
+
     def add(self, a: Value, b: Value) -> Value:
         """a + b."""
         return self.graph.add(a, b)

@@ -44,6 +44,26 @@ def merge_order(rows: int, cols: int, size: int) -> Integers:
     return numbers.transpose(0, 2, 1, 3).reshape(-1)
 
 
+def window_order(rows: int, cols: int, size: int) -> tuple[Integers, list[int]]:
+    """Cells of a grid, window after window.
+
+    Args:
+        rows: Of cells.
+        cols: Of cells.
+        size: Side of a window; those at the right and the bottom may be cut.
+
+    Returns:
+        int64 [rows * cols], the number of each cell, row by row; and the cells of each window.
+    """
+    numbers = np.arange(rows * cols).reshape(rows, cols)
+    windows = [
+        numbers[y : y + size, x : x + size].reshape(-1)
+        for y in range(0, rows, size)
+        for x in range(0, cols, size)
+    ]
+    return np.concatenate(windows), [len(w) for w in windows]
+
+
 def resample_places(table: Floats, rows: int, cols: int) -> Floats:
     """Learned embeddings of a square grid of places for another grid, bilinear from corner to corner.
 

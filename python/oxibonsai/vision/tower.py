@@ -18,11 +18,22 @@ from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.processors import ImageProcessor
 from oxibonsai.vision.towers.family import Family
 from oxibonsai.vision.towers.gemma3 import Gemma3Tower
+from oxibonsai.vision.towers.idefics3 import Idefics3Tower
+from oxibonsai.vision.towers.internvl import InternVLTower
+from oxibonsai.vision.towers.llava import LlavaTower
+from oxibonsai.vision.towers.pixtral import PixtralTower
+from oxibonsai.vision.towers.qwen2vl import QWEN2VL, QWEN25VL
 from oxibonsai.vision.towers.qwen3vl import Qwen3VLTower
 
 FAMILIES: dict[str, Callable[[Keys, Weights, Device], Family]] = {
     "qwen3vl_merger": Qwen3VLTower,
     "gemma3": Gemma3Tower,
+    "qwen2vl_merger": QWEN2VL,
+    "qwen2.5vl_merger": QWEN25VL,
+    "idefics3": Idefics3Tower,
+    "pixtral": PixtralTower,
+    "mlp": LlavaTower,
+    "internvl": InternVLTower,
 }
 _KEPT_BYTES = 256 << 20
 TokenId = Callable[[str], int | None]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.devices import Device
+from oxibonsai.errors import FormatError
 from oxibonsai.graph import Builder, Rotation, Value
 from oxibonsai.models.packing import pack
 from oxibonsai.models.weights import Weights
@@ -30,6 +31,17 @@ def patch_matrix(c: VisionConfig, w: Weights, *names: str) -> _core.Weight:
     shape = c.hidden_size, 3, c.patch_size, c.patch_size
     kernels = [w.floats(name, *shape).reshape(c.hidden_size, -1) for name in names]
     return matrix_of(names[0], np.concatenate(kernels, axis=1))
+
+
+def class_row(w: Weights, width: int) -> Floats:
+    """The embedding of the class, a vector: float32 [width]."""
+    shape = w.shape("v.class_embd")
+    if int(np.prod(shape)) != width:
+        raise FormatError(
+            f"{w.checkpoint.path}: tensor v.class_embd has shape {shape}, but the model's dimensions "
+            f"need {width} values"
+        )
+    return w.floats("v.class_embd", *shape).reshape(-1)
 
 
 def layer_norm(g: Builder, c: VisionConfig, w: Weights, x: Value, name: str) -> Value:
@@ -95,8 +107,29 @@ def layer(
     a = attention(g, c, w, x, number, rope=rope)
     h = linear(g, w, a, f"{b}.attn_out", c.hidden_size, add=h)
     x = layer_norm(g, c, w, h, f"{b}.ln2")
-    x = activation(g, linear(g, w, x, f"{b}.ffn_up", c.intermediate_size))
-    return linear(g, w, x, f"{b}.ffn_down", c.hidden_size, add=h)
+    up, down = f"{b}.ffn_up", f"{b}.ffn_down"
+    if w.has(f"{down}.weight") and w.shape(f"{down}.weight") == (c.intermediate_size, x.cols):
+        up, down = down, up  # as the first files for LLaVA have them
+    x = activation(g, linear(g, w, x, up, c.intermediate_size))
+    return linear(g, w, x, down, c.hidden_size, add=h)
+
+
+def quick_gelu(g: Builder, x: Value) -> Value:
+    """x * sigmoid(1.702 x)."""
+    return g.sigmoid_gate(g.scale(x, 1.702), x)
+
+
+def siglip(c: VisionConfig, w: Weights) -> Builder:
+    """SigLIP over a tile: ``patches`` and the learned embeddings of their ``places`` to ``hidden``."""
+    g = Builder()
+    kernels = patch_matrix(c, w, "v.patch_embd.weight")
+    patches = g.input("patches", kernels.cols)
+    bias = w.vector("v.patch_embd.bias", c.hidden_size)
+    (h,) = g.linear(patches, kernels, bias=[bias], add=g.input("places", c.hidden_size))
+    for i in range(c.num_hidden_layers):
+        h = layer(g, c, w, h, i, Builder.gelu_tanh)
+    g.output("hidden", layer_norm(g, c, w, h, "v.post_ln"))
+    return g
 
 
 class Pass:

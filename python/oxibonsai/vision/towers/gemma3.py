@@ -10,7 +10,7 @@ from oxibonsai.graph import Builder
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
-from oxibonsai.vision.config import read_vision
+from oxibonsai.vision.config import read_square, read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.patches import patches_of, pool
 from oxibonsai.vision.processors import Gemma3Processor
@@ -28,27 +28,14 @@ class Gemma3Tower:
     def __init__(self, keys: Keys, w: Weights, device: Device) -> None:
         self._config = c = read_vision(keys)
         keys.flag("use_gelu", True)
-        self._pooled = keys.integer("vision.projector.scale_factor", _POOLED)
-        if c.side % self._pooled != 0:
-            raise keys.fail(f"{c.side} patches are no multiple of {self._pooled}")
+        self._pooled = read_square(keys, "vision.projector.scale_factor", _POOLED, c.side)
         self.width = c.projection_dim
         self.processor = Gemma3Processor(
             c.image_size, image_mean=c.image_mean, image_std=c.image_std
         )
         self._places = w.floats("v.position_embd.weight", c.side**2, c.hidden_size)
-        self._layers = t.Pass(self._describe_layers(w), w, device)
+        self._layers = t.Pass(t.siglip(c, w), w, device)
         self._projector = t.Pass(self._describe_projector(w), w, device)
-
-    def _describe_layers(self, w: Weights) -> Builder:
-        c, g = self._config, Builder()
-        kernels = t.patch_matrix(c, w, "v.patch_embd.weight")
-        patches = g.input("patches", kernels.cols)
-        bias = w.vector("v.patch_embd.bias", c.hidden_size)
-        (h,) = g.linear(patches, kernels, bias=[bias], add=g.input("places", c.hidden_size))
-        for i in range(c.num_hidden_layers):
-            h = t.layer(g, c, w, h, i, Builder.gelu_tanh)
-        g.output("hidden", t.layer_norm(g, c, w, h, "v.post_ln"))
-        return g
 
     def _describe_projector(self, w: Weights) -> Builder:
         c, g = self._config, Builder()

@@ -8,20 +8,17 @@ from __future__ import annotations
 import numpy as np
 
 from oxibonsai.devices import Device
-from oxibonsai.errors import RequestError
-from oxibonsai.graph import AxialRope, Builder
+from oxibonsai.graph import Builder
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
 from oxibonsai.vision.config import read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
-from oxibonsai.vision.patches import Floats, merge_order, patches_of, resample_places
-from oxibonsai.vision.processors import Qwen2VLProcessor
+from oxibonsai.vision.patches import Floats, merge_order, resample_places
+from oxibonsai.vision.towers.any_size import AnySize
 
 # What the models' own processor has where the file does not say: pixels of a picture.
 _MIN_PIXELS, _MAX_PIXELS = 256 * 256, 4096 * 4096
-_THETA = 10000.0
-_FRAMES = 2  # that one patch covers; of a picture both are the same
 
 
 class Qwen3VLTower:
@@ -32,19 +29,12 @@ class Qwen3VLTower:
 
     def __init__(self, keys: Keys, w: Weights, device: Device) -> None:
         self._config = c = read_vision(keys)
-        self._merge = keys.integer("vision.spatial_merge_size", 2)
+        self._sizes = AnySize(keys, c, _MIN_PIXELS, _MAX_PIXELS)
         keys.flag("use_gelu", True)
         deep = _deepstack_layers(keys, c.num_hidden_layers)
         self._deep = [i for i, chosen in enumerate(deep) if chosen]
         self.width = c.projection_dim * (1 + len(self._deep))
-        self.processor = Qwen2VLProcessor(
-            patch_size=c.patch_size,
-            merge_size=self._merge,
-            min_pixels=keys.integer("vision.image_min_pixels", _MIN_PIXELS),
-            max_pixels=keys.integer("vision.image_max_pixels", _MAX_PIXELS),
-            image_mean=c.image_mean,
-            image_std=c.image_std,
-        )
+        self.processor = self._sizes.processor
         self._places = w.floats("v.position_embd.weight", c.side**2, c.hidden_size)
         self._layers = t.Pass(self._describe_layers(w), w, device)
         self._mergers = t.Pass(self._describe_mergers(w), w, device)
@@ -55,9 +45,8 @@ class Qwen3VLTower:
         patches = g.input("patches", kernels.cols)
         bias = w.vector("v.patch_embd.bias", c.hidden_size)
         (h,) = g.linear(patches, kernels, bias=[bias], add=g.input("places", c.hidden_size))
-        rope = AxialRope((c.head_dim // 2, c.head_dim // 2), _THETA)
         for i in range(c.num_hidden_layers):
-            h = t.layer(g, c, w, h, i, Builder.gelu_tanh, rope)
+            h = t.layer(g, c, w, h, i, Builder.gelu_tanh, self._sizes.rope)
             if i in self._deep:
                 g.output(f"layer.{i}", h)
         g.output("hidden", t.layer_norm(g, c, w, h, "v.post_ln"))
@@ -65,7 +54,7 @@ class Qwen3VLTower:
 
     def _describe_mergers(self, w: Weights) -> Builder:
         c, g = self._config, Builder()
-        wide = c.hidden_size * self._merge**2
+        wide = c.hidden_size * self._sizes.merge**2
         x = t.linear(g, w, g.input("hidden", wide), "mm.0", wide)
         g.output("rows", t.linear(g, w, g.gelu(x), "mm.2", c.projection_dim))
         for i in self._deep:
@@ -75,21 +64,9 @@ class Qwen3VLTower:
             g.output(f"rows.{i}", t.linear(g, w, x, f"{b}.fc2", c.projection_dim))
         return g
 
-    def _grid(self, pixels: PixelGrid) -> tuple[int, int]:
-        """Rows and columns of patches."""
-        tiles, _, height, width = pixels.pixels.shape
-        whole = self._config.patch_size * self._merge
-        if tiles != 1 or height % whole != 0 or width % whole != 0:
-            raise RequestError(
-                f"{tiles} tiles of {width} x {height} pixels; this tower reads one whose sides are "
-                f"multiples of {whole}"
-            )
-        return height // self._config.patch_size, width // self._config.patch_size
-
     def count_rows(self, pixels: PixelGrid) -> int:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
-        rows, cols = self._grid(pixels)
-        return rows * cols // self._merge**2
+        return self._sizes.count_rows(pixels)
 
     def layout(self, pixels: PixelGrid) -> list[str | int]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
@@ -97,19 +74,17 @@ class Qwen3VLTower:
 
     def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
-        rows, cols = self._grid(pixels)
-        order = merge_order(rows, cols, self._merge)
-        patches = patches_of(pixels.pixels[0], self._config.patch_size).reshape(rows * cols, -1)
+        rows, cols = self._sizes.grid(pixels)
+        order = merge_order(rows, cols, self._sizes.merge)
         places = resample_places(self._places, rows, cols).reshape(rows * cols, -1)
-        at = np.indices((rows, cols), dtype=np.int32).reshape(2, -1).T
         hidden = self._layers.run(
-            {"patches": np.tile(patches[order], (1, _FRAMES)), "places": places[order]},
-            positions=np.ascontiguousarray(at[order]),
+            {"patches": self._sizes.patches(pixels, order), "places": places[order]},
+            positions=self._sizes.positions(pixels, order),
         )
-        count = rows * cols // self._merge**2
+        count = self.count_rows(pixels)
         merged = self._mergers.run({name: x.reshape(count, -1) for name, x in hidden.items()})
         parts: list[Floats] = [merged["rows"], *(merged[f"rows.{i}"] for i in self._deep)]
-        grid = 1, rows // self._merge, cols // self._merge
+        grid = self._sizes.token_grid(pixels)
         return [ImageEmbedding(np.concatenate(parts, axis=1), digest, grid)]
 
 
