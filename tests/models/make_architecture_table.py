@@ -1,9 +1,8 @@
 """Writes docs/architectures.md: what each architecture was compared with, and how close it comes.
 
-    cd tests/models && PYTHONPATH=..:. python make_architecture_table.py [ARCHITECTURE ...]
+    cd tests/models && PYTHONPATH=..:.:../vision:../convert python make_architecture_table.py [NAME ...]
 
-With names, only their rows are made anew.
-    cd tests/models && PYTHONPATH=..:.:../vision:../convert python make_architecture_table.py
+With names of architectures, only their rows are made anew.
 
 The structures are those of the tests beside this file: small random models in which no parameter has
 its default value.
