@@ -20,8 +20,7 @@ def read_config(keys: Keys, ff: int | None = None) -> ModelConfig:
     shared = dimensions(keys, ff=ff)
     drafting = keys.drafting_layers(shared["num_hidden_layers"])
     layers = shared["num_hidden_layers"] - drafting
-    rope = keys.rope(shared["head_dim"])
-    keys.text_sections(rope.rotary_dim)
+    rope = keys.multimodal_rope(shared["head_dim"], interleaved_sections=True)
     return ModelConfig(
         **shared | {"num_hidden_layers": layers},
         num_nextn_predict_layers=drafting,
@@ -79,7 +78,7 @@ def drafting_layer(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> 
 
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
-    h = g.embed(w.embedding(c))
+    h = g.images(g.embed(w.embedding(c)))
     for i in range(c.num_hidden_layers):
         x = g.rms_norm(h, w.vector(f"blk.{i}.attn_norm.weight", c.hidden_size), c.rms_norm_eps)
         mix = gated_attention if c.attends(i) else linear_attention
