@@ -13,6 +13,7 @@ import pytest
 import gguf_copy
 import oxibonsai
 from oxibonsai import SamplingParams, UnsupportedError, _core
+from oxibonsai.convert import convert
 from oxibonsai.engine import ContextShift, Engine, MtpDraft, Options, Sequence
 from oxibonsai.models.drafting import DraftingLayer
 
@@ -70,6 +71,23 @@ def test_logits_are_those_of_the_layer_in_transformers(
         assert truth.std(axis=0).mean() > 0.3
         assert np.abs(ours - truth).max() <= 1e-4 * np.abs(truth).max()
     assert (found[0] == engine.logits(IDS)).all()
+
+
+@pytest.mark.parametrize("name", ["glm4moe", "deepseek2-v3"])
+def test_a_published_folder_keeps_the_layer(
+    name: str, make: Callable[[str], Drafting], tmp_path: Path
+) -> None:
+    drafting = make(name)
+    drafting_models.save_as_published(drafting, tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "model.gguf", dtype="f32")
+    found, wanted = (_core.GgufFile(str(p)) for p in (tmp_path / "model.gguf", drafting.path))
+    assert {t.name for t in found.tensors} == {t.name for t in wanted.tensors}
+    for tensor in wanted.tensors:
+        ours = np.asarray(found.tensor_bytes(tensor.name))
+        assert (ours == np.asarray(wanted.tensor_bytes(tensor.name))).all(), tensor.name
+    a = name.partition("-")[0]
+    for key in ("block_count", "nextn_predict_layers"):
+        assert found.get(f"{a}.{key}") == wanted.get(f"{a}.{key}")
 
 
 def told(sequence: Sequence) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,22 @@ def make(name: str, folder: Path) -> Drafting:
         more={f"blk.{layers - 1}.nextn.{part}.weight": v for part, v in head.items()},
     )
     return Drafting(path, model, head)
+
+
+def save_as_published(drafting: Drafting, folder: Path) -> None:
+    """The folder with the drafting layer behind the model's own, as GLM and DeepSeek publish it."""
+    from safetensors.numpy import load_file, save_file
+
+    source = drafting.path.parent / "model"
+    folder.mkdir()
+    config = json.loads((source / "config.json").read_text())
+    layers = config["num_hidden_layers"] - 1
+    config |= {"num_hidden_layers": layers, "num_nextn_predict_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    b = f"model.layers.{layers}"
+    names = {**dict.fromkeys(drafting.head), "shared_head_norm": f"{b}.shared_head.norm.weight"}
+    own = {names[part] or f"{b}.{part}.weight": v for part, v in drafting.head.items()}
+    save_file({**load_file(source / "model.safetensors"), **own}, folder / "model.safetensors")
 
 
 def reference(drafting: Drafting, ids: list[int]) -> tuple[Floats, Floats]:

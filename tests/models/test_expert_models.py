@@ -220,6 +220,35 @@ def test_a_file_that_claims_nonsense_is_refused(
         load(path)
 
 
+def test_a_file_with_keys_and_values_in_one_matrix_gives_the_same_bytes(
+    made: Callable[[dm.Case], Made], tmp_path: Path
+) -> None:
+    source, a = made(_V3).file("f32"), "deepseek2.attention"
+    nope, value, rank = (
+        int(_V3.options[key]) for key in ("qk_nope_head_dim", "v_head_dim", "kv_lora_rank")
+    )
+    tensors = {t.name: t for t in gguf.GGUFReader(source).tensors}
+    more: dict[str, Floats] = {}
+    left_out: dict[str, tuple[int, ...] | None] = {}
+    for name in [n for n in tensors if n.endswith("attn_k_b.weight")]:
+        other = name.replace("k_b", "v_b")
+        keys = tensors[name].data.reshape(dm.HEADS, rank, nope).swapaxes(1, 2)
+        values = tensors[other].data.reshape(dm.HEADS, value, rank)
+        both = np.concatenate([keys, values], axis=1).reshape(-1, rank)
+        more[name.replace("k_b", "kv_b")] = np.ascontiguousarray(both)
+        left_out |= {name: None, other: None}
+    path = tmp_path / "old.gguf"
+    changed = {
+        f"{a}.key_length_mla": None,
+        f"{a}.value_length_mla": None,
+        f"{a}.key_length": nope + int(_V3.options["qk_rope_head_dim"]),
+        f"{a}.value_length": value,
+        f"{a}.head_count_kv": dm.HEADS,
+    }
+    rewrite(source, path, changed, left_out, more)
+    assert (logits(load(path)) == logits(load(source))).all()
+
+
 @pytest.mark.parametrize(
     ("tensor", "order", "message"),
     [
@@ -247,10 +276,13 @@ def test_tensors_of_experts_in_another_order_are_refused(
 def rewrite(
     source: Path,
     target: Path,
-    keys: dict[str, int | float],
+    keys: dict[str, int | float | None],
     orders: dict[str, tuple[int, ...] | None] | None = None,
+    more: dict[str, Floats] | None = None,
 ) -> None:
-    """A copy with other values of keys, and tensors with their axes in another order or left out."""
+    """A copy with other values of keys, or without them, and tensors with their axes in another order or
+    left out.
+    """
     reader = gguf.GGUFReader(str(source))
     writer = gguf.GGUFWriter(str(target), "deepseek2")
     held = {
@@ -258,6 +290,9 @@ def rewrite(
     }
     held.pop("general.architecture")
     for key, value in keys.items():
+        if value is None:
+            held.pop(key)
+            continue
         kind = gguf.GGUFValueType.UINT32 if isinstance(value, int) else gguf.GGUFValueType.FLOAT32
         held[key] = (value, [kind])
     for key, (value, types) in held.items():
@@ -269,6 +304,8 @@ def rewrite(
             writer.add_tensor(
                 t.name, np.ascontiguousarray(data.transpose(order) if order else data)
             )
+    for name, values in (more or {}).items():
+        writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

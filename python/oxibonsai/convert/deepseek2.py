@@ -26,6 +26,7 @@ _LAYER = {
     **experts.DENSE,
     **experts.ROUTER,
     **experts.shared_names("mlp.shared_experts"),
+    **experts.DRAFTING,
 }
 _ALSO = (
     *("mscale", "mscale_all_dim", "beta_fast", "beta_slow"),
@@ -102,6 +103,7 @@ def metadata(folder: ModelFolder, a: str = "deepseek2") -> Metadata:
         **groups,
         **decoder.scale_key(folder, f"{a}.expert_weights_scale", "routed_scaling_factor"),
         **keys,
+        **experts.drafting_keys(folder, a),
         **_rope_keys(folder, a),
         **tokenizer_keys(folder),
     }
@@ -177,7 +179,6 @@ DEEPSEEK2 = Recipe(
     tensor_name,
     experts.is_matrix,
     shapes=_shapes,
-    left_out=experts.is_drafting,
     pieces=pieces,
 )
 

@@ -86,14 +86,12 @@ def metadata(folder: ModelFolder) -> Metadata:
     folder.require("hidden_activation", "gelu_pytorch_tanh")
     folder.require("attention_bias", False)
     folder.require("altup_correct_scale", True)
-    dim = decoder.head_dim(folder)
     counts = {
         "altup.active_idx": folder.count_or_zero("altup_active_idx"),
         "altup.num_inputs": folder.count("altup_num_inputs"),
         "attention.sliding_window": folder.count("sliding_window"),
         "attention.shared_kv_layers": folder.count_or_zero("num_kv_shared_layers"),
         "embedding_length_per_layer_input": folder.count("hidden_size_per_layer_input"),
-        "rope.dimension_count": dim,
     }
     keys: Metadata = {f"{_A}.{k}": (v, "u32") for k, v in counts.items()}
     keys[f"{_A}.feed_forward_length"] = (folder.config[_WIDTHS], "arr[i32]")

@@ -116,11 +116,15 @@ class EngineCore:
     def _run(
         self, chunks: list[Chunk]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]:
-        """Logits; and the hidden states of all rows, where a speculator follows them."""
+        """Logits; and the hidden states of all rows, where a speculator follows them.
+
+        None follows rows of pictures: it begins anew behind them.
+        """
         batch, pools, slots = make_batch(chunks), self._cache.pools, self._cache.slot_memory
         images = reads_images(chunks)
-        if any(isinstance(c.sequence.speculator, MtpSpeculator) for c in chunks):
-            return self._model.run_followed(batch, pools, slots, images=images)
+        followed = any(isinstance(c.sequence.speculator, MtpSpeculator) for c in chunks)
+        if followed and not images:
+            return self._model.run_followed(batch, pools, slots)
         return self._model.run(batch, pools, slots, images=images), None
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:

@@ -33,7 +33,6 @@ _LOGITS, _HIDDEN = "logits", "hidden"
 _PASSES = (
     "_hidden_executable",
     "_followed_executable",
-    "_followed_image_executable",
     "_image_executable",
     "_states_executable",
 )
@@ -116,6 +115,15 @@ class Model:
         return self.device.compile(self.hidden_graph) if self.config.causal else self.executable
 
     @cached_property
+    def _followed_executable(self) -> Executable:
+        builder, c, w = self._builder(), self.config, self.weights
+        h = self.architecture.hidden_states(builder, c, w)
+        builder.output(_HIDDEN, self.architecture.final_norm(builder, c, w, h))
+        h = self.architecture.final_norm(builder, c, w, builder.select_outputs(h))
+        builder.output(_LOGITS, self.architecture.logits(builder, c, w, h))
+        return self.device.compile(builder.graph)
+
+    @cached_property
     def _image_executable(self) -> Executable:
         c = self.config
         if isinstance(self.device, Pipeline):
@@ -150,24 +158,6 @@ class Model:
             )
         if not np.isfinite(rows).all():
             raise RequestError("a picture has rows that are not finite")
-
-    @cached_property
-    def _followed_executable(self) -> Executable:
-        return self._followed(self._builder())
-
-    @cached_property
-    def _followed_image_executable(self) -> Executable:
-        return self._followed(
-            ImageBuilder(self.config.image_width, self.config.hadamard, self.adapters)
-        )
-
-    def _followed(self, builder: Builder) -> Executable:
-        c, w = self.config, self.weights
-        h = self.architecture.hidden_states(builder, c, w)
-        builder.output(_HIDDEN, self.architecture.final_norm(builder, c, w, h))
-        h = self.architecture.final_norm(builder, c, w, builder.select_outputs(h))
-        builder.output(_LOGITS, self.architecture.logits(builder, c, w, h))
-        return self.device.compile(builder.graph)
 
     @cached_property
     def _states_executable(self) -> Executable:
@@ -290,8 +280,6 @@ class Model:
         batch: _core.Batch,
         pools: Sequence[KvPages],
         slots: Slots | None = None,
-        *,
-        images: bool = False,
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Logits as of run(), and the hidden states of all rows after the final norm.
 
@@ -299,14 +287,12 @@ class Model:
             batch: As of run().
             pools: As of run().
             slots: As of run().
-            images: As of run().
 
         Returns:
             float32 [outputs, vocabulary] and [rows, hidden].
         """
         self.check_generates()
-        executable = self._followed_image_executable if images else self._followed_executable
-        results = executable.run(batch, pools, slots)
+        results = self._followed_executable.run(batch, pools, slots)
         return results[_LOGITS], results[_HIDDEN]
 
     def run_states(
