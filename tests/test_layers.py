@@ -102,7 +102,8 @@ SERVER = {
     "openai": {"", "http", "stores", "schemas", "registry"},
     "anthropic": {"", "http", "stores", "schemas"},
     "llama_server": {"", "http", "stores", "schemas", "registry", "openai"},
-    "admin": {"", "stores", "schemas", "registry", "openai", "anthropic", "llama_server"},
+    "ollama": {"", "http", "schemas", "registry", "openai"},
+    "admin": {"", "stores", "schemas", "registry", "openai", "anthropic", "llama_server", "ollama"},
 }
 ASSEMBLY = {"app", "launcher", "routes"}
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from flask import Flask, Response, jsonify
+from flask import Flask, Response, jsonify, request
 from werkzeug.exceptions import HTTPException
 
 from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError, UnsupportedError
@@ -107,6 +108,23 @@ def error_response(error: Exception) -> Response:
         # The rest of the body has not been read.
         response.headers["Connection"] = "close"
     return response
+
+
+def register_error_formats(
+    app: Flask, formats: Mapping[str, Callable[[Exception], Response]]
+) -> None:
+    """Formats errors under some paths as their API does, 401 and 404 among them.
+
+    Args:
+        app: The application.
+        formats: What makes the response, by the beginning of the path.
+    """
+
+    def answer(error: Exception) -> Response:
+        own = next((f for path, f in formats.items() if request.path.startswith(path)), None)
+        return (own or error_response)(error)
+
+    app.register_error_handler(Exception, answer)
 
 
 def register_errors(app: Flask) -> None:

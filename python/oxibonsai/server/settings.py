@@ -274,6 +274,10 @@ class Settings(ModelSettings, BaseSettings):
         None,
         description="Settings of single models: TOML with a table for each, or llama-server's INI.",
     )
+    allow_pull: Switch = Field(
+        False,
+        description="Let clients download models (POST /api/pull), which are then served, too.",
+    )
     models_max: int = Field(
         4, ge=0, description="Most models that are loaded at the same time; 0: no limit."
     )

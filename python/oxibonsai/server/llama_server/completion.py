@@ -13,17 +13,19 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Generation, follow
 from oxibonsai.server.http.stream_writer import OutputEvent
-from oxibonsai.server.inputs import PromptLimit
+from oxibonsai.server.inputs import PromptLimit, read_text
 from oxibonsai.server.llama_server.lora import FIXED_SCALES
 from oxibonsai.server.openai.completion_response import completion_response
 from oxibonsai.server.openai.completions import begin_all
+from oxibonsai.server.openai.infill import infill_params, infill_prompt
 from oxibonsai.server.openai.logprobs import ShownToken, ShownTokens, chat_form, drawn_form
 from oxibonsai.server.openai.prompts import is_several, read_prompts, text_of
-from oxibonsai.server.openai.schemas.completion import NativeCompletionBody
+from oxibonsai.server.openai.schemas.completion import InfillBody, NativeCompletionBody
 from oxibonsai.server.openai.timings import PromptProgress, timings
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import compact
 from oxibonsai.server.validation import read_body
+from oxibonsai.tokenizer import Tokenizer
 
 # Members of a response without tokens.
 _NOTHING = {
@@ -45,7 +47,26 @@ def native_completion_blueprint(app: Server) -> Blueprint:
             app, NativeCompletionHandler(app, body), streams=bool(body.stream)
         )
 
+    @bp.post("/infill")
+    def infill() -> Response:
+        body = read_body(InfillBody, request)
+        return completion_response(
+            app, NativeCompletionHandler(app, body), streams=bool(body.stream)
+        )
+
     return bp
+
+
+def _infill(body: InfillBody, tokenizer: Tokenizer, prompt_limit: PromptLimit) -> list[int]:
+    prompt = read_text(body.prompt, tokenizer, prompt_limit, add_special=False)
+    return infill_prompt(
+        tokenizer,
+        body.input_prefix,
+        body.input_suffix,
+        prompt_limit,
+        prompt=prompt,
+        files=[(file.filename, file.text) for file in body.input_extra or []],
+    )
 
 
 class NativeCompletionHandler:
@@ -65,7 +86,10 @@ class NativeCompletionHandler:
         self._silent = body.limit == 0
         self._tokenizer = engine.tokenizer
         prompt_limit = PromptLimit(engine.ctx_size)
-        self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt", prompt_limit)
+        if isinstance(body, InfillBody):
+            self._prompts = [_infill(body, engine.tokenizer, prompt_limit)]
+        else:
+            self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt", prompt_limit)
         self._params = body.sampling_params(
             app.generations.settings,
             engine.tokenizer,
@@ -74,6 +98,8 @@ class NativeCompletionHandler:
             top_logprobs=body.n_probs or 0,
             drawn_logprobs=bool(body.post_sampling_probs),
         )
+        if isinstance(body, InfillBody):
+            self._params = infill_params(self._params, engine.tokenizer)
         options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
         self.group = begin_all(
             app, self._prompts, self._params, options, body.n or 1, slot=body.id_slot

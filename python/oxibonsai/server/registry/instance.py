@@ -36,6 +36,7 @@ class Instance:
         settings: The server's settings with those of the model.
         last_used: When a request last used it, in seconds of ``time.monotonic``.
         stamp: Of the file it was loaded from; None if that can't be watched.
+        keep_seconds: It is unloaded when nobody has used it for so long; negative: never.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Instance:
         self.settings = settings
         self.last_used = time.monotonic()
         self.stamp: Stamp | None = None
+        self.keep_seconds: float = settings.sleep_idle_seconds
         self._make_generations = make_generations
         self._generations: Generations | None = None
         self._on_close = on_close

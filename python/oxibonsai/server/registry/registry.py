@@ -125,7 +125,7 @@ class ModelRegistry:
         Raises:
             OxiBonsaiError: One of them can't be used.
         """
-        for entry in list(self._entries.values()):
+        for entry in self.entries():
             if entry.spec.load_on_startup and entry.instance is None:
                 self._make_room(entry)
                 entry.instance = self._loaded(entry)
@@ -133,7 +133,7 @@ class ModelRegistry:
 
     def models(self) -> Sequence[ModelInfo]:
         """Every model; those that are not loaded with what is known of them."""
-        return [self._info(entry) for entry in list(self._entries.values())]
+        return [self._info(entry) for entry in self.entries()]
 
     def close(self) -> None:
         """Cancels running work and ends the threads."""
@@ -241,6 +241,19 @@ class ModelRegistry:
         for instance in gone:
             instance.retire()
 
+    def entries(self) -> list[Entry]:
+        """All models."""
+        return list(self._entries.values())
+
+    def add(self, name: str, source: str) -> None:
+        """Adds a model to the list, for this and later starts; replaces one that was added.
+
+        Raises:
+            RequestError: Another model has the name.
+        """
+        self._catalog.add(name, source)
+        self.refresh()
+
     def start_loading(self, name: str) -> None:
         """Loads a model in the background, if it is not loaded."""
         entry = self.find(name)
@@ -249,8 +262,12 @@ class ModelRegistry:
                 entry.wanted = True
                 self._enqueue(entry)
 
-    def unload(self, name: str) -> None:
+    def unload(self, name: str, *, missing_ok: bool = False) -> None:
         """Unloads a model, or gives up loading it; requests that run are answered first.
+
+        Args:
+            name: Any of its names.
+            missing_ok: Do nothing if it is not loaded.
 
         Raises:
             ApiError: 400 if it is not loaded.
@@ -259,6 +276,8 @@ class ModelRegistry:
         with self._changed:
             instance = entry.instance
             if instance is None and not entry.loading:
+                if missing_ok:
+                    return
                 raise ApiError(400, f"The model '{entry.spec.name}' is not loaded.", param="model")
             entry.wanted = False
             entry.loading = False
@@ -276,13 +295,13 @@ class ModelRegistry:
 
     def pools(self) -> list[EnginePool]:
         """The engines of all loaded models."""
-        instances = [e.instance for e in list(self._entries.values())]
+        instances = [e.instance for e in self.entries()]
         return [i.pool for i in instances if i is not None and i.pool is not None]
 
     @property
     def generates(self) -> bool:
         """Whether there may be a model that generates text."""
-        instances = [e.instance for e in list(self._entries.values())]
+        instances = [e.instance for e in self.entries()]
         return any(i is None or i.backend.generates for i in instances)
 
     # Loading and unloading.
@@ -293,7 +312,7 @@ class ModelRegistry:
         return max(1, self._settings.threads_for_http // 4)
 
     def _named(self, name: str) -> Entry | None:
-        entries = list(self._entries.values())
+        entries = self.entries()
         return next((e for e in entries if name in e.spec.names), None)
 
     def _enqueue(self, entry: Entry) -> None:
@@ -463,7 +482,7 @@ class ModelRegistry:
 
     def _others(self, entry: Entry) -> Iterator[Entry]:
         """Loaded models other than one."""
-        entries = list(self._entries.values())
+        entries = self.entries()
         return (e for e in entries if e is not entry and e.instance is not None)
 
     def _take_out(self, entry: Entry, *, sleeping: bool) -> Instance | None:
@@ -486,22 +505,20 @@ class ModelRegistry:
 
     def _let_sleep(self) -> None:
         """Unloads models that nobody has used for some time."""
-        limit = self._settings.sleep_idle_seconds
-        if limit < 0:
-            return
-        for entry in list(self._entries.values()):
+        for entry in self.entries():
             with self._changed:
                 instance = entry.instance
                 if instance is None or instance.busy or entry.loading:
                     continue
-                if time.monotonic() - instance.last_used < limit:
+                limit = instance.keep_seconds
+                if limit < 0 or time.monotonic() - instance.last_used < limit:
                     continue
                 self._take_out(entry, sleeping=True)
             instance.retire()
 
     def _reload_changed(self) -> None:
         """Loads models anew whose files have changed; requests use the old ones until then."""
-        for entry in list(self._entries.values()):
+        for entry in self.entries():
             instance = entry.instance
             if instance is None or instance.stamp is None or instance.pool is None:
                 continue
