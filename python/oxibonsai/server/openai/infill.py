@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from oxibonsai.errors import UnsupportedError
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.errors import ApiError
 from oxibonsai.server.inputs import PromptLimit, read_text
 from oxibonsai.tokenizer import Tokenizer
 from oxibonsai.tokenizer.infill_tokens import InfillTokens
@@ -20,15 +20,13 @@ def infill_tokens(tokenizer: Tokenizer) -> InfillTokens:
     """The tokens of fill-in-the-middle.
 
     Raises:
-        ApiError: 501 if the model has none.
+        UnsupportedError: The model has none.
     """
     tokens = tokenizer.vocabulary.infill
     if tokens is None:
-        raise ApiError(
-            501,
-            "This model has no tokens for fill-in-the-middle: serve one for code completion, or send "
-            "the text before the gap as a prompt.",
-            code="no_infill",
+        raise UnsupportedError(
+            "this model has no tokens for fill-in-the-middle: serve one for code completion, or send the "
+            "text before the gap as a prompt, without a suffix"
         )
     return tokens
 
@@ -53,7 +51,7 @@ def infill_prompt(
         files: Names and texts of other files that the model should know of.
 
     Raises:
-        ApiError: The model has no such tokens, or it is too long.
+        UnsupportedError, TooLongError: The model has no such tokens, or the prompt is too long.
     """
     tokens = infill_tokens(tokenizer)
 
