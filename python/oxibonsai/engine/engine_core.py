@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.engine.adapted_models import AdaptedModels
 from oxibonsai.engine.batching import make_batch, reserve
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
@@ -57,6 +58,7 @@ class EngineCore:
             safe at any time.
         running: Sequences with state, in the order in which they came in.
         counts: Of what has been done.
+        models: The model with each set of adapters.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class EngineCore:
         eos_ids: frozenset[int],
         policy: KvPressurePolicy | None,
     ) -> None:
-        self._model = model
+        self.models = AdaptedModels(model)
         self._cache = cache
         self._ctx_size = ctx_size
         self._eos_ids = eos_ids
@@ -102,7 +104,7 @@ class EngineCore:
             c.sequence.times.started = c.sequence.times.started or started
         constraints = [c.sequence.constraint for c in chunks if c.reaches_end]
         masks = [self._masks.submit(c.mask) for c in constraints if c is not None]
-        logits = self._model.run(make_batch(chunks), self._cache.pools, self._cache.slot_memory)
+        chunks, logits = self._run(chunks)
         if masks:
             wait(masks)
         self.counts.steps += 1
@@ -111,6 +113,17 @@ class EngineCore:
         prompts = [c for c in chunks if c.reads_prompt]
         self._newest = (started, len(chunks) - len(prompts), sum(c.rows for c in prompts))
         return self._collect(chunks, logits)
+
+    def _run(self, chunks: list[Chunk]) -> tuple[list[Chunk], npt.NDArray[np.float32]]:
+        """Logits of the chunks, which are ordered by adapter: there is one pass for each."""
+        pools, slots = self._cache.pools, self._cache.slot_memory
+        groups: dict[str, list[Chunk]] = {}
+        for c in chunks:
+            groups.setdefault(c.sequence.options.adapter, []).append(c)
+        rows = [self.models.of(k).run(make_batch(g), pools, slots) for k, g in groups.items()]
+        if len(rows) == 1:
+            return chunks, rows[0]
+        return [c for group in groups.values() for c in group], np.concatenate(rows)
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Takes in a sequence whose table holds the state of its first tokens already."""

@@ -62,15 +62,7 @@ class Model:
         self.device = device
         self.adapters = tuple(adapters)
         self._architecture = architecture
-        builder = self._builder()
-        h = self._final_states(builder)
-        if config.causal:
-            builder.output(_LOGITS, architecture.logits(builder, config, weights, h))
-        else:
-            builder.output(_HIDDEN, h)
-        weights.refuse_unused()
-        builder.refuse_unused()
-        self.graph = builder.graph
+        self.graph = self._described()
         own = set(weights.matrices)
         matrices = [w for w in self.graph.matrices if w in own]
         self._packed = [pack(matrices, weights.checkpoint, device, progress, cache)]
@@ -78,6 +70,38 @@ class Model:
             # Small, and none of the model's: not kept on disk.
             self._packed.append(pack(thin, weights.checkpoint, device))
         self.executable = device.compile(self.graph)
+
+    def _described(self) -> _core.Graph:
+        """The pass, with the adapters."""
+        builder = self._builder()
+        h = self._final_states(builder)
+        if self.config.causal:
+            logits = self._architecture.logits(builder, self.config, self.weights, h)
+            builder.output(_LOGITS, logits)
+        else:
+            builder.output(_HIDDEN, h)
+        self.weights.refuse_unused()
+        builder.refuse_unused()
+        return builder.graph
+
+    def with_adapters(self, adapters: Sequence[Adapter]) -> Model:
+        """The same packed weights behind a pass with other adapters, in place of this model's.
+
+        Its state is that of this model: pages and slots fit both.
+
+        Raises:
+            UnsupportedError: An adapter changes what is no linear layer of the model.
+        """
+        other = copy.copy(self)
+        other.adapters = tuple(adapters)
+        for own in ("hidden_graph", "_hidden_executable", "_states_executable"):
+            other.__dict__.pop(own, None)
+        other.graph = other._described()
+        known = set(self.weights.matrices)
+        thin = [w for w in other.graph.matrices if w not in known]
+        other._packed = [*self._packed, pack(thin, self.weights.checkpoint, self.device)]
+        other.executable = self.device.compile(other.graph)
+        return other
 
     def _builder(self) -> AdaptedBuilder:
         return AdaptedBuilder(self.config.hadamard, self.adapters)
