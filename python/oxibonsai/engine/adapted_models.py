@@ -56,6 +56,10 @@ class AdaptedModels:
         if key and key not in self._sets:
             raise RequestError(f"adapter is {key!r}; it must be a key of Engine.adapter_key()")
 
+    def is_compiled(self, key: str) -> bool:
+        """Whether a pass is ready."""
+        return not key or key in self._compiled
+
     def of(self, key: str) -> Model:
         """The model with a set of adapters; compiled here, under the engine's lock, if it is not."""
         if not key:

@@ -267,8 +267,9 @@ class Engine:
         """
         models = self._engine_core.models
         key = models.key(adapters)
-        with self.lock:
-            models.of(key)
+        if not models.is_compiled(key):
+            with self.lock:
+                models.of(key)
         return key
 
     def step(self) -> list[Sequence]:

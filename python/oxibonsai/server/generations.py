@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import threading
+from dataclasses import replace
 
 from oxibonsai.chat import ChatRequest, ChatTurn
 from oxibonsai.chat_template import ChatTemplate
@@ -11,6 +13,7 @@ from oxibonsai.engine.completion import MOST_SAMPLES
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import current_owner
+from oxibonsai.server.adapters import Adapters
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation import Generation
@@ -29,6 +32,10 @@ class Generations:
         backend: Its pool is set once the model is loaded.
         metrics: Updated at the end of every request.
         settings: The server's settings with those of the model.
+
+    Attributes:
+        adapter: The engine's key of the adapters that requests use; None: the model's defaults.
+        adapter_name: Follows the model's name in responses.
     """
 
     def __init__(self, backend: Backend, metrics: GenerationMetrics, settings: Settings) -> None:
@@ -38,7 +45,10 @@ class Generations:
         self._slot_table: SlotTable | None = None
         self._lock = threading.Lock()
         self._writer: StreamWriter | None = None
+        self._adapters: Adapters | None = None
         self.metrics = metrics
+        self.adapter: str | None = None
+        self.adapter_name = ""
 
     @property
     def loaded(self) -> EnginePool:
@@ -57,7 +67,30 @@ class Generations:
     @property
     def model_id(self) -> str:
         """The model's name in responses."""
-        return self._backend.models()[0].id
+        own = self._backend.models()[0].id
+        return f"{own}:{self.adapter_name}" if self.adapter_name else own
+
+    @property
+    def adapters(self) -> Adapters:
+        """The model's adapters."""
+        with self._lock:
+            if self._adapters is None:
+                self._adapters = Adapters(self.loaded, self.settings)
+            return self._adapters
+
+    def with_adapter(self, key: str, name: str = "") -> Generations:
+        """Submits requests with other adapters to the same engines, slots and streams.
+
+        Args:
+            key: Of :class:`~oxibonsai.server.adapters.Adapters`.
+            name: The name that a request used.
+        """
+        # What is made when it is first used is made now, so that both share it.
+        assert self.slots is not None
+        assert self.writer is not None
+        other = copy.copy(self)
+        other.adapter, other.adapter_name = key, name
+        return other
 
     @property
     def slots(self) -> SlotTable:
@@ -153,6 +186,8 @@ class Generations:
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
         input_is_read()
+        adapter = self.adapters.default() if self.adapter is None else self.adapter
+        options = replace(options, adapter=adapter)
         compiled = None
         if options.structure is not None:
             # Before a permit is taken, since compiling can be slow.

@@ -172,6 +172,17 @@ class ModelSettings(BaseModel):
     lora_scaled: Names = Field(
         (), description="LoRA adapters with a scale, as FILE:SCALE; added after those of --lora."
     )
+    lora_modules: Names = Field(
+        (),
+        description="LoRA adapters for requests that name them (MODEL:NAME), each as NAME=SOURCE.",
+    )
+    lora_dir: Path | None = Field(
+        None,
+        description="Folder of LoRA adapters for requests that name them; opened when they first do.",
+    )
+    max_loras: int = Field(
+        64, ge=1, le=1024, description="Most adapters that are open at the same time."
+    )
     slot_save_path: Path | None = Field(
         None, description="Folder for saved slots; enables POST /slots/{id}."
     )

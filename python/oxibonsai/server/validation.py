@@ -27,7 +27,9 @@ def read_body(model: type[Body], request: Request) -> Body:
     value = read_object(request)
     name = value.get("model")
     g.model_name = name if isinstance(name, str) else None
-    return as_body(model, value)
+    body = as_body(model, value)
+    g.lora = getattr(body, "lora", None)
+    return body
 
 
 def as_body(model: type[Body], value: Any) -> Body:

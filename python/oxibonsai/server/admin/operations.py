@@ -127,10 +127,10 @@ _SERVER = {
     ),
     "lora.list_adapters": Operation(
         "List the LoRA adapters",
-        response=_array(object_with("id", "path", "scale")),
+        response=_array(object_with("id", "name", "path", "scale")),
     ),
     "lora.set_scales": Operation(
-        "Always an error: adapter scales are fixed when the server starts"
+        "Set the scales of adapters for requests that choose none", response=_SUCCESS
     ),
     "slots.act": Operation(
         "Save, restore or erase a slot's cached state",

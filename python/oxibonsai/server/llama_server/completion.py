@@ -8,13 +8,11 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from oxibonsai.engine import Engine, Options
-from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Generation, follow
 from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.inputs import PromptLimit, read_text
-from oxibonsai.server.llama_server.lora import FIXED_SCALES
 from oxibonsai.server.openai.completion_response import completion_response
 from oxibonsai.server.openai.completions import begin_all
 from oxibonsai.server.openai.infill import infill_params, infill_prompt
@@ -77,8 +75,6 @@ class NativeCompletionHandler:
     """
 
     def __init__(self, app: Server, body: NativeCompletionBody) -> None:
-        if body.lora:
-            raise RequestError(FIXED_SCALES)
         engine = app.generations.engine
         self._engine, self._body = engine, body
         self._model_id = app.generations.model_id

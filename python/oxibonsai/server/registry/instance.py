@@ -87,12 +87,12 @@ class Instance:
         weights = sum(model.device.packed_nbytes(w) or w.nbytes for w in model.graph.matrices)
         return weights + sum(e.cache.budget for e in pool.engines)
 
-    def lease(self) -> Lease:
-        """Keeps the model open until the lease is released."""
+    def lease(self, adapter: str = "") -> Lease:
+        """Keeps the model open until the lease is released; the name had ``:adapter`` at its end."""
         with self._lock:
             self._leases += 1
         self.last_used = time.monotonic()
-        return Lease(self)
+        return Lease(self, adapter)
 
     def release(self) -> None:
         """Ends one lease; for :class:`Lease`."""
@@ -125,10 +125,16 @@ class Instance:
 
 
 class Lease:
-    """One use of an instance; a context manager. Releasing is idempotent."""
+    """One use of an instance; a context manager. Releasing is idempotent.
 
-    def __init__(self, instance: Instance) -> None:
+    Attributes:
+        instance: The model.
+        adapter: Name of the adapter that the request chose with the model's name; empty: none.
+    """
+
+    def __init__(self, instance: Instance, adapter: str) -> None:
         self.instance = instance
+        self.adapter = adapter
         self._open = True
         self._lock = threading.Lock()
 

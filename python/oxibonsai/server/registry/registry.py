@@ -165,10 +165,10 @@ class ModelRegistry:
                 and may not be, or too many requests wait for models.
             OxiBonsaiError: It could not be loaded.
         """
-        entry = self.find(name)
+        entry, adapter = self._find(name)
         with self._changed:
             if entry.instance is not None:
-                return entry.instance.lease()
+                return entry.instance.lease(adapter)
             if not (self._settings.models_autoload if autoload is None else autoload):
                 raise ApiError(
                     503,
@@ -189,14 +189,20 @@ class ModelRegistry:
                     self._check_waiting(entry)
                     self._changed.wait(_POLL_SECONDS)
                     watch()
-                return entry.instance.lease()
+                return entry.instance.lease(adapter)
             finally:
                 entry.waiting -= 1
 
     def find(self, name: str | None) -> Entry:
         """A model by any of its names; see :meth:`lease` for None and the errors."""
+        return self._find(name)[0]
+
+    def _find(self, name: str | None) -> tuple[Entry, str]:
+        """A model, and the name of an adapter: what follows the last colon, if that is no model's."""
         if not self.several:
-            return next(iter(self._entries.values()))
+            (entry,) = self.entries()
+            base, _, adapter = (name or "").rpartition(":")
+            return entry, adapter if base in self._own_names(entry) else ""
         if name is None:
             default = next((e for e in self._entries.values() if e.spec.load_on_startup), None)
             if default is None:
@@ -204,19 +210,19 @@ class ModelRegistry:
                     400, "model: the request must name a model; GET /v1/models lists them.",
                     param="model",
                 )  # fmt: skip
-            return default
-        entry = self._named(name)
-        if entry is None:
+            return default, ""
+        found = self._named(name)
+        if found is None:
             self.refresh()
-            entry = self._named(name)
-        if entry is None:
+            found = self._named(name)
+        if found is None:
             raise ApiError(
                 404,
                 f"The model '{name[:80]}' does not exist; GET /v1/models lists those that do.",
                 param="model",
                 code="model_not_found",
             )
-        return entry
+        return found
 
     def refresh(self) -> None:
         """Reads folder and presets again: takes in new models, and drops those that are gone."""
@@ -311,9 +317,19 @@ class ModelRegistry:
         # Each blocks a thread.
         return max(1, self._settings.threads_for_http // 4)
 
-    def _named(self, name: str) -> Entry | None:
-        entries = self.entries()
-        return next((e for e in entries if name in e.spec.names), None)
+    def _named(self, name: str) -> tuple[Entry, str] | None:
+        base, _, adapter = name.rpartition(":")
+        for wanted, rest in ((name, ""), (base, adapter)):
+            for entry in self.entries():
+                if wanted in entry.spec.names:
+                    return entry, rest
+        return None
+
+    def _own_names(self, entry: Entry) -> tuple[str, ...]:
+        """The names of the one model of a server that answers to any."""
+        if entry.instance is None:
+            return entry.spec.names
+        return entry.instance.backend.models()[0].aliases
 
     def _enqueue(self, entry: Entry) -> None:
         if entry not in self._queue:

@@ -9,7 +9,7 @@ from pydantic import Field
 from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
 from oxibonsai.server.sampling_fields import SamplingFields
-from oxibonsai.server.schemas.fields import Fields
+from oxibonsai.server.schemas.fields import Fields, LoraScale
 from oxibonsai.server.schemas.known import ContinuationRequest
 
 MOST_PROMPTS = 256
@@ -58,7 +58,7 @@ class NativeCompletionBody(StructureFields, AnswerFields, SamplingFields):
     )
     return_tokens: bool | None = None
     response_fields: list[str] | None = Field(None, max_length=64)
-    lora: list[dict[str, Any]] | None = Field(None, description="Not supported.")
+    lora: list[LoraScale] | None = Field(None, max_length=64)
 
     @property
     def limit(self) -> int | None:
