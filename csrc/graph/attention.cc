@@ -56,6 +56,7 @@ std::vector<Value> infer(const AttendLocal& op, const Checker& c) {
   c.require(op.head_dim > 0 && q % op.head_dim == 0 && k % op.head_dim == 0,
             "the width has no such heads");
   c.require(q % k == 0, "heads are no multiple of key-value heads");
+  c.require(!op.causal || op.segments.empty(), "causal attention has no segments");
   c.require(c.value(op.v).cols == k, "k and v have different widths");
   return {{tokens(), q}};
 }

@@ -54,6 +54,7 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     "ollama_embed.embeddings": {"model": "tiny", "prompt": "a"},
     "ollama_models.show": {"model": "tiny"},
     "ollama_models.pull": {"model": "hf:org/repo"},
+    "images.generate": {"model": "tiny", "prompt": "a tree", "size": "512x512", "n": 1},
     "slots.act": {"filename": "a.bin"},
     "tokens.tokenize": {"content": "a b", "with_pieces": True},
     "tokens.detokenize": {"tokens": [5, 6]},

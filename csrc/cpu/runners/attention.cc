@@ -8,6 +8,7 @@
 // what it shares an item with.
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "cpu/kv_layout.h"
@@ -130,8 +131,15 @@ class AttentionRunner : public Runner {
   // Page `index` of a row's context.
   virtual const uint8_t* keys(const Step& s, int64_t row, int index, int head) const = 0;
   virtual const uint8_t* values(const Step& s, int64_t row, int index, int head) const = 0;
-  // One past the last position that a row sees, and the largest of all rows.
+  // What a row sees: positions from first_seen() up to end_seen() - 1. Neither falls from one row
+  // of a sequence to the next.
+  virtual int first_seen(const Step& s, int64_t row) const = 0;
   virtual int end_seen(const Step& s, int64_t row) const = 0;
+  // The row's own position.
+  virtual int position(const Step& s, int64_t row) const = 0;
+  // Rows with the same number, next to each other, have the same pages.
+  virtual int32_t view(const Step& s, int64_t row) const = 0;
+  // The largest end_seen() of all rows.
   virtual int longest(const Step& s) const = 0;
   // Bytes at the begin of the workspace that prepare() uses.
   virtual int64_t prepared_bytes(const Step&) const { return 0; }
@@ -152,10 +160,6 @@ class AttentionRunner : public Runner {
   }
 
   int parts(const Step& s) const { return (longest(s) + kPartPositions - 1) / kPartPositions; }
-  // The first position that a query sees that sees none from `last` on.
-  int first_seen(int last) const {
-    return shape_.window > 0 ? std::max(0, last - shape_.window) : 0;
-  }
 
   Tiling tiling(const Step& s) const {
     const int64_t rows = s.rows_of(q_);
@@ -202,9 +206,7 @@ class AttentionRunner : public Runner {
     b.heads = std::min(t.heads, shape_.group() - in_group);
     for (b.row = begin; b.row < end; b.row += b.rows) {
       b.rows = 1;
-      while (b.row + b.rows < end &&
-             s.span[static_cast<size_t>(b.row + b.rows)] == s.span[static_cast<size_t>(b.row)])
-        ++b.rows;
+      while (b.row + b.rows < end && view(s, b.row + b.rows) == view(s, b.row)) ++b.rows;
       body(b);
     }
   }
@@ -215,14 +217,14 @@ class AttentionRunner : public Runner {
     const int base = part * kPartPositions;
     for (int i = 0; i < b.rows; ++i) {
       const int last = end_seen(s, b.row + i);
-      const int first = first_seen(last);
+      const int first = first_seen(s, b.row + i);
       for (int h = 0; h < b.heads; ++h, ++a.queries) {
         a.q[a.queries] = query(s, b.row + i, b.first_head + h);
         a.first[a.queries] = std::max(first - base, 0);
         a.last[a.queries] = std::min(last - base, kPartPositions);
         if (shape_.slopes == nullptr) continue;
         a.slope[a.queries] = (*shape_.slopes)[static_cast<size_t>(b.first_head + h)];
-        a.at[a.queries] = last - 1 - base;
+        a.at[a.queries] = position(s, b.row + i) - base;
       }
     }
     a.kv = layout(s, b.row);
@@ -267,7 +269,7 @@ class AttentionRunner : public Runner {
     thread_local Running all, next;
     const int stride = shape_.stride();
     const int last = end_seen(s, b.row + b.rows - 1);
-    const int first_part = first_seen(end_seen(s, b.row)) / kPartPositions;
+    const int first_part = first_seen(s, b.row) / kPartPositions;
     bool begun[kMaxQueries] = {};
     for (int part = first_part; part * kPartPositions < last; ++part) {
       const AttendArgs a = part_args(s, b, part);
@@ -319,7 +321,7 @@ class AttentionRunner : public Runner {
 
   void merge_parts(const Step& s, int64_t row, int head) const {
     const int last = end_seen(s, row);
-    const int first_part = first_seen(last) / kPartPositions;
+    const int first_part = first_seen(s, row) / kPartPositions;
     float* all = kept_part(s, row, head, first_part);
     for (int part = first_part + 1; part * kPartPositions < last; ++part) {
       const float* next = kept_part(s, row, head, part);
@@ -334,7 +336,7 @@ class AttentionRunner : public Runner {
   const ValueRef q_, out_;
 };
 
-// Over the pages of a sequence; a row sees the positions up to its own.
+// Over the pages of a sequence; a row sees the positions up to its own, and its block.
 class PagedAttentionRunner : public AttentionRunner {
  public:
   PagedAttentionRunner(const Shape& shape, int layer, const ValueRef& q, const ValueRef& out)
@@ -350,8 +352,19 @@ class PagedAttentionRunner : public AttentionRunner {
   const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
     return s.pages_of(row).values(page(s, row, index), layer_, head);
   }
+  int first_seen(const Step& s, int64_t row) const override {
+    if (shape().window == 0) return 0;
+    const int in_window = std::max(0, position(s, row) + 1 - shape().window);
+    return std::min(in_window, s.block_first[static_cast<size_t>(row)]);
+  }
   int end_seen(const Step& s, int64_t row) const override {
-    return s.positions[static_cast<size_t>(row)] + 1;
+    return s.block_end[static_cast<size_t>(row)];
+  }
+  int position(const Step& s, int64_t row) const override {
+    return s.positions[static_cast<size_t>(row)];
+  }
+  int32_t view(const Step& s, int64_t row) const override {
+    return s.span[static_cast<size_t>(row)];
   }
   int longest(const Step& s) const override { return s.longest; }
 
@@ -363,20 +376,23 @@ class PagedAttentionRunner : public AttentionRunner {
   const int layer_;
 };
 
-// Among the rows of a span, which all see each other. Their keys and values lie in pages of the
-// workspace: span i has those from first_row / 64 + i on, which are enough for its rows.
+// Among the rows of a segment, which all see each other, or those before them. Their keys and
+// values lie in pages of the workspace: segment i has those from first_row / 64 + i on, which are
+// enough for its rows.
 class LocalAttentionRunner : public AttentionRunner {
  public:
-  LocalAttentionRunner(const Shape& shape, const ValueRef& q, const ValueRef& k, const ValueRef& v,
-                       const ValueRef& out)
+  LocalAttentionRunner(const Shape& shape, const graph::AttendLocal& op, const ValueRef& q,
+                       const ValueRef& k, const ValueRef& v, const ValueRef& out)
       : AttentionRunner(shape, q, out),
+        segments_(op.segments),
+        causal_(op.causal),
         k_(k),
         v_(v),
         layout_(kv_layout(KvType::kF32, {shape.kv_heads, shape.key_dim, shape.value_dim})) {}
 
  protected:
   void prepare(const Step& s, int64_t row, int head) const override {
-    const int at = place(s, row);
+    const int at = position(s, row);
     const int64_t dim = static_cast<int64_t>(head) * layout_.key_dim;
     write_kv_position(*s.kernels, layout_, at % kPagePositions, s.row(k_, row) + dim,
                       s.row(v_, row) + dim, page(s, row, at / kPagePositions, head),
@@ -389,29 +405,39 @@ class LocalAttentionRunner : public AttentionRunner {
   const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
     return page(s, row, index, head) + layout_.key_bytes;
   }
-  int end_seen(const Step& s, int64_t row) const override { return s.span_of(row).count; }
+  int first_seen(const Step&, int64_t) const override { return 0; }
+  int end_seen(const Step& s, int64_t row) const override {
+    const int count = segments(s).count[static_cast<size_t>(view(s, row))];
+    if (!causal_) return count;
+    const int visible = s.span_of(row).visible;
+    return std::min(position(s, row) + 1, visible > 0 ? visible : count);
+  }
+  int position(const Step& s, int64_t row) const override {
+    return static_cast<int>(row) - segments(s).first_row[static_cast<size_t>(view(s, row))];
+  }
+  int32_t view(const Step& s, int64_t row) const override {
+    return segments(s).of_row[static_cast<size_t>(row)];
+  }
   int longest(const Step& s) const override {
-    int most = 0;
-    for (const graph::Span& span : s.batch->spans) most = std::max(most, span.count);
-    return most;
+    const std::vector<int32_t>& counts = segments(s).count;
+    return *std::max_element(counts.begin(), counts.end());
   }
   int64_t prepared_bytes(const Step& s) const override {
-    const auto spans = static_cast<int64_t>(s.batch->spans.size());
-    return (s.rows_of(k_) / kPagePositions + spans + 1) * shape().kv_heads * head_bytes();
+    const auto count = static_cast<int64_t>(segments(s).count.size());
+    return (s.rows_of(k_) / kPagePositions + count + 1) * shape().kv_heads * head_bytes();
   }
 
  private:
   int64_t head_bytes() const { return layout_.key_bytes + layout_.value_bytes; }
-  static int place(const Step& s, int64_t row) {
-    return static_cast<int>(row) -
-           s.first_row[static_cast<size_t>(s.span[static_cast<size_t>(row)])];
-  }
+  const Segments& segments(const Step& s) const { return s.segments.at(segments_); }
   uint8_t* page(const Step& s, int64_t row, int index, int head) const {
-    const int32_t span = s.span[static_cast<size_t>(row)];
-    const int64_t first = s.first_row[static_cast<size_t>(span)] / kPagePositions + span;
+    const int32_t i = view(s, row);
+    const int64_t first = segments(s).first_row[static_cast<size_t>(i)] / kPagePositions + i;
     return s.workspace + ((first + index) * shape().kv_heads + head) * head_bytes();
   }
 
+  const std::string segments_;
+  const bool causal_;
   const ValueRef k_, v_;
   const KvLayout layout_;
 };
@@ -442,7 +468,7 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     0.0f,
                     nullptr,
                     nullptr};
-  return std::make_unique<LocalAttentionRunner>(shape, q, k, c.value(op.v), c.value(op.out));
+  return std::make_unique<LocalAttentionRunner>(shape, op, q, k, c.value(op.v), c.value(op.out));
 }
 
 }  // namespace oxibonsai::cpu

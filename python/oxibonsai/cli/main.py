@@ -29,6 +29,7 @@ COMMANDS = {
     "run": "Continue a prompt and stream the text.",
     "chat": "Talk with a model in the terminal.",
     "embed": "Turn texts into vectors.",
+    "image": "Draw pictures of prompts.",
     "pull": "Fetch a model from the hub or the web.",
     "list": "List the models on this machine.",
     "info": "Show what a model file holds.",
@@ -100,6 +101,8 @@ _ELSEWHERE = {
     "embedding": "embed",
     "benchmark": "bench",
     "ppl": "perplexity",
+    "draw": "image",
+    "txt2img": "image",
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.devices import Device
+from oxibonsai.devices import Device, LayerSplit
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder
@@ -211,12 +211,12 @@ def describe(checkpoint: Checkpoint) -> _core.Graph:
 
 def load_model(
     checkpoint: Checkpoint,
-    device: Device,
+    device: Device | LayerSplit,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
     adapters: Sequence[Adapter] = (),
 ) -> Model:
-    """Describes a checkpoint's architecture, packs its weights for a device and compiles it."""
+    """Describes a checkpoint's architecture, packs its weights for its devices and compiles it."""
     config = read_config(checkpoint)
     architecture = architecture_of(checkpoint)
     return Model(config, Weights(checkpoint), architecture, device, progress, cache, adapters)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.devices import Device, Executable, KvPages, Slots
+from oxibonsai.devices import Device, Executable, KvPages, LayerSplit, Pipeline, Slots
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
@@ -37,7 +37,7 @@ class Model:
         config: The model's dimensions.
         weights: Its tensors.
         architecture: Whose passes it runs.
-        device: Runs it.
+        device: Runs it; or which devices share its layers.
         progress: Told how far packing the weights has come.
         cache: Where packed weights are kept on disk; None: nowhere.
         adapters: Added to its linear layers, in this order.
@@ -52,17 +52,19 @@ class Model:
         config: ModelConfig,
         weights: Weights,
         architecture: Architecture,
-        device: Device,
+        device: Device | LayerSplit,
         progress: Progress | None = None,
         cache: PackedCache | None = None,
         adapters: Sequence[Adapter] = (),
     ) -> None:
         self.config = config
         self.weights = weights
-        self.device = device
         self.adapters = tuple(adapters)
         self._architecture = architecture
         self.graph = self._described()
+        if isinstance(device, LayerSplit):
+            device = device.place(self.graph, config.num_hidden_layers)
+        self.device = device
         own = set(weights.matrices)
         matrices = [w for w in self.graph.matrices if w in own]
         self._packed = [pack(matrices, weights.checkpoint, device, progress, cache)]
@@ -90,8 +92,13 @@ class Model:
         Its state is that of this model: pages and slots fit both.
 
         Raises:
-            UnsupportedError: An adapter changes what is no linear layer of the model.
+            UnsupportedError: An adapter changes what is no linear layer of the model, or the model's
+                layers are on several devices.
         """
+        if isinstance(self.device, LayerSplit):
+            raise UnsupportedError(
+                "adapters by request need a model on one device: load it with its adapters instead"
+            )
         other = copy.copy(self)
         other.adapters = tuple(adapters)
         for own in ("hidden_graph", "_hidden_executable", "_states_executable"):
@@ -151,6 +158,13 @@ class Model:
             h = self._architecture.logits(builder, self.config, self.weights, h)
         builder.output(Observation.OUTPUT, h)
         return Observation(self.device.compile(builder.graph), builder.sums)
+
+    @property
+    def stages(self) -> list[tuple[Device, _core.Graph]]:
+        """The devices that run the model, and what each runs; one device runs the whole graph."""
+        if isinstance(self.device, Pipeline):
+            return [(s.device, s.graph) for s in self.device.stages]
+        return [(self.device, self.graph)]
 
     def replica(self, threads: int) -> Model:
         """The same weights behind an executable and threads of its own, so that both can step."""

@@ -36,11 +36,12 @@ def check_parity(model: Model, level: Parity, kv_type: str) -> None:
     Raises:
         ParityError: An op gives other bytes; it is named.
     """
-    if level == "off" or model.device.tier == DEFINITION:
+    if level == "off" or all(device.tier == DEFINITION for device, _ in model.stages):
         return
     definition = defining(model.device)
-    if different := compare_ops(model.graph, model.device, definition):
-        raise ParityError(_sentence(model, ", ".join(sorted(set(different)))))
+    for device, graph in model.stages:
+        if different := compare_ops(graph, device, definition):
+            raise ParityError(_sentence(device, ", ".join(sorted(set(different)))))
     if level == "full" and model.config.causal:
         _compare_decoding(model, definition, kv_type)
 
@@ -89,6 +90,8 @@ def _same(
     tokens = list(range(rows)) if "embed" in graph.ops else []
     add = batch.add if tokens else batch.add_span
     add(tokens or rows, first=first, pages=pages, outputs=rows)  # type: ignore[arg-type]
+    if graph.position_axes:
+        batch.set_positions(random.integers(0, 4000, (rows, graph.position_axes)).astype(np.int32))
     for name, per_token, cols in inputs:
         values = random.standard_normal((rows * per_token, cols), dtype=np.float32)
         values[:, ::61] *= 16  # as activations, of which a few are large
@@ -106,8 +109,7 @@ def _same(
     return all(other == wanted for other in others)
 
 
-def _sentence(model: Model, what: str) -> str:
-    device = model.device
+def _sentence(device: Device, what: str) -> str:
     if isinstance(device, _core.CpuDevice):
         which, without = f"the tier {device.tier}", "Set OXIBONSAI_ISA=scalar"
     else:
@@ -132,6 +134,8 @@ def _compare_decoding(model: Model, definition: Device, kv_type: str) -> None:
         runs = zip(executables, pools, slots, strict=True)
         first, second = (e.run(batch, p, s)["logits"] for e, p, s in runs)
         if first.tobytes() != second.tobytes():
-            raise ParityError(_sentence(model, f"the logits of step {step} of a greedy decode"))
+            raise ParityError(
+                _sentence(model.device, f"the logits of step {step} of a greedy decode")
+            )
         position += len(tokens)
         tokens = [int(_core.argmax(first[0]))]

@@ -44,6 +44,7 @@ def create_app(
     Raises:
         RequestError: A file of API keys can't be read, or the store's URL is invalid.
         StoreError, FormatError, UnsupportedError: The store can't be used.
+        OxiBonsaiError: The picture model can't be opened.
     """
     app = Server(__name__, static_folder=None)
     app.settings = settings
@@ -63,8 +64,10 @@ def create_app(
     from oxibonsai.server.generation_metrics import GenerationMetrics
     from oxibonsai.server.inputs import register_inputs
     from oxibonsai.server.routes import register_routes
+    from oxibonsai.server.studio import Studio
 
     app.models.metrics = GenerationMetrics(metrics.registry, app.models.pools)
+    app.studio = Studio(settings)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
     app.config["MAX_FORM_PARTS"] = 64

@@ -44,6 +44,7 @@ class EngineBackend:
         pool = EnginePool.from_pretrained(
             s.model,
             device=s.device,
+            gpu_layers=s.gpu_layers,
             threads=s.threads,
             ctx_size=s.ctx_size,
             kv_type=s.kv_type,

@@ -27,6 +27,7 @@ from oxibonsai.server.openai.chat_completions import chat_blueprint
 from oxibonsai.server.openai.completions import completions_blueprint
 from oxibonsai.server.openai.embeddings import embeddings_blueprint
 from oxibonsai.server.openai.files import files_blueprint
+from oxibonsai.server.openai.images import images_blueprint
 from oxibonsai.server.openai.interrupted import fail_interrupted
 from oxibonsai.server.openai.responses.routes import responses_blueprint
 from oxibonsai.server.openai.responses.service import ResponseService
@@ -44,6 +45,7 @@ def _register_generation(app: Server) -> None:
     app.register_blueprint(completions_blueprint(app))
     app.register_blueprint(native_completion_blueprint(app))
     app.register_blueprint(embeddings_blueprint(app))
+    app.register_blueprint(images_blueprint(app))
     app.register_blueprint(token_blueprint(app))
     app.register_blueprint(props_blueprint(app))
     app.register_blueprint(slots_blueprint(app))

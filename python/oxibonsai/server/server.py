@@ -17,6 +17,7 @@ from oxibonsai.server.stores import Store
 
 if TYPE_CHECKING:
     from oxibonsai.server.generations import Generations
+    from oxibonsai.server.studio import Studio
 
 
 class Server(Flask):
@@ -28,6 +29,7 @@ class Server(Flask):
         lifecycle: The phase between start and end.
         keys: The accepted API keys; read again at SIGHUP.
         store: Files, responses, assistants, threads, messages and runs.
+        studio: Draws pictures.
     """
 
     settings: Settings
@@ -35,6 +37,7 @@ class Server(Flask):
     lifecycle: Lifecycle
     keys: KeyRing
     store: Store
+    studio: Studio
 
     @property
     def generations(self) -> Generations:

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from oxibonsai.devices import DEVICE_PATTERN
+
 ENV_PREFIX = "OXIBONSAI_"
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
@@ -85,9 +87,15 @@ class ModelSettings(BaseModel):
     )
     device: Annotated[str | None, Flag(("-dev",))] = Field(
         None,
-        pattern=r"^(auto|cpu|metal|cuda(:\d+)?)$",
+        pattern=f"^({DEVICE_PATTERN})$",
         description="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same "
-        "bytes, else the CPU. Default: cpu.",
+        "bytes, else the CPU. cuda:0,cuda:1: these cards share the layers. Default: cpu.",
+    )
+    gpu_layers: Annotated[int | None, Flag(("-ngl", "--n-gpu-layers"))] = Field(
+        None,
+        ge=0,
+        description="How many of the last layers run on the GPU, the output as one more; the CPU runs "
+        "the others. Default: all.",
     )
     threads: Annotated[int | None, Flag(("-t",))] = Field(
         None, ge=1, le=1024, description="Worker threads of the engine. Default: all usable cores."
@@ -260,6 +268,14 @@ class Settings(ModelSettings, BaseSettings):
         False, description="Reject requests that name no model, as OpenAI does."
     )
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
+    image_model: str | None = Field(
+        None,
+        description="A model that draws, for /v1/images: a folder, hf:org/repo or a GGUF file.",
+    )
+    image_queue: int = Field(8, ge=0, le=1024, description="Pictures that may wait for their turn.")
+    image_max_pixels: int = Field(
+        1024 * 1024, ge=256, le=2048 * 2048, description="Pixels of the largest picture."
+    )
     share_prefix_cache: Switch = Field(
         False,
         description="Share the prefix cache between API keys: common prefixes are then computed once, "

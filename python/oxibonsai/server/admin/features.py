@@ -12,6 +12,7 @@ class Feature(Enum):
     """A feature that operations may need."""
 
     GENERATION = auto()  # a model that generates text, not only embeddings
+    IMAGES = auto()  # a model that draws
     METRICS = auto()
     SLOTS = auto()
     SAVED_SLOTS = auto()
@@ -21,6 +22,7 @@ def features_of(settings: Settings, models: ModelRegistry) -> set[Feature]:
     """The enabled features, once the models of the start are loaded."""
     there = {
         Feature.GENERATION: models.generates,
+        Feature.IMAGES: settings.image_model is not None,
         Feature.METRICS: settings.metrics,
         Feature.SLOTS: settings.slots,
         Feature.SAVED_SLOTS: settings.slot_save_path is not None,

@@ -42,6 +42,7 @@ from oxibonsai.server.openai.schemas.completion import (
 )
 from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbeddingBody
 from oxibonsai.server.openai.schemas.files import UploadForm
+from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
 
 
@@ -79,6 +80,15 @@ _MODEL = _object("model", "created", "owned_by")
 _CHAT = _object("chat.completion", "created", "model", "choices", "usage")
 _COMPLETION = _object("text_completion", "created", "model", "choices", "usage")
 _EMBEDDINGS = _list_of(object_with("object", "index", "embedding"))
+_IMAGES = object_with("created", "data", data=_array({"type": "object"}))
+_EDIT: Schema = {
+    "type": "object",
+    "required": ["image", "prompt"],
+    "properties": {
+        "image": {"type": "string", "format": "binary"},
+        **EditForm.model_json_schema()["properties"],
+    },
+}
 _MESSAGE = object_with(
     "id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "usage",
     type={"const": "message"}, role={"const": "assistant"}, content=_array({"type": "object"}),
@@ -182,6 +192,20 @@ _GENERATION = {
     ),
     "embeddings.create_embeddings": Operation(
         "Embeddings of texts", body=EmbeddingBody, response=_EMBEDDINGS
+    ),
+    "images.generate": Operation(
+        "Draw pictures of a prompt",
+        body=GenerationBody,
+        response=_IMAGES,
+        streams=True,
+        needs=Feature.IMAGES,
+    ),
+    "images.edit": Operation(
+        "Draw pictures of a prompt and other pictures",
+        form=_EDIT,
+        response=_IMAGES,
+        streams=True,
+        needs=Feature.IMAGES,
     ),
     "tokens.tokenize": Operation(
         "Tokenize a text", body=TokenizeBody, response=object_with("tokens")
