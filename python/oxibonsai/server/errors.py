@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flask import Flask, Response, jsonify, request
-from werkzeug.exceptions import HTTPException
+from flask import Flask, Response, has_request_context, jsonify, request
+from werkzeug.exceptions import HTTPException, NotFound
 
 from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError, UnsupportedError
 from oxibonsai.server.error_types import error_type
@@ -65,6 +65,9 @@ def as_api_error(error: Exception) -> ApiError:
         return error
     if isinstance(error, HTTPException):
         status = error.code or 500
+        if isinstance(error, NotFound) and has_request_context():
+            told = f"There is no {request.path[:120]!r} here; GET /openapi.json lists all routes."
+            return ApiError(status, told, code="no_such_route")
         return ApiError(status, error.description or error.name)
     if isinstance(error, RequestError):
         return ApiError(400, str(error), param=getattr(error, "param", None))

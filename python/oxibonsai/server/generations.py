@@ -136,6 +136,7 @@ class Generations:
         *,
         n: int = 1,
         slot: int | None = None,
+        call_prefix: str = "call_",
     ) -> Generation:
         """Generates the next message of a conversation.
 
@@ -145,6 +146,7 @@ class Generations:
             options: Engine options beyond those that the conversation sets.
             n: Number of samples.
             slot: The preferred slot, used if it is free.
+            call_prefix: Begins the ids of tool calls.
 
         Raises:
             RequestError: The request is invalid for this model.
@@ -152,7 +154,7 @@ class Generations:
             CapacityError: The queue is full.
         """
         turn = self.read_turn(request, PromptLimit(self.engine.ctx_size), options)
-        return self.turn(turn, params, n=n, slot=slot)
+        return self._submit(turn.ids, params, turn.options, n, turn, slot, call_prefix)
 
     def turn(
         self, turn: ChatTurn, params: SamplingParams, *, n: int = 1, slot: int | None = None
@@ -180,6 +182,7 @@ class Generations:
         n: int,
         turn: ChatTurn | None,
         slot: int | None,
+        call_prefix: str = "call_",
     ) -> Generation:
         pool, engine = self.pool, self.engine
         PromptLimit(engine.ctx_size).check_count(len(ids))
@@ -197,7 +200,7 @@ class Generations:
         generation = Generation(
             place, ids, params, options, compiled, n=n, turn=turn, pool=pool, slots=self.slots,
             slot_request=SlotRequest(current_owner(), slot), metrics=self.metrics,
-            output_event=OutputEvent(self.writer),
+            output_event=OutputEvent(self.writer), call_prefix=call_prefix,
         )  # fmt: skip
         try:
             if not generation.start(0):

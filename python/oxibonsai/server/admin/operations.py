@@ -123,6 +123,10 @@ _SERVER = {
     "page.vendored": Operation(
         "A third-party script of the chat page", media_type="*/*", public=True
     ),
+    "props.version": Operation("The version of this server", response=object_with("version")),
+    "tokens.tokenizer_info": Operation(
+        "Special tokens and chat template", response=object_with("tokenizer_class", "chat_template")
+    ),
     "models.list_models": Operation("List models", response=_list_of(_MODEL)),
     "router.load": Operation("Load a model in the background", body=ModelName, response=_SUCCESS),
     "router.unload": Operation(
