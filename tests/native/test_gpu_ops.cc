@@ -331,16 +331,17 @@ void check_modulation(std::mt19937& random) {
   test::compare_graph(g, batch, "modulation");
 }
 
-void check_local(std::mt19937& random) {
+void check_local(std::mt19937& random, bool causal) {
   graph::Graph g;
   const auto input = [&](const char* name, int64_t cols) {
     return g.add(graph::Input{name, graph::tokens(), cols}).front();
   };
   const ValueId q = input("q", 4 * 20), k = input("k", 2 * 20), v = input("v", 2 * 20);
-  g.set_output("y", g.add(graph::AttendLocal{q, k, v, 20, 0.2f}).front());
+  g.set_output("y", g.add(graph::AttendLocal{q, k, v, 20, 0.2f, "", causal}).front());
   g.set_output("z", g.add(graph::AttendLocal{q, k, v, 20, 0.2f, "windows"}).front());
   graph::Batch batch;
   batch.spans = {{0, 70, {}, 0, 0}, {0, 1, {}, 0, 0}, {0, 9, {}, 0, 0}};
+  if (causal) batch.spans[0].visible = 41;  // the others are padding
   const auto x = test::normal(random, 80 * 80), y = test::normal(random, 80 * 40),
              z = test::normal(random, 80 * 40);
   batch.inputs = {{"q", {x.data(), 80, 80}}, {"k", {y.data(), 80, 40}}, {"v", {z.data(), 80, 40}}};
@@ -519,7 +520,7 @@ int main() {
           {{1, 32, 32}, type, 4, window, 0.0f, false, 500, 90, int64_t{4} << 30, window > 0, 70});
   }
   check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
-  check_local(random);
+  for (const bool causal : {false, true}) check_local(random, causal);
   check_picture(random, 12, 40);
   check_picture(random, 36, 8);
   check_modulation(random);

@@ -141,6 +141,7 @@ class ModelConfig:
             a norm of their own and have no output matrix.
         pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
             ``"cls"``.
+        deepstack_layers: Of the first layers, behind each of which more of a picture's rows are added.
         layer_types: Of each layer, ``"full_attention"`` or what it has instead of attention and of
             keys and values in the cache; empty: all attend.
         gated_delta: Of the layers of type ``"linear_attention"``.
@@ -183,6 +184,7 @@ class ModelConfig:
     causal: bool = True
     pooling: str = "last"
     name: str = ""
+    deepstack_layers: int = 0
     layer_types: tuple[str, ...] = ()
     gated_delta: GatedDeltaConfig | None = None
     experts: ExpertsConfig | None = None
@@ -191,6 +193,11 @@ class ModelConfig:
     inner_norm_eps: float = 0.0
     conv_kernel: int = 0
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def image_width(self) -> int:
+        """Columns of a row of a picture: in place of a token's embedding, and those added later."""
+        return self.hidden_size * (1 + self.deepstack_layers)
 
     def cached_layer(self, layer: int) -> int:
         """Which layer of the cache a layer that attends has."""

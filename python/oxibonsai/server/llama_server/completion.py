@@ -17,7 +17,7 @@ from oxibonsai.server.openai.completion_response import completion_response
 from oxibonsai.server.openai.completions import begin_all
 from oxibonsai.server.openai.infill import infill_params, infill_prompt
 from oxibonsai.server.openai.logprobs import ShownToken, ShownTokens, chat_form, drawn_form
-from oxibonsai.server.openai.prompts import is_several, read_prompts, text_of
+from oxibonsai.server.openai.prompts import ReadPrompt, is_several, read_prompts, text_of
 from oxibonsai.server.openai.schemas.completion import InfillBody, NativeCompletionBody
 from oxibonsai.server.openai.timings import PromptProgress, timings
 from oxibonsai.server.server import Server
@@ -83,9 +83,12 @@ class NativeCompletionHandler:
         self._tokenizer = engine.tokenizer
         prompt_limit = PromptLimit(engine.ctx_size)
         if isinstance(body, InfillBody):
-            self._prompts = [_infill(body, engine.tokenizer, prompt_limit)]
+            prompts = [ReadPrompt(_infill(body, engine.tokenizer, prompt_limit))]
         else:
-            self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt", prompt_limit)
+            prompts = read_prompts(
+                body.prompt, engine.tokenizer, "prompt", prompt_limit, pictures=engine.pictures
+            )
+        self._prompts = [prompt.ids for prompt in prompts]
         self._params = body.sampling_params(
             app.generations.settings,
             engine.tokenizer,
@@ -97,9 +100,7 @@ class NativeCompletionHandler:
         if isinstance(body, InfillBody):
             self._params = infill_params(self._params, engine.tokenizer)
         options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
-        self.group = begin_all(
-            app, self._prompts, self._params, options, body.n or 1, slot=body.id_slot
-        )
+        self.group = begin_all(app, prompts, self._params, options, body.n or 1, slot=body.id_slot)
 
     @property
     def output_event(self) -> OutputEvent:

@@ -34,7 +34,9 @@ def ollama_embed_blueprint(app: Server) -> Blueprint:
         engine = generations.loaded.engines[0]
         check_context(body.options, engine)
         limit = PromptLimit(engine.embedder.ctx_size, reserved=0)
-        texts = read_prompts(inputs, engine.tokenizer, "input", None if cut else limit, MOST_TEXTS)
+        bound = None if cut else limit
+        read = read_prompts(inputs, engine.tokenizer, "input", bound, MOST_TEXTS)
+        texts = [prompt.ids for prompt in read]
         if cut:
             texts = [truncated(ids, engine.embedder.ctx_size, engine.tokenizer) for ids in texts]
         for ids in texts:
