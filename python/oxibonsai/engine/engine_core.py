@@ -35,12 +35,18 @@ class StepCounts:
         sequences: Sequences that took part, over all steps.
         rows: Tokens computed, over all steps.
         preemptions: Sequences that gave way, for want of pages or to other tenants.
+        drafts: Proposals that were checked.
+        draft_tokens: Tokens of these proposals.
+        accepted_tokens: Those that became part of the text.
     """
 
     steps: int = 0
     sequences: int = 0
     rows: int = 0
     preemptions: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class EngineCore:
@@ -329,11 +335,13 @@ class EngineCore:
             s.num_computed = c.first + c.count
             rows = logits[row : row + c.outputs]
             row += len(rows)
+            before = s.num_generated
             if len(rows) > 0:
                 try:
                     sample_tokens(s, rows, c.draft, self._eos_ids, self._ctx_size)
                 except OxiBonsaiError as e:
                     self._fail(s, e)
+                self._count_draft(c, s.num_generated - before)
                 updated.append(s)
                 s.changed.set()
             if s.num_computed == 0:  # its context has shifted
@@ -351,6 +359,13 @@ class EngineCore:
         if self._policy is not None:
             self._policy.observe(self._cache.used_bytes / self._cache.budget)
         return updated
+
+    def _count_draft(self, c: Chunk, new: int) -> None:
+        if c.draft:
+            self.counts.drafts += 1
+            self.counts.draft_tokens += len(c.draft)
+            # The last new token is the model's own.
+            self.counts.accepted_tokens += max(0, new - 1)
 
     def _fail(self, s: Sequence, error: OxiBonsaiError) -> None:
         """Ends one sequence by an error of its own; the others go on."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from oxibonsai.chat import ChatRequest, ChatTurn
 from oxibonsai.chat_template import ChatTemplate
-from oxibonsai.engine import Engine, EnginePool, Options
+from oxibonsai.engine import ContextShift, Engine, EnginePool, Options
 from oxibonsai.engine.completion import MOST_SAMPLES
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
@@ -199,7 +199,9 @@ class Generations:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
         input_is_read()
         adapter = self.adapters.default() if self.adapter is None else self.adapter
-        options = replace(options, adapter=adapter)
+        options = replace(options, adapter=adapter, speculate=self._backend.speculate)
+        if self.settings.context_shift and not options.images:
+            options = replace(options, shift=ContextShift(self.settings.keep))
         compiled = None
         if options.structure is not None:
             # Before a permit is taken, since compiling can be slow.

@@ -180,6 +180,29 @@ class ModelSettings(BaseModel):
     lora_scaled: Names = Field(
         (), description="LoRA adapters with a scale, as FILE:SCALE; added after those of --lora."
     )
+    kv_pressure: Literal["balanced", "aggressive"] | None = Field(
+        None,
+        description="Let new sequences have keys and values of smaller types while memory for them is "
+        "short; their text then depends on the load. Not with --kv-type.",
+    )
+    context_shift: Switch = Field(
+        False, description="When the context is full, leave out its middle and go on."
+    )
+    keep: int = Field(4, ge=0, description="First tokens that stay in a context shift.")
+    speculate: Literal["off", "ngram"] = Field(
+        "off",
+        description="Propose what followed the last tokens when they came before; the model checks it. "
+        "The text stays the same.",
+    )
+    draft_model: Annotated[str | None, Flag(("-md", "--model-draft"))] = Field(
+        None, description="Propose with a smaller model of the same vocabulary."
+    )
+    draft_length: Annotated[int | None, Flag(("--draft-max",))] = Field(
+        None, ge=1, le=64, description="Tokens of a proposal. Default: adapted to what is accepted."
+    )
+    draft_threshold: Annotated[float, Flag(("--draft-p-min",))] = Field(
+        0.5, ge=0, le=1, description="A proposal ends where the draft model is less sure than this."
+    )
     lora_modules: Names = Field(
         (),
         description="LoRA adapters for requests that name them (MODEL:NAME), each as NAME=SOURCE.",
