@@ -203,6 +203,29 @@ def test_convert_makes_one_file_of_a_folder(
     assert names(tmp_path) == ["image.png", "tiny.gguf"]
 
 
+def test_bench_reckons_up_a_picture(image_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["bench", "image", "-m", str(image_folder), "--width", "96", "--height", "64"]
+    assert _run([*line, "-r", "2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert set(report["seconds"]) == {"open", "prompt", "step", "decode"}
+    assert all(value > 0 for value in report["seconds"].values())
+    assert report["picture_seconds"] > 4 * report["seconds"]["step"]
+    assert _run(line) == 0
+    assert "picture" in capsys.readouterr().out
+
+
+def test_bench_counts_the_products_of_a_step(pipeline: ImagePipeline) -> None:
+    """Of FLUX.2-klein, every block has as many weights for each token of a stream."""
+    from oxibonsai.cli.bench_image import _products
+
+    sizes = pipeline.painter.matrix_sizes()
+    blocks = {n: s for n, s in sizes.items() if "transformer_blocks." in n}
+    each = sum(s for n, s in blocks.items() if n.startswith("single_transformer_blocks.0."))
+    assert each == 128 * (3 * 128 + 2 * 384) + 128 * (128 + 384)
+    rows = 24 + 512
+    assert _products(pipeline.painter, ImageRequest("", 0, 96, 64)) == rows * each * (2 + 3)
+
+
 def test_an_adapter_draws_another_picture_and_is_written_down(
     draw: Draw, image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,26 +257,3 @@ def test_an_adapter_draws_another_picture_and_is_written_down(
     assert (tmp_path / "again.png").read_bytes() == styled
     assert draw(*asked, "--lora", "missing.safetensors") == 3
     assert "missing.safetensors" in capsys.readouterr().err
-
-
-def test_bench_reckons_up_a_picture(image_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["bench", "image", "-m", str(image_folder), "--width", "96", "--height", "64"]
-    assert _run([*line, "-r", "2", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert set(report["seconds"]) == {"open", "prompt", "step", "decode"}
-    assert all(value > 0 for value in report["seconds"].values())
-    assert report["picture_seconds"] > 4 * report["seconds"]["step"]
-    assert _run(line) == 0
-    assert "picture" in capsys.readouterr().out
-
-
-def test_bench_counts_the_products_of_a_step(pipeline: ImagePipeline) -> None:
-    """Of FLUX.2-klein, every block has as many weights for each token of a stream."""
-    from oxibonsai.cli.bench_image import _products
-
-    sizes = pipeline.painter.matrix_sizes()
-    blocks = {n: s for n, s in sizes.items() if "transformer_blocks." in n}
-    each = sum(s for n, s in blocks.items() if n.startswith("single_transformer_blocks.0."))
-    assert each == 128 * (3 * 128 + 2 * 384) + 128 * (128 + 384)
-    rows = 24 + 512
-    assert _products(pipeline.painter, ImageRequest("", 0, 96, 64)) == rows * each * (2 + 3)

@@ -5,6 +5,7 @@ Weights leave nothing at its default: a norm, a bias or a factor that is missing
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,13 @@ import numpy.typing as npt
 import torch
 import transformers
 from dense_models import random_values
+from hf_folders import write_tokenizer
 from random_models import _tensor_name
+from recurrent_models import _QWEN35
+from recurrent_models import VOCABULARY as RECURRENT_VOCABULARY
+from recurrent_models import random_values as recurrent_values
+
+from oxibonsai.convert import convert
 
 Floats = npt.NDArray[np.float32]
 VOCABULARY, HIDDEN, TEXT_LAYERS, HEADS, KV_HEADS, HEAD_DIM, FF = 131, 64, 3, 4, 2, 16, 96
@@ -150,6 +157,43 @@ def qwen3vl(folder: Path) -> Eyed:
         model.config.vision_config, "qwen3vl_merger", 1e-6, **{
             "vision.image_size": 20, "vision.spatial_merge_size": 2,
             "vision.is_deepstack_layers": [True, False, True],
+        },
+    )  # fmt: skip
+    write_gguf(folder / "mmproj.gguf", "clip", keys, qwen3vl_tensors(model.model.visual))
+    return Eyed(model, folder / "text.gguf", folder / "mmproj.gguf")
+
+
+def qwen35(folder: Path) -> Eyed:
+    """Recurrent layers, and a quarter of a head's dims that turn; a tower without deep stack."""
+    hidden = _QWEN35["hidden_size"]
+    vision = {
+        "depth": 2, "hidden_size": 32, "intermediate_size": 40, "num_heads": 2, "patch_size": 4,
+        "out_hidden_size": hidden, "num_position_embeddings": 25,
+    }  # fmt: skip
+    rope = {**_QWEN35["rope_parameters"], "mrope_section": [2, 1, 1]}
+    config = transformers.Qwen3_5Config(
+        text_config={**_QWEN35, "vocab_size": RECURRENT_VOCABULARY, "rope_parameters": rope},
+        vision_config=vision,
+        image_token_id=IMAGE_TOKEN, video_token_id=8, vision_start_token_id=9,
+        vision_end_token_id=10, tie_word_embeddings=False,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    model = transformers.Qwen3_5ForConditionalGeneration(config).float().eval()
+    randomise(model.model.visual)
+    random = np.random.default_rng(7)
+    with torch.no_grad():
+        for part in (model.model.language_model, model.lm_head):
+            for name, parameter in sorted(part.named_parameters()):
+                values = recurrent_values(random, name, tuple(parameter.shape))
+                parameter.copy_(torch.from_numpy(values))
+    model.save_pretrained(folder)
+    write_tokenizer(folder, spm=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the part for images is left out
+        convert(folder, folder / "text.gguf")
+    keys = vision_keys(
+        model.config.vision_config, "qwen3vl_merger", 1e-6, **{
+            "vision.image_size": 20, "vision.projection_dim": hidden,
         },
     )  # fmt: skip
     write_gguf(folder / "mmproj.gguf", "clip", keys, qwen3vl_tensors(model.model.visual))
@@ -550,4 +594,5 @@ MODELS: dict[str, Callable[[Path], Eyed]] = {
     "qwen2vl": qwen2vl,
     "qwen2.5vl": partial(qwen2vl, windowed=True),
     "qwen3vl": qwen3vl,
+    "qwen35": qwen35,
 }

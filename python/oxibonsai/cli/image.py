@@ -20,11 +20,12 @@ from oxibonsai.files.whole_file import written_whole
 from oxibonsai.images.noise import GENERATORS
 from oxibonsai.images.painter import OnStep, Painter, Step
 from oxibonsai.images.pipeline import ImagePipeline, random_seed
-from oxibonsai.images.pixels import as_reference, open_picture, to_pixels
+from oxibonsai.images.pixels import as_reference, to_pixels
 from oxibonsai.images.png import encode_png
 from oxibonsai.images.record import png_texts, read_record, record_of
 from oxibonsai.images.request import HEIGHT, STEPS, STRENGTH, WIDTH, ImageRequest
 from oxibonsai.opening import split_scaled
+from oxibonsai.vision.given import read_picture
 
 _FROM_RECORD = ("prompt", "seed", "steps", "width", "height", "rng", "image_strength")
 
@@ -246,9 +247,9 @@ def _request(wishes: dict[str, Any], asked: dict[str, Any]) -> ImageRequest:
         raise RequestError("the picture's settings in --config-from-metadata are no numbers")
     if wishes["image"]:
         kept = strength if strength is not None else asked["image_strength"]
-        start = open_picture(wishes["image"])
+        start = read_picture(wishes["image"]).image
         return replace(request, start=start, strength=STRENGTH if kept is None else kept)
-    return replace(request, references=tuple(open_picture(p) for p in wishes["references"]))
+    return replace(request, references=tuple(read_picture(p).image for p in wishes["references"]))
 
 
 def _with_size_of_reference(

@@ -18,11 +18,12 @@ from oxibonsai.images.latents import Grid
 from oxibonsai.images.lora import read_lora
 from oxibonsai.images.model_files import PartNames, open_image_model
 from oxibonsai.images.painter import OnStep, Painter, Step
-from oxibonsai.images.pixels import as_reference, open_picture, to_pixels
+from oxibonsai.images.pixels import as_reference, to_pixels
 from oxibonsai.images.request import HEIGHT, STEPS, WIDTH, ImageRequest
 from oxibonsai.images.text_encoder import LENGTH
 from oxibonsai.lora import Adapter
 from oxibonsai.opening import LoraChoice, chosen_adapters
+from oxibonsai.vision.given import read_picture
 
 Floats = npt.NDArray[np.float32]
 
@@ -198,7 +199,7 @@ class ImagePipeline:
     ) -> ImageRequest:
         """Checked; of no prompt and seed yet."""
         sources = image if isinstance(image, list | tuple) else [] if image is None else [image]
-        pictures = [open_picture(source) for source in sources]
+        pictures = [read_picture(source).image for source in sources]
         if strength is not None and len(pictures) != 1:
             raise RequestError("strength is for one image to start from; references have none")
         if strength is None and pictures:
@@ -252,7 +253,9 @@ class ImagePipeline:
         if output_type == "np":
             half = np.float32(0.5)
             return np.stack([np.clip(v * half + half, 0.0, 1.0) for v in values])
-        return [open_picture(to_pixels(v)) for v in values]
+        from PIL import Image
+
+        return [Image.fromarray(to_pixels(v)) for v in values]
 
 
 def _as_on_step(pipeline: ImagePipeline, callback: StepCallback | None) -> OnStep | None:

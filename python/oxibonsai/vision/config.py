@@ -12,6 +12,7 @@ from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.models.keys import Keys
 
 _LARGEST = 1 << 16  # of a picture's side in pixels
+_LARGEST_SQUARE = 64  # patches that become one row, on each axis
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,23 @@ def read_vision(keys: Keys) -> VisionConfig:
             f"more than {_LARGEST}"
         )
     return config
+
+
+def read_square(keys: Keys, key: str, default: int | None = None, side: int = 0) -> int:
+    """How many patches on each axis become one row.
+
+    Args:
+        keys: Of the file.
+        key: Which one says it.
+        default: Where it is missing; None: that is an error.
+        side: Patches of a tile, of which it must be a divisor; 0: there are no tiles.
+    """
+    count = keys.integer(key, default)
+    if count > _LARGEST_SQUARE or side % count != 0:
+        raise keys.fail(
+            f"clip.{key} is {count}, above {_LARGEST_SQUARE} or no divisor of {side} patches"
+        )
+    return count
 
 
 def _layers(keys: Keys) -> int:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.devices import Device
+from oxibonsai.errors import FormatError
 from oxibonsai.graph import Builder, Rotation, Value
 from oxibonsai.models.packing import pack
 from oxibonsai.models.weights import Weights
@@ -30,6 +31,17 @@ def patch_matrix(c: VisionConfig, w: Weights, *names: str) -> _core.Weight:
     shape = c.hidden_size, 3, c.patch_size, c.patch_size
     kernels = [w.floats(name, *shape).reshape(c.hidden_size, -1) for name in names]
     return matrix_of(names[0], np.concatenate(kernels, axis=1))
+
+
+def class_row(w: Weights, width: int) -> Floats:
+    """The embedding of the class, a vector: float32 [width]."""
+    shape = w.shape("v.class_embd")
+    if int(np.prod(shape)) != width:
+        raise FormatError(
+            f"{w.checkpoint.path}: tensor v.class_embd has shape {shape}, but the model's dimensions "
+            f"need {width} values"
+        )
+    return w.floats("v.class_embd", *shape).reshape(-1)
 
 
 def layer_norm(g: Builder, c: VisionConfig, w: Weights, x: Value, name: str) -> Value:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from oxibonsai.errors import RequestError
 from oxibonsai.graph import AxialRope
 from oxibonsai.models.keys import Keys
-from oxibonsai.vision.config import VisionConfig
+from oxibonsai.vision.config import VisionConfig, read_square
 from oxibonsai.vision.image import PixelGrid
 from oxibonsai.vision.patches import Floats, patches_of
 from oxibonsai.vision.processors import Qwen2VLProcessor
@@ -29,7 +29,7 @@ class AnySize:
 
     def __init__(self, keys: Keys, config: VisionConfig, min_pixels: int, max_pixels: int) -> None:
         self.config = config
-        self.merge = keys.integer("vision.spatial_merge_size", 2)
+        self.merge = read_square(keys, "vision.spatial_merge_size", 2)
         self.rope = AxialRope((config.head_dim // 2, config.head_dim // 2), THETA)
         self.processor = Qwen2VLProcessor(
             patch_size=config.patch_size,

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.processors import ImageProcessor
+
+
+def filled(
+    layout: Iterable[str | int], embeddings: Iterable[ImageEmbedding]
+) -> list[str | ImageEmbedding]:
+    """A layout with embeddings in place of the numbers of their rows."""
+    following = iter(embeddings)
+    return [next(following) if isinstance(part, int) else part for part in layout]
 
 
 class Family(Protocol):

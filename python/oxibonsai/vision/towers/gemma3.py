@@ -10,7 +10,7 @@ from oxibonsai.graph import Builder
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
-from oxibonsai.vision.config import read_vision
+from oxibonsai.vision.config import read_square, read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.patches import patches_of, pool
 from oxibonsai.vision.processors import Gemma3Processor
@@ -28,9 +28,7 @@ class Gemma3Tower:
     def __init__(self, keys: Keys, w: Weights, device: Device) -> None:
         self._config = c = read_vision(keys)
         keys.flag("use_gelu", True)
-        self._pooled = keys.integer("vision.projector.scale_factor", _POOLED)
-        if c.side % self._pooled != 0:
-            raise keys.fail(f"{c.side} patches are no multiple of {self._pooled}")
+        self._pooled = read_square(keys, "vision.projector.scale_factor", _POOLED, c.side)
         self.width = c.projection_dim
         self.processor = Gemma3Processor(
             c.image_size, image_mean=c.image_mean, image_std=c.image_std

@@ -10,10 +10,11 @@ from oxibonsai.graph import Builder
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
-from oxibonsai.vision.config import read_vision
+from oxibonsai.vision.config import read_square, read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.patches import Floats, merge_order, patches_of
 from oxibonsai.vision.processors import Idefics3Processor
+from oxibonsai.vision.towers.family import filled
 
 _AROUND = "<fake_token_around_image>"
 
@@ -21,14 +22,12 @@ _AROUND = "<fake_token_around_image>"
 class Idefics3Tower:
     """See :class:`oxibonsai.vision.towers.family.Family`."""
 
-    marker = placeholder = "<image>"
+    marker = written = placeholder = "<image>"
 
     def __init__(self, keys: Keys, w: Weights, device: Device) -> None:
         self._config = c = read_vision(keys)
         keys.flag("use_gelu", True)
-        self._joined = keys.integer("vision.projector.scale_factor", 2)
-        if c.side % self._joined != 0:
-            raise keys.fail(f"{c.side} patches are no multiple of {self._joined}")
+        self._joined = read_square(keys, "vision.projector.scale_factor", 2, c.side)
         self.width = c.projection_dim
         self.processor = Idefics3Processor(
             longest_edge=keys.integer("vision.preproc_image_size", c.image_size),
@@ -59,23 +58,29 @@ class Idefics3Tower:
             )
         return int(tiles) * self._rows_of_tile
 
-    def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
         self.count_rows(pixels)
-        made = [
-            ImageEmbedding(self._encode_tile(tile), digest + i.to_bytes(4, "little"))
-            for i, tile in enumerate(pixels.pixels)
-        ]
-        whole: list[str | ImageEmbedding] = [f"{_AROUND}<global-img>", made[-1], _AROUND]
-        if len(made) == 1:
+        count = self._rows_of_tile
+        whole: list[str | int] = [f"{_AROUND}<global-img>", count, _AROUND]
+        if len(pixels.pixels) == 1:
             return whole
-        parts: list[str | ImageEmbedding] = []
+        parts: list[str | int] = []
         rows, cols = pixels.tiles
         for y in range(rows):
             for x in range(cols):
-                parts += [f"{_AROUND}<row_{y + 1}_col_{x + 1}>", made[y * cols + x]]
+                parts += [f"{_AROUND}<row_{y + 1}_col_{x + 1}>", count]
             parts.append("\n")
         return [*parts, f"\n{_AROUND}<global-img>", *whole[1:]]
+
+    def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
+        """See :class:`oxibonsai.vision.towers.family.Family`."""
+        self.count_rows(pixels)
+        made = (
+            ImageEmbedding(self._encode_tile(tile), digest + i.to_bytes(4, "little"))
+            for i, tile in enumerate(pixels.pixels)
+        )
+        return filled(self.layout(pixels), made)
 
     def _encode_tile(self, tile: Floats) -> Floats:
         c = self._config

@@ -10,10 +10,11 @@ from oxibonsai.graph import Builder, Value
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
-from oxibonsai.vision.config import read_vision
+from oxibonsai.vision.config import read_square, read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.patches import Floats, merge_order, patches_of
 from oxibonsai.vision.processors import InternVLProcessor
+from oxibonsai.vision.towers.family import filled
 
 _PROJECTOR_EPS = 1e-5
 # The layers of 6 billion parameters, which have RMSNorms and norms of all heads' queries and keys.
@@ -23,7 +24,7 @@ _LARGE = 3200
 class InternVLTower:
     """See :class:`oxibonsai.vision.towers.family.Family`."""
 
-    marker = placeholder = "<IMG_CONTEXT>"
+    marker = written = placeholder = "<IMG_CONTEXT>"
 
     def __init__(self, keys: Keys, w: Weights, device: Device) -> None:
         self._config = c = read_vision(keys)
@@ -31,9 +32,7 @@ class InternVLTower:
             raise keys.unsupported("InternVL's tower of 6 billion parameters is not supported")
         if not keys.flag("use_gelu", False) or keys.flag("use_silu", False):
             raise keys.unsupported("an activation other than GELU is not supported for internvl")
-        self._joined = keys.integer("vision.projector.scale_factor")
-        if c.side % self._joined != 0:
-            raise keys.fail(f"{c.side} patches are no multiple of {self._joined}")
+        self._joined = read_square(keys, "vision.projector.scale_factor", side=c.side)
         self.width = c.projection_dim
         self.processor = InternVLProcessor(
             image_size=c.image_size,
@@ -92,11 +91,15 @@ class InternVLTower:
             )
         return int(tiles) * self._rows_of_tile
 
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """See :class:`oxibonsai.vision.towers.family.Family`."""
+        return ["<img>", self.count_rows(pixels), "</img>"]
+
     def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
         self.count_rows(pixels)
         rows = np.concatenate([self._encode_tile(tile) for tile in pixels.pixels])
-        return ["<img>", ImageEmbedding(rows, digest), "</img>"]
+        return filled(self.layout(pixels), [ImageEmbedding(rows, digest)])
 
     def _encode_tile(self, tile: Floats) -> Floats:
         c = self._config
@@ -116,5 +119,5 @@ def _places(w: Weights, count: int, width: int) -> Floats:
     places = w.floats(name, *((1, count, width) if len(shape) == 3 else (count, width)))
     places = places.reshape(count, width).copy()
     places[1:] += w.vector("v.patch_embd.bias", width)
-    places[0] += w.floats("v.class_embd", *w.shape("v.class_embd")).reshape(-1)
+    places[0] += t.class_row(w, width)
     return places

@@ -29,7 +29,7 @@ class LlavaTower:
     LLaVA reads.
     """
 
-    marker = placeholder = "<image>"
+    marker = written = placeholder = "<image>"
 
     def __init__(self, keys: Keys, w: Weights, device: Device) -> None:
         self._config = c = read_vision(keys)
@@ -47,7 +47,7 @@ class LlavaTower:
                 c.image_size, _pinpoints(keys, c.image_size), c.image_mean, c.image_std
             )
         places = w.floats("v.position_embd.weight", c.side**2 + 1, c.hidden_size).copy()
-        places[0] += w.floats("v.class_embd", *w.shape("v.class_embd")).reshape(-1)
+        places[0] += t.class_row(w, c.hidden_size)
         self._places = places
         self._layers = t.Pass(self._describe_layers(w), w, device)
         g = Builder()
@@ -95,6 +95,10 @@ class LlavaTower:
         padding = (cols - int(round(width * (rows / height), 7))) // 2
         return 0, rows, padding, cols - padding
 
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """See :class:`oxibonsai.vision.towers.family.Family`."""
+        return [self.count_rows(pixels)]
+
     def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
         self.count_rows(pixels)
@@ -130,8 +134,8 @@ def _check_keys(keys: Keys, layers: int) -> None:
             "is supported"
         )
     merge = keys.get("vision.mm_patch_merge_type", "flat")
-    unpadded = keys.checkpoint.has(_NEWLINE)
-    if merge != ("spatial_unpad" if unpadded else "flat"):
+    wanted = "spatial_unpad" if keys.checkpoint.has(_NEWLINE) else "flat"
+    if not isinstance(merge, str) or merge != wanted:
         raise keys.unsupported(
             f"clip.vision.mm_patch_merge_type is {merge!r}, which is not supported"
         )

@@ -13,10 +13,11 @@ from oxibonsai.graph import AxialRope, Builder, Value
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
-from oxibonsai.vision.config import read_vision
+from oxibonsai.vision.config import read_square, read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.patches import merge_order, patches_of
 from oxibonsai.vision.processors import PixtralProcessor
+from oxibonsai.vision.towers.family import filled
 
 _THETA = 10000.0
 
@@ -24,7 +25,7 @@ _THETA = 10000.0
 class PixtralTower:
     """See :class:`oxibonsai.vision.towers.family.Family`."""
 
-    marker = placeholder = "[IMG]"
+    marker = written = placeholder = "[IMG]"
 
     def __init__(self, keys: Keys, w: Weights, device: Device) -> None:
         self._config = c = read_vision(keys)
@@ -34,7 +35,7 @@ class PixtralTower:
         half = c.head_dim // 2
         theta = keys.theta("rope.freq_base", _THETA)
         self._rope = AxialRope((half, half), theta, interleaved=True, shared=True)
-        self._merge = keys.integer("vision.spatial_merge_size", 1)
+        self._merge = read_square(keys, "vision.spatial_merge_size", 1)
         self.width = c.projection_dim
         self.processor = PixtralProcessor(
             longest_edge=c.image_size,
@@ -93,6 +94,12 @@ class PixtralTower:
         rows, cols = self._grid(pixels)
         return rows * cols // self._merge**2
 
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """See :class:`oxibonsai.vision.towers.family.Family`."""
+        rows, cols = (n // self._merge for n in self._grid(pixels))
+        line: list[str | int] = [cols, "[IMG_BREAK]"]
+        return [*line * (rows - 1), cols, "[IMG_END]"]
+
     def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
         rows, cols = self._grid(pixels)
@@ -104,10 +111,11 @@ class PixtralTower:
         squares = hidden["hidden"][order].reshape(len(order) // self._merge**2, self._merge**2, -1)
         merged = squares.transpose(0, 2, 1).reshape(len(squares), -1)
         made = self._projector.run({"merged": np.ascontiguousarray(merged)})["rows"]
-        parts: list[str | ImageEmbedding] = []
         lines = np.split(made, rows // self._merge)
-        for i, line in enumerate(lines):
-            name = digest + i.to_bytes(4, "little")
-            parts.append(ImageEmbedding(np.ascontiguousarray(line), name))
-            parts.append("[IMG_BREAK]" if i + 1 < len(lines) else "[IMG_END]")
-        return parts
+        return filled(
+            self.layout(pixels),
+            (
+                ImageEmbedding(np.ascontiguousarray(line), digest + i.to_bytes(4, "little"))
+                for i, line in enumerate(lines)
+            ),
+        )

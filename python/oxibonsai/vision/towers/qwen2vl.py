@@ -37,6 +37,7 @@ class Qwen2VLTower:
     """
 
     marker = placeholder = "<|image_pad|>"
+    written = "<|vision_start|><|image_pad|><|vision_end|>"
 
     def __init__(self, keys: Keys, w: Weights, device: Device, *, windowed: bool) -> None:
         self._config = c = read_vision(keys)
@@ -92,6 +93,10 @@ class Qwen2VLTower:
     def count_rows(self, pixels: PixelGrid) -> int:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
         return self._sizes.count_rows(pixels)
+
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """See :class:`oxibonsai.vision.towers.family.Family`."""
+        return [self.count_rows(pixels)]
 
     def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
