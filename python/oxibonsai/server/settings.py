@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from oxibonsai.devices import DEVICE_PATTERN
+from oxibonsai.device_names import DEVICE_PATTERN
 
 ENV_PREFIX = "OXIBONSAI_"
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
