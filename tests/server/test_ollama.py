@@ -205,6 +205,7 @@ def test_a_gap_is_filled(infill_app: Server) -> None:
     body = {"input_prefix": "ab", "input_suffix": "cd", "n_predict": 6, "temperature": 0}
     native = flask.post("/infill", json=body).get_json()
     assert native["content"] == filled.response
+    assert native["prompt"] == "filler3filename\nfiller0abfiller1cdfiller2"
     prompt = same["usage"]["prompt_tokens"]
     assert prompt == native["tokens_evaluated"] == 1 + len("filename\n") + 1 + 1 + 1 + len(ids) + 1
 
