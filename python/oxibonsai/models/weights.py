@@ -139,7 +139,11 @@ class Weights:
         """The layers that predict further tokens: a pass gives the same without them."""
         for i in range(config.num_nextn_predict_layers):
             prefix = f"blk.{config.num_hidden_layers + i}."
-            self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
+            self.leave_out(prefix)
+
+    def leave_out(self, prefix: str) -> None:
+        """Tensors whose names begin so: the pass does not need them."""
+        self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
 
     def table(self, name: str, rows: int, cols: int) -> Vector:
         """A small matrix as float32, row after row."""
