@@ -109,6 +109,10 @@ class Model:
     @cached_property
     def _image_executable(self) -> Executable:
         c = self.config
+        if isinstance(self.device, Pipeline):
+            raise UnsupportedError(
+                "pictures need all layers of the model on one device: leave out gpu_layers"
+            )
         builder = ImageBuilder(c.image_width, c.hadamard, self.adapters)
         h = self._final_states(builder)
         if not builder.takes_images:
