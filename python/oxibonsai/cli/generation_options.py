@@ -8,7 +8,7 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai.cli.options import Command, apply
-from oxibonsai.engine import ContextShift, DraftModel, Engine, NgramSpeculator, load
+from oxibonsai.engine import ContextShift, DraftModel, Engine, MtpDraft, NgramSpeculator, load
 from oxibonsai.engine.sequence import Speculate
 from oxibonsai.errors import RequestError
 
@@ -19,11 +19,12 @@ def speculation_options(command: Command) -> Command:
         [
             click.option(
                 "--speculate",
-                type=click.Choice(["off", "ngram"]),
+                type=click.Choice(["off", "ngram", "mtp"]),
                 default="off",
                 show_default=True,
-                help="Propose what followed the last tokens when they came before; the model checks "
-                "it. The text stays the same.",
+                help="Propose what followed the last tokens when they came before (ngram), or what the "
+                "model's own layer for multi-token prediction guesses (mtp); the model checks it. The "
+                "text stays the same.",
             ),
             click.option(
                 "--draft-model",
@@ -64,6 +65,8 @@ def take_speculation(options: dict[str, Any]) -> Callable[[Engine], Speculate | 
         if draft is not None:
             small = load(draft, ctx_size=None, parallel=1)
             return DraftModel(small, engine, threshold=threshold, length=length).speculator
+        if kind == "mtp":
+            return MtpDraft(engine, threshold=threshold, length=length).speculator
         if kind == "ngram":
             return lambda: NgramSpeculator(length=length)
         return None

@@ -16,6 +16,7 @@ from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.scheduler import Chunk, PromptBudget, ServiceCounts, schedule
 from oxibonsai.engine.sequence import Sequence
+from oxibonsai.engine.speculation.mtp import MtpSpeculator
 from oxibonsai.engine.speculation.proposals import propose
 from oxibonsai.engine.token_sampling import sample_tokens
 from oxibonsai.errors import CapacityError, OxiBonsaiError
@@ -102,12 +103,7 @@ class EngineCore:
             c.sequence.times.started = c.sequence.times.started or started
         constraints = [c.sequence.constraint for c in chunks if c.reaches_end]
         masks = [self._masks.submit(c.mask) for c in constraints if c is not None]
-        logits = self._model.run(
-            make_batch(chunks),
-            self._cache.pools,
-            self._cache.slot_memory,
-            images=reads_images(chunks),
-        )
+        logits, states = self._run(chunks)
         if masks:
             wait(masks)
         self.counts.steps += 1
@@ -115,7 +111,21 @@ class EngineCore:
         self.counts.rows += sum(c.rows for c in chunks)
         prompts = [c for c in chunks if c.reads_prompt]
         self._newest = (started, len(chunks) - len(prompts), sum(c.rows for c in prompts))
-        return self._collect(chunks, logits)
+        return self._collect(chunks, logits, states)
+
+    def _run(
+        self, chunks: list[Chunk]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]:
+        """Logits; and the hidden states of all rows, where a speculator follows them.
+
+        None follows rows of pictures: it begins anew behind them.
+        """
+        batch, pools, slots = make_batch(chunks), self._cache.pools, self._cache.slot_memory
+        images = reads_images(chunks)
+        followed = any(isinstance(c.sequence.speculator, MtpSpeculator) for c in chunks)
+        if followed and not images:
+            return self._model.run_followed(batch, pools, slots)
+        return self._model.run(batch, pools, slots, images=images), None
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Takes in a sequence whose table holds the state of its first tokens already."""
@@ -309,10 +319,15 @@ class EngineCore:
         s.parent = None
         self.waiting.appendleft(s)
 
-    def _collect(self, chunks: list[Chunk], logits: npt.NDArray[np.float32]) -> list[Sequence]:
+    def _collect(
+        self,
+        chunks: list[Chunk],
+        logits: npt.NDArray[np.float32],
+        states: npt.NDArray[np.float32] | None,
+    ) -> list[Sequence]:
         """Chooses tokens from the logits of a step."""
         updated = []
-        row = 0
+        row = first_state = 0
         for c in chunks:
             s = c.sequence
             s.num_computed = c.first + c.count
@@ -325,6 +340,10 @@ class EngineCore:
                     self._fail(s, e)
                 updated.append(s)
                 s.changed.set()
+            if states is not None and isinstance(s.speculator, MtpSpeculator):
+                kept = states[first_state : first_state + max(s.num_computed - c.first, 0)]
+                s.speculator.follow(s, c.first, kept[: c.rows])
+            first_state += c.rows
             if s.num_computed == 0:  # its context has shifted
                 self._cache.release(s.table)
             s.replay = 0
