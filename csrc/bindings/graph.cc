@@ -141,6 +141,7 @@ graph::Activation activation(const std::string& name) {
   if (name == "silu") return graph::Activation::kSilu;
   if (name == "gelu") return graph::Activation::kGelu;
   if (name == "gelu_tanh") return graph::Activation::kGeluTanh;
+  if (name == "relu") return graph::Activation::kRelu;
   if (name == "relu2") return graph::Activation::kRelu2;
   if (name == "sigmoid") return graph::Activation::kSigmoid;
   if (name == "identity") return graph::Activation::kIdentity;
@@ -271,19 +272,25 @@ void register_attention_ops(GraphClass& c) {
       .def(
           "attend",
           [](Graph& g, const PyValue& q, int layer, int heads, float scale, int window,
-             float softcap, const OptionalFloats& slopes, const OptionalFloats& sinks) {
+             float softcap, const OptionalFloats& slopes, const OptionalFloats& sinks,
+             const OptionalFloats& position_bias) {
             return add_one(g, graph::Attend{q.id, layer, heads, scale, window, softcap,
-                                            vector(slopes), vector(sinks)});
+                                            vector(slopes), vector(sinks), vector(position_bias)});
           },
           py::arg("q"), py::arg("layer"), py::arg("heads"), py::arg("scale"), py::arg("window") = 0,
-          py::arg("softcap") = 0.0f, py::arg("slopes") = py::none(), py::arg("sinks") = py::none())
+          py::arg("softcap") = 0.0f, py::arg("slopes") = py::none(), py::arg("sinks") = py::none(),
+          py::arg("position_bias") = py::none())
       .def(
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
-             float scale) {
-            return add_one(g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale});
+             float scale, int window, const OptionalFloats& slopes,
+             const OptionalFloats& position_bias) {
+            return add_one(g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale, window,
+                                                 vector(slopes), vector(position_bias)});
           },
-          py::arg("q"), py::arg("k"), py::arg("v"), py::arg("head_dim"), py::arg("scale"));
+          py::arg("q"), py::arg("k"), py::arg("v"), py::arg("head_dim"), py::arg("scale"),
+          py::arg("window") = 0, py::arg("slopes") = py::none(),
+          py::arg("position_bias") = py::none());
 }
 
 void register_elementwise_ops(GraphClass& c) {

@@ -18,13 +18,14 @@ int64_t append(StepTables* t, const std::vector<int32_t>& numbers) {
 
 // The rows of attend_local, whose keys and values lie in pages of the workspace, span after span.
 void add_local(StepTables* t, const graph::Batch& batch) {
-  std::vector<int32_t> ends, places, pages;
+  std::vector<int32_t> ends, positions, places, pages;
   for (const graph::Span& s : batch.spans) {
     const auto first = static_cast<int32_t>(pages.size());
     t->first_local_page.push_back(first);
     for (int32_t i = 0; i < s.count; ++i) {
       if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
       ends.push_back(s.count);
+      positions.push_back(i);
       places.push_back(pages.back());
       places.push_back(i % graph::kPagePositions);
     }
@@ -32,6 +33,7 @@ void add_local(StepTables* t, const graph::Batch& batch) {
   }
   t->local_pages_count = static_cast<int64_t>(pages.size());
   t->local_ends = append(t, ends);
+  t->local_positions = append(t, positions);
   t->local_places = append(t, places);
   t->local_pages = append(t, pages);
 }
@@ -58,7 +60,7 @@ uint32_t blocks_of(int64_t count, int64_t size) {
 
 StepTables step_tables(const graph::Batch& batch, const State& state) {
   StepTables t;
-  std::vector<int32_t> ends, places, pages, spans;
+  std::vector<int32_t> ends, positions, places, pages, spans;
   t.rows_of_pool.resize(state.pools.size());
   for (const graph::Span& s : batch.spans) {
     const auto first_row = static_cast<int32_t>(ends.size());
@@ -72,6 +74,7 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
       if (static_cast<size_t>(s.pool) < state.pools.size())
         t.rows_of_pool[static_cast<size_t>(s.pool)].push_back(first_row + i);
       ends.push_back(position + 1);
+      positions.push_back(position);
       places.push_back(page < s.pages.size() ? s.pages[page] : 0);
       places.push_back(position % graph::kPagePositions);
     }
@@ -80,6 +83,7 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
   std::iota(all.begin(), all.end(), 0);
   t.outputs = append(&t, batch.outputs);
   t.ends = append(&t, ends);
+  t.positions = append(&t, positions);
   t.places = append(&t, places);
   t.pages = append(&t, pages);
   t.spans = append(&t, spans);

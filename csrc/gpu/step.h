@@ -15,13 +15,14 @@ namespace oxibonsai::gpu {
 // Where the numbers of a step lie in one array on the device, as offsets into it.
 struct StepTables {
   std::vector<int32_t> words;
-  int64_t outputs = 0;  // [outputs]: rows that want a result
-  int64_t ends = 0;     // [rows]: one past the row's position
-  int64_t places = 0;   // [rows, 2]: the page of a row's position, its place there
-  int64_t pages = 0;    // of all spans, one after the other
-  int64_t spans = 0;    // [spans, 4]: first row, rows, first position, slot
+  int64_t outputs = 0;    // [outputs]: rows that want a result
+  int64_t ends = 0;       // [rows]: one past the last position that the row may see
+  int64_t positions = 0;  // [rows]
+  int64_t places = 0;     // [rows, 2]: the page of a row's position, its place there
+  int64_t pages = 0;      // of all spans, one after the other
+  int64_t spans = 0;      // [spans, 4]: first row, rows, first position, slot
   // The same where a span's tokens see each other (attend_local); its pages are the op's own.
-  int64_t local_ends = 0, local_places = 0, local_pages = 0;
+  int64_t local_ends = 0, local_positions = 0, local_places = 0, local_pages = 0;
   std::vector<int64_t> first_page;                 // by span: of its pages
   std::vector<int64_t> first_local_page;           // by span
   std::vector<std::vector<int32_t>> rows_of_pool;  // rows whose sequence keeps its pages there

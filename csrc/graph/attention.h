@@ -25,15 +25,17 @@ struct Attend {
   float scale = 1.0f;    // of the scores
   int window = 0;        // keys that a query may look back on, itself counted; 0: all
   float softcap = 0.0f;  // of the scores; 0: none
-  Vector slopes;         // [heads] or null: linear biases, slope * (key - query position) a score
+  Vector slopes;         // [heads] or null: linear biases, -slope * |key - query position| a score
   Vector sinks;          // [heads] or null: the score of one more key each, whose value is zero
+  // [heads, 2 * reach + 1] or null: joins a score, by key - query position within -reach and reach.
+  Vector position_bias;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q}; }
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
-// Softmax attention among the tokens that one sequence has in the batch, each of which sees all of
-// them; nothing is kept. For encoders.
+// Softmax attention among the tokens that one sequence has in the batch, each of which sees those
+// before and after it; nothing is kept. For encoders.
 struct AttendLocal {
   static constexpr const char* kName = "attend_local";
   ValueId q = kNoValue;  // [tokens, heads * head_dim]
@@ -41,6 +43,9 @@ struct AttendLocal {
   ValueId v = kNoValue;
   int head_dim = 0;
   float scale = 1.0f;
+  int window = 0;        // how far from a query, on each side, a key may be; 0: any distance
+  Vector slopes;         // as in Attend
+  Vector position_bias;  // as in Attend
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q, &k, &v}; }
   std::vector<ValueId*> outputs() { return {&out}; }

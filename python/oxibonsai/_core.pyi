@@ -223,8 +223,19 @@ class Graph:
         softcap: float = 0.0,
         slopes: _Floats | None = None,
         sinks: _Floats | None = None,
+        position_bias: _Floats | None = None,
     ) -> Value: ...
-    def attend_local(self, q: Value, k: Value, v: Value, head_dim: int, scale: float) -> Value: ...
+    def attend_local(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        head_dim: int,
+        scale: float,
+        window: int = 0,
+        slopes: _Floats | None = None,
+        position_bias: _Floats | None = None,
+    ) -> Value: ...
     def gated(self, gate: Value, up: Value, activation: str) -> Value: ...
     def activate(self, x: Value, activation: str) -> Value: ...
     def add(self, a: Value, b: Value) -> Value: ...

@@ -8,6 +8,7 @@
 // what it shares an item with.
 
 #include <algorithm>
+#include <climits>
 #include <vector>
 
 #include "cpu/kv_layout.h"
@@ -56,11 +57,13 @@ class StoreKvRunner : public Runner {
 struct Shape {
   int heads, kv_heads, key_dim, value_dim;
   float scale;
-  int window;     // 0: none
+  int back;       // how far before a query a key may be
   float softcap;  // 0: none
-  graph::Vector slopes, sinks;
+  graph::Vector slopes, sinks, position_bias;
 
   int group() const { return heads / kv_heads; }
+  // Of position_bias.
+  int reach() const { return static_cast<int>(position_bias->size()) / heads / 2; }
   // Floats that a sum of values takes.
   int stride() const { return (value_dim + 15) / 16 * 16; }
   // Scaled queries find room in the output.
@@ -130,7 +133,8 @@ class AttentionRunner : public Runner {
   // Page `index` of a row's context.
   virtual const uint8_t* keys(const Step& s, int64_t row, int index, int head) const = 0;
   virtual const uint8_t* values(const Step& s, int64_t row, int index, int head) const = 0;
-  // One past the last position that a row sees, and the largest of all rows.
+  // Of a row: its position, and one past the last that it sees; the largest such end of all rows.
+  virtual int position(const Step& s, int64_t row) const = 0;
   virtual int end_seen(const Step& s, int64_t row) const = 0;
   virtual int longest(const Step& s) const = 0;
   // Bytes at the begin of the workspace that prepare() uses.
@@ -152,9 +156,8 @@ class AttentionRunner : public Runner {
   }
 
   int parts(const Step& s) const { return (longest(s) + kPartPositions - 1) / kPartPositions; }
-  // The first position that a query sees that sees none from `last` on.
-  int first_seen(int last) const {
-    return shape_.window > 0 ? std::max(0, last - shape_.window) : 0;
+  int first_seen(const Step& s, int64_t row) const {
+    return std::max(0, position(s, row) - shape_.back);
   }
 
   Tiling tiling(const Step& s) const {
@@ -212,17 +215,22 @@ class AttentionRunner : public Runner {
   // What queries see of one part. AttendArgs::q is set.
   AttendArgs part_args(const Step& s, const Queries& b, int part) const {
     AttendArgs a{};
+    if (shape_.position_bias != nullptr) a.reach = shape_.reach();
     const int base = part * kPartPositions;
     for (int i = 0; i < b.rows; ++i) {
       const int last = end_seen(s, b.row + i);
-      const int first = first_seen(last);
+      const int first = first_seen(s, b.row + i);
       for (int h = 0; h < b.heads; ++h, ++a.queries) {
+        const auto head = static_cast<size_t>(b.first_head + h);
         a.q[a.queries] = query(s, b.row + i, b.first_head + h);
         a.first[a.queries] = std::max(first - base, 0);
         a.last[a.queries] = std::min(last - base, kPartPositions);
-        if (shape_.slopes == nullptr) continue;
-        a.slope[a.queries] = (*shape_.slopes)[static_cast<size_t>(b.first_head + h)];
-        a.at[a.queries] = last - 1 - base;
+        a.at[a.queries] = position(s, b.row + i) - base;
+        if (shape_.slopes != nullptr) a.slope[a.queries] = (*shape_.slopes)[head];
+        if (shape_.position_bias != nullptr)
+          a.position_bias[a.queries] = shape_.position_bias->data() +
+                                       head * (2 * static_cast<size_t>(a.reach) + 1) +
+                                       static_cast<size_t>(a.reach);
       }
     }
     a.kv = layout(s, b.row);
@@ -267,7 +275,7 @@ class AttentionRunner : public Runner {
     thread_local Running all, next;
     const int stride = shape_.stride();
     const int last = end_seen(s, b.row + b.rows - 1);
-    const int first_part = first_seen(end_seen(s, b.row)) / kPartPositions;
+    const int first_part = first_seen(s, b.row) / kPartPositions;
     bool begun[kMaxQueries] = {};
     for (int part = first_part; part * kPartPositions < last; ++part) {
       const AttendArgs a = part_args(s, b, part);
@@ -319,7 +327,7 @@ class AttentionRunner : public Runner {
 
   void merge_parts(const Step& s, int64_t row, int head) const {
     const int last = end_seen(s, row);
-    const int first_part = first_seen(last) / kPartPositions;
+    const int first_part = first_seen(s, row) / kPartPositions;
     float* all = kept_part(s, row, head, first_part);
     for (int part = first_part + 1; part * kPartPositions < last; ++part) {
       const float* next = kept_part(s, row, head, part);
@@ -350,9 +358,10 @@ class PagedAttentionRunner : public AttentionRunner {
   const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
     return s.pages_of(row).values(page(s, row, index), layer_, head);
   }
-  int end_seen(const Step& s, int64_t row) const override {
-    return s.positions[static_cast<size_t>(row)] + 1;
+  int position(const Step& s, int64_t row) const override {
+    return s.positions[static_cast<size_t>(row)];
   }
+  int end_seen(const Step& s, int64_t row) const override { return position(s, row) + 1; }
   int longest(const Step& s) const override { return s.longest; }
 
  private:
@@ -363,20 +372,22 @@ class PagedAttentionRunner : public AttentionRunner {
   const int layer_;
 };
 
-// Among the rows of a span, which all see each other. Their keys and values lie in pages of the
-// workspace: span i has those from first_row / 64 + i on, which are enough for its rows.
+// Among the rows of a span, which see each other in both directions. Their keys and values lie in
+// pages of the workspace: span i has those from first_row / 64 + i on, which are enough for its
+// rows.
 class LocalAttentionRunner : public AttentionRunner {
  public:
   LocalAttentionRunner(const Shape& shape, const ValueRef& q, const ValueRef& k, const ValueRef& v,
                        const ValueRef& out)
       : AttentionRunner(shape, q, out),
+        ahead_(shape.back),
         k_(k),
         v_(v),
         layout_(kv_layout(KvType::kF32, {shape.kv_heads, shape.key_dim, shape.value_dim})) {}
 
  protected:
   void prepare(const Step& s, int64_t row, int head) const override {
-    const int at = place(s, row);
+    const int at = position(s, row);
     const int64_t dim = static_cast<int64_t>(head) * layout_.key_dim;
     write_kv_position(*s.kernels, layout_, at % kPagePositions, s.row(k_, row) + dim,
                       s.row(v_, row) + dim, page(s, row, at / kPagePositions, head),
@@ -389,7 +400,14 @@ class LocalAttentionRunner : public AttentionRunner {
   const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
     return page(s, row, index, head) + layout_.key_bytes;
   }
-  int end_seen(const Step& s, int64_t row) const override { return s.span_of(row).count; }
+  int position(const Step& s, int64_t row) const override {
+    return static_cast<int>(row) -
+           s.first_row[static_cast<size_t>(s.span[static_cast<size_t>(row)])];
+  }
+  int end_seen(const Step& s, int64_t row) const override {
+    const int count = s.span_of(row).count, at = position(s, row);
+    return count - at > ahead_ ? at + ahead_ + 1 : count;
+  }
   int longest(const Step& s) const override {
     int most = 0;
     for (const graph::Span& span : s.batch->spans) most = std::max(most, span.count);
@@ -402,19 +420,18 @@ class LocalAttentionRunner : public AttentionRunner {
 
  private:
   int64_t head_bytes() const { return layout_.key_bytes + layout_.value_bytes; }
-  static int place(const Step& s, int64_t row) {
-    return static_cast<int>(row) -
-           s.first_row[static_cast<size_t>(s.span[static_cast<size_t>(row)])];
-  }
   uint8_t* page(const Step& s, int64_t row, int index, int head) const {
     const int32_t span = s.span[static_cast<size_t>(row)];
     const int64_t first = s.first_row[static_cast<size_t>(span)] / kPagePositions + span;
     return s.workspace + ((first + index) * shape().kv_heads + head) * head_bytes();
   }
 
+  const int ahead_;  // how far after a query a key may be
   const ValueRef k_, v_;
   const KvLayout layout_;
 };
+
+constexpr int kAnyDistance = INT_MAX;
 
 }  // namespace
 
@@ -425,8 +442,9 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q);
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
-  const Shape shape{op.heads,  layer.kv_heads, layer.key_dim, layer.value_dim, op.scale,
-                    op.window, op.softcap,     op.slopes,     op.sinks};
+  const int back = op.window > 0 ? op.window - 1 : kAnyDistance;
+  const Shape shape{op.heads, layer.kv_heads, layer.key_dim, layer.value_dim, op.scale,
+                    back,     op.softcap,     op.slopes,     op.sinks,        op.position_bias};
   return std::make_unique<PagedAttentionRunner>(shape, op.layer, q, c.value(op.out));
 }
 
@@ -438,10 +456,11 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     op.head_dim,
                     op.head_dim,
                     op.scale,
-                    0,
+                    op.window > 0 ? op.window : kAnyDistance,
                     0.0f,
+                    op.slopes,
                     nullptr,
-                    nullptr};
+                    op.position_bias};
   return std::make_unique<LocalAttentionRunner>(shape, q, k, c.value(op.v), c.value(op.out));
 }
 

@@ -19,8 +19,16 @@ struct Seen {
   uint32_t first, last;
 };
 
-INLINE Seen seen_of(ARGS(AttendArgs) args, uint32_t end, uint32_t part) {
-  const uint32_t begin = args.window > 0 && end > args.window ? end - args.window : 0;
+// The first position that a query sees, and one past the last of those before `end`.
+INLINE uint32_t first_seen(ARGS(AttendArgs) args, uint32_t position) {
+  return position > args.back ? position - args.back : 0;
+}
+INLINE uint32_t end_seen(ARGS(AttendArgs) args, uint32_t position, uint32_t end) {
+  return smaller(position + args.ahead + 1, end);
+}
+
+INLINE Seen seen_of(ARGS(AttendArgs) args, uint32_t position, uint32_t limit, uint32_t part) {
+  const uint32_t begin = first_seen(args, position), end = end_seen(args, position, limit);
   const uint32_t base = part * PART_POSITIONS;
   Seen s;
   s.first = begin > base ? begin - base : 0;
@@ -39,23 +47,33 @@ INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count,
   }
 }
 
-// Scores of a warp's query to weights; the tile's largest score and sum to lane 0. A linear bias is
-// slope * distance, which is that of the tile's first key from the query.
+// A score, with its soft-cap and its biases; the key is `distance` after the query.
+INLINE float final_score(ARGS(AttendArgs) args, float score, float slope,
+                         GLOBAL const float* by_position, uint32_t head, int32_t distance) {
+  if (args.softcap > 0.0f) score = args.softcap * tanh_of(score / args.softcap);
+  if (args.has_slopes != 0) {
+    const int32_t away = distance < 0 ? distance : -distance;
+    score = fused(slope, float(away), score);
+  }
+  if (args.has_position_bias != 0) {
+    const int32_t reach = int32_t(args.reach);
+    const int32_t within = distance < -reach ? -reach : distance > reach ? reach : distance;
+    score = score + by_position[int32_t(head) * (2 * reach + 1) + within + reach];
+  }
+  return score;
+}
+
+// Scores of a warp's query to weights; the tile's largest score and sum to lane 0.
 struct TileSoftmax {
   float max, sum;
 };
 
-INLINE TileSoftmax weigh(GROUP float* scores, float softcap, bool biased, float slope,
-                         int32_t distance, uint32_t first, uint32_t last, uint32_t lane) {
-  float a = scores[lane], b = scores[lane + 32];
-  if (softcap > 0.0f) {
-    a = softcap * tanh_of(a / softcap);
-    b = softcap * tanh_of(b / softcap);
-  }
-  if (biased) {
-    a = fused(slope, float(distance + int32_t(lane)), a);
-    b = fused(slope, float(distance + int32_t(lane) + 32), b);
-  }
+INLINE TileSoftmax weigh(ARGS(AttendArgs) args, GROUP float* scores, float slope,
+                         GLOBAL const float* by_position, uint32_t head, int32_t distance,
+                         uint32_t first, uint32_t last, uint32_t lane) {
+  const int32_t at = distance + int32_t(lane);
+  float a = final_score(args, scores[lane], slope, by_position, head, at);
+  float b = final_score(args, scores[lane + 32], slope, by_position, head, at + 32);
   if (lane < first || lane >= last) a = -infinity();
   if (lane + 32 < first || lane + 32 >= last) b = -infinity();
   // As 16 lanes over the keys i, i + 16 ... do it.
@@ -96,12 +114,13 @@ INLINE float merge_sums(float sum, float more, float old_part, float added) {
 }
 
 // `tiles`: of each block, the first row, the number of rows and where their page table begins;
-// `ends`: of each row, one past the last position that it sees. `parts` gets for each row, head and
-// part of the run: the largest score, the sum of weights, the sums of values.
+// `ends`: of each row, one past the last position that it may see. `parts` gets for each row, head
+// and part of the run: the largest score, the sum of weights, the sums of values.
 template <class Kv, uint32_t kQueries>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
                    GLOBAL const int32_t* tiles, GLOBAL const int32_t* ends,
-                   GLOBAL const int32_t* tables, GLOBAL const float* slopes, GLOBAL float* parts,
+                   GLOBAL const int32_t* positions, GLOBAL const int32_t* tables,
+                   GLOBAL const float* slopes, GLOBAL const float* by_position, GLOBAL float* parts,
                    GROUP float* query, GROUP float* scores, GROUP float* state,
                    GROUP uint32_t* bounds, uint32_t thread_id, uint32_t tile, uint32_t set,
                    uint32_t part) {
@@ -115,8 +134,12 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   const uint32_t heads = smaller(args.in_set, group - in_group);
   const uint32_t first_head = kv_head * group + in_group;
   const uint32_t queries = rows * heads;  // query i: row i / heads, head i % heads
-  const uint32_t end = uint32_t(ends[first_row + rows - 1]);
-  if (seen_of(args, end, part).last == 0) return;  // for all threads alike
+  // Rows of a tile follow each other in their sequence: the first begins and ends its view first.
+  const uint32_t last_row = first_row + rows - 1;
+  const Seen oldest =
+      seen_of(args, uint32_t(positions[first_row]), uint32_t(ends[first_row]), part);
+  const Seen newest = seen_of(args, uint32_t(positions[last_row]), uint32_t(ends[last_row]), part);
+  if (newest.last == 0) return;  // for all threads alike
   for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS) {
     const uint64_t row = first_row + i / dim / heads;
     const uint64_t head = first_head + i / dim % heads;
@@ -137,7 +160,8 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
     state[4 * thread_id] = -infinity();
     state[4 * thread_id + 1] = 0.0f;
     const uint32_t i = smaller(thread_id, queries - 1);
-    const Seen seen = seen_of(args, uint32_t(ends[first_row + i / heads]), part);
+    const uint32_t row = first_row + i / heads;
+    const Seen seen = seen_of(args, uint32_t(positions[row]), uint32_t(ends[row]), part);
     bounds[2 * thread_id] = seen.first;
     bounds[2 * thread_id + 1] = seen.last;
   }
@@ -145,9 +169,6 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   UNROLL for (uint32_t i = 0; i < kQueries; ++i) UNROLL for (uint32_t j = 0; j < per_thread; ++j)
       sums[i][j] = 0.0f;
   BARRIER();
-  // Rows of a tile follow each other in their sequence: the first begins and ends its view first.
-  const Seen oldest = seen_of(args, uint32_t(ends[first_row]), part);
-  const Seen newest = seen_of(args, end, part);
   const uint32_t last = newest.last;
   for (uint32_t page = oldest.first / PAGE_POSITIONS; page * PAGE_POSITIONS < last; ++page) {
     GLOBAL const uint8_t* keys =
@@ -174,10 +195,11 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
       const uint32_t past = bounds[2 * i + 1] > base ? bounds[2 * i + 1] - base : 0;
       if (first >= smaller(past, uint32_t(PAGE_POSITIONS))) continue;  // for the whole warp
       const uint32_t at = part * PART_POSITIONS + base;
-      const int32_t distance = int32_t(at) - int32_t(ends[first_row + i / heads]) + 1;
-      const float slope = args.has_slopes ? slopes[first_head + i % heads] : 0.0f;
-      const TileSoftmax t = weigh(scores + i * PAGE_POSITIONS, args.softcap, args.has_slopes != 0,
-                                  slope, distance, first, past, lane);
+      const int32_t distance = int32_t(at) - positions[first_row + i / heads];
+      const uint32_t head = first_head + i % heads;
+      const float slope = args.has_slopes != 0 ? slopes[head] : 0.0f;
+      const TileSoftmax t = weigh(args, scores + i * PAGE_POSITIONS, slope, by_position, head,
+                                  distance, first, past, lane);
       if (lane == 0) {
         const float old_max = state[4 * i];
         const MergeFactors f = merge_factors(old_max, t.max);
@@ -223,15 +245,16 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
 
 #define ATTEND_KERNEL(type, kQueries)                                                             \
   KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),      \
-         READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, tables),               \
-         READ(6, float, slopes), WRITE(7, float, parts)) {                                        \
+         READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, positions),            \
+         READ(6, int32_t, tables), READ(7, float, slopes), READ(8, float, by_position),           \
+         WRITE(9, float, parts)) {                                                                \
     SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                        \
     SHARED(float, scores, kQueries* PAGE_POSITIONS);                                              \
     SHARED(float, state, kQueries * 4);                                                           \
     SHARED(uint32_t, bounds, kQueries * 2);                                                       \
-    attend<Kv##type, kQueries>(args, q, pages, tiles, ends, tables, slopes, parts, query, scores, \
-                               state, bounds, THREAD, BLOCK_X, BLOCK_Y,                           \
-                               args.first_part + BLOCK_Z);                                        \
+    attend<Kv##type, kQueries>(args, q, pages, tiles, ends, positions, tables, slopes,            \
+                               by_position, parts, query, scores, state, bounds, THREAD, BLOCK_X, \
+                               BLOCK_Y, args.first_part + BLOCK_Z);                               \
   }
 #define ATTEND_KERNELS(type) ATTEND_KERNEL(type, 4) ATTEND_KERNEL(type, 16)
 FOR_EACH_KV_TYPE(ATTEND_KERNELS)
@@ -240,16 +263,17 @@ FOR_EACH_KV_TYPE(ATTEND_KERNELS)
 // runs before. In the last run a sink is one more part, whose values are zero, and y gets the
 // result. `rows`: of the batch.
 KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, ends),
-       READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, running), WRITE(6, float, y)) {
+       READ(3, int32_t, positions), READ(4, float, parts), READ(5, float, sinks),
+       WRITE(6, float, running), WRITE(7, float, y)) {
   SHARED(float, values, MERGE_DIMS);
   const uint32_t value_dim = args.page.value_dim, rotate = args.page.rotate_value;
   const uint64_t row = uint64_t(rows[BLOCK_X]);
-  const uint32_t end = uint32_t(ends[row]);
+  const uint32_t position = uint32_t(positions[row]);
+  const uint32_t end = end_seen(args, position, uint32_t(ends[row]));
   const uint64_t result = row * args.heads + BLOCK_Y;
   GLOBAL const float* kept = parts + result * args.parts * (value_dim + 2);
   GLOBAL float* before = running + result * (value_dim + 2);
-  const uint32_t begin =
-      args.window > 0 && end > args.window ? (end - args.window) / PART_POSITIONS : 0;
+  const uint32_t begin = first_seen(args, position) / PART_POSITIONS;
   const bool begun = begin < args.first_part;
   const uint32_t first = larger(begin, args.first_part);
   const uint32_t past =

@@ -48,7 +48,7 @@ struct PageSet {
   Address pages;
   int pool;               // -1: of the workspace
   int64_t rows, rows_at;  // how many rows, and their numbers in the step's tables
-  int64_t ends, places, tables;
+  int64_t ends, positions, places, tables;
   int longest;
 };
 
@@ -63,6 +63,7 @@ PageSet pool_pages(const Step& s, int pool, int layer) {
           static_cast<int64_t>(s.tables.rows_of_pool[p].size()),
           s.tables.pool_rows[p],
           s.tables.ends,
+          s.tables.positions,
           s.tables.places,
           s.tables.pages,
           s.tables.longest};
@@ -76,28 +77,42 @@ void store(const Step& s, const PageSet& set, const ValueRef& k, const ValueRef&
                                   s.table(set.places), set.pages});
 }
 
+constexpr uint32_t kAnyDistance = INT32_MAX;
+
+// What joins the scores: on the device, null where nothing does.
+struct Biases {
+  Address slopes, by_position, sinks;
+  uint32_t reach = 0;  // of by_position
+};
+
+Biases put_biases(Constants* constants, const graph::Vector& slopes,
+                  const graph::Vector& by_position, const graph::Vector& sinks, int heads) {
+  Biases b{constants->put(slopes), constants->put(by_position), constants->put(sinks)};
+  if (by_position != nullptr)
+    b.reach = static_cast<uint32_t>(by_position->size()) / static_cast<uint32_t>(heads) / 2;
+  return b;
+}
+
 // What all attention shares.
 class Attention {
  public:
   Attention(const ValueRef& q, const ValueRef& out, int heads, const graph::PagedLayer& layer,
-            float scale, int window, float softcap, Address slopes, Address sinks,
+            float scale, uint32_t back, uint32_t ahead, float softcap, const Biases& biases,
             int64_t memory_limit)
-      : q_(q),
-        out_(out),
-        layer_(layer),
-        slopes_(slopes),
-        sinks_(sinks),
-        memory_limit_(memory_limit) {
+      : q_(q), out_(out), layer_(layer), biases_(biases), memory_limit_(memory_limit) {
     if (std::max(layer.key_dim, layer.value_dim) > kMostDims)
       throw UnsupportedError("attention over heads of " +
                              std::to_string(std::max(layer.key_dim, layer.value_dim)) +
                              " dims: GPUs have a kernel for up to " + std::to_string(kMostDims));
     args_.heads = static_cast<uint32_t>(heads);
-    args_.window = static_cast<uint32_t>(window);
+    args_.back = back;
+    args_.ahead = ahead;
     args_.softcap = softcap;
     args_.scale = scale;
-    args_.has_slopes = slopes.buffer != nullptr;
-    args_.has_sinks = sinks.buffer != nullptr;
+    args_.has_slopes = biases.slopes.buffer != nullptr;
+    args_.has_sinks = biases.sinks.buffer != nullptr;
+    args_.has_position_bias = biases.by_position.buffer != nullptr;
+    args_.reach = biases.reach;
   }
 
   const graph::PagedLayer& layer() const { return layer_; }
@@ -127,14 +142,16 @@ class Attention {
     for (a.first_part = 0; a.first_part < all; a.first_part += step) {
       a.parts = std::min(step, all - a.first_part);
       a.last_run = a.first_part + a.parts == all;
-      s.launch(kernel.c_str(),
-               {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
-               kAttendThreads, a,
-               std::array<Address, 7>{s.address(q_), set.pages, s.table(tiles.at),
-                                      s.table(set.ends), s.table(set.tables), slopes_, memory});
-      s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
-               std::array<Address, 6>{s.table(set.rows_at), s.table(set.ends), memory, sinks_,
-                                      running, s.address(out_)});
+      s.launch(
+          kernel.c_str(), {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
+          kAttendThreads, a,
+          std::array<Address, 9>{s.address(q_), set.pages, s.table(tiles.at), s.table(set.ends),
+                                 s.table(set.positions), s.table(set.tables), biases_.slopes,
+                                 biases_.by_position, memory});
+      s.launch(
+          "merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
+          std::array<Address, 7>{s.table(set.rows_at), s.table(set.ends), s.table(set.positions),
+                                 memory, biases_.sinks, running, s.address(out_)});
     }
   }
 
@@ -161,7 +178,7 @@ class Attention {
 
   const ValueRef q_, out_;
   const graph::PagedLayer layer_;
-  const Address slopes_, sinks_;
+  const Biases biases_;
   const int64_t memory_limit_;
   args::AttendArgs args_{};
 };
@@ -202,11 +219,12 @@ class AttendLocalRunner : public Runner {
   }
   void run(const Step& s) const override {
     const int kv_heads = attention_.layer().kv_heads;
-    const PageSet set{graph::KvType::kF32,  page_args(layout_, kv_heads, page_bytes(), 0),
-                      s.workspace,          -1,
-                      s.rows_of(k_),        s.tables.all_rows,
-                      s.tables.local_ends,  s.tables.local_places,
-                      s.tables.local_pages, s.tables.longest_local};
+    const PageSet set{graph::KvType::kF32,   page_args(layout_, kv_heads, page_bytes(), 0),
+                      s.workspace,           -1,
+                      s.rows_of(k_),         s.tables.all_rows,
+                      s.tables.local_ends,   s.tables.local_positions,
+                      s.tables.local_places, s.tables.local_pages,
+                      s.tables.longest_local};
     store(s, set, k_, v_);
     attention_.run(s, set, s.workspace + pages_bytes(s));
   }
@@ -236,17 +254,21 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
-  const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,
-                            op.softcap, c.constants->put(op.slopes), c.constants->put(op.sinks),
-                            c.memory_limit);
+  const uint32_t back = op.window > 0 ? static_cast<uint32_t>(op.window) - 1 : kAnyDistance;
+  const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, op.sinks, op.heads);
+  const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, back,
+                            kAnyDistance, op.softcap, biases, c.memory_limit);
   return std::make_unique<AttendRunner>(attention, op.layer);
 }
 
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q), k = c.value(op.k);
   const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
-  const Attention attention(q, c.value(op.out), static_cast<int>(q.cols / op.head_dim), layer,
-                            op.scale, 0, 0.0f, Address{}, Address{}, c.memory_limit);
+  const auto heads = static_cast<int>(q.cols / op.head_dim);
+  const uint32_t window = op.window > 0 ? static_cast<uint32_t>(op.window) : kAnyDistance;
+  const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, nullptr, heads);
+  const Attention attention(q, c.value(op.out), heads, layer, op.scale, window, window, 0.0f,
+                            biases, c.memory_limit);
   return std::make_unique<AttendLocalRunner>(attention, k, c.value(op.v));
 }
 

@@ -30,6 +30,7 @@ from oxibonsai.models import (
     gemma,
     gemma2,
     gemma3,
+    gemma_embedding,
     glm,
     glm4moe,
     gpt2,
@@ -50,6 +51,7 @@ from oxibonsai.models import (
     mamba2,
     minimax_m2,
     mistral3,
+    modern_bert,
     mpt,
     nemotron,
     nemotron_h,
@@ -72,6 +74,7 @@ from oxibonsai.models import (
     smollm3,
     stablelm,
     starcoder2,
+    t5,
 )
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
@@ -80,6 +83,7 @@ from oxibonsai.models.model import Model
 from oxibonsai.models.observation import Observation
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.parity import Parity, check_parity
+from oxibonsai.models.pooled import SEGMENTS
 from oxibonsai.models.weights import Weights
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -98,7 +102,14 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mamba": mamba.ARCHITECTURE,
     "mamba2": mamba2.ARCHITECTURE,
     "gemma3": gemma3.ARCHITECTURE,
-    "bert": bert.ARCHITECTURE,
+    "bert": bert.BERT,
+    "nomic-bert": bert.NOMIC_BERT,
+    "nomic-bert-moe": bert.NOMIC_BERT_MOE,
+    "jina-bert-v2": bert.JINA_BERT_V2,
+    "jina-bert-v3": bert.JINA_BERT_V3,
+    "modern-bert": modern_bert.ARCHITECTURE,
+    "gemma-embedding": gemma_embedding.ARCHITECTURE,
+    "t5encoder": t5.ENCODER,
     "gemma": gemma.ARCHITECTURE,
     "gemma2": gemma2.ARCHITECTURE,
     "phi2": phi2.ARCHITECTURE,
@@ -157,6 +168,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 __all__ = [
     "ARCHITECTURES",
+    "SEGMENTS",
     "Architecture",
     "Model",
     "ModelConfig",

@@ -41,7 +41,7 @@ def check_parity(model: Model, level: Parity, kv_type: str) -> None:
     definition = defining(model.device)
     if different := compare_ops(model.graph, model.device, definition):
         raise ParityError(_sentence(model, ", ".join(sorted(set(different)))))
-    if level == "full" and model.config.causal:
+    if level == "full" and model.config.generates:
         _compare_decoding(model, definition, kv_type)
 
 

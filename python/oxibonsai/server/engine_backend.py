@@ -64,7 +64,7 @@ class EngineBackend:
             # Each waiting request blocks a thread.
             engine.structures.lane.most_waiting = s.threads_for_http // 2
         self.chat_template = self._chosen_template(engine)
-        self.generates = engine.model.config.causal and not s.embedding
+        self.generates = engine.model.config.generates and not s.embedding
         names = s.alias or (_short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
         self.pool = pool
