@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "bindings/executable.h"
 #include "bindings/kv_types.h"
 #include "bindings/register.h"
 #include "cpu/device.h"
@@ -103,30 +104,6 @@ PackedWeights attach(CpuDevice& device, const graph::Weights& weights, const std
   return device.attach(weights, file->data() + offset, size - offset, file);
 }
 
-py::dict run(Executable& executable, const py::object& py_batch,
-             const std::vector<std::shared_ptr<KvPages>>& pools,
-             const std::shared_ptr<Slots>& slots) {
-  const graph::Batch& batch = native_batch(py_batch);
-  cpu::State state;
-  for (const auto& pool : pools) {
-    if (pool == nullptr) throw RequestError("a pool of KV pages is None");
-    state.pools.push_back(pool.get());
-  }
-  state.slots = slots.get();
-  py::dict results;
-  std::vector<float*> memory;
-  for (size_t i = 0; i < executable.outputs().size(); ++i) {
-    const auto& [name, cols] = executable.outputs()[i];
-    py::array_t<float> result({static_cast<py::ssize_t>(executable.output_rows(i, batch)),
-                               static_cast<py::ssize_t>(cols)});
-    memory.push_back(result.mutable_data());
-    results[py::str(name)] = std::move(result);
-  }
-  const py::gil_scoped_release free;
-  executable.run(batch, state, memory);
-  return results;
-}
-
 const cpu::KernelTable& tier_table(const std::string& tier) {
   return tier.empty() ? cpu::kernels() : cpu::table(tier);
 }
@@ -141,7 +118,7 @@ void register_cpu_device(py::module_& m) {
       });
   py::class_<Executable, std::shared_ptr<Executable>>(m, "Executable",
                                                       "A graph that a device has compiled.")
-      .def("run", &run, py::arg("batch"),
+      .def("run", &run<cpu::State, Executable, KvPages, Slots>, py::arg("batch"),
            py::arg("pools") = std::vector<std::shared_ptr<KvPages>>{}, py::arg("slots") = nullptr,
            "Results by name, float32 [rows, columns]; the GIL is free while it runs.");
   py::class_<CpuDevice, std::shared_ptr<CpuDevice>>(m, "CpuDevice",

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "bindings/executable.h"
 #include "bindings/kv_types.h"
 #include "bindings/register.h"
 #include "cuda/cuda_backend.h"
@@ -148,36 +149,6 @@ std::shared_ptr<GpuWeights> pack(GpuDevice& device, const graph::Weights& weight
   return std::make_shared<GpuWeights>(GpuWeights{std::move(packed), packed_bytes(weights)});
 }
 
-gpu::State state_of(const std::vector<std::shared_ptr<KvPages>>& pools,
-                    const std::shared_ptr<Slots>& slots) {
-  gpu::State state;
-  for (const auto& pool : pools) {
-    if (pool == nullptr) throw RequestError("a pool of KV pages is None");
-    state.pools.push_back(pool.get());
-  }
-  state.slots = slots.get();
-  return state;
-}
-
-py::dict run(Executable& executable, const py::object& py_batch,
-             const std::vector<std::shared_ptr<KvPages>>& pools,
-             const std::shared_ptr<Slots>& slots) {
-  const graph::Batch& batch = native_batch(py_batch);
-  const gpu::State state = state_of(pools, slots);
-  py::dict results;
-  std::vector<float*> memory;
-  for (size_t i = 0; i < executable.outputs().size(); ++i) {
-    const auto& [name, cols] = executable.outputs()[i];
-    py::array_t<float> result({static_cast<py::ssize_t>(executable.output_rows(i, batch)),
-                               static_cast<py::ssize_t>(cols)});
-    memory.push_back(result.mutable_data());
-    results[py::str(name)] = std::move(result);
-  }
-  const py::gil_scoped_release free;
-  executable.run(batch, state, memory);
-  return results;
-}
-
 // Bytes per second, read and written, of the fastest of some copies within the device.
 double copy_bandwidth(const GpuDevice& device, int64_t bytes, int repeats) {
   if (bytes < 1 || repeats < 1) throw RequestError("a copy needs bytes, and at least one repeat");
@@ -226,7 +197,7 @@ void register_gpu_device(py::module_& m) {
       .def_readonly("nbytes", &GpuWeights::bytes);
   py::class_<Executable, std::shared_ptr<Executable>>(m, "GpuExecutable",
                                                       "A graph that a GPU has compiled.")
-      .def("run", &run, py::arg("batch"),
+      .def("run", &run<gpu::State, Executable, KvPages, Slots>, py::arg("batch"),
            py::arg("pools") = std::vector<std::shared_ptr<KvPages>>{}, py::arg("slots") = nullptr,
            "Results by name, float32 [rows, columns]; the GIL is free while it runs.");
   py::class_<GpuDevice, std::shared_ptr<GpuDevice>>(m, "GpuDevice", "A GPU.")

@@ -31,16 +31,6 @@ int state_written(const graph::GatedDelta& op) { return 2 * op.slot + 1; }
 int state_written(const graph::Mamba2Scan& op) { return 2 * op.slot + 1; }
 int state_written(const graph::MambaScan& op) { return 2 * op.slot + 1; }
 
-graph::StateShape shape_of(const State& state) {
-  graph::StateShape shape;
-  for (const KvPages* pool : state.pools) shape.pools.push_back({&pool->layers(), pool->pages()});
-  if (state.slots != nullptr) {
-    shape.slot_entries = &state.slots->entries();
-    shape.slots = state.slots->slots();
-  }
-  return shape;
-}
-
 }  // namespace
 
 QuantizedRows Step::quantized(const ValueRef& v) const {
@@ -53,10 +43,6 @@ Executable::Executable(const CpuDevice& device, const graph::Graph& graph)
       lowered_(graph::lower(graph)),
       state_(graph.state()),
       checker_(lowered_, state_) {
-  if (lowered_.outputs.empty()) throw RequestError("a graph needs at least one output");
-  for (const auto& [name, id] : lowered_.outputs)
-    output_columns_.emplace_back(name, lowered_.values[static_cast<size_t>(id)].cols);
-  for (const graph::Buffer& b : lowered_.buffers) space_of_.push_back(space(b.rows));
   tables_.resize(lowered_.buffers.size());
   for (const graph::Op& op : lowered_.ops) {
     for (const graph::WeightPtr& w : graph::matrices_of(op)) {
@@ -70,18 +56,11 @@ Executable::Executable(const CpuDevice& device, const graph::Graph& graph)
   memory_.resize(lowered_.buffers.size());
 }
 
-int Executable::space(const RowSpace& rows) {
-  const auto found = std::find(spaces_.begin(), spaces_.end(), rows);
-  if (found != spaces_.end()) return static_cast<int>(found - spaces_.begin());
-  spaces_.push_back(rows);
-  return static_cast<int>(spaces_.size()) - 1;
-}
-
 ValueRef Executable::ref(ValueId id) const {
   const graph::Value& v = lowered_.values[static_cast<size_t>(id)];
   const int buffer = lowered_.buffer_of[static_cast<size_t>(id)];
   const auto b = static_cast<size_t>(buffer);
-  return {buffer, space_of_[b], v.cols, v.type, tables_[b]};
+  return {buffer, lowered_.space_of[b], v.cols, v.type, tables_[b]};
 }
 
 void Executable::make_runners(const CpuDevice& device) {
@@ -132,13 +111,6 @@ void Executable::make_stages() {
   }
 }
 
-int64_t Executable::output_rows(size_t output, const Batch& batch) const {
-  const ValueId id = lowered_.outputs.at(output).second;
-  const RowSpace& rows = lowered_.values[static_cast<size_t>(id)].rows;
-  if (rows.kind == RowSpace::Kind::kInput) checker_.check_inputs(batch);
-  return graph::rows_in(rows, batch);
-}
-
 int64_t Executable::bytes_of(const graph::Buffer& b, bool tables, int64_t rows) const {
   if (b.type == ValueType::kInt8) return quantized_bytes(rows, b.cols, tables);
   static_assert(sizeof(float) == sizeof(int32_t));
@@ -152,7 +124,7 @@ Step Executable::make_step(const Batch& batch, const State& state,
   step.batch = &batch;
   step.state = &state;
   step.threads = pool_->size();
-  for (const RowSpace& rows : spaces_) step.rows.push_back(graph::rows_in(rows, batch));
+  for (const RowSpace& rows : lowered_.spaces) step.rows.push_back(graph::rows_in(rows, batch));
   for (size_t i = 0; i < batch.spans.size(); ++i) {
     const Span& s = batch.spans[i];
     step.longest = std::max(step.longest, s.first + s.count);
@@ -176,7 +148,7 @@ Step Executable::make_step(const Batch& batch, const State& state,
   }
   for (size_t i = 0; i < memory_.size(); ++i) {
     if (step.memory[i] != nullptr) continue;
-    const int64_t rows = step.rows[static_cast<size_t>(space_of_[i])];
+    const int64_t rows = step.rows[static_cast<size_t>(lowered_.space_of[i])];
     const auto bytes = static_cast<size_t>(bytes_of(lowered_.buffers[i], tables_[i], rows));
     if (memory_[i].size() < bytes) memory_[i] = AlignedBuffer(bytes);
     step.memory[i] = memory_[i].data();
@@ -191,7 +163,7 @@ Step Executable::make_step(const Batch& batch, const State& state,
 
 void Executable::run(const Batch& batch, const State& state, const std::vector<float*>& results) {
   const std::lock_guard<std::mutex> one_at_a_time(mutex_);
-  checker_.check(batch, shape_of(state));
+  checker_.check(batch, graph::shape_of(state));
   const Step step = make_step(batch, state, results);
   WorkShares shares(pool_->size());
   Barrier barrier(pool_->size());

@@ -21,16 +21,6 @@ int64_t bytes_of(const graph::Buffer& b, int64_t rows) {
   return rows * b.cols * static_cast<int64_t>(sizeof(float));
 }
 
-graph::StateShape shape_of(const State& state) {
-  graph::StateShape shape;
-  for (const KvPages* pool : state.pools) shape.pools.push_back({&pool->layers(), pool->pages()});
-  if (state.slots != nullptr) {
-    shape.slot_entries = &state.slots->entries();
-    shape.slots = state.slots->slots();
-  }
-  return shape;
-}
-
 // `buffer` with room for so many bytes; what it held is lost where it grows.
 Address with_room(Backend& backend, BufferPtr& buffer, int64_t bytes) {
   if (buffer == nullptr || buffer->bytes() < bytes) {
@@ -49,10 +39,6 @@ Executable::Executable(const GpuDevice& device, const graph::Graph& graph)
       state_(graph.state()),
       checker_(lowered_, state_),
       constants_(backend_) {
-  if (lowered_.outputs.empty()) throw RequestError("a graph needs at least one output");
-  for (const auto& [name, id] : lowered_.outputs)
-    output_columns_.emplace_back(name, lowered_.values[static_cast<size_t>(id)].cols);
-  for (const graph::Buffer& b : lowered_.buffers) space_of_.push_back(space(b.rows));
   memory_.resize(lowered_.buffers.size());
   const RunnerContext context{
       &state_,
@@ -71,28 +57,14 @@ Executable::Executable(const GpuDevice& device, const graph::Graph& graph)
     runners_.push_back(std::visit([&](const auto& o) { return make_runner(o, context); }, op));
 }
 
-int Executable::space(const RowSpace& rows) {
-  const auto found = std::find(spaces_.begin(), spaces_.end(), rows);
-  if (found != spaces_.end()) return static_cast<int>(found - spaces_.begin());
-  spaces_.push_back(rows);
-  return static_cast<int>(spaces_.size()) - 1;
-}
-
 ValueRef Executable::ref(ValueId id) const {
   const graph::Value& v = lowered_.values[static_cast<size_t>(id)];
   const int buffer = lowered_.buffer_of[static_cast<size_t>(id)];
-  return {buffer, space_of_[static_cast<size_t>(buffer)], v.cols, v.type};
-}
-
-int64_t Executable::output_rows(size_t output, const Batch& batch) const {
-  const ValueId id = lowered_.outputs.at(output).second;
-  const RowSpace& rows = lowered_.values[static_cast<size_t>(id)].rows;
-  if (rows.kind == RowSpace::Kind::kInput) checker_.check_inputs(batch);
-  return graph::rows_in(rows, batch);
+  return {buffer, lowered_.space_of[static_cast<size_t>(buffer)], v.cols, v.type};
 }
 
 void Executable::check(const Batch& batch, const State& state) const {
-  checker_.check(batch, shape_of(state));
+  checker_.check(batch, graph::shape_of(state));
   if (batch.rows() > UINT16_MAX)
     throw CapacityError("a step of " + std::to_string(batch.rows()) +
                         " rows is too large for a GPU: at most 65535");
@@ -101,7 +73,7 @@ void Executable::check(const Batch& batch, const State& state) const {
 void Executable::place_buffers(Step* step) {
   step->memory.resize(memory_.size());
   for (size_t i = 0; i < memory_.size(); ++i) {
-    const int64_t rows = step->rows[static_cast<size_t>(space_of_[i])];
+    const int64_t rows = step->rows[static_cast<size_t>(lowered_.space_of[i])];
     step->memory[i] = with_room(*backend_, memory_[i], bytes_of(lowered_.buffers[i], rows));
   }
   int64_t bytes = 0;
@@ -127,7 +99,7 @@ Step Executable::run_step(const Batch& batch, const State& state) {
   step.backend = backend_.get();
   step.batch = &batch;
   step.state = &state;
-  for (const RowSpace& rows : spaces_) step.rows.push_back(graph::rows_in(rows, batch));
+  for (const RowSpace& rows : lowered_.spaces) step.rows.push_back(graph::rows_in(rows, batch));
   step.tables = step_tables(batch, state);
   for (const RunnerPtr& r : runners_) r->prepare(&step);
   place_buffers(&step);

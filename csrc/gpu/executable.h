@@ -23,9 +23,13 @@ class Executable {
 
   const graph::StateSpec& state() const { return state_; }
   // Names and columns of what run() gives.
-  const std::vector<std::pair<std::string, int64_t>>& outputs() const { return output_columns_; }
+  const std::vector<std::pair<std::string, int64_t>>& outputs() const {
+    return lowered_.output_columns;
+  }
   // Rows of an output for a batch.
-  int64_t output_rows(size_t output, const graph::Batch& batch) const;
+  int64_t output_rows(size_t output, const graph::Batch& batch) const {
+    return checker_.output_rows(output, batch);
+  }
 
   // Runs the batch. `results` holds memory for each output, [output_rows(), columns].
   // RequestError where the batch does not fit the graph or the state, CapacityError where a step of
@@ -38,7 +42,6 @@ class Executable {
                int32_t* indices, float* values);
 
  private:
-  int space(const graph::RowSpace& rows);
   ValueRef ref(graph::ValueId id) const;
   void check(const graph::Batch& batch, const State& state) const;
   Step run_step(const graph::Batch& batch, const State& state);
@@ -50,9 +53,6 @@ class Executable {
   graph::LoweredGraph lowered_;
   const graph::StateSpec state_;
   const graph::BatchChecker checker_;
-  std::vector<std::pair<std::string, int64_t>> output_columns_;
-  std::vector<graph::RowSpace> spaces_;
-  std::vector<int> space_of_;  // by buffer: index into spaces_
   Constants constants_;
   std::vector<RunnerPtr> runners_;
 

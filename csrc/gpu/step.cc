@@ -16,28 +16,6 @@ int64_t append(StepTables* t, const std::vector<int32_t>& numbers) {
   return at;
 }
 
-// The rows of attend_local, whose keys and values lie in pages of the workspace, span after span.
-void add_local(StepTables* t, const graph::Batch& batch) {
-  std::vector<int32_t> ends, positions, places, pages;
-  for (const graph::Span& s : batch.spans) {
-    const auto first = static_cast<int32_t>(pages.size());
-    t->first_local_page.push_back(first);
-    for (int32_t i = 0; i < s.count; ++i) {
-      if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
-      ends.push_back(s.count);
-      positions.push_back(i);
-      places.push_back(pages.back());
-      places.push_back(i % graph::kPagePositions);
-    }
-    t->longest_local = std::max(t->longest_local, s.count);
-  }
-  t->local_pages_count = static_cast<int64_t>(pages.size());
-  t->local_ends = append(t, ends);
-  t->local_positions = append(t, positions);
-  t->local_places = append(t, places);
-  t->local_pages = append(t, pages);
-}
-
 }  // namespace
 
 int64_t rounded_bytes(int64_t values) { return round_up(values) + 2 * round_up(values / 32 * 4); }
@@ -89,8 +67,30 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
   t.spans = append(&t, spans);
   t.all_rows = append(&t, all);
   for (const std::vector<int32_t>& rows : t.rows_of_pool) t.pool_rows.push_back(append(&t, rows));
-  add_local(&t, batch);
   return t;
+}
+
+// The rows of attend_local, whose keys and values lie in pages of the workspace, span after span.
+void add_local(StepTables* t, const graph::Batch& batch) {
+  if (!t->first_local_page.empty()) return;
+  std::vector<int32_t> ends, positions, places, pages;
+  for (const graph::Span& s : batch.spans) {
+    const auto first = static_cast<int32_t>(pages.size());
+    t->first_local_page.push_back(first);
+    for (int32_t i = 0; i < s.count; ++i) {
+      if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
+      ends.push_back(s.count);
+      positions.push_back(i);
+      places.push_back(pages.back());
+      places.push_back(i % graph::kPagePositions);
+    }
+    t->longest_local = std::max(t->longest_local, s.count);
+  }
+  t->local_pages_count = static_cast<int64_t>(pages.size());
+  t->local_ends = append(t, ends);
+  t->local_positions = append(t, positions);
+  t->local_places = append(t, places);
+  t->local_pages = append(t, pages);
 }
 
 Tiles add_tiles(StepTables* t, const graph::Batch& batch, int pool, int rows) {

@@ -93,8 +93,10 @@ RoundedRows rounded_rows(Address memory, int64_t values);
 // Blocks of `size` that hold `count`. CapacityError where a launch can't have as many.
 uint32_t blocks_of(int64_t count, int64_t size);
 
-// Fills the tables of a step, and the tiles that its runners ask for.
+// Fills the tables of a step, and what its runners ask for beside: the rows of attend_local, once,
+// and tiles.
 StepTables step_tables(const graph::Batch& batch, const State& state);
+void add_local(StepTables* tables, const graph::Batch& batch);
 Tiles add_tiles(StepTables* tables, const graph::Batch& batch, int pool, int rows);
 
 }  // namespace oxibonsai::gpu

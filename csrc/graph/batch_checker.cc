@@ -117,4 +117,11 @@ void BatchChecker::check_inputs(const Batch& b) const {
       throw RequestError("the graph has no input " + name);
 }
 
+int64_t BatchChecker::output_rows(size_t output, const Batch& batch) const {
+  const ValueId id = lowered_.outputs.at(output).second;
+  const RowSpace& rows = lowered_.values[static_cast<size_t>(id)].rows;
+  if (rows.kind == RowSpace::Kind::kInput) check_inputs(batch);
+  return rows_in(rows, batch);
+}
+
 }  // namespace oxibonsai::graph

@@ -19,6 +19,18 @@ struct StateShape {
   int64_t slots = 0;
 };
 
+// Of a device's own State: its pools of pages, and its slots or null.
+template <class State>
+StateShape shape_of(const State& state) {
+  StateShape shape;
+  for (const auto* pool : state.pools) shape.pools.push_back({&pool->layers(), pool->pages()});
+  if (state.slots != nullptr) {
+    shape.slot_entries = &state.slots->entries();
+    shape.slots = state.slots->slots();
+  }
+  return shape;
+}
+
 // How many rows a row space has in a step. Of an input, which the batch must have.
 int64_t rows_in(const RowSpace& rows, const Batch& batch);
 
@@ -29,9 +41,11 @@ class BatchChecker {
   BatchChecker(const LoweredGraph& lowered, const StateSpec& state);
 
   void check(const Batch& batch, const StateShape& state) const;
-  void check_inputs(const Batch& batch) const;
+  // Rows of an output; of one with the rows of an input, the batch's inputs are checked first.
+  int64_t output_rows(size_t output, const Batch& batch) const;
 
  private:
+  void check_inputs(const Batch& batch) const;
   void check_state(const Batch& batch, const StateShape& state) const;
 
   const LoweredGraph& lowered_;

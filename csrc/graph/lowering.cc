@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include "base/check.h"
+
 namespace oxibonsai::graph {
 namespace {
 
@@ -180,6 +182,7 @@ bool rounds_itself(const Op& op) {
 }
 
 LoweredGraph lower(const Graph& graph) {
+  if (graph.outputs().empty()) throw RequestError("a graph needs at least one output");
   LoweredGraph g;
   g.values = graph.values();
   g.outputs = graph.outputs();
@@ -190,6 +193,13 @@ LoweredGraph lower(const Graph& graph) {
   }
   fuse_rounding(&g);
   BufferPlanner(&g).run();
+  for (const auto& [name, id] : g.outputs)
+    g.output_columns.emplace_back(name, g.values[static_cast<size_t>(id)].cols);
+  for (const Buffer& b : g.buffers) {
+    const auto found = std::find(g.spaces.begin(), g.spaces.end(), b.rows);
+    g.space_of.push_back(static_cast<int>(found - g.spaces.begin()));
+    if (found == g.spaces.end()) g.spaces.push_back(b.rows);
+  }
   return g;
 }
 

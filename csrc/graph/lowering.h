@@ -22,9 +22,12 @@ struct LoweredGraph {
   std::vector<Op> ops;
   std::vector<Value> values;  // of the graph, in its order, then those of the rounding
   std::vector<Buffer> buffers;
-  std::vector<int> buffer_of;  // by value; -1 where no op reads or makes it
+  std::vector<RowSpace> spaces;  // of the buffers, each once
+  std::vector<int> space_of;     // by buffer: index into spaces
+  std::vector<int> buffer_of;    // by value; -1 where no op reads or makes it
   std::vector<std::pair<std::string, ValueId>> outputs;  // each in a buffer of its own
-  std::vector<std::pair<std::string, ValueId>> inputs;   // likewise, never written
+  std::vector<std::pair<std::string, int64_t>> output_columns;
+  std::vector<std::pair<std::string, ValueId>> inputs;  // likewise, never written
 };
 
 // Whether a device lets the op write its result as int8.
@@ -33,6 +36,7 @@ bool rounds_itself(const Op& op);
 // Rounding goes before each op that reads integers, once for all that share an input. An op that
 // can round its own result does so where nobody else reads it: its output then is kInt8. A value
 // gets the buffer of one that nobody reads any more, if that has the same rows, columns and type.
+// RequestError where the graph has no output.
 LoweredGraph lower(const Graph& graph);
 
 }  // namespace oxibonsai::graph

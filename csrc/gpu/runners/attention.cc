@@ -213,7 +213,10 @@ class AttendLocalRunner : public Runner {
         v_(v),
         layout_(graph::kv_layout(graph::KvType::kF32, attention.layer())) {}
 
-  void prepare(Step* s) const override { attention_.prepare(s, -1); }
+  void prepare(Step* s) const override {
+    add_local(&s->tables, *s->batch);
+    attention_.prepare(s, -1);
+  }
   int64_t workspace_bytes(const Step& s) const override {
     return pages_bytes(s) + attention_.parts_bytes(s, s.tables.longest_local);
   }
