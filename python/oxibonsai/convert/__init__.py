@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from oxibonsai import _core
 from oxibonsai.convert.apertus import APERTUS
 from oxibonsai.convert.arcee import ARCEE
-from oxibonsai.convert.bert import BERT
+from oxibonsai.convert.bert import BERT, ROBERTA
 from oxibonsai.convert.bitnet import BITNET
 from oxibonsai.convert.bloom import BLOOM
 from oxibonsai.convert.cohere import COHERE2, COMMAND_R
@@ -25,6 +27,7 @@ from oxibonsai.convert.gemma import GEMMA
 from oxibonsai.convert.gemma2 import GEMMA2
 from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.gemma3_multimodal import GEMMA3_MULTIMODAL
+from oxibonsai.convert.gemma_embedding import GEMMA_EMBEDDING
 from oxibonsai.convert.glm import GLM, GLM4
 from oxibonsai.convert.glm4moe import GLM4MOE
 from oxibonsai.convert.gpt2 import GPT2, STARCODER
@@ -37,6 +40,7 @@ from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
 from oxibonsai.convert.jais2 import JAIS2
 from oxibonsai.convert.jamba import JAMBA
+from oxibonsai.convert.jina_bert import JINA_BERT_V2, JINA_BERT_V3
 from oxibonsai.convert.lfm2 import LFM2, LFM2MOE
 from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.mamba import MAMBA, MAMBA2
@@ -45,9 +49,11 @@ from oxibonsai.convert.minicpm import MINICPM
 from oxibonsai.convert.minimax_m2 import MINIMAX_M2
 from oxibonsai.convert.mistral3 import MISTRAL3
 from oxibonsai.convert.mixtral import MIXTRAL
+from oxibonsai.convert.modern_bert import MODERN_BERT
 from oxibonsai.convert.mpt import MPT
 from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.nemotron_h import NEMOTRON_H
+from oxibonsai.convert.nomic_bert import NOMIC_BERT, NOMIC_BERT_MOE
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
 from oxibonsai.convert.olmoe import OLMOE
@@ -66,6 +72,7 @@ from oxibonsai.convert.seed_oss import SEED_OSS
 from oxibonsai.convert.smollm3 import SMOLLM3
 from oxibonsai.convert.stablelm import STABLELM
 from oxibonsai.convert.starcoder2 import STARCODER2
+from oxibonsai.convert.t5 import T5_ENCODER
 from oxibonsai.convert.target import Target, check_dtype
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress, counted
@@ -75,10 +82,20 @@ from oxibonsai.quantize.plan import destruction
 
 __all__ = ["RECIPES", "check_dtype", "convert"]
 
-RECIPES: dict[str, Recipe] = {  # by config.json's model_type
+RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kind makes of it
     "apertus": APERTUS,
     "arcee": ARCEE,
     "bert": BERT,
+    "camembert": ROBERTA,
+    "embeddinggemma": GEMMA_EMBEDDING,
+    "jina_bert_v2": JINA_BERT_V2,
+    "jina_embeddings_v3": JINA_BERT_V3,
+    "modernbert": MODERN_BERT,
+    "nomic_bert": NOMIC_BERT,
+    "nomic_bert_moe": NOMIC_BERT_MOE,
+    "roberta": ROBERTA,
+    "t5_encoder": T5_ENCODER,
+    "xlm-roberta": ROBERTA,
     "bitnet": BITNET,
     "bloom": BLOOM,
     "cohere": COMMAND_R,
@@ -189,8 +206,8 @@ def convert(
         UnsupportedError: It asks for what no recipe knows.
     """
     source = ModelFolder(folder)
-    kind = source.config.get("model_type")
-    recipe = RECIPES.get(str(kind))
+    kind = model_kind(source.config)
+    recipe = RECIPES.get(kind)
     if recipe is None:
         raise UnsupportedError(
             f"{folder} holds a model of type {kind!r}; convert knows {', '.join(sorted(RECIPES))}"
@@ -208,6 +225,24 @@ def convert(
     losses = _write(out, keys | own, tensors, progress)
     ruined = [w for name, loss in losses.items() if (w := destruction(name, loss))]
     return [*ruined, *(recipe.notes if weights else ()), *target.warnings]
+
+
+def model_kind(config: Mapping[str, Any]) -> str:
+    """``model_type``, made more exact where several architectures share one."""
+    kind = str(config.get("model_type"))
+    if kind == "bert" and config.get("position_embedding_type") == "alibi":
+        return "jina_bert_v2"
+    if kind == "xlm-roberta" and config.get("position_embedding_type") == "rotary":
+        return "jina_embeddings_v3"
+    if kind == "nomic_bert" and config.get("moe_every_n_layers"):
+        return "nomic_bert_moe"
+    if kind == "gemma3_text" and config.get("use_bidirectional_attention") is True:
+        return "embeddinggemma"
+    if kind in ("t5", "mt5", "umt5") and str(config.get("architectures")).endswith(
+        "EncoderModel']"
+    ):
+        return "t5_encoder"
+    return kind
 
 
 def _write(

@@ -25,15 +25,21 @@ def read_config(keys: Keys) -> ModelConfig:
         **shared,
         causal=keys.causal(False),
         rms_norm_eps=0.0,
-        layer_norm_eps=keys.positive("attention.layer_norm_epsilon"),
+        layer_norm_eps=_epsilon(keys),
         pooling=keys.pooling("mean"),
         classifier=read_classifier(keys, default_pooling="mean"),
         rope=rope,
         rope_local=replace(rope, theta=keys.theta("rope.freq_base_swa", _LOCAL_THETA)),
         sliding_window=keys.window() // 2,
         local_layers=tuple(i % period != 0 for i in range(layers)),
-        hidden_act=keys.text("hidden_act", "gelu", ("gelu", "silu")),
+        hidden_act=keys.text("hidden_activation", "gelu", ("gelu", "silu")),
     )
+
+
+def _epsilon(keys: Keys) -> float:
+    """Of the norms; files hold it under the name of the other kind of norm too, or only."""
+    other = keys.get("attention.layer_norm_rms_epsilon")
+    return keys.positive("attention.layer_norm_epsilon", other)
 
 
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
