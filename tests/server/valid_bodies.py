@@ -39,6 +39,7 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     "native_completion.create_native_completion": {"prompt": "a", "n_predict": 2, "n_probs": 1},
     "embeddings.create_embeddings": {"model": "tiny", "input": ["a", "b"]},
     "embeddings.create_native_embeddings": {"content": ["a", "b"]},
+    "rerank.rerank": {"model": "tiny", "query": "a", "documents": ["b", {"text": "c"}]},
     "slots.act": {"filename": "a.bin"},
     "tokens.tokenize": {"content": "a b", "with_pieces": True},
     "tokens.detokenize": {"tokens": [5, 6]},

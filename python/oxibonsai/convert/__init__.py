@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from oxibonsai import _core
 from oxibonsai.convert.apertus import APERTUS
@@ -64,6 +62,7 @@ from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen2moe import QWEN2MOE
 from oxibonsai.convert.qwen3 import QWEN3
+from oxibonsai.convert.qwen3_reranker import QWEN3_RERANKER, is_reranker
 from oxibonsai.convert.qwen3moe import QWEN3MOE
 from oxibonsai.convert.qwen3next import QWEN3NEXT, QWEN35MOE, QWEN35MOE_MULTIMODAL
 from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
@@ -140,6 +139,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "phi3": PHI3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
+    "qwen3_reranker": QWEN3_RERANKER,
     "qwen3_5": QWEN35_MULTIMODAL,
     "qwen3_5_moe": QWEN35MOE_MULTIMODAL,
     "qwen3_5_moe_text": QWEN35MOE,
@@ -206,7 +206,7 @@ def convert(
         UnsupportedError: It asks for what no recipe knows.
     """
     source = ModelFolder(folder)
-    kind = model_kind(source.config)
+    kind = model_kind(source)
     recipe = RECIPES.get(kind)
     if recipe is None:
         raise UnsupportedError(
@@ -227,8 +227,9 @@ def convert(
     return [*ruined, *(recipe.notes if weights else ()), *target.warnings]
 
 
-def model_kind(config: Mapping[str, Any]) -> str:
+def model_kind(folder: ModelFolder) -> str:
     """``model_type``, made more exact where several architectures share one."""
+    config = folder.config
     kind = str(config.get("model_type"))
     if kind == "bert" and config.get("position_embedding_type") == "alibi":
         return "jina_bert_v2"
@@ -242,6 +243,8 @@ def model_kind(config: Mapping[str, Any]) -> str:
         "EncoderModel']"
     ):
         return "t5_encoder"
+    if kind == "qwen3" and is_reranker(folder):
+        return "qwen3_reranker"
     return kind
 
 

@@ -76,17 +76,18 @@ def _positions(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 _BERT_HEAD = {"pooler.dense": "cls", "classifier": "cls.output"}
+tensor_name = encoder.namer(
+    "BERT",
+    "encoder.layer",
+    LAYER,
+    {**FIXED, **_BERT_HEAD},
+    prefixes=("bert.",),
+    left_out=_LEFT_OUT,
+)
 BERT = Recipe(
     "bert",
     metadata,
-    encoder.namer(
-        "BERT",
-        "encoder.layer",
-        LAYER,
-        {**FIXED, **_BERT_HEAD},
-        prefixes=("bert.",),
-        left_out=_LEFT_OUT,
-    ),
+    tensor_name,
     encoder.is_matrix,
     left_out=no_pooler,
 )

@@ -37,11 +37,13 @@ class Backend(Protocol):
         pool: The engines; None before :meth:`load` is done.
         chat_template: The model's, or the one that the settings name; None if there is none.
         generates: Whether the model generates text; False if it only makes embeddings.
+        ranks: Whether the model has a head that scores texts.
     """
 
     pool: EnginePool | None
     chat_template: ChatTemplate | None
     generates: bool
+    ranks: bool
 
     def load(self) -> None:
         """Blocks until requests can be answered.

@@ -34,6 +34,7 @@ class EngineBackend:
         self.pool: EnginePool | None = None
         self.chat_template: ChatTemplate | None = None
         self.generates = False
+        self.ranks = False
 
     def load(self) -> None:
         """See :class:`~oxibonsai.server.backend.Backend`."""
@@ -65,6 +66,7 @@ class EngineBackend:
             engine.structures.lane.most_waiting = s.threads_for_http // 2
         self.chat_template = self._chosen_template(engine)
         self.generates = engine.model.config.generates and not s.embedding
+        self.ranks = engine.model.config.classifier is not None
         names = s.alias or (_short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
         self.pool = pool

@@ -63,6 +63,8 @@ class Vocabulary:
         types: GGUF's token types, one a token.
         scores: Of SPM tokens; empty for byte-level BPE.
         end_ids: Ids that end a generation.
+        sep_id, add_sep: The token that goes between two texts after the first one's eos, and whether
+            it does.
     """
 
     texts: list[str]
@@ -75,6 +77,8 @@ class Vocabulary:
     add_bos: bool
     add_eos: bool
     end_ids: frozenset[int]
+    sep_id: int | None = None
+    add_sep: bool = False
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -130,6 +134,8 @@ def read_vocabulary(
         add_bos=flag(metadata, "tokenizer.ggml.add_bos_token", add_bos_default),
         add_eos=flag(metadata, "tokenizer.ggml.add_eos_token", add_eos_default),
         end_ids=frozenset(i for i in ends if i is not None),
+        sep_id=first_of(("seperator", "eos")),  # GGUF's spelling
+        add_sep=flag(metadata, "tokenizer.ggml.add_sep_token", False),
     )
 
 

@@ -12,6 +12,7 @@ class Feature(Enum):
     """A feature that operations may need."""
 
     GENERATION = auto()  # a model that generates text, not only embeddings
+    RANKING = auto()  # a model that scores texts
     METRICS = auto()
     SLOTS = auto()
     SAVED_SLOTS = auto()
@@ -21,6 +22,7 @@ def features_of(settings: Settings, backend: Backend) -> set[Feature]:
     """The enabled features, once the model is loaded."""
     there = {
         Feature.GENERATION: backend.generates,
+        Feature.RANKING: backend.ranks,
         Feature.METRICS: settings.metrics,
         Feature.SLOTS: settings.slots,
         Feature.SAVED_SLOTS: settings.slot_save_path is not None,

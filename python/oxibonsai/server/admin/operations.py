@@ -9,6 +9,7 @@ from oxibonsai.server.admin.openapi import Operation, Schema, object_with
 from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
 from oxibonsai.server.llama_server.schemas import (
     DetokenizeBody,
+    RerankBody,
     SlotAction,
     SlotFile,
     TokenizeBody,
@@ -157,6 +158,12 @@ _GENERATION = {
     ),
     "embeddings.create_embeddings": Operation(
         "Embeddings of texts", body=EmbeddingBody, response=_EMBEDDINGS
+    ),
+    "rerank.rerank": Operation(
+        "Documents by how well they fit a query",
+        body=RerankBody,
+        response={"type": ["object", "array"]},
+        needs=Feature.RANKING,
     ),
     "tokens.tokenize": Operation(
         "Tokenize a text", body=TokenizeBody, response=object_with("tokens")
