@@ -53,7 +53,7 @@ def main(llama_cpp: str) -> None:
             dense_models.save(case, Path(folder) / "model")
             convert(Path(folder) / "model", Path(folder) / "model.gguf")
             found[case.name] = conversions.summary(Path(folder) / "model.gguf")
-    for remote in remote_folders.FOLDERS:
+    for remote in (f for f in remote_folders.FOLDERS if f.converted_by_llama_cpp):
         with tempfile.TemporaryDirectory() as folder:
             remote_folders.save(remote, Path(folder) / "model")
             convert(Path(folder) / "model", Path(folder) / "model.gguf")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_app import close_model_app, make_model_app
 
 import bert_folder
-from model_app import close_model_app, make_model_app
 from oxibonsai.convert import convert
 from oxibonsai.server.server import Server
 

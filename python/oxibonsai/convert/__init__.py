@@ -9,11 +9,13 @@ from pathlib import Path
 from oxibonsai import _core
 from oxibonsai.convert.apertus import APERTUS
 from oxibonsai.convert.arcee import ARCEE
+from oxibonsai.convert.baichuan import BAICHUAN
 from oxibonsai.convert.bert import BERT, ROBERTA
 from oxibonsai.convert.bitnet import BITNET
 from oxibonsai.convert.bloom import BLOOM
 from oxibonsai.convert.cohere import COHERE2, COMMAND_R
 from oxibonsai.convert.dbrx import DBRX
+from oxibonsai.convert.deci import DECI
 from oxibonsai.convert.deepseek2 import DEEPSEEK2
 from oxibonsai.convert.ernie4_5 import ERNIE4_5
 from oxibonsai.convert.ernie4_5_moe import ERNIE4_5_MOE
@@ -36,6 +38,8 @@ from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.granitemoe import GRANITEMOE
 from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
+from oxibonsai.convert.internlm2 import INTERNLM2
+from oxibonsai.convert.jais import JAIS
 from oxibonsai.convert.jais2 import JAIS2
 from oxibonsai.convert.jamba import JAMBA
 from oxibonsai.convert.jina_bert import JINA_BERT_V2, JINA_BERT_V3
@@ -55,10 +59,13 @@ from oxibonsai.convert.nomic_bert import NOMIC_BERT, NOMIC_BERT_MOE
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
 from oxibonsai.convert.olmoe import OLMOE
+from oxibonsai.convert.openelm import OPENELM
 from oxibonsai.convert.orion import ORION
 from oxibonsai.convert.phi2 import PHI2
 from oxibonsai.convert.phi3 import PHI3
+from oxibonsai.convert.plamo import PLAMO
 from oxibonsai.convert.plan import Planned, plan
+from oxibonsai.convert.qwen import QWEN
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen2moe import QWEN2MOE
 from oxibonsai.convert.qwen3 import QWEN3
@@ -67,12 +74,14 @@ from oxibonsai.convert.qwen3moe import QWEN3MOE
 from oxibonsai.convert.qwen3next import QWEN3NEXT, QWEN35MOE, QWEN35MOE_MULTIMODAL
 from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
 from oxibonsai.convert.recipe import Metadata, Recipe
+from oxibonsai.convert.refact import REFACT
 from oxibonsai.convert.seed_oss import SEED_OSS
 from oxibonsai.convert.smollm3 import SMOLLM3
 from oxibonsai.convert.stablelm import STABLELM
 from oxibonsai.convert.starcoder2 import STARCODER2
 from oxibonsai.convert.t5 import T5_ENCODER
 from oxibonsai.convert.target import Target, check_dtype
+from oxibonsai.convert.xverse import XVERSE
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress, counted
 from oxibonsai.files.whole_file import make_room
@@ -95,6 +104,16 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "roberta": ROBERTA,
     "t5_encoder": T5_ENCODER,
     "xlm-roberta": ROBERTA,
+    "baichuan": BAICHUAN,
+    "deci": DECI,
+    "nemotron-nas": DECI,
+    "internlm2": INTERNLM2,
+    "jais": JAIS,
+    "openelm": OPENELM,
+    "plamo": PLAMO,
+    "qwen": QWEN,
+    "gpt_refact": REFACT,
+    "xverse": XVERSE,
     "bitnet": BITNET,
     "bloom": BLOOM,
     "cohere": COMMAND_R,
