@@ -98,6 +98,18 @@ def test_plamos_heads_that_share_a_key_come_together(tmp_path: Path) -> None:
     assert oxibonsai.load(path).logits(dm.IDS[:9]).std() > 0.1
 
 
+@pytest.mark.parametrize("name", ["internlm2", "xverse", "baichuan"])
+def test_what_has_llamas_layers_is_saved_as_a_llama(name: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers and torch")
+    path, _ = converted(name, tmp_path)
+    model = oxibonsai.AutoModelForCausalLM.from_pretrained(path)
+    model.save_pretrained(tmp_path / "saved")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
+    assert type(theirs).__name__ == "LlamaForCausalLM"
+    found = model.logits(dm.IDS)
+    assert np.abs(dm.logits(theirs, dm.IDS) - found).max() <= 1e-4 * np.abs(found).max()
+
+
 @pytest.mark.parametrize("name", [c.name for c in remote_models.CASES])
 def test_threads_chunks_and_company_do_not_change_a_byte(
     name: str, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
