@@ -40,6 +40,11 @@ def test_documents_come_back_the_best_first(app: Server, path: str) -> None:
     ]
 
 
+def test_the_document_of_the_routes_has_it(app: Server) -> None:
+    paths = app.test_client().get("/openapi.json").get_json()["paths"]
+    assert {"/v1/rerank", "/rerank", "/v1/reranking", "/reranking"} <= paths.keys()
+
+
 def test_objects_a_limit_and_texts_in_the_answer(app: Server) -> None:
     objects: list[Any] = [{"text": text} for text in DOCUMENTS]
     body = {"query": "hello", "documents": objects, "top_n": 2, "return_documents": True}

@@ -256,8 +256,8 @@ def model_kind(folder: ModelFolder) -> str:
         return "jina_embeddings_v3"
     if kind == "nomic_bert" and config.get("moe_every_n_layers"):
         return "nomic_bert_moe"
-    if kind == "gemma3_text" and config.get("use_bidirectional_attention") is True:
-        return "embeddinggemma"
+    if kind == "gemma3_text" and config.get("architectures") == ["Gemma3TextModel"]:
+        return "embeddinggemma" if config.get("use_bidirectional_attention") is True else kind
     if kind in ("t5", "mt5", "umt5") and str(config.get("architectures")).endswith(
         "EncoderModel']"
     ):

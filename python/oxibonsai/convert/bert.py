@@ -47,7 +47,7 @@ def metadata(folder: ModelFolder) -> Metadata:
         **encoder.dimension_keys(folder, "bert"),
         **pooling_keys(folder, "bert"),
         **encoder.segment_keys(folder),
-        **encoder.tokenizer_keys(folder),
+        **encoder.tokenizer_keys(folder, wordpiece=folder.config.get("model_type") == "bert"),
     }
 
 

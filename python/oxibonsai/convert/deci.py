@@ -70,7 +70,7 @@ def _sizes(folder: ModelFolder) -> list[_SIZE]:
         raise FormatError(f"{where}: block_configs does not list {layers} layers")
     try:
         return [_block_size(folder, heads, block) for block in blocks]
-    except (KeyError, TypeError, ZeroDivisionError) as e:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as e:
         raise FormatError(f"{where}: block_configs has a layer that says too little: {e!r}") from e
 
 

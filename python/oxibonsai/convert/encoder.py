@@ -9,6 +9,7 @@ from typing import Any
 from oxibonsai.convert import text_tokenizer
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata
+from oxibonsai.convert.vocabulary import SPECIAL_FILES
 from oxibonsai.convert.wordpiece import wordpiece_keys
 from oxibonsai.errors import FormatError, UnsupportedError
 
@@ -65,8 +66,10 @@ def is_matrix(tensor: str) -> bool:
 
 def classifies(folder: ModelFolder) -> bool:
     """Whether the model has the head of a classifier."""
-    kinds = folder.config.get("architectures") or []
-    return any(str(kind).endswith("ForSequenceClassification") for kind in kinds)
+    kinds = folder.config.get("architectures")
+    return isinstance(kinds, list) and any(
+        str(kind).endswith("ForSequenceClassification") for kind in kinds
+    )
 
 
 def dimension_keys(
@@ -115,15 +118,20 @@ def segment_keys(folder: ModelFolder) -> Metadata:
     return {"tokenizer.ggml.token_type_count": (count, "u32")}
 
 
-def tokenizer_keys(folder: ModelFolder) -> Metadata:
-    """WordPiece, or any vocabulary that decoders have too."""
+def tokenizer_keys(folder: ModelFolder, *, wordpiece: bool = False) -> Metadata:
+    """WordPiece, or any vocabulary that decoders have too.
+
+    Args:
+        folder: Of the model; without files of a tokenizer, the model is for token ids only.
+        wordpiece: It must be WordPiece.
+    """
     if (folder.path / "tokenizer.json").is_file():
         model = folder.json("tokenizer.json").get("model")
-        if isinstance(model, dict) and model.get("type") == "WordPiece":
+        if wordpiece or (isinstance(model, dict) and model.get("type") == "WordPiece"):
             return wordpiece_keys(folder, folder.count("vocab_size"))
-    elif (folder.path / "vocab.txt").is_file():
+    elif other := [n for n in (*SPECIAL_FILES, "vocab.txt") if (folder.path / n).is_file()]:
         raise FormatError(
-            f"{folder.path} has a vocab.txt and no tokenizer.json: save its tokenizer with transformers "
+            f"{folder.path} has {other[0]} and no tokenizer.json: save its tokenizer with transformers "
             "first (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
         )
     return text_tokenizer.tokenizer_keys(folder)

@@ -19,7 +19,7 @@ def metadata(folder: ModelFolder) -> Metadata:
     return {
         **keys,
         f"{_NAME}.attention.causal": (False, "bool"),
-        **pooling_keys(folder, _NAME),
+        **pooling_keys(folder, _NAME, projects=True),
         **projection_keys(folder, _NAME),
     }
 

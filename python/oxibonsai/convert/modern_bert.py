@@ -10,7 +10,7 @@ from oxibonsai.convert.pooling import classifier_pooling_keys, pooling_keys
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.rope import read_rope
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
-from oxibonsai.errors import UnsupportedError
+from oxibonsai.errors import FormatError, UnsupportedError
 
 _FIXED = {
     "embeddings.tok_embeddings": "token_embd",
@@ -75,6 +75,10 @@ def _period(folder: ModelFolder) -> int:
         return folder.count("global_attn_every_n_layers") if stated else _PERIOD
     layers = folder.count("num_hidden_layers")
     full = "full_attention"
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        raise FormatError(
+            f"{folder.path / 'config.json'}: layer_types does not list {layers} layers"
+        )
     others = [i for i, kind in enumerate(kinds) if kind == full and i > 0]
     period = others[0] if others else max(layers, _PERIOD)
     if kinds != [full if i % period == 0 else "sliding_attention" for i in range(layers)]:

@@ -21,9 +21,20 @@ _DENSE = "Dense"
 _PROJECTIONS = ("dense_2", "dense_3")
 
 
-def pooling_keys(folder: ModelFolder, architecture: str) -> Metadata:
-    """``pooling_type`` where the folder is one of sentence-transformers, else nothing."""
+def pooling_keys(folder: ModelFolder, architecture: str, *, projects: bool = False) -> Metadata:
+    """``pooling_type`` where the folder is one of sentence-transformers, else nothing.
+
+    Args:
+        folder: Of the model.
+        architecture: GGUF's name.
+        projects: Whether the architecture has linear layers after pooling.
+    """
     modules = dict(_modules(folder))
+    if _DENSE in modules and not projects:
+        raise UnsupportedError(
+            f"{folder.path / 'modules.json'} has the module {_DENSE}, which files of {architecture} "
+            "have no place for"
+        )
     if "Pooling" not in modules:
         return {}
     name = f"{modules['Pooling']}/config.json"

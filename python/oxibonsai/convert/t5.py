@@ -78,7 +78,7 @@ def metadata(folder: ModelFolder) -> Metadata:
         "t5encoder.attention.value_length": width,
         "t5encoder.attention.layer_norm_epsilon": epsilon,
         "t5encoder.attention.layer_norm_rms_epsilon": epsilon,
-        **pooling_keys(folder, "t5encoder"),
+        **pooling_keys(folder, "t5encoder", projects=True),
         **projection_keys(folder, "t5encoder"),
         **tokenizer_keys(folder),
     }
