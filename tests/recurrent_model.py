@@ -51,15 +51,17 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights, *, attends: bool) -> V
             kv = KV_HEADS * HEAD_DIM
             q, k, v = g.linear(
                 h,
-                w.matrix("q", HIDDEN, HIDDEN),
-                w.matrix("k", kv, HIDDEN),
-                w.matrix("v", kv, HIDDEN),
+                w.matrix("blk.0.attn_q", HIDDEN, HIDDEN),
+                w.matrix("blk.0.attn_k", kv, HIDDEN),
+                w.matrix("blk.0.attn_v", kv, HIDDEN),
             )
             q, k = g.rope(q, c.rope, HEAD_DIM), g.rope(k, c.rope, HEAD_DIM)
             a = g.attention(q, k, v, layer=0, head_dim=HEAD_DIM, scale=c.attention_scale)
             h = g.add(h, a)
-    gate, up = g.linear(h, w.matrix("gate", FF, HIDDEN), w.matrix("up", FF, HIDDEN))
-    (h,) = g.linear(g.swiglu(gate, up), w.matrix("down", HIDDEN, FF), add=h)
+    gate, up = g.linear(
+        h, w.matrix("blk.1.ffn_gate", FF, HIDDEN), w.matrix("blk.1.ffn_up", FF, HIDDEN)
+    )
+    (h,) = g.linear(g.swiglu(gate, up), w.matrix("blk.1.ffn_down", HIDDEN, FF), add=h)
     return h
 
 
@@ -82,12 +84,12 @@ def write(path: Path, architecture: str, *, seed: int = 1) -> Path:
         tensors[f"blk.{i}.conv.weight"] = normal(HIDDEN * taps, scale=taps**-0.5)
         tensors[f"blk.{i}.conv.bias"] = normal(HIDDEN, scale=0.2)
     if architecture == "toyhybrid":
-        tensors["q.weight"] = normal(HIDDEN, HIDDEN, scale=0.2)
+        tensors["blk.0.attn_q.weight"] = normal(HIDDEN, HIDDEN, scale=0.2)
         for name in ("k", "v"):
-            tensors[f"{name}.weight"] = normal(KV_HEADS * HEAD_DIM, HIDDEN, scale=0.2)
+            tensors[f"blk.0.attn_{name}.weight"] = normal(KV_HEADS * HEAD_DIM, HIDDEN, scale=0.2)
     for name in ("gate", "up"):
-        tensors[f"{name}.weight"] = normal(FF, HIDDEN, scale=0.2)
-    tensors["down.weight"] = normal(HIDDEN, FF, scale=0.2)
+        tensors[f"blk.1.ffn_{name}.weight"] = normal(FF, HIDDEN, scale=0.2)
+    tensors["blk.1.ffn_down.weight"] = normal(HIDDEN, FF, scale=0.2)
     tensors["output_norm.weight"] = 1 + normal(HIDDEN, scale=0.3)
     # Small, so that several tokens are likely.
     tensors["output.weight"] = normal(tiny_model.VOCABULARY, HIDDEN, scale=0.15)

@@ -26,8 +26,8 @@ NATIVE = {
 
 _FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
-_BELOW_ENGINE = _FILES | _TEXT | {"devices", "lora", "models", "opening"}
-_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "lane"}
+_BELOW_ENGINE = _FILES | _TEXT | {"devices", "lora", "models", "opening", "vision"}
+_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "images", "lane"}
 PYTHON = {
     "errors": set(),
     "lane": {"errors"},
@@ -40,6 +40,7 @@ PYTHON = {
     "split": {"errors", "files", "sources", "checkpoint", "_core"},
     "lora": {"errors", "checkpoint", "_core"},
     "models": {"errors", "files", "checkpoint", "devices", "graph", "lora", "_core"},
+    "vision": {"errors", "files", "checkpoint", "devices", "graph", "models", "_core"},
     "quantize": {"errors", "files", "checkpoint", "_core"},
     "convert": {"errors", "files", "sources", "quantize", "models", "_core"},
     "opening": {"errors", "files", "sources", "checkpoint", "lora", "models", "convert"},
@@ -61,6 +62,7 @@ PYTHON = {
     "output": {"errors", "structured"},
     "engine": _BELOW_ENGINE,
     "chat": _BELOW_ENGINE | {"engine"},
+    "images": _BELOW_ENGINE | {"convert", "quantize"},
     "evaluate": {"errors", "engine", "tokenizer"},
     "imatrix": {"errors", "files", "engine", "evaluate", "models", "_core"},
     "train": {"errors", "files", "convert"},
@@ -90,11 +92,19 @@ SERVER = {
     "http": {"error_types", "lifecycle", "settings"},
     "stores": set(),
     "schemas": set(),
-    "": {"http", "stores", "schemas"},
-    "openai": {"", "http", "stores", "schemas"},
+    "registry": {
+        "backend",
+        "errors",
+        "generation_metrics",
+        "generations",
+        "lifecycle",
+        "settings",
+    },
+    "": {"http", "stores", "schemas", "registry"},
+    "openai": {"", "http", "stores", "schemas", "registry"},
     "anthropic": {"", "http", "stores", "schemas"},
-    "llama_server": {"", "http", "stores", "schemas", "openai"},
-    "admin": {"", "stores", "schemas", "openai", "anthropic", "llama_server"},
+    "llama_server": {"", "http", "stores", "schemas", "registry", "openai"},
+    "admin": {"", "stores", "schemas", "registry", "openai", "anthropic", "llama_server"},
 }
 ASSEMBLY = {"app", "launcher", "routes"}
 

@@ -1,70 +1,96 @@
 """Renews the scripts of the chat page that come from npm, and the record of what they are.
 
-Usage: renew_page_scripts.py [marked@VERSION] [dompurify@VERSION]. What is not named keeps its recorded
-version, so that without arguments nothing changes. Needs npm, which checks each package's integrity.
+Usage: renew_page_scripts.py [NAME@VERSION ...]. What is not named keeps its recorded version, so that
+without arguments nothing changes. Needs npm, which checks each package's integrity.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import subprocess
 import sys
 import tarfile
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 VENDOR = Path(__file__).resolve().parents[1] / "python/oxibonsai/server/static/vendor"
 RECORD = VENDOR / "versions.json"
-# Of each package its minified script and its licence, and the licence's name; of the two that
-# DOMPurify offers, the one of this project.
-FILES = {
-    "marked": ("lib/marked.esm.js", "LICENSE", "MIT"),
-    "dompurify": ("dist/purify.min.js", "LICENSE", "Apache-2.0"),
+
+
+@dataclass(frozen=True)
+class Package:
+    """What the page takes from a package.
+
+    Attributes:
+        source: Its name on npm.
+        license: Its licence; of the two that DOMPurify offers, the one of this project.
+        files: Patterns of paths in the package, the minified script first. Fonts go into a folder
+            ``fonts``, where KaTeX's style sheet expects them.
+    """
+
+    source: str
+    license: str
+    files: tuple[str, ...]
+
+
+PACKAGES = {
+    "marked": Package("marked", "MIT", ("lib/marked.esm.js",)),
+    "dompurify": Package("dompurify", "Apache-2.0", ("dist/purify.min.js",)),
+    "katex": Package(
+        "katex", "MIT", ("dist/katex.min.js", "dist/katex.min.css", "dist/fonts/*.woff2")
+    ),
+    "highlightjs": Package("@highlightjs/cdn-assets", "BSD-3-Clause", ("es/highlight.min.js",)),
 }
 
 
 def main(wanted: list[str]) -> None:
     """Fetches, unpacks and records each package."""
-    record = {entry["name"]: entry for entry in json.loads(RECORD.read_text())}
-    versions = {name: record[name]["version"] for name in FILES}
+    versions = {entry["name"]: entry["version"] for entry in json.loads(RECORD.read_text())}
     for argument in wanted:
         name, at, version = argument.partition("@")
-        if name not in FILES or not at:
+        if name not in PACKAGES or not at:
             sys.exit(
-                f"{argument}: name a package and its version, such as {next(iter(FILES))}@18.2.1"
+                f"{argument}: name a package and its version, such as {next(iter(PACKAGES))}@18.2.1"
             )
         versions[name] = version
-    entries = [renew(name, version) for name, version in versions.items()]
+    entries = [renew(name, versions[name]) for name in PACKAGES]
     RECORD.write_text(json.dumps(entries, indent=2) + "\n")
 
 
 def renew(name: str, version: str) -> dict[str, Any]:
     """Writes the files of one package; returns its entry in the record."""
-    script, license_file, license_name = FILES[name]
+    package = PACKAGES[name]
     with tempfile.TemporaryDirectory() as folder:
-        command = ["npm", "pack", "--json", "--pack-destination", folder, f"{name}@{version}"]
+        wanted = f"{package.source}@{version}"
+        command = ["npm", "pack", "--json", "--pack-destination", folder, wanted]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=folder)
         packed = json.loads(done.stdout)[0]
-        with tarfile.open(Path(folder) / packed["filename"]) as archive:
-            files = {
-                Path(script).name: _read(archive, script),
-                f"LICENSE-{name}": _read(archive, license_file),
-            }
+        # npm may name the file otherwise than its answer says, so the only one there is taken.
+        (archive_path,) = Path(folder).glob("*.tgz")
+        with tarfile.open(archive_path) as archive:
+            files = {f"LICENSE-{name}": _read(archive, "package/LICENSE")}
+            for pattern in package.files:
+                for path in fnmatch.filter(archive.getnames(), f"package/{pattern}"):
+                    font = "fonts/" if path.endswith(".woff2") else ""
+                    files[font + Path(path).name] = _read(archive, path)
     for file, data in files.items():
+        (VENDOR / file).parent.mkdir(exist_ok=True)
         (VENDOR / file).write_bytes(data)
     return {
         "name": name,
         "version": packed["version"],
-        "license": license_name,
+        "license": package.license,
         "integrity": packed["integrity"],
-        "sha256": {file: hashlib.sha256(data).hexdigest() for file, data in files.items()},
+        "sha256": {file: hashlib.sha256(data).hexdigest() for file, data in sorted(files.items())},
     }
 
 
 def _read(archive: tarfile.TarFile, path: str) -> bytes:
-    member = archive.extractfile(f"package/{path}")
+    member = archive.extractfile(path)
     assert member is not None
     return member.read()
 

@@ -1,6 +1,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -9,6 +10,7 @@
 #include "format/gguf.h"
 #include "graph/graph.h"
 #include "graph/isolate.h"
+#include "graph/stages.h"
 
 namespace py = pybind11;
 
@@ -158,9 +160,45 @@ graph::Route::Scoring scoring(const std::string& name) {
                      "; there are softmax, softmax_of_chosen and sigmoid");
 }
 
-using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
+ValueId id_or_none(const std::optional<PyValue>& v) { return v ? v->id : graph::kNoValue; }
+
+// The rows of an input: those of the tokens, its own, one a sequence, or pixels of a grid.
+PyValue input(Graph& g, const std::string& name, int64_t cols, bool own_rows, bool sequences,
+              int pixels) {
+  if (own_rows + sequences + (pixels > 1) > 1 || pixels < 1)
+    throw RequestError("the input " + name + " has rows of one kind");
+  graph::RowSpace rows = graph::pixels(pixels);
+  if (own_rows) rows = graph::input_rows(name);
+  if (sequences) rows = graph::sequences();
+  return add_one(g, graph::Input{name, rows, cols});
+}
+
 using OptionalFloats = std::optional<Floats>;
 
+PyValue conv2d(Graph& g, const PyValue& x, const Floats& weight, const OptionalFloats& bias,
+               const std::optional<PyValue>& moments, const OptionalFloats& norm_weight,
+               const OptionalFloats& norm_bias, bool silu, int stride, int upsample, int pad,
+               const std::optional<PyValue>& sum) {
+  if (weight.ndim() != 4 || weight.shape(1) != x.value.cols || weight.shape(2) != weight.shape(3))
+    throw RequestError("the weight of a convolution is [out, columns of x, kernel, kernel]");
+  graph::Conv2d op;
+  op.x = x.id;
+  op.moments = id_or_none(moments);
+  op.add = id_or_none(sum);
+  op.norm_weight = vector(norm_weight);
+  op.norm_bias = vector(norm_bias);
+  op.silu = silu;
+  op.channels = weight.shape(0);
+  op.kernel = static_cast<int>(weight.shape(2));
+  op.weight = graph::blocked_weight(weight.data(), op.channels, weight.shape(1), op.kernel);
+  op.bias = vector(bias);
+  op.stride = stride;
+  op.upsample = upsample;
+  op.pad = pad;
+  return add_one(g, std::move(op));
+}
+
+using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
 void register_row_ops(GraphClass& c) {
   c.def(
        "embed", [](Graph& g, const WeightPtr& w) { return add_one(g, graph::Embed{w}); },
@@ -169,13 +207,14 @@ void register_row_ops(GraphClass& c) {
           "embed_positions",
           [](Graph& g, const WeightPtr& w) { return add_one(g, graph::EmbedPositions{w}); },
           py::arg("weight"))
+      .def("input", &input, py::arg("name"), py::arg("cols"), py::arg("own_rows") = false,
+           py::arg("sequences") = false, py::arg("pixels") = 1)
       .def(
-          "input",
-          [](Graph& g, const std::string& name, int64_t cols, bool own_rows) {
-            return add_one(
-                g, graph::Input{name, own_rows ? graph::input_rows(name) : graph::tokens(), cols});
+          "insert_rows",
+          [](Graph& g, const PyValue& x, const PyValue& rows, int64_t first, bool added) {
+            return add_one(g, graph::InsertRows{x.id, rows.id, first, added});
           },
-          py::arg("name"), py::arg("cols"), py::arg("own_rows") = false)
+          py::arg("x"), py::arg("rows"), py::arg("first") = 0, py::arg("added") = false)
       .def(
           "select_outputs",
           [](Graph& g, const PyValue& x) { return add_one(g, graph::SelectOutputs{x.id}); },
@@ -249,14 +288,60 @@ void register_linear_ops(GraphClass& c) {
           py::arg("x"), py::arg("sums"));
 }
 
+void register_picture_ops(GraphClass& c) {
+  c.def(
+       "join_rows",
+       [](Graph& g, const PyValue& a, const PyValue& b) {
+         return add_one(g, graph::JoinRows{a.id, b.id});
+       },
+       py::arg("a"), py::arg("b"))
+      .def(
+          "split_rows",
+          [](Graph& g, const PyValue& x, const PyValue& first, const PyValue& last) {
+            const auto made = add(g, graph::SplitRows{x.id, first.value.rows, last.value.rows});
+            return py::make_tuple(made[0], made[1]);
+          },
+          py::arg("x"), py::arg("first"), py::arg("last"),
+          "Two values with the rows of `first` and of `last`.")
+      .def(
+          "sinusoids",
+          [](Graph& g, const PyValue& x, const Floats& frequencies) {
+            return add_one(g, graph::Sinusoids{x.id, vector(frequencies)});
+          },
+          py::arg("x"), py::arg("frequencies"))
+      .def(
+          "modulate",
+          [](Graph& g, const PyValue& x, const PyValue& scale, const PyValue& shift) {
+            return add_one(g, graph::Modulate{x.id, scale.id, shift.id});
+          },
+          py::arg("x"), py::arg("scale"), py::arg("shift"))
+      .def(
+          "add_gated",
+          [](Graph& g, const PyValue& x, const PyValue& y, const PyValue& gate) {
+            return add_one(g, graph::AddGated{x.id, y.id, gate.id});
+          },
+          py::arg("x"), py::arg("y"), py::arg("gate"))
+      .def(
+          "group_moments",
+          [](Graph& g, const PyValue& x, int groups, float eps) {
+            return add_one(g, graph::GroupMoments{x.id, groups, eps});
+          },
+          py::arg("x"), py::arg("groups"), py::arg("eps"))
+      .def("conv2d", &conv2d, py::arg("x"), py::arg("weight"), py::arg("bias"), py::arg("moments"),
+           py::arg("norm_weight"), py::arg("norm_bias"), py::arg("silu"), py::arg("stride"),
+           py::arg("upsample"), py::arg("pad"), py::arg("add"));
+}
+
 void register_attention_ops(GraphClass& c) {
   c.def(
        "rope_table",
-       [](Graph& g, const Floats& frequencies, float scale, float temperature, int step) {
-         return add_one(g, graph::RopeTable{vector(frequencies), scale, temperature, step});
+       [](Graph& g, const Floats& frequencies, float scale, float temperature, int step,
+          std::vector<int32_t> axes) {
+         return add_one(
+             g, graph::RopeTable{vector(frequencies), scale, temperature, step, std::move(axes)});
        },
        py::arg("frequencies"), py::arg("scale"), py::arg("temperature") = 0.0f,
-       py::arg("temperature_step") = 0)
+       py::arg("temperature_step") = 0, py::arg("axes") = std::vector<int32_t>{})
       .def(
           "rope",
           [](Graph& g, const PyValue& x, const PyValue& table, int head_dim, bool interleaved) {
@@ -283,14 +368,15 @@ void register_attention_ops(GraphClass& c) {
       .def(
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
-             float scale, int window, const OptionalFloats& slopes,
-             const OptionalFloats& position_bias) {
-            return add_one(g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale, window,
-                                                 vector(slopes), vector(position_bias)});
+             float scale, const std::string& segments, bool causal, int window,
+             const OptionalFloats& slopes, const OptionalFloats& position_bias) {
+            return add_one(
+                g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale, segments, causal, window,
+                                      vector(slopes), vector(position_bias)});
           },
           py::arg("q"), py::arg("k"), py::arg("v"), py::arg("head_dim"), py::arg("scale"),
-          py::arg("window") = 0, py::arg("slopes") = py::none(),
-          py::arg("position_bias") = py::none());
+          py::arg("segments") = "", py::arg("causal") = false, py::arg("window") = 0,
+          py::arg("slopes") = py::none(), py::arg("position_bias") = py::none());
 }
 
 void register_elementwise_ops(GraphClass& c) {
@@ -349,8 +435,6 @@ void register_elementwise_ops(GraphClass& c) {
           },
           py::arg("x"), py::arg("cap"));
 }
-
-ValueId id_or_none(const std::optional<PyValue>& v) { return v ? v->id : graph::kNoValue; }
 
 void register_expert_ops(GraphClass& c) {
   c.def(
@@ -458,6 +542,30 @@ py::list isolated(const Graph& g) {
   return all;
 }
 
+// (graph, its layers of the cache, its entries of the slots) of each stage.
+py::list cut(const Graph& g, const std::vector<size_t>& points) {
+  py::list all;
+  for (graph::Stage& s : graph::cut(g, points))
+    all.append(py::make_tuple(std::make_shared<Graph>(std::move(s.graph)), s.paged, s.slots));
+  return all;
+}
+
+std::vector<std::vector<std::string>> op_matrices(const Graph& g) {
+  std::vector<std::vector<std::string>> all;
+  for (const graph::Op& op : g.ops()) {
+    std::vector<std::string> names;
+    for (const WeightPtr& w : graph::matrices_of(op)) names.push_back(w->name());
+    all.push_back(std::move(names));
+  }
+  return all;
+}
+
+std::vector<std::string> output_names(const Graph& g) {
+  std::vector<std::string> all;
+  for (const auto& [name, id] : g.outputs()) all.push_back(name);
+  return all;
+}
+
 void register_paged_layer(py::module_& m) {
   using graph::PagedLayer;
   py::class_<PagedLayer>(m, "PagedLayer", "Keys and values that a layer keeps for each position.")
@@ -499,13 +607,38 @@ void register_graph_class(py::module_& m) {
           "paged_layers", [](const Graph& g) { return g.state().paged; },
           "The layers of the cache.")
       .def_property_readonly(
+          "position_axes",
+          [](const Graph& g) {
+            int32_t most = 0;
+            for (const graph::Op& op : g.ops())
+              if (const auto* table = std::get_if<graph::RopeTable>(&op))
+                most = std::max(most, table->axis_count());
+            return most;
+          },
+          "Axes of positions that rope reads; 0: none but the position in a sequence.")
+      .def_property_readonly(
           "slot_entries", [](const Graph& g) { return g.state().slot; },
           "Floats of each entry of recurrent state.")
+      .def_property_readonly("outputs", &output_names, "Names of the outputs.")
+      .def_property_readonly("op_matrices", &op_matrices,
+                             "Names of the matrices of each op, in order; most have none.")
+      .def(
+          "crossing_columns",
+          [](const Graph& g, size_t at) -> std::optional<int64_t> {
+            const int64_t columns = graph::crossing_columns(g, at);
+            return columns < 0 ? std::nullopt : std::optional<int64_t>(columns);
+          },
+          py::arg("at"),
+          "Floats a row that a cut before op `at` moves; None where something else would move.")
+      .def("cut", &cut, py::arg("points"),
+           "(graph, its layers of the cache, its entries of the slots) of each stage between cuts "
+           "before the ops `points`.")
       .def("isolated", &isolated,
            "(name, graph, [(input, rows a token, columns)]) of one op of each kind and shape.");
   register_row_ops(c);
   register_linear_ops(c);
   register_attention_ops(c);
+  register_picture_ops(c);
   register_elementwise_ops(c);
   register_expert_ops(c);
   register_recurrent_ops(c);

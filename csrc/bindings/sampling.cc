@@ -12,6 +12,7 @@
 #include "base/threefry.h"
 #include "bindings/register.h"
 #include "sampling/candidates.h"
+#include "sampling/normals.h"
 
 namespace py = pybind11;
 
@@ -157,6 +158,15 @@ void bind_candidates(py::module_& m) {
       .def("probabilities", &Candidates::probabilities);
 }
 
+py::array_t<float> normals(void (*draw)(uint64_t, int64_t, float*), uint64_t seed, int64_t count) {
+  if (count < 0) throw RequestError("a negative count of random numbers");
+  py::array_t<float> out(count);
+  float* data = out.mutable_data();
+  const py::gil_scoped_release unlocked;
+  draw(seed, count, data);
+  return out;
+}
+
 }  // namespace
 
 void register_sampling(py::module_& m) {
@@ -189,6 +199,15 @@ void register_sampling(py::module_& m) {
         return py::make_tuple(w.a, w.b);
       },
       py::arg("k0"), py::arg("k1"), py::arg("c0"), py::arg("c1"));
+  m.def(
+      "mlx_normals",
+      [](uint64_t seed, int64_t count) { return normals(&sampling::mlx_normals, seed, count); },
+      py::arg("seed"), py::arg("count"), "Standard normal float32 as MLX draws them from a key.");
+  m.def(
+      "torch_normals",
+      [](uint64_t seed, int64_t count) { return normals(&sampling::torch_normals, seed, count); },
+      py::arg("seed"), py::arg("count"),
+      "Standard normal float32 as torch's generator gives them; at least 16.");
 }
 
 }  // namespace oxibonsai::bindings

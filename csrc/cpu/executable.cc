@@ -31,6 +31,13 @@ int state_written(const graph::GatedDelta& op) { return 2 * op.slot + 1; }
 int state_written(const graph::Mamba2Scan& op) { return 2 * op.slot + 1; }
 int state_written(const graph::MambaScan& op) { return 2 * op.slot + 1; }
 
+void add_segment(Segments* segments, int32_t count) {
+  segments->first_row.push_back(static_cast<int32_t>(segments->of_row.size()));
+  segments->of_row.insert(segments->of_row.end(), static_cast<size_t>(count),
+                          static_cast<int32_t>(segments->count.size()));
+  segments->count.push_back(count);
+}
+
 }  // namespace
 
 QuantizedRows Step::quantized(const ValueRef& v) const {
@@ -129,11 +136,20 @@ Step Executable::make_step(const Batch& batch, const State& state,
     const Span& s = batch.spans[i];
     step.longest = std::max(step.longest, s.first + s.count);
     step.first_row.push_back(static_cast<int32_t>(step.span.size()));
-    for (int32_t p = 0; p < s.count; ++p) {
-      step.positions.push_back(s.first + p);
+    auto block = s.blocks.begin();
+    for (int32_t p = s.first; p < s.first + s.count; ++p) {
+      while (block != s.blocks.end() && block->second <= p) ++block;
+      const bool inside = block != s.blocks.end() && block->first <= p;
+      step.positions.push_back(p);
       step.span.push_back(static_cast<int32_t>(i));
+      step.block_first.push_back(inside ? block->first : p);
+      step.block_end.push_back(inside ? block->second : p + 1);
     }
   }
+  Segments& spans = step.segments[""];
+  for (const Span& s : batch.spans) add_segment(&spans, s.count);
+  for (const auto& [name, counts] : batch.segments)
+    for (const int32_t count : counts) add_segment(&step.segments[name], count);
   step.memory.resize(memory_.size());
   for (size_t i = 0; i < lowered_.outputs.size(); ++i) {
     const ValueId id = lowered_.outputs[i].second;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "graph/activation.h"
+#include "graph/conv_block.h"
 #include "graph/kv_types.h"
 #include "quant/quant_type.h"
 
@@ -173,6 +174,38 @@ struct ChannelScanArgs {
   int tokens;
 };
 
+using graph::kConvBlock;
+// Pixels of a tile, which a convolution works on at once, at most.
+constexpr int kConvPixels = 96;
+
+// A tile of rows x cols output pixels, for the output channels of one block of the weights: each
+// result is the chain sum = fma(x, w, sum) over kernel rows, kernel columns and input channels,
+// from +0; then the bias is added, then `add`.
+struct ConvTileArgs {
+  const float* x;       // the pixels that the tile reads, [.., patch_cols, channels]
+  const float* weight;  // [kernel, kernel, channels, kConvBlock]
+  const float* bias;    // [columns] or null
+  const float* add;     // laid out as y, or null
+  float* y;             // channel 0 of the block of the first pixel
+  int64_t patch_cols, channels;
+  int64_t row_floats, pixel_floats;  // between two rows, and two pixels of a row, of y
+  int kernel, stride;
+  int rows, cols;  // at most kConvPixels together
+  int columns;     // channels of the block that y has, 1 .. kConvBlock
+};
+
+// Pixels normalised channel by channel: fma((x - mean) * inverse, weight, bias), then silu of it.
+struct NormPixelsArgs {
+  const float* x;  // [pixels, channels]
+  const float* mean;
+  const float* inverse;
+  const float* weight;
+  const float* bias;
+  int64_t pixels, channels;
+  bool silu;
+  float* y;
+};
+
 struct KernelTable {
   const char* name;
 
@@ -214,6 +247,14 @@ struct KernelTable {
   void (*delta_scan)(const ScanArgs&);   // writes write * (v - what the state holds for k)
   void (*linear_scan)(const ScanArgs&);  // writes write * v
   void (*channel_scan)(const ChannelScanArgs&);
+  // x * (1 + scale) + shift, and x + gate * y, as one fma each.
+  void (*modulate)(const float* x, const float* scale, const float* shift, int64_t n, float* y);
+  void (*add_gated)(const float* x, const float* y, const float* gate, int64_t n, float* out);
+  void (*conv_tile)(const ConvTileArgs&);
+  void (*norm_pixels)(const NormPixelsArgs&);
+  // The sums over pixels x[pixels, n], in order, for each channel; with a mean those of the squares
+  // of the distances from it.
+  void (*sum_pixels)(const float* x, const float* mean, int64_t pixels, int64_t n, float* y);
   void (*to_half)(const float* x, int64_t n, uint16_t* y);
   // Does as many int8 multiply-adds as it can in `rounds` rounds and returns their number; null in
   // the scalar tier. For benchmarks.

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "cpu/kernel_table.h"
@@ -26,6 +28,12 @@ struct ValueRef {
   bool tables = false;  // int8 with the lookup tables that a reader wants
 };
 
+// Runs of rows that see each other where nothing is kept.
+struct Segments {
+  std::vector<int32_t> of_row;
+  std::vector<int32_t> first_row, count;  // by segment
+};
+
 // Everything that the runners of one running step share.
 struct Step {
   const KernelTable* kernels;
@@ -38,8 +46,12 @@ struct Step {
   std::vector<int32_t> positions;
   std::vector<int32_t> span;
   std::vector<int32_t> first_row;  // by span
-  int longest = 0;                 // one past the last position of any span
-  uint8_t* workspace = nullptr;    // what Runner::workspace_bytes() asked for
+  // By row: the positions that it sees whatever the window, itself and the block that it lies in:
+  // the first, and one past the last.
+  std::vector<int32_t> block_first, block_end;
+  std::map<std::string, Segments> segments;  // by name; "": the spans
+  int longest = 0;                           // one past the last position of any span
+  uint8_t* workspace = nullptr;              // what Runner::workspace_bytes() asked for
 
   const graph::Span& span_of(int64_t row) const {
     return batch->spans[static_cast<size_t>(span[static_cast<size_t>(row)])];

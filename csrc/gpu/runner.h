@@ -51,6 +51,7 @@ RunnerPtr no_kernel(const Op&) {
 RunnerPtr make_runner(const graph::Embed& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::EmbedPositions& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Input& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::InsertRows& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::SelectColumns& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::TransposeHeads& op, const RunnerContext& c);
@@ -84,5 +85,12 @@ RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::JoinRows& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::SplitRows& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Sinusoids& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Modulate& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::AddGated& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::GroupMoments& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Conv2d& op, const RunnerContext& c);
 
 }  // namespace oxibonsai::gpu

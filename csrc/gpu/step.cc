@@ -38,10 +38,11 @@ uint32_t blocks_of(int64_t count, int64_t size) {
 
 StepTables step_tables(const graph::Batch& batch, const State& state) {
   StepTables t;
-  std::vector<int32_t> ends, positions, places, pages, spans;
+  std::vector<int32_t> views, places, pages, spans;
   t.rows_of_pool.resize(state.pools.size());
   for (const graph::Span& s : batch.spans) {
-    const auto first_row = static_cast<int32_t>(ends.size());
+    const auto first_row = static_cast<int32_t>(places.size() / 2);
+    auto block = s.blocks.begin();
     spans.insert(spans.end(), {first_row, s.count, s.first, s.slot});
     t.first_page.push_back(static_cast<int64_t>(pages.size()));
     pages.insert(pages.end(), s.pages.begin(), s.pages.end());
@@ -51,17 +52,19 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
       const auto page = static_cast<size_t>(position / graph::kPagePositions);
       if (static_cast<size_t>(s.pool) < state.pools.size())
         t.rows_of_pool[static_cast<size_t>(s.pool)].push_back(first_row + i);
-      ends.push_back(position + 1);
-      positions.push_back(position);
+      while (block != s.blocks.end() && block->second <= position) ++block;
+      const bool inside = block != s.blocks.end() && block->first <= position;
+      views.insert(views.end(), {position + 1, inside ? block->first : position,
+                                 inside ? block->second : position + 1});
       places.push_back(page < s.pages.size() ? s.pages[page] : 0);
       places.push_back(position % graph::kPagePositions);
     }
   }
-  std::vector<int32_t> all(ends.size());
+  std::vector<int32_t> all(places.size() / 2);
   std::iota(all.begin(), all.end(), 0);
   t.outputs = append(&t, batch.outputs);
-  t.ends = append(&t, ends);
-  t.positions = append(&t, positions);
+  t.tokens = append(&t, batch.tokens);
+  t.views = append(&t, views);
   t.places = append(&t, places);
   t.pages = append(&t, pages);
   t.spans = append(&t, spans);
@@ -70,41 +73,50 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
   return t;
 }
 
-// The rows of attend_local, whose keys and values lie in pages of the workspace, span after span.
-void add_local(StepTables* t, const graph::Batch& batch) {
-  if (!t->first_local_page.empty()) return;
-  std::vector<int32_t> ends, positions, places, pages;
-  for (const graph::Span& s : batch.spans) {
+void add_local(StepTables* t, const graph::Batch& batch, const std::string& segments) {
+  if (t->local.count(segments) > 0) return;
+  LocalTables& local = t->local[segments];
+  if (segments.empty())
+    for (const graph::Span& s : batch.spans) local.counts.push_back(s.count);
+  else
+    local.counts = batch.segments.at(segments);
+  std::vector<int32_t> views, places, pages;
+  for (const int32_t count : local.counts) {
     const auto first = static_cast<int32_t>(pages.size());
-    t->first_local_page.push_back(first);
-    for (int32_t i = 0; i < s.count; ++i) {
+    local.first_page.push_back(first);
+    for (int32_t i = 0; i < count; ++i) {
       if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
-      ends.push_back(s.count);
-      positions.push_back(i);
+      views.insert(views.end(), {i + 1, 0, count});
       places.push_back(pages.back());
       places.push_back(i % graph::kPagePositions);
     }
-    t->longest_local = std::max(t->longest_local, s.count);
+    local.longest = std::max(local.longest, count);
   }
-  t->local_pages_count = static_cast<int64_t>(pages.size());
-  t->local_ends = append(t, ends);
-  t->local_positions = append(t, positions);
-  t->local_places = append(t, places);
-  t->local_pages = append(t, pages);
+  local.page_count = static_cast<int64_t>(pages.size());
+  local.views = append(t, views);
+  local.places = append(t, places);
+  local.pages = append(t, pages);
 }
 
-Tiles add_tiles(StepTables* t, const graph::Batch& batch, int pool, int rows) {
+Tiles add_tiles(StepTables* t, const graph::Batch& batch, const TileKey& key) {
   std::vector<int32_t> tiles;
   int32_t first_row = 0;
-  for (size_t i = 0; i < batch.spans.size(); ++i) {
-    const graph::Span& s = batch.spans[i];
-    const bool local = pool < 0;
-    if (local || s.pool == pool)
-      for (int32_t r = 0; r < s.count; r += rows)
-        tiles.insert(tiles.end(),
-                     {first_row + r, std::min(rows, s.count - r),
-                      static_cast<int32_t>(local ? t->first_local_page[i] : t->first_page[i])});
-    first_row += s.count;
+  const auto add_run = [&](int32_t count, int64_t first_page) {
+    for (int32_t r = 0; r < count; r += key.rows)
+      tiles.insert(tiles.end(), {first_row + r, std::min(key.rows, count - r),
+                                 static_cast<int32_t>(first_page)});
+  };
+  if (key.pool < 0) {
+    const LocalTables& local = t->local.at(key.segments);
+    for (size_t i = 0; i < local.counts.size(); ++i) {
+      add_run(local.counts[i], local.first_page[i]);
+      first_row += local.counts[i];
+    }
+  } else {
+    for (size_t i = 0; i < batch.spans.size(); ++i) {
+      if (batch.spans[i].pool == key.pool) add_run(batch.spans[i].count, t->first_page[i]);
+      first_row += batch.spans[i].count;
+    }
   }
   return {append(t, tiles), static_cast<int64_t>(tiles.size() / 3)};
 }

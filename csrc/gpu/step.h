@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "gpu/backend.h"
@@ -12,25 +14,32 @@
 
 namespace oxibonsai::gpu {
 
+// The rows of attend_local by segment, and its pages, which are the op's own.
+struct LocalTables {
+  std::vector<int32_t> counts;      // rows, by segment
+  std::vector<int64_t> first_page;  // by segment
+  int64_t views = 0, places = 0, pages = 0;
+  int64_t page_count = 0;
+  int32_t longest = 0;  // the most rows of a segment
+};
+
 // Where the numbers of a step lie in one array on the device, as offsets into it.
 struct StepTables {
   std::vector<int32_t> words;
-  int64_t outputs = 0;    // [outputs]: rows that want a result
-  int64_t ends = 0;       // [rows]: one past the last position that the row may see
-  int64_t positions = 0;  // [rows]
-  int64_t places = 0;     // [rows, 2]: the page of a row's position, its place there
-  int64_t pages = 0;      // of all spans, one after the other
-  int64_t spans = 0;      // [spans, 4]: first row, rows, first position, slot
-  // The same where a span's tokens see each other (attend_local); its pages are the op's own.
-  int64_t local_ends = 0, local_positions = 0, local_places = 0, local_pages = 0;
+  int64_t outputs = 0;  // [outputs]: rows that want a result
+  int64_t tokens = 0;   // [rows], where the batch has tokens
+  // [rows, 3]: one past the row's position; of the block that it lies in, the first position and
+  // one past the last.
+  int64_t views = 0;
+  int64_t places = 0;  // [rows, 2]: the page of a row's position, its place there
+  int64_t pages = 0;   // of all spans, one after the other
+  int64_t spans = 0;   // [spans, 4]: first row, rows, first position, slot
+  std::map<std::string, LocalTables> local;        // by name of segments; "": spans
   std::vector<int64_t> first_page;                 // by span: of its pages
-  std::vector<int64_t> first_local_page;           // by span
   std::vector<std::vector<int32_t>> rows_of_pool;  // rows whose sequence keeps its pages there
   std::vector<int64_t> pool_rows;                  // by pool: of rows_of_pool
   int64_t all_rows = 0;                            // 0, 1, 2 ...
   int32_t longest = 0;                             // one past the last position of any span
-  int32_t longest_local = 0;                       // the most tokens of a span
-  int64_t local_pages_count = 0;
 };
 
 // Runs of rows of one sequence that a block of threads of attention takes
@@ -38,6 +47,16 @@ struct StepTables {
 struct Tiles {
   int64_t at;  // in StepTables::words
   int64_t count;
+};
+
+// What tiles are made for: a pool of pages, or segments of attend_local, and rows of a tile.
+struct TileKey {
+  int pool;  // -1: segments
+  std::string segments;
+  int rows;
+  bool operator<(const TileKey& o) const {
+    return std::tie(pool, segments, rows) < std::tie(o.pool, o.segments, o.rows);
+  }
 };
 
 // A value as a runner sees it: a buffer of the step.
@@ -61,8 +80,7 @@ struct Step {
   std::vector<Address> memory;  // by buffer
   std::vector<int64_t> rows;    // by row space
   StepTables tables;
-  // Tiles of attention: by pool (-1: attend_local) and rows of a tile.
-  std::map<std::pair<int, int>, Tiles> tiles;
+  std::map<TileKey, Tiles> tiles;  // of attention
   // Panels of head_linear, in the tables: by heads and rows.
   std::map<std::pair<int64_t, int64_t>, int64_t> head_panels;
   Address words;      // the tables on the device
@@ -93,10 +111,11 @@ RoundedRows rounded_rows(Address memory, int64_t values);
 // Blocks of `size` that hold `count`. CapacityError where a launch can't have as many.
 uint32_t blocks_of(int64_t count, int64_t size);
 
-// Fills the tables of a step, and what its runners ask for beside: the rows of attend_local, once,
-// and tiles.
+// Fills the tables of a step, and what its runners ask for beside: the rows of attend_local, whose
+// keys and values lie in pages of the workspace, segment after segment; and tiles, which may be of
+// those.
 StepTables step_tables(const graph::Batch& batch, const State& state);
-void add_local(StepTables* tables, const graph::Batch& batch);
-Tiles add_tiles(StepTables* tables, const graph::Batch& batch, int pool, int rows);
+void add_local(StepTables* tables, const graph::Batch& batch, const std::string& segments);
+Tiles add_tiles(StepTables* tables, const graph::Batch& batch, const TileKey& key);
 
 }  // namespace oxibonsai::gpu

@@ -65,6 +65,8 @@ std::vector<Value> infer(const AttendLocal& op, const Checker& c) {
   c.require(op.head_dim > 0 && q % op.head_dim == 0 && k % op.head_dim == 0,
             "the width has no such heads");
   c.require(q % k == 0, "heads are no multiple of key-value heads");
+  c.require(!op.causal || op.segments.empty(), "causal attention has no segments");
+  c.require(!op.causal || op.window == 0, "causal attention without a cache has no window");
   c.require(c.value(op.v).cols == k, "k and v have different widths");
   c.require(op.window >= 0, "a window is negative");
   check_biases(op.slopes, op.position_bias, q / op.head_dim, c);

@@ -16,7 +16,8 @@ struct StoreKv {
 };
 
 // Softmax attention of q over the pages of a layer, which hold the batch's own tokens already. A
-// query sees the positions up to its own; [tokens, heads * value_dim].
+// query sees the positions up to its own, and all of the block that it lies in (Span::blocks);
+// [tokens, heads * value_dim].
 struct Attend {
   static constexpr const char* kName = "attend";
   ValueId q = kNoValue;  // [tokens, heads * key_dim]
@@ -28,14 +29,14 @@ struct Attend {
   Vector slopes;         // [heads] or null: linear biases, -slope * |key - query position| a score
   Vector sinks;          // [heads] or null: the score of one more key each, whose value is zero
   // [heads, 2 * reach + 1] or null: joins a score, by key - query position within -reach and reach.
-  Vector position_bias;
+  Vector position_bias = {};
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q}; }
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
-// Softmax attention among the tokens that one sequence has in the batch, each of which sees those
-// before and after it; nothing is kept. For encoders.
+// Softmax attention among the tokens that one sequence has in the batch, or one of its segments
+// (Batch::segments), each of which sees all of them; nothing is kept. For encoders.
 struct AttendLocal {
   static constexpr const char* kName = "attend_local";
   ValueId q = kNoValue;  // [tokens, heads * head_dim]
@@ -43,9 +44,13 @@ struct AttendLocal {
   ValueId v = kNoValue;
   int head_dim = 0;
   float scale = 1.0f;
-  int window = 0;        // how far from a query, on each side, a key may be; 0: any distance
-  Vector slopes;         // as in Attend
-  Vector position_bias;  // as in Attend
+  std::string segments = {};  // name; empty: a sequence is one
+  // Each sees those before it and itself, but none behind the first Span::visible: padding. Not
+  // with segments.
+  bool causal = false;
+  int window = 0;             // how far from a query, on each side, a key may be; 0: any distance
+  Vector slopes = {};         // as in Attend
+  Vector position_bias = {};  // as in Attend
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q, &k, &v}; }
   std::vector<ValueId*> outputs() { return {&out}; }

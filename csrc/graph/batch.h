@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace oxibonsai::graph {
@@ -14,6 +15,12 @@ struct Span {
   std::vector<int32_t> pages;  // page of positions 64i .. 64i + 63
   int32_t pool = 0;            // of the pools of pages that a step is given
   int32_t slot = 0;            // of recurrent state, where the graph has any
+  // Positions first .. last - 1 whose rows see each other, also later ones: of a picture. In order;
+  // one that reaches into the span ends in it.
+  std::vector<std::pair<int32_t, int32_t>> blocks = {};
+  // Rows that the span's rows see in causal attention among themselves (AttendLocal), the others
+  // are padding; 0: all.
+  int32_t visible = 0;
 };
 
 // A float matrix for an input of the graph; the caller keeps the data.
@@ -25,9 +32,17 @@ struct InputArray {
 // What one step runs: any mix of prompt chunks and single tokens, one span after the other.
 struct Batch {
   std::vector<Span> spans;
-  std::vector<int32_t> tokens;   // [rows] ids; empty where the graph embeds none
+  // [rows] ids; empty where the graph embeds none. -1 - i: row i of the input that the graph
+  // inserts (InsertRows).
+  std::vector<int32_t> tokens;
   std::vector<int32_t> outputs;  // rows that want a result
   std::map<std::string, InputArray> inputs;
+  // [rows, axes] for rope tables with axes; empty: the position in the sequence on all of them.
+  std::vector<int32_t> positions;
+  int32_t axes = 0;
+  // Runs of rows that see each other in ops that name them (AttendLocal), as their counts.
+  std::map<std::string, std::vector<int32_t>> segments;
+  int32_t grid_width = 0;  // columns of the grid that the tokens form, where they are a picture's
 
   int64_t rows() const {
     int64_t sum = 0;

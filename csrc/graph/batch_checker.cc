@@ -14,6 +14,15 @@ int64_t least(int64_t limit, int64_t rows) { return limit < 0 ? rows : std::min(
 
 }  // namespace
 
+namespace {
+
+template <class... Ts, class V>
+bool is_any(const V& v) {
+  return (std::holds_alternative<Ts>(v) || ...);
+}
+
+}  // namespace
+
 int64_t rows_in(const RowSpace& rows, const Batch& batch) {
   switch (rows.kind) {
     case RowSpace::Kind::kTokens:
@@ -24,6 +33,10 @@ int64_t rows_in(const RowSpace& rows, const Batch& batch) {
       return batch.rows() * rows.k;
     case RowSpace::Kind::kInput:
       return batch.inputs.at(rows.name).rows;
+    case RowSpace::Kind::kSequences:
+      return static_cast<int64_t>(batch.spans.size());
+    case RowSpace::Kind::kPixels:
+      return batch.rows() * rows.k * rows.k;
   }
   return 0;
 }
@@ -35,20 +48,57 @@ BatchChecker::BatchChecker(const LoweredGraph& lowered, const StateSpec& state)
       vocabulary_ = least(vocabulary_, e->weight->rows());
     if (const auto* e = std::get_if<EmbedPositions>(&op))
       positions_ = least(positions_, e->weight->rows());
+    one_sequence_ = one_sequence_ || is_any<JoinRows, SplitRows, Modulate, AddGated>(op);
+    grid_ = grid_ || is_any<GroupMoments, Conv2d>(op);
+    if (const auto* s = std::get_if<SplitRows>(&op))
+      joined_.emplace_back(s->first_rows, s->last_rows);
+    if (const auto* j = std::get_if<JoinRows>(&op))
+      joined_.emplace_back(lowered_.values[static_cast<size_t>(j->a)].rows,
+                           lowered_.values[static_cast<size_t>(j->b)].rows);
+    if (const auto* a = std::get_if<AttendLocal>(&op)) padding_ = padding_ || a->causal;
+    if (const auto* t = std::get_if<RopeTable>(&op)) axes_ = std::max(axes_, t->axis_count());
+    if (const auto* i = std::get_if<InsertRows>(&op))
+      inserted_ = lowered_.values[static_cast<size_t>(i->rows)].rows.name;
+    if (const auto* a = std::get_if<AttendLocal>(&op))
+      if (!a->segments.empty()) segments_.insert(a->segments);
   }
 }
 
 void BatchChecker::check(const Batch& b, const StateShape& state) const {
   const int64_t rows = b.rows();
   if (rows == 0) throw RequestError("a batch needs at least one row");
-  if (vocabulary_ >= 0 && static_cast<int64_t>(b.tokens.size()) != rows)
+  check_spans(b);
+  check_inputs(b);
+  check_tokens(b);
+  check_state(b, state);
+  check_positions(b);
+  check_segments(b);
+  check_picture(b);
+  for (const int32_t r : b.outputs)
+    if (r < 0 || r >= rows) throw RequestError("an output row is not in the batch");
+}
+
+void BatchChecker::check_tokens(const Batch& b) const {
+  const int64_t rows = b.rows();
+  const bool reads = vocabulary_ >= 0 || !inserted_.empty();
+  if (!reads) return;
+  if (static_cast<int64_t>(b.tokens.size()) != rows)
     throw RequestError("a batch of " + std::to_string(rows) + " rows needs as many tokens, not " +
                        std::to_string(b.tokens.size()));
-  for (size_t r = 0; vocabulary_ >= 0 && r < b.tokens.size(); ++r)
-    if (b.tokens[r] < 0 || b.tokens[r] >= vocabulary_)
-      throw RequestError("token id " + std::to_string(b.tokens[r]) +
-                         " is outside the vocabulary of " + std::to_string(vocabulary_) + " (row " +
-                         std::to_string(r) + " of the batch)");
+  const int64_t inserted = inserted_.empty() ? 0 : b.inputs.at(inserted_).rows;
+  for (size_t r = 0; r < b.tokens.size(); ++r) {
+    const int64_t token = b.tokens[r];
+    const std::string where = " (row " + std::to_string(r) + " of the batch)";
+    if (token < 0 && !inserted_.empty() && -1 - token >= inserted)
+      throw RequestError("the input " + inserted_ + " has no row " + std::to_string(-1 - token) +
+                         where);
+    if ((token < 0 && inserted_.empty()) || (vocabulary_ >= 0 && token >= vocabulary_))
+      throw RequestError("token id " + std::to_string(token) + " is outside the vocabulary of " +
+                         std::to_string(vocabulary_) + where);
+  }
+}
+
+void BatchChecker::check_spans(const Batch& b) const {
   for (size_t i = 0; i < b.spans.size(); ++i) {
     const Span& s = b.spans[i];
     const int64_t last = static_cast<int64_t>(s.first) + s.count;
@@ -58,11 +108,47 @@ void BatchChecker::check(const Batch& b, const StateShape& state) const {
     if (positions_ >= 0 && last > positions_)
       throw RequestError("position " + std::to_string(last - 1) + " is outside the table of " +
                          std::to_string(positions_) + where);
+    int32_t end = 0;
+    for (const auto& [begin, past] : s.blocks) {
+      if (begin < end || past <= begin || (past > s.first && past > last))
+        throw RequestError("rows that see each other, positions " + std::to_string(begin) + " to " +
+                           std::to_string(past - 1) + ", must be in order and end in the span" +
+                           where);
+      end = past;
+    }
   }
-  check_state(b, state);
-  check_inputs(b);
-  for (const int32_t r : b.outputs)
-    if (r < 0 || r >= rows) throw RequestError("an output row is not in the batch");
+}
+
+void BatchChecker::check_positions(const Batch& b) const {
+  if (b.positions.empty()) return;
+  if (axes_ == 0) throw RequestError("the graph reads no positions of several axes");
+  if (b.axes < axes_)
+    throw RequestError("the graph reads positions of " + std::to_string(axes_) +
+                       " axes, the batch has " + std::to_string(b.axes));
+  if (static_cast<int64_t>(b.positions.size()) != b.rows() * b.axes)
+    throw RequestError("a batch of " + std::to_string(b.rows()) +
+                       " rows needs positions for each of them");
+  for (const int32_t p : b.positions)
+    if (p < 0) throw RequestError("a position is negative");
+}
+
+// Segments lie within spans, so that no row depends on another sequence.
+void BatchChecker::check_segments(const Batch& b) const {
+  for (const std::string& name : segments_)
+    if (b.segments.count(name) == 0) throw RequestError("the batch has no segments " + name);
+  for (const auto& [name, counts] : b.segments) {
+    if (segments_.count(name) == 0) throw RequestError("the graph has no segments " + name);
+    size_t span = 0;
+    int64_t left = b.spans.front().count;
+    for (const int32_t count : counts) {
+      if (left == 0 && ++span < b.spans.size()) left = b.spans[span].count;
+      if (count < 1 || count > left)
+        throw RequestError("the segments " + name + " do not divide the spans of the batch");
+      left -= count;
+    }
+    if (left != 0 || span + 1 != b.spans.size())
+      throw RequestError("the segments " + name + " do not divide the spans of the batch");
+  }
 }
 
 void BatchChecker::check_state(const Batch& b, const StateShape& state) const {
@@ -96,6 +182,22 @@ void BatchChecker::check_state(const Batch& b, const StateShape& state) const {
     if (last > static_cast<int64_t>(s.pages.size()) * kPagePositions)
       throw RequestError("position " + std::to_string(last - 1) + " has no page" + where);
   }
+}
+
+void BatchChecker::check_picture(const Batch& b) const {
+  for (const Span& s : b.spans)
+    if (s.visible != 0 && (!padding_ || s.visible < 0 || s.visible > s.count))
+      throw RequestError(padding_ ? "a span has fewer rows than are visible"
+                                  : "the graph has no attention that reads which rows are visible");
+  if ((one_sequence_ || grid_) && b.spans.size() != 1)
+    throw RequestError("the graph takes one sequence in a step, not " +
+                       std::to_string(b.spans.size()));
+  if (grid_ && (b.grid_width < 1 || b.rows() % b.grid_width != 0))
+    throw RequestError("the batch's tokens form no grid " + std::to_string(b.grid_width) + " wide");
+  for (const auto& [first, last] : joined_)
+    if (rows_in(first, b) + rows_in(last, b) != b.rows())
+      throw RequestError("the inputs " + first.name + " and " + last.name +
+                         " have together another number of rows than the batch");
 }
 
 void BatchChecker::check_inputs(const Batch& b) const {

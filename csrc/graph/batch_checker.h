@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "graph/batch.h"
@@ -46,12 +48,25 @@ class BatchChecker {
 
  private:
   void check_inputs(const Batch& batch) const;
+  void check_tokens(const Batch& batch) const;
+  void check_spans(const Batch& batch) const;
   void check_state(const Batch& batch, const StateShape& state) const;
+  void check_picture(const Batch& batch) const;
+  void check_positions(const Batch& batch) const;
+  void check_segments(const Batch& batch) const;
 
   const LoweredGraph& lowered_;
   const StateSpec& state_;
   int64_t vocabulary_ = -1;  // of the smallest token table; -1: no tokens are embedded
   int64_t positions_ = -1;   // of the smallest table of positions; -1: none
+  // Ops that take one sequence in a step, its tokens a grid, or those of two inputs.
+  bool one_sequence_ = false;
+  bool grid_ = false;
+  std::vector<std::pair<RowSpace, RowSpace>> joined_;
+  bool padding_ = false;  // Span::visible is read
+  int32_t axes_ = 0;      // of positions that rope reads
+  std::string inserted_;  // the input whose rows are inserted; empty: none
+  std::set<std::string> segments_;
 };
 
 }  // namespace oxibonsai::graph

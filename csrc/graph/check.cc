@@ -14,6 +14,10 @@ std::string to_string(const RowSpace& rows) {
       return "routed(" + std::to_string(rows.k) + ")";
     case RowSpace::Kind::kInput:
       return "input(" + rows.name + ")";
+    case RowSpace::Kind::kSequences:
+      return "sequences";
+    case RowSpace::Kind::kPixels:
+      return "pixels(" + std::to_string(rows.k) + ")";
   }
   return "";
 }

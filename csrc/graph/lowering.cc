@@ -23,6 +23,8 @@ constexpr bool kRoundsItself<Activate> = true;
 template <>
 constexpr bool kRoundsItself<Xielu> = true;
 template <>
+constexpr bool kRoundsItself<Modulate> = true;
+template <>
 constexpr bool kRoundsItself<Hadamard> = true;
 template <>
 constexpr bool kRoundsItself<Dispatch> = true;

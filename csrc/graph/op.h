@@ -7,12 +7,15 @@
 //   infer()      its check, which returns what it makes.
 // Every consumer visits the variant, so that an op that one of them forgets does not compile.
 
+#include <type_traits>
 #include <variant>
 
 #include "graph/attention.h"
+#include "graph/conv2d.h"
 #include "graph/elementwise.h"
 #include "graph/experts.h"
 #include "graph/linear.h"
+#include "graph/modulation.h"
 #include "graph/norm.h"
 #include "graph/recurrence.h"
 #include "graph/rope.h"
@@ -20,11 +23,22 @@
 
 namespace oxibonsai::graph {
 
-using Op = std::variant<Embed, EmbedPositions, Input, SelectOutputs, RmsNorm, LayerNorm, Linear,
-                        RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, Attend, AttendLocal,
-                        Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap, Route,
-                        Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta, Mamba2Scan,
-                        MambaScan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear>;
+using Op = std::variant<Embed, EmbedPositions, Input, InsertRows, SelectOutputs, RmsNorm, LayerNorm,
+                        Linear, RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, Attend,
+                        AttendLocal, Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap,
+                        Route, Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta,
+                        Mamba2Scan, MambaScan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear,
+                        JoinRows, SplitRows, Sinusoids, Modulate, AddGated, GroupMoments, Conv2d>;
+
+// Whether ops of a kind use a layer of the cache, or an entry of the slots.
+template <class T, class = void>
+constexpr bool kUsesPages = false;
+template <class T>
+constexpr bool kUsesPages<T, std::void_t<decltype(T::layer)>> = true;
+template <class T, class = void>
+constexpr bool kUsesSlot = false;
+template <class T>
+constexpr bool kUsesSlot<T, std::void_t<decltype(T::slot)>> = true;
 
 const char* name_of(const Op& op);
 std::vector<ValueId> inputs_of(Op op);

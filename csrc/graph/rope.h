@@ -1,5 +1,6 @@
 #pragma once
 
+#include "graph/batch.h"
 #include "graph/check.h"
 
 namespace oxibonsai::graph {
@@ -7,17 +8,24 @@ namespace oxibonsai::graph {
 // cos, then sin, of position * frequency for each pair, times `scale`: [tokens, 2 * pairs]. With a
 // temperature they are also multiplied by 1 + temperature * ln(1 + floor(position / step)), for
 // queries that grow with the length of a text.
+//
+// A row may have positions on several axes (Batch::positions), of which each pair reads its own:
+// time, height and width of M-RoPE, rows and columns of a picture's patches.
 struct RopeTable {
   static constexpr const char* kName = "rope_table";
   Vector frequencies;
   float scale = 1.0f;
   float temperature = 0.0f;
-  int temperature_step = 0;  // positions; 0: no temperature
+  int temperature_step = 0;        // positions; 0: no temperature
+  std::vector<int32_t> axes = {};  // [pairs]; empty: all read the position in the sequence
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {}; }
   std::vector<ValueId*> outputs() { return {&out}; }
-  // What cos and sin of a position are multiplied by.
-  float magnitude(int32_t position) const;
+  // Axes that the table reads; 0: none but the position in the sequence.
+  int32_t axis_count() const;
+  // A row of the table, whose token has this position in its sequence. The angle is one float32
+  // product.
+  void write_row(const Batch& batch, int64_t row, int32_t position, float* out) const;
 };
 
 // Every head of x rotated by the table; dims past the table's pairs stay.

@@ -7,7 +7,8 @@
 
 namespace oxibonsai::graph {
 
-// Rows of a table for the tokens of the batch: [tokens, cols].
+// Rows of a table for the tokens of the batch: [tokens, cols]. Zeros for a token that stands for a
+// row of an input.
 struct Embed {
   static constexpr const char* kName = "embed";
   WeightPtr weight;
@@ -33,6 +34,19 @@ struct Input {
   int64_t cols = 0;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// x with rows of an input in place of tokens that stand for them (Batch::tokens), or with those
+// added. Of the input's columns, x.cols are read, from `first` on.
+struct InsertRows {
+  static constexpr const char* kName = "insert_rows";
+  ValueId x = kNoValue;     // [tokens, cols]
+  ValueId rows = kNoValue;  // of an input with rows of its own
+  int64_t first = 0;
+  bool added = false;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x, &rows}; }
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
@@ -77,11 +91,35 @@ struct JoinHeads {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// The rows of a, then those of b: the tokens of the batch's one sequence.
+struct JoinRows {
+  static constexpr const char* kName = "join_rows";
+  ValueId a = kNoValue;
+  ValueId b = kNoValue;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&a, &b}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// What JoinRows joins, taken apart: the first rows of x and the last ones.
+struct SplitRows {
+  static constexpr const char* kName = "split_rows";
+  ValueId x = kNoValue;
+  RowSpace first_rows, last_rows;
+  ValueId first = kNoValue;
+  ValueId last = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&first, &last}; }
+};
+
 // Each checks an op and returns the values that it makes.
 std::vector<Value> infer(const JoinHeads& op, const Checker& c);
+std::vector<Value> infer(const JoinRows& op, const Checker& c);
+std::vector<Value> infer(const SplitRows& op, const Checker& c);
 std::vector<Value> infer(const Embed& op, const Checker& c);
 std::vector<Value> infer(const EmbedPositions& op, const Checker& c);
 std::vector<Value> infer(const Input& op, const Checker& c);
+std::vector<Value> infer(const InsertRows& op, const Checker& c);
 std::vector<Value> infer(const SelectOutputs& op, const Checker& c);
 std::vector<Value> infer(const SelectColumns& op, const Checker& c);
 std::vector<Value> infer(const TransposeHeads& op, const Checker& c);

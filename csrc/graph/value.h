@@ -10,10 +10,12 @@ namespace oxibonsai::graph {
 // What the rows of a value stand for; a step gives each row space its number of rows.
 struct RowSpace {
   enum class Kind : uint8_t {
-    kTokens,   // of the batch
-    kOutputs,  // the tokens that want a result
-    kRouted,   // the tokens, each `k` times: once for each expert chosen for it
-    kInput,    // the rows of the input `name`
+    kTokens,     // of the batch
+    kOutputs,    // the tokens that want a result
+    kRouted,     // the tokens, each `k` times: once for each expert chosen for it
+    kInput,      // the rows of the input `name`
+    kSequences,  // one for each span of the batch
+    kPixels,  // k x k for each token, where the tokens are a grid: the picture's rows, one by one
   };
   Kind kind = Kind::kTokens;
   int k = 1;
@@ -26,6 +28,10 @@ struct RowSpace {
 inline RowSpace tokens() { return {}; }
 inline RowSpace outputs() { return {RowSpace::Kind::kOutputs, 1, ""}; }
 inline RowSpace routed(int k) { return {RowSpace::Kind::kRouted, k, ""}; }
+inline RowSpace sequences() { return {RowSpace::Kind::kSequences, 1, ""}; }
+inline RowSpace pixels(int k) {
+  return k == 1 ? tokens() : RowSpace{RowSpace::Kind::kPixels, k, ""};
+}
 inline RowSpace input_rows(std::string name) {
   return {RowSpace::Kind::kInput, 1, std::move(name)};
 }

@@ -24,6 +24,7 @@ from oxibonsai.errors import (
 if TYPE_CHECKING:
     from oxibonsai.engine import Engine, EnginePool, Options
     from oxibonsai.hf import AutoModelForCausalLM, AutoTokenizer
+    from oxibonsai.images import ImagePipeline
     from oxibonsai.llm import LLM, AsyncLLM, CompletionOutput, RequestOutput, load
     from oxibonsai.sampling import SamplingParams
     from oxibonsai.structured import Structure
@@ -41,6 +42,7 @@ __all__ = [
     "Engine",
     "EnginePool",
     "FormatError",
+    "ImagePipeline",
     "Options",
     "OxiBonsaiError",
     "RequestError",
@@ -62,6 +64,7 @@ _LAZY = {
     "AutoModelForCausalLM": "oxibonsai.hf",
     "AutoTokenizer": "oxibonsai.hf",
     "Engine": "oxibonsai.engine",
+    "ImagePipeline": "oxibonsai.images",
     "EnginePool": "oxibonsai.engine",
     "Options": "oxibonsai.engine",
     "SamplingParams": "oxibonsai.sampling",

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.devices import Device, Executable, chosen_device, default_threads, open_device
+from oxibonsai.devices import Device, Executable, default_threads, one_device, open_device
 from oxibonsai.errors import RequestError, UnsupportedError
 
 __all__ = ["QuantizedMatrix", "flash_attention", "gemm_tq2", "gemv", "quantize"]
@@ -296,7 +296,7 @@ def _spans(
 def _opened(device: str | Device | None) -> Device:
     if device is not None and not isinstance(device, str):
         return device
-    name = chosen_device(device)
+    name = one_device(device)
     if name == "auto":
         raise RequestError("a kernel runs on the device that is named: auto is for whole models")
     return _open_once(name)

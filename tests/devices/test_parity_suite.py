@@ -71,7 +71,14 @@ def test_this_machine_gives_the_definitions_bytes(definition: _core.CpuDevice) -
         ("hadamard", {"Hadamard transform"}),
         ("expert_linear", {"experts"}),
         ("conv1d", {"convolution"}),
-        ("rope", {"norms, rope and activations", "rope with a temperature"}),
+        (
+            "rope",
+            {
+                "norms, rope and activations",
+                "rope over several axes",
+                "rope with a temperature",
+            },
+        ),
     ],
 )
 def test_one_wrong_bit_is_seen(definition: _core.CpuDevice, op: str, names: set[str]) -> None:

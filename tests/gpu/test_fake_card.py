@@ -165,6 +165,33 @@ def test_a_snapshot_moves_between_devices(
     assert restored.sequence.generated == wanted
 
 
+@pytest.mark.parametrize("gpu_layers", [0, 1, 2, 99])
+def test_layers_left_to_the_cpu(card: Any, tiny_path: Path, gpu_layers: int) -> None:
+    prompts = [IDS[:5], IDS[:66]]
+    wanted = texts(load(tiny_path, "cpu", ctx_size=128), prompts, DRAWN)
+    engine = load(tiny_path, gpu_layers=gpu_layers, ctx_size=128, parallel=2)
+    names = {0: "cpu", 99: "cuda:0"}
+    assert engine.model.device.name == names.get(gpu_layers, "cpu+cuda:0")
+    for _ in range(2):
+        assert texts(engine, prompts, DRAWN) == wanted
+
+
+def test_two_cards_share_the_layers(card: Any, tiny_path: Path, tmp_path: Path) -> None:
+    card.set_cards(2)
+    wanted = texts(load(tiny_path, "cpu"), [IDS], DRAWN)
+    engine = load(tiny_path, "cuda:0,cuda:1", ctx_size=128, parallel=1, parity="quick")
+    assert engine.model.device.name == "cuda:0+cuda:1"
+    assert texts(engine, [IDS], DRAWN) == wanted
+    split = load(tiny_path, "cuda:0,cuda:1", gpu_layers=2, ctx_size=128, parallel=1)
+    assert split.model.device.name.startswith("cpu+cuda:0")
+    assert texts(split, [IDS], DRAWN) == wanted
+    with pytest.raises(UnsupportedError, match="one engine at a time"):
+        EnginePool.from_pretrained(tiny_path, device="cuda", gpu_layers=2, replicas=2)
+    card.set_memory(card.used() + (3 << 20))
+    with pytest.raises(CapacityError, match="choose a smaller ctx_size"):
+        load(tiny_path, gpu_layers=2, ctx_size=512, parallel=400)
+
+
 def test_kernels_on_a_card_have_the_cpus_bytes(card: Any) -> None:
     r = np.random.default_rng(1)
     matrix = kernels.quantize(r.standard_normal((70, 256), dtype=np.float32), threads=1)
@@ -293,5 +320,7 @@ def test_commands_take_a_device(card: Any, tiny_path: Path) -> None:
     )
     assert on_card.returncode == 0, on_card.stderr
     assert on_card.stdout == on_cpu.stdout
+    shared = command(card, *run, "--device", "cuda", "-ngl", "2", "--parity", "off")
+    assert shared.stdout == on_cpu.stdout
     wrong = command(card, *run, "--device", "gpu")
     assert (wrong.returncode, "it is one of auto, cpu, cuda" in wrong.stderr) == (2, True)

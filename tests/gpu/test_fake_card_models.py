@@ -43,13 +43,21 @@ def test_logits_have_the_cpus_bytes(card: Any, case: Any, dtype: str, tmp_path: 
     convert(tmp_path / "model", tmp_path / "model.gguf", dtype=dtype)
     ids = dense_models.IDS[:21]
 
-    def logits(device: str, chunk: int) -> bytes:
+    def logits(device: str, chunk: int, gpu_layers: int | None = None) -> bytes:
         engine = oxibonsai.load(
-            tmp_path / "model.gguf", device=device, threads=2, ctx_size=64, parallel=1, parity="off"
+            tmp_path / "model.gguf",
+            device=device,
+            gpu_layers=gpu_layers,
+            threads=2,
+            ctx_size=64,
+            parallel=1,
+            parity="off",
         )
         return engine.logits(ids, chunk).tobytes()
 
-    assert logits("cuda", 8) == logits("cpu", 21)
+    wanted = logits("cpu", 21)
+    assert logits("cuda", 8) == wanted
+    assert logits("cuda", 8, gpu_layers=2) == wanted
 
 
 ENCODERS = ("modern-bert", "nomic-bert", "t5encoder-gated", "bert-classifier")

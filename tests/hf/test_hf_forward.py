@@ -356,7 +356,7 @@ def test_from_pretrained_takes_transformers_arguments(
         AutoModelForCausalLM.from_pretrained(hf_folder, proxies={"https": "http://proxy"})
     with pytest.raises(UnsupportedError, match=r"/nowhere/libcuda.so cannot be opened"):
         AutoModelForCausalLM.from_pretrained(hf_folder, device_map={"": torch.device("cuda:3")})
-    with pytest.raises(UnsupportedError, match="a model runs on one device"):
+    with pytest.raises(UnsupportedError, match="name the cards that share a model"):
         AutoModelForCausalLM.from_pretrained(hf_folder, device_map={"a": "cpu", "b": "cuda"})
     with pytest.raises(RequestError, match="device and device_map exclude each other"):
         AutoModelForCausalLM.from_pretrained(hf_folder, device_map="cpu", device="cpu")

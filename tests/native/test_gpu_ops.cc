@@ -120,6 +120,34 @@ void check_rope(std::mt19937& random, bool interleaved, int64_t pairs) {
   });
 }
 
+// Pairs that read positions on three axes.
+void check_axes(std::mt19937& random) {
+  graph::Graph g;
+  const ValueId x = g.add(graph::Input{"x", graph::tokens(), 48}).front();
+  graph::RopeTable op{vector_of({1.0f, 0.5f, 0.1f, 1.0f, 0.3f}), 1.0f};
+  op.axes = {0, 2, 1, 2, 0};
+  const ValueId table = g.add(op).front();
+  g.set_output("y", g.add(graph::Rope{x, table, 24, false}).front());
+  Rows in(4);
+  in.input("x", test::normal(random, 4 * 48), 48);
+  in.batch.axes = 3;
+  in.batch.positions = {0, 900, 3, 7, 7, 7, 12345, 0, 2, 5, 6, 0};
+  test::compare_graph(g, in.batch, "rope over axes");
+}
+
+void check_inserted(std::mt19937& random, bool added) {
+  graph::Graph g;
+  const ValueId x = g.add(graph::Input{"x", graph::tokens(), 40}).front();
+  const ValueId rows = g.add(graph::Input{"rows", graph::input_rows("rows"), 90}).front();
+  g.set_output("y", g.add(graph::InsertRows{x, rows, 33, added}).front());
+  Rows in(5);
+  in.input("x", test::normal(random, 5 * 40), 40);
+  const auto inserted = test::normal(random, 3 * 90);
+  in.batch.inputs["rows"] = {inserted.data(), 3, 90};
+  in.batch.tokens = {5, -3, 0, -1, 7};
+  test::compare_graph(g, in.batch, added ? "rows added" : "rows inserted");
+}
+
 struct Attention {
   graph::PagedLayer layer;
   KvType type;
@@ -129,7 +157,8 @@ struct Attention {
   int32_t context, count;  // positions before the step, of the step
   int64_t memory = int64_t{4} << 30;
   bool slopes = false;
-  int reach = 0;  // of a bias by position; 0: there is none
+  int reach = 0;      // of a bias by position; 0: there is none
+  int32_t block = 0;  // the last rows of the step, which see each other
 };
 
 std::string name_of(const Attention& a) {
@@ -178,6 +207,8 @@ graph::Batch attention_batch(const Attention& a, int32_t first, int32_t count, i
   for (int32_t i = 0; i <= (a.context + a.count) / 64; ++i) pages.push_back((i * 5 + 3) % 37);
   graph::Batch batch;
   batch.spans = {{first, count, pages, 0, 0}};
+  if (a.block > 0 && first == a.context)
+    batch.spans[0].blocks = {{first + count - a.block, first + count}};
   if (others > 0) batch.spans.insert(batch.spans.begin(), {0, others, {2, 0}, 1, 0});
   return batch;
 }
@@ -227,17 +258,97 @@ void check_attention(std::mt19937& random, const Attention& a) {
   }
 }
 
+// A picture of 5 x 7 tokens through a residual block and an enlargement; halved again by a stride.
+void check_picture(std::mt19937& random, int64_t channels, int64_t made) {
+  graph::Graph g;
+  const auto one = [&](graph::Op op) { return g.add(std::move(op)).front(); };
+  const auto numbers = [&](int64_t n) {
+    return vector_of(test::normal(random, static_cast<size_t>(n)));
+  };
+  const auto conv = [&](ValueId x, int64_t in, int64_t out, int kernel) {
+    graph::Conv2d op;
+    op.x = x;
+    op.weight = graph::blocked_weight(numbers(out * in * kernel * kernel)->data(), out, in, kernel);
+    op.channels = out;
+    op.kernel = kernel;
+    return op;
+  };
+  const ValueId x = one(graph::Input{"x", graph::tokens(), channels});
+  graph::Conv2d first = conv(x, channels, made, 3);
+  first.moments = one(graph::GroupMoments{x, 4, 1e-6f});
+  first.norm_weight = numbers(channels);
+  first.norm_bias = numbers(channels);
+  first.silu = true;
+  first.bias = numbers(made);
+  first.pad = 1;
+  graph::Conv2d shortcut = conv(x, channels, made, 1);
+  first.add = one(shortcut);
+  const ValueId h = one(first);
+  graph::Conv2d larger = conv(h, made, 5, 3);
+  larger.upsample = 2;
+  larger.pad = 1;
+  const ValueId large = one(larger);
+  graph::Conv2d smaller = conv(large, 5, 3, 3);
+  smaller.stride = 2;
+  g.set_output("moments", first.moments);
+  g.set_output("h", h);
+  g.set_output("large", large);
+  g.set_output("small", one(smaller));
+  Rows in(35);
+  in.input("x", test::normal(random, static_cast<size_t>(35 * channels), 2.0f), channels);
+  in.batch.grid_width = 7;
+  test::compare_graph(g, in.batch, "picture " + std::to_string(channels));
+}
+
+// Rows of two inputs, joined, shifted, scaled and gated by sines of a number, taken apart again;
+// one of them goes to a matrix of integers, for which it is rounded.
+void check_modulation(std::mt19937& random) {
+  constexpr int64_t kCols = 64;
+  const std::vector<uint8_t> matrix(2 * 34, 0x31);
+  const auto weight = std::make_shared<graph::Weight>("w", quant::QuantType::kQ8_0, 1, kCols,
+                                                      matrix.data(), nullptr);
+  graph::Graph g;
+  const auto one = [&](graph::Op op) { return g.add(std::move(op)).front(); };
+  const ValueId a = one(graph::Input{"a", graph::input_rows("a"), kCols});
+  const ValueId b = one(graph::Input{"b", graph::input_rows("b"), kCols});
+  const ValueId time = one(graph::Input{"time", graph::sequences(), 1});
+  std::vector<float> frequencies;
+  for (int i = 0; i < kCols / 2; ++i) frequencies.push_back(1.0f / static_cast<float>(1 + i));
+  const ValueId sines = one(graph::Sinusoids{time, vector_of(frequencies)});
+  const ValueId joined = one(graph::JoinRows{a, b});
+  const ValueId modulated = one(graph::Modulate{joined, sines, sines});
+  const ValueId gated = one(graph::AddGated{joined, modulated, sines});
+  const std::vector<ValueId> parts =
+      g.add(graph::SplitRows{gated, graph::input_rows("a"), graph::input_rows("b")});
+  graph::Linear linear;
+  linear.x = one(graph::Modulate{parts[1], sines, sines});
+  linear.weights = {weight};
+  g.set_output("sines", sines);
+  g.set_output("a", parts[0]);
+  g.set_output("b", parts[1]);
+  g.set_output("rounded", one(linear));
+  graph::Batch batch;
+  batch.spans = {{0, 12, {}, 0, 0}};
+  const auto x = test::normal(random, 5 * kCols), z = test::normal(random, 7 * kCols);
+  const float now = 958.0853882f;
+  batch.inputs = {{"a", {x.data(), 5, kCols}}, {"b", {z.data(), 7, kCols}}, {"time", {&now, 1, 1}}};
+  test::compare_graph(g, batch, "modulation");
+}
+
 void check_local(std::mt19937& random, int window, bool slopes, int reach) {
   graph::Graph g;
   const auto input = [&](const char* name, int64_t cols) {
     return g.add(graph::Input{name, graph::tokens(), cols}).front();
   };
   const ValueId q = input("q", 4 * 20), k = input("k", 2 * 20), v = input("v", 2 * 20);
-  graph::AttendLocal op{q, k, v, 20, 0.2f, window, nullptr, nullptr};
+  graph::AttendLocal op{q, k, v, 20, 0.2f};
+  op.window = window;
   if (slopes) op.slopes = vector_of(test::normal(random, 4, 0.1f));
   if (reach > 0)
     op.position_bias = vector_of(test::normal(random, static_cast<size_t>(4 * (2 * reach + 1))));
   g.set_output("y", g.add(op).front());
+  op.segments = "windows";
+  g.set_output("z", g.add(op).front());
   constexpr int kRows = 610;  // more than a part of the context
   graph::Batch batch;
   batch.spans = {{0, 70, {}, 0, 0}, {0, 1, {}, 0, 0}, {0, kRows - 71, {}, 0, 0}};
@@ -245,6 +356,7 @@ void check_local(std::mt19937& random, int window, bool slopes, int reach) {
              z = test::normal(random, kRows * 40);
   batch.inputs = {
       {"q", {x.data(), kRows, 80}}, {"k", {y.data(), kRows, 40}}, {"v", {z.data(), kRows, 40}}};
+  batch.segments["windows"] = {66, 4, 1, 2, kRows - 73};
   test::compare_graph(g, batch, "attend_local");
 }
 
@@ -415,11 +527,20 @@ int main() {
     check_attention(random, {{2, 20, 20}, type, 6, 0, 5.0f, true, 60, 7});
     check_attention(random, {{1, 64, 64}, type, 4, 70, 0.0f, false, 560, 2});
     check_attention(random, {{1, 48, 32, true}, type, 2, 0, 0.0f, false, 70, 1});
+    for (const int window : {0, 30})
+      check_attention(
+          random,
+          {{1, 32, 32}, type, 4, window, 0.0f, false, 500, 90, int64_t{4} << 30, window > 0, 70});
   }
   check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
   check_local(random, 0, false, 0);
   check_local(random, 33, true, 0);
   check_local(random, 520, false, 12);
+  check_picture(random, 12, 40);
+  check_picture(random, 36, 8);
+  check_modulation(random);
+  check_axes(random);
+  for (const bool added : {false, true}) check_inserted(random, added);
   for (const int taps : {2, 4}) check_conv(random, taps);
   for (const bool tiled : {false, true}) check_delta(random, tiled);
   check_mamba2(random);

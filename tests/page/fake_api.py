@@ -18,7 +18,7 @@ from oxibonsai.server.page import page
 
 @dataclass
 class Reply:
-    """One answer: pieces of text or whole deltas; at None the stream waits for `go_on`."""
+    """One answer: pieces of text, whole deltas or chunks; at None the stream waits for `go_on`."""
 
     pieces: list[str | dict[str, Any] | None] = field(default_factory=list)
     status: int = 200
@@ -39,6 +39,10 @@ class FakeApi:
     requests: list[dict[str, Any]] = field(default_factory=list)
     key: str | None = None
     models: list[str] = field(default_factory=lambda: ["bonsai-1.7b-q1", "smollm2-135m"])
+    states: dict[str, str] = field(default_factory=dict)  # of a server that loads on demand
+    context: int = 200
+    vision: bool = False
+    asked: list[str] = field(default_factory=list)  # the models whose properties were asked for
     url: str = ""
 
     def app(self) -> Flask:
@@ -47,7 +51,22 @@ class FakeApi:
 
         @app.get("/v1/models")
         def models() -> Any:
-            return self._refusal() or jsonify(data=[{"id": name} for name in self.models])
+            return self._refusal() or jsonify(data=[self._model(name) for name in self.models])
+
+        @app.get("/props")
+        def props() -> Any:
+            self.asked.append(request.args["model"])
+            params = {"temperature": 0.5, "top_k": 20, "max_tokens": -1, "samplers": ["top_k"]}
+            return jsonify(
+                default_generation_settings={"n_ctx": self.context, "params": params},
+                modalities={"vision": self.vision},
+            )
+
+        @app.post("/models/<action>")
+        def load(action: str) -> Any:
+            name = request.get_json()["model"]
+            self.states[name] = {"load": "loading", "unload": "unloaded"}[action]
+            return jsonify(success=True)
 
         @app.post("/v1/chat/completions")
         def chat() -> Any:
@@ -60,6 +79,10 @@ class FakeApi:
             return Response(_stream(reply), mimetype="text/event-stream")
 
         return app
+
+    def _model(self, name: str) -> dict[str, Any]:
+        state = self.states.get(name)
+        return {"id": name, **({"status": {"value": state}} if state else {})}
 
     def _refusal(self) -> Any:
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
@@ -77,6 +100,9 @@ def _stream(reply: Reply) -> Iterator[bytes]:
         for piece in reply.pieces:
             while piece is None and not reply.go_on.wait(0.02):
                 yield b": ping\n\n"  # by which a client that left is noticed
+            if isinstance(piece, dict) and "choices" in piece:
+                yield _event(piece)
+                continue
             delta = {"content": piece} if isinstance(piece, str) else piece
             yield _event({"choices": [{"delta": delta or {}}]})
         if reply.whole:

@@ -176,13 +176,16 @@ def test_the_keyboard_alone_is_enough(visit: Visit, api: FakeApi) -> None:
     assert visitor.focused == "draft"
     # Backwards from the draft: the answer's buttons, then the question's.
     passed = []
-    for _ in range(4):
+    for _ in range(8):
         visitor.shift(Keys.TAB)
         passed.append(visitor.focused)
         outline = "return getComputedStyle(document.activeElement).outlineStyle"
         assert visitor.js(outline) == "solid"
         assert visitor.js("return getComputedStyle(document.activeElement).opacity") == "1"
-    assert passed == ["quiet again", "quiet copy", "quiet copy", "quiet edit"]
+    assert passed == [
+        *("attach", "quiet delete", "quiet proceed", "quiet again", "quiet copy"),
+        *("quiet delete", "quiet copy", "quiet edit"),
+    ]
     visitor.keys(Keys.ENTER)
     visitor.keys(" edited", Keys.ENTER)
     visitor.wait(lambda: len(api.requests) == 2)
@@ -195,12 +198,12 @@ def test_the_focus_goes_from_the_skip_link_down_the_page(visit: Visit) -> None:
     visitor.ask("trees")
     visitor.js("document.activeElement.blur(); document.body.tabIndex = -1; document.body.focus()")
     order = []
-    for _ in range(10):
+    for _ in range(14):
         visitor.keys(Keys.TAB)
         order.append(visitor.focused)
     assert order == [
-        *("skip", "new", "open", "remove", "export", "clear"),
-        *("model", "theme", "open-settings", "quiet edit"),
+        *("skip", "new", "search", "open", "rename", "remove", "import", "export", "clear"),
+        *("model", "theme", "open-settings", "open-prompt", "quiet edit"),
     ]
     visitor.js("document.querySelector('.skip').focus()")
     assert visitor.one(".skip").location["y"] >= 0
@@ -212,7 +215,7 @@ def test_the_focus_stays_in_the_settings_and_comes_back(visit: Visit) -> None:
     visitor = visit()
     visitor.js("document.querySelector('#open-settings').focus()")
     visitor.keys(Keys.ENTER)
-    for _ in range(12):
+    for _ in range(16):
         visitor.keys(Keys.TAB)
         # The browser's own controls come between the last field and the first.
         assert visitor.js("return document.activeElement.matches('body, #settings *')")

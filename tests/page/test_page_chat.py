@@ -34,7 +34,10 @@ def test_a_message_is_sent_and_its_answer_streams_in(visit: Visit, api: FakeApi)
     assert api.requests[0]["model"] == "bonsai-1.7b-q1"
     assert api.requests[0]["stream"] is True
     assert api.requests[0]["stream_options"] == {"include_usage": True}
-    assert set(api.requests[0]) == {"model", "messages", "stream", "stream_options"}
+    assert api.requests[0]["return_progress"] is True
+    assert set(api.requests[0]) == {
+        *("model", "messages", "stream", "stream_options", "return_progress"),
+    }
     assert visitor.complaints() == []
 
 
@@ -161,8 +164,9 @@ def test_a_cut_answer_says_so(visit: Visit, api: FakeApi) -> None:
 def test_settings_reach_the_request_and_stay(visit: Visit, api: FakeApi) -> None:
     visitor = visit()
     visitor.click("#open-settings")
-    fields = {"system": "Be brief.", "temperature": "0.3", "top_p": "0.9", "top_k": "40"}
-    for name, value in {**fields, "max_tokens": "77"}.items():
+    visitor.js("document.querySelectorAll('#sampling details').forEach(d => d.open = true)")
+    fields = {"temperature": "0.3", "top_p": "0.9", "top_k": "40", "max_tokens": "77"}
+    for name, value in {**fields, "repeat_penalty": "1.1", "stop": "END, ###"}.items():
         visitor.one(f"[name={name}]").send_keys(value)
     visitor.one("[name=thinking]").send_keys("Off")
     visitor.click("#settings-form .primary")
@@ -170,8 +174,9 @@ def test_settings_reach_the_request_and_stay(visit: Visit, api: FakeApi) -> None
     visitor.load()  # a reload keeps them
     visitor.ask("again")
     for request in api.requests:
-        assert request["messages"][0] == {"role": "system", "content": "Be brief."}
+        assert request["messages"][0]["role"] == "user"
         assert (request["temperature"], request["top_p"]) == (0.3, 0.9)
+        assert (request["repeat_penalty"], request["stop"]) == (1.1, ["END", "###"])
         assert (request["top_k"], request["max_tokens"]) == (40, 77)
         assert request["chat_template_kwargs"] == {"enable_thinking": False}
 
@@ -192,65 +197,6 @@ def test_the_chosen_model_is_asked(visit: Visit, api: FakeApi) -> None:
     visitor.one("#model").send_keys("smollm2")
     visitor.ask("hi")
     assert api.requests[0]["model"] == "smollm2-135m"
-
-
-def test_conversations_are_kept_listed_and_deleted(visit: Visit, api: FakeApi) -> None:
-    visitor = visit()
-    visitor.ask("about trees")
-    visitor.click("#new")
-    visitor.wait(lambda: visitor.questions == [])
-    visitor.ask("about water")
-    visitor.load()
-    titles = [button.text for button in visitor.all("#conversations .open")]
-    assert titles == ["about water", "about trees"]
-    visitor.click("#conversations li:last-child .open")
-    visitor.wait(lambda: visitor.questions == ["about trees"])
-    assert visitor.answers == ["ok"]
-    visitor.click("#conversations li:last-child .remove")
-    visitor.chromium.switch_to.alert.accept()
-    visitor.wait(lambda: len(visitor.all("#conversations .open")) == 1)
-    visitor.click("#clear")
-    visitor.chromium.switch_to.alert.accept()
-    visitor.wait(lambda: visitor.all("#conversations .open") == [])
-    assert visitor.js("return Object.keys(localStorage)") == []
-
-
-def test_a_conversation_left_while_it_is_answered_keeps_its_text(
-    visit: Visit, api: FakeApi
-) -> None:
-    reply = Reply(["Half", None])
-    api.replies = [reply]
-    visitor = visit()
-    visitor.ask("trees", finish=False)
-    visitor.wait(lambda: visitor.answers == ["Half"])
-    visitor.click("#new")
-    visitor.wait(lambda: visitor.questions == [])
-    assert reply.gone.wait(20)
-    visitor.click("#conversations .open")
-    visitor.wait(lambda: visitor.answers == ["Half"])
-
-
-def test_a_conversation_deleted_while_it_is_answered_is_gone(visit: Visit, api: FakeApi) -> None:
-    api.replies = [Reply(["Half", None])]
-    visitor = visit()
-    visitor.ask("trees", finish=False)
-    visitor.wait(lambda: visitor.answers == ["Half"])
-    visitor.click("#clear")
-    visitor.chromium.switch_to.alert.accept()
-    visitor.wait(lambda: not visitor.answering)
-    assert visitor.js("return Object.keys(localStorage)") == []
-
-
-def test_export_gives_all_conversations(visit: Visit, api: FakeApi) -> None:
-    visitor = visit()
-    visitor.ask("trees")
-    behavior = {"behavior": "allow", "downloadPath": str(visitor.folder)}
-    visitor.chromium.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
-    visitor.click("#export")
-    path = visitor.folder / "conversations.json"
-    visitor.wait(path.exists)
-    (exported,) = json.loads(path.read_text())
-    assert [m["content"] for m in exported["messages"]] == ["trees", "ok"]
 
 
 def test_the_page_works_behind_a_prefix(visit: Visit, api: FakeApi) -> None:

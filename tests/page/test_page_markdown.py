@@ -24,6 +24,14 @@ import("./ui/markdown.js").then(({ MarkdownView }) => {
   done(root.innerHTML.replace(/\\n+(?=<)/g, "").replace(/>\\n+/g, ">"));
 });
 """
+READ_CODE = """
+const [text, done] = arguments;
+import("./ui/markdown.js").then(({ MarkdownView }) => {
+  const root = document.createElement("div");
+  new MarkdownView(root).update(text);
+  done(root.querySelector("pre").textContent);
+});
+"""
 LINK = 'rel="noopener noreferrer nofollow" target="_blank"'
 
 
@@ -75,7 +83,7 @@ def render(chromium: Any) -> Iterator[Callable[[str], str]]:
         ("1 < 2 && 3 > 2 &amp;", "<p>1 &lt; 2 &amp;&amp; 3 &gt; 2 &amp;</p>"),
         ("a <b>b</b>\n\n<i>\n\n&lt;i&gt;", "<p>a &lt;b&gt;b&lt;/b&gt;</p><p>&lt;i&gt;</p><p>&lt;i&gt;</p>"),
         ("a\n---\nb", "<p>a</p><hr><p>b</p>"),
-        ("- [ ] a\n- [x] b", "<ul><li>☐ a</li><li>☑ b</li></ul>"),
+        ("- [ ] a\n- [x] b", '<ul><li class="task">☐ a</li><li class="task">☑ b</li></ul>'),
         ("![a](https://e.org/p.png)", f'<p><a href="https://e.org/p.png" {LINK}>a</a></p>'),
         ("![](https://e.org/p.png)", f'<p><a href="https://e.org/p.png" {LINK}>https://e.org/p.png'
          "</a></p>"),
@@ -120,12 +128,12 @@ def test_what_is_no_table_is_not_made_one(render: Callable[[str], str], text: st
     ],
 )
 def test_fenced_code_is_kept_to_the_letter(
-    render: Callable[[str], str], text: str, code: str, language: str
+    render: Callable[[str], str], chromium: Any, text: str, code: str, language: str
 ) -> None:
     html = render(text)
-    assert f"<code>{code}</code></pre>" in html
     assert f"<span>{language}</span>" in html
     assert html.count("<pre") == 1
+    assert chromium.execute_async_script(READ_CODE, text) == code
 
 
 GROW = """
@@ -154,6 +162,8 @@ import("./ui/markdown.js").then(({ MarkdownView }) => {
         "| a | b |\n|---|---|\n| 1 | 2 |\nlazy\n\n| no |\n|---|x\n",
         "> a\n> - b\nlazy\n>\n> ```\n> c\n> ```\n\n> d\n\n>e",
         "```py\nx\n\n\ny\n``\n```\n    z\n\n    code\n\n    more\ntext\n    lazy",
+        "a $x$ b\n$$\ny\n- z\n$$\nc\n\n$$\nopen\n\n$$ d \\(e\n\\) \\[f\n\n\\] $5 and $6",
+        "- a\n\n  \\[\n  b\n  \\]\n- $c$\n\n> $$d$$\n> e",
         "a\r\nb\r\n\r\n- c\r\n\r\n\td\n\n\te\n\n***\n\n[x](https://e.org) `a\nb` **c\nd**",
     ],
 )
@@ -161,6 +171,49 @@ def test_a_text_looks_the_same_whether_it_came_at_once_or_grew(
     render: Callable[[str], str], chromium: Any, text: str
 ) -> None:
     assert chromium.execute_async_script(GROW, text) == []
+
+
+FORMULAS = """
+const [text, done] = arguments;
+import("./ui/markdown.js").then(({ MarkdownView }) => {
+  const root = document.createElement("div");
+  new MarkdownView(root).update(text);
+  const source = (n) => n.querySelector("annotation").textContent;
+  const found = [...root.querySelectorAll(".katex")].map(
+    (n) => [source(n), Boolean(n.closest(".katex-display"))]);
+  root.querySelectorAll(".katex").forEach((n) => n.replaceWith("#"));
+  const rest = [...root.children].map((n) => n.textContent.trim().replace(/\\s+/g, " "));
+  done([found, rest.join(" ")]);
+});
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "formulas", "rest"),
+    [
+        ("so $a_1 * b_2$ is", [["a_1 * b_2", False]], "so # is"),
+        (r"so \(a\) is", [["a", False]], "so # is"),
+        ("$$\na\n$$", [["a", True]], "#"),
+        ("text\n$$\na\n= b\n- c\n$$\nmore", [["a\n= b\n- c", True]], "text # more"),
+        ("\\[\na \\\\[2pt]\n\\]", [["a \\\\[2pt]", True]], "#"),
+        ("it is $$a$$ inside", [["a", True]], "it is # inside"),
+        ("$5 and $10 a piece", [], "$5 and $10 a piece"),
+        (r"\$a$ and $b\$", [], "$a$ and $b$"),
+        ("`$a$` and\n\n```\n$b$\n```", [], "$a$ and codeCopy$b$"),
+        ("$a", [], "$a"),
+        ("$$\na\n\nb\n$$", [], "$$a b$$"),
+        (r"$\frac{a}{$", [], r"\frac{a}{"),
+        (r"$\undefined$", [], r"\undefined"),
+    ],
+)  # fmt: skip
+def test_formulas(chromium: Any, render: Any, text: str, formulas: Any, rest: str) -> None:
+    assert chromium.execute_async_script(FORMULAS, text) == [formulas, rest]
+
+
+def test_code_has_the_colours_of_its_language(render: Callable[[str], str]) -> None:
+    assert '<span class="hljs-keyword">def</span>' in render("```python\ndef f(): pass\n```")
+    assert "hljs" not in render("```nonsense\ndef f(): pass\n```")
+    assert "hljs" not in render("```python\n" + "def f(): pass\n" * 2000 + "```")
 
 
 def test_code_is_copied_as_it_stands(visit: Visit, api: FakeApi) -> None:

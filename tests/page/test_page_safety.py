@@ -57,6 +57,7 @@ HOSTILE = [
     "<link rel=stylesheet href=http://127.0.0.1:9/x.css>",
     "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>",
     "<base href=http://127.0.0.1:9/>",
+    "```html\n<img src=x onerror=window.hit=1><script>window.hit=1</script>\n```",
     "<form action=http://127.0.0.1:9/><button id=send>x</button></form>",
     "<a href=javascript:window.hit=1>x</a>",
     "${window.hit=1} {{constructor.constructor('window.hit=1')()}}",
@@ -71,7 +72,7 @@ FOREIGN = (
 
 SAFE_TAGS = {
     "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre",
-    "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+    "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
 }  # fmt: skip
 
 # Adds what DOMPurify leaves of some HTML to the page, without marked before it.
@@ -117,6 +118,33 @@ def test_hostile_text_stays_text(visit: Visit, api: FakeApi, text: str) -> None:
     visitor.ask("?")
     visitor.js("document.querySelectorAll('details').forEach(d => d.open = true)")
     check_nothing_happened(visitor, ".message")
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"\href{javascript:window.hit=1}{x}",
+        r"\url{https://example.org}",
+        r"\includegraphics{http://127.0.0.1:9/pixel.png}",
+        r"\htmlStyle{background: url(http://127.0.0.1:9/pixel.png)}{x}",
+        r"\htmlId{draft}{x}",
+        r"\html@mathml{<img src=x onerror=window.hit=1>}{x}",
+        r"\text{<img src=x onerror=window.hit=1>}",
+    ],
+)
+def test_a_formula_holds_no_link_picture_or_markup(
+    visit: Visit, api: FakeApi, formula: str
+) -> None:
+    api.replies = [Reply([f"a ${formula}$ b"])]
+    visitor = visit()
+    visitor.ask("?")
+    assert visitor.all(".answer .katex")
+    forbidden = ".answer :is(a, img, script, [href], [src], [id], [onerror])"
+    assert visitor.all(forbidden) == []
+    assert visitor.js("return window.hit") is None
+    loaded = visitor.js("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert all(address.startswith(api.url) for address in loaded)
+    assert visitor.complaints() == []
 
 
 @pytest.mark.parametrize(
@@ -214,8 +242,18 @@ def test_the_browser_refuses_markup_even_from_the_pages_own_scripts(visit: Visit
         "a\n" * 60_000,
         "*a **b " * 5_000 + "c** d* " * 5_000,
         "1-**" * 5_000,
+        "$" * 150_000,
+        "$a$ " * 40_000,
+        "$a " * 50_000,
+        "\\( a" * 40_000,
+        "\\[\n" * 50_000,
+        "$$\na\n" * 30_000,
+        "$" + "{" * 5_000 + "}" * 5_000 + "$",
+        "$\\sqrt" * 3_000 + "$",
+        "$\\def\\a{\\a\\a}\\a$",
+        "```js\n" + "/*'\"`${(" * 2_400,
     ],
-    ids=range(26),
+    ids=range(36),
 )
 def test_no_text_takes_the_page_long(visit: Visit, api: FakeApi, text: str) -> None:
     """Quadratic parsing of these would take ten minutes, far more than anybody waits."""

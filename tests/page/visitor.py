@@ -36,6 +36,11 @@ class Visitor:
             lambda: self.js("return !document.querySelector('#model').disabled") or self.notice
         )
 
+    def reload(self) -> None:
+        """Loads the same address again; `load` begins a new conversation."""
+        self.chromium.refresh()
+        self.wait(lambda: self.js("return !document.querySelector('#model').disabled"))
+
     def leave(self) -> None:
         self.chromium.execute_script("localStorage.clear(); sessionStorage.clear()")
         self.chromium.get("about:blank")

@@ -5,6 +5,7 @@ namespace oxibonsai::cpu::avx512 {
 
 void fill(KernelTable& table) {
   fill_norm(table);
+  fill_picture(table);
   fill_recurrence(table);
   fill_elementwise(table);
   fill_attention(table);

@@ -12,6 +12,7 @@ void fill_attention(KernelTable& table);
 void fill_elementwise(KernelTable& table);
 void fill_linear_float(KernelTable& table);
 void fill_norm(KernelTable& table);
+void fill_picture(KernelTable& table);
 void fill_recurrence(KernelTable& table);
 // dot.h,
 void fill_int8_peak(KernelTable& table);

@@ -7,6 +7,7 @@ namespace oxibonsai::cpu::neon {
 // The dot product instructions, where the processor has them, give the same bytes: one tier.
 void fill(KernelTable& table) {
   fill_norm(table);
+  fill_picture(table);
   fill_recurrence(table);
   fill_elementwise(table);
   fill_attention(table);

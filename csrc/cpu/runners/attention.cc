@@ -8,7 +8,7 @@
 // what it shares an item with.
 
 #include <algorithm>
-#include <climits>
+#include <string>
 #include <vector>
 
 #include "cpu/kv_layout.h"
@@ -57,7 +57,7 @@ class StoreKvRunner : public Runner {
 struct Shape {
   int heads, kv_heads, key_dim, value_dim;
   float scale;
-  int back;       // how far before a query a key may be
+  int window;     // 0: none
   float softcap;  // 0: none
   graph::Vector slopes, sinks, position_bias;
 
@@ -133,9 +133,15 @@ class AttentionRunner : public Runner {
   // Page `index` of a row's context.
   virtual const uint8_t* keys(const Step& s, int64_t row, int index, int head) const = 0;
   virtual const uint8_t* values(const Step& s, int64_t row, int index, int head) const = 0;
-  // Of a row: its position, and one past the last that it sees; the largest such end of all rows.
-  virtual int position(const Step& s, int64_t row) const = 0;
+  // What a row sees: positions from first_seen() up to end_seen() - 1. Neither falls from one row
+  // of a sequence to the next.
+  virtual int first_seen(const Step& s, int64_t row) const = 0;
   virtual int end_seen(const Step& s, int64_t row) const = 0;
+  // The row's own position.
+  virtual int position(const Step& s, int64_t row) const = 0;
+  // Rows with the same number, next to each other, have the same pages.
+  virtual int32_t view(const Step& s, int64_t row) const = 0;
+  // The largest end_seen() of all rows.
   virtual int longest(const Step& s) const = 0;
   // Bytes at the begin of the workspace that prepare() uses.
   virtual int64_t prepared_bytes(const Step&) const { return 0; }
@@ -156,9 +162,6 @@ class AttentionRunner : public Runner {
   }
 
   int parts(const Step& s) const { return (longest(s) + kPartPositions - 1) / kPartPositions; }
-  int first_seen(const Step& s, int64_t row) const {
-    return std::max(0, position(s, row) - shape_.back);
-  }
 
   Tiling tiling(const Step& s) const {
     const int64_t rows = s.rows_of(q_);
@@ -205,9 +208,7 @@ class AttentionRunner : public Runner {
     b.heads = std::min(t.heads, shape_.group() - in_group);
     for (b.row = begin; b.row < end; b.row += b.rows) {
       b.rows = 1;
-      while (b.row + b.rows < end &&
-             s.span[static_cast<size_t>(b.row + b.rows)] == s.span[static_cast<size_t>(b.row)])
-        ++b.rows;
+      while (b.row + b.rows < end && view(s, b.row + b.rows) == view(s, b.row)) ++b.rows;
       body(b);
     }
   }
@@ -221,11 +222,11 @@ class AttentionRunner : public Runner {
       const int last = end_seen(s, b.row + i);
       const int first = first_seen(s, b.row + i);
       for (int h = 0; h < b.heads; ++h, ++a.queries) {
-        const auto head = static_cast<size_t>(b.first_head + h);
         a.q[a.queries] = query(s, b.row + i, b.first_head + h);
         a.first[a.queries] = std::max(first - base, 0);
         a.last[a.queries] = std::min(last - base, kPartPositions);
         a.at[a.queries] = position(s, b.row + i) - base;
+        const auto head = static_cast<size_t>(b.first_head + h);
         if (shape_.slopes != nullptr) a.slope[a.queries] = (*shape_.slopes)[head];
         if (shape_.position_bias != nullptr)
           a.position_bias[a.queries] = shape_.position_bias->data() +
@@ -342,7 +343,7 @@ class AttentionRunner : public Runner {
   const ValueRef q_, out_;
 };
 
-// Over the pages of a sequence; a row sees the positions up to its own.
+// Over the pages of a sequence; a row sees the positions up to its own, and its block.
 class PagedAttentionRunner : public AttentionRunner {
  public:
   PagedAttentionRunner(const Shape& shape, int layer, const ValueRef& q, const ValueRef& out)
@@ -358,10 +359,20 @@ class PagedAttentionRunner : public AttentionRunner {
   const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
     return s.pages_of(row).values(page(s, row, index), layer_, head);
   }
+  int first_seen(const Step& s, int64_t row) const override {
+    if (shape().window == 0) return 0;
+    const int in_window = std::max(0, position(s, row) + 1 - shape().window);
+    return std::min(in_window, s.block_first[static_cast<size_t>(row)]);
+  }
+  int end_seen(const Step& s, int64_t row) const override {
+    return s.block_end[static_cast<size_t>(row)];
+  }
   int position(const Step& s, int64_t row) const override {
     return s.positions[static_cast<size_t>(row)];
   }
-  int end_seen(const Step& s, int64_t row) const override { return position(s, row) + 1; }
+  int32_t view(const Step& s, int64_t row) const override {
+    return s.span[static_cast<size_t>(row)];
+  }
   int longest(const Step& s) const override { return s.longest; }
 
  private:
@@ -372,15 +383,17 @@ class PagedAttentionRunner : public AttentionRunner {
   const int layer_;
 };
 
-// Among the rows of a span, which see each other in both directions. Their keys and values lie in
-// pages of the workspace: span i has those from first_row / 64 + i on, which are enough for its
-// rows.
+// Among the rows of a segment, which see each other within the window, or those before them. Their
+// keys and values lie in pages of the workspace: segment i has those from first_row / 64 + i on,
+// which are enough for its rows.
 class LocalAttentionRunner : public AttentionRunner {
  public:
-  LocalAttentionRunner(const Shape& shape, const ValueRef& q, const ValueRef& k, const ValueRef& v,
-                       const ValueRef& out)
+  LocalAttentionRunner(const Shape& shape, const graph::AttendLocal& op, const ValueRef& q,
+                       const ValueRef& k, const ValueRef& v, const ValueRef& out)
       : AttentionRunner(shape, q, out),
-        ahead_(shape.back),
+        segments_(op.segments),
+        causal_(op.causal),
+        window_(op.window),
         k_(k),
         v_(v),
         layout_(kv_layout(KvType::kF32, {shape.kv_heads, shape.key_dim, shape.value_dim})) {}
@@ -400,38 +413,48 @@ class LocalAttentionRunner : public AttentionRunner {
   const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
     return page(s, row, index, head) + layout_.key_bytes;
   }
-  int position(const Step& s, int64_t row) const override {
-    return static_cast<int>(row) -
-           s.first_row[static_cast<size_t>(s.span[static_cast<size_t>(row)])];
+  int first_seen(const Step& s, int64_t row) const override {
+    return window_ > 0 ? std::max(0, position(s, row) - window_) : 0;
   }
   int end_seen(const Step& s, int64_t row) const override {
-    const int count = s.span_of(row).count, at = position(s, row);
-    return count - at > ahead_ ? at + ahead_ + 1 : count;
+    const int count = segments(s).count[static_cast<size_t>(view(s, row))];
+    if (!causal_) {
+      const int after = count - 1 - position(s, row);
+      return window_ > 0 && after > window_ ? count - after + window_ : count;
+    }
+    const int visible = s.span_of(row).visible;
+    return std::min(position(s, row) + 1, visible > 0 ? visible : count);
+  }
+  int position(const Step& s, int64_t row) const override {
+    return static_cast<int>(row) - segments(s).first_row[static_cast<size_t>(view(s, row))];
+  }
+  int32_t view(const Step& s, int64_t row) const override {
+    return segments(s).of_row[static_cast<size_t>(row)];
   }
   int longest(const Step& s) const override {
-    int most = 0;
-    for (const graph::Span& span : s.batch->spans) most = std::max(most, span.count);
-    return most;
+    const std::vector<int32_t>& counts = segments(s).count;
+    return *std::max_element(counts.begin(), counts.end());
   }
   int64_t prepared_bytes(const Step& s) const override {
-    const auto spans = static_cast<int64_t>(s.batch->spans.size());
-    return (s.rows_of(k_) / kPagePositions + spans + 1) * shape().kv_heads * head_bytes();
+    const auto count = static_cast<int64_t>(segments(s).count.size());
+    return (s.rows_of(k_) / kPagePositions + count + 1) * shape().kv_heads * head_bytes();
   }
 
  private:
   int64_t head_bytes() const { return layout_.key_bytes + layout_.value_bytes; }
+  const Segments& segments(const Step& s) const { return s.segments.at(segments_); }
   uint8_t* page(const Step& s, int64_t row, int index, int head) const {
-    const int32_t span = s.span[static_cast<size_t>(row)];
-    const int64_t first = s.first_row[static_cast<size_t>(span)] / kPagePositions + span;
+    const int32_t i = view(s, row);
+    const int64_t first = segments(s).first_row[static_cast<size_t>(i)] / kPagePositions + i;
     return s.workspace + ((first + index) * shape().kv_heads + head) * head_bytes();
   }
 
-  const int ahead_;  // how far after a query a key may be
+  const std::string segments_;
+  const bool causal_;
+  const int window_;  // on each side of a row; 0: any distance
   const ValueRef k_, v_;
   const KvLayout layout_;
 };
-
-constexpr int kAnyDistance = INT_MAX;
 
 }  // namespace
 
@@ -442,9 +465,8 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q);
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
-  const int back = op.window > 0 ? op.window - 1 : kAnyDistance;
-  const Shape shape{op.heads, layer.kv_heads, layer.key_dim, layer.value_dim, op.scale,
-                    back,     op.softcap,     op.slopes,     op.sinks,        op.position_bias};
+  const Shape shape{op.heads,  layer.kv_heads, layer.key_dim, layer.value_dim, op.scale,
+                    op.window, op.softcap,     op.slopes,     op.sinks,        op.position_bias};
   return std::make_unique<PagedAttentionRunner>(shape, op.layer, q, c.value(op.out));
 }
 
@@ -456,12 +478,12 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     op.head_dim,
                     op.head_dim,
                     op.scale,
-                    op.window > 0 ? op.window : kAnyDistance,
+                    0,
                     0.0f,
                     op.slopes,
                     nullptr,
                     op.position_bias};
-  return std::make_unique<LocalAttentionRunner>(shape, q, k, c.value(op.v), c.value(op.out));
+  return std::make_unique<LocalAttentionRunner>(shape, op, q, k, c.value(op.v), c.value(op.out));
 }
 
 }  // namespace oxibonsai::cpu

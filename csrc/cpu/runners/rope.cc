@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/trig.h"
 #include "cpu/runner.h"
 
 namespace oxibonsai::cpu {
@@ -10,22 +9,13 @@ namespace {
 // Heads in one item.
 constexpr int kHeads = 8;
 
-// A row of the table: cos of every pair, then sin. The angle is one float32 product.
+// An item is a row of the table.
 class RopeTableRunner : public Runner {
  public:
   RopeTableRunner(const graph::RopeTable& op, const ValueRef& out) : op_(op), out_(out) {}
   int64_t items(const Step& s, int) const override { return s.rows_of(out_); }
   void run(const Step& s, int, int64_t r) const override {
-    const std::vector<float>& frequency = *op_.frequencies;
-    const size_t pairs = frequency.size();
-    const auto position = static_cast<float>(s.positions[static_cast<size_t>(r)]);
-    const float magnitude = op_.magnitude(s.positions[static_cast<size_t>(r)]);
-    float* table = s.row(out_, r);
-    for (size_t i = 0; i < pairs; ++i) {
-      const SinCos v = sin_cos(position * frequency[i]);
-      table[i] = v.cos * magnitude;
-      table[pairs + i] = v.sin * magnitude;
-    }
+    op_.write_row(*s.batch, r, s.positions[static_cast<size_t>(r)], s.row(out_, r));
   }
 
  private:

@@ -15,7 +15,12 @@ class EmbedRunner : public Runner {
   int64_t items(const Step& s, int) const override { return s.rows_of(out_); }
   void run(const Step& s, int, int64_t r) const override {
     const auto i = static_cast<size_t>(r);
-    table_->decode_row(positions_ ? s.positions[i] : s.batch->tokens[i], s.row(out_, r));
+    const int32_t row = positions_ ? s.positions[i] : s.batch->tokens[i];
+    if (row < 0) {
+      std::fill_n(s.row(out_, r), out_.cols, 0.0f);
+    } else {
+      table_->decode_row(row, s.row(out_, r));
+    }
   }
 
  private:
@@ -42,6 +47,20 @@ class SelectOutputsRunner : public Runner {
 
  private:
   const ValueRef x_, out_;
+};
+
+class SplitRowsRunner : public Runner {
+ public:
+  SplitRowsRunner(const graph::SplitRows& op, const RunnerContext& c)
+      : x_(c.value(op.x)), first_(c.value(op.first)), last_(c.value(op.last)) {}
+  int64_t items(const Step& s, int) const override { return s.rows_of(x_); }
+  void run(const Step& s, int, int64_t r) const override {
+    const int64_t first = s.rows_of(first_);
+    std::copy_n(s.row(x_, r), x_.cols, r < first ? s.row(first_, r) : s.row(last_, r - first));
+  }
+
+ private:
+  const ValueRef x_, first_, last_;
 };
 
 class SelectColumnsRunner : public Runner {
@@ -94,6 +113,26 @@ RunnerPtr make_runner(const graph::Input&, const RunnerContext&) {
   return std::make_unique<InputRunner>();
 }
 
+RunnerPtr make_runner(const graph::InsertRows& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  const ValueRef rows = c.value(op.rows);
+  const ValueRef out = c.value(op.out);
+  return row_parts(out, out.cols, [=](const Step& s, const RowPart& part, float* y) {
+    const int32_t token = s.batch->tokens[static_cast<size_t>(part.row)];
+    const float* old = s.row(x, part.row);
+    if (token >= 0) {
+      std::copy_n(old, out.cols, y);
+      return;
+    }
+    const float* inserted = s.row(rows, -1 - int64_t{token}) + op.first;
+    if (op.added) {
+      s.kernels->add(old, inserted, out.cols, y);
+    } else {
+      std::copy_n(inserted, out.cols, y);
+    }
+  });
+}
+
 RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c) {
   return std::make_unique<SelectOutputsRunner>(c.value(op.x), c.value(op.out));
 }
@@ -110,6 +149,21 @@ RunnerPtr make_runner(const graph::JoinHeads& op, const RunnerContext& c) {
       y = std::copy_n(s.row(b, part.row) + h * from_b, from_b, y);
     }
   });
+}
+
+RunnerPtr make_runner(const graph::JoinRows& op, const RunnerContext& c) {
+  const ValueRef a = c.value(op.a);
+  const ValueRef b = c.value(op.b);
+  const ValueRef out = c.value(op.out);
+  return row_parts(out, out.cols, [=](const Step& s, const RowPart& part, float* y) {
+    const int64_t first = s.rows_of(a);
+    const float* x = part.row < first ? s.row(a, part.row) : s.row(b, part.row - first);
+    std::copy_n(x, out.cols, y);
+  });
+}
+
+RunnerPtr make_runner(const graph::SplitRows& op, const RunnerContext& c) {
+  return std::make_unique<SplitRowsRunner>(op, c);
 }
 
 RunnerPtr make_runner(const graph::SelectColumns& op, const RunnerContext& c) {

@@ -10,6 +10,7 @@
 #include "gpu/kernels/elementwise.h"
 #include "gpu/kernels/hadamard.h"
 #include "gpu/kernels/norm.h"
+#include "gpu/kernels/picture.h"
 #include "gpu/kernels/rope.h"
 
 #include "gpu/kernels/split_codes.h"

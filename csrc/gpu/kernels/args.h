@@ -37,12 +37,37 @@ struct SelectArgs {
   uint32_t cols;
 };
 
+struct InsertArgs {
+  uint64_t count;           // values
+  uint32_t cols, row_cols;  // of x, of what is inserted
+  uint32_t first;           // column of that
+  uint32_t added;           // to x
+};
+
 struct NormArgs {
   uint32_t width;  // of a row or group of a row
   uint32_t own;    // neighbouring groups with weights of their own; 1: all have the same
   float eps;
   uint32_t has_bias;
   uint32_t round;
+};
+
+struct PictureArgs {  // of channels of a picture
+  uint64_t count;     // values of the result
+  uint64_t pixels;
+  uint32_t channels, groups;
+  uint32_t run;      // pixels whose sum is one chain
+  uint32_t squares;  // of the distances from the mean
+  uint32_t silu;
+};
+
+struct ConvArgs {
+  uint64_t pixels;                     // of the result
+  uint32_t width;                      // of the result
+  uint32_t large_height, large_width;  // of the enlarged input
+  uint32_t channels, out_channels;
+  uint32_t kernel, stride, upsample, pad;
+  uint32_t has_bias, has_added;
 };
 
 struct RopeArgs {
@@ -105,7 +130,8 @@ struct AttendArgs {
   // Parts of the context are computed and merged in runs of so many, from first_part on; the last
   // run gives the results.
   uint32_t first_part, parts, last_run;
-  uint32_t back, ahead;  // how far before and after a query a key may be
+  uint32_t window;  // 0: none
+  uint32_t around;  // how far before and after a query a key may be; 0: any distance
   uint32_t has_slopes, has_sinks;
   uint32_t has_position_bias, reach;  // 2 * reach + 1 values for each head
   float scale;

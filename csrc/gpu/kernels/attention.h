@@ -19,16 +19,22 @@ struct Seen {
   uint32_t first, last;
 };
 
-// The first position that a query sees, and one past the last of those before `end`.
-INLINE uint32_t first_seen(ARGS(AttendArgs) args, uint32_t position) {
-  return position > args.back ? position - args.back : 0;
-}
-INLINE uint32_t end_seen(ARGS(AttendArgs) args, uint32_t position, uint32_t end) {
-  return smaller(position + args.ahead + 1, end);
+// The first position that a row sees: of its windows, or of the block that it lies in.
+INLINE uint32_t first_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row) {
+  const uint32_t own_end = uint32_t(views[3 * row]);
+  if (args.around > 0) return own_end > args.around + 1 ? own_end - args.around - 1 : 0;
+  if (args.window == 0 || own_end <= args.window) return 0;
+  return smaller(own_end - args.window, uint32_t(views[3 * row + 1]));
 }
 
-INLINE Seen seen_of(ARGS(AttendArgs) args, uint32_t position, uint32_t limit, uint32_t part) {
-  const uint32_t begin = first_seen(args, position), end = end_seen(args, position, limit);
+INLINE uint32_t end_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row) {
+  const uint32_t own_end = uint32_t(views[3 * row]), end = uint32_t(views[3 * row + 2]);
+  return args.around > 0 && end - own_end > args.around ? own_end + args.around : end;
+}
+
+INLINE Seen seen_of(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row,
+                    uint32_t part) {
+  const uint32_t begin = first_seen(args, views, row), end = end_seen(args, views, row);
   const uint32_t base = part * PART_POSITIONS;
   Seen s;
   s.first = begin > base ? begin - base : 0;
@@ -63,7 +69,8 @@ INLINE float final_score(ARGS(AttendArgs) args, float score, float slope,
   return score;
 }
 
-// Scores of a warp's query to weights; the tile's largest score and sum to lane 0.
+// Scores of a warp's query to weights; the tile's largest score and sum to lane 0. `distance` is
+// that of the tile's first key after the query.
 struct TileSoftmax {
   float max, sum;
 };
@@ -114,16 +121,16 @@ INLINE float merge_sums(float sum, float more, float old_part, float added) {
 }
 
 // `tiles`: of each block, the first row, the number of rows and where their page table begins;
-// `ends`: of each row, one past the last position that it may see. `parts` gets for each row, head
-// and part of the run: the largest score, the sum of weights, the sums of values.
+// `views`: of each row, one past its position, then the first position of the block that it sees
+// whatever the window, and one past the last. `parts` gets for each row, head and
+// part of the run: the largest score, the sum of weights, the sums of values.
 template <class Kv, uint32_t kQueries>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
-                   GLOBAL const int32_t* tiles, GLOBAL const int32_t* ends,
-                   GLOBAL const int32_t* positions, GLOBAL const int32_t* tables,
-                   GLOBAL const float* slopes, GLOBAL const float* by_position, GLOBAL float* parts,
-                   GROUP float* query, GROUP float* scores, GROUP float* state,
-                   GROUP uint32_t* bounds, uint32_t thread_id, uint32_t tile, uint32_t set,
-                   uint32_t part) {
+                   GLOBAL const int32_t* tiles, GLOBAL const int32_t* views,
+                   GLOBAL const int32_t* tables, GLOBAL const float* slopes,
+                   GLOBAL const float* by_position, GLOBAL float* parts, GROUP float* query,
+                   GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds,
+                   uint32_t thread_id, uint32_t tile, uint32_t set, uint32_t part) {
   const uint32_t lane = thread_id & 31u, warp = thread_id >> 5;
   const uint32_t dim = args.page.key_dim, value_dim = args.page.value_dim;
   const uint32_t per_thread = ATTEND_DIMS(kQueries) / ATTEND_THREADS;  // dims of values
@@ -134,11 +141,7 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   const uint32_t heads = smaller(args.in_set, group - in_group);
   const uint32_t first_head = kv_head * group + in_group;
   const uint32_t queries = rows * heads;  // query i: row i / heads, head i % heads
-  // Rows of a tile follow each other in their sequence: the first begins and ends its view first.
-  const uint32_t last_row = first_row + rows - 1;
-  const Seen oldest =
-      seen_of(args, uint32_t(positions[first_row]), uint32_t(ends[first_row]), part);
-  const Seen newest = seen_of(args, uint32_t(positions[last_row]), uint32_t(ends[last_row]), part);
+  const Seen newest = seen_of(args, views, first_row + rows - 1, part);
   if (newest.last == 0) return;  // for all threads alike
   for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS) {
     const uint64_t row = first_row + i / dim / heads;
@@ -160,8 +163,7 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
     state[4 * thread_id] = -infinity();
     state[4 * thread_id + 1] = 0.0f;
     const uint32_t i = smaller(thread_id, queries - 1);
-    const uint32_t row = first_row + i / heads;
-    const Seen seen = seen_of(args, uint32_t(positions[row]), uint32_t(ends[row]), part);
+    const Seen seen = seen_of(args, views, first_row + i / heads, part);
     bounds[2 * thread_id] = seen.first;
     bounds[2 * thread_id + 1] = seen.last;
   }
@@ -169,6 +171,8 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   UNROLL for (uint32_t i = 0; i < kQueries; ++i) UNROLL for (uint32_t j = 0; j < per_thread; ++j)
       sums[i][j] = 0.0f;
   BARRIER();
+  // Rows of a tile follow each other in their sequence: the first begins and ends its view first.
+  const Seen oldest = seen_of(args, views, first_row, part);
   const uint32_t last = newest.last;
   for (uint32_t page = oldest.first / PAGE_POSITIONS; page * PAGE_POSITIONS < last; ++page) {
     GLOBAL const uint8_t* keys =
@@ -195,7 +199,7 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
       const uint32_t past = bounds[2 * i + 1] > base ? bounds[2 * i + 1] - base : 0;
       if (first >= smaller(past, uint32_t(PAGE_POSITIONS))) continue;  // for the whole warp
       const uint32_t at = part * PART_POSITIONS + base;
-      const int32_t distance = int32_t(at) - positions[first_row + i / heads];
+      const int32_t distance = int32_t(at) - views[3 * (first_row + i / heads)] + 1;
       const uint32_t head = first_head + i % heads;
       const float slope = args.has_slopes != 0 ? slopes[head] : 0.0f;
       const TileSoftmax t = weigh(args, scores + i * PAGE_POSITIONS, slope, by_position, head,
@@ -243,18 +247,17 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   }
 }
 
-#define ATTEND_KERNEL(type, kQueries)                                                             \
-  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),      \
-         READ(3, int32_t, tiles), READ(4, int32_t, ends), READ(5, int32_t, positions),            \
-         READ(6, int32_t, tables), READ(7, float, slopes), READ(8, float, by_position),           \
-         WRITE(9, float, parts)) {                                                                \
-    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                        \
-    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                              \
-    SHARED(float, state, kQueries * 4);                                                           \
-    SHARED(uint32_t, bounds, kQueries * 2);                                                       \
-    attend<Kv##type, kQueries>(args, q, pages, tiles, ends, positions, tables, slopes,            \
-                               by_position, parts, query, scores, state, bounds, THREAD, BLOCK_X, \
-                               BLOCK_Y, args.first_part + BLOCK_Z);                               \
+#define ATTEND_KERNEL(type, kQueries)                                                            \
+  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),     \
+         READ(3, int32_t, tiles), READ(4, int32_t, views), READ(5, int32_t, tables),             \
+         READ(6, float, slopes), READ(7, float, by_position), WRITE(8, float, parts)) {          \
+    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                       \
+    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                             \
+    SHARED(float, state, kQueries * 4);                                                          \
+    SHARED(uint32_t, bounds, kQueries * 2);                                                      \
+    attend<Kv##type, kQueries>(args, q, pages, tiles, views, tables, slopes, by_position, parts, \
+                               query, scores, state, bounds, THREAD, BLOCK_X, BLOCK_Y,           \
+                               args.first_part + BLOCK_Z);                                       \
   }
 #define ATTEND_KERNELS(type) ATTEND_KERNEL(type, 4) ATTEND_KERNEL(type, 16)
 FOR_EACH_KV_TYPE(ATTEND_KERNELS)
@@ -262,18 +265,16 @@ FOR_EACH_KV_TYPE(ATTEND_KERNELS)
 // A head of a row: the parts of the run, in their order, are merged into what `running` has of the
 // runs before. In the last run a sink is one more part, whose values are zero, and y gets the
 // result. `rows`: of the batch.
-KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, ends),
-       READ(3, int32_t, positions), READ(4, float, parts), READ(5, float, sinks),
-       WRITE(6, float, running), WRITE(7, float, y)) {
+KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, views),
+       READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, running), WRITE(6, float, y)) {
   SHARED(float, values, MERGE_DIMS);
   const uint32_t value_dim = args.page.value_dim, rotate = args.page.rotate_value;
   const uint64_t row = uint64_t(rows[BLOCK_X]);
-  const uint32_t position = uint32_t(positions[row]);
-  const uint32_t end = end_seen(args, position, uint32_t(ends[row]));
+  const uint32_t end = end_seen(args, views, row);
   const uint64_t result = row * args.heads + BLOCK_Y;
   GLOBAL const float* kept = parts + result * args.parts * (value_dim + 2);
   GLOBAL float* before = running + result * (value_dim + 2);
-  const uint32_t begin = first_seen(args, position) / PART_POSITIONS;
+  const uint32_t begin = first_seen(args, views, row) / PART_POSITIONS;
   const bool begun = begin < args.first_part;
   const uint32_t first = larger(begin, args.first_part);
   const uint32_t past =

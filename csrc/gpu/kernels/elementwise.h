@@ -74,6 +74,21 @@ KERNEL(select_rows, SelectArgs, READ(1, float, x), READ(2, int32_t, rows), WRITE
   if (i < args.count) y[i] = x[uint64_t(rows[i / args.cols]) * args.cols + i % args.cols];
 }
 
+// A row of `rows` in place of a token -1 - row, or added there.
+KERNEL(insert_rows, InsertArgs, READ(1, float, x), READ(2, float, rows), READ(3, int32_t, tokens),
+       WRITE(4, float, y)) {
+  const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
+  if (i >= args.count) return;
+  const int32_t token = tokens[i / args.cols];
+  const float old = x[i];
+  if (token >= 0) {
+    y[i] = old;
+    return;
+  }
+  const float inserted = rows[uint64_t(-1 - token) * args.row_cols + args.first + i % args.cols];
+  y[i] = args.added ? flush_tiny(old + inserted) : inserted;
+}
+
 // Columns first .. first + count - 1 of each `period` of a row.
 KERNEL(select_columns, MoveArgs, READ(1, float, x), WRITE(2, float, y)) {
   const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;

@@ -47,8 +47,9 @@ struct PageSet {
   args::PageArgs args;
   Address pages;
   int pool;               // -1: of the workspace
+  std::string segments;   // there
   int64_t rows, rows_at;  // how many rows, and their numbers in the step's tables
-  int64_t ends, positions, places, tables;
+  int64_t views, places, tables;
   int longest;
 };
 
@@ -60,10 +61,10 @@ PageSet pool_pages(const Step& s, int pool, int layer) {
                     pages.page_bytes(), pages.offset(layer)),
           pages.data(),
           pool,
+          "",
           static_cast<int64_t>(s.tables.rows_of_pool[p].size()),
           s.tables.pool_rows[p],
-          s.tables.ends,
-          s.tables.positions,
+          s.tables.views,
           s.tables.places,
           s.tables.pages,
           s.tables.longest};
@@ -76,8 +77,6 @@ void store(const Step& s, const PageSet& set, const ValueRef& k, const ValueRef&
            std::array<Address, 5>{s.address(k), s.address(v), s.table(set.rows_at),
                                   s.table(set.places), set.pages});
 }
-
-constexpr uint32_t kAnyDistance = INT32_MAX;
 
 // What joins the scores: on the device, null where nothing does.
 struct Biases {
@@ -93,11 +92,11 @@ Biases put_biases(Constants* constants, const graph::Vector& slopes,
   return b;
 }
 
-// What all attention shares.
+// What all attention shares. `window` is that of causal attention, `around` that on both sides.
 class Attention {
  public:
   Attention(const ValueRef& q, const ValueRef& out, int heads, const graph::PagedLayer& layer,
-            float scale, uint32_t back, uint32_t ahead, float softcap, const Biases& biases,
+            float scale, int window, int around, float softcap, const Biases& biases,
             int64_t memory_limit)
       : q_(q), out_(out), layer_(layer), biases_(biases), memory_limit_(memory_limit) {
     if (std::max(layer.key_dim, layer.value_dim) > kMostDims)
@@ -105,8 +104,8 @@ class Attention {
                              std::to_string(std::max(layer.key_dim, layer.value_dim)) +
                              " dims: GPUs have a kernel for up to " + std::to_string(kMostDims));
     args_.heads = static_cast<uint32_t>(heads);
-    args_.back = back;
-    args_.ahead = ahead;
+    args_.window = static_cast<uint32_t>(window);
+    args_.around = static_cast<uint32_t>(around);
     args_.softcap = softcap;
     args_.scale = scale;
     args_.has_slopes = biases.slopes.buffer != nullptr;
@@ -117,10 +116,9 @@ class Attention {
 
   const graph::PagedLayer& layer() const { return layer_; }
 
-  void prepare(Step* s, int pool) const {
-    const std::pair<int, int> key{pool, rows_of_tile(*s)};
-    if (s->tiles.count(key) == 0)
-      s->tiles[key] = add_tiles(&s->tables, *s->batch, key.first, key.second);
+  void prepare(Step* s, int pool, const std::string& segments) const {
+    const TileKey key{pool, segments, rows_of_tile(*s)};
+    if (s->tiles.count(key) == 0) s->tiles[key] = add_tiles(&s->tables, *s->batch, key);
   }
 
   // A run of parts, and what is merged of earlier runs.
@@ -137,7 +135,7 @@ class Attention {
     const auto all = static_cast<uint32_t>(parts(set.longest));
     const auto step = static_cast<uint32_t>(run_length(s, set.longest));
     const Address running = memory + step * part_bytes(s);
-    const Tiles& tiles = s.tiles.at({set.pool, rows_of_tile(s)});
+    const Tiles& tiles = s.tiles.at({set.pool, set.segments, rows_of_tile(s)});
     const std::string kernel = kernel_name("attend", set.type) + "_" + std::to_string(queries(s));
     for (a.first_part = 0; a.first_part < all; a.first_part += step) {
       a.parts = std::min(step, all - a.first_part);
@@ -145,13 +143,11 @@ class Attention {
       s.launch(
           kernel.c_str(), {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
           kAttendThreads, a,
-          std::array<Address, 9>{s.address(q_), set.pages, s.table(tiles.at), s.table(set.ends),
-                                 s.table(set.positions), s.table(set.tables), biases_.slopes,
-                                 biases_.by_position, memory});
-      s.launch(
-          "merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
-          std::array<Address, 7>{s.table(set.rows_at), s.table(set.ends), s.table(set.positions),
-                                 memory, biases_.sinks, running, s.address(out_)});
+          std::array<Address, 8>{s.address(q_), set.pages, s.table(tiles.at), s.table(set.views),
+                                 s.table(set.tables), biases_.slopes, biases_.by_position, memory});
+      s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
+               std::array<Address, 6>{s.table(set.rows_at), s.table(set.views), memory,
+                                      biases_.sinks, running, s.address(out_)});
     }
   }
 
@@ -189,7 +185,7 @@ class AttendRunner : public Runner {
 
   void prepare(Step* s) const override {
     for (size_t pool = 0; pool < s->state->pools.size(); ++pool)
-      attention_.prepare(s, static_cast<int>(pool));
+      attention_.prepare(s, static_cast<int>(pool), "");
   }
   int64_t workspace_bytes(const Step& s) const override {
     return attention_.parts_bytes(s, s.tables.longest);
@@ -207,27 +203,30 @@ class AttendRunner : public Runner {
 // Keys and values lie in the workspace, in f32 pages of one layer, before the parts.
 class AttendLocalRunner : public Runner {
  public:
-  AttendLocalRunner(const Attention& attention, const ValueRef& k, const ValueRef& v)
+  AttendLocalRunner(const Attention& attention, std::string segments, const ValueRef& k,
+                    const ValueRef& v)
       : attention_(attention),
+        segments_(std::move(segments)),
         k_(k),
         v_(v),
         layout_(graph::kv_layout(graph::KvType::kF32, attention.layer())) {}
 
   void prepare(Step* s) const override {
-    add_local(&s->tables, *s->batch);
-    attention_.prepare(s, -1);
+    add_local(&s->tables, *s->batch, segments_);
+    attention_.prepare(s, -1, segments_);
   }
   int64_t workspace_bytes(const Step& s) const override {
-    return pages_bytes(s) + attention_.parts_bytes(s, s.tables.longest_local);
+    return pages_bytes(s) + attention_.parts_bytes(s, local(s).longest);
   }
   void run(const Step& s) const override {
     const int kv_heads = attention_.layer().kv_heads;
-    const PageSet set{graph::KvType::kF32,   page_args(layout_, kv_heads, page_bytes(), 0),
-                      s.workspace,           -1,
-                      s.rows_of(k_),         s.tables.all_rows,
-                      s.tables.local_ends,   s.tables.local_positions,
-                      s.tables.local_places, s.tables.local_pages,
-                      s.tables.longest_local};
+    const LocalTables& tables = local(s);
+    const PageSet set{graph::KvType::kF32, page_args(layout_, kv_heads, page_bytes(), 0),
+                      s.workspace,         -1,
+                      segments_,           s.rows_of(k_),
+                      s.tables.all_rows,   tables.views,
+                      tables.places,       tables.pages,
+                      tables.longest};
     store(s, set, k_, v_);
     attention_.run(s, set, s.workspace + pages_bytes(s));
   }
@@ -235,10 +234,12 @@ class AttendLocalRunner : public Runner {
  private:
   int64_t page_bytes() const { return graph::head_bytes(layout_) * attention_.layer().kv_heads; }
   int64_t pages_bytes(const Step& s) const {
-    return (s.tables.local_pages_count * page_bytes() + 255) / 256 * 256;
+    return (local(s).page_count * page_bytes() + 255) / 256 * 256;
   }
+  const LocalTables& local(const Step& s) const { return s.tables.local.at(segments_); }
 
   const Attention attention_;
+  const std::string segments_;
   const ValueRef k_, v_;
   const graph::KvLayout layout_;
 };
@@ -257,22 +258,24 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
-  const uint32_t back = op.window > 0 ? static_cast<uint32_t>(op.window) - 1 : kAnyDistance;
   const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, op.sinks, op.heads);
-  const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, back,
-                            kAnyDistance, op.softcap, biases, c.memory_limit);
+  const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window, 0,
+                            op.softcap, biases, c.memory_limit);
   return std::make_unique<AttendRunner>(attention, op.layer);
 }
 
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
+  if (op.causal)
+    throw UnsupportedError(
+        "GPUs have no kernel for causal attention without a cache yet: run this model on the CPU "
+        "(--device cpu)");
   const ValueRef q = c.value(op.q), k = c.value(op.k);
   const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
   const auto heads = static_cast<int>(q.cols / op.head_dim);
-  const uint32_t window = op.window > 0 ? static_cast<uint32_t>(op.window) : kAnyDistance;
   const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, nullptr, heads);
-  const Attention attention(q, c.value(op.out), heads, layer, op.scale, window, window, 0.0f,
-                            biases, c.memory_limit);
-  return std::make_unique<AttendLocalRunner>(attention, k, c.value(op.v));
+  const Attention attention(q, c.value(op.out), heads, layer, op.scale, 0, op.window, 0.0f, biases,
+                            c.memory_limit);
+  return std::make_unique<AttendLocalRunner>(attention, op.segments, k, c.value(op.v));
 }
 
 }  // namespace oxibonsai::gpu

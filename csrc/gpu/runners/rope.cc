@@ -1,4 +1,3 @@
-#include "base/trig.h"
 #include "gpu/runners/flat.h"
 
 namespace oxibonsai::gpu {
@@ -7,19 +6,11 @@ namespace oxibonsai::gpu {
 RunnerPtr make_runner(const graph::RopeTable& op, const RunnerContext& c) {
   const ValueRef out = c.value(op.out);
   return flat_runner(out, [=](const Step& s) {
-    const std::vector<float>& frequency = *op.frequencies;
-    const size_t pairs = frequency.size();
     std::vector<float> table(static_cast<size_t>(s.values_of(out)));
-    float* row = table.data();
+    int64_t row = 0;
     for (const graph::Span& span : s.batch->spans)
-      for (int32_t i = 0; i < span.count; ++i, row += 2 * pairs) {
-        const float magnitude = op.magnitude(span.first + i);
-        for (size_t j = 0; j < pairs; ++j) {
-          const SinCos v = sin_cos(static_cast<float>(span.first + i) * frequency[j]);
-          row[j] = v.cos * magnitude;
-          row[pairs + j] = v.sin * magnitude;
-        }
-      }
+      for (int32_t i = 0; i < span.count; ++i, ++row)
+        op.write_row(*s.batch, row, span.first + i, table.data() + row * out.cols);
     s.backend->upload(table.data(), s.address(out),
                       static_cast<int64_t>(table.size() * sizeof(float)));
   });

@@ -22,7 +22,8 @@ RunnerPtr embed(const graph::WeightPtr& table, const ValueRef& out, bool positio
     std::vector<float> rows(static_cast<size_t>(s.values_of(out)));
     pool->for_each(static_cast<int64_t>(ids.size()), 16, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i)
-        table->decode_row(ids[static_cast<size_t>(i)], rows.data() + i * out.cols);
+        if (const int32_t id = ids[static_cast<size_t>(i)]; id >= 0)
+          table->decode_row(id, rows.data() + i * out.cols);
     });
     s.backend->upload(rows.data(), s.address(out),
                       static_cast<int64_t>(rows.size() * sizeof(float)));
@@ -42,6 +43,22 @@ RunnerPtr make_runner(const graph::EmbedPositions& op, const RunnerContext& c) {
 // The executable brings inputs to the device.
 RunnerPtr make_runner(const graph::Input&, const RunnerContext&) {
   return runner_of([](const Step&) {});
+}
+
+RunnerPtr make_runner(const graph::InsertRows& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x), rows = c.value(op.rows), out = c.value(op.out);
+  args::InsertArgs a{};
+  a.cols = static_cast<uint32_t>(out.cols);
+  a.row_cols = static_cast<uint32_t>(rows.cols);
+  a.first = static_cast<uint32_t>(op.first);
+  a.added = op.added;
+  return flat_runner(out, [=](const Step& s) {
+    args::InsertArgs now = a;
+    now.count = static_cast<uint64_t>(s.values_of(out));
+    s.launch("insert_rows", flat_grid(s.values_of(out)), kFlatThreads, now,
+             std::array<Address, 4>{s.address(x), s.address(rows), s.table(s.tables.tokens),
+                                    s.address(out)});
+  });
 }
 
 RunnerPtr make_runner(const graph::SelectOutputs& op, const RunnerContext& c) {

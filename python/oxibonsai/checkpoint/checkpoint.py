@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +37,25 @@ class Checkpoint:
         open_file = ModelFile.open_alone if alone else ModelFile.open
         self.file = open_file(path, quant_type)
         self._tensors = {t.name: t for t in self.file.tensors}
+        self._architecture: str | None = None
         self._fingerprint: str | None = None
         self._identity: str | None = None
+
+    def part(self, architecture: str, prefixes: tuple[str, ...]) -> Checkpoint:
+        """The tensors whose names begin with one of the prefixes, as a model of another architecture.
+
+        Metadata is that of the whole file.
+        """
+        part = copy(self)
+        part._architecture = architecture
+        part._tensors = {n: t for n, t in self._tensors.items() if n.startswith(prefixes)}
+        return part
 
     @property
     def architecture(self) -> str:
         """``general.architecture``; FormatError where the file names none, or is no model."""
+        if self._architecture is not None:
+            return self._architecture
         name = self.file.get("general.architecture")
         if not isinstance(name, str):
             raise FormatError(f"{self.path}: general.architecture is missing")

@@ -15,6 +15,8 @@ from oxibonsai.convert import convert as convert_folder
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.devices import default_threads
 from oxibonsai.errors import RequestError
+from oxibonsai.images.model_files import PartNames, is_image_model, open_image_model
+from oxibonsai.images.write_one_file import write_one_file
 from oxibonsai.models import read_config
 from oxibonsai.opening import is_peft_folder, open_model
 from oxibonsai.sources.model_folder import model_folder, model_name
@@ -44,12 +46,16 @@ def convert(
     source: str, out: Path, dtype: str, base: str | None, threads: int | None, as_json: bool
 ) -> None:
     """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, a safetensors or ONNX file in
-    one, hf:org/repo[:FILE.onnx] or pip:package; or a folder with a LoRA adapter.
+    one, hf:org/repo[:FILE.onnx] or pip:package; a folder of networks that draw; or a LoRA adapter.
     """
     check_dtype(dtype)
     source = _folder_of(source)
     if is_peft_folder(source) or base is not None:
         _convert_adapter(source, out, dtype, base)
+        say_written(out, as_json)
+        return
+    if is_image_model(source):
+        _convert_image_model(source, out, dtype, threads or default_threads())
         say_written(out, as_json)
         return
     with model_folder(source) as folder, byte_progress("Converting") as progress:
@@ -78,6 +84,12 @@ def _folder_of(source: str) -> str:
     if not (path.parent / "config.json").is_file():
         raise RequestError(f"{path} has no config.json beside it, which says what model it is")
     return str(path.parent)
+
+
+def _convert_image_model(source: str, out: Path, dtype: str, threads: int) -> None:
+    files = open_image_model(source, PartNames())
+    with byte_progress("Converting") as progress:
+        write_one_file(files, out, dtype=dtype, threads=threads, progress=progress)
 
 
 def _convert_adapter(source: str, out: Path, dtype: str, base: str | None) -> None:

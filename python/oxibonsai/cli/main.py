@@ -30,6 +30,7 @@ COMMANDS = {
     "chat": "Talk with a model in the terminal.",
     "embed": "Turn texts into vectors.",
     "rerank": "Order documents by how well they fit a query.",
+    "image": "Draw pictures of prompts.",
     "pull": "Fetch a model from the hub or the web.",
     "list": "List the models on this machine.",
     "info": "Show what a model file holds.",
@@ -101,6 +102,8 @@ _ELSEWHERE = {
     "embedding": "embed",
     "benchmark": "bench",
     "ppl": "perplexity",
+    "draw": "image",
+    "txt2img": "image",
 }
 
 

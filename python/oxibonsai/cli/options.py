@@ -116,7 +116,19 @@ device_option = click.option(
     "-dev",
     metavar="DEVICE",
     help="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same bytes, "
-    "else the CPU. Default: OXIBONSAI_DEVICE, else cpu. Texts don't depend on it.",
+    "else the CPU. cuda:0,cuda:1: these cards share the layers. Default: OXIBONSAI_DEVICE, else cpu. "
+    "Texts don't depend on it.",
+)
+
+
+gpu_layers_option = click.option(
+    "--gpu-layers",
+    "--n-gpu-layers",
+    "-ngl",
+    "gpu_layers",
+    type=click.IntRange(0),
+    help="How many of the last layers run on the GPU, the output as one more; the CPU runs the others. "
+    "Default: all.",
 )
 
 
@@ -125,6 +137,7 @@ def machine_options(command: Command) -> Command:
     return apply(
         [
             device_option,
+            gpu_layers_option,
             threads_option,
             click.option(
                 "--kv-type",

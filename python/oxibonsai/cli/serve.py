@@ -32,7 +32,7 @@ def serve(ctx: click.RichContext, /, named: str | None, config: str | None, **op
         raise RequestError(f"two models are named: {named} and {model}")
     options["model"] = named or model
     settings = load_settings(given(options), config=config)
-    from oxibonsai.server.engine_backend import EngineBackend
+    from oxibonsai.server.engine_backend import served_models
     from oxibonsai.server.launcher import serve as run_server
 
-    sys.exit(run_server(settings, EngineBackend))
+    sys.exit(run_server(settings, served_models))

@@ -8,6 +8,7 @@ from typing import Any
 
 from oxibonsai.convert import text_tokenizer
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.japanese import is_japanese, japanese_keys
 from oxibonsai.convert.recipe import Metadata
 from oxibonsai.convert.vocabulary import SPECIAL_FILES
 from oxibonsai.convert.wordpiece import wordpiece_keys
@@ -125,6 +126,8 @@ def tokenizer_keys(folder: ModelFolder, *, wordpiece: bool = False) -> Metadata:
         folder: Of the model; without files of a tokenizer, the model is for token ids only.
         wordpiece: It must be WordPiece.
     """
+    if is_japanese(folder):
+        return japanese_keys(folder, folder.count("vocab_size"))
     if (folder.path / "tokenizer.json").is_file():
         model = folder.json("tokenizer.json").get("model")
         if wordpiece or (isinstance(model, dict) and model.get("type") == "WordPiece"):

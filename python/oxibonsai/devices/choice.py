@@ -16,7 +16,8 @@ from oxibonsai.files.cache_folder import cache_folder
 AUTO, CPU = "auto", "cpu"
 # No card has run the kernels for GPUs yet (docs/gpu.md), so one is used where it is asked for.
 _DEFAULT = CPU
-_NAME = re.compile(r"auto|cpu|metal|cuda(:(0|[1-9]\d{0,2}))?")
+_CUDA = r"cuda(:(0|[1-9]\d{0,2}))?"
+DEVICE_PATTERN = rf"auto|cpu|metal|{_CUDA}(,{_CUDA})*"
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,35 @@ def list_devices() -> list[DeviceInfo]:
 def chosen_device(name: str | None) -> str:
     """The name of a device that a user gave, else ``OXIBONSAI_DEVICE``, else ``cpu``.
 
+    Returns:
+        Several cards as ``"cuda:0,cuda:1"``, in the order given.
+
     Raises:
-        RequestError: It is none of ``auto``, ``cpu``, ``cuda``, ``cuda:N`` and ``metal``.
+        RequestError: It is none of ``auto``, ``cpu``, ``cuda``, ``cuda:N``, several cards, and
+            ``metal``.
     """
     where, text = "device", name
     if text is None:
         where, text = "OXIBONSAI_DEVICE", os.environ.get("OXIBONSAI_DEVICE") or _DEFAULT
-    if not _NAME.fullmatch(text):
+    if not re.fullmatch(DEVICE_PATTERN, text):
         raise RequestError(
-            f"{where} is {text!r}; it is one of auto, cpu, cuda, cuda:1 (a card's number) and metal"
+            f"{where} is {text!r}; it is one of auto, cpu, cuda, cuda:1 (a card's number), "
+            "cuda:0,cuda:1 (cards that share the layers) and metal"
         )
-    return "cuda:0" if text == "cuda" else text
+    names = ["cuda:0" if n == "cuda" else n for n in text.split(",")]
+    if len(set(names)) < len(names):
+        raise RequestError(f"{where} is {text!r}, which names a card twice")
+    return ",".join(names)
+
+
+def one_device(name: str | None) -> str:
+    """As :func:`chosen_device`, for work that is not shared out; RequestError for several cards."""
+    chosen = chosen_device(name)
+    if "," in chosen:
+        raise RequestError(
+            f"device is {chosen!r}: only whole models run on several cards; name one"
+        )
+    return chosen
 
 
 def candidates() -> tuple[list[str], str]:

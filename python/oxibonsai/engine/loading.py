@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from oxibonsai import _core
-from oxibonsai.devices import AUTO, CPU, Device, chosen_device, keep_in_forks
+from oxibonsai.devices import AUTO, CPU, Device, LayerSplit, chosen_device, keep_in_forks
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, PRESSURE_KV_TYPES, KvPressurePolicy
 from oxibonsai.engine.memory import (
@@ -33,6 +33,7 @@ def load(
     source: str | os.PathLike[str] | None = None,
     *,
     device: str | None = None,
+    gpu_layers: int | None = None,
     threads: int | None = None,
     ctx_size: int | None = None,
     kv_type: str | None = None,
@@ -53,7 +54,10 @@ def load(
             with safetensors, ``hf:...``, ``pip:...``; None for the default model.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"metal"``, or ``"auto"``: a GPU if one can run
             the model and gives the definition's bytes, else the CPU and a warning that says why. None:
-            ``OXIBONSAI_DEVICE``, else the CPU. The text does not depend on it.
+            ``OXIBONSAI_DEVICE``, else the CPU. ``"cuda:0,cuda:1"``: these cards share the layers. The
+            text does not depend on it.
+        gpu_layers: Only so many of the last layers run on the GPU, what follows the last one counted
+            as one more, and the others on the CPU; None: all of them. As llama.cpp's.
         threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.
         ctx_size: Positions of a sequence; None: the model's own, cut to suit the memory
             of the device.
@@ -88,7 +92,12 @@ def load(
         UnsupportedError: The file asks for what this version does not implement.
         RequestError: An argument is out of range.
     """
-    counts = {"threads": threads, "ctx_size": ctx_size, "ctx_checkpoints": ctx_checkpoints}
+    counts = {
+        "gpu_layers": gpu_layers,
+        "threads": threads,
+        "ctx_size": ctx_size,
+        "ctx_checkpoints": ctx_checkpoints,
+    }
     for name, value in {**counts, "parallel": parallel}.items():
         if value is None and name in counts:
             continue
@@ -97,6 +106,8 @@ def load(
     for name, value in {"threads": threads, "parallel": parallel}.items():
         if value is not None and value < 1:
             raise RequestError(f"{name} is {value}; it must be at least 1")
+    if gpu_layers is not None and gpu_layers < 0:
+        raise RequestError(f"gpu_layers is {gpu_layers}; it must be 0 or more")
     checkpoint = open_model(source, quant_type)
     if not checkpoint.has_weights:
         raise FormatError(f"{checkpoint.path} holds a vocabulary but no weights")
@@ -121,7 +132,7 @@ def load(
             return PRESSURE_KV_TYPES
         return (kv_type or default_kv_type(model.graph.paged_layers),)
 
-    def load_on(device: Device) -> Model:
+    def load_on(device: Device | LayerSplit) -> Model:
         return load_model(checkpoint, device, progress, cache, adapters)
 
     def check(model: Model) -> None:
@@ -130,7 +141,7 @@ def load(
         level = "quick" if unnamed and parity == "off" else parity
         check_parity(model, level, types_of(model)[0])
 
-    model = place_model(device, threads, load_on, check)
+    model = place_model(device, gpu_layers, threads, load_on, check)
     if policy is not None and model.device.free_bytes is not None:
         raise UnsupportedError(
             f"kv_pressure is not available on {model.device.name}, where pages of each type would take "

@@ -119,7 +119,7 @@ def fit_ctx_size(
     parallel: int,
     plan: SlotPlan | None = None,
 ) -> int:
-    """The context of each sequence on the model's device.
+    """The context of each sequence on the model's devices.
 
     Args:
         model: With its weights on the device.
@@ -129,30 +129,31 @@ def fit_ctx_size(
         plan: Of the slots of recurrent state, which take their memory first; None: there are none.
 
     Raises:
-        CapacityError: The device's memory is too small.
+        CapacityError: A device's memory is too small.
     """
     wanted = default_ctx_size(model.config) if ctx_size is None else ctx_size
-    page = PAGE_POSITIONS * kv_bytes_per_token(model.graph.paged_layers, kv_type) * parallel
-    free_bytes = model.device.free_bytes
-    if free_bytes is None:  # the machine's memory, taken as pages and slots are written
-        return wanted
-    room = int(free_bytes * (1.0 - _WORKING_SHARE))
-    if plan is not None:
-        room -= _checked_slots(model.graph.slot_entries, plan, room)
-    if page == 0:
-        return wanted
-    fitting = room // page * PAGE_POSITIONS
-    if fitting >= wanted:
-        return wanted
-    if ctx_size is None and fitting > 0:
-        return fitting
-    needed = -(-wanted // PAGE_POSITIONS) * page
-    raise CapacityError(
-        f"{parallel} sequences of {wanted} positions with {kv_type} keys and values take "
-        f"{needed / 1e9:.2f} GB; of the device's {free_bytes / 1e9:.2f} GB that are free behind the "
-        f"weights, {room / 1e9:.2f} GB may be used, which is {fitting} positions: choose a smaller "
-        "ctx_size, fewer sequences (parallel) or another kv_type"
-    )
+    fitting = wanted
+    for device, graph in model.stages:
+        free_bytes = device.free_bytes
+        if free_bytes is None:  # the machine's memory, taken as pages and slots are written
+            continue
+        room = int(free_bytes * (1.0 - _WORKING_SHARE))
+        if plan is not None and graph.slot_entries:
+            room -= _checked_slots(graph.slot_entries, plan, room)
+        page = PAGE_POSITIONS * kv_bytes_per_token(graph.paged_layers, kv_type) * parallel
+        if page == 0 or room // page * PAGE_POSITIONS >= wanted:
+            continue
+        here = room // page * PAGE_POSITIONS
+        if ctx_size is not None or here == 0:
+            needed = -(-wanted // PAGE_POSITIONS) * page
+            raise CapacityError(
+                f"{parallel} sequences of {wanted} positions with {kv_type} keys and values take "
+                f"{needed / 1e9:.2f} GB; of the device's {free_bytes / 1e9:.2f} GB that are free behind "
+                f"the weights, {room / 1e9:.2f} GB may be used, which is {here} positions: choose a "
+                "smaller ctx_size, fewer sequences (parallel) or another kv_type"
+            )
+        fitting = min(fitting, here)
+    return fitting
 
 
 def _checked_slots(entries: list[int], plan: SlotPlan, room: int) -> int:

@@ -5,8 +5,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-from oxibonsai.devices import AUTO, CPU, Device, candidates, chosen_device, open_device
-from oxibonsai.errors import CapacityError, DeviceError, ParityError, UnsupportedError
+from oxibonsai.devices import (
+    AUTO,
+    CPU,
+    Device,
+    LayerSplit,
+    candidates,
+    chosen_device,
+    open_device,
+)
+from oxibonsai.errors import (
+    CapacityError,
+    DeviceError,
+    ParityError,
+    RequestError,
+    UnsupportedError,
+)
 from oxibonsai.models import Model
 
 # What makes a GPU unfit for a model, which the CPU may still run.
@@ -15,8 +29,9 @@ _UNFIT = (CapacityError, DeviceError, ParityError, UnsupportedError)
 
 def place_model(
     device: str | None,
+    gpu_layers: int | None,
     threads: int | None,
-    load: Callable[[Device], Model],
+    load: Callable[[Device | LayerSplit], Model],
     check: Callable[[Model], None],
 ) -> Model:
     """A model on a device, its kernels compared with the definition.
@@ -26,12 +41,13 @@ def place_model(
 
     Args:
         device: As of :func:`oxibonsai.load`.
+        gpu_layers: As of :func:`oxibonsai.load`.
         threads: Worker threads of the host; None: the default.
-        load: Loads the model on a device.
+        load: Loads the model on a device, or on several.
         check: Compares a loaded model's kernels with the definition.
 
     Raises:
-        RequestError: No such name.
+        RequestError: No such name, or layers for a GPU where none is named.
         UnsupportedError: This machine lacks the device that is named, or it lacks an op.
         CapacityError: The model does not fit the memory of the device that is named.
         DeviceError: The device that is named failed.
@@ -42,20 +58,30 @@ def place_model(
         gpus, reason = candidates()
         for gpu in gpus:
             try:
-                return _placed(gpu, threads, load, check)
+                return _placed(gpu, gpu_layers, threads, load, check)
             except _UNFIT as e:
                 reason += f"{'; ' if reason else ''}{gpu}: {e}"
         warnings.warn(f"the model runs on the CPU: {reason}", stacklevel=2)
-        name = CPU
-    return _placed(name, threads, load, check)
+        name, gpu_layers = CPU, None
+    if name == CPU and gpu_layers:
+        raise RequestError(
+            f"gpu_layers is {gpu_layers}, but the model runs on the CPU: name a GPU with device (cuda, "
+            "metal or auto), or leave gpu_layers out"
+        )
+    return _placed(name, gpu_layers, threads, load, check)
 
 
 def _placed(
     name: str,
+    gpu_layers: int | None,
     threads: int | None,
-    load: Callable[[Device], Model],
+    load: Callable[[Device | LayerSplit], Model],
     check: Callable[[Model], None],
 ) -> Model:
-    model = load(open_device(name, threads))
+    devices = [open_device(n, threads) for n in name.split(",")]
+    if gpu_layers is None and len(devices) == 1:
+        model = load(devices[0])
+    else:
+        model = load(LayerSplit(open_device(CPU, threads), devices, gpu_layers))
     check(model)
     return model

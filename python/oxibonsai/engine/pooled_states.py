@@ -20,7 +20,7 @@ from oxibonsai.engine.pooling import Floats, Pooler
 from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.errors import RequestError
-from oxibonsai.models import SEGMENTS, Model
+from oxibonsai.models import TOKEN_TYPES, Model
 
 # Rows of one step, and texts at most; an encoder's text is never cut, so its step may be longer.
 # Results don't depend on either.
@@ -149,7 +149,7 @@ class PooledStates:
             add_span(batch, text.table, tokens, now.start, outputs)
             text.done = now.stop
         if (segments := self._model.segments) > 1:
-            batch.set_input(SEGMENTS, _one_hot(pieces, segments))
+            batch.set_input(TOKEN_TYPES, _one_hot(pieces, segments))
         states = self._model.run_hidden(batch, self._cache.pools, self._cache.slot_memory)
         for pooler, row in zip(readers, states, strict=True):
             pooler.add(row)

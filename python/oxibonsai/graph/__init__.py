@@ -2,6 +2,16 @@
 
 from oxibonsai.graph.builder import Builder, Routing, Value, Vector
 from oxibonsai.graph.hadamard import HadamardFold
-from oxibonsai.graph.rope import RopeConfig
+from oxibonsai.graph.rope import AxialRope, RopeConfig, Rotation, section_axes
 
-__all__ = ["Builder", "HadamardFold", "RopeConfig", "Routing", "Value", "Vector"]
+__all__ = [
+    "AxialRope",
+    "Builder",
+    "HadamardFold",
+    "RopeConfig",
+    "Rotation",
+    "Routing",
+    "Value",
+    "Vector",
+    "section_axes",
+]

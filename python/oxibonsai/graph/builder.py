@@ -13,7 +13,7 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.errors import RequestError
 from oxibonsai.graph.hadamard import HadamardFold
-from oxibonsai.graph.rope import RopeConfig
+from oxibonsai.graph.rope import Rotation
 
 Vector = npt.NDArray[np.float32]
 Value = _core.Value
@@ -48,7 +48,7 @@ class Builder:
         self.graph = _core.Graph()
         self._fold = fold
         self._folded: dict[Value, Value] = {}
-        self._tables: dict[RopeConfig, Value] = {}
+        self._tables: dict[Rotation, Value] = {}
 
     def embed(self, weight: _core.Weight) -> Value:
         """Rows of the table for the batch's tokens: [tokens, hidden]."""
@@ -61,15 +61,25 @@ class Builder:
         """Rows of the table for the batch's positions: [tokens, hidden]."""
         return self.graph.embed_positions(weight)
 
-    def input(self, name: str, cols: int, *, own_rows: bool = False) -> Value:
+    def input(
+        self,
+        name: str,
+        cols: int,
+        *,
+        own_rows: bool = False,
+        sequences: bool = False,
+        pixels: int = 1,
+    ) -> Value:
         """A float32 matrix that comes with each batch.
 
         Args:
             name: What the batch calls it.
             cols: Its columns.
             own_rows: It has rows of its own; else one for each token.
+            sequences: It has one row for each sequence.
+            pixels: It is a picture with ``pixels`` x ``pixels`` rows for each token of a grid.
         """
-        return self.graph.input(name, cols, own_rows)
+        return self.graph.input(name, cols, own_rows, sequences, pixels)
 
     def rms_norm(self, x: Value, weight: Vector, eps: float) -> Value:
         """x / sqrt(mean(x^2) + eps) * weight over each row."""
@@ -118,8 +128,8 @@ class Builder:
             outputs.update(zip(chosen, made, strict=True))
         return [outputs[i] for i in range(len(weights))]
 
-    def rope(self, x: Value, config: RopeConfig, head_dim: int) -> Value:
-        """Every head rotated by its position."""
+    def rope(self, x: Value, config: Rotation, head_dim: int) -> Value:
+        """Every head rotated by its position, or its positions on several axes."""
         return self.graph.rope(x, self._table(config), head_dim, config.interleaved)
 
     def attention(
@@ -174,6 +184,8 @@ class Builder:
         *,
         head_dim: int,
         scale: float,
+        segments: str = "",
+        causal: bool = False,
         window: int = 0,
         slopes: Vector | None = None,
         position_bias: Vector | None = None,
@@ -188,13 +200,19 @@ class Builder:
             v: As k.
             head_dim: Dimensions of a head.
             scale: Factor of the scores.
+            segments: Name of runs of rows that see each other, and no others, as the batch gives
+                them (windows of a picture); ``""``: those of a sequence.
+            causal: A token sees itself and those before it, but no padding (``visible`` of the
+                batch). Not with segments, nor with a window.
             window: How far from a query, on each side, a key may be; 0: any distance.
             slopes: Of each head's linear biases: a score loses its slope times the key's distance.
             position_bias: [heads, 2 * reach + 1]: joins a score, by the key's position minus the
                 query's, which counts as -reach or reach where it is beyond.
         """
         bias = None if position_bias is None else position_bias.ravel()
-        return self.graph.attend_local(q, k, v, head_dim, scale, window, slopes, bias)
+        return self.graph.attend_local(
+            q, k, v, head_dim, scale, segments, causal, window, slopes, bias
+        )
 
     def swiglu(self, gate: Value, up: Value) -> Value:
         """silu(gate) * up."""
@@ -482,9 +500,83 @@ class Builder:
         """Columns ``first`` to ``first + count - 1`` of each ``period`` columns; None: of the row."""
         return self.graph.select_columns(x, first, count, period or x.cols)
 
+    def join_rows(self, a: Value, b: Value) -> Value:
+        """The rows of two inputs, those of a first: [tokens, cols]. A step takes one sequence."""
+        return self.graph.join_rows(a, b)
+
+    def split_rows(self, x: Value, first: Value, last: Value) -> tuple[Value, Value]:
+        """The rows of x, apart again: as many as ``first`` has, and as ``last`` has."""
+        return self.graph.split_rows(x, first, last)
+
+    def sinusoids(self, x: Value, frequencies: Vector) -> Value:
+        """cos, then sin, of x * frequency: [n, 2 * frequencies]; x has one column."""
+        return self.graph.sinusoids(x, frequencies)
+
+    def modulate(self, x: Value, scale: Value, shift: Value) -> Value:
+        """x * (1 + scale) + shift in every row; scale and shift are one row of the sequence."""
+        return self.graph.modulate(x, scale, shift)
+
+    def add_gated(self, x: Value, y: Value, gate: Value) -> Value:
+        """x + gate * y in every row; the gate is one row of the sequence."""
+        return self.graph.add_gated(x, y, gate)
+
+    def group_moments(self, x: Value, groups: int, eps: float) -> Value:
+        """Mean and 1 / sqrt(variance + eps) of groups of channels over a whole picture."""
+        return self.graph.group_moments(x, groups, eps)
+
+    def conv2d(
+        self,
+        x: Value,
+        weight: npt.NDArray[np.float32],
+        bias: Vector | None = None,
+        *,
+        moments: Value | None = None,
+        norm: tuple[Vector, Vector] | None = None,
+        silu: bool = False,
+        stride: int = 1,
+        upsample: int = 1,
+        pad: int = 0,
+        add: Value | None = None,
+    ) -> Value:
+        """Convolution of a picture, whose group norm may come before it.
+
+        Args:
+            x: [pixels, channels].
+            weight: [out, channels, kernel, kernel].
+            bias: [out].
+            moments: Of x, by which it is normalised first; None: it is not.
+            norm: Weight and bias of that norm.
+            silu: Whether silu of what is normalised is taken.
+            stride: Rows and columns of the enlarged x for one of the result.
+            upsample: Times that each pixel of x is repeated, down and across.
+            pad: Rows and columns of zeros at the top and on the left; at the bottom and on the right
+                there are as many as the result reads.
+            add: Added to the result.
+
+        Returns:
+            [pixels * upsample^2 / stride^2, out].
+        """
+        weights = norm or (None, None)
+        return self.graph.conv2d(
+            x, weight, bias, moments, *weights, silu, stride, upsample, pad, add
+        )
+
     def transpose_heads(self, x: Value, outer: int, inner: int) -> Value:
         """Heads in another order: rows [outer, inner, width] become [inner, outer, width]."""
         return self.graph.transpose_heads(x, outer, inner)
+
+    def insert_rows(self, x: Value, rows: Value, first: int = 0, *, added: bool = False) -> Value:
+        """x with rows of an input in place of the tokens that stand for them: [tokens, cols].
+
+        A token -1 - i stands for row i.
+
+        Args:
+            x: [tokens, cols].
+            rows: An input with rows of its own.
+            first: The first of its columns that are read.
+            added: They are added to x.
+        """
+        return self.graph.insert_rows(x, rows, first, added)
 
     def select_outputs(self, x: Value) -> Value:
         """The rows of the batch that want an output: [outputs, cols]."""
@@ -494,12 +586,16 @@ class Builder:
         """Names a value as a result of the pass."""
         self.graph.set_output(name, value)
 
-    def _table(self, config: RopeConfig) -> Value:
+    def _table(self, config: Rotation) -> Value:
         """cos and sin for every row, made once a step for all layers."""
         if config not in self._tables:
             frequencies = np.array(config.frequencies(), dtype=np.float32)
             self._tables[config] = self.graph.rope_table(
-                frequencies, config.magnitude(), config.temperature, config.temperature_step
+                frequencies,
+                config.magnitude(),
+                config.temperature,
+                config.temperature_step,
+                config.axes,
             )
         return self._tables[config]
 

@@ -4,6 +4,95 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
+from typing import Protocol
+
+
+class Rotation(Protocol):
+    """What a rotary embedding turns pairs by."""
+
+    @property
+    def interleaved(self) -> bool:
+        """Pairs are (2i, 2i + 1) instead of (i, i + pairs)."""
+        ...
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Axis of the positions that each pair reads; (): all read the position in the sequence."""
+        ...
+
+    @property
+    def temperature(self) -> float:
+        """See :class:`RopeConfig`."""
+        ...
+
+    @property
+    def temperature_step(self) -> int:
+        """See :class:`RopeConfig`."""
+        ...
+
+    def frequencies(self) -> list[float]:
+        """Angle per position of each pair."""
+        ...
+
+    def magnitude(self) -> float:
+        """Factor of cos and sin."""
+        ...
+
+
+@dataclass(frozen=True)
+class AxialRope:
+    """A rotary embedding in which each axis of the positions turns dims of its own.
+
+    The frequencies of an axis are ``theta ** (-2i / dims)``, the pairs of its dims lie behind those of
+    the axis before: rows and columns of a picture's patches (Qwen-VL), or the four axes of FLUX.
+
+    Attributes:
+        axis_dims: Dims of each axis, even numbers; together those that are rotated.
+        theta: Base of the frequencies.
+        interleaved: Pairs are (2i, 2i + 1) instead of (i, i + pairs).
+    """
+
+    axis_dims: tuple[int, ...]
+    theta: float
+    interleaved: bool = False
+    temperature: float = 0.0
+    temperature_step: int = 0
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Axis of each pair."""
+        return tuple(axis for axis, dims in enumerate(self.axis_dims) for _ in range(dims // 2))
+
+    def frequencies(self) -> list[float]:
+        """Angle per position of each pair, as exact decimals rounded once to a double."""
+        with localcontext() as context:
+            context.prec = 40
+            theta = Decimal(self.theta)
+            powers = ((Decimal(-2 * i) / d) for d in self.axis_dims for i in range(d // 2))
+            return [float(theta**p) for p in powers]
+
+    def magnitude(self) -> float:
+        """Cos and sin as they are."""
+        return 1.0
+
+
+def section_axes(sections: tuple[int, ...], pairs: int, *, interleaved: bool) -> tuple[int, ...]:
+    """The axis of each pair in M-RoPE, whose axes are time, height and width.
+
+    Args:
+        sections: Pairs of each axis.
+        pairs: Of all axes.
+        interleaved: Axes take turns, and time has what is left when theirs are used up (Qwen3-VL);
+            else their pairs lie one behind the other (Qwen2-VL).
+
+    Returns:
+        As many axes as pairs.
+    """
+    if not interleaved:
+        axes = [axis for axis, count in enumerate(sections) for _ in range(count)]
+        return tuple(axes[:pairs])
+    turns = len(sections)
+    return tuple(i % turns if i < turns * sections[i % turns] else 0 for i in range(pairs))
 
 
 @dataclass(frozen=True)
@@ -23,6 +112,8 @@ class RopeConfig:
         yarn_multiplier: YaRN's cos and sin grow by 1 + this times ln(factor).
         ramp_of_pairs: YaRN's ramp begins and ends at a pair; else where the turns are reached exactly.
         interleaved: Pairs are (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
+        axes: Axis of the positions that each pair reads (M-RoPE, see :func:`section_axes`); (): all read
+            the position in the sequence.
         temperature, temperature_step: Of queries that grow with the text: cos and sin are multiplied
             by ``1 + temperature * ln(1 + floor(position / step))``, too; a step of 0: they are not.
     """
@@ -41,10 +132,11 @@ class RopeConfig:
     temperature_step: int = 0
     ramp_of_pairs: bool = True
     yarn_multiplier: float = 0.1
+    axes: tuple[int, ...] = ()
 
     def without(self) -> RopeConfig:
         """One that rotates nothing."""
-        return replace(self, rotary_dim=0)
+        return replace(self, rotary_dim=0, axes=())
 
     def frequencies(self) -> list[float]:
         """Angle per position of each pair, as exact decimals rounded once to a double.

@@ -115,7 +115,10 @@ def device_of(device_map: Any) -> str:
     """
     places = set(device_map.values()) if isinstance(device_map, dict) else {device_map}
     if len(places) != 1:
-        raise UnsupportedError(f"device_map is {device_map!r}: a model runs on one device")
+        raise UnsupportedError(
+            f"device_map is {device_map!r}: name the cards that "
+            "share a model with device='cuda:0,cuda:1', or layers for a GPU with gpu_layers"
+        )
     (place,) = places
     if isinstance(place, int) and not isinstance(place, bool):
         return f"cuda:{place}"

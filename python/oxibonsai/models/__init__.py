@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.devices import Device
+from oxibonsai.devices import Device, LayerSplit
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder
@@ -83,7 +83,7 @@ from oxibonsai.models.model import Model
 from oxibonsai.models.observation import Observation
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.parity import Parity, check_parity
-from oxibonsai.models.pooled import SEGMENTS
+from oxibonsai.models.pooled import TOKEN_TYPES
 from oxibonsai.models.weights import Weights
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -168,7 +168,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 __all__ = [
     "ARCHITECTURES",
-    "SEGMENTS",
+    "TOKEN_TYPES",
     "Architecture",
     "Model",
     "ModelConfig",
@@ -223,12 +223,12 @@ def describe(checkpoint: Checkpoint) -> _core.Graph:
 
 def load_model(
     checkpoint: Checkpoint,
-    device: Device,
+    device: Device | LayerSplit,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
     adapters: Sequence[Adapter] = (),
 ) -> Model:
-    """Describes a checkpoint's architecture, packs its weights for a device and compiles it."""
+    """Describes a checkpoint's architecture, packs its weights for its devices and compiles it."""
     config = read_config(checkpoint)
     architecture = architecture_of(checkpoint)
     return Model(config, Weights(checkpoint), architecture, device, progress, cache, adapters)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.devices import Device, Executable, KvPages, Slots
+from oxibonsai.devices import Device, Executable, KvPages, LayerSplit, Pipeline, Slots
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
@@ -39,7 +39,7 @@ class Model:
         config: The model's dimensions.
         weights: Its tensors.
         architecture: Whose passes it runs.
-        device: Runs it.
+        device: Runs it; or which devices share its layers.
         progress: Told how far packing the weights has come.
         cache: Where packed weights are kept on disk; None: nowhere.
         adapters: Added to its linear layers, in this order.
@@ -54,14 +54,13 @@ class Model:
         config: ModelConfig,
         weights: Weights,
         architecture: Architecture,
-        device: Device,
+        device: Device | LayerSplit,
         progress: Progress | None = None,
         cache: PackedCache | None = None,
         adapters: Sequence[Adapter] = (),
     ) -> None:
         self.config = config
         self.weights = weights
-        self.device = device
         self.adapters = tuple(adapters)
         self._architecture = architecture
         builder = self._builder()
@@ -74,6 +73,9 @@ class Model:
         weights.refuse_unused()
         builder.refuse_unused()
         self.graph = builder.graph
+        if isinstance(device, LayerSplit):
+            device = device.place(self.graph, config.num_hidden_layers)
+        self.device = device
         own = set(weights.matrices)
         used = [w for g in (self.graph, *self._pooled_graphs.values()) for w in g.matrices]
         matrices = [w for w in used if w in own]
@@ -146,6 +148,13 @@ class Model:
             h = self._architecture.logits(builder, self.config, self.weights, h)
         builder.output(Observation.OUTPUT, h)
         return Observation(self.device.compile(builder.graph), builder.sums)
+
+    @property
+    def stages(self) -> list[tuple[Device, _core.Graph]]:
+        """The devices that run the model, and what each runs; one device runs the whole graph."""
+        if isinstance(self.device, Pipeline):
+            return [(s.device, s.graph) for s in self.device.stages]
+        return [(self.device, self.graph)]
 
     def replica(self, threads: int) -> Model:
         """The same weights behind an executable and threads of its own, so that both can step."""
@@ -237,7 +246,7 @@ class Model:
 
     @property
     def segments(self) -> int:
-        """Of a pair's tokens that the pass tells apart by its input ``segments``; 1: it has none."""
+        """Of a pair's tokens that the pass tells apart by its input ``token_types``; 1: it has none."""
         head = self.config.classifier
         return 1 if head is None else head.segments
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from oxibonsai.graph import Builder, Value
 from oxibonsai.models.architecture import Architecture, dimensions, norm
 from oxibonsai.models.blocks import attention_output, gated_mlp, local_attention, query_key_value
@@ -20,7 +22,6 @@ def read_config(keys: Keys) -> ModelConfig:
     """The window counts the keys on both sides; local layers have a rotary embedding of their own."""
     shared = dimensions(keys)
     rope = keys.rope(shared["head_dim"])
-    layers, period = keys.layers(), keys.integer("attention.sliding_window_pattern", _PERIOD)
     return ModelConfig(
         **shared,
         causal=keys.causal(False),
@@ -31,9 +32,18 @@ def read_config(keys: Keys) -> ModelConfig:
         rope=rope,
         rope_local=replace(rope, theta=keys.theta("rope.freq_base_swa", _LOCAL_THETA)),
         sliding_window=keys.window() // 2,
-        local_layers=tuple(i % period != 0 for i in range(layers)),
+        local_layers=_local_layers(keys),
         hidden_act=keys.text("hidden_activation", "gelu", ("gelu", "silu")),
     )
+
+
+def _local_layers(keys: Keys) -> tuple[bool, ...]:
+    """Whether each layer is local: listed, or all but the first of each period."""
+    pattern = "attention.sliding_window_pattern"
+    if isinstance(keys.get(pattern), list | np.ndarray):
+        return keys.local_layers(_PERIOD)
+    period = keys.integer(pattern, _PERIOD)
+    return tuple(i % period != 0 for i in range(keys.layers()))
 
 
 def _epsilon(keys: Keys) -> float:

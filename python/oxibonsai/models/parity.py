@@ -10,7 +10,7 @@ from oxibonsai import _core
 from oxibonsai.devices import Device, Executable
 from oxibonsai.errors import ParityError
 from oxibonsai.models.model import Model
-from oxibonsai.models.pooled import SEGMENTS
+from oxibonsai.models.pooled import TOKEN_TYPES
 
 Parity = Literal["quick", "full", "off"]
 DEFINITION = "scalar"
@@ -37,11 +37,12 @@ def check_parity(model: Model, level: Parity, kv_type: str) -> None:
     Raises:
         ParityError: An op gives other bytes; it is named.
     """
-    if level == "off" or model.device.tier == DEFINITION:
+    if level == "off" or all(device.tier == DEFINITION for device, _ in model.stages):
         return
     definition = defining(model.device)
-    if different := compare_ops(model.graph, model.device, definition):
-        raise ParityError(_sentence(model, ", ".join(sorted(set(different)))))
+    for device, graph in model.stages:
+        if different := compare_ops(graph, device, definition):
+            raise ParityError(_sentence(device, ", ".join(sorted(set(different)))))
     if level == "full":
         compare = _compare_decoding if model.config.generates else _compare_states
         compare(model, definition, kv_type)
@@ -91,6 +92,8 @@ def _same(
     tokens = list(range(rows)) if "embed" in graph.ops else []
     add = batch.add if tokens else batch.add_span
     add(tokens or rows, first=first, pages=pages, outputs=rows)  # type: ignore[arg-type]
+    if graph.position_axes:
+        batch.set_positions(random.integers(0, 4000, (rows, graph.position_axes)).astype(np.int32))
     for name, per_token, cols in inputs:
         values = random.standard_normal((rows * per_token, cols), dtype=np.float32)
         values[:, ::61] *= 16  # as activations, of which a few are large
@@ -108,8 +111,7 @@ def _same(
     return all(other == wanted for other in others)
 
 
-def _sentence(model: Model, what: str) -> str:
-    device = model.device
+def _sentence(device: Device, what: str) -> str:
     if isinstance(device, _core.CpuDevice):
         which, without = f"the tier {device.tier}", "Set OXIBONSAI_ISA=scalar"
     else:
@@ -128,7 +130,7 @@ def _compare_states(model: Model, definition: Device, kv_type: str) -> None:
     batch.add(tokens, pages=[0], outputs=len(tokens))
     if model.segments > 1:
         rows = np.eye(model.segments, dtype=np.float32)
-        batch.set_input(SEGMENTS, rows[np.arange(len(tokens)) % model.segments])
+        batch.set_input(TOKEN_TYPES, rows[np.arange(len(tokens)) % model.segments])
     results = []
     for device, executable in (
         (model.device, model.executable),
@@ -137,7 +139,7 @@ def _compare_states(model: Model, definition: Device, kv_type: str) -> None:
         pools = [device.make_pages(paged, kv_type, 1)] if paged else []
         results.append(executable.run(batch, pools)["hidden"].tobytes())
     if results[0] != results[1]:
-        raise ParityError(_sentence(model, "the hidden states of a pass"))
+        raise ParityError(_sentence(model.device, "the hidden states of a pass"))
 
 
 def _compare_decoding(model: Model, definition: Device, kv_type: str) -> None:
@@ -154,6 +156,8 @@ def _compare_decoding(model: Model, definition: Device, kv_type: str) -> None:
         runs = zip(executables, pools, slots, strict=True)
         first, second = (e.run(batch, p, s)["logits"] for e, p, s in runs)
         if first.tobytes() != second.tobytes():
-            raise ParityError(_sentence(model, f"the logits of step {step} of a greedy decode"))
+            raise ParityError(
+                _sentence(model.device, f"the logits of step {step} of a greedy decode")
+            )
         position += len(tokens)
         tokens = [int(_core.argmax(first[0]))]

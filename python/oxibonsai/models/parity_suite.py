@@ -10,7 +10,7 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.devices import Device
 from oxibonsai.errors import UnsupportedError
-from oxibonsai.graph import Builder, RopeConfig
+from oxibonsai.graph import AxialRope, Builder, RopeConfig, section_axes
 from oxibonsai.models.parity import compare_ops
 
 # Rows that no tile divides, and columns that every block does.
@@ -49,6 +49,7 @@ def _suite() -> Iterator[tuple[str, Describe]]:
     yield "latent attention", _latent_attention
     yield "attention without a cache", _local_attention
     yield "rope with a temperature", _rope_with_temperature
+    yield "rope over several axes", _axial_rope
     yield "xIELU", _xielu
     yield "Hadamard transform", _hadamard
     yield "experts", _experts
@@ -153,6 +154,14 @@ def _latent_attention(b: Builder) -> None:
 def _rope_with_temperature(b: Builder) -> None:
     rope = RopeConfig(_DIM, theta=10000.0, temperature=0.1, temperature_step=4)
     b.output("out", b.rope(b.input("x", _WIDTH), rope, _DIM))
+
+
+def _axial_rope(b: Builder) -> None:
+    x = b.input("x", _WIDTH)
+    b.output("rows and columns", b.rope(x, AxialRope((_DIM // 2, _DIM // 2), 10000.0), _DIM))
+    b.output("pairs", b.rope(x, AxialRope((16,) * 4, 2000.0, interleaved=True), _DIM))
+    axes = section_axes((8, 6, 6), _DIM // 2, interleaved=True)
+    b.output("sections", b.rope(x, RopeConfig(_DIM, theta=10000.0, axes=axes), _DIM))
 
 
 def _xielu(b: Builder) -> None:

@@ -11,7 +11,7 @@ from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 
 # Inputs: one-hot rows of each token's segment; pooled hidden states.
-SEGMENTS, POOLED = "segments", "pooled"
+TOKEN_TYPES, POOLED = "token_types", "pooled"
 _PROJECTIONS = ("dense_2", "dense_3")
 
 
@@ -52,7 +52,7 @@ def read_projections(keys: Keys) -> None:
 
 
 def add_segments(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
-    """Adds each token's row of the table of segments to h; the input ``segments`` chooses it.
+    """Adds each token's row of the table of segments to h; the input ``token_types`` chooses it.
 
     A product with a one-hot row is exact, so this gives the bytes of adding the row itself.
     """
@@ -61,7 +61,7 @@ def add_segments(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
     table = w.floats("token_types.weight", count, c.hidden_size)
     columns = _core.encode(np.ascontiguousarray(table.T), "F32")
     weight = _core.Weight.from_blocks("token_types", "F32", columns, count)
-    (out,) = g.linear(g.input(SEGMENTS, count), weight, add=h)
+    (out,) = g.linear(g.input(TOKEN_TYPES, count), weight, add=h)
     return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from flask import request
 
@@ -21,6 +22,7 @@ from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.openai.models import models_blueprint
 from oxibonsai.server.page import page
 from oxibonsai.server.rate_limit import RateLimiter
+from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
@@ -29,20 +31,26 @@ from oxibonsai.server.stores import Store
 _ALWAYS = ("health.", "metrics.", "page.")
 
 
-def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None = None) -> Server:
+def create_app(
+    settings: Settings, backend: Backend | ModelRegistry, lifecycle: Lifecycle | None = None
+) -> Server:
     """Creates the application; only after the fork, since it imports the core, which starts threads.
 
     Args:
         settings: All settings.
-        backend: The model; its ``load`` is called by the launcher, not here.
+        backend: The models, or a single one; ``load`` is called by the launcher, not here.
         lifecycle: Advanced by the launcher when the model is loaded and when to drain.
 
     Raises:
         RequestError: A file of API keys can't be read, or the store's URL is invalid.
         StoreError, FormatError, UnsupportedError: The store can't be used.
+        OxiBonsaiError: The picture model can't be opened.
     """
     app = Server(__name__, static_folder=None)
-    app.settings, app.backend = settings, backend
+    app.settings = settings
+    app.models = (
+        backend if isinstance(backend, ModelRegistry) else ModelRegistry.of(settings, backend)
+    )
     app.lifecycle = lifecycle or Lifecycle()
     app.keys = KeyRing(settings.api_key, settings.api_key_file)
     metrics = Metrics(app.lifecycle)
@@ -54,15 +62,12 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     )
     from oxibonsai.server.admin.operations import OPERATIONS
     from oxibonsai.server.generation_metrics import GenerationMetrics
-    from oxibonsai.server.generations import Generations
     from oxibonsai.server.inputs import register_inputs
     from oxibonsai.server.routes import register_routes
+    from oxibonsai.server.studio import Studio
 
-    app.generations = Generations(
-        backend,
-        GenerationMetrics(metrics.registry, backend),
-        share_cache=settings.share_prefix_cache,
-    )
+    app.models.metrics = GenerationMetrics(metrics.registry, app.models.pools)
+    app.studio = Studio(settings)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
     app.config["MAX_FORM_PARTS"] = 64
@@ -75,7 +80,7 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     # In this order: every response is logged and counted, then host and origin are checked, then the
     # API key, then whether the server is ready.
     register_logs(app, prompts=settings.log_prompts)
-    more = app.generations.metrics.as_llamacpp
+    more = app.models.metrics.as_llamacpp
     register_metrics(app, metrics, more, served=settings.metrics)
     register_hosts(app, settings, app.keys)
     register_origins(app, settings.cors_origins)
@@ -84,8 +89,9 @@ def create_app(settings: Settings, backend: Backend, lifecycle: Lifecycle | None
     register_content_encoding(app, settings.max_upload_bytes)
     register_inputs(app, settings.threads_for_http // 4)
     app.register_blueprint(health_blueprint(app.lifecycle, app.store))
-    app.register_blueprint(models_blueprint(backend))
-    app.register_blueprint(openapi_blueprint(OPERATIONS, lambda: features_of(settings, backend)))
+    app.register_blueprint(models_blueprint(app.models))
+    there = partial(features_of, settings, app.models)
+    app.register_blueprint(openapi_blueprint(OPERATIONS, there))
     if settings.ui:
         app.register_blueprint(page)
     register_routes(app)

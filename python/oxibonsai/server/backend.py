@@ -21,6 +21,8 @@ class ModelInfo:
         aliases: All its names.
         meta: Facts about the model: sizes, context.
         tags: Labels that describe it.
+        status: ``loaded``, ``loading``, ``sleeping`` or ``unloaded``.
+        failed: Whether it could not be loaded.
     """
 
     id: str
@@ -28,6 +30,8 @@ class ModelInfo:
     aliases: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    status: str = "loaded"
+    failed: bool = False
 
 
 class Backend(Protocol):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from oxibonsai.errors import RequestError
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.registry.catalog import short_name
+from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,10 +26,6 @@ class EngineBackend:
     """
 
     def __init__(self, settings: Settings, lifecycle: Lifecycle | None = None) -> None:
-        # Here and not in the loading thread: two threads that import modules of one package at the
-        # same time can deadlock.
-        import oxibonsai.engine  # noqa: F401
-
         self._settings = settings
         self._lifecycle = lifecycle
         self._models: tuple[ModelInfo, ...] = ()
@@ -47,6 +45,7 @@ class EngineBackend:
         pool = EnginePool.from_pretrained(
             s.model,
             device=s.device,
+            gpu_layers=s.gpu_layers,
             threads=s.threads,
             ctx_size=s.ctx_size,
             kv_type=s.kv_type,
@@ -67,7 +66,7 @@ class EngineBackend:
         self.chat_template = self._chosen_template(engine)
         self.generates = engine.model.config.generates and not s.embedding
         self.ranks = engine.model.config.classifier is not None
-        names = s.alias or (_short_name(s.model),)
+        names = s.alias or (short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
         self.pool = pool
 
@@ -77,8 +76,9 @@ class EngineBackend:
 
     def close(self) -> None:
         """Cancels what runs and ends the engines' threads."""
-        if self.pool is not None:
-            self.pool.close()
+        pool, self.pool = self.pool, None
+        if pool is not None:
+            pool.close()
 
     def _chosen_template(self, engine: Engine) -> ChatTemplate | None:
         """The template of the settings, else the model's own."""
@@ -111,8 +111,10 @@ def _elements(shape: Sequence[int]) -> int:
     return count
 
 
-def _short_name(model: str | None) -> str:
-    """The name of a model without an alias: a file name, without its folder."""
-    if model is None:
-        return "default"
-    return model if model.startswith(("hf:", "pip:")) else Path(model).stem
+def served_models(settings: Settings, lifecycle: Lifecycle) -> ModelRegistry:
+    """The models that the settings name; made after the fork."""
+    # Here and not in a loading thread: two threads that import modules of one package at the same
+    # time can deadlock.
+    import oxibonsai.engine  # noqa: F401
+
+    return ModelRegistry(settings, lifecycle, EngineBackend)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-
-from oxibonsai.server.backend import Backend
 
 if TYPE_CHECKING:
     from oxibonsai.engine import EnginePool, Sequence
@@ -19,15 +18,25 @@ _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 30
 _GAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
+@dataclass(frozen=True)
+class StepTotals:
+    """Steps, their sequences and rows, and preemptions, over several engines."""
+
+    steps: int = 0
+    sequences: int = 0
+    rows: int = 0
+    preemptions: int = 0
+
+
 class GenerationMetrics(Collector):
     """Counts requests that reached the engines, once at their end and not for each token.
 
     Args:
         registry: The server's registry.
-        backend: Its pool provides the current state.
+        pools: The engines of all loaded models, whose state is shown.
     """
 
-    def __init__(self, registry: CollectorRegistry, backend: Backend) -> None:
+    def __init__(self, registry: CollectorRegistry, pools: Callable[[], list[EnginePool]]) -> None:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"oxibonsai_{name}", text, buckets=buckets, registry=registry)
 
@@ -43,7 +52,8 @@ class GenerationMetrics(Collector):
         self.whole = histogram(
             "generation_seconds", "From a request's arrival to its last token.", _SECONDS
         )
-        self._backend = backend
+        self._pools = pools
+        self._retired = StepTotals()
         self._lock = threading.Lock()
         self._prompt_tokens = self._cached_tokens = self._new_tokens = 0
         self._decoded_tokens = self._longest = 0
@@ -88,6 +98,22 @@ class GenerationMetrics(Collector):
             self._decode_seconds += seconds
             self._decoded_tokens += count - 1
 
+    def retired(self, pool: EnginePool) -> None:
+        """Keeps the counts of a model that has been unloaded."""
+        with self._lock:
+            self._retired = self._totals([pool])
+
+    def _totals(self, pools: list[EnginePool]) -> StepTotals:
+        """Counts of all steps, those of unloaded models among them."""
+        counts = [e.counts for pool in pools for e in pool.engines]
+        past = self._retired
+        return StepTotals(
+            past.steps + sum(c.steps for c in counts),
+            past.sequences + sum(c.sequences for c in counts),
+            past.rows + sum(c.rows for c in counts),
+            past.preemptions + sum(c.preemptions for c in counts),
+        )
+
     def collect(self) -> Iterator[Metric]:
         """The counters, and the current state of the engines."""
         counters = {
@@ -100,24 +126,24 @@ class GenerationMetrics(Collector):
             "prompt_seconds": ("Time from first steps to first tokens.", self._prompt_seconds),
             "decode_seconds": ("Time from first tokens to last tokens.", self._decode_seconds),
         }
-        pool = self._backend.pool
-        if pool is not None:
-            counts = [e.counts for e in pool.engines]
+        pools = self._pools()
+        if pools:
+            total = self._totals(pools)
             counters |= {
-                "steps": ("Forward passes of the model.", sum(c.steps for c in counts)),
-                "step_sequences": ("Sequences in all steps.", sum(c.sequences for c in counts)),
-                "step_rows": ("Tokens in all steps.", sum(c.rows for c in counts)),
-                "preemptions": ("Preempted sequences.", sum(c.preemptions for c in counts)),
+                "steps": ("Forward passes of the model.", total.steps),
+                "step_sequences": ("Sequences in all steps.", total.sequences),
+                "step_rows": ("Tokens in all steps.", total.rows),
+                "preemptions": ("Preempted sequences.", total.preemptions),
             }
-            yield from _state(pool)
+            yield from _state(pools)
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"oxibonsai_{name}", text, value=value)
 
     def as_llamacpp(self) -> str:
         """The metrics under llama-server's names, in Prometheus' text format."""
-        pool = self._backend.pool
-        counts = [] if pool is None else [e.counts for e in pool.engines]
-        steps = sum(c.steps for c in counts)
+        pools = self._pools()
+        total = self._totals(pools)
+        steps = total.steps
         lines: list[str] = []
 
         def add(name: str, kind: str, text: str, value: float) -> None:
@@ -149,20 +175,20 @@ class GenerationMetrics(Collector):
             "Generated tokens per second of one sequence.",
             rate,
         )
-        running, waiting = (0, 0) if pool is None else (pool.running, pool.waiting)
+        running, waiting = sum(p.running for p in pools), sum(p.waiting for p in pools)
         add("requests_processing", "gauge", "Running requests.", running)
         add("requests_deferred", "gauge", "Waiting requests.", waiting)
-        busy = sum(c.sequences for c in counts) / steps if steps else 0.0
+        busy = total.sequences / steps if steps else 0.0
         add("n_busy_slots_per_decode", "gauge", "Mean number of sequences in a step.", busy)
         return "\n".join(lines) + "\n"
 
 
-def _state(pool: EnginePool) -> Iterator[Metric]:
-    engines = pool.engines
+def _state(pools: list[EnginePool]) -> Iterator[Metric]:
+    engines = [e for pool in pools for e in pool.engines]
     slots = [e.cache.slots for e in engines if e.cache.slots is not None]
     gauges = {
-        "requests_running": ("Requests on the engines.", pool.running),
-        "requests_waiting": ("Requests in the queue.", pool.waiting),
+        "requests_running": ("Requests on the engines.", sum(p.running for p in pools)),
+        "requests_waiting": ("Requests in the queue.", sum(p.waiting for p in pools)),
         "sequences_running": ("Sequences in the batch.", sum(e.num_running for e in engines)),
         "sequences_waiting": ("Sequences without pages.", sum(e.num_waiting for e in engines)),
         "kv_cache_usage_ratio": (

@@ -17,6 +17,7 @@ from oxibonsai.server.generation import Generation
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.stream_writer import OutputEvent, StreamWriter
 from oxibonsai.server.inputs import InputWatch, PromptLimit, input_is_read, read_turn
+from oxibonsai.server.settings import Settings
 from oxibonsai.server.slot_table import SlotRequest, SlotTable
 from oxibonsai.server.tenant import for_current_owner
 
@@ -27,14 +28,13 @@ class Generations:
     Args:
         backend: Its pool is set once the model is loaded.
         metrics: Updated at the end of every request.
-        share_cache: Share the prefix cache between API keys.
+        settings: The server's settings with those of the model.
     """
 
-    def __init__(
-        self, backend: Backend, metrics: GenerationMetrics, *, share_cache: bool = False
-    ) -> None:
+    def __init__(self, backend: Backend, metrics: GenerationMetrics, settings: Settings) -> None:
         self._backend = backend
-        self._share_cache = share_cache
+        self._share_cache = settings.share_prefix_cache
+        self.settings = settings
         self._slot_table: SlotTable | None = None
         self._lock = threading.Lock()
         self._writer: StreamWriter | None = None
@@ -53,6 +53,11 @@ class Generations:
         if not self._backend.generates:
             raise ApiError(501, "This server only makes embeddings; it can't generate text.")
         return self.loaded
+
+    @property
+    def model_id(self) -> str:
+        """The model's name in responses."""
+        return self._backend.models()[0].id
 
     @property
     def slots(self) -> SlotTable:

@@ -28,6 +28,7 @@ from oxibonsai.server.backend import Backend
 from oxibonsai.server.http.arbiter import GunicornLogger, OneWorkerArbiter, Outcome
 from oxibonsai.server.http.gunicorn_version import check_gunicorn
 from oxibonsai.server.lifecycle import Lifecycle, Phase
+from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.state_lock import locked_state
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("oxibonsai.server")
 
-MakeBackend: TypeAlias = Callable[[Settings, Lifecycle], Backend]
-MakeApp: TypeAlias = "Callable[[Settings, Backend, Lifecycle], Server]"
+MakeBackend: TypeAlias = Callable[[Settings, Lifecycle], Backend | ModelRegistry]
+MakeApp: TypeAlias = "Callable[[Settings, Backend | ModelRegistry, Lifecycle], Server]"
 
 # The arbiter kills a worker that exceeds its drain timeout by more than this.
 _ARBITER_PATIENCE_SECONDS = 5
@@ -50,7 +51,8 @@ def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp | Non
 
     Args:
         settings: All settings.
-        make_backend: Makes the backend, in the worker's process; its ``load`` runs in a thread.
+        make_backend: Makes the models, or a single one, in the worker's process; its ``load`` runs in
+            a thread.
         make_app: Makes the WSGI application; None: :func:`~oxibonsai.server.app.create_app`.
 
     Returns:

@@ -16,6 +16,7 @@ _TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
 }
 
 # The page shows untrusted model output, so it may only use its own files and its own server: no
@@ -26,7 +27,9 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
-        "img-src 'self'",
+        # blob: is a picture that the visitor attached, shown small beside the message.
+        "img-src 'self' blob:",
+        "font-src 'self'",
         "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
@@ -66,8 +69,15 @@ def asset(name: str) -> Response:
 @page.get("/ui/vendor/<name>")
 @public
 def vendored(name: str) -> Response:
-    """A third-party script."""
+    """A third-party script or style sheet."""
     return _send(f"vendor/{name}")
+
+
+@page.get("/ui/vendor/fonts/<name>")
+@public
+def font(name: str) -> Response:
+    """A font of the third-party style sheet."""
+    return _send(f"vendor/fonts/{name}")
 
 
 def _send(name: str) -> Response:

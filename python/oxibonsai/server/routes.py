@@ -8,6 +8,7 @@ from oxibonsai.server.llama_server.completion import native_completion_blueprint
 from oxibonsai.server.llama_server.lora import lora_blueprint
 from oxibonsai.server.llama_server.props import props_blueprint
 from oxibonsai.server.llama_server.rerank import rerank_blueprint
+from oxibonsai.server.llama_server.router import router_blueprint
 from oxibonsai.server.llama_server.slots import slots_blueprint
 from oxibonsai.server.llama_server.tokenize import token_blueprint
 from oxibonsai.server.openai.assistants.assistant_routes import assistants_blueprint
@@ -22,6 +23,7 @@ from oxibonsai.server.openai.chat_completions import chat_blueprint
 from oxibonsai.server.openai.completions import completions_blueprint
 from oxibonsai.server.openai.embeddings import embeddings_blueprint
 from oxibonsai.server.openai.files import files_blueprint
+from oxibonsai.server.openai.images import images_blueprint
 from oxibonsai.server.openai.interrupted import fail_interrupted
 from oxibonsai.server.openai.responses.routes import responses_blueprint
 from oxibonsai.server.openai.responses.service import ResponseService
@@ -40,10 +42,12 @@ def _register_generation(app: Server) -> None:
     app.register_blueprint(native_completion_blueprint(app))
     app.register_blueprint(embeddings_blueprint(app))
     app.register_blueprint(rerank_blueprint(app))
+    app.register_blueprint(images_blueprint(app))
     app.register_blueprint(token_blueprint(app))
     app.register_blueprint(props_blueprint(app))
     app.register_blueprint(slots_blueprint(app))
     app.register_blueprint(lora_blueprint(app))
+    app.register_blueprint(router_blueprint(app))
 
 
 def _register_stored(app: Server) -> None:
@@ -52,7 +56,7 @@ def _register_stored(app: Server) -> None:
     fail_interrupted(store)
     running = 2 * settings.parallel * settings.replicas
     tasks = BackgroundTasks(app.lifecycle, running=running, waiting=settings.queue_size)
-    runs = RunService(store, app.generations, tasks, settings)
+    runs = RunService(app, tasks)
     app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
     app.register_blueprint(responses_blueprint(ResponseService(app, tasks), store.responses))
     register_anthropic_errors(app)

@@ -4,33 +4,91 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flask import Flask
+from flask import Flask, Response, after_this_request, g, has_request_context, request
 
 from oxibonsai.server.access import KeyRing
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.registry.instance import Instance, Lease
+from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
 
 if TYPE_CHECKING:
     from oxibonsai.server.generations import Generations
+    from oxibonsai.server.studio import Studio
 
 
 class Server(Flask):
-    """A Flask application with the model, the store and the settings; made by ``create_app``.
+    """A Flask application with the models, the store and the settings; made by ``create_app``.
 
     Attributes:
-        settings: All settings.
-        backend: The model.
+        settings: All settings; those of a model are ``generations.settings``.
+        models: The models.
         lifecycle: The phase between start and end.
         keys: The accepted API keys; read again at SIGHUP.
         store: Files, responses, assistants, threads, messages and runs.
-        generations: Submits requests to the engines.
+        studio: Draws pictures.
     """
 
     settings: Settings
-    backend: Backend
+    models: ModelRegistry
     lifecycle: Lifecycle
     keys: KeyRing
     store: Store
-    generations: Generations
+    studio: Studio
+
+    @property
+    def generations(self) -> Generations:
+        """Submits requests to the model of the current request.
+
+        A generator or thread that outlives the request has to take it beforehand.
+        """
+        return self._instance.generations
+
+    @property
+    def backend(self) -> Backend:
+        """The model of the current request."""
+        return self._instance.backend
+
+    def use_model(self, name: str | None) -> Instance:
+        """Chooses the model of the current request; it stays loaded until the response has been sent.
+
+        Args:
+            name: What the request calls it.
+
+        Raises:
+            ApiError, OxiBonsaiError: See :meth:`ModelRegistry.lease`.
+        """
+        from oxibonsai.server.inputs import InputWatch
+
+        autoload = request.args.get("autoload")
+        lease = self.models.lease(
+            name,
+            watch=InputWatch().look,
+            autoload=None if autoload is None else autoload not in ("0", "false"),
+        )
+        g.model_lease = lease
+
+        @after_this_request
+        def release(response: Response) -> Response:
+            if response.is_streamed:
+                response.call_on_close(lease.release)
+            else:
+                lease.release()
+            return response
+
+        return lease.instance
+
+    def keep_model(self) -> Lease:
+        """Keeps the model of the current request loaded for work that goes on after it."""
+        return self._instance.lease()
+
+    @property
+    def _instance(self) -> Instance:
+        if not has_request_context():
+            return self.models.default
+        lease: Lease | None = g.get("model_lease")
+        if lease is not None:
+            return lease.instance
+        return self.use_model(g.get("model_name") or request.args.get("model"))

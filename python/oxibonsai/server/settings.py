@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from oxibonsai.devices import DEVICE_PATTERN
+
 ENV_PREFIX = "OXIBONSAI_"
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
@@ -85,9 +87,15 @@ class ModelSettings(BaseModel):
     )
     device: Annotated[str | None, Flag(("-dev",))] = Field(
         None,
-        pattern=r"^(auto|cpu|metal|cuda(:\d+)?)$",
+        pattern=f"^({DEVICE_PATTERN})$",
         description="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same "
-        "bytes, else the CPU. Default: cpu.",
+        "bytes, else the CPU. cuda:0,cuda:1: these cards share the layers. Default: cpu.",
+    )
+    gpu_layers: Annotated[int | None, Flag(("-ngl", "--n-gpu-layers"))] = Field(
+        None,
+        ge=0,
+        description="How many of the last layers run on the GPU, the output as one more; the CPU runs "
+        "the others. Default: all.",
     )
     threads: Annotated[int | None, Flag(("-t",))] = Field(
         None, ge=1, le=1024, description="Worker threads of the engine. Default: all usable cores."
@@ -249,6 +257,14 @@ class Settings(ModelSettings, BaseSettings):
         False, description="Reject requests that name no model, as OpenAI does."
     )
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
+    image_model: str | None = Field(
+        None,
+        description="A model that draws, for /v1/images: a folder, hf:org/repo or a GGUF file.",
+    )
+    image_queue: int = Field(8, ge=0, le=1024, description="Pictures that may wait for their turn.")
+    image_max_pixels: int = Field(
+        1024 * 1024, ge=256, le=2048 * 2048, description="Pixels of the largest picture."
+    )
     share_prefix_cache: Switch = Field(
         False,
         description="Share the prefix cache between API keys: common prefixes are then computed once, "
@@ -259,6 +275,38 @@ class Settings(ModelSettings, BaseSettings):
     slots_text: Switch = Field(
         False,
         description="Show a slot's prompt and text at /slots, to the API key that sent the request.",
+    )
+    models: Names = Field(
+        (),
+        description="Models to serve beside each other, each as SOURCE or NAME=SOURCE; loaded when a "
+        "request names them.",
+    )
+    models_dir: Path | None = Field(
+        None,
+        description="Folder of models to serve: GGUF files, and subfolders with one or with "
+        "safetensors.",
+    )
+    models_preset: Path | None = Field(
+        None,
+        description="Settings of single models: TOML with a table for each, or llama-server's INI.",
+    )
+    models_max: int = Field(
+        4, ge=0, description="Most models that are loaded at the same time; 0: no limit."
+    )
+    models_memory_gb: float | None = Field(
+        None,
+        gt=0,
+        description="Most memory in GiB that loaded models may take, with full caches; the least "
+        "recently used are unloaded. Default: no limit.",
+    )
+    models_autoload: Switch = Field(
+        True, description="Load a model when a request names it; else only by POST /models/load."
+    )
+    sleep_idle_seconds: float = Field(
+        -1, ge=-1, description="Unload a model that nobody has used for so long; -1: never."
+    )
+    reload_changed: Switch = Field(
+        True, description="Load a model anew when its GGUF file has changed."
     )
     ui: Annotated[Switch, Flag(("--webui",))] = Field(True, description="Serve the chat page at /.")
     state_dir: Path = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any, TypeVar
 
-from flask import Request
+from flask import Request, g
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -19,12 +19,15 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def read_body(model: type[Body], request: Request) -> Body:
-    """The request's JSON object as a ``model``.
+    """The request's JSON object as a ``model``; the name in its ``model`` field chooses the engines.
 
     Raises:
         ApiError: The body is not a JSON object, or a field is invalid; the error names the field.
     """
-    return as_body(model, read_object(request))
+    value = read_object(request)
+    name = value.get("model")
+    g.model_name = name if isinstance(name, str) else None
+    return as_body(model, value)
 
 
 def as_body(model: type[Body], value: Any) -> Body:

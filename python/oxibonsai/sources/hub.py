@@ -96,6 +96,57 @@ def hub_weights(text: str, *, progress: bool | None = None) -> Path:
             return _weights_from_cache(repo, choice, e)
 
 
+def hub_files(text: str, wanted: Callable[[str], bool], *, progress: bool | None = None) -> Path:
+    """The folder of those files of ``org/repo`` whose names ``wanted`` takes, sub-folders and all.
+
+    Raises:
+        SourceError: As :func:`resolve_hub`; or there are no such files.
+    """
+    repo, choice = _parse(text)
+    if choice is not None:
+        raise SourceError(f"hf:{text} names a file where a whole repository is needed: hf:{repo}")
+    with _progress_bars(progress):
+        try:
+            names = sorted(n for n in _siblings(repo) if wanted(n))
+            if not names:
+                raise SourceError(f"the repository {repo} holds nothing of what is needed")
+            return _files_from_hub(repo, names, progress)
+        except Unreachable as e:
+            for files in _cached_revisions(repo):
+                for name in filter(wanted, files):
+                    return _root(files[name], name)
+            raise SourceError(f"{e}, and the cache holds nothing of {repo}") from e
+
+
+def hub_has(text: str, name: str) -> bool:
+    """Whether ``org/repo``, or its cached copy where the hub is out of reach, holds a file.
+
+    Raises:
+        SourceError: There is no such repository.
+    """
+    repo, choice = _parse(text)
+    if choice is not None:
+        return False
+    try:
+        return name in _siblings(repo)
+    except Unreachable:
+        return any(name in files for files in _cached_revisions(repo))
+
+
+def _files_from_hub(repo: str, names: list[str], progress: bool | None) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    for name in names:
+        _ask(repo, partial(_fetch_content, repo, name, progress))
+    paths = _ask(repo, lambda: [Path(hf_hub_download(repo, n)) for n in names])
+    return _root(paths[0], names[0])
+
+
+def _root(path: Path, name: str) -> Path:
+    """The folder in which a file has its name."""
+    return path.parents[name.count("/")]
+
+
 def _weights_from_hub(repo: str, choice: str | None, progress: bool | None) -> Path:
     from huggingface_hub import hf_hub_download
 

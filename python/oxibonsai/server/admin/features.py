@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from oxibonsai.server.backend import Backend
+from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.settings import Settings
 
 
@@ -13,16 +13,18 @@ class Feature(Enum):
 
     GENERATION = auto()  # a model that generates text, not only embeddings
     RANKING = auto()  # a model that scores texts
+    IMAGES = auto()  # a model that draws
     METRICS = auto()
     SLOTS = auto()
     SAVED_SLOTS = auto()
 
 
-def features_of(settings: Settings, backend: Backend) -> set[Feature]:
-    """The enabled features, once the model is loaded."""
+def features_of(settings: Settings, models: ModelRegistry) -> set[Feature]:
+    """The enabled features, once the models of the start are loaded."""
     there = {
-        Feature.GENERATION: backend.generates,
-        Feature.RANKING: backend.ranks,
+        Feature.GENERATION: models.generates,
+        Feature.RANKING: models.ranks,
+        Feature.IMAGES: settings.image_model is not None,
         Feature.METRICS: settings.metrics,
         Feature.SLOTS: settings.slots,
         Feature.SAVED_SLOTS: settings.slot_save_path is not None,

@@ -9,6 +9,7 @@ from oxibonsai.server.admin.openapi import Operation, Schema, object_with
 from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
 from oxibonsai.server.llama_server.schemas import (
     DetokenizeBody,
+    ModelName,
     RerankBody,
     SlotAction,
     SlotFile,
@@ -30,6 +31,7 @@ from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
 from oxibonsai.server.openai.schemas.completion import CompletionBody, NativeCompletionBody
 from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbeddingBody
 from oxibonsai.server.openai.schemas.files import UploadForm
+from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
 
 
@@ -61,11 +63,21 @@ def _deleted(kind: str) -> Schema:
 
 
 _STATUS = object_with("status", status={"const": "ok"})
+_SUCCESS = object_with("success", success={"const": True})
 _COUNT = object_with("input_tokens", input_tokens={"type": "integer"})
 _MODEL = _object("model", "created", "owned_by")
 _CHAT = _object("chat.completion", "created", "model", "choices", "usage")
 _COMPLETION = _object("text_completion", "created", "model", "choices", "usage")
 _EMBEDDINGS = _list_of(object_with("object", "index", "embedding"))
+_IMAGES = object_with("created", "data", data=_array({"type": "object"}))
+_EDIT: Schema = {
+    "type": "object",
+    "required": ["image", "prompt"],
+    "properties": {
+        "image": {"type": "string", "format": "binary"},
+        **EditForm.model_json_schema()["properties"],
+    },
+}
 _MESSAGE = object_with(
     "id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "usage",
     type={"const": "message"}, role={"const": "assistant"}, content=_array({"type": "object"}),
@@ -101,6 +113,10 @@ _SERVER = {
         "A third-party script of the chat page", media_type="*/*", public=True
     ),
     "models.list_models": Operation("List models", response=_list_of(_MODEL)),
+    "router.load": Operation("Load a model in the background", body=ModelName, response=_SUCCESS),
+    "router.unload": Operation(
+        "Unload a model once its requests are answered", body=ModelName, response=_SUCCESS
+    ),
     "models.get_model": Operation("Get a model by its id or an alias", response=_MODEL),
     "props.props": Operation("Properties of the server", response=object_with("total_slots")),
     "slots.list_slots": Operation(
@@ -164,6 +180,20 @@ _GENERATION = {
         body=RerankBody,
         response={"type": ["object", "array"]},
         needs=Feature.RANKING,
+    ),
+    "images.generate": Operation(
+        "Draw pictures of a prompt",
+        body=GenerationBody,
+        response=_IMAGES,
+        streams=True,
+        needs=Feature.IMAGES,
+    ),
+    "images.edit": Operation(
+        "Draw pictures of a prompt and other pictures",
+        form=_EDIT,
+        response=_IMAGES,
+        streams=True,
+        needs=Feature.IMAGES,
     ),
     "tokens.tokenize": Operation(
         "Tokenize a text", body=TokenizeBody, response=object_with("tokens")

@@ -24,20 +24,20 @@ _PING = frame({"type": "ping"}, "ping")
 
 def messages_blueprint(app: Server) -> Blueprint:
     """The routes."""
-    generations, settings = app.generations, app.settings
     bp = Blueprint("messages", __name__)
 
     @bp.post("/v1/messages")
     def create() -> Response:
         body = read_body(MessageRequest, request)
+        generations = app.generations
         engine = generations.engine
         asked = chat_request(body, generations.chat_template)
         omitted = body.thinking is not None and body.thinking.display == "omitted"
         writer = BlockWriter(omit_thoughts=omitted)
-        generation = generations.chat(asked, sampling(body, settings, engine.tokenizer))
+        generation = generations.chat(asked, sampling(body, generations.settings, engine.tokenizer))
         if body.stream:
             return stream_response(
-                _frames(app.backend.models()[0].id, generation, writer),
+                _frames(generations.model_id, generation, writer),
                 close=generation.close,
                 stopping=lambda: app.lifecycle.stopping,
                 ping=_PING,
@@ -45,11 +45,12 @@ def messages_blueprint(app: Server) -> Blueprint:
                 output_event=generation.output_event,
             )
         with generation:
-            return jsonify(_whole(app.backend.models()[0].id, generation, writer))
+            return jsonify(_whole(generations.model_id, generation, writer))
 
     @bp.post("/v1/messages/count_tokens")
     def count_tokens() -> Response:
         body = read_body(CountRequest, request)
+        generations = app.generations
         turn = generations.read_turn(chat_request(body, generations.chat_template))
         return jsonify(input_tokens=len(turn.ids))
 

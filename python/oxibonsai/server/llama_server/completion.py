@@ -7,7 +7,7 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
-from oxibonsai.engine import Options
+from oxibonsai.engine import Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.choice import Choice
@@ -59,14 +59,15 @@ class NativeCompletionHandler:
         if body.lora:
             raise RequestError(FIXED_SCALES)
         engine = app.generations.engine
-        self._app, self._body = app, body
+        self._engine, self._body = engine, body
+        self._model_id = app.generations.model_id
         # n_predict 0 only fills the prefix cache: the one generated token is not returned.
         self._silent = body.limit == 0
         self._tokenizer = engine.tokenizer
         prompt_limit = PromptLimit(engine.ctx_size)
         self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt", prompt_limit)
         self._params = body.sampling_params(
-            app.settings,
+            app.generations.settings,
             engine.tokenizer,
             max_tokens=1 if self._silent else body.limit,
             logprobs=bool(body.n_probs),
@@ -166,11 +167,11 @@ class NativeCompletionHandler:
             "tokens": [],
             "id_slot": generation.slot_id,
             "stop": True,
-            "model": self._app.backend.models()[0].id,
+            "model": self._model_id,
             "tokens_predicted": sequence.num_generated,
             "tokens_evaluated": generation.prompt_tokens,
             "generation_settings": generation_settings(
-                sequence.params, self._params, self._app, sequence.sampler.seed
+                sequence.params, self._params, self._engine, sequence.sampler.seed
             ),
             "prompt": text_of(self._prompts[which], self._tokenizer),
             "has_new_line": "\n" in sequence.text,
@@ -192,7 +193,7 @@ class NativeCompletionHandler:
         """Whether generation ended because the context was full."""
         full = generation.prompt_tokens + choice.sequence.num_generated
         cut = choice.sequence.num_generated != choice.sequence.params.max_tokens
-        return cut and full >= self._app.generations.engine.ctx_size
+        return cut and full >= self._engine.ctx_size
 
     def _chosen(self, result: dict[str, Any]) -> dict[str, Any]:
         """The members that ``response_fields`` selects; a slash separates the parts of a path."""
@@ -210,7 +211,7 @@ class NativeCompletionHandler:
 
 
 def generation_settings(
-    params: SamplingParams, asked: SamplingParams, app: Server, seed: int | None
+    params: SamplingParams, asked: SamplingParams, engine: Engine, seed: int | None
 ) -> dict[str, Any]:
     """Sampling parameters under llama-server's names."""
     biases: list[dict[str, Any]] = [
@@ -218,7 +219,7 @@ def generation_settings(
     ]
     banned = set(asked.banned_tokens)
     if asked.ignore_eos:
-        banned |= app.generations.engine.eos_ids
+        banned |= engine.eos_ids
     biases += [{"token": token, "bias": None} for token in sorted(banned)]
     limit = -1 if params.max_tokens is None else params.max_tokens
     return {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from flask import Blueprint, Response, jsonify
+from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai import __version__
 from oxibonsai.server.llama_server.completion import generation_settings
+from oxibonsai.server.registry.registry import Status
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.server import Server
 
@@ -18,20 +20,24 @@ def props_blueprint(app: Server) -> Blueprint:
 
     @bp.get("/props")
     def props() -> Response:
+        if (asleep := _not_loaded(app)) is not None:
+            return jsonify(asleep)
         pool = app.generations.loaded
         engine = pool.engines[0]
         params = SamplingFields.model_validate({}).sampling_params(
-            app.settings, engine.tokenizer, max_tokens=None
+            app.generations.settings, engine.tokenizer, max_tokens=None
         )
-        template = app.backend.chat_template
+        template = app.generations.chat_template
         checkpoint = engine.model.weights.checkpoint
         return jsonify(
             default_generation_settings={
-                "params": generation_settings(params, params, app, app.settings.seed),
+                "params": generation_settings(
+                    params, params, engine, app.generations.settings.seed
+                ),
                 "n_ctx": engine.ctx_size,
             },
             total_slots=pool.permits,
-            model_alias=app.backend.models()[0].id,
+            model_alias=app.generations.model_id,
             # Only the name: the path on the server is not revealed.
             model_path=Path(checkpoint.path).name,
             chat_template="" if template is None else template.source,
@@ -41,3 +47,24 @@ def props_blueprint(app: Server) -> Blueprint:
         )
 
     return bp
+
+
+def _not_loaded(app: Server) -> dict[str, Any] | None:
+    """What is known without a model: of the server, or of one that sleeps; this does not wake it."""
+    models = app.models
+    name = request.args.get("model")
+    if models.several and name is None:
+        return {
+            "role": "router",
+            "max_instances": app.settings.models_max,
+            "models_autoload": app.settings.models_autoload,
+            "build_info": f"b-oxibonsai-{__version__}",
+        }
+    entry = models.find(name)
+    if entry.status != Status.SLEEPING:
+        return None
+    return {
+        "model_alias": entry.spec.name,
+        "build_info": f"oxibonsai {__version__}",
+        "is_sleeping": True,
+    }

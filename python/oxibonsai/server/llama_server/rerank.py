@@ -25,11 +25,11 @@ def rerank_blueprint(app: Server) -> Blueprint:
     @bp.post("/rerank")
     @bp.post("/reranking")
     def rerank() -> Response:
-        if not app.backend.ranks:
+        engine = app.generations.loaded.engines[0]
+        if engine.model.config.classifier is None:
             raise ApiError(501, "This model has no head that scores texts: it is no reranker.")
         body = read_body(RerankBody, request)
         check_model(body.model, app.settings)
-        engine = app.generations.loaded.engines[0]
         ranker = engine.ranker
         documents = _documents(body)
         limit = PromptLimit(ranker.ctx_size, reserved=0)
@@ -48,7 +48,7 @@ def rerank_blueprint(app: Server) -> Blueprint:
             return jsonify(found)
         return jsonify(
             object="list",
-            model=app.backend.models()[0].id,
+            model=app.generations.model_id,
             usage={"prompt_tokens": ranking.tokens, "total_tokens": ranking.tokens},
             results=found,
         )

@@ -1,4 +1,4 @@
-"""Request bodies of ``/slots/{id}``, ``/tokenize``, ``/detokenize`` and ``/v1/rerank``."""
+"""Request bodies of llama-server's own routes: slots, tokens, models and rankings."""
 
 from __future__ import annotations
 
@@ -66,3 +66,9 @@ class RerankBody(EveryRequest):
     truncate: Annotated[Any, Unsupported("cut the texts", False)] = None
     truncation_direction: Annotated[Any, Unsupported("cut the texts")] = None
     raw_scores: Annotated[Any, Unsupported("scores are the model's own", True)] = None
+
+
+class ModelName(Fields):
+    """``POST /models/load`` and ``/models/unload``."""
+
+    model: str

@@ -73,7 +73,7 @@ def _described(slot: Slot, app: Server) -> dict[str, Any]:
         "n_prompt_tokens": sequence.num_prompt_tokens,
         "n_prompt_tokens_processed": min(sequence.num_computed, sequence.num_prompt_tokens),
         "n_prompt_tokens_cache": sequence.num_cached,
-        "params": generation_settings(params, params, app, sequence.sampler.seed),
+        "params": generation_settings(params, params, slot.engine, sequence.sampler.seed),
         "next_token": [
             {
                 "has_next_token": not sequence.finished,

@@ -48,8 +48,8 @@ def token_blueprint(app: Server) -> Blueprint:
     @bp.post("/apply-template")
     def apply_template() -> Response:
         body = read_body(ConversationFields, request)
-        asked = body.chat_request(app.settings)
         generations = app.generations
+        asked = body.chat_request(generations.settings)
         prompt = render(
             generations.engine, asked, template=generations.chat_template, watch=InputWatch()
         )

@@ -53,7 +53,7 @@ def chat_blueprint(app: Server) -> Blueprint:
     @bp.post("/chat/completions/input_tokens")
     def count_tokens() -> Response:
         body = read_body(ConversationFields, request)
-        turn = app.generations.read_turn(body.chat_request(app.settings))
+        turn = app.generations.read_turn(body.chat_request(app.generations.settings))
         return jsonify(input_tokens=len(turn.ids))
 
     return bp
@@ -70,13 +70,13 @@ def begin(app: Server, body: ChatBody) -> Generation:
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs requires logprobs: true")
     params = body.sampling_params(
-        app.settings,
+        app.generations.settings,
         engine.tokenizer,
         max_tokens=body.limit,
         logprobs=bool(body.logprobs),
         top_logprobs=body.top_logprobs or 0,
     )
-    asked = body.chat_request(app.settings, body.structure())
+    asked = body.chat_request(app.generations.settings, body.structure())
     options = Options(cache_salt=body.cache_salt or "")
     return app.generations.chat(asked, params, options, n=body.n or 1, slot=body.id_slot)
 
@@ -144,6 +144,6 @@ def _head(app: Server) -> dict[str, Any]:
         "id": f"chatcmpl-{secrets.token_urlsafe(24)}",
         "object": "chat.completion.chunk",
         "created": int(time.time()),
-        "model": app.backend.models()[0].id,
+        "model": app.generations.model_id,
         "system_fingerprint": fingerprint(),
     }

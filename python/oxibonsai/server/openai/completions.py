@@ -89,7 +89,7 @@ class OpenAICompletionHandler:
         prompts = read_prompts(body.prompt, self._engine.tokenizer, "prompt", bound)
         self._prompts = [self._truncated(ids) for ids in prompts]
         params = body.sampling_params(
-            app.settings,
+            app.generations.settings,
             self._engine.tokenizer,
             max_tokens=1 if body.limit == 0 else body.limit,
             logprobs=body.logprobs is not None or self._made > self._n,
@@ -99,7 +99,7 @@ class OpenAICompletionHandler:
             "id": f"cmpl-{secrets.token_urlsafe(24)}",
             "object": "text_completion",
             "created": int(time.time()),
-            "model": app.backend.models()[0].id,
+            "model": app.generations.model_id,
             "system_fingerprint": fingerprint(),
         }
         for ids in self._prompts:

@@ -36,7 +36,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         """The vectors, and the number of tokens in the texts."""
         engine = app.generations.loaded.engines[0]
         embedder = engine.embedder
-        pooling = pooling or app.settings.pooling
+        pooling = pooling or app.generations.settings.pooling
         if pooling == "none":
             raise RequestError("with --pooling none texts have no vector: send another pooling")
         prompt_limit = PromptLimit(embedder.ctx_size, reserved=0)
@@ -81,7 +81,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
                 }
                 for i, v in enumerate(vectors)
             ],
-            model=app.backend.models()[0].id,
+            model=app.generations.model_id,
             usage={"prompt_tokens": count, "total_tokens": count},
         )
 

@@ -4,36 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import Blueprint, Response, jsonify
+from flask import Blueprint, Response, jsonify, request
 
-from oxibonsai.server.backend import Backend, ModelInfo
+from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.registry.registry import ModelRegistry
 
 
-def models_blueprint(backend: Backend) -> Blueprint:
+def models_blueprint(models: ModelRegistry) -> Blueprint:
     """Routes that list all models and get one by its id or an alias."""
     bp = Blueprint("models", __name__)
 
     @bp.get("/v1/models")
     @bp.get("/models")
     def list_models() -> Response:
-        return jsonify(object="list", data=[_as_object(m) for m in backend.models()])
+        if request.args.get("reload") in ("1", "true"):
+            models.refresh()
+        return jsonify(object="list", data=[_as_object(m) for m in models.models()])
 
     @bp.get("/v1/models/<path:model_id>")
     @bp.get("/models/<path:model_id>")
     def get_model(model_id: str) -> Response:
-        for model in backend.models():
+        for model in models.models():
             if model_id in (model.id, *model.aliases):
                 return jsonify(_as_object(model))
         raise ApiError(
-            404, f"The model '{model_id[:80]}' does not exist.", param="model",
+            404,
+            f"The model '{model_id[:80]}' does not exist; GET /v1/models lists those that do.",
+            param="model",
             code="model_not_found",
-        )  # fmt: skip
+        )
 
     return bp
 
 
 def _as_object(model: ModelInfo) -> dict[str, Any]:
+    status: dict[str, Any] = {"value": model.status}
+    if model.failed:
+        status["failed"] = True
     return {
         "id": model.id,
         "object": "model",
@@ -41,5 +49,6 @@ def _as_object(model: ModelInfo) -> dict[str, Any]:
         "owned_by": "oxibonsai",
         "aliases": list(model.aliases),
         "tags": list(model.tags),
+        "status": status,
         "meta": dict(model.meta),
     }

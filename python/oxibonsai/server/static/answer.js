@@ -2,12 +2,12 @@
 
 import { ApiError, describe, streamChat } from "./api.js";
 
-// Fills `message` from the stream and calls `changed` after each chunk. Never throws: what went
-// wrong is kept in the message, beside the text that had come.
+// Fills `message` with the answer to the request that `body()` makes, and calls `changed` after each
+// chunk. Never throws: what went wrong is kept in the message, beside the text that had come.
 export async function fillAnswer(message, body, { key, signal, changed }) {
   const clock = new Clock();
   try {
-    for await (const chunk of streamChat(body, { key, signal })) {
+    for await (const chunk of streamChat(await body(), { key, signal })) {
       take(message, chunk, clock);
       changed();
     }
@@ -19,6 +19,7 @@ export async function fillAnswer(message, body, { key, signal, changed }) {
       message.status = error instanceof ApiError ? error.status : 0;
     }
   }
+  delete message.progress;
 }
 
 class Clock {
@@ -34,6 +35,7 @@ class Clock {
 
 function take(message, chunk, clock) {
   const [choice] = chunk.choices ?? [];
+  if (chunk.prompt_progress) message.progress = chunk.prompt_progress;
   const delta = choice?.delta ?? {};
   const reasoning = delta.reasoning_content ?? delta.reasoning;
   if (reasoning || delta.content || delta.tool_calls) clock.tick();
@@ -57,7 +59,8 @@ function takeCall(message, { index = 0, function: called = {} }) {
 }
 
 // Until the server says how many tokens there were, its pieces are counted.
-function figures({ usage, timings }, clock, before) {
+function figures(chunk, clock, before) {
+  const { usage, timings } = chunk;
   const now = performance.now();
   const tokens = usage?.completion_tokens ?? before?.counted ?? clock.pieces;
   const counted = usage ? tokens : before?.counted;
@@ -66,7 +69,7 @@ function figures({ usage, timings }, clock, before) {
   return {
     tokens,
     counted,
-    promptTokens: usage?.prompt_tokens ?? before?.promptTokens,
+    promptTokens: usage?.prompt_tokens ?? chunk.prompt_progress?.total ?? before?.promptTokens,
     rate: timings?.predicted_per_second ?? before?.serverRate ?? measured,
     serverRate: timings?.predicted_per_second ?? before?.serverRate,
     firstSeconds: clock.first === null ? null : (clock.first - clock.began) / 1000,

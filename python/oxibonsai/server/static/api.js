@@ -8,10 +8,29 @@ export class ApiError extends Error {
   }
 }
 
+// The models; `state` is undefined where a server has one model that is always loaded.
 export async function listModels(key) {
   const answer = await send("v1/models", { headers: headers(key) });
   const { data } = await answer.json();
-  return data.map((model) => model.id);
+  return data.map(({ id, status }) => ({ id, state: status?.failed ? "failed" : status?.value }));
+}
+
+// Properties of a model as llama-server has them; null where the server doesn't tell.
+export async function describeModel(model, key) {
+  try {
+    const answer = await send(`props?${new URLSearchParams({ model })}`, { headers: headers(key) });
+    return await answer.json();
+  } catch {
+    return null; // What is not known is not shown; a chat needs none of it.
+  }
+}
+
+export async function setLoaded(model, load, key) {
+  await send(`models/${load ? "load" : "unload"}`, {
+    method: "POST",
+    headers: { ...headers(key), "Content-Type": "application/json" },
+    body: JSON.stringify({ model }),
+  });
 }
 
 // Yields the chunks of a streamed answer; returns once it is whole, throws where it is not.

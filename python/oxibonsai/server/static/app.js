@@ -1,193 +1,122 @@
-// The page: one conversation is open, at most one answer is being written.
+// The page: one conversation is open; its address is its id, so that a reload opens it again.
 
-import { fillAnswer } from "./answer.js";
-import { describe, listModels } from "./api.js";
-import { byId, element, fitHeight, isSendKey } from "./dom.js";
-import { AssistantView, UserView } from "./message_view.js";
-import { openSettings, requestBody, setUpSettings } from "./settings.js";
+import { Attachments } from "./attachments.js";
+import { loadedAddress, showAddress } from "./address.js";
+import { newConversation } from "./conversation.js";
+import { byId, fitHeight, isSendKey } from "./dom.js";
+import { showContext } from "./gauge.js";
+import { Models } from "./models.js";
+import { keepOnly } from "./pictures.js";
+import { openSettings, setUpSettings } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
-import { loadKey, newConversation, saveConversation } from "./storage.js";
+import { loadConversation, saveConversation } from "./storage.js";
+import { firstPrompt, SystemPrompt } from "./system_prompt.js";
 import { setUpTheme } from "./theme.js";
+import { Thread } from "./thread.js";
+import { importFrom, picturesInUse } from "./transfer.js";
 
-const NEAR_END = 60; // pixels from the end within which the page follows the text
-const FRAME = 16; // milliseconds between two looks at what has come
-
-const scroller = byId("scroller");
 const draft = byId("draft");
-let conversation = newConversation();
-let running = null; // { abort: AbortController, done: Promise } of the answer being written
+let lastAnswer;
 
+const notice = (text) => {
+  byId("notice").textContent = text;
+  byId("notice").hidden = !text;
+};
+const models = new Models({ notice, changed: showGauge });
+const thread = new Thread({
+  model: () => models.chosen,
+  changed: save,
+  measured: (message) => {
+    lastAnswer = message;
+    showGauge();
+  },
+  ended: (message) => {
+    list();
+    // A server that loads models on demand has another one in memory now.
+    if (models.states.get(models.chosen)) models.refresh();
+    if (message.status === 401) openSettings("key");
+  },
+});
+const prompt = new SystemPrompt({
+  current: () => thread.conversation.system,
+  changed: (system) => {
+    thread.conversation.system = system;
+    if (thread.conversation.messages.length) save(thread.conversation);
+  },
+});
+const attachments = new Attachments({ sees: () => models.sees, refuse: notice });
 const sidebar = new Sidebar({
-  open: switchTo,
-  create: () => switchTo(newConversation()),
-  removed: (ids) =>
-    ids.includes(conversation.id) ? switchTo(newConversation(), { keep: false }) : list(),
+  open: (id) => openStored(id),
+  create: () => switchTo(newConversation(firstPrompt())),
+  renamed: (id, title) => {
+    if (id === thread.conversation.id) thread.conversation.title = title;
+    list();
+  },
+  removed: async (ids) => {
+    if (ids.includes(thread.conversation.id)) {
+      thread.conversation.deleted = true;
+      await switchTo(newConversation(firstPrompt()));
+    }
+    list();
+    dropPictures();
+  },
+  imported: async (file) => {
+    notice(await importFrom(file));
+    const current = loadConversation(thread.conversation.id);
+    if (current && !thread.running) await switchTo(current);
+    list();
+  },
 });
 
 function list() {
-  sidebar.show(conversation.id);
+  sidebar.show(thread.conversation.id);
 }
 
-async function switchTo(next, { keep = true } = {}) {
-  // What is being written belongs to the conversation that is left: stop, and keep it there.
-  if (!keep) conversation.deleted = true;
-  await stop();
-  conversation = next;
-  showMessages();
+function showGauge() {
+  showContext(lastAnswer?.figures, models.contextSize);
+}
+
+function save(conversation) {
+  conversation.changed = Date.now();
+  if (conversation === thread.conversation) showAddress(conversation.id);
+  if (!saveConversation(conversation)) {
+    notice("The browser has no room left, so this conversation is not kept. Delete old ones.");
+  }
+  list();
+}
+
+async function switchTo(conversation) {
+  await thread.open(conversation);
+  showAddress(conversation.messages.length ? conversation.id : "");
+  prompt.show();
   list();
   draft.focus();
 }
 
-function showMessages() {
-  byId("messages").replaceChildren(
-    ...conversation.messages.map((message, i) => {
-      const view = viewOf(message, i);
-      if (view instanceof AssistantView) view.update({ busy: false });
-      return view.root;
-    }),
-  );
-  byId("welcome").hidden = conversation.messages.length > 0;
-  scroller.scrollTop = scroller.scrollHeight;
-  showLatest();
+// Opens what the browser keeps under an id; the page of an unknown one is a new conversation.
+async function openStored(id) {
+  const stored = id ? loadConversation(id) : null;
+  await switchTo(stored ?? newConversation(firstPrompt()));
+  notice(id && !stored ? "This browser has no conversation at that address." : "");
 }
 
-function viewOf(message, index) {
-  if (message.role === "user") {
-    return new UserView(message, { resend: (text) => ask(text, index) });
-  }
-  return new AssistantView(message, { regenerate: () => answer(index) });
+// Pictures of messages that are gone; one that was attached and not sent yet stays.
+function dropPictures() {
+  const used = picturesInUse();
+  for (const { picture } of attachments.files) if (picture) used.add(picture);
+  keepOnly(used).catch(() => {}); // What can't be tidied up now is tidied up another time.
 }
 
-// Asks `text` as the message of that index; what followed it goes.
-function ask(text, index) {
-  if (running) return;
-  conversation.messages.length = index;
-  conversation.messages.push({ role: "user", content: text });
-  answer(index + 1);
-}
-
-// Writes the message of that index anew; what followed it goes.
-async function answer(index) {
-  if (running) return;
-  conversation.messages.length = index;
-  const message = { role: "assistant", content: "" };
-  const body = requestBody(byId("model").value, conversation.messages);
-  const owner = conversation;
-  owner.messages.push(message);
-  save(owner);
-  showMessages();
-  list();
-
-  const view = viewOf(message, index);
-  byId("messages").lastElementChild.replaceWith(view.root);
-  const speaker = new Speaker(view.answer);
-  const abort = new AbortController();
-  const show = (busy) => {
-    const follow = isNearEnd();
-    view.update({ busy });
-    speaker.speak(!busy);
-    if (follow) scroller.scrollTop = scroller.scrollHeight;
-    showLatest();
-  };
-  show(true);
-  scroller.scrollTop = scroller.scrollHeight;
-  let planned = 0;
-  let pause = FRAME;
-  const changed = () => {
-    planned ||= setTimeout(() => {
-      const began = performance.now();
-      show(true);
-      // No text keeps the page from its visitor for more than a fifth of the time.
-      pause = Math.max(FRAME, 4 * (performance.now() - began));
-      planned = 0;
-    }, pause);
-  };
-  setBusy(true);
-  const done = fillAnswer(message, body, { key: loadKey(), signal: abort.signal, changed });
-  running = { abort, done };
-  await done;
-  clearTimeout(planned);
-  show(false);
-  running = null;
-  setBusy(false);
-  if (!owner.deleted) save(owner);
-  list();
-  if (message.status === 401) openSettings("key");
-}
-
-async function stop() {
-  running?.abort.abort();
-  while (running) {
-    await running.done;
-    await Promise.resolve(); // Lets the answer's own end run first.
-  }
-}
-
-function setBusy(busy) {
-  document.body.classList.toggle("answering", busy);
-  const focused = document.activeElement;
-  byId("send").hidden = busy;
-  byId("stop").hidden = !busy;
-  // A hidden button can't keep the focus; its place in the order is the draft's neighbour.
-  if (focused === byId("send") || focused === byId("stop")) draft.focus();
-}
-
-function save(owner) {
-  if (saveConversation(owner)) return;
-  notice("The browser has no room left, so this conversation is not kept. Delete old ones.");
-}
-
-function notice(text) {
-  byId("notice").textContent = text;
-  byId("notice").hidden = !text;
-}
-
-// Reads an answer out by whole blocks, since a screen reader can't follow single tokens.
-class Speaker {
-  constructor(markdown) {
-    this.markdown = markdown;
-    this.spoken = 0;
-    byId("spoken").replaceChildren();
-  }
-
-  speak(complete) {
-    const texts = this.markdown.spokenFrom(this.spoken, complete);
-    this.spoken += texts.length;
-    for (const text of texts) byId("spoken").append(element("p", {}, text));
-  }
-}
-
-const isNearEnd = () =>
-  scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_END;
-
-function showLatest() {
-  byId("latest").hidden = isNearEnd();
-}
-
-async function showModels() {
-  const select = byId("model");
-  try {
-    const chosen = select.value;
-    const models = await listModels(loadKey());
-    select.replaceChildren(...models.map((id) => element("option", { value: id }, id)));
-    if (models.includes(chosen)) select.value = chosen;
-    select.disabled = !models.length;
-    notice("");
-  } catch (error) {
-    notice(describe(error));
-    if (error.status === 401) openSettings("key");
-  }
+function submit() {
+  const text = draft.value.trim();
+  if (thread.running || (!text && !attachments.files.length)) return;
+  draft.value = "";
+  fitHeight(draft);
+  thread.ask(text, attachments.take());
+  draft.focus();
 }
 
 function setUpComposer() {
-  const submit = () => {
-    const text = draft.value.trim();
-    if (!text || running) return;
-    draft.value = "";
-    fitHeight(draft);
-    ask(text, conversation.messages.length);
-    draft.focus();
-  };
   draft.addEventListener("input", () => fitHeight(draft));
   draft.addEventListener("keydown", (event) => {
     if (!isSendKey(event)) return;
@@ -198,22 +127,24 @@ function setUpComposer() {
     event.preventDefault();
     submit();
   });
-  byId("stop").addEventListener("click", stop);
+  byId("stop").addEventListener("click", () => thread.stop());
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !event.isComposing && !byId("settings").open) stop();
+    const free = !document.querySelector("dialog[open]");
+    if (event.key === "Escape" && !event.isComposing && free) thread.stop();
   });
-  scroller.addEventListener("scroll", showLatest);
   byId("latest").addEventListener("click", () => {
-    scroller.scrollTop = scroller.scrollHeight;
+    thread.scrollDown();
     draft.focus();
   });
 }
 
 setUpTheme();
-setUpSettings(showModels);
+setUpSettings(() => models.refresh());
 setUpComposer();
 addEventListener("storage", list);
-list();
-showMessages();
-showModels();
-draft.focus();
+addEventListener("hashchange", () => {
+  const id = loadedAddress();
+  if (id !== thread.conversation.id) openStored(id);
+});
+await openStored(loadedAddress());
+models.refresh();

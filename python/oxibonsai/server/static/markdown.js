@@ -1,14 +1,18 @@
 // Shows Markdown: marked makes HTML of it, and of that DOMPurify lets through what a text is made of.
 
 import "./vendor/purify.min.js"; // makes DOMPurify a global
+import { coloured } from "./code_colours.js";
 import { copyFrom, element } from "./dom.js";
 import { readMarkdown, writeHtml } from "./markdown_rules.js";
+import { spokenText, typeset } from "./math.js";
+
+const MOST_FORMULAS = 1000; // of a text that are typeset; those after them are shown as they are written
 
 // Nothing that loads, runs, styles, names or takes input.
 DOMPurify.setConfig({
   ALLOWED_TAGS: [
     "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p",
-    "pre", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+    "pre", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
   ],
   ALLOWED_ATTR: ["align", "class", "href", "start"],
   ADD_URI_SAFE_ATTR: ["align", "start"],
@@ -46,12 +50,19 @@ export class MarkdownView {
     }
     while (this.root.childElementCount > keep) this.root.lastElementChild.remove();
     for (const added of this.blocks.slice(keep)) this.root.append(render(added));
+    this.typesetAll();
+  }
+
+  typesetAll() {
+    const shown = this.root.querySelectorAll(".katex").length;
+    const waiting = this.root.querySelectorAll("code.math");
+    [...waiting].slice(0, Math.max(0, MOST_FORMULAS - shown)).forEach(typeset);
   }
 
   // Text of the blocks from `first`; the last one counts once the text is complete.
   spokenFrom(first, complete) {
     const blocks = [...this.root.children].slice(first, complete ? undefined : -1);
-    return blocks.map((block) => (block.matches(".code") ? "Code." : block.textContent));
+    return blocks.map((block) => (block.matches(".code") ? "Code." : spokenText(block)));
   }
 }
 
@@ -111,6 +122,7 @@ export function safeNode(html) {
   }
   for (const pre of fragment.querySelectorAll("pre")) pre.replaceWith(code(pre.firstElementChild));
   for (const table of fragment.querySelectorAll("table")) frame(table);
+  for (const formula of fragment.querySelectorAll("p.formula")) makeReachable(formula, "Formula");
   return fragment.childElementCount === 1 ? fragment.firstElementChild : element("p", {}, fragment);
 }
 
@@ -120,9 +132,9 @@ function code(source) {
   const button = element("button", { type: "button", class: "quiet" }, "Copy");
   button.addEventListener("click", () => copyFrom(button, text));
   const name = language ? `Code, ${language}` : "Code";
-  // It scrolls sideways, so the keyboard must be able to reach it.
-  const pre = element("pre", { tabindex: "0", role: "region", "aria-label": name });
-  pre.append(element("code", {}, text));
+  const pre = makeReachable(element("pre"), name);
+  const colours = coloured(text, language);
+  pre.append(element("code", {}, colours === null ? text : DOMPurify.sanitize(colours)));
   const head = element("div", { class: "code-head" }, element("span", {}, language || "code"));
   head.append(button);
   return element("div", { class: "code" }, head, pre);
@@ -133,8 +145,15 @@ function frame(table) {
     cell.className = cell.getAttribute("align") ?? "left";
     cell.removeAttribute("align");
   }
-  const attributes = { class: "table", tabindex: "0", role: "region", "aria-label": "Table" };
-  const around = element("div", attributes);
+  const around = makeReachable(element("div", { class: "table" }), "Table");
   table.replaceWith(around);
   around.append(table);
+}
+
+// What scrolls sideways must be within the keyboard's reach.
+function makeReachable(node, name) {
+  node.setAttribute("tabindex", "0");
+  node.setAttribute("role", "region");
+  node.setAttribute("aria-label", name);
+  return node;
 }

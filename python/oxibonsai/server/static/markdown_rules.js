@@ -1,10 +1,11 @@
 // How marked reads and writes an answer: as Markdown without HTML, in time that grows with its length.
 
+import { BLOCK_START, mathExtensions } from "./math.js";
 import { Lexer, Parser, Renderer, Tokenizer } from "./vendor/marked.esm.js";
 
 const MAX_DEPTH = 12; // of quotes, lists and emphasis, each within the other
 const LONGEST = 4000; // characters within which emphasis and links must end
-const SPECIAL = /[\\<![`*~_\n]|https?:\/\//g; // where something other than text may begin
+const SPECIAL = /[\\<![`*~_$\n]|https?:\/\//g; // where something other than text may begin
 
 // A method that returns nothing leaves its text to the others, and at last to `inlineText`.
 class PageTokenizer extends Tokenizer {
@@ -45,6 +46,14 @@ for (const name of ["blockquote", "list", "emStrong", "del", "link"]) {
 }
 
 class PageLexer extends Lexer {
+  constructor(given) {
+    super(given);
+    // A formula on lines of its own ends the paragraph before it, as a fence does.
+    const { rules } = this.tokenizer;
+    const paragraph = rules.block.paragraph.source.replace("\\n(?!", `\\n(?!${BLOCK_START}|`);
+    rules.block = { ...rules.block, paragraph: new RegExp(paragraph) };
+  }
+
   // For each mark that opens emphasis, marked looks through the rest of the text.
   inlineTokens(source, tokens = []) {
     for (let at = 0; at < source.length; ) {
@@ -74,6 +83,11 @@ class PageRenderer extends Renderer {
     return anchor(href, escaped(text || href)) ?? escaped(raw);
   }
 
+  listitem(item) {
+    const kind = item.task ? ' class="task"' : "";
+    return `<li${kind}>${this.parser.parse(item.tokens)}</li>\n`;
+  }
+
   checkbox({ checked }) {
     return checked ? "☑ " : "☐ ";
   }
@@ -89,11 +103,18 @@ function escaped(text) {
   return text.replace(/[&<>"']/g, (mark) => `&#${mark.charCodeAt(0)};`);
 }
 
+const math = {
+  math: ({ text, displayed }) =>
+    `<code class="math${displayed ? " display" : ""}">${escaped(text)}</code>`,
+  formula: ({ text }) => `<p class="formula"><code class="math display">${escaped(text)}</code></p>`,
+};
+
 const options = {
   gfm: true,
   breaks: true,
   tokenizer: new PageTokenizer(),
   renderer: new PageRenderer(),
+  extensions: { ...mathExtensions, renderers: math, childTokens: {} },
 };
 
 // The blocks of a text; `raw` of each is its source.

@@ -1,20 +1,39 @@
 // A message on the page.
 
+import { chipOf } from "./attachments.js";
 import { copyFrom, element, fitHeight, fromTemplate, isSendKey } from "./dom.js";
 import { MarkdownView } from "./markdown.js";
 
+// The buttons that a question and an answer share; `versions` are those of this message, which
+// `turn(-1)` and `turn(1)` lead through.
+function setUpActions(root, message, { version, versions, turn, remove }) {
+  const part = (name) => root.querySelector(name);
+  const copy = part(".copy");
+  copy.addEventListener("click", () => copyFrom(copy, message.content));
+  part(".delete").addEventListener("click", remove);
+  part(".versions").hidden = versions < 2;
+  part(".versions span").textContent = `${version}/${versions}`;
+  part(".previous").disabled = version === 1;
+  part(".next").disabled = version === versions;
+  part(".previous").addEventListener("click", () => turn(-1));
+  part(".next").addEventListener("click", () => turn(1));
+}
+
 export class UserView {
   // `resend(text)` is called with the edited text.
-  constructor(message, { resend }) {
+  constructor(message, { resend, ...common }) {
     this.message = message;
     this.resend = resend;
     this.root = fromTemplate("user-template");
     this.text = this.root.querySelector(".text");
     this.text.textContent = message.content;
+    this.text.hidden = !message.content;
+    const files = message.attachments ?? [];
+    this.root.querySelector(".attached").append(...files.map(chipOf));
+    this.root.querySelector(".attached").hidden = !files.length;
     this.editButton = this.root.querySelector(".edit");
     this.editButton.addEventListener("click", () => this.edit());
-    const copy = this.root.querySelector(".copy");
-    copy.addEventListener("click", () => copyFrom(copy, message.content));
+    setUpActions(this.root, message, common);
   }
 
   edit() {
@@ -27,7 +46,7 @@ export class UserView {
     };
     const submit = () => {
       const text = area.value.trim();
-      if (text) this.resend(text);
+      if (text || this.message.attachments) this.resend(text);
     };
     area.value = this.message.content;
     area.addEventListener("input", () => fitHeight(area));
@@ -53,8 +72,8 @@ export class UserView {
 }
 
 export class AssistantView {
-  // `regenerate()` asks for this answer anew.
-  constructor(message, { regenerate }) {
+  // `again()` asks for this answer anew, `proceed()` for more of it.
+  constructor(message, { again, proceed, ...common }) {
     this.message = message;
     this.root = fromTemplate("assistant-template");
     const part = (name) => this.root.querySelector(name);
@@ -66,10 +85,11 @@ export class AssistantView {
     this.remark = part(".remark");
     this.failure = part(".failure");
     this.figures = part(".figures");
-    part(".again").addEventListener("click", regenerate);
-    part(".retry").addEventListener("click", regenerate);
-    const copy = part(".copy");
-    copy.addEventListener("click", () => copyFrom(copy, message.content));
+    this.proceed = part(".proceed");
+    this.proceed.addEventListener("click", proceed);
+    part(".again").addEventListener("click", again);
+    part(".retry").addEventListener("click", again);
+    setUpActions(this.root, message, common);
   }
 
   update({ busy }) {
@@ -79,6 +99,8 @@ export class AssistantView {
     this.root.classList.toggle("void", !begun && Boolean(message.error));
     this.root.setAttribute("aria-busy", String(busy));
     this.waiting.hidden = !busy || Boolean(begun);
+    this.showProgress();
+    this.proceed.hidden = !message.content || Boolean(message.toolCalls);
     this.answer.update(message.content);
     this.showReasoning(busy);
     this.showTools();
@@ -87,6 +109,21 @@ export class AssistantView {
     this.failure.querySelector("p").textContent = message.error ?? "";
     this.failure.hidden = !message.error;
     this.figures.textContent = describeFigures(message.figures);
+  }
+
+  // How far the server is with a prompt; a short one is done before anybody could read it.
+  showProgress() {
+    const { progress } = this.message;
+    const bar = this.waiting.querySelector("progress");
+    const far = progress && progress.total > progress.cache;
+    bar.hidden = !far;
+    this.waiting.querySelector(".read").hidden = !far;
+    if (!far) return;
+    const { processed, total } = progress;
+    bar.max = total;
+    bar.value = processed;
+    const text = `Reading the prompt: ${processed} of ${total} tokens`;
+    this.waiting.querySelector(".read").textContent = text;
   }
 
   showReasoning(busy) {

@@ -1,24 +1,37 @@
-// The settings dialog, and what the settings add to a request.
+// The settings dialog: sampling, thinking, the API key. They hold for all conversations.
 
 import { byId } from "./dom.js";
+import { fillSampling, readSampling, samplingForm } from "./sampling_fields.js";
 import { loadKey, loadSettings, saveKey, saveSettings } from "./storage.js";
 
-const NUMBERS = ["temperature", "top_p", "top_k", "max_tokens"];
-const TEXTS = ["system", "thinking"];
+let defaults = null; // of the server, by name
 
 // `saved()` is called after each change.
 export function setUpSettings(saved) {
   const dialog = byId("settings");
   const form = byId("settings-form");
+  byId("sampling").replaceChildren(...samplingForm());
   byId("open-settings").addEventListener("click", () => openSettings());
   byId("cancel-settings").addEventListener("click", () => dialog.close());
+  byId("reset-settings").addEventListener("click", () => {
+    fillSampling(form, {}, defaults);
+    form.elements.thinking.value = "";
+  });
+  // A field that is out of range can't say so from a group that is folded.
+  form.addEventListener(
+    "invalid",
+    (event) => {
+      const group = event.target.closest("details");
+      if (group) group.open = true;
+    },
+    true,
+  );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const settings = { theme: loadSettings().theme };
-    for (const name of [...NUMBERS, ...TEXTS]) {
-      const value = form.elements[name].value.trim();
-      if (value) settings[name] = NUMBERS.includes(name) ? Number(value) : value;
-    }
+    const { theme, system, model } = loadSettings();
+    const thinking = form.elements.thinking.value;
+    const settings = { theme, system, model, ...readSampling(form) };
+    if (thinking) settings.thinking = thinking;
     saveSettings(settings);
     saveKey(form.elements.key.value.trim());
     dialog.close();
@@ -26,31 +39,21 @@ export function setUpSettings(saved) {
   });
 }
 
-export function openSettings(field = "system") {
+// The server's defaults, shown where a field is empty.
+export function showDefaults(params) {
+  defaults = params;
+  if (!byId("settings").open) return;
+  const form = byId("settings-form");
+  fillSampling(form, readSampling(form), defaults);
+}
+
+export function openSettings(field = "temperature") {
   const form = byId("settings-form");
   const settings = loadSettings();
-  for (const name of [...NUMBERS, ...TEXTS]) form.elements[name].value = settings[name] ?? "";
+  fillSampling(form, settings, defaults);
+  form.elements.thinking.value = settings.thinking ?? "";
   form.elements.key.value = loadKey();
   const dialog = byId("settings");
   if (!dialog.open) dialog.showModal();
   form.elements[field].focus();
-}
-
-// The request for an answer to `messages`, with whatever was set; what was not is the server's.
-export function requestBody(model, messages) {
-  const settings = loadSettings();
-  const body = { messages: history(messages, settings.system) };
-  if (model) body.model = model;
-  for (const name of NUMBERS) if (settings[name] !== undefined) body[name] = settings[name];
-  if (settings.thinking) {
-    body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
-  }
-  return body;
-}
-
-// Thoughts and calls without results are not sent back: templates want neither.
-function history(messages, system) {
-  const said = messages.filter(({ content }) => content);
-  const turns = said.map(({ role, content }) => ({ role, content }));
-  return system ? [{ role: "system", content: system }, ...turns] : turns;
 }

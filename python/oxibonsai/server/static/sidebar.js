@@ -1,29 +1,47 @@
 // The list of conversations; on a narrow page it slides in over the text.
 
+import { matches, titleOf } from "./conversation.js";
 import { byId, element } from "./dom.js";
-import { allConversations, deleteConversation, titleOf } from "./storage.js";
+import { allConversations, deleteConversation, loadConversation, saveConversation } from "./storage.js";
+import { exportAll } from "./transfer.js";
 
 export class Sidebar {
-  // `open(conversation)` shows one; `removed(id)` tells of one that is gone.
-  constructor({ open, create, removed }) {
-    this.open = open;
-    this.removed = removed;
+  // `open(id)` shows a conversation, `create()` a new one; `removed(ids)`, `renamed(id, title)` and
+  // `imported(file)` tell of what was done here.
+  constructor({ open, create, removed, renamed, imported }) {
+    Object.assign(this, { open, removed, renamed });
     byId("new").addEventListener("click", () => {
       this.slide(false);
       create();
     });
     byId("menu").addEventListener("click", () => this.slide(!this.isOut));
     byId("veil").addEventListener("click", () => this.slide(false));
-    byId("sidebar").addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && this.isOut) {
-        event.stopPropagation();
-        this.slide(false);
-        byId("menu").focus();
-      }
-    });
+    byId("sidebar").addEventListener("keydown", (event) => this.escape(event));
+    byId("search").addEventListener("input", () => this.show(this.currentId));
     byId("export").addEventListener("click", exportAll);
     byId("clear").addEventListener("click", () => this.clear());
+    byId("import").addEventListener("click", () => byId("import-file").click());
+    byId("import-file").addEventListener("change", async () => {
+      const [file] = byId("import-file").files;
+      if (file) await imported(file);
+      byId("import-file").value = "";
+    });
     matchMedia("(min-width: 56rem)").addEventListener("change", () => this.slide(false));
+  }
+
+  escape(event) {
+    if (event.key !== "Escape") return;
+    if (event.target.id === "search" && event.target.value) {
+      event.target.value = "";
+      this.show(this.currentId);
+    } else if (this.isOut) {
+      this.slide(false);
+      byId("menu").focus();
+    } else {
+      return;
+    }
+    event.stopPropagation();
+    event.preventDefault();
   }
 
   get isOut() {
@@ -39,29 +57,70 @@ export class Sidebar {
   }
 
   show(currentId) {
-    const conversations = allConversations();
-    byId("conversations").replaceChildren(
-      ...conversations.map((conversation) => this.row(conversation, currentId)),
-    );
-    byId("export").disabled = byId("clear").disabled = !conversations.length;
+    this.currentId = currentId;
+    // A title that is being written is not taken from under the hands.
+    if (byId("conversations").querySelector("input")) return;
+    const all = allConversations();
+    const query = byId("search").value.trim();
+    const found = query ? all.filter((conversation) => matches(conversation, query)) : all;
+    byId("conversations").replaceChildren(...found.map((one) => this.row(one)));
+    byId("no-match").hidden = !query || found.length > 0;
+    byId("search").disabled = !all.length && !query;
+    byId("export").disabled = byId("clear").disabled = !all.length;
   }
 
-  row(conversation, currentId) {
+  row(conversation) {
+    const { id } = conversation;
     const title = titleOf(conversation);
     const open = element("button", { type: "button", class: "open", title }, title);
-    if (conversation.id === currentId) open.setAttribute("aria-current", "true");
+    if (id === this.currentId) open.setAttribute("aria-current", "true");
     open.addEventListener("click", () => {
       this.slide(false);
-      this.open(conversation);
+      this.open(id);
     });
+    const rename = element("button", { type: "button", class: "rename" }, "✎");
+    rename.setAttribute("aria-label", `Rename “${title}”`);
     const remove = element("button", { type: "button", class: "remove" }, "×");
     remove.setAttribute("aria-label", `Delete “${title}”`);
     remove.addEventListener("click", () => {
       if (!confirm(`Delete “${title}”?`)) return;
-      deleteConversation(conversation.id);
-      this.removed([conversation.id]);
+      deleteConversation(id);
+      this.removed([id]);
     });
-    return element("li", {}, open, remove);
+    const row = element("li", {}, open, rename, remove);
+    rename.addEventListener("click", () => this.rename(row, conversation));
+    return row;
+  }
+
+  rename(row, { id, title }) {
+    const input = element("input", { type: "text", "aria-label": "Title", maxlength: "200" });
+    input.value = title || row.querySelector(".open").textContent;
+    let done = false;
+    const finish = (keep) => {
+      if (done) return;
+      done = true;
+      const text = input.value.trim();
+      input.remove();
+      const stored = loadConversation(id);
+      if (keep && text && stored) {
+        stored.title = text;
+        saveConversation(stored);
+        this.renamed(id, text);
+      } else {
+        this.show(this.currentId);
+      }
+    };
+    input.addEventListener("keydown", (event) => {
+      if (event.isComposing || !["Enter", "Escape"].includes(event.key)) return;
+      event.preventDefault();
+      event.stopPropagation();
+      finish(event.key === "Enter");
+      byId("draft").focus();
+    });
+    input.addEventListener("blur", () => finish(true));
+    row.replaceChildren(input);
+    input.focus();
+    input.select();
   }
 
   clear() {
@@ -71,11 +130,4 @@ export class Sidebar {
     ids.forEach(deleteConversation);
     this.removed(ids);
   }
-}
-
-function exportAll() {
-  const json = JSON.stringify(allConversations(), null, 2);
-  const address = URL.createObjectURL(new Blob([json], { type: "application/json" }));
-  element("a", { href: address, download: "conversations.json" }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 60_000);
 }

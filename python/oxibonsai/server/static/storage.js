@@ -1,33 +1,30 @@
-// What the browser keeps: conversations and settings for good, the API key for this tab.
+// What the browser keeps: conversations, prompts and settings for good, the API key for this tab.
+
+import { readConversation } from "./conversation.js";
 
 // Two servers behind one host, told apart by their prefix, keep apart what they store.
-const PREFIX = `oxibonsai:${location.pathname}:`;
+export const PREFIX = `oxibonsai:${location.pathname}:`;
 const CONVERSATION = `${PREFIX}conversation:`;
 const SETTINGS = `${PREFIX}settings`;
+const PROMPTS = `${PREFIX}prompts`;
 const KEY = `${PREFIX}key`;
-
-export function newConversation() {
-  return { id: crypto.getRandomValues(new Uint32Array(2)).join("-"), changed: 0, messages: [] };
-}
-
-export function titleOf(conversation) {
-  const first = conversation.messages[0]?.content.trim().replace(/\s+/g, " ");
-  if (!first) return "New conversation";
-  return first.length > 60 ? `${first.slice(0, 59)}…` : first;
-}
 
 // The latest first. One entry each, so that two tabs don't overwrite each other's.
 export function allConversations() {
   const found = Object.keys(localStorage)
     .filter((key) => key.startsWith(CONVERSATION))
-    .map((key) => read(localStorage, key))
-    .filter((conversation) => Array.isArray(conversation?.messages));
+    .map((key) => readConversation(read(localStorage, key)))
+    .filter(Boolean);
   return found.sort((a, b) => b.changed - a.changed);
+}
+
+// Null where the browser has none of that id.
+export function loadConversation(id) {
+  return readConversation(read(localStorage, CONVERSATION + id));
 }
 
 // False where the browser has no room left.
 export function saveConversation(conversation) {
-  conversation.changed = Date.now();
   return write(localStorage, CONVERSATION + conversation.id, conversation);
 }
 
@@ -37,6 +34,14 @@ export function deleteConversation(id) {
 
 export const loadSettings = () => read(localStorage, SETTINGS) ?? {};
 export const saveSettings = (settings) => write(localStorage, SETTINGS, settings);
+
+// System prompts that the user has named: { name: text }.
+export function loadPrompts() {
+  const prompts = Object.entries(read(localStorage, PROMPTS) ?? {});
+  return Object.fromEntries(prompts.filter(([, text]) => typeof text === "string"));
+}
+
+export const savePrompts = (prompts) => write(localStorage, PROMPTS, prompts);
 export const loadKey = () => sessionStorage.getItem(KEY) ?? "";
 
 export function saveKey(key) {

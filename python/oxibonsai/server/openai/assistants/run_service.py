@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.generations import Generations
 from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.assistants.conversation import Conversation
 from oxibonsai.server.openai.assistants.objects import (
@@ -29,9 +28,9 @@ from oxibonsai.server.openai.schemas.assistants import (
 )
 from oxibonsai.server.openai.truncation import fitting_turn
 from oxibonsai.server.sampling_fields import SamplingFields
-from oxibonsai.server.settings import Settings
+from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame
-from oxibonsai.server.stores import NoSuchObjectError, Object, Store
+from oxibonsai.server.stores import NoSuchObjectError, Object
 from oxibonsai.server.stores.collection import new_id
 
 # How long a cancel request waits for the task to end.
@@ -42,19 +41,14 @@ class RunService:
     """Implements the routes of runs.
 
     Args:
-        store: The store of threads, messages, runs and steps.
-        generations: Submits requests to the engines.
+        app: The application: its store, and the models.
         tasks: Runs the rounds in the background.
-        settings: Default sampling parameters.
     """
 
-    def __init__(
-        self, store: Store, generations: Generations, tasks: BackgroundTasks, settings: Settings
-    ) -> None:
-        self._store = store
-        self._generations = generations
+    def __init__(self, app: Server, tasks: BackgroundTasks) -> None:
+        self._app = app
+        self._store = app.store
         self._tasks = tasks
-        self._settings = settings
         self._submitting = threading.Lock()
 
     def create(
@@ -257,7 +251,8 @@ class RunService:
     def _turn(
         self, owner: str, run: Object, more: Sequence[Object] = ()
     ) -> tuple[ChatTurn, SamplingParams]:
-        engine = self._generations.engine
+        generations = self._app.use_model(run["model"]).generations
+        engine = generations.engine
         conversation = Conversation(self._store, owner, run, more)
         used, most = run["used"], run["max_completion_tokens"]
         if most is not None:
@@ -268,23 +263,27 @@ class RunService:
         if run["max_prompt_tokens"] is not None:
             tokens = min(tokens, run["max_prompt_tokens"] - used["prompt_tokens"])
         turn = fitting_turn(
-            lambda left_out: self._generations.read_turn(
-                conversation.request(left_out), prompt_limit
-            ),
+            lambda left_out: generations.read_turn(conversation.request(left_out), prompt_limit),
             conversation.most_left_out,
             tokens,
         )
         prompt_limit.check_count(len(turn.ids))
         given = {"temperature": run["temperature"], "top_p": run["top_p"]}
         fields = SamplingFields.model_validate(given)
-        return turn, fields.sampling_params(self._settings, engine.tokenizer, max_tokens=most)
+        return turn, fields.sampling_params(generations.settings, engine.tokenizer, max_tokens=most)
 
     def _start(
         self, owner: str, run: Object, turn: ChatTurn, params: SamplingParams, task: BackgroundTask
     ) -> None:
         task.publish({"event": "thread.run.queued", "data": view(run)})
         work = RunWork(self._store, owner, run, task)
-        self._tasks.start((owner, run["id"]), task, lambda _: work(self._generations, turn, params))
+        lease = self._app.keep_model()
+
+        def go_on(_: BackgroundTask) -> None:
+            with lease as instance:
+                work(instance.generations, turn, params)
+
+        self._tasks.start((owner, run["id"]), task, go_on)
 
     def _give_up(self, owner: str, run_id: str, error: BaseException) -> None:
         """Fails a run whose tool outputs can't be used, for example if they exceed the context."""

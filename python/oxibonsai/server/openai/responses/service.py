@@ -10,6 +10,7 @@ from flask import Response, jsonify, request
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.generations import Generations
 from oxibonsai.server.http.disconnect import watched
 from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
@@ -43,22 +44,21 @@ class ResponseService:
     """
 
     def __init__(self, app: Server, tasks: BackgroundTasks) -> None:
-        self._generations = app.generations
-        self._backend = app.backend
+        self._app = app
         self._store = app.store.responses
-        self._settings = app.settings
         self._lifecycle = app.lifecycle
         self._tasks = tasks
 
     def create(self, owner: str, body: ResponseRequest, *, always_completed: bool) -> Response:
         """Implements ``POST /v1/responses``; see :class:`ResponseRun` for ``always_completed``."""
-        check_model(body.model, self._settings)
-        engine = self._generations.engine
+        check_model(body.model, self._app.settings)
+        generations = self._app.generations
+        engine = generations.engine
         items = stored_items(body.input)
         earlier = history(self._store, owner, body.previous_response_id)
-        turn = make_turn(self._generations, body, [*earlier, *items])
-        params = sampling(engine, body, self._settings)
-        response = new_response(body, self._backend.models()[0].id, params)
+        turn = make_turn(generations, body, [*earlier, *items])
+        params = sampling(engine, body, generations.settings)
+        response = new_response(body, generations.model_id, params)
         run = ResponseRun(
             response,
             engine.tokenizer,
@@ -77,25 +77,26 @@ class ResponseService:
 
     def count(self, owner: str, body: InputTokensRequest) -> int:
         """Number of tokens in the prompt of a response; 0 if there is no input at all."""
-        check_model(body.model, self._settings)
+        check_model(body.model, self._app.settings)
         items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
         if not (items or body.instructions):
             return 0
-        return len(make_turn(self._generations, body, items, runs=False).ids)
+        return len(make_turn(self._app.generations, body, items, runs=False).ids)
 
     def compact(self, owner: str, body: InputTokensRequest) -> Object:
         """A summary of the conversation, which is not stored."""
-        check_model(body.model, self._settings)
-        engine = self._generations.engine
+        check_model(body.model, self._app.settings)
+        generations = self._app.generations
+        engine = generations.engine
         items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
         if not items:
             raise ApiError(400, "input: there is no conversation to summarize.", param="input")
         asked, conversation = summary_request(body, items)
         most = summary_tokens(engine.ctx_size)
-        turn = make_turn(self._generations, asked, conversation, answer_tokens=most)
+        turn = make_turn(generations, asked, conversation, answer_tokens=most)
         request = ResponseRequest.model_validate({"max_output_tokens": most, "temperature": 0})
-        params = sampling(engine, request, self._settings)
-        response = new_response(request, self._backend.models()[0].id, params)
+        params = sampling(engine, request, generations.settings)
+        response = new_response(request, generations.model_id, params)
         self._finish(ResponseRun(response, engine.tokenizer), turn, params)
         return compacted(items, response)
 
@@ -150,7 +151,7 @@ class ResponseService:
 
     def _finish(self, run: ResponseRun, turn: ChatTurn, params: SamplingParams) -> None:
         """Generates until the end, or until the client disconnects."""
-        with self._generations.turn(turn, params) as generation:
+        with self._app.generations.turn(turn, params) as generation:
             for _ in watched(run.events(generation, lambda: False), request.environ):
                 pass
         if run.error is not None:
@@ -159,7 +160,7 @@ class ResponseService:
     def _as_stream(
         self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
     ) -> Response:
-        generation = self._generations.turn(turn, params)
+        generation = self._app.generations.turn(turn, params)
         stored = run.response["store"]
 
         def save() -> None:
@@ -209,9 +210,13 @@ class ResponseService:
         task.publish(run.created())
         task.publish(run.queued())
         answer = None if body.stream else jsonify(run.response)
-        self._tasks.start(
-            key, task, lambda task: self._work(owner, record, run, turn, params, task)
-        )
+        lease = self._app.keep_model()
+
+        def work(task: BackgroundTask) -> None:
+            with lease as instance:
+                self._work(owner, record, run, turn, params, task, instance.generations)
+
+        self._tasks.start(key, task, work)
         return answer or self._follow(task, 0)
 
     def _work(
@@ -222,6 +227,7 @@ class ResponseService:
         turn: ChatTurn,
         params: SamplingParams,
         task: BackgroundTask,
+        generations: Generations,
     ) -> None:
         def publish(event: Event) -> None:
             if run.ended:
@@ -232,7 +238,7 @@ class ResponseService:
             publish(run.withdrawn())
             return
         try:
-            with self._generations.turn(turn, params) as generation:
+            with generations.turn(turn, params) as generation:
                 for event in run.events(generation, lambda: task.cancelled):
                     if event is not None:
                         publish(event)

@@ -1,0 +1,292 @@
+"""``oxibonsai image``: pictures of prompts."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai import __version__
+from oxibonsai.cli.image_files import free_name, named, read_prompts
+from oxibonsai.cli.image_progress import step_progress
+from oxibonsai.cli.options import apply, device_option, json_option, threads_option
+from oxibonsai.errors import RequestError
+from oxibonsai.files.whole_file import written_whole
+from oxibonsai.images.noise import GENERATORS
+from oxibonsai.images.painter import OnStep, Painter, Step
+from oxibonsai.images.pipeline import ImagePipeline, random_seed
+from oxibonsai.images.pixels import as_reference, open_picture, to_pixels
+from oxibonsai.images.png import encode_png
+from oxibonsai.images.record import png_texts, read_record, record_of
+from oxibonsai.images.request import HEIGHT, STEPS, STRENGTH, WIDTH, ImageRequest
+
+_FROM_RECORD = ("prompt", "seed", "steps", "width", "height", "rng", "image_strength")
+
+_MODEL = [
+    click.option(
+        "--model",
+        "-m",
+        help="A folder as diffusers or PrismML lay it out, hf:org/repo, or a GGUF file. Default: "
+        "OXIBONSAI_IMAGE_MODEL.",
+    ),
+    click.option("--transformer", "--dit", help="A GGUF file or folder in place of the model's."),
+    click.option("--vae", help="A folder or safetensors file in place of the model's."),
+    click.option("--text-encoder", "--te", help="A folder or GGUF file in place of the model's."),
+    click.option("--tokenizer", help="The folder with the text encoder's tokenizer.json."),
+]
+_PROMPT = [
+    click.option("--prompt", "-p", help="What to draw; - reads it from stdin."),
+    click.option(
+        "--prompt-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="A file that holds the prompt; read again for each picture.",
+    ),
+    click.option(
+        "--batch-prompts-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="A file with a prompt on each line; all are drawn.",
+    ),
+    click.option(
+        "--config-from-metadata",
+        "-C",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="A picture that was drawn, or the JSON file beside it: its settings, where none are given.",
+    ),
+]
+_PICTURE = [
+    click.option(
+        "--seed",
+        multiple=True,
+        metavar="N",
+        help="Of the noise; several, or --seed 1,2,3, draw a picture each. Default: a random one.",
+    ),
+    click.option("--auto-seeds", type=click.IntRange(1), help="Draw so many random seeds."),
+    click.option("--steps", type=click.IntRange(1), help=f"Default: {STEPS}."),
+    click.option("--width", type=int, help=f"A multiple of 16, 256 to 2048. Default: {WIDTH}."),
+    click.option("--height", type=int, help=f"The same. Default: {HEIGHT}."),
+    click.option(
+        "--guidance", type=float, default=1.0, help="Only 1: the model is distilled and needs none."
+    ),
+    click.option(
+        "--rng",
+        type=click.Choice(GENERATORS),
+        help="Whose noise a seed means: mflux's (mlx, the default) or diffusers' (torch).",
+    ),
+    click.option(
+        "--image",
+        "--image-path",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="A picture to start from.",
+    ),
+    click.option(
+        "--strength",
+        "--image-strength",
+        type=click.FloatRange(0, 1),
+        help=f"How much of --image is kept; more with a higher one. Default: {STRENGTH}.",
+    ),
+    click.option(
+        "--image-paths",
+        "--reference",
+        "references",
+        multiple=True,
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="A picture that the prompt is about, to edit or to combine; give it once for each.",
+    ),
+]
+_OUTPUT = [
+    click.option(
+        "--output",
+        "--out",
+        "-o",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=Path("image.png"),
+        show_default=True,
+        help="The PNG file; {seed} in its name is replaced. An existing file is kept, and a number "
+        "added to the name.",
+    ),
+    click.option(
+        "--metadata",
+        is_flag=True,
+        help="Write NAME.metadata.json, which also knows times and paths.",
+    ),
+    click.option("--no-exif", is_flag=True, help="Write nothing into the PNG but the picture."),
+    click.option(
+        "--stepwise-image-output-dir",
+        "steps_folder",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="A folder for previews: what the picture looks like after each step. Each costs a run of the "
+        "decoder.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Where pictures go, and with what beside them."""
+
+    path: Path
+    sidecar: bool
+    texts: bool
+    steps_folder: Path | None
+
+
+def _options(command: Any) -> Any:
+    machine = [device_option, threads_option, json_option]
+    return apply([*_MODEL, *_PROMPT, *_PICTURE, *_OUTPUT, *machine], command)
+
+
+@click.command()
+@_options
+def image(
+    model: str | None,
+    transformer: str | None,
+    vae: str | None,
+    text_encoder: str | None,
+    tokenizer: str | None,
+    output: Path,
+    metadata: bool,
+    no_exif: bool,
+    steps_folder: Path | None,
+    device: str | None,
+    threads: int | None,
+    as_json: bool,
+    **wishes: Any,
+) -> None:
+    """Draw pictures of prompts.
+
+    The same prompt, seed, size and steps give the same file.
+    """
+    if wishes["guidance"] != 1.0:
+        raise RequestError("--guidance: the model is distilled and draws without; leave it at 1")
+    old = read_record(wishes["config_from_metadata"]) if wishes["config_from_metadata"] else {}
+    asked = {name: old.get(name) for name in _FROM_RECORD}
+    prompts = read_prompts(
+        wishes["prompt"], wishes["prompt_file"], wishes["batch_prompts_file"], asked["prompt"]
+    )
+    seeds = _seeds(wishes["seed"], wishes["auto_seeds"], asked["seed"])
+    request = _request(wishes, asked)
+    painter = ImagePipeline.from_pretrained(
+        model,
+        transformer=transformer,
+        vae=vae,
+        text_encoder=text_encoder,
+        tokenizer=tokenizer,
+        device=device,
+        threads=threads,
+    ).painter
+    request = _with_size_of_reference(request, wishes, asked, painter)
+    painter.check(request)
+    paths = [str(p) for p in (wishes["image"], *wishes["references"]) if p is not None]
+    out = _Output(output, metadata, not no_exif, steps_folder)
+    drawn = []
+    for prompt in prompts:
+        for seed in seeds:
+            one = replace(request, prompt=prompt(), seed=seed)
+            many = len(prompts) * len(seeds) > 1
+            drawn.append(_draw(painter, one, out, paths, many=many, quiet=as_json))
+    if as_json:
+        click.echo(json.dumps({"pictures": drawn}))
+
+
+def _seeds(given: tuple[str, ...], automatic: int | None, recorded: Any) -> list[int]:
+    if given and automatic:
+        raise RequestError("give either --seed or --auto-seeds")
+    texts = [t for text in given for t in text.replace(",", " ").split()]
+    try:
+        seeds = [int(t) for t in texts]
+    except ValueError as e:
+        raise RequestError(f"--seed {' '.join(given)!r}: seeds are whole numbers") from e
+    if seeds:
+        return seeds
+    if automatic:
+        return [random_seed() for _ in range(automatic)]
+    return [recorded] if isinstance(recorded, int) else [random_seed()]
+
+
+def _request(wishes: dict[str, Any], asked: dict[str, Any]) -> ImageRequest:
+    """Of no prompt and seed yet."""
+    if wishes["image"] and wishes["references"]:
+        raise RequestError("give either --image, to start from it, or --image-paths, to edit them")
+    strength = wishes["strength"]
+    if strength is not None and not wishes["image"]:
+        raise RequestError("--strength is for --image")
+
+    def chosen(name: str, default: Any) -> Any:
+        value = wishes[name] if wishes[name] is not None else asked[name]
+        return default if value is None else value
+
+    request = ImageRequest(
+        "", 0, chosen("width", WIDTH), chosen("height", HEIGHT), chosen("steps", STEPS),
+        chosen("rng", "mlx"),
+    )  # fmt: skip
+    if any(type(v) is not int for v in (request.width, request.height, request.steps)):
+        raise RequestError("the picture's settings in --config-from-metadata are no numbers")
+    if wishes["image"]:
+        kept = strength if strength is not None else asked["image_strength"]
+        start = open_picture(wishes["image"])
+        return replace(request, start=start, strength=STRENGTH if kept is None else kept)
+    return replace(request, references=tuple(open_picture(p) for p in wishes["references"]))
+
+
+def _with_size_of_reference(
+    request: ImageRequest, wishes: dict[str, Any], asked: dict[str, Any], painter: Painter
+) -> ImageRequest:
+    """An edited picture has the size of the first reference where none is given."""
+    sizes = [source[side] for source in (wishes, asked) for side in ("width", "height")]
+    if not request.references or any(size is not None for size in sizes):
+        return request
+    first = as_reference(request.references[0], painter.vae.scale)
+    return replace(request, width=first.width, height=first.height)
+
+
+def _draw(
+    painter: Painter,
+    request: ImageRequest,
+    out: _Output,
+    inputs: list[str],
+    *,
+    many: bool,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Draws one picture and writes its files."""
+    place = free_name(named(out.path, request.seed, many=many))
+    record = record_of(request, painter.name)
+    texts = png_texts(record) if out.texts else {}
+    begin = time.monotonic()
+    with step_progress(request.steps) as told:
+        on_step = _with_previews(painter, told, out.steps_folder, place.stem)
+        pixels = painter.draw(request, on_step)
+    seconds = time.monotonic() - begin
+    with written_whole(place := free_name(place)) as file:
+        file.write(encode_png(pixels, texts))
+    if out.sidecar:
+        beside = {
+            "version": __version__,
+            **record,
+            "image_paths": inputs,
+            "created_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "generation_time_seconds": round(seconds, 3),
+        }
+        with written_whole(place.with_name(f"{place.stem}.metadata.json")) as file:
+            file.write(json.dumps(beside, indent=2).encode())
+    if not quiet:
+        click.echo(f"{place}: seed {request.seed}, {seconds:.1f} s")
+    return {"path": str(place), "seed": request.seed, "seconds": round(seconds, 3)}
+
+
+def _with_previews(painter: Painter, told: OnStep, folder: Path | None, stem: str) -> OnStep:
+    if folder is None:
+        return told
+
+    def on_step(step: Step) -> None:
+        told(step)
+        pixels = to_pixels(painter.decode(step.estimate, step.grid))
+        with written_whole(folder / f"{stem}_step{step.index + 1}of{step.steps}.png") as file:
+            file.write(encode_png(pixels, {}))
+
+    return on_step

@@ -1,0 +1,76 @@
+"""Sizes of pictures in pixels and in tokens, and the positions of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.errors import RequestError
+
+Positions = npt.NDArray[np.int32]
+
+MOST_PIXELS = 2048
+"""Of a side."""
+LEAST_PIXELS = 256
+"""Of a side, for networks of the usual size."""
+
+_REFERENCE_DISTANCE = 10  # on the time axis, from the picture to the first reference and on
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The tokens of a picture.
+
+    Attributes:
+        rows, cols: How many.
+    """
+
+    rows: int
+    cols: int
+
+    @property
+    def tokens(self) -> int:
+        """All of them."""
+        return self.rows * self.cols
+
+    def positions(self, time: int = 0) -> Positions:
+        """The axes time, row, column and text of each token, row after row: int32 [tokens, 4]."""
+        found = np.zeros((self.rows, self.cols, 4), np.int32)
+        found[..., 0] = time
+        found[..., 1] = np.arange(self.rows)[:, None]
+        found[..., 2] = np.arange(self.cols)
+        return found.reshape(-1, 4)
+
+
+def grid_of(width: int, height: int, patch: int, least: int = LEAST_PIXELS) -> Grid:
+    """The tokens of a picture of a size.
+
+    Args:
+        width, height: In pixels.
+        patch: Pixels that a token stands for along each axis.
+        least: Shortest side allowed.
+
+    Raises:
+        RequestError: The size can't be drawn; sizes near it are named.
+    """
+    for name, pixels in (("width", width), ("height", height)):
+        if not least <= pixels <= MOST_PIXELS:
+            raise RequestError(
+                f"{name} {pixels} is out of range: give a multiple of {patch} from {least} to {MOST_PIXELS}"
+            )
+        if pixels % patch:
+            below = pixels // patch * patch
+            near = [str(v) for v in (below, below + patch) if least <= v <= MOST_PIXELS]
+            raise RequestError(
+                f"{name} {pixels} is no multiple of {patch}: give {' or '.join(near)}"
+            )
+    return Grid(height // patch, width // patch)
+
+
+def joint_positions(picture: Grid, references: list[Grid]) -> Positions:
+    """Of a picture's tokens and of those of its references after it, each at a time of its own."""
+    times = (_REFERENCE_DISTANCE * (i + 1) for i in range(len(references)))
+    parts = [g.positions(time) for g, time in zip(references, times, strict=True)]
+    return np.concatenate([picture.positions(), *parts])

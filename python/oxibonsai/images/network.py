@@ -1,0 +1,32 @@
+"""What a network is loaded from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.images.parameters import Tensors
+
+
+class StoredTensors(Tensors, Protocol):
+    """Tensors of a file, which can be written to another file as they are."""
+
+    def stored(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
+        """A tensor of any shape as a type of the core and its bytes."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A configuration and tensors.
+
+    Attributes:
+        config: As ``config.json`` of diffusers or transformers.
+        tensors: By the names that these have.
+    """
+
+    config: Mapping[str, Any]
+    tensors: StoredTensors

@@ -1,0 +1,128 @@
+"""A whole picture model as one GGUF file of the architecture ``bonsai-image``.
+
+The transformer's tensors have diffusers' names, packed matrices without ``.weight``, as in
+OxiBonsai's files of the transformer alone. Those of the VAE have the prefix ``vae.``; the text encoder
+is stored like the language model that it is, its keys and its tokenizer included.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.errors import FormatError, SourceError
+from oxibonsai.images.text_files import TextFiles
+
+ARCHITECTURE = "bonsai-image"
+VAE_PREFIX = "vae."
+TEXT_PREFIXES = ("token_embd.", "blk.", "output_norm.", "output.")
+TEXT_ARCHITECTURE_KEY = f"{ARCHITECTURE}.text_encoder.architecture"
+VAE_CONFIG_KEY = f"{ARCHITECTURE}.vae.config"
+TEXT_LAYERS_KEY = f"{ARCHITECTURE}.text_encoder.layers"
+LEAST_PIXELS_KEY = f"{ARCHITECTURE}.minimum_size"
+_OTHER_KEYS = (TEXT_ARCHITECTURE_KEY, TEXT_LAYERS_KEY, VAE_CONFIG_KEY, LEAST_PIXELS_KEY)
+
+# Keys of the transformer's configuration: GGUF's, after the architecture, by diffusers'; with GGUF's
+# type of the value.
+TRANSFORMER_KEYS = {
+    "num_layers": ("num_layers", "u32"),
+    "num_single_layers": ("num_single_layers", "u32"),
+    "num_attention_heads": ("attention.head_count", "u32"),
+    "attention_head_dim": ("attention.head_dim", "u32"),
+    "joint_attention_dim": ("joint_attention_dim", "u32"),
+    "in_channels": ("in_channels", "u32"),
+    "mlp_ratio": ("mlp_ratio", "f32"),
+    "axes_dims_rope": ("rope.axes_dims", "arr[u32]"),
+    "rope_theta": ("rope.theta", "f32"),
+    "guidance_embeds": ("guidance_embeds", "bool"),
+    "timestep_guidance_channels": ("timestep_guidance_channels", "u32"),
+    "eps": ("layer_norm_epsilon", "f32"),
+}
+_NEEDED = ("num_layers", "num_single_layers", "num_attention_heads", "attention_head_dim")
+
+
+def open_image_gguf(path: Path) -> Checkpoint:
+    """A GGUF file of a picture model, or of its transformer alone.
+
+    Raises:
+        FormatError, UnsupportedError: It can't be opened.
+    """
+    if not path.is_file():
+        raise SourceError(f"{path} is no file")
+    # Its two-bit type is OxiBonsai's, whose number other types share.
+    return Checkpoint(path, "TQ2_0_g128")
+
+
+def transformer_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The transformer's configuration by diffusers' names; every key of the architecture is known.
+
+    Raises:
+        FormatError: A key is missing or unknown, or the file is of another architecture.
+    """
+    if checkpoint.architecture != ARCHITECTURE:
+        raise FormatError(
+            f"{checkpoint.path} is of architecture {checkpoint.architecture}, not {ARCHITECTURE}"
+        )
+    known = {key: ours for ours, (key, _) in TRANSFORMER_KEYS.items()}
+    config: dict[str, Any] = {}
+    keys = checkpoint.file.keys()
+    for full in keys:
+        if not full.startswith(f"{ARCHITECTURE}.") or full in _OTHER_KEYS:
+            continue
+        key = full.removeprefix(f"{ARCHITECTURE}.")
+        if key not in known:
+            raise FormatError(f"{checkpoint.path}: this version does not know the key {full}")
+        value = checkpoint.file.get(full)
+        config[known[key]] = value.tolist() if isinstance(value, np.ndarray) else value
+    for name in _NEEDED:
+        if name not in config:
+            key = f"{ARCHITECTURE}.{TRANSFORMER_KEYS[name][0]}"
+            raise FormatError(f"{checkpoint.path}: the key {key} is missing")
+    return config
+
+
+def vae_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The VAE's configuration."""
+    text = checkpoint.file.get(VAE_CONFIG_KEY)
+    try:
+        config = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        raise FormatError(f"{checkpoint.path}: {VAE_CONFIG_KEY} is no JSON object")
+    return config
+
+
+def least_pixels(checkpoint: Checkpoint) -> int | None:
+    """The shortest side that the model draws, where the file says one."""
+    found = checkpoint.file.get(LEAST_PIXELS_KEY)
+    if found is not None and (type(found) is not int or found < 1):
+        raise FormatError(f"{checkpoint.path}: {LEAST_PIXELS_KEY} is {found!r}, not a count")
+    return found
+
+
+def text_layers(checkpoint: Checkpoint) -> tuple[int, ...] | None:
+    """Whose hidden states the transformer reads, where the file says it."""
+    found = checkpoint.file.get(TEXT_LAYERS_KEY)
+    if found is None:
+        return None
+    layers = tuple(found.tolist()) if isinstance(found, np.ndarray) else ()
+    if not layers or any(type(n) is not int or n < 0 for n in layers):
+        raise FormatError(f"{checkpoint.path}: {TEXT_LAYERS_KEY} is no list of layers")
+    return layers
+
+
+def text_encoder_of(checkpoint: Checkpoint) -> TextFiles:
+    """The text encoder that the file holds.
+
+    Raises:
+        SourceError: It holds none.
+    """
+    architecture = checkpoint.file.get(TEXT_ARCHITECTURE_KEY)
+    if not isinstance(architecture, str):
+        raise SourceError(f"{checkpoint.path} holds no text encoder: name one")
+    return TextFiles(checkpoint.part(architecture, TEXT_PREFIXES))

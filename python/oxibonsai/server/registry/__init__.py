@@ -1,0 +1,1 @@
+"""The models of one server: which there are, which are loaded, and which request uses which."""

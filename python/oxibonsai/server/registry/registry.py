@@ -1,0 +1,532 @@
+"""Loads models when requests name them, and unloads those that nobody uses."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from oxibonsai.errors import CapacityError, OxiBonsaiError
+from oxibonsai.server.backend import Backend, ModelInfo
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.registry.catalog import Catalog, ModelSpec
+from oxibonsai.server.registry.instance import Instance, Lease, Stamp, stamp_of
+from oxibonsai.server.settings import Settings
+
+if TYPE_CHECKING:
+    from oxibonsai.engine import EnginePool
+    from oxibonsai.server.generation_metrics import GenerationMetrics
+    from oxibonsai.server.generations import Generations
+
+_log = logging.getLogger("oxibonsai.server")
+
+MakeBackend = Callable[[Settings, Lifecycle], Backend]
+
+# How often a request that waits for its model looks after its client.
+_POLL_SECONDS = 0.25
+# How often files and idle models are looked at.
+_WATCH_SECONDS = 1.0
+_LOADING_RETRY_SECONDS = 5
+
+
+class Status(Enum):
+    """The state of a model, in llama-server's words."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    LOADED = "loaded"
+    SLEEPING = "sleeping"
+
+
+@dataclass
+class Entry:
+    """A model of the list.
+
+    Attributes:
+        spec: What it is.
+        instance: It, loaded; None while it is not.
+        loading: Whether it is loading or waits to be loaded.
+        waiting: Requests that wait for it.
+        wanted: Load it even if no request waits: somebody asked for that.
+        sleeping: It was unloaded because nobody used it.
+        failure: Why it could not be loaded; None if that is untried or went well.
+        seen: The stamp of its file when that was last looked at.
+        info: What ``/v1/models`` lists; of the last time that it was loaded.
+    """
+
+    spec: ModelSpec
+    instance: Instance | None = None
+    loading: bool = False
+    waiting: int = 0
+    wanted: bool = False
+    sleeping: bool = False
+    failure: OxiBonsaiError | None = None
+    seen: Stamp | None = None
+    info: ModelInfo | None = None
+
+    @property
+    def status(self) -> Status:
+        """Whether it is loaded."""
+        if self.instance is not None:
+            return Status.LOADED
+        if self.loading:
+            return Status.LOADING
+        return Status.SLEEPING if self.sleeping else Status.UNLOADED
+
+
+class ModelRegistry:
+    """All models of a server.
+
+    One model loads at a time, in the order in which they were asked for; requests for other models
+    go on meanwhile. Where there is no room, the one that was least recently used is unloaded; one
+    that answers a request never is.
+
+    Args:
+        settings: The server's settings.
+        lifecycle: Given to the backends, which report failures.
+        make_backend: Makes the backend of one model from the settings of that model.
+
+    Attributes:
+        several: Whether requests choose a model by name; else there is one, which answers to any.
+        metrics: Counts requests; set by the application.
+    """
+
+    def __init__(self, settings: Settings, lifecycle: Lifecycle, make_backend: MakeBackend) -> None:
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._make_backend = make_backend
+        self._catalog = Catalog(settings)
+        self.several = self._catalog.several
+        self.metrics: GenerationMetrics | None = None
+        self._changed = threading.Condition()
+        self._entries = {n: Entry(s) for n, s in self._catalog.specs().items()}
+        self._queue: list[Entry] = []
+        self._loader: threading.Thread | None = None
+        self._closed = False
+
+    @classmethod
+    def of(cls, settings: Settings, backend: Backend) -> ModelRegistry:
+        """A registry with one model, which its backend has loaded or is about to."""
+        registry = cls(settings, Lifecycle(), lambda *_: backend)
+        (entry,) = registry._entries.values()
+        entry.instance = registry._instance(backend, entry.spec)
+        return registry
+
+    # What the launcher calls.
+
+    def load(self) -> None:
+        """Loads the models of the start, and begins to serve the others.
+
+        Raises:
+            OxiBonsaiError: One of them can't be used.
+        """
+        for entry in list(self._entries.values()):
+            if entry.spec.load_on_startup and entry.instance is None:
+                self._make_room(entry)
+                entry.instance = self._loaded(entry)
+        threading.Thread(target=self._watch, name="model-watch", daemon=True).start()
+
+    def models(self) -> Sequence[ModelInfo]:
+        """Every model; those that are not loaded with what is known of them."""
+        return [self._info(entry) for entry in list(self._entries.values())]
+
+    def close(self) -> None:
+        """Cancels running work and ends the threads."""
+        with self._changed:
+            self._closed = True
+            instances = [e.instance for e in self._entries.values() if e.instance is not None]
+            self._changed.notify_all()
+        for instance in instances:
+            instance.close()
+
+    # What requests call.
+
+    def lease(
+        self,
+        name: str | None = None,
+        *,
+        watch: Callable[[], None] = lambda: None,
+        autoload: bool | None = None,
+    ) -> Lease:
+        """The model of a request, loaded; waits for that if necessary.
+
+        Args:
+            name: Any of its names; None: the first model that is loaded at the start.
+            watch: Called while it waits; raises if the client is gone.
+            autoload: Load it if it is not loaded. None: as ``--models-autoload`` says.
+
+        Raises:
+            ApiError: 400 if there is no name, 404 if there is no such model, 503 if it is not loaded
+                and may not be, or too many requests wait for models.
+            OxiBonsaiError: It could not be loaded.
+        """
+        entry = self.find(name)
+        with self._changed:
+            if entry.instance is not None:
+                return entry.instance.lease()
+            if not (self._settings.models_autoload if autoload is None else autoload):
+                raise ApiError(
+                    503,
+                    f"The model '{entry.spec.name}' is not loaded: send it to POST /models/load.",
+                    code="model_not_loaded",
+                )
+            if sum(e.waiting for e in self._entries.values()) >= self._most_waiting:
+                raise ApiError(
+                    503,
+                    f"The model '{entry.spec.name}' is loading, and too many requests wait for models.",
+                    code="loading",
+                    retry_after=_LOADING_RETRY_SECONDS,
+                )
+            entry.waiting += 1
+            try:
+                self._enqueue(entry)
+                while entry.instance is None:
+                    self._check_waiting(entry)
+                    self._changed.wait(_POLL_SECONDS)
+                    watch()
+                return entry.instance.lease()
+            finally:
+                entry.waiting -= 1
+
+    def find(self, name: str | None) -> Entry:
+        """A model by any of its names; see :meth:`lease` for None and the errors."""
+        if not self.several:
+            return next(iter(self._entries.values()))
+        if name is None:
+            default = next((e for e in self._entries.values() if e.spec.load_on_startup), None)
+            if default is None:
+                raise ApiError(
+                    400, "model: the request must name a model; GET /v1/models lists them.",
+                    param="model",
+                )  # fmt: skip
+            return default
+        entry = self._named(name)
+        if entry is None:
+            self.refresh()
+            entry = self._named(name)
+        if entry is None:
+            raise ApiError(
+                404,
+                f"The model '{name[:80]}' does not exist; GET /v1/models lists those that do.",
+                param="model",
+                code="model_not_found",
+            )
+        return entry
+
+    def refresh(self) -> None:
+        """Reads folder and presets again: takes in new models, and drops those that are gone."""
+        if not self.several:
+            return
+        specs = self._catalog.specs()
+        gone: list[Instance] = []
+        with self._changed:
+            for name in [n for n in self._entries if n not in specs]:
+                entry = self._entries.pop(name)
+                entry.wanted = False
+                if entry.instance is not None:
+                    gone.append(entry.instance)
+            for name, spec in specs.items():
+                entry = self._entries.setdefault(name, Entry(spec))
+                if entry.spec == spec:
+                    continue
+                entry.spec, entry.failure = spec, None
+                if entry.instance is not None:
+                    gone.append(entry.instance)
+                    entry.instance = None
+        for instance in gone:
+            instance.retire()
+
+    def start_loading(self, name: str) -> None:
+        """Loads a model in the background, if it is not loaded."""
+        entry = self.find(name)
+        with self._changed:
+            if entry.instance is None:
+                entry.wanted = True
+                self._enqueue(entry)
+
+    def unload(self, name: str) -> None:
+        """Unloads a model, or gives up loading it; requests that run are answered first.
+
+        Raises:
+            ApiError: 400 if it is not loaded.
+        """
+        entry = self.find(name)
+        with self._changed:
+            instance = entry.instance
+            if instance is None and not entry.loading:
+                raise ApiError(400, f"The model '{entry.spec.name}' is not loaded.", param="model")
+            entry.wanted = False
+            entry.loading = False
+            self._take_out(entry, sleeping=False)
+        if instance is not None:
+            instance.retire()
+
+    @property
+    def default(self) -> Instance:
+        """The loaded model of work that belongs to no request: the first."""
+        instance = next((e.instance for e in self._entries.values() if e.instance), None)
+        if instance is None:
+            raise ApiError(503, "No model is loaded.")
+        return instance
+
+    def pools(self) -> list[EnginePool]:
+        """The engines of all loaded models."""
+        instances = [e.instance for e in list(self._entries.values())]
+        return [i.pool for i in instances if i is not None and i.pool is not None]
+
+    @property
+    def generates(self) -> bool:
+        """Whether there may be a model that generates text."""
+        instances = [e.instance for e in list(self._entries.values())]
+        return any(i is None or i.backend.generates for i in instances)
+
+    @property
+    def ranks(self) -> bool:
+        """Whether there may be a model that scores texts."""
+        instances = [e.instance for e in list(self._entries.values())]
+        return any(i is None or i.backend.ranks for i in instances)
+
+    # Loading and unloading.
+
+    @property
+    def _most_waiting(self) -> int:
+        # Each blocks a thread.
+        return max(1, self._settings.threads_for_http // 4)
+
+    def _named(self, name: str) -> Entry | None:
+        entries = list(self._entries.values())
+        return next((e for e in entries if name in e.spec.names), None)
+
+    def _enqueue(self, entry: Entry) -> None:
+        if entry not in self._queue:
+            entry.loading, entry.failure = True, None
+            self._queue.append(entry)
+            self._changed.notify_all()
+        if self._loader is None:
+            self._loader = threading.Thread(
+                target=self._load_queued, name="model-loader", daemon=True
+            )
+            self._loader.start()
+
+    def _check_waiting(self, entry: Entry) -> None:
+        if self._closed:
+            raise CapacityError("the server is about to end")
+        if isinstance(entry.failure, CapacityError):
+            raise entry.failure
+        if entry.failure is not None:
+            # Its message may name folders of this machine.
+            raise ApiError(
+                503,
+                f"The model '{entry.spec.name}' could not be loaded; see the server's log.",
+                code="model_failed",
+            )
+        if not entry.loading:
+            raise ApiError(503, f"The model '{entry.spec.name}' was unloaded.", retry_after=1)
+
+    def _load_queued(self) -> None:
+        """Loads what the queue holds, for as long as the server runs."""
+        while True:
+            with self._changed:
+                while not self._queue and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                entry = self._queue[0]
+                if not (entry.waiting or entry.wanted):  # nobody waits any more
+                    self._leave_queue(entry)
+                    continue
+            try:
+                if not self._make_room(entry):
+                    with self._changed:
+                        self._changed.wait(_POLL_SECONDS)
+                    continue
+                instance = self._loaded(entry)
+            except OxiBonsaiError as e:
+                _log.error("the model %s could not be loaded: %s", entry.spec.name, e)
+                entry.failure = e
+            except OSError as e:
+                _log.error("the model %s could not be loaded: %s", entry.spec.name, e)
+                entry.failure = CapacityError(f"the model could not be read: {e.strerror}")
+            except Exception as e:
+                _log.exception("the model %s could not be loaded", entry.spec.name)
+                entry.failure = CapacityError(f"the model could not be loaded: {type(e).__name__}")
+            else:
+                self._put(entry, instance)
+            with self._changed:
+                self._leave_queue(entry)
+
+    def _put(self, entry: Entry, instance: Instance) -> None:
+        """Makes a loaded instance the one that requests use."""
+        with self._changed:
+            unwanted = self._closed or self._entries.get(entry.spec.name) is not entry
+            unwanted = unwanted or not entry.loading
+            earlier = instance if unwanted else entry.instance
+            if not unwanted:
+                entry.instance, entry.sleeping = instance, False
+        if earlier is not None:
+            earlier.retire()
+
+    def _leave_queue(self, entry: Entry) -> None:
+        self._queue.remove(entry)
+        entry.loading = entry.wanted = False
+        self._changed.notify_all()
+
+    def _loaded(self, entry: Entry) -> Instance:
+        started = time.monotonic()
+        spec = entry.spec
+        backend = self._make_backend(spec.settings, self._lifecycle)
+        backend.load()
+        instance = self._instance(backend, spec)
+        entry.info = next(iter(backend.models()), None)
+        if backend.pool is not None:
+            file = backend.pool.engines[0].model.weights.checkpoint.path
+            instance.stamp = entry.seen = stamp_of(file)
+        self._check_budget(entry, instance)
+        if self.several:
+            seconds = time.monotonic() - started
+            _log.info("loaded", extra={"models": [spec.name], "seconds": round(seconds, 2)})
+        return instance
+
+    def _instance(self, backend: Backend, spec: ModelSpec) -> Instance:
+        return Instance(backend, spec.settings, self._generations_of, self._after_close)
+
+    def _generations_of(self, instance: Instance) -> Generations:
+        from oxibonsai.server.generations import Generations
+
+        assert self.metrics is not None  # the application sets it before any request
+        return Generations(instance.backend, self.metrics, instance.settings)
+
+    def _after_close(self, pool: EnginePool | None) -> None:
+        if pool is not None and self.metrics is not None:
+            self.metrics.retired(pool)
+
+    # Room.
+
+    def _make_room(self, entry: Entry) -> bool:
+        """Unloads models until there is room for another; whether there is."""
+        while self._lacks_room(entry):
+            if not self._unload_one(entry):
+                return False
+        return True
+
+    def _unload_one(self, entry: Entry) -> bool:
+        """Unloads the least recently used model that is idle, but for one; whether there was any."""
+        with self._changed:
+            idle = [
+                (e.instance.last_used, e.spec.name, e)
+                for e in self._others(entry)
+                if e.instance is not None and not e.instance.busy
+            ]
+            instance = self._take_out(min(idle)[2], sleeping=False) if idle else None
+        if instance is not None:
+            instance.retire()
+        return instance is not None
+
+    def _lacks_room(self, entry: Entry) -> bool:
+        others = list(self._others(entry))
+        most = self._settings.models_max
+        if self.several and most and len(others) >= most:
+            return True
+        budget = self._budget_bytes
+        if budget is None or not others:
+            return False
+        # Before it is loaded, its size on the disk is what is known of it.
+        path = entry.spec.path
+        size = path.stat().st_size if path is not None and path.is_file() else 0
+        return self._taken_bytes(entry) + size > budget
+
+    def _taken_bytes(self, entry: Entry) -> int:
+        """Memory of all loaded models but for one."""
+        return sum(e.instance.memory_bytes for e in self._others(entry) if e.instance is not None)
+
+    def _check_budget(self, entry: Entry, instance: Instance) -> None:
+        """Unloads other models if this one takes more than was expected.
+
+        Raises:
+            CapacityError: It does not fit even alone, or the others are in use.
+        """
+        budget, size = self._budget_bytes, instance.memory_bytes
+        if budget is None:
+            return
+        while size + self._taken_bytes(entry) > budget:
+            if not self._unload_one(entry):
+                instance.close()
+                raise CapacityError(
+                    f"the model {entry.spec.name} takes {size / 2**30:.2f} GiB with full caches, more "
+                    f"than is left of --models-memory-gb {self._settings.models_memory_gb:g}: lower "
+                    "its ctx-size or parallel, or raise the limit"
+                )
+
+    @property
+    def _budget_bytes(self) -> int | None:
+        limit = self._settings.models_memory_gb
+        return None if limit is None else int(limit * 2**30)
+
+    def _others(self, entry: Entry) -> Iterator[Entry]:
+        """Loaded models other than one."""
+        entries = list(self._entries.values())
+        return (e for e in entries if e is not entry and e.instance is not None)
+
+    def _take_out(self, entry: Entry, *, sleeping: bool) -> Instance | None:
+        """Takes a model out of use; the caller retires it, outside of the lock."""
+        instance, entry.instance = entry.instance, None
+        entry.sleeping = sleeping
+        return instance
+
+    # What happens by itself.
+
+    def _watch(self) -> None:
+        while not self._closed:
+            time.sleep(_WATCH_SECONDS)
+            try:
+                self._let_sleep()
+                if self._settings.reload_changed:
+                    self._reload_changed()
+            except Exception:
+                _log.exception("models could not be watched")
+
+    def _let_sleep(self) -> None:
+        """Unloads models that nobody has used for some time."""
+        limit = self._settings.sleep_idle_seconds
+        if limit < 0:
+            return
+        for entry in list(self._entries.values()):
+            with self._changed:
+                instance = entry.instance
+                if instance is None or instance.busy or entry.loading:
+                    continue
+                if time.monotonic() - instance.last_used < limit:
+                    continue
+                self._take_out(entry, sleeping=True)
+            instance.retire()
+
+    def _reload_changed(self) -> None:
+        """Loads models anew whose files have changed; requests use the old ones until then."""
+        for entry in list(self._entries.values()):
+            instance = entry.instance
+            if instance is None or instance.stamp is None or instance.pool is None:
+                continue
+            now = stamp_of(instance.pool.engines[0].model.weights.checkpoint.path)
+            settled, entry.seen = now == entry.seen, now
+            # Not while it is being written: it must look the same twice.
+            if now is None or now == instance.stamp or not settled:
+                continue
+            instance.stamp = now  # tried once for each change
+            with self._changed:
+                entry.wanted = True
+                self._enqueue(entry)
+
+    def _info(self, entry: Entry) -> ModelInfo:
+        spec = entry.spec
+        info = entry.info
+        if entry.instance is not None:
+            info = next(iter(entry.instance.backend.models()), info)
+        if info is None:
+            info = ModelInfo(spec.name, 0, spec.names, {}, spec.settings.tags)
+        failed = entry.failure is not None
+        return replace(info, status=entry.status.value, failed=failed)

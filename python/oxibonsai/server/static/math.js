@@ -1,0 +1,72 @@
+// Formulas: where a text has them, and KaTeX's picture of each.
+
+import "./vendor/katex.min.js"; // makes katex a global
+
+// The delimiters that models write: $…$ and \(…\) within a line, $$…$$ and \[…\] on their own. A
+// formula holds no blank line, so that half of one takes nothing of what comes after it. Each
+// expression passes over a text once: after a backslash comes any character but a delimiter's.
+const DISPLAYED = [
+  String.raw`\$\$((?:[^\\$\n]|\\[^]|\n(?![ \t]*\n)|\$(?!\$)){1,8000})\$\$`,
+  String.raw`\\\[((?:[^\\\n]|\\[^[\]]|\n(?![ \t]*\n)){1,8000})\\\]`,
+].join("|");
+const WITHIN = [
+  // As Pandoc has it, so that "$5 and $10" are prices: no space inside, no digit after.
+  String.raw`\$(?![\s$])((?:[^\\$\n]|\\[^\n])*(?:[^\\$\s]|\\[^\n]))\$(?!\d)`,
+  String.raw`\\\(((?:[^\\]|\\[^()]){1,8000})\\\)`,
+].join("|");
+const BLOCK = new RegExp(`^ {0,3}(?:${DISPLAYED})[ \\t]*(?:\\n+|$)`);
+const DISPLAYED_INLINE = new RegExp(`^(?:${DISPLAYED})`);
+const INLINE = new RegExp(`^(?:${WITHIN})`);
+
+// Where a line can begin a formula of its own, for the rule that ends a paragraph.
+export const BLOCK_START = String.raw` {0,3}(?:\$\$|\\\[)`;
+
+const mathOf = (found) => (found[1] ?? found[2]).trim();
+
+// marked's extension: a token of each formula, written as code that `typeset` finds again.
+export const mathExtensions = {
+  block: [
+    (source) => {
+      const found = BLOCK.exec(source);
+      return found ? { type: "formula", raw: found[0], text: mathOf(found) } : undefined;
+    },
+  ],
+  inline: [
+    (source) => {
+      const displayed = DISPLAYED_INLINE.exec(source);
+      const found = displayed ?? INLINE.exec(source);
+      if (!found) return undefined;
+      return { type: "math", raw: found[0], text: mathOf(found), displayed: Boolean(displayed) };
+    },
+  ],
+};
+
+// Replaces a formula's source by its picture; a source that is none stays as it was written.
+export function typeset(code) {
+  const displayMode = code.classList.contains("display");
+  const picture = document.createElement("span");
+  const options = {
+    displayMode,
+    throwOnError: true,
+    trust: false, // neither links nor pictures
+    strict: "ignore",
+    maxExpand: 500,
+    maxSize: 20,
+  };
+  try {
+    katex.render(code.textContent, picture, options);
+  } catch {
+    code.removeAttribute("class");
+    return;
+  }
+  code.replaceWith(picture.firstElementChild);
+}
+
+// A copy of a node in which each formula is its source again, as a screen reader can say it.
+export function spokenText(node) {
+  const copy = node.cloneNode(true);
+  for (const formula of copy.querySelectorAll(".katex")) {
+    formula.replaceWith(formula.querySelector("annotation")?.textContent ?? "");
+  }
+  return copy.textContent;
+}

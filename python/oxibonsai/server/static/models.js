@@ -1,0 +1,102 @@
+// The models of the server: which there are, which of them are in memory, and what one can do.
+
+import { describe, describeModel, listModels, setLoaded } from "./api.js";
+import { byId, element } from "./dom.js";
+import { openSettings, showDefaults } from "./settings.js";
+import { loadKey, loadSettings, saveSettings } from "./storage.js";
+
+const POLL = 1000; // milliseconds between two looks at a model that is being loaded
+const STATES = {
+  unloaded: "not loaded",
+  loading: "loading …",
+  failed: "failed to load",
+  sleeping: "asleep",
+};
+
+export class Models {
+  contextSize = null; // tokens
+  sees = false; // whether it takes pictures
+  states = new Map(); // by id, of a server that loads models on demand
+
+  // `notice(text)` says what went wrong, or with "" that all is well; `changed()` follows each change.
+  constructor({ notice, changed }) {
+    this.notice = notice;
+    this.changed = changed;
+    this.select = byId("model");
+    this.select.addEventListener("change", () => {
+      saveSettings({ ...loadSettings(), model: this.chosen });
+      this.describe();
+    });
+    byId("load").addEventListener("click", () => this.toggle());
+  }
+
+  get chosen() {
+    return this.select.value;
+  }
+
+  async refresh() {
+    clearTimeout(this.timer);
+    try {
+      const models = await listModels(loadKey());
+      this.show(models);
+      this.notice("");
+      await this.describe();
+    } catch (error) {
+      this.notice(describe(error));
+      if (error.status === 401) openSettings("key");
+    }
+  }
+
+  show(models) {
+    const ids = models.map(({ id }) => id);
+    const wanted = [this.chosen, loadSettings().model].find((id) => ids.includes(id));
+    this.states = new Map(models.map(({ id, state }) => [id, state]));
+    const options = models.map(({ id, state }) =>
+      element("option", { value: id }, STATES[state] ? `${id} (${STATES[state]})` : id),
+    );
+    this.select.replaceChildren(...options);
+    if (wanted) this.select.value = wanted;
+    this.select.disabled = !models.length;
+    this.showLoad();
+    if ([...this.states.values()].includes("loading")) {
+      this.timer = setTimeout(() => this.refresh(), POLL);
+    }
+  }
+
+  showLoad() {
+    const state = this.states.get(this.chosen);
+    const button = byId("load");
+    button.hidden = !state;
+    button.disabled = state === "loading";
+    button.textContent = state === "loaded" ? "Unload" : "Load";
+  }
+
+  // What the server says of the chosen model: its context, its defaults, whether it sees.
+  async describe() {
+    this.showLoad();
+    const model = this.chosen;
+    const state = this.states.get(model);
+    let found = null;
+    // To ask after a model that is not loaded would load it.
+    if (model && (state === undefined || state === "loaded")) {
+      found = await describeModel(model, loadKey());
+    }
+    if (model !== this.chosen) return;
+    this.contextSize = found?.default_generation_settings?.n_ctx ?? null;
+    this.sees = found?.modalities?.vision === true;
+    showDefaults(found?.default_generation_settings?.params ?? null);
+    this.changed();
+  }
+
+  async toggle() {
+    const load = this.states.get(this.chosen) !== "loaded";
+    byId("load").disabled = true;
+    try {
+      await setLoaded(this.chosen, load, loadKey());
+      await this.refresh();
+    } catch (error) {
+      this.notice(describe(error));
+      this.showLoad();
+    }
+  }
+}

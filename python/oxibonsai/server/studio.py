@@ -1,0 +1,112 @@
+"""The picture model of the server: drawn one picture at a time, beside the texts of the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from oxibonsai.lane import Lane
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.settings import Settings
+
+if TYPE_CHECKING:
+    from oxibonsai.images.painter import OnStep, Painter, Step
+    from oxibonsai.images.pixels import Pixels
+    from oxibonsai.images.request import ImageRequest
+
+
+class Studio:
+    """Draws for all requests; others wait in the order in which they came.
+
+    The files are opened at once, so that a server without them does not start; the networks are
+    packed for the first picture. Each waiting request blocks a thread and no more memory than its
+    input pictures.
+
+    Args:
+        settings: Name the model; without one, every request is refused.
+
+    Raises:
+        OxiBonsaiError: The model can't be opened.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lane = Lane("pictures", settings.image_queue)
+        self._painter: Painter | None = None
+        self._files = None
+        if settings.image_model is not None:
+            from oxibonsai.images.model_files import PartNames, open_image_model
+
+            self._files = open_image_model(settings.image_model, PartNames())
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return self._files.name if self._files is not None else ""
+
+    def require(self) -> None:
+        """Raises ApiError 501 if there is no picture model."""
+        if self._files is None:
+            raise ApiError(
+                501,
+                "This server has no picture model: it is started with --image-model.",
+                code="not_supported",
+            )
+
+    def check(self, request: ImageRequest) -> None:
+        """Refuses a picture that is too large for this server, before it waits.
+
+        Raises:
+            ApiError: It is.
+        """
+        most = self._settings.image_max_pixels
+        if request.width * request.height > most:
+            raise ApiError(
+                400,
+                f"size: {request.width}x{request.height} has more than the {most} pixels that this "
+                "server draws (--image-max-pixels).",
+                param="size",
+            )
+
+    def draw(
+        self, request: ImageRequest, look: Callable[[], None], on_step: OnStep | None = None
+    ) -> Pixels:
+        """A picture: uint8 [height, width, 3].
+
+        Args:
+            request: Checked.
+            look: Called while it waits and after each step; what it raises ends the drawing.
+            on_step: Called after each step.
+
+        Raises:
+            CapacityError: Too many pictures wait.
+            RequestError: The request can't be drawn.
+        """
+        with self._lane.turn(look):
+            painter = self._opened()
+            painter.check(request)
+
+            def each(step: Step) -> None:
+                look()
+                if on_step is not None:
+                    on_step(step)
+
+            return painter.draw(request, each)
+
+    def preview(self, step: Step) -> Pixels:
+        """What a picture looks like after a step; only within ``on_step``."""
+        from oxibonsai.images.pixels import to_pixels
+
+        return to_pixels(self._opened().decode(step.estimate, step.grid))
+
+    def _opened(self) -> Painter:
+        """The networks; in the lane, so they are packed once."""
+        if self._painter is None:
+            from oxibonsai.devices import AUTO, CPU, chosen_device, open_device
+            from oxibonsai.images.painter import Painter
+
+            assert self._files is not None
+            name = chosen_device(self._settings.device)
+            device = open_device(CPU if name == AUTO else name, self._settings.threads)
+            self._painter = Painter(self._files, device)
+        return self._painter

@@ -1,0 +1,198 @@
+"""``oxibonsai image``: names, seeds, what is written beside pictures, and errors."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from oxibonsai.cli.main import _run
+
+Draw = Callable[..., int]
+
+
+@pytest.fixture
+def draw(image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Draw:
+    """Runs the command in an empty folder; the exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OXIBONSAI_THREADS", "2")
+
+    def run(*arguments: str, size: bool = True) -> int:
+        sizes = ["--width", "96", "--height", "64"] if size else []
+        return _run(["image", "-m", str(image_folder), *sizes, *arguments])
+
+    return run
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_the_same_seed_writes_the_same_file_and_overwrites_none(draw: Draw, tmp_path: Path) -> None:
+    assert draw("-p", "a tree", "--seed", "42") == 0
+    assert draw("-p", "a tree", "--seed", "42") == 0
+    assert names(tmp_path) == ["image.png", "image_1.png"]
+    assert (tmp_path / "image.png").read_bytes() == (tmp_path / "image_1.png").read_bytes()
+    with Image.open(tmp_path / "image.png") as image:
+        assert image.size == (96, 64)
+        assert image.text["parameters"].startswith("a tree\nSteps: 4,")  # type: ignore[attr-defined]
+
+
+def test_several_seeds_and_prompts_in_one_go(
+    draw: Draw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert draw("-p", "a tree", "--seed", "1,2", "--seed", "3", "--json", "-o", "a/b.png") == 0
+    assert names(tmp_path / "a") == ["b_seed1.png", "b_seed2.png", "b_seed3.png"]
+    printed = json.loads(capsys.readouterr().out)["pictures"]
+    assert [p["seed"] for p in printed] == [1, 2, 3]
+    (tmp_path / "prompts.txt").write_text("a tree\n\na pot\n")
+    lines = ["--batch-prompts-file", "prompts.txt", "--seed", "1", "-o", "c/{seed}.png"]
+    assert draw(*lines) == 0
+    assert names(tmp_path / "c") == ["1.png", "1_1.png"]
+    first = (tmp_path / "a" / "b_seed1.png").read_bytes()
+    assert (tmp_path / "c" / "1.png").read_bytes() == first
+    assert (tmp_path / "c" / "1_1.png").read_bytes() != first
+    assert draw("-p", "a tree", "--auto-seeds", "2", "--steps", "1", "-o", "d/x.png") == 0
+    assert len(names(tmp_path / "d")) == 2
+
+
+def test_what_is_beside_a_picture_knows_times_and_paths(draw: Draw, tmp_path: Path) -> None:
+    assert draw("-p", "a tree", "--seed", "1", "-o", "start.png") == 0
+    settings = ["-p", "a pot", "--image", "start.png", "--strength", "0.5", "--steps", "2"]
+    assert draw(*settings, "--seed", "2", "--metadata", "-o", "pot.png") == 0
+    beside = json.loads((tmp_path / "pot.metadata.json").read_text())
+    assert beside["image_paths"] == ["start.png"]
+    assert beside["image_strength"] == 0.5
+    assert {"version", "created_at", "generation_time_seconds"} < set(beside)
+    assert b"start.png" not in (tmp_path / "pot.png").read_bytes()
+    again = ["-C", "pot.metadata.json", "--image", "start.png", "-o", "again.png"]
+    assert draw(*again, size=False) == 0
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "pot.png").read_bytes()
+    assert draw("-C", "start.png", "-o", "start_again.png", size=False) == 0
+    assert (tmp_path / "start_again.png").read_bytes() == (tmp_path / "start.png").read_bytes()
+    assert draw("-C", "start.png", "--no-exif", "-o", "bare.png", size=False) == 0
+    assert b"parameters" not in (tmp_path / "bare.png").read_bytes()
+
+
+def test_previews_go_to_a_folder(draw: Draw, tmp_path: Path) -> None:
+    assert draw("-p", "a", "--steps", "2", "--stepwise-image-output-dir", "steps") == 0
+    assert names(tmp_path / "steps") == ["image_step1of2.png", "image_step2of2.png"]
+    shown = [
+        Image.open(p).tobytes()
+        for p in (tmp_path / "steps/image_step2of2.png", tmp_path / "image.png")
+    ]
+    assert shown[0] == shown[1]
+
+
+def test_references_set_the_size(draw: Draw, tmp_path: Path) -> None:
+    Image.new("RGB", (90, 70), "green").save("green.png")
+    assert draw("-p", "a", "--steps", "1", "--image-paths", "green.png", size=False) == 0
+    with Image.open(tmp_path / "image.png") as image:
+        assert image.size == (80, 64)
+
+
+def test_a_prompt_comes_from_stdin_or_a_file(
+    image_folder: Path, tmp_path: Path, draw: Draw
+) -> None:
+    line = [sys.executable, "-m", "oxibonsai", "image", "-m", str(image_folder), "-p", "-"]
+    sizes = ["--width", "96", "--height", "64", "--seed", "1", "-o", "stdin.png"]
+    done = subprocess.run(
+        [*line, *sizes], input="a tree\n", text=True, cwd=tmp_path, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # no bar where no terminal is
+    (tmp_path / "prompt.txt").write_text("a tree\n")
+    assert draw("--prompt-file", "prompt.txt", "--seed", "1", "-o", "file.png") == 0
+    assert (tmp_path / "file.png").read_bytes() == (tmp_path / "stdin.png").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("-p", "a", "--width", "100"), 2, "give 96 or 112"),
+        (("-p", "a", "--guidance", "4"), 2, "distilled"),
+        (("-p", "a", "--seed", "one"), 2, "whole numbers"),
+        (("-p", "a", "--seed", "1", "--auto-seeds", "2"), 2, "either --seed or --auto-seeds"),
+        (("-p", "a", "--strength", "0.5"), 2, "--strength is for --image"),
+        (("-p", "a", "--image", "none.png"), 2, "none.png"),
+        (("-p", "a", "-o", "a.jpg"), 2, ".png"),
+        (("-p", "a", "--prompt-file", "b"), 2, "one of --prompt"),
+        (("--prompt-file", "none.txt"), 2, "none.txt"),
+        ((), 2, "no prompt"),
+        (("-p", "a", "-m", "none"), 3, "does not exist"),
+        (("-p", "a", "--rng", "cuda"), 2, "rng"),
+        (("-p", "a", "-C", "none.png"), 2, "none.png"),
+    ],
+)
+def test_errors_are_one_line_and_leave_nothing(
+    draw: Draw,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    assert draw(*arguments) == code
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
+    assert names(tmp_path) == []
+
+
+def test_a_full_disk_leaves_no_part_of_a_picture(
+    draw: Draw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from oxibonsai.files import whole_file
+
+    make = whole_file.tempfile.NamedTemporaryFile
+
+    def full(**options: Any) -> Any:
+        file = make(**options)
+
+        def write(data: bytes) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        file.write = write
+        return file
+
+    monkeypatch.setattr(whole_file.tempfile, "NamedTemporaryFile", full)
+    assert draw("-p", "a", "--steps", "1") == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert names(tmp_path) == []
+
+
+def test_an_interrupt_keeps_the_pictures_that_are_done(
+    draw: Draw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from oxibonsai.images.painter import Painter
+
+    drawn, original = [], Painter.draw
+
+    def interrupted(self: Painter, request: Any, on_step: Any = None) -> Any:
+        if drawn:
+            os.kill(os.getpid(), signal.SIGINT)
+        drawn.append(1)
+        return original(self, request, on_step)
+
+    monkeypatch.setattr(Painter, "draw", interrupted)
+    assert draw("-p", "a", "--seed", "1,2,3", "--steps", "1") == 130
+    assert names(tmp_path) == ["image_seed1.png"]
+
+
+def test_convert_makes_one_file_of_a_folder(
+    image_folder: Path, draw: Draw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(["convert", str(image_folder), "tiny.gguf", "--type", "q8_0"]) == 0
+    assert "tiny.gguf" in capsys.readouterr().out
+    line = ["-p", "a", "--steps", "1", "-m", "tiny.gguf"]
+    assert draw(*line) == 0
+    assert names(tmp_path) == ["image.png", "tiny.gguf"]

@@ -1,0 +1,137 @@
+"""Files beside a message: texts, and pictures where the model sees them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from page.fake_api import FakeApi
+from page.visitor import Visitor
+
+pytestmark = pytest.mark.slow
+
+Visit = Callable[..., Visitor]
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+AS_URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+
+# Hands files to the page as a paste or a drop would; no driver can reach the system's clipboard.
+GIVE = """
+const [kind, name, type, base64] = arguments;
+const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+const data = new DataTransfer();
+data.items.add(new File([bytes], name, { type }));
+const draft = document.querySelector("#draft");
+const event = kind === "paste"
+  ? new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true })
+  : new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+draft.dispatchEvent(event);
+return event.defaultPrevented;
+"""
+
+
+def attach(visitor: Visitor, name: str, data: bytes) -> None:
+    path = visitor.folder / name
+    path.write_bytes(data)
+    visitor.one("#files").send_keys(str(path))
+
+
+def chips(visitor: Visitor) -> list[str]:
+    return [chip.text for chip in visitor.all("#attached .file span")]
+
+
+def test_a_text_file_goes_with_the_message(visit: Visit, api: FakeApi) -> None:
+    visitor = visit()
+    attach(visitor, "notes.md", "# Häuser".encode())
+    visitor.wait(lambda: chips(visitor) == ["notes.md"])
+    visitor.ask("What is this?")
+    content = "What is this?\n\n--- File: notes.md ---\n# Häuser"
+    assert api.requests[0]["messages"] == [{"role": "user", "content": content}]
+    assert visitor.text(".user .file") == "notes.md"
+    assert chips(visitor) == []
+    visitor.reload()
+    assert visitor.text(".user .file") == "notes.md"
+    assert visitor.questions == ["What is this?"]
+
+
+def test_a_file_alone_can_be_sent_and_one_taken_away(visit: Visit, api: FakeApi) -> None:
+    visitor = visit()
+    attach(visitor, "a.txt", b"first")
+    attach(visitor, "b.txt", b"second")
+    visitor.wait(lambda: len(chips(visitor)) == 2)
+    visitor.js("document.querySelector('#attached button').click()")
+    assert chips(visitor) == ["b.txt"]
+    visitor.keys(Keys.ENTER)
+    visitor.finish()
+    assert api.requests[0]["messages"][0]["content"] == "--- File: b.txt ---\nsecond"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "why"),
+    [
+        ("a.bin", b"\xff\xfe\x00", "is no text"),
+        ("a.txt", b"a\x00b", "is no text"),
+        ("big.txt", b"a" * 1_000_001, "larger than 1 MB"),
+        ("a.png", PNG, "This model can't see pictures"),
+    ],
+)
+def test_what_the_model_could_not_read_is_refused(
+    visit: Visit, name: str, data: bytes, why: str
+) -> None:
+    visitor = visit()
+    attach(visitor, name, data)
+    visitor.wait(lambda: why in visitor.notice)
+    assert name in visitor.notice
+    assert chips(visitor) == []
+
+
+@pytest.mark.parametrize("kind", ["chosen", "paste", "drop"])
+def test_a_model_that_sees_gets_the_picture(visit: Visit, api: FakeApi, kind: str) -> None:
+    api.vision = True
+    visitor = visit()
+    if kind == "chosen":
+        attach(visitor, "dot.png", PNG)
+    else:
+        encoded = base64.b64encode(PNG).decode()
+        assert visitor.js(GIVE, kind, "dot.png", "image/png", encoded)
+    visitor.wait(lambda: chips(visitor) == ["dot.png"])
+    visitor.wait(lambda: visitor.js("return document.querySelector('#attached img').naturalWidth"))
+    visitor.ask("What is this?")
+    parts = [
+        {"type": "image_url", "image_url": {"url": AS_URL}},
+        {"type": "text", "text": "What is this?"},
+    ]
+    assert api.requests[0]["messages"] == [{"role": "user", "content": parts}]
+    visitor.reload()
+    visitor.wait(lambda: visitor.js("return document.querySelector('.user img').naturalWidth"))
+    visitor.ask("And?")
+    assert api.requests[1]["messages"][0]["content"] == parts
+    assert visitor.complaints() == []
+
+
+def test_pictures_travel_with_an_export(visit: Visit, api: FakeApi) -> None:
+    api.vision = True
+    visitor = visit()
+    attach(visitor, "dot.png", PNG)
+    visitor.wait(lambda: chips(visitor) == ["dot.png"])
+    visitor.ask("?")
+    behavior = {"behavior": "allow", "downloadPath": str(visitor.folder)}
+    visitor.chromium.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
+    visitor.click("#export")
+    path = visitor.folder / "conversations.json"
+    visitor.wait(path.exists)
+    exported = json.loads(path.read_text())
+    assert exported[0]["messages"][0]["attachments"] == [{"name": "dot.png", "picture": AS_URL}]
+    visitor.click("#clear")
+    visitor.chromium.switch_to.alert.accept()
+    visitor.wait(lambda: visitor.questions == [])
+    visitor.one("#import-file").send_keys(str(path))
+    visitor.wait(lambda: "imported" in visitor.notice)
+    visitor.click("#conversations .open")
+    visitor.wait(lambda: visitor.js("return document.querySelector('.user img')?.naturalWidth"))
