@@ -10,4 +10,4 @@ for name in ("seedling-ternary", "seedling-1bit"):
         tokens = text_tokens(engine.tokenizer, text)
         windows = cut_windows(tokens, 128, engine.tokenizer.vocabulary.bos_id)
         result = measure_perplexity(engine, windows)
-    print(f"{name}: perplexity {result.ppl:.2f} over {result.tokens} tokens")
+    print(f"{name}: perplexity {result.ppl.value:.2f} over {result.tokens} tokens")

@@ -142,8 +142,7 @@ Step Executable::make_step(const Batch& batch, const State& state,
       const bool inside = block != s.blocks.end() && block->first <= p;
       step.positions.push_back(p);
       step.span.push_back(static_cast<int32_t>(i));
-      step.block_first.push_back(inside ? block->first : p);
-      step.block_end.push_back(inside ? block->second : p + 1);
+      step.seen_end.push_back(inside ? block->second : p + 1);
     }
   }
   Segments& spans = step.segments[""];

@@ -46,9 +46,7 @@ struct Step {
   std::vector<int32_t> positions;
   std::vector<int32_t> span;
   std::vector<int32_t> first_row;  // by span
-  // By row: the positions that it sees whatever the window, itself and the block that it lies in:
-  // the first, and one past the last.
-  std::vector<int32_t> block_first, block_end;
+  std::vector<int32_t> seen_end;   // one past the last position that a row sees: of its block
   std::map<std::string, Segments> segments;  // by name; "": the spans
   int longest = 0;                           // one past the last position of any span
   uint8_t* workspace = nullptr;              // what Runner::workspace_bytes() asked for

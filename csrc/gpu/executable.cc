@@ -21,6 +21,12 @@ int64_t bytes_of(const graph::Buffer& b, int64_t rows) {
   return rows * b.cols * static_cast<int64_t>(sizeof(float));
 }
 
+bool is_of_pictures(const graph::Op& op) {
+  return std::holds_alternative<graph::Input>(op) ||
+         std::holds_alternative<graph::GroupMoments>(op) ||
+         std::holds_alternative<graph::Conv2d>(op);
+}
+
 // `buffer` with room for so many bytes; what it held is lost where it grows.
 Address with_room(Backend& backend, BufferPtr& buffer, int64_t bytes) {
   if (buffer == nullptr || buffer->bytes() < bytes) {
@@ -38,6 +44,7 @@ Executable::Executable(const GpuDevice& device, const graph::Graph& graph)
       lowered_(graph::lower(graph)),
       state_(graph.state()),
       checker_(lowered_, state_),
+      pictures_(std::all_of(lowered_.ops.begin(), lowered_.ops.end(), is_of_pictures)),
       constants_(backend_) {
   memory_.resize(lowered_.buffers.size());
   const RunnerContext context{
@@ -65,7 +72,7 @@ ValueRef Executable::ref(ValueId id) const {
 
 void Executable::check(const Batch& batch, const State& state) const {
   checker_.check(batch, graph::shape_of(state));
-  if (batch.rows() > UINT16_MAX)
+  if (!pictures_ && batch.rows() > UINT16_MAX)
     throw CapacityError("a step of " + std::to_string(batch.rows()) +
                         " rows is too large for a GPU: at most 65535");
 }

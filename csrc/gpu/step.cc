@@ -54,8 +54,7 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
         t.rows_of_pool[static_cast<size_t>(s.pool)].push_back(first_row + i);
       while (block != s.blocks.end() && block->second <= position) ++block;
       const bool inside = block != s.blocks.end() && block->first <= position;
-      views.insert(views.end(), {position + 1, inside ? block->first : position,
-                                 inside ? block->second : position + 1});
+      views.insert(views.end(), {position + 1, inside ? block->second : position + 1});
       places.push_back(page < s.pages.size() ? s.pages[page] : 0);
       places.push_back(position % graph::kPagePositions);
     }
@@ -73,20 +72,24 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
   return t;
 }
 
-void add_local(StepTables* t, const graph::Batch& batch, const std::string& segments) {
-  if (t->local.count(segments) > 0) return;
-  LocalTables& local = t->local[segments];
-  if (segments.empty())
+void add_local(StepTables* t, const graph::Batch& batch, const LocalKey& key) {
+  if (t->local.count(key) > 0) return;
+  LocalTables& local = t->local[key];
+  if (key.segments.empty())
     for (const graph::Span& s : batch.spans) local.counts.push_back(s.count);
   else
-    local.counts = batch.segments.at(segments);
+    local.counts = batch.segments.at(key.segments);
   std::vector<int32_t> views, places, pages;
-  for (const int32_t count : local.counts) {
+  for (size_t segment = 0; segment < local.counts.size(); ++segment) {
+    const int32_t count = local.counts[segment];
+    // Causal attention has spans for segments.
+    const int32_t visible = key.causal ? batch.spans[segment].visible : 0;
     const auto first = static_cast<int32_t>(pages.size());
     local.first_page.push_back(first);
     for (int32_t i = 0; i < count; ++i) {
       if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
-      views.insert(views.end(), {i + 1, 0, count});
+      const int32_t seen = std::min(i + 1, visible > 0 ? visible : count);
+      views.insert(views.end(), {i + 1, key.causal ? seen : count});
       places.push_back(pages.back());
       places.push_back(i % graph::kPagePositions);
     }
@@ -107,7 +110,7 @@ Tiles add_tiles(StepTables* t, const graph::Batch& batch, const TileKey& key) {
                                  static_cast<int32_t>(first_page)});
   };
   if (key.pool < 0) {
-    const LocalTables& local = t->local.at(key.segments);
+    const LocalTables& local = t->local.at(key.local);
     for (size_t i = 0; i < local.counts.size(); ++i) {
       add_run(local.counts[i], local.first_page[i]);
       first_row += local.counts[i];

@@ -14,6 +14,15 @@
 
 namespace oxibonsai::gpu {
 
+// Which rows see each other in attend_local.
+struct LocalKey {
+  std::string segments;  // name; empty: those of a span
+  bool causal = false;
+  bool operator<(const LocalKey& o) const {
+    return std::tie(segments, causal) < std::tie(o.segments, o.causal);
+  }
+};
+
 // The rows of attend_local by segment, and its pages, which are the op's own.
 struct LocalTables {
   std::vector<int32_t> counts;      // rows, by segment
@@ -28,13 +37,12 @@ struct StepTables {
   std::vector<int32_t> words;
   int64_t outputs = 0;  // [outputs]: rows that want a result
   int64_t tokens = 0;   // [rows], where the batch has tokens
-  // [rows, 3]: one past the row's position; of the block that it lies in, the first position and
-  // one past the last.
+  // [rows, 2]: one past the row's position, and one past the last that it sees, of its block.
   int64_t views = 0;
   int64_t places = 0;  // [rows, 2]: the page of a row's position, its place there
   int64_t pages = 0;   // of all spans, one after the other
   int64_t spans = 0;   // [spans, 4]: first row, rows, first position, slot
-  std::map<std::string, LocalTables> local;        // by name of segments; "": spans
+  std::map<LocalKey, LocalTables> local;
   std::vector<int64_t> first_page;                 // by span: of its pages
   std::vector<std::vector<int32_t>> rows_of_pool;  // rows whose sequence keeps its pages there
   std::vector<int64_t> pool_rows;                  // by pool: of rows_of_pool
@@ -52,10 +60,10 @@ struct Tiles {
 // What tiles are made for: a pool of pages, or segments of attend_local, and rows of a tile.
 struct TileKey {
   int pool;  // -1: segments
-  std::string segments;
+  LocalKey local;
   int rows;
   bool operator<(const TileKey& o) const {
-    return std::tie(pool, segments, rows) < std::tie(o.pool, o.segments, o.rows);
+    return std::tie(pool, local, rows) < std::tie(o.pool, o.local, o.rows);
   }
 };
 
@@ -115,7 +123,7 @@ uint32_t blocks_of(int64_t count, int64_t size);
 // keys and values lie in pages of the workspace, segment after segment; and tiles, which may be of
 // those.
 StepTables step_tables(const graph::Batch& batch, const State& state);
-void add_local(StepTables* tables, const graph::Batch& batch, const std::string& segments);
+void add_local(StepTables* tables, const graph::Batch& batch, const LocalKey& key);
 Tiles add_tiles(StepTables* tables, const graph::Batch& batch, const TileKey& key);
 
 }  // namespace oxibonsai::gpu

@@ -16,8 +16,8 @@ struct StoreKv {
 };
 
 // Softmax attention of q over the pages of a layer, which hold the batch's own tokens already. A
-// query sees the positions up to its own, and all of the block that it lies in (Span::blocks);
-// [tokens, heads * value_dim].
+// query sees the positions up to its own, or to the end of the block that it lies in
+// (Span::blocks); [tokens, heads * value_dim].
 struct Attend {
   static constexpr const char* kName = "attend";
   ValueId q = kNoValue;  // [tokens, heads * key_dim]

@@ -15,8 +15,8 @@ struct Span {
   std::vector<int32_t> pages;  // page of positions 64i .. 64i + 63
   int32_t pool = 0;            // of the pools of pages that a step is given
   int32_t slot = 0;            // of recurrent state, where the graph has any
-  // Positions first .. last - 1 whose rows see each other, also later ones: of a picture. In order;
-  // one that reaches into the span ends in it.
+  // Positions first .. last - 1 whose rows see each other, also later ones, as far as a window
+  // reaches back: of a picture. In order; one that reaches into the span ends in it.
   std::vector<std::pair<int32_t, int32_t>> blocks = {};
   // Rows that the span's rows see in causal attention among themselves (AttendLocal), the others
   // are padding; 0: all.

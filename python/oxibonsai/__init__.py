@@ -23,7 +23,12 @@ from oxibonsai.errors import (
 
 if TYPE_CHECKING:
     from oxibonsai.engine import Engine, EnginePool, Options
-    from oxibonsai.hf import AutoModelForCausalLM, AutoTokenizer
+    from oxibonsai.hf import (
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        AutoProcessor,
+        AutoTokenizer,
+    )
     from oxibonsai.images import ImagePipeline
     from oxibonsai.llm import LLM, AsyncLLM, CompletionOutput, RequestOutput, load
     from oxibonsai.sampling import SamplingParams
@@ -35,6 +40,8 @@ __all__ = [
     "LLM",
     "AsyncLLM",
     "AutoModelForCausalLM",
+    "AutoModelForImageTextToText",
+    "AutoProcessor",
     "AutoTokenizer",
     "CapacityError",
     "CompletionOutput",
@@ -62,6 +69,8 @@ _LAZY = {
     "CompletionOutput": "oxibonsai.llm",
     "RequestOutput": "oxibonsai.llm",
     "AutoModelForCausalLM": "oxibonsai.hf",
+    "AutoModelForImageTextToText": "oxibonsai.hf",
+    "AutoProcessor": "oxibonsai.hf",
     "AutoTokenizer": "oxibonsai.hf",
     "Engine": "oxibonsai.engine",
     "ImagePipeline": "oxibonsai.images",

@@ -45,6 +45,20 @@ def test_run_streams_text_to_stdout_and_timings_to_stderr(tiny_path: Path) -> No
     assert "tok/s" not in done.stdout
 
 
+def test_run_shows_the_prompt_that_it_continues(tiny_path: Path) -> None:
+    arguments = ("run", "-m", str(tiny_path), "ab", "-n", "4", "--temp", "0")
+    text = json.loads(oxibonsai(*arguments, "--raw", "--json").stdout)["text"]
+    assert oxibonsai(*arguments, "--raw").stdout == f"ab{text}\n"
+    assert oxibonsai(*arguments, "--raw", "--no-display-prompt").stdout == f"{text}\n"
+    beams = oxibonsai("run", "-m", str(tiny_path), "ab", "-n", "4", "--raw", "--beams", "2")
+    assert beams.stdout.startswith("ab")
+    # The answer to a question, or a structure, stands alone.
+    answer = json.loads(oxibonsai(*arguments, "--json").stdout)["text"]
+    assert oxibonsai(*arguments).stdout == f"{answer}\n"
+    chosen = oxibonsai("run", "-m", str(tiny_path), "ab", "--raw", "--choice", "abc")
+    assert chosen.stdout == "abc\n"
+
+
 def test_run_json_is_one_object_and_repeats(tiny_path: Path) -> None:
     arguments = ["run", "--model", str(tiny_path), "--json", "-n", "6", "-s", "7", "ab"]
     first, second = oxibonsai(*arguments), oxibonsai(*arguments)

@@ -35,6 +35,11 @@ def test_a_model_needs_no_option_where_nothing_else_could_be_meant(tiny_path: Pa
     assert oxibonsai("verify", str(tiny_path)).returncode == 0
     talk = oxibonsai("chat", str(tiny_path), "-n", "2", "--json", stdin="ab\n/bye\n")
     assert json.loads(talk.stdout)["completion_tokens"] <= 2
+    measured = oxibonsai("bench", "-p", "8", str(tiny_path), "-n", "2", "-r", "1", "--json")
+    assert json.loads(measured.stdout)["model"] == str(tiny_path)
+    twice = oxibonsai("bench", "-m", "seedling-1bit", str(tiny_path))
+    assert twice.returncode == 2
+    assert "two models are named" in twice.stderr
 
 
 def test_options_of_llama_cpp(tiny_path: Path) -> None:

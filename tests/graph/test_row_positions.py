@@ -162,14 +162,14 @@ def test_segments_that_do_not_divide_the_spans_are_refused(counts: list[int] | N
 @pytest.mark.parametrize("window", [0, 9])
 @pytest.mark.parametrize("slopes", [None, np.array([0.5, 0.25, 0.125], np.float32)])
 def test_rows_of_a_block_see_each_other(window: int, slopes: Rows | None) -> None:
-    """A causal mask, or a window of it, and all of the block that a row lies in."""
+    """Causal but for the block that a row lies in, and back as far as the window."""
     blocks = [(5, 20), (20, 31), (66, 70)]
     at = np.arange(ROWS)
     seen = at <= at[:, None]
-    if window:
-        seen &= at > at[:, None] - window
     for first, end in blocks:
         seen[first:end, first:end] = True
+    if window:
+        seen &= at > at[:, None] - window
     b = Builder()
     x = b.input("x", X.shape[1])
     y = b.attention(x, x, x, layer=0, head_dim=DIM, scale=0.2, window=window, slopes=slopes)

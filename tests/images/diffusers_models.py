@@ -56,12 +56,12 @@ TEXT_LAYERS = (1, 2, 3)
 
 def transformer() -> Flux2Transformer2DModel:
     """Five blocks of both kinds."""
-    return _live(Flux2Transformer2DModel(**TRANSFORMER), seed=0)
+    return live(Flux2Transformer2DModel(**TRANSFORMER), seed=0)
 
 
 def vae() -> AutoencoderKLFlux2:
     """Four levels whose widths differ, in the decoder from the encoder's, too."""
-    model = _live(AutoencoderKLFlux2(**VAE), seed=2)
+    model = live(AutoencoderKLFlux2(**VAE), seed=2)
     generator = torch.Generator().manual_seed(3)
     count = model.bn.running_mean.shape
     model.bn.running_mean.copy_(0.3 * torch.randn(count, generator=generator))
@@ -71,7 +71,7 @@ def vae() -> AutoencoderKLFlux2:
 
 def text_encoder() -> Qwen3Model:
     """Four layers."""
-    return _live(Qwen3Model(Qwen3Config(**TEXT_ENCODER)), seed=1)
+    return live(Qwen3Model(Qwen3Config(**TEXT_ENCODER)), seed=1)
 
 
 def tensors(model: torch.nn.Module) -> dict[str, Floats]:
@@ -79,7 +79,8 @@ def tensors(model: torch.nn.Module) -> dict[str, Floats]:
     return {n: t.detach().float().numpy() for n, t in model.state_dict().items()}
 
 
-def _live(model: Any, seed: int) -> Any:
+def live(model: Any, seed: int) -> Any:
+    """The network with parameters away from what they are initialised to."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(p: torch.Tensor) -> torch.Tensor:

@@ -12,10 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import save_file
 
+from oxibonsai import ImagePipeline
 from oxibonsai.cli.main import _run
+from oxibonsai.images.record import read_record
+from oxibonsai.images.request import ImageRequest
 
 Draw = Callable[..., int]
 
@@ -196,3 +201,59 @@ def test_convert_makes_one_file_of_a_folder(
     line = ["-p", "a", "--steps", "1", "-m", "tiny.gguf"]
     assert draw(*line) == 0
     assert names(tmp_path) == ["image.png", "tiny.gguf"]
+
+
+def test_bench_reckons_up_a_picture(image_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["bench", "image", "-m", str(image_folder), "--width", "96", "--height", "64"]
+    assert _run([*line, "-r", "2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert set(report["seconds"]) == {"open", "prompt", "step", "decode"}
+    assert all(value > 0 for value in report["seconds"].values())
+    assert report["picture_seconds"] > 4 * report["seconds"]["step"]
+    assert _run(line) == 0
+    assert "picture" in capsys.readouterr().out
+
+
+def test_bench_counts_the_products_of_a_step(pipeline: ImagePipeline) -> None:
+    """Of FLUX.2-klein, every block has as many weights for each token of a stream."""
+    from oxibonsai.cli.bench_image import _products
+
+    sizes = pipeline.painter.matrix_sizes()
+    blocks = {n: s for n, s in sizes.items() if "transformer_blocks." in n}
+    each = sum(s for n, s in blocks.items() if n.startswith("single_transformer_blocks.0."))
+    assert each == 128 * (3 * 128 + 2 * 384) + 128 * (128 + 384)
+    rows = 24 + 512
+    assert _products(pipeline.painter, ImageRequest("", 0, 96, 64)) == rows * each * (2 + 3)
+
+
+def test_an_adapter_draws_another_picture_and_is_written_down(
+    draw: Draw, image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((image_folder / "transformer" / "config.json").read_text())
+    width = config["num_attention_heads"] * config["attention_head_dim"]
+    random = np.random.default_rng(1)
+    shapes = {"lora_A": (4, width), "lora_B": (config["in_channels"], 4)}
+    adapter = {
+        f"transformer.proj_out.{part}.weight": random.standard_normal(shape, dtype=np.float32) / 8
+        for part, shape in shapes.items()
+    }
+    save_file(adapter, tmp_path / "style.safetensors")
+    asked = ["-p", "a tree", "--seed", "1"]
+    assert draw(*asked, "-o", "plain.png") == 0
+    assert draw(*asked, "--lora", "style.safetensors", "-o", "styled.png") == 0
+    assert draw(*asked, "--lora-scaled", "style.safetensors:0", "-o", "none.png") == 0
+    plain, styled, none = (
+        (tmp_path / f"{n}.png").read_bytes() for n in ("plain", "styled", "none")
+    )
+    assert none == plain
+    with Image.open(tmp_path / "styled.png") as one, Image.open(tmp_path / "plain.png") as other:
+        assert one.tobytes() != other.tobytes()
+    (stated,) = read_record(tmp_path / "styled.png")["loras"]
+    assert (stated["name"], stated["scale"]) == ("style.safetensors", 1.0)
+    assert draw("-C", "styled.png", "-o", "again.png", size=False) == 2
+    assert "--lora" in capsys.readouterr().err
+    with_it = ["-C", "styled.png", "--lora", "style.safetensors", "-o", "again.png"]
+    assert draw(*with_it, size=False) == 0
+    assert (tmp_path / "again.png").read_bytes() == styled
+    assert draw(*asked, "--lora", "missing.safetensors") == 3
+    assert "missing.safetensors" in capsys.readouterr().err

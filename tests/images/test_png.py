@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from oxibonsai.errors import FormatError, RequestError
-from oxibonsai.images.pixels import open_picture, to_pixels
+from oxibonsai.images.pixels import to_pixels
 from oxibonsai.images.png import encode_png
 from oxibonsai.images.record import KEYWORD, png_texts, read_record, record_of
 from oxibonsai.images.request import ImageRequest
@@ -99,17 +99,3 @@ def test_a_file_without_a_record_says_so(tmp_path: Path) -> None:
         read_record(place)
     with pytest.raises(RequestError, match="cannot read"):
         read_record(tmp_path / "b.png")
-
-
-def test_damaged_pictures_are_refused(tmp_path: Path) -> None:
-    whole = encode_png(NOISE, {})
-    for data in (b"", b"no picture", whole[:100], whole[:60] + b"\0" * 40 + whole[100:]):
-        with pytest.raises(RequestError, match="as a picture"):
-            open_picture(io.BytesIO(data))
-
-
-def test_pictures_are_turned_upright(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was on its side
-    Image.fromarray(NOISE).save(tmp_path / "a.png", exif=exif)
-    assert open_picture(tmp_path / "a.png").size == (40, 31)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers_models import TEXT_ENCODER, TEXT_LAYERS, text_encoder, transformer, vae
+from diffusers_models import TEXT_LAYERS, text_encoder, transformer, vae
 from hf_folders import BYTE_OF
 
 LENGTH = 48  # tokens of a prompt
@@ -24,8 +24,13 @@ _TEMPLATE = (
 
 def tiny_pipeline() -> Any:
     """Diffusers' pipeline in float32."""
+    return pipeline_of(transformer(), text_encoder(), vae())
+
+
+def pipeline_of(transformer: Any, text_encoder: Any, vae: Any) -> Any:
+    """Diffusers' pipeline of networks; the text encoder gets the head that repositories have."""
     from diffusers import FlowMatchEulerDiscreteScheduler, Flux2KleinPipeline
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3ForCausalLM
 
     scheduler = FlowMatchEulerDiscreteScheduler(
         num_train_timesteps=1000,
@@ -36,10 +41,10 @@ def tiny_pipeline() -> Any:
         base_image_seq_len=256,
         max_image_seq_len=4096,
     )
-    language_model = Qwen3ForCausalLM(Qwen3Config(**TEXT_ENCODER))
-    language_model.model = text_encoder()
+    language_model = Qwen3ForCausalLM(text_encoder.config)
+    language_model.model = text_encoder
     language_model.tie_weights()
-    networks = vae(), language_model.eval(), None, transformer()
+    networks = vae, language_model.eval(), None, transformer
     pipeline = Flux2KleinPipeline(scheduler, *networks, is_distilled=True)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline

@@ -335,7 +335,7 @@ void check_modulation(std::mt19937& random) {
   test::compare_graph(g, batch, "modulation");
 }
 
-void check_local(std::mt19937& random, int window, bool slopes, int reach) {
+void check_local(std::mt19937& random, int window, bool slopes, int reach, bool causal) {
   graph::Graph g;
   const auto input = [&](const char* name, int64_t cols) {
     return g.add(graph::Input{name, graph::tokens(), cols}).front();
@@ -343,15 +343,18 @@ void check_local(std::mt19937& random, int window, bool slopes, int reach) {
   const ValueId q = input("q", 4 * 20), k = input("k", 2 * 20), v = input("v", 2 * 20);
   graph::AttendLocal op{q, k, v, 20, 0.2f};
   op.window = window;
+  op.causal = causal;
   if (slopes) op.slopes = vector_of(test::normal(random, 4, 0.1f));
   if (reach > 0)
     op.position_bias = vector_of(test::normal(random, static_cast<size_t>(4 * (2 * reach + 1))));
   g.set_output("y", g.add(op).front());
   op.segments = "windows";
+  op.causal = false;
   g.set_output("z", g.add(op).front());
   constexpr int kRows = 610;  // more than a part of the context
   graph::Batch batch;
   batch.spans = {{0, 70, {}, 0, 0}, {0, 1, {}, 0, 0}, {0, kRows - 71, {}, 0, 0}};
+  if (causal) batch.spans[0].visible = 41;  // the others are padding
   const auto x = test::normal(random, kRows * 80), y = test::normal(random, kRows * 40),
              z = test::normal(random, kRows * 40);
   batch.inputs = {
@@ -533,9 +536,10 @@ int main() {
           {{1, 32, 32}, type, 4, window, 0.0f, false, 500, 90, int64_t{4} << 30, window > 0, 70});
   }
   check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
-  check_local(random, 0, false, 0);
-  check_local(random, 33, true, 0);
-  check_local(random, 520, false, 12);
+  check_local(random, 0, false, 0, false);
+  check_local(random, 0, true, 12, true);
+  check_local(random, 33, true, 0, false);
+  check_local(random, 520, false, 12, false);
   check_picture(random, 12, 40);
   check_picture(random, 36, 8);
   check_modulation(random);

@@ -55,6 +55,8 @@ class FakeApi:
 
         @app.get("/props")
         def props() -> Any:
+            if "model" not in request.args:
+                return jsonify(role="router" if self.states else "model")
             self.asked.append(request.args["model"])
             params = {"temperature": 0.5, "top_k": 20, "max_tokens": -1, "samplers": ["top_k"]}
             return jsonify(
@@ -81,8 +83,7 @@ class FakeApi:
         return app
 
     def _model(self, name: str) -> dict[str, Any]:
-        state = self.states.get(name)
-        return {"id": name, **({"status": {"value": state}} if state else {})}
+        return {"id": name, "status": {"value": self.states.get(name, "loaded")}}
 
     def _refusal(self) -> Any:
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":

@@ -82,20 +82,52 @@ def test_run_continues_a_story_with_no_model_named() -> None:
 
 
 @pytest.mark.parametrize("name", PACKAGED)
-def test_an_opening_becomes_a_story_with_and_without_the_chat_template(name: str) -> None:
+def test_an_opening_becomes_a_story(name: str) -> None:
     engine = oxibonsai.load(name)
-    template = model_template(engine)
-    assert template is not None
-    chat = template.render([{"role": "user", "content": PROMPT}], add_generation_prompt=True)
     words = set()
-    for prompt in (PROMPT, engine.tokenizer.encode(chat, parse_special=True)):
-        params = oxibonsai.SamplingParams(seed=3, max_tokens=120)
-        text = "".join(engine.generate(prompt, params))
+    for seed in (3, 4):
+        params = oxibonsai.SamplingParams(seed=seed, max_tokens=120)
+        text = "".join(engine.generate(PROMPT, params))
         assert "<|" not in text
         assert len(text.split()) >= 20
         assert "." in text
         words |= set(text.lower().split())
     assert {"a", "the", "and"} <= words  # one story alone may do without
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+@pytest.mark.parametrize(
+    ("messages", "continued"),
+    [
+        (["Once upon a time"], True),
+        (["There was a fox,"], True),
+        (["Once upon a time, there was a fox."], False),
+        (["Tell me a story about a clever fox"], False),
+        (["What is a bird?"], False),
+        (["Once upon a time", "there was a fox.", "And then"], False),
+        ([], False),
+    ],
+)
+def test_the_template_leaves_an_opening_as_it_is(
+    name: str, messages: list[str], continued: bool
+) -> None:
+    """As an answer, a story often began in the middle of its first sentence."""
+    template = model_template(oxibonsai.load(name))
+    assert template is not None
+    roles = ("user", "assistant") * 2
+    turns = [{"role": role, "content": text} for role, text in zip(roles, messages, strict=False)]
+    text = template.render(turns, add_generation_prompt=True)
+    if continued:
+        assert text == messages[0]
+    else:
+        assert text.endswith("<|im_start|>assistant\n")
+        assert text.count("<|im_start|>") == len(messages) + 1
+
+
+def test_a_story_begins_with_its_opening() -> None:
+    for seed in range(8):
+        done = command("run", PROMPT, "--seed", str(seed), "--max-tokens", "4")
+        assert done.stdout.startswith(f"{PROMPT},"), done.stdout
 
 
 def test_from_pretrained_needs_no_argument(capfd: pytest.CaptureFixture[str]) -> None:

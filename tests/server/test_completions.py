@@ -107,7 +107,7 @@ def test_what_is_not_supported_is_refused(model_client: FlaskClient) -> None:
     assert "max_tokens" in refused(model_client, max_tokens=0)
     assert "prompt" in refused(model_client, prompt=[])
     assert "vocabulary" in refused(model_client, prompt=[1, 100_000])
-    assert "only reads text" in refused(
+    assert "reads text only" in refused(
         model_client, prompt={"prompt_string": "x", "multimodal_data": ["AAAA"]}
     )
 

@@ -217,8 +217,7 @@ def _said(part: object) -> list[dict[str, object]]:
                 ),
             },
         ),
-        ("/v1/threads", {"messages": _said(_URL)}),
-        ("/v1/threads", {"messages": _said(_STORED)}),
+        ("/v1/chat/completions", {"messages": _said(_STORED)}),
     ],
 )
 def test_a_picture_is_refused_in_the_same_words_by_every_api(
@@ -229,6 +228,13 @@ def test_a_picture_is_refused_in_the_same_words_by_every_api(
     message = answer.get_json()["error"]["message"]
     assert "image input is not supported: the model reads text only" in message
     assert "content" in message or "output" in message  # where it is
+
+
+@pytest.mark.parametrize("part", [_URL, _STORED])
+def test_threads_hold_no_pictures(client: FlaskClient, part: object) -> None:
+    answer = client.post("/v1/threads", json={"messages": _said(part)})
+    assert answer.status_code == 400
+    assert "image input is not supported here" in answer.get_json()["error"]["message"]
 
 
 _HI = {"role": "user", "content": "Hi"}

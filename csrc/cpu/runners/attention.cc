@@ -360,12 +360,10 @@ class PagedAttentionRunner : public AttentionRunner {
     return s.pages_of(row).values(page(s, row, index), layer_, head);
   }
   int first_seen(const Step& s, int64_t row) const override {
-    if (shape().window == 0) return 0;
-    const int in_window = std::max(0, position(s, row) + 1 - shape().window);
-    return std::min(in_window, s.block_first[static_cast<size_t>(row)]);
+    return shape().window == 0 ? 0 : std::max(0, position(s, row) + 1 - shape().window);
   }
   int end_seen(const Step& s, int64_t row) const override {
-    return s.block_end[static_cast<size_t>(row)];
+    return s.seen_end[static_cast<size_t>(row)];
   }
   int position(const Step& s, int64_t row) const override {
     return s.positions[static_cast<size_t>(row)];

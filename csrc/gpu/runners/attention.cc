@@ -47,7 +47,7 @@ struct PageSet {
   args::PageArgs args;
   Address pages;
   int pool;               // -1: of the workspace
-  std::string segments;   // there
+  LocalKey local;         // there
   int64_t rows, rows_at;  // how many rows, and their numbers in the step's tables
   int64_t views, places, tables;
   int longest;
@@ -61,7 +61,7 @@ PageSet pool_pages(const Step& s, int pool, int layer) {
                     pages.page_bytes(), pages.offset(layer)),
           pages.data(),
           pool,
-          "",
+          {},
           static_cast<int64_t>(s.tables.rows_of_pool[p].size()),
           s.tables.pool_rows[p],
           s.tables.views,
@@ -116,8 +116,8 @@ class Attention {
 
   const graph::PagedLayer& layer() const { return layer_; }
 
-  void prepare(Step* s, int pool, const std::string& segments) const {
-    const TileKey key{pool, segments, rows_of_tile(*s)};
+  void prepare(Step* s, int pool, const LocalKey& local) const {
+    const TileKey key{pool, local, rows_of_tile(*s)};
     if (s->tiles.count(key) == 0) s->tiles[key] = add_tiles(&s->tables, *s->batch, key);
   }
 
@@ -135,7 +135,7 @@ class Attention {
     const auto all = static_cast<uint32_t>(parts(set.longest));
     const auto step = static_cast<uint32_t>(run_length(s, set.longest));
     const Address running = memory + step * part_bytes(s);
-    const Tiles& tiles = s.tiles.at({set.pool, set.segments, rows_of_tile(s)});
+    const Tiles& tiles = s.tiles.at({set.pool, set.local, rows_of_tile(s)});
     const std::string kernel = kernel_name("attend", set.type) + "_" + std::to_string(queries(s));
     for (a.first_part = 0; a.first_part < all; a.first_part += step) {
       a.parts = std::min(step, all - a.first_part);
@@ -185,7 +185,7 @@ class AttendRunner : public Runner {
 
   void prepare(Step* s) const override {
     for (size_t pool = 0; pool < s->state->pools.size(); ++pool)
-      attention_.prepare(s, static_cast<int>(pool), "");
+      attention_.prepare(s, static_cast<int>(pool), {});
   }
   int64_t workspace_bytes(const Step& s) const override {
     return attention_.parts_bytes(s, s.tables.longest);
@@ -203,17 +203,16 @@ class AttendRunner : public Runner {
 // Keys and values lie in the workspace, in f32 pages of one layer, before the parts.
 class AttendLocalRunner : public Runner {
  public:
-  AttendLocalRunner(const Attention& attention, std::string segments, const ValueRef& k,
-                    const ValueRef& v)
+  AttendLocalRunner(const Attention& attention, LocalKey key, const ValueRef& k, const ValueRef& v)
       : attention_(attention),
-        segments_(std::move(segments)),
+        key_(std::move(key)),
         k_(k),
         v_(v),
         layout_(graph::kv_layout(graph::KvType::kF32, attention.layer())) {}
 
   void prepare(Step* s) const override {
-    add_local(&s->tables, *s->batch, segments_);
-    attention_.prepare(s, -1, segments_);
+    add_local(&s->tables, *s->batch, key_);
+    attention_.prepare(s, -1, key_);
   }
   int64_t workspace_bytes(const Step& s) const override {
     return pages_bytes(s) + attention_.parts_bytes(s, local(s).longest);
@@ -221,11 +220,16 @@ class AttendLocalRunner : public Runner {
   void run(const Step& s) const override {
     const int kv_heads = attention_.layer().kv_heads;
     const LocalTables& tables = local(s);
-    const PageSet set{graph::KvType::kF32, page_args(layout_, kv_heads, page_bytes(), 0),
-                      s.workspace,         -1,
-                      segments_,           s.rows_of(k_),
-                      s.tables.all_rows,   tables.views,
-                      tables.places,       tables.pages,
+    const PageSet set{graph::KvType::kF32,
+                      page_args(layout_, kv_heads, page_bytes(), 0),
+                      s.workspace,
+                      -1,
+                      key_,
+                      s.rows_of(k_),
+                      s.tables.all_rows,
+                      tables.views,
+                      tables.places,
+                      tables.pages,
                       tables.longest};
     store(s, set, k_, v_);
     attention_.run(s, set, s.workspace + pages_bytes(s));
@@ -236,10 +240,10 @@ class AttendLocalRunner : public Runner {
   int64_t pages_bytes(const Step& s) const {
     return (local(s).page_count * page_bytes() + 255) / 256 * 256;
   }
-  const LocalTables& local(const Step& s) const { return s.tables.local.at(segments_); }
+  const LocalTables& local(const Step& s) const { return s.tables.local.at(key_); }
 
   const Attention attention_;
-  const std::string segments_;
+  const LocalKey key_;
   const ValueRef k_, v_;
   const graph::KvLayout layout_;
 };
@@ -265,17 +269,14 @@ RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
 }
 
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
-  if (op.causal)
-    throw UnsupportedError(
-        "GPUs have no kernel for causal attention without a cache yet: run this model on the CPU "
-        "(--device cpu)");
   const ValueRef q = c.value(op.q), k = c.value(op.k);
   const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
   const auto heads = static_cast<int>(q.cols / op.head_dim);
   const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, nullptr, heads);
   const Attention attention(q, c.value(op.out), heads, layer, op.scale, 0, op.window, 0.0f, biases,
                             c.memory_limit);
-  return std::make_unique<AttendLocalRunner>(attention, op.segments, k, c.value(op.v));
+  return std::make_unique<AttendLocalRunner>(attention, LocalKey{op.segments, op.causal}, k,
+                                             c.value(op.v));
 }
 
 }  // namespace oxibonsai::gpu

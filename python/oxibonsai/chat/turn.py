@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from oxibonsai.chat.pictures import place_pictures
 from oxibonsai.chat.reasoning_constraint import ReasoningConstraint
 from oxibonsai.chat.request import ChatRequest
 from oxibonsai.chat.template import model_template
@@ -15,6 +16,7 @@ from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import Constrain, Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.output import (
+    ImageParts,
     OutputParser,
     ReasoningTags,
     ThinkingBudget,
@@ -45,8 +47,8 @@ class ChatTurn:
     """A prompt, and how its answer is made and read.
 
     Attributes:
-        prompt: Text of the prompt.
-        ids: Its tokens.
+        prompt: Text of the prompt, with a marker for each picture.
+        ids: Its tokens, a placeholder for each row of a picture among them.
         options: For the engine.
         parser: Makes what sorts the answer's text; takes what gives ids to its calls.
     """
@@ -91,8 +93,9 @@ def prepare(
     tags = find_reasoning_tags(template.source)
     if request.thinking_budget is not None and tags is None:
         raise RequestError("thinking_budget: this model's chat template knows no reasoning")
+    images = _image_parts(engine, template)
     prompt, inside = _render(
-        template, request, tool_format, tags, with_tools=bool(tools), watch=watch
+        template, request, tool_format, tags, images, with_tools=bool(tools), watch=watch
     )
     if check is not None:
         check(prompt)
@@ -123,9 +126,15 @@ def prepare(
         ),
         visible=_visible(engine.tokenizer, tool_format, tags),
     )
+    if images is not None and images.found:
+        assert engine.pictures is not None
+        ids, placed = place_pictures(prompt, images.found, engine.pictures, engine.tokenizer, watch)
+        options = replace(options, images=placed)
+    else:
+        ids = engine.tokenizer.encode(prompt, add_special=False, parse_special=True, watch=watch)
     return ChatTurn(
         prompt,
-        engine.tokenizer.encode(prompt, add_special=False, parse_special=True, watch=watch),
+        ids,
         options,
         partial(_parser, request, tool_format, tools, choice, shown_tags, inside),
     )
@@ -154,7 +163,22 @@ def render(
     shown = bool(tools) and read_tool_choice(request.tool_choice, tools).mode != "none"
     tags = find_reasoning_tags(template.source)
     tool_format = detect_tool_format(template.source)
-    return _render(template, request, tool_format, tags, with_tools=shown, watch=watch)[0]
+    images = _image_parts(engine, template)
+    return _render(template, request, tool_format, tags, images, with_tools=shown, watch=watch)[0]
+
+
+def _image_parts(engine: Engine, template: ChatTemplate) -> ImageParts | None:
+    """Takes the pictures of a conversation; None: the model reads text only."""
+    if engine.pictures is None:
+        return None
+    return ImageParts(None if template.knows_images else engine.pictures.tower.written)
+
+
+def _in_parts(message: dict[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, str):
+        return message
+    return {**message, "content": [{"type": "text", "text": content}] if content else []}
 
 
 def _required(template: ChatTemplate | None) -> ChatTemplate:
@@ -171,13 +195,17 @@ def _render(
     request: ChatRequest,
     tool_format: ToolFormat | None,
     tags: ReasoningTags | None,
+    images: ImageParts | None,
     *,
     with_tools: bool,
     watch: Watch | None,
 ) -> tuple[str, bool]:
     """The prompt, and whether what follows it is reasoning."""
     messages = template_messages(
-        request.messages, tool_format=tool_format, template_source=template.source
+        request.messages,
+        tool_format=tool_format,
+        template_source=template.source,
+        images=images,
     )
     if not messages:
         raise RequestError("messages is empty: there is nothing to answer")
@@ -196,6 +224,8 @@ def _render(
             messages.insert(0, {"role": "system", "content": ""})
         text = json.dumps([tool["function"] for tool in shown], ensure_ascii=False)
         messages[0] = {**messages[0], "tools": text}
+    if template.needs_parts:
+        messages = [_in_parts(message) for message in messages]
     prompt = template.render(
         messages,
         tools=shown,

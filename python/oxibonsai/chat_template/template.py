@@ -26,6 +26,8 @@ MAX_SOURCE = 1 << 16  # characters of a template; the longest known has a quarte
 _MAX_MESSAGE = 500  # characters of its own errors
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_IMAGE = re.compile(r"['\"]image['\"]")
+_PROBE = "what is seen"
 _RESERVED = frozenset(
     {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception",
      "strftime_now", "range", "dict", "namespace", "cycler", "joiner", "lipsum"}
@@ -96,6 +98,23 @@ class ChatTemplate:
     def marks_generation(self) -> bool:
         """Whether it says what the assistant wrote: ``{% generation %}``."""
         return _GENERATION.search(self.source) is not None
+
+    @property
+    def knows_images(self) -> bool:
+        """Whether it writes something for a part ``{"type": "image"}`` of a message."""
+        return _IMAGE.search(self.source) is not None
+
+    @cached_property
+    def needs_parts(self) -> bool:
+        """Whether it reads a message's text only where that is a list of parts."""
+
+        def shows(content: Any) -> bool:
+            try:
+                return _PROBE in self.render([{"role": "user", "content": content}])
+            except RequestError:
+                return False
+
+        return not shows(_PROBE) and shows([{"type": "text", "text": _PROBE}])
 
     @cached_property
     def variables(self) -> frozenset[str]:

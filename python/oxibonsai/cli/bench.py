@@ -13,12 +13,15 @@ import rich_click as click
 from click.core import ParameterSource
 
 from oxibonsai import _core
+from oxibonsai.cli.bench_image import image
 from oxibonsai.cli.bench_rounds import Measure, Share, run_rounds
 from oxibonsai.cli.bench_serve import serve
+from oxibonsai.cli.model_choice import name_model
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
 from oxibonsai.devices import CPU, Device
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
+from oxibonsai.files.step_progress import step_progress
 from oxibonsai.sampling import GREEDY, SamplingParams
 
 _BANDWIDTH_BYTES = 1 << 30
@@ -27,7 +30,20 @@ _PASSES = 3  # the fastest counts
 _BANDWIDTH, _PEAK = "bandwidth", "int8_peak"
 
 
-@click.group(invoke_without_command=True)
+class _Bench(click.RichGroup):
+    """A group whose first argument may be a model, as that of the other commands."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = self.make_parser(ctx).parse_args(args=list(args))[1]
+        if rest and self.get_command(ctx, rest[0]) is None and not ctx.resilient_parsing:
+            name_model(ctx, rest[0])
+            args = args[: len(args) - len(rest)] + rest[1:]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=_Bench, invoke_without_command=True, subcommand_metavar="[MODEL] | serve [OPTIONS]"
+)
 @model_options
 @click.option("-p", "--n-prompt", type=click.IntRange(0), default=512, show_default=True)
 @click.option("-n", "--n-gen", type=click.IntRange(0), default=128, show_default=True)
@@ -48,7 +64,7 @@ def bench(
 ) -> None:
     """Measure like llama-bench: ppN reads a prompt of N tokens, tgN generates N tokens.
 
-    `bench serve` measures a running server instead.
+    `bench serve` measures a running server instead, `bench image` a model that draws.
     """
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx)
@@ -64,7 +80,8 @@ def bench(
         work[f"pp{n_prompt}"] = lambda: measure_prompt(engine, n_prompt)
     if n_gen:
         work[f"tg{n_gen}"] = lambda: measure_generation(engine, n_gen)
-    found, rates = run_rounds(limits, work, repetitions)
+    with step_progress("Measuring", "rounds") as progress:
+        found, rates = run_rounds(limits, work, repetitions, progress)
     rows = [_row(test, rates[test]) for test in rates]
     for row in rows:
         is_prompt = row["test"].startswith("pp")
@@ -86,6 +103,7 @@ def bench(
     click.echo(json.dumps(report) if as_json else _table(report))
 
 
+bench.add_command(image)
 bench.add_command(serve)
 
 

@@ -15,7 +15,10 @@ MOST_SPREAD = 0.25  # of the shares of the rounds, beside their median
 
 
 def run_rounds(
-    limits: Mapping[str, Measure], work: Mapping[str, Measure], rounds: int
+    limits: Mapping[str, Measure],
+    work: Mapping[str, Measure],
+    rounds: int,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Measures the limits, then the work, round after round.
 
@@ -23,6 +26,8 @@ def run_rounds(
         limits: What bounds the work, by its name.
         work: Rates by the test's name; each runs once before, to warm up.
         rounds: How often each is measured.
+        progress: Told, between measurements, the rounds that are done, all of them, and what is
+            known so far.
 
     Returns:
         The limits, each the better of what was measured before and after a round; and the work.
@@ -31,9 +36,14 @@ def run_rounds(
         measure()
     found: dict[str, list[float]] = {name: [] for name in limits}
     done: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(rounds):
+    for done_rounds in range(rounds):
         _measure(limits, found)
         _measure(work, done)
+        if progress is not None:
+            rates = (
+                f"{name} {statistics.median(values):.1f} tok/s" for name, values in done.items()
+            )
+            progress(done_rounds + 1, rounds, ", ".join(rates))
     _measure(limits, found)
     return {name: [max(pair) for pair in pairwise(values)] for name, values in found.items()}, done
 

@@ -24,6 +24,7 @@ from oxibonsai.cli.generation_options import (
 )
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import engine_options, load_engine, model_options
+from oxibonsai.cli.picture_options import image_option, vision_options
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.engine import Options
 from oxibonsai.errors import FormatError, RequestError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _HELP = """/reset          forget the conversation (also /clear)
 /regen          answer the last message again
 /set NAME VALUE set a sampling parameter: /set temperature 0.5; /set alone lists them
+/image FILE     show a picture with the next message; several may be given one after the other
 /system TEXT    set the system message and start anew
 /save FILE      write the conversation and what the model has computed; FILE.json: the messages alone
 /load FILE      read one back
@@ -45,7 +47,7 @@ lines of \"\"\". Ctrl-C stops an answer."""
 
 _QUOTES = '"""'
 _SAME = {"/clear": "/reset", "/bye": "/exit", "/quit": "/exit", "/?": "/help"}
-_COMMANDS = ("/reset", "/regen", "/set", "/system", "/save", "/load", "/help", "/exit")
+_COMMANDS = ("/reset", "/regen", "/set", "/system", "/save", "/load", "/image", "/help", "/exit")
 
 
 @click.command()
@@ -58,6 +60,8 @@ _COMMANDS = ("/reset", "/regen", "/set", "/system", "/save", "/load", "/help", "
 @click.option(
     "--save", "save_path", type=click.Path(path_type=Path), help="Save the chat at its end."
 )
+@image_option
+@vision_options
 @engine_options
 @sampling_options
 @template_options
@@ -73,6 +77,7 @@ def chat(
     system: str | None,
     load_path: Path | None,
     save_path: Path | None,
+    images: list[Path],
     enable_thinking: bool | None,
     thinking_budget: int | None,
     as_json: bool,
@@ -96,6 +101,8 @@ def chat(
     conversation.set_system(system)
     if load_path is not None:
         conversation.load(load_path)
+    for image in images:
+        conversation.show(image)
     _loop(conversation, _reader())
     if save_path is not None:
         conversation.save(save_path)
@@ -183,7 +190,7 @@ def _command(conversation: Conversation, text: str) -> str:
     """Does what a line with a slash asks for; what to say of it."""
     name, _, argument = text.partition(" ")
     name, argument = _SAME.get(name, name), argument.strip()
-    if name in ("/save", "/load") and not argument:
+    if name in ("/save", "/load", "/image") and not argument:
         raise RequestError(f"{name} needs a file name")
     if name == "/reset":
         conversation.reset()
@@ -202,6 +209,8 @@ def _command(conversation: Conversation, text: str) -> str:
     if name == "/load":
         conversation.load(Path(argument))
         return f"[{len(conversation.messages)} messages]"
+    if name == "/image":
+        return f"[{conversation.show(Path(argument).expanduser())}]"
     if name == "/help":
         return _HELP
     likely = get_close_matches(name, _COMMANDS, n=1)

@@ -12,12 +12,15 @@ from typing import Any
 
 from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
 from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.cli.picture_options import check_sees, with_images
+from oxibonsai.cli.prompt_progress import read_prompt_of
 from oxibonsai.cli.sampling_options import SAMPLING_FIELDS
 from oxibonsai.cli.word_wrap import WordWrap
 from oxibonsai.engine import Engine, Options, Sequence, restore, save
 from oxibonsai.errors import RequestError
 from oxibonsai.files.whole_file import written_whole
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.vision.given import read_file
 
 _ANSWER_ROOM = 64  # positions that an answer needs at least
 
@@ -49,7 +52,8 @@ class Conversation:
         self.params = params
         self.options = options
         self.request = request
-        self.messages: list[dict[str, str]] = []
+        self.messages: list[dict[str, Any]] = []
+        self.images: list[Path] = []  # shown with the next message
         self.as_json = as_json
         self._last: Sequence | None = None
         self._again = 0  # answers to the same message before this one
@@ -60,11 +64,27 @@ class Conversation:
 
     def reset(self) -> None:
         """Forgets everything but the system message."""
+        self.images = []
         self.messages = [m for m in self.messages if m["role"] == "system"]
+
+    def show(self, path: Path) -> str:
+        """Takes a picture for the next message; what it is.
+
+        Raises:
+            RequestError: The model reads text only, or the file holds no picture.
+        """
+        check_sees(self.engine)
+        assert self.engine.pictures is not None
+        picture = read_file(path, self.engine.pictures.limits)
+        self.images.append(path.absolute())
+        height, width = picture.size
+        return f"{path.name}, {width} x {height}, goes with the next message"
 
     def save(self, path: Path) -> None:
         """Writes the messages, and unless the file is called .json the keys and values of the last
         answer, under the final name only when complete."""
+        if any(not isinstance(m["content"], str) for m in self.messages):
+            raise RequestError("a conversation with pictures can't be saved")
         if path.suffix == ".json":
             with written_whole(path) as file:
                 file.write(json.dumps(self.messages, ensure_ascii=False, indent=1).encode())
@@ -117,14 +137,18 @@ class Conversation:
         before, again = self.messages, self._again
         self.messages = before[:last]
         try:
-            self.answer(before[last]["content"], again=again + 1)
+            self._ask(before[last]["content"], again=again + 1)
         except RequestError:
             self.messages, self._again = before, again
             raise
 
-    def answer(self, text: str, *, again: int = 0) -> None:
+    def answer(self, text: str) -> None:
         """Adds a user's message and streams the answer; Ctrl-C keeps what has come."""
-        self.messages.append({"role": "user", "content": text})
+        self._ask(with_images(text, self.images))
+        self.images = []
+
+    def _ask(self, content: str | list[dict[str, Any]], *, again: int = 0) -> None:
+        self.messages.append({"role": "user", "content": content})
         self._again = again
         params = self.params
         if params.seed is not None:
@@ -150,6 +174,8 @@ class Conversation:
         wrap = WordWrap(_columns()) if sys.stdout.isatty() else None
         stopped = False
         try:
+            if not self.as_json:
+                read_prompt_of(self.engine, reply.sequence)
             for delta in pieces:
                 if self.as_json:
                     continue
@@ -201,8 +227,8 @@ def _is_message(value: Any) -> bool:
     )
 
 
-def _asks(message: dict[str, str]) -> bool:
-    return message["role"] == "user"
+def _asks(message: dict[str, Any]) -> bool:
+    return bool(message["role"] == "user")
 
 
 def _tokens_per_second(sequence: Sequence) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 from oxibonsai.chat import ChatRequest, prepare
 from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.cli.prompt_progress import read_prompt_of
 from oxibonsai.engine import (
     Engine,
     Options,
@@ -29,6 +30,7 @@ class Job:
 
     Attributes:
         parser: Makes what sorts the text of a chat's answer; None for plain text.
+        opening: Words that the text goes on from, which are shown before it.
     """
 
     engine: Engine
@@ -36,6 +38,7 @@ class Job:
     options: Options
     ids: list[int]
     parser: Callable[[CallIds], OutputParser] | None = None
+    opening: str = ""
 
     @classmethod
     def of_chat(
@@ -63,6 +66,10 @@ def run_samples(job: Job, samples: int, best_of: int | None, *, show: bool) -> d
     try:
         for s in sequences:
             printer = _Printer(streams)
+            if show:
+                read_prompt_of(job.engine, s)
+            if streams:
+                print(end=job.opening, flush=True)
             for delta in _deltas(job, s):
                 printer.put(delta)
             results.append(_result(s, printer, started))
@@ -73,7 +80,7 @@ def run_samples(job: Job, samples: int, best_of: int | None, *, show: bool) -> d
         results = [results[sequences.index(s)] for s in best_samples(sequences, samples)]
     if show:
         for i, result in enumerate(results if len(sequences) > 1 else []):
-            print(f"--- {i + 1} (seed {result['seed']})\n{result['text']}")
+            print(f"--- {i + 1} (seed {result['seed']})\n{job.opening}{result['text']}")
         print(end="\n" if streams else "")
         if streams and "reasoning_content" in results[0]:
             print(file=sys.stderr)
@@ -89,7 +96,7 @@ def run_beams(job: Job, width: int, length_penalty: float, *, show: bool) -> dic
         job.engine, job.ids, width=width, max_new_tokens=limit, length_penalty=length_penalty
     )
     if show:
-        print(beams[0].text)
+        print(job.opening + beams[0].text)
     return {"prompt_tokens": job.ids, "beams": [asdict(b) for b in beams]}
 
 

@@ -23,7 +23,7 @@ _PANELS: dict[str, tuple[str, ...]] = {
     ),
     "Structure": ("json_schema", "json_object", "regex", "choice", "grammar_file", "lark"),
     "Conversation": (
-        "system", "raw", "chat_template", "chat_template_file", "tools", "tool_choice",
+        "system", "raw", "display_prompt", "chat_template", "chat_template_file", "tools", "tool_choice",
         "enable_thinking", "thinking_budget",
     ),
     "Speculation and context": (

@@ -20,10 +20,12 @@ from oxibonsai.files.whole_file import written_whole
 from oxibonsai.images.noise import GENERATORS
 from oxibonsai.images.painter import OnStep, Painter, Step
 from oxibonsai.images.pipeline import ImagePipeline, random_seed
-from oxibonsai.images.pixels import as_reference, open_picture, to_pixels
+from oxibonsai.images.pixels import as_reference, to_pixels
 from oxibonsai.images.png import encode_png
 from oxibonsai.images.record import png_texts, read_record, record_of
 from oxibonsai.images.request import HEIGHT, STEPS, STRENGTH, WIDTH, ImageRequest
+from oxibonsai.opening import split_scaled
+from oxibonsai.vision.given import read_picture
 
 _FROM_RECORD = ("prompt", "seed", "steps", "width", "height", "rng", "image_strength")
 
@@ -38,6 +40,18 @@ _MODEL = [
     click.option("--vae", help="A folder or safetensors file in place of the model's."),
     click.option("--text-encoder", "--te", help="A folder or GGUF file in place of the model's."),
     click.option("--tokenizer", help="The folder with the text encoder's tokenizer.json."),
+    click.option(
+        "--lora",
+        multiple=True,
+        metavar="FILE",
+        help="A LoRA adapter of the transformer to add, a safetensors file; may be repeated.",
+    ),
+    click.option(
+        "--lora-scaled",
+        multiple=True,
+        metavar="FILE:SCALE",
+        help="One of which so much is added, 0.5 say.",
+    ),
 ]
 _PROMPT = [
     click.option("--prompt", "-p", help="What to draw; - reads it from stdin."),
@@ -148,6 +162,8 @@ def image(
     vae: str | None,
     text_encoder: str | None,
     tokenizer: str | None,
+    lora: tuple[str, ...],
+    lora_scaled: tuple[str, ...],
     output: Path,
     metadata: bool,
     no_exif: bool,
@@ -164,6 +180,8 @@ def image(
     if wishes["guidance"] != 1.0:
         raise RequestError("--guidance: the model is distilled and draws without; leave it at 1")
     old = read_record(wishes["config_from_metadata"]) if wishes["config_from_metadata"] else {}
+    if old.get("loras") and not lora and not lora_scaled:
+        raise RequestError("the picture was drawn with adapters: give them with --lora, too")
     asked = {name: old.get(name) for name in _FROM_RECORD}
     prompts = read_prompts(
         wishes["prompt"], wishes["prompt_file"], wishes["batch_prompts_file"], asked["prompt"]
@@ -176,6 +194,7 @@ def image(
         vae=vae,
         text_encoder=text_encoder,
         tokenizer=tokenizer,
+        lora=[*lora, *map(split_scaled, lora_scaled)],
         device=device,
         threads=threads,
     ).painter
@@ -228,9 +247,9 @@ def _request(wishes: dict[str, Any], asked: dict[str, Any]) -> ImageRequest:
         raise RequestError("the picture's settings in --config-from-metadata are no numbers")
     if wishes["image"]:
         kept = strength if strength is not None else asked["image_strength"]
-        start = open_picture(wishes["image"])
+        start = read_picture(wishes["image"]).image
         return replace(request, start=start, strength=STRENGTH if kept is None else kept)
-    return replace(request, references=tuple(open_picture(p) for p in wishes["references"]))
+    return replace(request, references=tuple(read_picture(p).image for p in wishes["references"]))
 
 
 def _with_size_of_reference(
@@ -255,7 +274,7 @@ def _draw(
 ) -> dict[str, Any]:
     """Draws one picture and writes its files."""
     place = free_name(named(out.path, request.seed, many=many))
-    record = record_of(request, painter.name)
+    record = record_of(request, painter.name, painter.adapters)
     texts = png_texts(record) if out.texts else {}
     begin = time.monotonic()
     with step_progress(request.steps) as told:

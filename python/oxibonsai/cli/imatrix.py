@@ -14,6 +14,7 @@ from oxibonsai.cli.written import say_written
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
 from oxibonsai.evaluate import cut_windows, text_tokens
+from oxibonsai.files.step_progress import step_progress
 from oxibonsai.imatrix import Imatrix, collect, write_imatrix
 
 
@@ -101,19 +102,11 @@ def _windows(engine: Engine, text: str, size: int, chunks: int | None) -> list[t
 
 def _write_as_it_grows(found: Iterator[Imatrix], total: int, out: Path, frequency: int) -> Imatrix:
     """Writes the file now and then and at the end; an interrupt keeps the windows that are done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     done: Imatrix | None = None
     try:
-        with Progress(
-            *columns, console=console, transient=True, disable=not console.is_terminal
-        ) as bar:
-            task = bar.add_task("", total=total)
+        with step_progress("Collecting", "windows") as progress:
             for done in found:
-                bar.update(task, completed=done.chunk_count)
+                progress(done.chunk_count, total, "")
                 if frequency and done.chunk_count % frequency == 0:
                     write_imatrix(done, out)
         assert done is not None  # there is at least one window

@@ -34,17 +34,22 @@ def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None
         if not _REPOSITORY.fullmatch(value):
             raise RequestError(f"{value!r} is no repository: write ORG/REPO, or ORG/REPO:QUANT")
         value = f"hf:{value}"
-    _set(ctx, value)
+    name_model(ctx, value)
 
 
 def _take(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
     if value is not None:
-        _set(ctx, value)
+        name_model(ctx, value)
     named: str | None = ctx.meta.get(_KEY)
     return named
 
 
-def _set(ctx: click.Context, value: str) -> None:
+def name_model(ctx: click.Context, value: str) -> None:
+    """Says which model a command is about.
+
+    Raises:
+        RequestError: Another one is named already.
+    """
     if ctx.meta.setdefault(_KEY, value) != value:
         raise RequestError(f"two models are named: {ctx.meta[_KEY]} and {value}")
 

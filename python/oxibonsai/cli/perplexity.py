@@ -28,6 +28,7 @@ from oxibonsai.evaluate import (
     measure_perplexity,
     text_tokens,
 )
+from oxibonsai.files.step_progress import step_progress
 from oxibonsai.files.whole_file import written_whole
 
 _DEFAULT_CTX_SIZE = 512
@@ -125,7 +126,7 @@ def _perplexity(
 ) -> Perplexity:
     tokens = text_tokens(engine.tokenizer, text)
     windows = cut_windows(tokens, size, _bos(engine), chunks=chunks, stride=stride)
-    with _progress_bar(len(windows), "perplexity") as progress:
+    with _estimate_progress(len(windows), "perplexity") as progress:
         if save is None:
             return measure_perplexity(engine, windows, None, progress)
         vocabulary = engine.model.config.vocab_size
@@ -155,33 +156,15 @@ def _divergence(engine: Engine, text: str | None, base: KlBase, chunks: int | No
                 f"{base.path} was made of another text than --file, or with another tokenizer"
             )
     count = min(base.chunks, chunks or base.chunks)
-    with _progress_bar(count, "mean KL divergence") as progress:
+    with _estimate_progress(count, "mean KL divergence") as progress:
         return measure_divergence(engine, base, _bos(engine), chunks, progress)
 
 
 @contextmanager
-def _progress_bar(windows: int, name: str) -> Iterator[Callable[[int, float], None]]:
-    """Shows windows done, time left and the estimate so far on stderr, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    columns = (
-        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
-    )  # fmt: skip
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(name, total=windows)
-        yield lambda done, estimate: bar.update(
-            task, completed=done, description=f"{name} {estimate:.4f}"
-        )
+def _estimate_progress(windows: int, name: str) -> Iterator[Callable[[int, float], None]]:
+    """Shows the windows that are done and the estimate so far."""
+    with step_progress("Measuring", "windows") as progress:
+        yield lambda done, estimate: progress(done, windows, f"{name} {estimate:.4f}")
 
 
 def _show(result: Perplexity | Divergence, engine: Engine, ctx_size: int, as_json: bool) -> None:

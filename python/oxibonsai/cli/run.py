@@ -25,6 +25,7 @@ from oxibonsai.cli.generation_options import (
     take_speculation,
 )
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
+from oxibonsai.cli.picture_options import check_sees, image_option, vision_options, with_images
 from oxibonsai.cli.prompt import read_prompt
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.cli.structure_options import split_structure, structure_options
@@ -41,7 +42,16 @@ from oxibonsai.sampling import SamplingParams
 )
 @click.option("--file", "-f", type=click.Path(path_type=Path), help="Read the prompt from a file.")
 @click.option("--raw", is_flag=True, help="Take the prompt as it stands, without a chat template.")
+@click.option(
+    "--display-prompt/--no-display-prompt",
+    "display_prompt",
+    default=True,
+    help="Show a prompt that is continued, as with --raw, before the text. A question, or the "
+    "prompt of a structure, is never shown.",
+)
 @click.option("--system", metavar="TEXT", help="System message of the chat template.")
+@image_option
+@vision_options
 @click.option("--samples", type=click.IntRange(1, 128), default=1, help="Texts to make.")
 @click.option("--best-of", type=click.IntRange(1, 128), help="Make so many, show the likeliest.")
 @click.option("--beams", type=click.IntRange(1, 64), help="Search the likeliest text with beams.")
@@ -64,7 +74,9 @@ def run(
     prompt: str | None,
     file: Path | None,
     raw: bool,
+    display_prompt: bool,
     system: str | None,
+    images: list[Path],
     samples: int,
     best_of: int | None,
     beams: int | None,
@@ -88,7 +100,7 @@ def run(
     request = ChatRequest(
         messages=[
             *([{"role": "system", "content": system}] if system is not None else []),
-            {"role": "user", "content": message},
+            {"role": "user", "content": with_images(message, images)},
         ],
         tools=tools,
         tool_choice=tool_choice,
@@ -100,20 +112,26 @@ def run(
     if params.logprobs and not as_json:
         raise RequestError("--logprobs needs --json: the probabilities are part of the object")
     if beams is not None:
-        if request.structure or tools or samples > 1 or best_of is not None:
-            raise RequestError("--beams goes with no structure, tools, --samples or --best-of")
+        if request.structure or tools or images or samples > 1 or best_of is not None:
+            raise RequestError(
+                "--beams goes with no structure, tools, --image, --samples or --best-of"
+            )
         _check_beams(params, others=own.shift is not None or speculates)
     if best_of is not None and best_of < samples:
         raise RequestError(f"--best-of {best_of} is less than --samples {samples}")
+    if raw and images:
+        raise RequestError("--raw takes no --image: pictures have their place in a chat template")
     if raw and (options["chat_template"] or options["chat_template_file"]):
         raise RequestError("--raw takes no chat template: leave out one of them")
     choose = take_template(options)
     engine = load_engine(model, quant_type, **options)
     own = replace(own, speculate=make_speculate(engine))
     template = choose(engine)
+    if images:
+        check_sees(engine)
     if raw or template is None:
-        if system is not None or tools:
-            name = "--tools" if tools else "--system"
+        if system is not None or tools or images:
+            name = "--tools" if tools else "--image" if images else "--system"
             raise RequestError(
                 f"{name} needs a chat template: leave out --raw, and where the model has none, give "
                 "one with --chat-template (chatml, or Jinja) or --chat-template-file"
@@ -122,6 +140,9 @@ def run(
         job = Job(engine, params, replace(own, structure=request.structure), ids)
     else:
         job = Job.of_chat(engine, template, params, own, request)
+    continues = engine.tokenizer.decode(job.ids).endswith(message)
+    if display_prompt and continues and request.structure is None:
+        job = replace(job, opening=message)
     if beams is not None:
         result = run_beams(job, beams, length_penalty, show=not as_json)
     else:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
+import numpy as np
+
 from oxibonsai import _core
+from oxibonsai.engine.images import Floats, PromptImages
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.scheduler import Chunk
+from oxibonsai.models.images import IMAGES
 
 
 def reserve(cache: KvCache, table: PageTable, first: int, rows: int) -> None:
@@ -27,6 +31,7 @@ def add_span(
     tokens: Items[int],
     first: int,
     outputs: int | Items[int],
+    blocks: Items[tuple[int, int]] = (),
 ) -> None:
     """Adds tokens of one sequence to a batch; its slot holds the state after them from then on.
 
@@ -36,6 +41,7 @@ def add_span(
         tokens: Those of positions ``first`` and on.
         first: 0, or the position that the state of the sequence has reached.
         outputs: How many of the last rows want a result, or which rows.
+        blocks: Positions first .. end - 1 whose rows see each other.
     """
     slot = table.slot
     if slot is not None:
@@ -52,15 +58,51 @@ def add_span(
         pool=table.pool,
         slot=-1 if slot is None else slot.index,
         outputs=outputs,
+        blocks=blocks,
     )
 
 
 def make_batch(chunks: list[Chunk], *, all_rows: bool = False) -> _core.Batch:
     """Rows of all chunks; outputs are all of them, or those from which a token is chosen."""
     batch = _core.Batch()
+    rows: list[Floats] = []
     for c in chunks:
         tokens = c.sequence.tokens[c.first : c.first + c.count] + c.draft
-        add_span(
-            batch, c.sequence.table, tokens, c.first, outputs=c.rows if all_rows else c.outputs
-        )
+        blocks: list[tuple[int, int]] = []
+        if (images := c.sequence.images) is not None:
+            tokens = images.fill(tokens, c.first, rows)
+            blocks = images.blocks(c.first, c.first + c.count)
+        outputs = c.rows if all_rows else c.outputs
+        add_span(batch, c.sequence.table, tokens, c.first, outputs, blocks)
+    if rows:
+        batch.set_input(IMAGES, np.concatenate(rows))
+    _set_positions(batch, chunks)
     return batch
+
+
+def reads_images(chunks: list[Chunk]) -> bool:
+    """Whether some of the chunks' tokens stand for rows of pictures."""
+    return any(
+        c.sequence.images is not None and c.sequence.images.overlaps(c.first, c.first + c.count)
+        for c in chunks
+    )
+
+
+def _set_positions(batch: _core.Batch, chunks: list[Chunk]) -> None:
+    """Those on several axes, where a sequence has a picture that such positions go through."""
+
+    def own(images: PromptImages | None) -> bool:
+        return images is not None and images.positions is not None
+
+    if not any(own(c.sequence.images) for c in chunks):
+        return
+    positions = []
+    for c in chunks:
+        images = c.sequence.images
+        if images is not None and images.positions is not None:
+            positions.append(images.row_positions(c.first, c.rows))
+        else:
+            plain = np.arange(c.first, c.first + c.rows, dtype=np.int32)
+            positions.append(plain[:, None])
+    axes = max(p.shape[1] for p in positions)
+    batch.set_positions(np.concatenate([np.broadcast_to(p, (len(p), axes)) for p in positions]))

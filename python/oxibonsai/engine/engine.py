@@ -15,6 +15,7 @@ from oxibonsai.engine.constraint import TokenConstraint
 from oxibonsai.engine.dlpack import DLPackArray
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.engine_core import DEFAULT_CHUNK, EngineCore, StepCounts
+from oxibonsai.engine.images import PromptImages, check_images
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.logits import iter_logits
@@ -27,6 +28,7 @@ from oxibonsai.models import Model
 from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens
 from oxibonsai.structured import StructureCompiler
 from oxibonsai.tokenizer import Tokenizer
+from oxibonsai.vision import PictureReader, PlacedImage
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
@@ -58,6 +60,7 @@ class Engine:
         policy: As given.
         embedder: Makes vectors of texts, with a cache of its own.
         ranker: Scores texts and pairs of texts, likewise.
+        pictures: Reads the pictures of conversations; None: the model reads text only.
         lock: Held during a step; whoever uses ``model`` and ``cache`` directly takes it.
     """
 
@@ -88,6 +91,7 @@ class Engine:
             model, cache, ctx_size=ctx_size, eos_ids=self.eos_ids, policy=policy
         )
         self._stepper: Stepper | None = None
+        self.pictures: PictureReader | None = None
         self.lock = ProcessLock()
 
     def __getattr__(self, name: str) -> Any:
@@ -223,6 +227,10 @@ class Engine:
         self.check_ids(params.allowed_tokens)
         if options.shift is not None:
             options.shift.window_of(self.ctx_size)  # refuses what does not fit
+            if options.images:
+                raise RequestError(
+                    "a context with pictures cannot be shifted: leave out the context shift"
+                )
         constraint: TokenConstraint | None = None
         if options.structure is not None:
             constraint = self.structures.constraint(options.structure)
@@ -240,7 +248,17 @@ class Engine:
         if params.bad_words:
             encode = partial(self.tokenizer.encode, add_special=False)
             bad_words = word_tokens(params.bad_words, encode)
-        return Sequence(ids, params, options, text, constraint, breakers, bad_words)
+        images = self.prompt_images(ids, options.images)
+        return Sequence(ids, params, options, text, constraint, breakers, bad_words, images)
+
+    def prompt_images(
+        self, ids: Items[int], placed: tuple[PlacedImage, ...]
+    ) -> PromptImages | None:
+        """Pictures of a prompt, checked; None where there are none."""
+        if not placed:
+            return None
+        check_images(self.model, ids, placed)
+        return PromptImages(ids, placed, self.model.graph.position_axes)
 
     @property
     def structures(self) -> StructureCompiler:
@@ -350,26 +368,42 @@ class Engine:
 
     @overload
     def logits(
-        self, ids: Items[int], chunk_size: int | None = None, *, as_dlpack: Literal[False] = False
+        self,
+        ids: Items[int],
+        chunk_size: int | None = None,
+        *,
+        images: tuple[PlacedImage, ...] = (),
+        as_dlpack: Literal[False] = False,
     ) -> npt.NDArray[np.float32]: ...
 
     @overload
     def logits(
-        self, ids: Items[int], chunk_size: int | None = None, *, as_dlpack: Literal[True]
+        self,
+        ids: Items[int],
+        chunk_size: int | None = None,
+        *,
+        images: tuple[PlacedImage, ...] = (),
+        as_dlpack: Literal[True],
     ) -> DLPackArray: ...
 
     def logits(
-        self, ids: Items[int], chunk_size: int | None = None, *, as_dlpack: bool = False
+        self,
+        ids: Items[int],
+        chunk_size: int | None = None,
+        *,
+        images: tuple[PlacedImage, ...] = (),
+        as_dlpack: bool = False,
     ) -> npt.NDArray[np.float32] | DLPackArray:
         """Logits after every token of one text: float32 [len(ids), vocabulary].
 
         Args:
             ids: Token ids.
             chunk_size: Tokens of a step; the result doesn't depend on it.
+            images: Pictures, and the ids that stand for their rows, in order.
             as_dlpack: Return an object that ``torch.from_dlpack`` and ``numpy.from_dlpack`` take
                 without a copy.
         """
-        rows = self.logits_batch([ids], chunk_size)[0]
+        rows = self.logits_batch([ids], chunk_size, [images])[0]
         return DLPackArray(rows) if as_dlpack else rows
 
     def embed(
@@ -411,11 +445,16 @@ class Engine:
         return torch.from_numpy(self.embed(texts, **options))
 
     def logits_batch(
-        self, texts: Items[Items[int]], chunk_size: int | None = None
+        self,
+        texts: Items[Items[int]],
+        chunk_size: int | None = None,
+        images: Items[tuple[PlacedImage, ...]] | None = None,
     ) -> list[npt.NDArray[np.float32]]:
-        """:meth:`logits` of several texts that share their steps."""
+        """:meth:`logits` of several texts that share their steps, with the pictures of each."""
         size = DEFAULT_CHUNK if chunk_size is None else chunk_size
-        blocks = iter_logits(self, texts, size)  # refuses bad texts before anything is taken
+        blocks = iter_logits(
+            self, texts, size, images=images
+        )  # refuses bad texts before anything is taken
         vocabulary = self.model.config.vocab_size
         results = [np.empty((len(ids), vocabulary), dtype=np.float32) for ids in texts]
         for i, first, rows in blocks:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.engine.batching import make_batch, reserve
+from oxibonsai.engine.batching import make_batch, reads_images, reserve
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.scheduler import Chunk, PromptBudget, ServiceCounts, schedule
@@ -102,7 +102,12 @@ class EngineCore:
             c.sequence.times.started = c.sequence.times.started or started
         constraints = [c.sequence.constraint for c in chunks if c.reaches_end]
         masks = [self._masks.submit(c.mask) for c in constraints if c is not None]
-        logits = self._model.run(make_batch(chunks), self._cache.pools, self._cache.slot_memory)
+        logits = self._model.run(
+            make_batch(chunks),
+            self._cache.pools,
+            self._cache.slot_memory,
+            images=reads_images(chunks),
+        )
         if masks:
             wait(masks)
         self.counts.steps += 1
@@ -114,7 +119,9 @@ class EngineCore:
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Takes in a sequence whose table holds the state of its first tokens already."""
-        self._cache.remember(sequence.table, sequence.tokens, computed, sequence.options.cache_root)
+        self._cache.remember(
+            sequence.table, sequence.cache_ids, computed, sequence.options.cache_root
+        )
         # At least one token is left to compute: the logits after the last one are wanted.
         computed = min(computed, len(sequence.tokens) - 1)
         sequence.num_computed = self._cache.rewind(sequence.table, computed)
@@ -217,7 +224,7 @@ class EngineCore:
             return False
         # One that had to give way goes on with the type that it began with.
         pool = self.pool() if s.times.started is None else s.table.pool
-        s.table = self._cache.find(s.tokens, pool, s.options.cache_root)
+        s.table = self._cache.find(s.cache_ids, pool, s.options.cache_root)
         needed = len(s.tokens) // _core.PAGE_POSITIONS + 1 - len(s.table.pages)
         # One more page for every running sequence, so that they need not give way at once.
         if self.running and self._cache.free_pages(pool) < needed + len(self.running):
@@ -254,9 +261,14 @@ class EngineCore:
             s.draft = draft
 
     def _cut(self, c: Chunk) -> Chunk:
-        """The chunk, or less of it where the state after that is to be kept."""
+        """The chunk, or less of it where the state after that is to be kept; pictures whose rows see
+        each other are not cut, and may make it longer.
+        """
         end = self._cache.chunk_end(c.first, c.count, len(c.sequence.tokens))
-        return c if end >= c.first + c.count else replace(c, count=end - c.first)
+        end = min(end, c.first + c.count)
+        if c.sequence.images is not None:
+            end = c.sequence.images.chunk_end(c.first, end)
+        return c if end == c.first + c.count else replace(c, count=end - c.first)
 
     def _back_up(self, c: Chunk) -> Chunk:
         """The chunk; without its draft where no slot is free to return to if that is rejected."""
@@ -320,7 +332,9 @@ class EngineCore:
                 computed = self._cache.rewind(s.table, s.num_computed)
                 s.replay, s.num_computed = s.num_computed - computed, computed
             root = s.options.cache_root
-            self._cache.remember(s.table, s.tokens, s.num_computed, root, generated=len(rows) > 0)
+            self._cache.remember(
+                s.table, s.cache_ids, s.num_computed, root, generated=len(rows) > 0
+            )
             if s.finished:
                 self._retire(s)
         if self._policy is not None:

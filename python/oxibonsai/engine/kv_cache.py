@@ -403,5 +403,5 @@ class KvCache:
 
 def page_key(parent: bytes, tokens: Items[int], index: int) -> bytes:
     """Hash of page ``index`` of a text, given that of the page before it."""
-    run = array("i", tokens[index * PAGE_POSITIONS : (index + 1) * PAGE_POSITIONS])
+    run = array("q", tokens[index * PAGE_POSITIONS : (index + 1) * PAGE_POSITIONS])
     return hashlib.blake2b(parent + run.tobytes(), digest_size=16).digest()

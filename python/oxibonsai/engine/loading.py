@@ -19,6 +19,7 @@ from oxibonsai.engine.memory import (
     plan_slots,
 )
 from oxibonsai.engine.placement import place_model
+from oxibonsai.engine.seeing import open_pictures
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.models import Model, PackedCache, Parity, check_parity, load_model
@@ -45,6 +46,9 @@ def load(
     kv_pressure: KvPressure | None = None,
     parity: Parity = "quick",
     packed_cache: bool = False,
+    mmproj: str | os.PathLike[str] | bool | None = None,
+    image_min_tokens: int | None = None,
+    image_max_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Engine:
     """Loads a model and makes an engine.
@@ -81,6 +85,12 @@ def load(
         parity: What to compare with the definition first: ``"quick"`` every kind of kernel on
             slices of the weights, ``"full"`` a greedy decode too, ``"off"`` nothing.
         packed_cache: Keep the packed weights on disk, and use them at the next start.
+        mmproj: The model's vision tower: an mmproj GGUF file as llama.cpp has it, ``hf:org/repo:FILE``,
+            ``https://...``; None: the one beside the model, or in its repository, that fits it; False:
+            none.
+        image_min_tokens: Tokens of a picture at least, for models that read pictures in their own
+            size; None: the model's own bound.
+        image_max_tokens: At most.
         progress: Told the bytes of weights that are packed, and how many there are.
 
     Raises:
@@ -97,13 +107,16 @@ def load(
         "threads": threads,
         "ctx_size": ctx_size,
         "ctx_checkpoints": ctx_checkpoints,
+        "image_min_tokens": image_min_tokens,
+        "image_max_tokens": image_max_tokens,
     }
     for name, value in {**counts, "parallel": parallel}.items():
         if value is None and name in counts:
             continue
         if isinstance(value, bool) or not isinstance(value, int):
             raise RequestError(f"{name} is {value!r}; it must be a whole number")
-    for name, value in {"threads": threads, "parallel": parallel}.items():
+    for name in ("threads", "image_min_tokens", "image_max_tokens", "parallel"):
+        value = {**counts, "parallel": parallel}[name]
         if value is not None and value < 1:
             raise RequestError(f"{name} is {value}; it must be at least 1")
     if gpu_layers is not None and gpu_layers < 0:
@@ -167,13 +180,22 @@ def load(
     if checkpoint.has_tokenizer:
         tokenizer = Tokenizer.from_gguf(checkpoint.file)
     positions = -(-size // _core.PAGE_POSITIONS) * _core.PAGE_POSITIONS * parallel
-    return Engine(
+    engine = Engine(
         model,
         tokenizer,
         make_cache(model, types, positions, keep=prefix_cache, plan=plan),
         ctx_size=size,
         policy=policy,
     )
+    engine.pictures = open_pictures(
+        model,
+        tokenizer,
+        source,
+        mmproj,
+        image_min_tokens=image_min_tokens,
+        image_max_tokens=image_max_tokens,
+    )
+    return engine
 
 
 def replicate(engine: Engine, count: int) -> list[Engine]:
@@ -185,6 +207,8 @@ def replicate(engine: Engine, count: int) -> list[Engine]:
     if engine.has_tokenizer:
         for replica in replicas[1:]:
             replica.share_structures(replicas[0])
+    for replica in replicas:
+        replica.pictures = engine.pictures
     return replicas
 
 

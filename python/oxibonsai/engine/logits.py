@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.engine.batching import make_batch, reserve
+from oxibonsai.engine.batching import make_batch, reads_images, reserve
 from oxibonsai.engine.scheduler import Chunk
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.vision import PlacedImage
 
 if TYPE_CHECKING:
     from oxibonsai.engine.engine import Engine
@@ -23,7 +24,11 @@ _CHUNK = 256  # rows of a step without logits
 
 
 def iter_logits(
-    engine: Engine, texts: Items[Items[int]], chunk_size: int, first: int = 0
+    engine: Engine,
+    texts: Items[Items[int]],
+    chunk_size: int,
+    first: int = 0,
+    images: Items[tuple[PlacedImage, ...]] | None = None,
 ) -> Iterator[tuple[int, int, Rows]]:
     """Runs several texts side by side; yields (text, first position, rows [n, vocabulary]) in order.
 
@@ -33,8 +38,10 @@ def iter_logits(
     Args:
         engine: Runs them.
         texts: Token ids.
-        chunk_size: Rows of a block at most.
+        chunk_size: Rows of a block; a picture whose rows see each other is not cut, and makes it
+            shorter or longer.
         first: Position from which on logits are wanted.
+        images: Of each text; None: there are none.
 
     Raises:
         RequestError: A text is empty, too long, or holds ids outside the vocabulary.
@@ -43,7 +50,11 @@ def iter_logits(
         raise RequestError(f"chunk_size is {chunk_size}; it must be at least 1")
     engine.model.check_generates()
     checked = [engine.check_prompt(ids) for ids in texts]
-    sequences = [Sequence(ids, SamplingParams(), Options()) for ids in checked]
+    placed = [()] * len(checked) if images is None else images
+    sequences = [
+        Sequence(ids, SamplingParams(), Options(), images=engine.prompt_images(ids, own))
+        for ids, own in zip(checked, placed, strict=True)
+    ]
     slots = engine.cache.slots
     beside = (len(sequences) or 1) if slots is None else slots.plan.sequences
     return _run(engine, sequences, beside, chunk_size, first)
@@ -61,10 +72,10 @@ def _run_group(
 ) -> Iterator[tuple[int, int, Rows]]:
     longest = max(len(s.tokens) for s in sequences)
     try:
-        for start in range(0, first, _CHUNK):
-            _step(engine, sequences, start, min(start + _CHUNK, first), all_rows=False)
-        for start in range(first, longest, size):
-            chunks, rows = _step(engine, sequences, start, start + size, all_rows=True)
+        for start, end in _cuts(sequences, 0, first, _CHUNK):
+            _step(engine, sequences, start, end, all_rows=False)
+        for start, end in _cuts(sequences, first, longest, size):
+            chunks, rows = _step(engine, sequences, start, end, all_rows=True)
             row = 0
             for c in chunks:
                 yield offset + sequences.index(c.sequence), start, rows[row : row + c.count]
@@ -73,6 +84,19 @@ def _run_group(
         with engine.lock:
             for s in sequences:
                 engine.cache.release(s.table)
+
+
+def _cuts(sequences: list[Sequence], first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
+    """Steps from ``first`` to ``last - 1`` of about ``size`` positions, at which no text is cut within
+    rows of a picture that see each other.
+    """
+    while first < last:
+        end = min(first + size, last)
+        blocks = [b for s in sequences if s.images for b in s.images.blocks(first, last)]
+        while cut := [past for begin, past in blocks if begin < end < past]:
+            end = max(cut)
+        yield first, end
+        first = end
 
 
 def _step(
@@ -86,5 +110,5 @@ def _step(
             reserve(engine.cache, c.sequence.table, c.first, c.count)
         cache = engine.cache
         batch = make_batch(chunks, all_rows=all_rows)
-        rows = engine.model.run(batch, cache.pools, cache.slot_memory)
+        rows = engine.model.run(batch, cache.pools, cache.slot_memory, images=reads_images(chunks))
     return chunks, rows

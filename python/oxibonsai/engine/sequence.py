@@ -16,9 +16,11 @@ from oxibonsai.sampling import Sampler, SamplingParams, TokenLogprobs
 
 if TYPE_CHECKING:
     from oxibonsai.engine.context_shift import ContextShift, Shifted
+    from oxibonsai.engine.images import PromptImages
     from oxibonsai.engine.speculation import Speculator
     from oxibonsai.engine.text import TextOutput
     from oxibonsai.structured import Structure
+    from oxibonsai.vision import PlacedImage
 
 
 Speculate = Callable[[], "Speculator"]
@@ -39,6 +41,7 @@ class Options:
         tenant: Whose it is: engines divide their capacity between tenants.
         cache_salt: What a sequence must have too to share the keys and values that this one computes;
             empty: share with all that have none.
+        images: Pictures, and the tokens of the prompt that stand for their rows, in order.
     """
 
     structure: Structure | None = None
@@ -49,6 +52,7 @@ class Options:
     visible: frozenset[int] = frozenset()
     tenant: str = ""
     cache_salt: str = ""
+    images: tuple[PlacedImage, ...] = ()
 
     @property
     def cache_root(self) -> bytes:
@@ -75,6 +79,7 @@ class Sequence:
 
     Attributes:
         tokens: The context: prompt and generated tokens, less what a context shift left out.
+        images: The pictures that some tokens of the prompt stand for; None: there are none.
         history: Prompt and all generated tokens.
         num_prompt_tokens: How many of the history are the prompt.
         num_computed: How many of ``tokens`` have keys and values in the cache.
@@ -106,8 +111,10 @@ class Sequence:
         constraint: TokenConstraint | None = None,
         breakers: frozenset[int] = frozenset(),
         bad_words: tuple[tuple[int, ...], ...] = (),
+        images: PromptImages | None = None,
     ) -> None:
         self.tokens = list(prompt)
+        self.images = images
         self.history = self.tokens  # one list until a context shift
         self.num_prompt_tokens = len(prompt)
         self.num_computed = 0
@@ -131,6 +138,15 @@ class Sequence:
         self.paused = False
         self.times = Times()
         self.changed = threading.Event()
+
+    @property
+    def cache_ids(self) -> list[int]:
+        """The context as the prefix cache knows it: pictures by their content."""
+        if self.images is None:
+            return self.tokens
+        known = self.images.cache_ids
+        known += self.tokens[len(known) :]
+        return known
 
     @property
     def num_generated(self) -> int:

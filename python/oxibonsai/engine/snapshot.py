@@ -20,7 +20,7 @@ from oxibonsai import _core
 from oxibonsai.engine.batching import reserve
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.sequence import Options, Sequence
-from oxibonsai.errors import CapacityError, FormatError, RequestError
+from oxibonsai.errors import CapacityError, FormatError, RequestError, UnsupportedError
 from oxibonsai.files.whole_file import written_whole
 from oxibonsai.sampling import SamplingParams, TokenLogprobs
 from oxibonsai.structured import Structure
@@ -67,7 +67,10 @@ def save(
 
     Raises:
         OSError: The file can't be written.
+        UnsupportedError: The text has pictures.
     """
+    if sequence.images is not None:
+        raise UnsupportedError("a snapshot of a text with pictures is not supported")
     with engine.lock:
         computed, pages, slot = _state(engine, sequence)
         header = _header(engine, sequence, computed, len(pages), len(slot), notes or {})

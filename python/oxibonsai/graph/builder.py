@@ -282,6 +282,10 @@ class Builder:
         """x + vector in each row."""
         return self.graph.add_vector(x, vector)
 
+    def scale_columns(self, x: Value, factors: Vector) -> Value:
+        """x * factors in each row: a transform of blocks of one value."""
+        return self.graph.hadamard(x, 1, None, factors)
+
     def add(self, a: Value, b: Value) -> Value:
         """a + b."""
         return self.graph.add(a, b)
@@ -556,9 +560,9 @@ class Builder:
         Returns:
             [pixels * upsample^2 / stride^2, out].
         """
-        weights = norm or (None, None)
+        gain, shift = norm or (None, None)
         return self.graph.conv2d(
-            x, weight, bias, moments, *weights, silu, stride, upsample, pad, add
+            x, weight, bias, moments, gain, shift, silu, stride, upsample, pad, add
         )
 
     def transpose_heads(self, x: Value, outer: int, inner: int) -> Value:
@@ -577,6 +581,19 @@ class Builder:
             added: They are added to x.
         """
         return self.graph.insert_rows(x, rows, first, added)
+
+    def images(self, h: Value, part: int = 0, *, added: bool = False) -> Value:
+        """h with rows of pictures in place of the tokens that stand for them; here, in a pass over
+        text alone, h as it is.
+
+        Args:
+            h: [tokens, cols], after what scales the embeddings of tokens.
+            part: Which ``cols`` columns of a picture's rows are read; those behind the first are for
+                later layers.
+            added: They are added to h.
+        """
+        del part, added
+        return h
 
     def select_outputs(self, x: Value) -> Value:
         """The rows of the batch that want an output: [outputs, cols]."""

@@ -44,17 +44,20 @@ class AxialRope:
     """A rotary embedding in which each axis of the positions turns dims of its own.
 
     The frequencies of an axis are ``theta ** (-2i / dims)``, the pairs of its dims lie behind those of
-    the axis before: rows and columns of a picture's patches (Qwen-VL), or the four axes of FLUX.
+    the axis before: rows and columns of a picture's patches (Qwen-VL), or the four axes of FLUX. With
+    ``shared`` frequencies, axes of equal dims take turns in one series over all dims (Pixtral).
 
     Attributes:
         axis_dims: Dims of each axis, even numbers; together those that are rotated.
         theta: Base of the frequencies.
         interleaved: Pairs are (2i, 2i + 1) instead of (i, i + pairs).
+        shared: See above.
     """
 
     axis_dims: tuple[int, ...]
     theta: float
     interleaved: bool = False
+    shared: bool = False
     temperature: float = 0.0
     temperature_step: int = 0
 
@@ -68,6 +71,10 @@ class AxialRope:
         with localcontext() as context:
             context.prec = 40
             theta = Decimal(self.theta)
+            if self.shared:
+                count, dims = len(self.axis_dims), sum(self.axis_dims)
+                series = (range(axis, dims // 2, count) for axis in range(count))
+                return [float(theta ** (Decimal(-2 * i) / dims)) for own in series for i in own]
             powers = ((Decimal(-2 * i) / d) for d in self.axis_dims for i in range(d // 2))
             return [float(theta**p) for p in powers]
 

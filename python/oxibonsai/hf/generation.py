@@ -23,6 +23,7 @@ from oxibonsai.engine import Sequence as EngineSequence
 from oxibonsai.errors import RequestError
 from oxibonsai.hf.arrays import as_columns, is_torch, like
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.vision import PlacedImage
 
 DEFAULT_NEW_TOKENS = 20  # as transformers has it
 
@@ -109,6 +110,7 @@ def generate(
     seed: int | None,
     streamer: Streamer | None,
     assistant: Engine | None,
+    images: Items[tuple[PlacedImage, ...]] | None = None,
 ) -> Any:
     """[batch * num_return_sequences, prompt + new], all stepped together in the engine.
 
@@ -120,6 +122,7 @@ def generate(
         seed: Of the draws; None: from torch's generator where torch is imported, else random.
         streamer: Gets the prompt, then every token.
         assistant: A smaller model that proposes tokens.
+        images: Pictures of each prompt; None: there are none.
     """
     samples, beams = options["num_return_sequences"], options["num_beams"]
     rows = prompts.rows
@@ -133,7 +136,9 @@ def generate(
     else:
         draft = None if assistant is None else DraftModel(assistant, engine).speculator
         deadline = time.monotonic() + (options["max_time"] or float("inf"))
-        new = _run(engine, prompts, params, samples, Options(speculate=draft), streamer, deadline)
+        placed = images or [()] * len(prompts.shown)
+        each = [Options(speculate=draft, images=own) for own in placed]
+        new = _run(engine, prompts, params, samples, each, streamer, deadline)
     if streamer is not None:
         streamer.end()
     pad = options["pad_token_id"]
@@ -219,16 +224,16 @@ def _run(
     prompts: Prompts,
     params: SamplingParams,
     samples: int,
-    options: Options,
+    options: Items[Options],
     streamer: Streamer | None,
     deadline: float,
 ) -> list[list[int]]:
     """New tokens of every sample of every prompt, stepped together."""
     sequences: list[EngineSequence] = []
     try:
-        for prompt in prompts.shown:
+        for prompt, asked in zip(prompts.shown, options, strict=True):
             own = params if params.seed is not None else replace(params, seed=torch_seed())
-            sequences += submit_samples(engine, prompt, own, options, n=samples)
+            sequences += submit_samples(engine, prompt, own, asked, n=samples)
         shown = 0
         while not all(s.finished for s in sequences) and time.monotonic() < deadline:
             engine.advance(next(s for s in sequences if not s.finished))

@@ -245,7 +245,8 @@ class AutoTokenizer:
         Args:
             source: As for ``AutoModelForCausalLM``.
             quant_type: Layout of tensors of type id 42, where the file leaves it open.
-            padding_side, truncation_side: Attributes of the tokenizer.
+            padding_side: Where padding goes, ``"left"`` or ``"right"``.
+            truncation_side: Where a text is cut, ``"left"`` or ``"right"``.
             use_fast: There is one tokenizer.
             trust_remote_code: No code of a repository is ever run.
             **options: Where the files are, as for ``AutoModelForCausalLM``.

@@ -15,6 +15,7 @@ from oxibonsai.convert.affine_blocks import encode_affine
 from oxibonsai.convert.parameters import FloatParameter, Parameter, put_together
 from oxibonsai.convert.safetensors_file import StoredTensor, read_header
 from oxibonsai.errors import FormatError
+from oxibonsai.images.mapped_bytes import MappedBytes
 
 _STEMS = ("diffusion_pytorch_model", "model")  # as diffusers and transformers name their files
 _PLAIN = ("F32", "F16", "BF16")
@@ -41,8 +42,8 @@ def read_json(path: Path) -> dict[str, Any]:
 class FolderTensors:
     """Of one network, by diffusers' names.
 
-    Floats stay in the file, which is mapped. Codes of one and two bits of MLX become the blocks of
-    GGUF that mean the same, byte for byte, or float32 where there are none.
+    Floats stay in the file, which is mapped. Codes of MLX become the blocks of GGUF that mean the same,
+    or float32 where there are none, in a file without a name.
 
     Args:
         source: A folder as diffusers saves a network, or one safetensors file.
@@ -59,6 +60,7 @@ class FolderTensors:
         quantization = _quantization(folder)
         self._parameters = put_together(stored, quantization)
         self._channels_last = _channels_last(self._parameters)
+        self._bytes = MappedBytes()
 
     @property
     def names(self) -> set[str]:
@@ -75,7 +77,7 @@ class FolderTensors:
     def matrix(self, name: str) -> _core.Weight:
         """A tensor of two dimensions in its stored form; FormatError for values that are not finite."""
         held = self._parameters[name]
-        kind, data = _blocks(held)
+        kind, data = self._blocks(held)
         weight = _core.Weight.from_blocks(
             name, kind, data.reshape(held.shape[0], -1), held.shape[1]
         )
@@ -86,7 +88,21 @@ class FolderTensors:
         held = self._parameters[name]
         if self._channels_last and len(held.shape) == 4:
             return "F32", self.array(name).view(np.uint8)
-        return _blocks(held)
+        return self._blocks(held)
+
+    def release(self) -> None:
+        """Takes the weights out of memory, once they are packed for a device."""
+        self._bytes.release()
+
+    def _blocks(self, held: Parameter) -> tuple[str, npt.NDArray[np.uint8]]:
+        """A matrix as a type of the core and its bytes."""
+        if isinstance(held, FloatParameter) and held.stored.dtype in _PLAIN:
+            stored = held.stored
+            return stored.dtype, self._bytes.part(stored.path, stored.first, stored.last)
+        packed = _packed(held) if isinstance(held, AffineParameter) else None
+        if packed is None:
+            packed = "F32", np.ascontiguousarray(held.values(), np.float32).view(np.uint8)
+        return packed[0], self._bytes.keep(packed[1])
 
     def array(self, name: str) -> Floats:
         """A tensor of any shape as float32."""
@@ -162,20 +178,6 @@ def require_finite(weight: _core.Weight, path: str) -> _core.Weight:
     if weight.inspect()["not_finite"]:
         raise FormatError(f"{path}: {weight.name} holds values that are not finite")
     return weight
-
-
-def _blocks(held: Parameter) -> tuple[str, npt.NDArray[np.uint8]]:
-    """A matrix as a type of the core and its bytes."""
-    if isinstance(held, FloatParameter) and held.stored.dtype in _PLAIN:
-        stored = held.stored
-        size = stored.last - stored.first
-        data = np.memmap(stored.path, np.uint8, "r", offset=stored.first, shape=(size,))
-        return stored.dtype, data
-    if isinstance(held, AffineParameter):
-        packed = _packed(held)
-        if packed is not None:
-            return packed
-    return "F32", np.ascontiguousarray(held.values(), np.float32).view(np.uint8)
 
 
 def _packed(held: AffineParameter) -> tuple[str, npt.NDArray[np.uint8]] | None:

@@ -64,6 +64,11 @@ class GgufTensors:
             self._checkpoint.file.tensor_bytes(stored),
         )
 
+    def release(self) -> None:
+        """Takes the weights out of memory, once they are packed for a device."""
+        for stored in self._stored.values():
+            self._checkpoint.file.release(stored)
+
     def array(self, name: str) -> Floats:
         """A tensor of any shape as float32."""
         stored = self._stored[name]

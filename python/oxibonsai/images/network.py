@@ -18,6 +18,9 @@ class StoredTensors(Tensors, Protocol):
     def stored(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
         """A tensor of any shape as a type of the core and its bytes."""
 
+    def release(self) -> None:
+        """Takes the weights out of memory, once they are packed for a device."""
+
 
 @dataclass(frozen=True)
 class Network:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from oxibonsai.images.schedule import first_step, sigmas
 from oxibonsai.images.text_encoder import LENGTH, TextEncoder
 from oxibonsai.images.transformer import ImageTransformer
 from oxibonsai.images.vae import Vae
+from oxibonsai.lora import Adapter
 
 Floats = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
@@ -59,6 +60,7 @@ class Painter:
         files: Its networks.
         device: Runs them.
         keep_text_encoder: Keep it in memory between prompts; else it is loaded for each new one.
+        adapters: Added to the transformer's linear layers, in this order.
 
     Raises:
         FormatError, UnsupportedError: The networks do not fit together or can't be run.
@@ -70,8 +72,10 @@ class Painter:
         device: Device,
         *,
         keep_text_encoder: bool = False,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         self.name = files.name
+        self.adapters = tuple(adapters)
         self.least_pixels = files.least_pixels
         self._files, self._device = files, device
         self._keep = keep_text_encoder
@@ -79,8 +83,9 @@ class Painter:
         self._prompts: OrderedDict[tuple[str, int], Floats] = OrderedDict()
         self.vae = Vae.load(files.vae.config, files.vae.tensors, device)
         self.transformer = ImageTransformer.load(
-            files.transformer.config, files.transformer.tensors, device
+            files.transformer.config, files.transformer.tensors, device, adapters=adapters
         )
+        files.transformer.tensors.release()
         channels = 4 * self.vae.config.latent_channels
         config = self.transformer.config
         if config.in_channels != channels or config.out_channels != channels:
@@ -93,6 +98,17 @@ class Painter:
     def channels(self) -> int:
         """Of a token of latents."""
         return self.transformer.config.in_channels
+
+    @property
+    def device(self) -> Device:
+        """Runs the networks."""
+        return self._device
+
+    def matrix_sizes(self) -> dict[str, int]:
+        """Weights of each matrix of the transformer, by diffusers' names."""
+        tensors = self._files.transformer.tensors
+        shapes = {name: tensors.shape(name) for name in tensors.names}
+        return {name: s[0] * s[1] for name, s in shapes.items() if len(s) == 2}
 
     def grid(self, width: int, height: int) -> Grid:
         """The tokens of a picture; RequestError for a size that can't be drawn."""
@@ -192,6 +208,7 @@ class Painter:
 
     def decode(self, latents: Floats, grid: Grid) -> Floats:
         """float32 [height, width, 3], about -1 to 1, of latents [tokens, channels]."""
+        self.transformer.release_buffers()  # the decoder takes as much
         return self.vae.decode(latents.reshape(grid.rows, grid.cols, self.channels))
 
     def encode(self, picture: Floats) -> tuple[Floats, Grid]:

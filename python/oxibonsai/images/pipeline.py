@@ -6,19 +6,24 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.devices import AUTO, CPU, chosen_device, open_device
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import RequestError, SourceError
 from oxibonsai.images.latents import Grid
+from oxibonsai.images.lora import read_lora
 from oxibonsai.images.model_files import PartNames, open_image_model
 from oxibonsai.images.painter import OnStep, Painter, Step
-from oxibonsai.images.pixels import as_reference, open_picture, to_pixels
+from oxibonsai.images.pixels import as_reference, to_pixels
 from oxibonsai.images.request import HEIGHT, STEPS, WIDTH, ImageRequest
 from oxibonsai.images.text_encoder import LENGTH
+from oxibonsai.lora import Adapter
+from oxibonsai.opening import LoraChoice, chosen_adapters
+from oxibonsai.vision.given import read_picture
 
 Floats = npt.NDArray[np.float32]
 
@@ -40,6 +45,13 @@ class ImagePipelineOutput:
 
     images: Any
     seeds: list[int]
+
+
+def _open_adapter(source: str, scale: float) -> Adapter:
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise SourceError(f"there is no adapter {source}")
+    return read_lora(path, path.name, scale)
 
 
 def random_seed() -> int:
@@ -68,6 +80,7 @@ class ImagePipeline:
         tokenizer: str | None = None,
         text_encoder_out_layers: Sequence[int] | None = None,
         keep_text_encoder: bool = False,
+        lora: LoraChoice | None = None,
         device: str | None = None,
         threads: int | None = None,
     ) -> ImagePipeline:
@@ -79,6 +92,8 @@ class ImagePipeline:
             transformer, vae, text_encoder, tokenizer: Files or folders that replace those of the model.
             text_encoder_out_layers: Whose hidden states the transformer reads; None: as the model says.
             keep_text_encoder: Keep it in memory between prompts; else it is loaded for each new one.
+            lora: A safetensors file of an adapter, or a list of such, each by itself or with a scale:
+                ``["a.safetensors", ("b.safetensors", 0.5)]``.
             device: ``"cpu"``, ``"cuda:0"`` ...; None: ``OXIBONSAI_DEVICE``, else the processor.
             threads: None: ``OXIBONSAI_THREADS``, or all usable cores.
 
@@ -95,9 +110,10 @@ class ImagePipeline:
         if text_encoder_out_layers is not None:
             files = replace(files, text_layers=tuple(text_encoder_out_layers))
         name = chosen_device(device)
-        # GPUs have no kernels for pictures yet, so that auto is the processor.
+        # Kernels for pictures have not run on a GPU yet, so that auto is the processor.
         opened = open_device(CPU if name == AUTO else name, threads)
-        painter = Painter(files, opened, keep_text_encoder=keep_text_encoder)
+        adapters = [_open_adapter(source, scale) for source, scale in chosen_adapters(lora)]
+        painter = Painter(files, opened, keep_text_encoder=keep_text_encoder, adapters=adapters)
         return cls(painter)
 
     def __call__(
@@ -183,7 +199,7 @@ class ImagePipeline:
     ) -> ImageRequest:
         """Checked; of no prompt and seed yet."""
         sources = image if isinstance(image, list | tuple) else [] if image is None else [image]
-        pictures = [open_picture(source) for source in sources]
+        pictures = [read_picture(source).image for source in sources]
         if strength is not None and len(pictures) != 1:
             raise RequestError("strength is for one image to start from; references have none")
         if strength is None and pictures:
@@ -237,7 +253,9 @@ class ImagePipeline:
         if output_type == "np":
             half = np.float32(0.5)
             return np.stack([np.clip(v * half + half, 0.0, 1.0) for v in values])
-        return [open_picture(to_pixels(v)) for v in values]
+        from PIL import Image
+
+        return [Image.fromarray(to_pixels(v)) for v in values]
 
 
 def _as_on_step(pipeline: ImagePipeline, callback: StepCallback | None) -> OnStep | None:

@@ -1,16 +1,14 @@
-"""Between pictures as files and users have them and the values that networks work on."""
+"""Between pictures as users have them and the values that networks work on."""
 
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.errors import RequestError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
 
-_MOST_PIXELS = 8192 * 8192  # of a picture that is read
 _REFERENCE_AREA = 1024 * 1024  # larger references are made smaller
 _REFERENCE_SIDE, _REFERENCE_RATIO = 64, 8
 
@@ -34,45 +31,6 @@ def to_values(image: Image) -> Floats:
     """A picture of Pillow's in RGB as float32 [h, w, 3] from -1 to 1."""
     unit = np.asarray(image, np.uint8).astype(np.float32) / np.float32(255)
     return unit * np.float32(2) - np.float32(1)
-
-
-def open_picture(source: Any) -> Image:
-    """A picture in RGB, turned upright.
-
-    Args:
-        source: A path, an open binary file, a picture of Pillow's, or uint8 [h, w, 3].
-
-    Raises:
-        RequestError: It is no picture, or too large.
-        UnsupportedError: Pillow is not installed.
-    """
-    try:
-        from PIL import Image, ImageOps
-    except ImportError as e:
-        raise UnsupportedError(
-            "reading pictures needs Pillow: pip install 'oxibonsai[images]'"
-        ) from e
-    if isinstance(source, np.ndarray):
-        if (
-            source.dtype != np.uint8
-            or source.ndim != 3
-            or source.shape[2] != 3
-            or 0 in source.shape
-        ):
-            raise RequestError(f"a picture of {source.dtype} {source.shape}; give uint8 [h, w, 3]")
-        return Image.fromarray(source)
-    name = str(source) if isinstance(source, str | os.PathLike) else "the picture"
-    try:
-        image = source if isinstance(source, Image.Image) else Image.open(_expanded(source))
-        if image.width * image.height > _MOST_PIXELS:
-            raise RequestError(
-                f"{name} has {image.width} x {image.height} pixels, which is too many"
-            )
-        return ImageOps.exif_transpose(image).convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e:
-        if isinstance(e, RequestError):
-            raise
-        raise RequestError(f"cannot read {name} as a picture: {e}") from e
 
 
 def resized(image: Image, width: int, height: int) -> Image:
@@ -109,7 +67,3 @@ def as_reference(image: Image, patch: int) -> Image:
     wide, high = width // patch * patch, height // patch * patch
     left, top = (width - wide) // 2, (height - high) // 2
     return image.crop((left, top, left + wide, top + high))
-
-
-def _expanded(source: Any) -> Any:
-    return Path(source).expanduser() if isinstance(source, str | os.PathLike) else source

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.images.request import ImageRequest
+from oxibonsai.lora import Adapter
+from oxibonsai.lora.adapter import in_use
 
 KEYWORD = "oxibonsai"
 """Of the text in a PNG file that holds :func:`record_of` as JSON."""
@@ -22,7 +24,9 @@ _MOST_TEXT_BYTES = 1 << 20
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
-def record_of(request: ImageRequest, model: str) -> dict[str, Any]:
+def record_of(
+    request: ImageRequest, model: str, adapters: Sequence[Adapter] = ()
+) -> dict[str, Any]:
     """Everything that a picture depends on but its input pictures."""
     record: dict[str, Any] = {
         "model": model,
@@ -33,6 +37,10 @@ def record_of(request: ImageRequest, model: str) -> dict[str, Any]:
         "width": request.width,
         "height": request.height,
     }
+    if used := in_use(adapters):
+        record["loras"] = [
+            {"name": a.name, "scale": a.scale, "fingerprint": a.fingerprint} for a in used
+        ]
     if request.start is not None:
         record["image_strength"] = request.strength
     if request.references:

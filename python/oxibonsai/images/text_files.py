@@ -48,7 +48,9 @@ class TextFiles:
         if self.network is None:
             return TextEncoder.from_checkpoint(self.checkpoint, device, tokenizer, layers, progress)
         config, tensors = self.network.config, self.network.tensors
-        return TextEncoder.load(config, tensors, device, tokenizer, layers, progress)
+        encoder = TextEncoder.load(config, tensors, device, tokenizer, layers, progress)
+        tensors.release()
+        return encoder
 
 
 def open_text_encoder(path: Path, tokenizer: Path | None) -> TextFiles:

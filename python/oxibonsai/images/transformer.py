@@ -6,7 +6,7 @@ sequence; the time step shifts, scales and gates all of them alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,10 @@ from oxibonsai import _core
 from oxibonsai.devices import Device
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress, counted
-from oxibonsai.graph import AxialRope, Builder, RopeConfig, Value
+from oxibonsai.graph import AxialRope, RopeConfig, Value
 from oxibonsai.images.parameters import Parameters, Tensors
+from oxibonsai.lora import Adapter
+from oxibonsai.models.adapting import AdaptedBuilder
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
@@ -115,10 +117,15 @@ class ImageTransformer:
         tensors: Tensors,
         device: Device,
         progress: Progress | None = None,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         self.config = config
         parameters = Parameters(tensors)
-        self._graphs = _prompt_graph(config, parameters), _step_graph(config, parameters)
+        _check_adapters(adapters, parameters)
+        self._graphs = (
+            _prompt_graph(config, parameters, adapters),
+            _Step(config, parameters, adapters).describe(),
+        )
         parameters.refuse_unused()
         matrices = [w for graph in self._graphs for w in graph.matrices]
         self._device = device
@@ -133,6 +140,7 @@ class ImageTransformer:
         tensors: Tensors,
         device: Device,
         progress: Progress | None = None,
+        adapters: Sequence[Adapter] = (),
     ) -> ImageTransformer:
         """Packs the parameters for a device.
 
@@ -141,12 +149,15 @@ class ImageTransformer:
             tensors: By diffusers' names; matrices in any stored form.
             device: Runs it.
             progress: Told how many bytes have been packed.
+            adapters: Added to its linear layers, in this order, while it runs.
 
         Raises:
-            FormatError: A tensor or a value of the configuration is missing or does not fit.
-            UnsupportedError: There is a tensor that the network does not use.
+            FormatError: A tensor or a value of the configuration is missing or does not fit; an
+                adapter has other widths.
+            UnsupportedError: There is a tensor that the network does not use, or an adapter changes
+                what it does not have.
         """
-        return cls(TransformerConfig.from_dict(config), tensors, device, progress)
+        return cls(TransformerConfig.from_dict(config), tensors, device, progress, adapters)
 
     def release_buffers(self) -> None:
         """Gives the memory of the last step's values back, before the autoencoder wants as much."""
@@ -233,17 +244,28 @@ def _check(rows: Array, name: str, cols: int) -> None:
         raise RequestError(f"{name}: there are values that are not finite")
 
 
-def _prompt_graph(c: TransformerConfig, p: Parameters) -> _core.Graph:
+def _check_adapters(adapters: Sequence[Adapter], parameters: Parameters) -> None:
+    for adapter in adapters:
+        for name, pair in adapter.pairs.items():
+            shape = parameters.shape(name) if parameters.has(name) else ()
+            if len(shape) != 2:
+                raise UnsupportedError(
+                    f"{adapter.name} changes {name}, which is no linear layer of the transformer"
+                )
+            if shape != (pair.b.rows, pair.a.cols):
+                raise FormatError(
+                    f"{adapter.name} has the shape ({pair.b.rows}, {pair.a.cols}) for {name}, which is "
+                    f"{shape}: it was made for another model"
+                )
+
+
+def _prompt_graph(c: TransformerConfig, p: Parameters, adapters: Sequence[Adapter]) -> _core.Graph:
     """What does not depend on the time step."""
-    g = Builder()
+    g = AdaptedBuilder(None, adapters)
     text = g.input(_TEXT, c.joint_attention_dim)
     weight = p.matrix("context_embedder", c.inner_dim, c.joint_attention_dim)
     g.output("context", g.linear(text, weight)[0])
     return g.graph
-
-
-def _step_graph(c: TransformerConfig, p: Parameters) -> _core.Graph:
-    return _Step(c, p).describe()
 
 
 @dataclass(frozen=True)
@@ -261,11 +283,14 @@ class _Step:
     Args:
         config: Dimensions.
         parameters: By diffusers' names.
+        adapters: Added to linear layers.
     """
 
-    def __init__(self, config: TransformerConfig, parameters: Parameters) -> None:
+    def __init__(
+        self, config: TransformerConfig, parameters: Parameters, adapters: Sequence[Adapter] = ()
+    ) -> None:
         self.c, self.p = config, parameters
-        self.g = Builder()
+        self.g = AdaptedBuilder(None, adapters)
         self.ones = np.ones(config.inner_dim, np.float32)
         self.rope = AxialRope(config.axes_dims_rope, config.rope_theta, interleaved=True)
 

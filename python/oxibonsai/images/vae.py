@@ -148,7 +148,8 @@ class Vae:
         _check_finite(picture, "a picture")
         x = self._run(self._encoder, picture, 2, 1)
         x = patchify(x[:, :, : self.config.latent_channels])
-        return (x - self._mean) / self._deviation
+        latents: Array = (x - self._mean) / self._deviation
+        return latents
 
     def _run(self, levels: list[_core.Graph], x: Array, into: int, out: int) -> Array:
         """Runs level after level.

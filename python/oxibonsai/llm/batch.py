@@ -95,7 +95,9 @@ class LLM(Requests):
 
         Args:
             messages: Messages with ``role`` and ``content``, or a list of such lists.
-            sampling_params, n, options: As for :meth:`generate`.
+            sampling_params: As for :meth:`generate`.
+            n: As for :meth:`generate`.
+            options: As for :meth:`generate`.
             **fields: Of :class:`oxibonsai.chat.ChatRequest`: ``tools``, ``structure``,
                 ``enable_thinking``, ``thinking_budget``, ``template_options`` ...
 

@@ -25,7 +25,8 @@ class AsyncLLM(Requests):
     The engine runs in a thread of its own. Use it as ``async with AsyncLLM(...) as llm``, or close it.
 
     Args:
-        model, **options: As of :class:`LLM`.
+        model: As of :class:`LLM`.
+        **options: As of :class:`LLM`.
 
     Attributes:
         engine: Runs it.

@@ -162,6 +162,7 @@ class ModelConfig:
         hidden_act: Of the MLP, where the architecture leaves it open.
         relative_buckets: Of distances that have a bias of their own; 0: none has.
         expert_layers: Whether each layer has experts, where not all from one layer on do.
+        deepstack_layers: Of the first layers, behind each of which more of a picture's rows are added.
         layer_types: Of each layer, ``"full_attention"`` or what it has instead of attention and of
             keys and values in the cache; empty: all attend.
         gated_delta: Of the layers of type ``"linear_attention"``.
@@ -208,6 +209,7 @@ class ModelConfig:
     hidden_act: str = ""
     relative_buckets: int = 0
     expert_layers: tuple[bool, ...] = ()
+    deepstack_layers: int = 0
     layer_types: tuple[str, ...] = ()
     gated_delta: GatedDeltaConfig | None = None
     experts: ExpertsConfig | None = None
@@ -221,6 +223,11 @@ class ModelConfig:
     def generates(self) -> bool:
         """Whether the model continues texts; encoders and classifiers do not."""
         return self.causal and self.classifier is None
+
+    @property
+    def image_width(self) -> int:
+        """Columns of a row of a picture: in place of a token's embedding, and those added later."""
+        return self.hidden_size * (1 + self.deepstack_layers)
 
     def cached_layer(self, layer: int) -> int:
         """Which layer of the cache a layer that attends has."""

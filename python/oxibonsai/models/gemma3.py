@@ -61,7 +61,7 @@ def layers(g: Builder, c: ModelConfig, w: Weights, attend: Attend) -> Value:
     hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
     q_width = c.num_attention_heads * c.head_dim
     kv_width = c.num_key_value_heads * c.head_dim
-    h = g.scale(g.embed(w.embedding(c)), math.sqrt(hidden))
+    h = g.images(g.scale(g.embed(w.embedding(c)), math.sqrt(hidden)))
     for i in range(c.num_hidden_layers):
         b = f"blk.{i}"
         local = c.is_local(i)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.graph import RopeConfig
+from oxibonsai.graph import RopeConfig, section_axes
 
 # Keys that say nothing which changes a result, in every architecture; and those that say nothing
 # where they are zero.
@@ -197,22 +198,30 @@ class Keys:
             )
         return int(count)
 
-    def text_sections(self, rotary_dim: int) -> None:
-        """``rope.dimension_sections``: which pairs turn by which axis of an image's positions.
+    def multimodal_rope(self, head_dim: int, *, interleaved_sections: bool) -> RopeConfig:
+        """The rotary embedding of a model that reads pictures (M-RoPE).
 
-        A text's tokens have the same position on all axes, so they change nothing for it; but they
-        must be there for all pairs.
+        ``rope.dimension_sections`` counts the pairs that turn by time, height and width, and must count
+        all of them; without it all turn by the position in the sequence.
+
+        Args:
+            head_dim: Of a head.
+            interleaved_sections: See :func:`oxibonsai.graph.section_axes`.
         """
+        rope = self.rope(head_dim)
         sections = self.get("rope.dimension_sections")
         if sections is None:
-            return
+            return rope
+        pairs = rope.rotary_dim // 2
         values = sections.tolist() if isinstance(sections, np.ndarray) else sections
         whole = isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)
-        if not whole or not 0 < len(values) <= 4 or sum(values) < rotary_dim // 2:
+        if not whole or not 0 < len(values) <= 4 or sum(values) < pairs or any(values[3:]):
             raise self.fail(
                 f"{self.architecture}.rope.dimension_sections is {values!r}, no counts of "
-                f"{rotary_dim // 2} pairs"
+                f"{pairs} pairs on three axes"
             )
+        counts = tuple([*values, 0, 0][:3])
+        return replace(rope, axes=section_axes(counts, pairs, interleaved=interleaved_sections))
 
     def theta(self, key: str, default: float = 10000.0) -> float:
         """The base of a rotary embedding's frequencies."""

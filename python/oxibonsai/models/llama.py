@@ -31,7 +31,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     hidden, ff = c.hidden_size, c.intermediate_size
     q_width = c.num_attention_heads * c.head_dim
     kv_width = c.num_key_value_heads * c.head_dim
-    h = g.embed(w.embedding(c))
+    h = g.images(g.embed(w.embedding(c)))
     for i in range(c.num_hidden_layers):
         b = f"blk.{i}"
         x = g.rms_norm(h, w.vector(f"{b}.attn_norm.weight", hidden), c.rms_norm_eps)

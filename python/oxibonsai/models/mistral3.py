@@ -38,7 +38,7 @@ def _of_queries(keys: Keys, rope: RopeConfig) -> RopeConfig:
 
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
-    h = g.embed(w.embedding(c))
+    h = g.images(g.embed(w.embedding(c)))
     for i in range(c.num_hidden_layers):
         x = norm(g, c, w, h, f"blk.{i}.attn_norm")
         q, k, v = blocks.query_key_value(g, c, w, x, i)

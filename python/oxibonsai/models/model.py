@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.devices import Device, Executable, KvPages, LayerSplit, Pipeline, Slots
-from oxibonsai.errors import UnsupportedError
+from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
 from oxibonsai.lora.adapter import Adapter, in_use
@@ -21,6 +21,7 @@ from oxibonsai.models import pooled
 from oxibonsai.models.adapting import AdaptedBuilder
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.images import ImageBuilder
 from oxibonsai.models.layer_states import LayerStateBuilder, NamedVectors
 from oxibonsai.models.observation import Observation, ObservingBuilder
 from oxibonsai.models.packed_cache import PackedCache
@@ -125,6 +126,38 @@ class Model:
         return self.device.compile(self.hidden_graph) if self.config.generates else self.executable
 
     @cached_property
+    def _image_executable(self) -> Executable:
+        c = self.config
+        builder = ImageBuilder(c.image_width, c.hadamard, self.adapters)
+        h = self._final_states(builder)
+        if not builder.takes_images:
+            raise UnsupportedError(
+                f"{self.weights.checkpoint.path} reads text alone: architecture {c.architecture} "
+                "takes no pictures in this version"
+            )
+        builder.output(_LOGITS, self._architecture.logits(builder, c, self.weights, h))
+        return self.device.compile(builder.graph)
+
+    def check_image_rows(self, rows: npt.NDArray[np.float32]) -> None:
+        """Whether rows of a picture are what the model reads.
+
+        Raises:
+            RequestError: They have another width, that of another model's tower say, or hold what is
+                not finite.
+            UnsupportedError: The model reads text alone.
+        """
+        self.check_generates()
+        self._image_executable  # noqa: B018 - it may refuse
+        width = self.config.image_width
+        if rows.ndim != 2 or rows.shape[1] != width or rows.dtype != np.float32:
+            raise RequestError(
+                f"a picture has rows of {list(rows.shape)[1:]} {rows.dtype}, where this model reads "
+                f"{width} of float32: its tower is that of another model"
+            )
+        if not np.isfinite(rows).all():
+            raise RequestError("a picture has rows that are not finite")
+
+    @cached_property
     def _states_executable(self) -> Executable:
         weights = NamedVectors(self.weights)
         layers = self.config.num_hidden_layers
@@ -161,7 +194,8 @@ class Model:
         other = copy.copy(self)
         other.device = self.device.with_threads(threads)
         other.executable = other.device.compile(self.graph)
-        for own in ("_hidden_executable", "_states_executable", "_pooled_executables"):
+        passes = ("_hidden_executable", "_states_executable", "_image_executable")
+        for own in (*passes, "_pooled_executables"):
             other.__dict__.pop(own, None)
         return other
 
@@ -218,7 +252,12 @@ class Model:
             )
 
     def run(
-        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
+        self,
+        batch: _core.Batch,
+        pools: Sequence[KvPages],
+        slots: Slots | None = None,
+        *,
+        images: bool = False,
     ) -> npt.NDArray[np.float32]:
         """Logits of the batch's output rows: float32 [outputs, vocabulary].
 
@@ -226,12 +265,14 @@ class Model:
             batch: Rows of any sequences.
             pools: Where their pages lie; each span of the batch names its own.
             slots: Where their recurrent state lies; None where the model has none.
+            images: Some of the rows are those of pictures.
 
         Raises:
             UnsupportedError: The model is an encoder, which has none.
         """
         self.check_generates()
-        return self.executable.run(batch, pools, slots)[_LOGITS]
+        executable = self._image_executable if images else self.executable
+        return executable.run(batch, pools, slots)[_LOGITS]
 
     def run_hidden(
         self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None

@@ -28,7 +28,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
     q_width = c.num_attention_heads * c.head_dim
     kv_width = c.num_key_value_heads * c.head_dim
-    h = g.embed(w.embedding(c))
+    h = g.images(g.embed(w.embedding(c)))
     for i in range(c.num_hidden_layers):
         b = f"blk.{i}"
         x = g.rms_norm(h, w.vector(f"{b}.attn_norm.weight", hidden), eps)
@@ -49,6 +49,8 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
             x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
         )
         (h,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff), add=h)
+        if i < c.deepstack_layers:  # Qwen3-VL
+            h = g.images(h, 1 + i, added=True)
     return h
 
 

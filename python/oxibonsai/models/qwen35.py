@@ -19,8 +19,7 @@ def read_config(keys: Keys, ff: int | None = None) -> ModelConfig:
     """
     shared = dimensions(keys, ff=ff)
     layers = shared["num_hidden_layers"] - keys.drafting_layers(shared["num_hidden_layers"])
-    rope = keys.rope(shared["head_dim"])
-    keys.text_sections(rope.rotary_dim)
+    rope = keys.multimodal_rope(shared["head_dim"], interleaved_sections=True)
     return ModelConfig(
         **shared | {"num_hidden_layers": layers},
         causal=keys.causal(True),
@@ -62,7 +61,7 @@ def gated_attention(
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
     hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
-    h = g.embed(w.embedding(c))
+    h = g.images(g.embed(w.embedding(c)))
     for i in range(c.num_hidden_layers):
         b = f"blk.{i}"
         x = g.rms_norm(h, w.vector(f"{b}.attn_norm.weight", hidden), eps)

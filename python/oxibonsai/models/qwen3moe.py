@@ -25,7 +25,7 @@ def read_config(keys: Keys) -> ModelConfig:
 
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
-    h = g.embed(w.embedding(c))
+    h = g.images(g.embed(w.embedding(c)))
     for i in range(c.num_hidden_layers):
         b = f"blk.{i}"
         x = norm(g, c, w, h, f"{b}.attn_norm")
@@ -38,6 +38,8 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
         x = norm(g, c, w, h, f"{b}.ffn_norm")
         routing = experts.route(g, c, w, x, i)
         h = g.add(h, experts.gated_experts(g, c, w, x, i, routing, g.swiglu))
+        if i < c.deepstack_layers:  # Qwen3-VL
+            h = g.images(h, 1 + i, added=True)
     return h
 
 

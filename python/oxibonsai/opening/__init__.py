@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from oxibonsai.opening.adapters import LoraChoice, is_peft_folder, open_adapters, split_scaled
+from oxibonsai.opening.adapters import (
+    LoraChoice,
+    chosen_adapters,
+    is_peft_folder,
+    open_adapters,
+    split_scaled,
+)
 from oxibonsai.opening.model import open_model
 
-__all__ = ["LoraChoice", "is_peft_folder", "open_adapters", "open_model", "split_scaled"]
+__all__ = [
+    "LoraChoice",
+    "chosen_adapters",
+    "is_peft_folder",
+    "open_adapters",
+    "open_model",
+    "split_scaled",
+]

@@ -38,11 +38,19 @@ def open_adapters(choice: LoraChoice | None, base: Checkpoint) -> tuple[Adapter,
         UnsupportedError: An adapter is more than low-rank pairs of linear layers.
         RequestError: A scale is no number from -1e6 to 1e6, or what is listed is no adapter.
     """
+    return tuple(_open(source, scale, base) for source, scale in chosen_adapters(choice))
+
+
+def chosen_adapters(choice: LoraChoice | None) -> list[tuple[str, float]]:
+    """What a user names, each with its scale.
+
+    Raises:
+        RequestError: A scale is no number from -1e6 to 1e6, or what is listed is no adapter.
+    """
     if choice is None:
-        return ()
+        return []
     listed = choice if isinstance(choice, list | tuple) else [choice]
-    pairs = [_source_and_scale(item) for item in listed]
-    return tuple(_open(source, scale, base) for source, scale in pairs)
+    return [_source_and_scale(item) for item in listed]
 
 
 def split_scaled(text: str) -> tuple[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oxibonsai.output.delta import Delta, ToolCall, ToolCallDelta
-from oxibonsai.output.messages import template_messages
+from oxibonsai.output.messages import ImageParts, template_messages
 from oxibonsai.output.parser import OutputParser, Reply
 from oxibonsai.output.reasoning import (
     ReasoningSplitter,
@@ -16,6 +16,7 @@ from oxibonsai.output.thinking_budget import ThinkingBudget
 
 __all__ = [
     "Delta",
+    "ImageParts",
     "OutputParser",
     "ReasoningSplitter",
     "ReasoningTags",

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from oxibonsai.errors import RequestError
@@ -15,7 +16,11 @@ from oxibonsai.output.tools.call_writer import call_ids
 
 # Kinds of parts that are pictures, in the three APIs.
 IMAGES = ("image", "image_url", "image_file", "input_image")
-NO_IMAGES = "image input is not supported: the model reads text only"
+NO_IMAGES = (
+    "image input is not supported: the model reads text only (one that sees has a vision tower beside "
+    "it: --mmproj FILE)"
+)
+_SEEING_ROLES = ("user", "tool")
 
 # Key of arguments that are no JSON object, as Anthropic tells its clients to send them back.
 INVALID_JSON = "INVALID_JSON"
@@ -24,15 +29,31 @@ _KNOWS_CALLS = re.compile(r"[.'\"]tool_calls\b")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
+@dataclass
+class ImageParts:
+    """The pictures of a conversation.
+
+    Attributes:
+        marker: Text that stands for each where the template takes only text; None: the template takes
+            lists of parts, ``{"type": "image"}`` among them, and writes what stands for them.
+        found: The parts that are pictures, in order.
+    """
+
+    marker: str | None
+    found: list[Mapping[str, Any]] = field(default_factory=list)
+
+
 def template_messages(
     messages: Sequence[Mapping[str, Any]],
     *,
     tool_format: ToolFormat | None = None,
     template_source: str = "",
+    images: ImageParts | None = None,
 ) -> list[dict[str, Any]]:
     """Checks messages and gives them the form that chat templates expect.
 
-    Content is one text: the text parts of a list, joined by new lines. Arguments of calls are
+    Content is one text: the text parts of a list, joined by new lines. With pictures, it is a list of
+    parts where the template takes that. Arguments of calls are
     objects (what is none is text in one), ``reasoning`` is called ``reasoning_content``, a result
     knows the name of its function, ``developer`` is ``system`` where the template does not know it.
     Where it knows no calls, they are part of the content, as the model writes them.
@@ -41,6 +62,7 @@ def template_messages(
         messages: As the request has them; they stay as they are.
         tool_format: Of the model: it may want short ids, or one call to a message.
         template_source: Of the chat template.
+        images: Takes the pictures; None: the model reads text only.
 
     Raises:
         RequestError: Names the message and the field that is wrong.
@@ -56,7 +78,7 @@ def template_messages(
         place = f"messages[{i}]"
         if not isinstance(message, Mapping):
             raise RequestError(f"{place} is not an object")
-        fields = _fields(message, place)
+        fields = _fields(message, place, images)
         if fields["role"] == "developer":
             fields["role"] = developer
         calls = _calls(message.get("tool_calls"), f"{place}.tool_calls", id_length)
@@ -72,12 +94,12 @@ def template_messages(
     return taken
 
 
-def _fields(message: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _fields(message: Mapping[str, Any], place: str, images: ImageParts | None) -> dict[str, Any]:
     role = message.get("role")
     if role not in _ROLES:
         raise RequestError(f"{place}.role is {role!r}, none of {', '.join(_ROLES)}")
     fields = {k: v for k, v in message.items() if k not in ("tool_calls", "reasoning")}
-    fields["content"] = _text(message.get("content"), f"{place}.content", role)
+    fields["content"] = _content(message.get("content"), f"{place}.content", role, images)
     reasoning = message.get("reasoning_content", message.get("reasoning"))
     if reasoning is not None and not isinstance(reasoning, str):
         raise RequestError(f"{place}.reasoning_content is not a string")
@@ -88,24 +110,43 @@ def _fields(message: Mapping[str, Any], place: str) -> dict[str, Any]:
     return fields
 
 
-def _text(content: Any, place: str, role: str) -> str:
+def _content(content: Any, place: str, role: str, images: ImageParts | None) -> Any:
     if content is None:
         return ""
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence):
         raise RequestError(f"{place} is neither a string nor a list of parts")
-    texts = []
+    parts: list[dict[str, Any]] = []
+    seen = False
     for i, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind in IMAGES:
-            raise RequestError(f"{place}[{i}]: {NO_IMAGES}")
+            parts.append(_image(part, f"{place}[{i}]", role, images))
+            seen = True
+            continue
         if kind != "text" and not (kind == "refusal" and role == "assistant"):
-            raise RequestError(f"{place}[{i}].type is {kind!r}: only parts of type text are taken")
+            also = "" if images is None else " and pictures"
+            raise RequestError(
+                f"{place}[{i}].type is {kind!r}: only parts of type text{also} are taken"
+            )
         if not isinstance(part.get(kind), str):
             raise RequestError(f"{place}[{i}].{kind} is not a string")
-        texts.append(part[kind])
-    return "\n".join(texts)
+        parts.append({"type": "text", "text": part[kind]})
+    if seen and images is not None and images.marker is None:
+        return parts
+    return "\n".join(part["text"] for part in parts)
+
+
+def _image(
+    part: Mapping[str, Any], place: str, role: str, images: ImageParts | None
+) -> dict[str, Any]:
+    if images is None:
+        raise RequestError(f"{place}: {NO_IMAGES}")
+    if role not in _SEEING_ROLES:
+        raise RequestError(f"{place}: a picture stands in a message of the user, not of {role}")
+    images.found.append(part)
+    return {"type": "image"} if images.marker is None else {"type": "text", "text": images.marker}
 
 
 def _calls(calls: Any, place: str, id_length: int | None) -> list[dict[str, Any]]:

@@ -67,6 +67,7 @@ def create_app(
     from oxibonsai.server.studio import Studio
 
     app.models.metrics = GenerationMetrics(metrics.registry, app.models.pools)
+    app.models.files = app.store.files
     app.studio = Studio(settings)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20

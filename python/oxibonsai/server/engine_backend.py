@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from oxibonsai.server.settings import Settings
 if TYPE_CHECKING:
     from oxibonsai.chat_template import ChatTemplate
     from oxibonsai.engine import Engine, EnginePool
+    from oxibonsai.vision import PictureReader
 
 
 class EngineBackend:
@@ -57,8 +59,13 @@ class EngineBackend:
             queue=s.queue_size,
             parity=s.parity,
             packed_cache=s.packed_cache,
+            mmproj=s.mmproj or (None if s.mmproj_auto else False),
+            image_min_tokens=s.image_min_tokens,
+            image_max_tokens=s.image_max_tokens,
             on_failure=None if self._lifecycle is None else self._lifecycle.fail,
         )
+        for engine in pool.engines:
+            engine.pictures = self._with_limits(engine.pictures)
         engine = pool.engines[0]
         if engine.has_tokenizer:
             # Each waiting request blocks a thread.
@@ -79,6 +86,19 @@ class EngineBackend:
         pool, self.pool = self.pool, None
         if pool is not None:
             pool.close()
+
+    def _with_limits(self, pictures: PictureReader | None) -> PictureReader | None:
+        """The reader with the limits of the settings, and with what fetches pictures if they allow it."""
+        from oxibonsai.vision.web import PictureFetcher
+
+        if pictures is None:
+            return None
+        fetcher = PictureFetcher(pictures.limits.max_bytes)
+        return replace(
+            pictures,
+            most_pictures=self._settings.max_images,
+            fetch=fetcher.fetch if self._settings.allow_image_urls else None,
+        )
 
     def _chosen_template(self, engine: Engine) -> ChatTemplate | None:
         """The template of the settings, else the model's own."""

@@ -19,6 +19,8 @@ from oxibonsai.server.http.stream_writer import OutputEvent, StreamWriter
 from oxibonsai.server.inputs import InputWatch, PromptLimit, input_is_read, read_turn
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.slot_table import SlotRequest, SlotTable
+from oxibonsai.server.stored_pictures import with_stored_pictures
+from oxibonsai.server.stores import FileStore
 from oxibonsai.server.tenant import for_current_owner
 
 
@@ -28,11 +30,15 @@ class Generations:
     Args:
         backend: Its pool is set once the model is loaded.
         metrics: Updated at the end of every request.
+        files: Those that conversations name as pictures.
         settings: The server's settings with those of the model.
     """
 
-    def __init__(self, backend: Backend, metrics: GenerationMetrics, settings: Settings) -> None:
+    def __init__(
+        self, backend: Backend, metrics: GenerationMetrics, files: FileStore, settings: Settings
+    ) -> None:
         self._backend = backend
+        self._files = files
         self._share_cache = settings.share_prefix_cache
         self.settings = settings
         self._slot_table: SlotTable | None = None
@@ -93,6 +99,9 @@ class Generations:
         options: Options | None = None,
     ) -> ChatTurn:
         """The prompt of a conversation; see :func:`oxibonsai.server.inputs.read_turn`."""
+        pictures = self.engine.pictures
+        if pictures is not None:
+            request = with_stored_pictures(request, self._files, pictures.limits.max_bytes)
         return read_turn(self.engine, self.chat_template, request, prompt_limit, options)
 
     def chat(

@@ -31,7 +31,8 @@ def _option(name: str, field: FieldInfo) -> Callable[[Command], Command]:
     help_text = f"{field.description}{_default(field)}"
     names = [flag(name), *aliases]
     if _is_switch(field):
-        pairs = [f"{n}/--no-{n[2:]}" if n.startswith("--") else n for n in names]
+        # An alias with a slash is a name of one of the two alone.
+        pairs = [f"{n}/--no-{n[2:]}" if n.startswith("--") and "/" not in n else n for n in names]
         return click.option(*pairs, name, default=None, help=help_text)
     return click.option(
         *names, name, default=None, multiple=_is_list(field), metavar=_metavar(field),

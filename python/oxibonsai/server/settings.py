@@ -180,6 +180,27 @@ class ModelSettings(BaseModel):
     lora_scaled: Names = Field(
         (), description="LoRA adapters with a scale, as FILE:SCALE; added after those of --lora."
     )
+    mmproj: Annotated[str | None, Flag(("-mm",))] = Field(
+        None,
+        description="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE, https://... "
+        "Default: the one beside the model, or in its repository, that fits it.",
+    )
+    mmproj_auto: Annotated[Switch, Flag((" /--no-mmproj",))] = Field(
+        True, description="Look for a vision tower where --mmproj names none."
+    )
+    image_min_tokens: int | None = Field(
+        None, ge=1, description="Tokens of a picture at least. Default: the model's own bound. Only for "
+        "models that read pictures in their own size.",
+    )  # fmt: skip
+    image_max_tokens: int | None = Field(
+        None, ge=1, description="Tokens of a picture at most. Default: the model's own bound."
+    )
+    max_images: int = Field(32, ge=1, description="Pictures in one conversation.")
+    allow_image_urls: Switch = Field(
+        False,
+        description="Fetch pictures that requests name by http:// and https:// addresses, from public "
+        "hosts alone. Without it they are sent as data: URLs.",
+    )
     slot_save_path: Path | None = Field(
         None, description="Folder for saved slots; enables POST /slots/{id}."
     )

@@ -9,11 +9,16 @@ from flask import Request, g
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from oxibonsai.output.messages import IMAGES, NO_IMAGES
+from oxibonsai.output.messages import IMAGES
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.schemas.known import UNSUPPORTED
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.strict_json import read_object
+
+_NO_IMAGES = (
+    "image input is not supported here: /v1/chat/completions, /v1/responses and /v1/messages take "
+    "pictures"
+)
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -81,7 +86,7 @@ def _path(error: ErrorDetails, value: Any) -> list[str]:
 
 def _reason(error: ErrorDetails) -> str:
     if _is_image(error):
-        return NO_IMAGES
+        return _NO_IMAGES
     # Our own message, without pydantic's prefix.
     return str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
 

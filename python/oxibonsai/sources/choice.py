@@ -12,6 +12,7 @@ from oxibonsai.sources.shards import require_shards, shards
 
 _CONFIG = "config.json"
 _ONNX = "onnx"  # the folder of exports for browsers
+_TOWER_TYPES = ("f16", "bf16", "q8_0", "f32")
 _TEXTS = ("tokenizer.model", "chat_template.jinja")
 
 
@@ -58,16 +59,10 @@ def choose(names: Collection[str], choice: str | None, holder: str, form: str) -
 def matching(names: Iterable[str], choice: str | None) -> list[str]:
     """The models that a choice names, split ones by their first shard.
 
-    A file's whole path goes before its name in any folder, any shard names its set. Vision
-    projectors are no models.
+    A file's whole path goes before its name in any folder, any shard names its set. Vision towers
+    are no models.
     """
-    models = sorted(
-        {
-            shards(n)[0]
-            for n in names
-            if n.endswith(".gguf") and "mmproj" not in PurePosixPath(n).name.lower()
-        }
-    )
+    models = sorted({shards(n)[0] for n in names if n.endswith(".gguf") and not _is_tower(n)})
     if choice is None:
         return models
     if choice.endswith(".gguf"):
@@ -77,6 +72,38 @@ def matching(names: Iterable[str], choice: str | None) -> list[str]:
         ]
     quant = re.compile(rf"(?<![A-Za-z0-9]){re.escape(choice)}(?![A-Za-z0-9_])", re.IGNORECASE)
     return [m for m in models if quant.search(PurePosixPath(m).name)]
+
+
+def towers(names: Iterable[str], model: str, choice: str | None = None) -> list[str]:
+    """Vision towers among the files around a model, the likeliest one first.
+
+    That is the one whose name has most words of the model's name; among equals F16 goes before BF16,
+    Q8_0 and F32.
+
+    Args:
+        names: The files that there are.
+        model: Name of the model's file.
+        choice: Where it is the name of a tower, that alone.
+    """
+    words = _words(model)
+
+    def rank(name: str) -> tuple[int, int, str]:
+        own = _words(name)
+        kind = next((i for i, t in enumerate(_TOWER_TYPES) if t in own), len(_TOWER_TYPES))
+        return -len((own & words) - set(_TOWER_TYPES)), kind, name
+
+    found = [n for n in names if n.endswith(".gguf") and _is_tower(n)]
+    if choice is not None and choice.endswith(".gguf") and _is_tower(choice):
+        found = [n for n in found if choice in (n, PurePosixPath(n).name)]
+    return sorted(found, key=rank)
+
+
+def _is_tower(name: str) -> bool:
+    return "mmproj" in PurePosixPath(name).name.lower()
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[^a-z0-9_]+", PurePosixPath(name).name.lower().removesuffix(".gguf")))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from oxibonsai.errors import OxiBonsaiError, SourceError
-from oxibonsai.sources.choice import choose, choose_convertible, matching
+from oxibonsai.sources.choice import choose, choose_convertible, matching, towers
 from oxibonsai.sources.download import download
 from oxibonsai.sources.http import Unreachable
 from oxibonsai.sources.progress import progress_bar
@@ -77,6 +77,34 @@ def find_hub_files(text: str) -> list[HubFile]:
     """
     repo, choice = _parse(text)
     return [_ask(repo, partial(_describe, repo, name)) for name in _names(repo, choice)]
+
+
+def hub_tower(text: str, model: Path, *, progress: bool | None = None) -> Path | None:
+    """The vision tower in a repository; None where it has none.
+
+    Args:
+        text: ``org/repo[:choice]``; a choice that is the name of a tower means that one.
+        model: The model's file; else the tower that suits its name best.
+        progress: As for :func:`resolve_hub`.
+
+    Raises:
+        SourceError: The hub refuses it.
+    """
+    from huggingface_hub import hf_hub_download
+
+    repo, choice = _parse(text)
+    with _progress_bars(progress):
+        try:
+            names = towers(_siblings(repo), model.name, choice)
+            if not names:
+                return None
+            _ask(repo, partial(_fetch_content, repo, names[0], progress))
+            return Path(_ask(repo, lambda: hf_hub_download(repo, names[0])))
+        except Unreachable:
+            for files in _cached_revisions(repo):
+                if names := towers(files, model.name, choice):
+                    return files[names[0]]
+            return None
 
 
 def hub_weights(text: str, *, progress: bool | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""What a run tells: a row of CSV each step, a progress bar, and a plot of the losses."""
+"""What a run tells: a row of CSV each step, its progress on stderr, and a plot of the losses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from oxibonsai.errors import FormatError
+from oxibonsai.files.step_progress import step_progress
 from oxibonsai.files.whole_file import written_whole
 
 
@@ -37,40 +38,27 @@ class Row:
 
 
 class Log:
-    """``log.csv`` of a run and its bar on stderr, where that is a terminal."""
+    """``log.csv`` of a run, and its progress on stderr."""
 
     def __init__(self, folder: Path, steps: int, done: int) -> None:
         """Args: done: Steps whose rows stay; later ones, of a run that was killed, are dropped."""
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
         self._file = folder / "log.csv"
         rows = read_rows(self._file)[:done]
         with written_whole(self._file) as out:
             lines = [[f.name for f in fields(Row)], *map(_cells, rows)]
             out.write("".join(",".join(line) + "\n" for line in lines).encode())
         self._out = self._file.open("a", encoding="utf-8", newline="")
-        console = Console(stderr=True)
-        columns = (
-            BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
-        )  # fmt: skip
-        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task = self._bar.add_task("", total=steps, completed=done)
+        self._steps = steps
+        self._shown = step_progress("Training", "steps")
 
     def __enter__(self) -> Log:
-        self._bar.start()
+        self._progress = self._shown.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, e: BaseException | None, at: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        self._shown.__exit__(kind, e, at)
         self._out.close()
 
     def add(self, row: Row) -> None:
@@ -78,7 +66,7 @@ class Log:
         csv.writer(self._out, lineterminator="\n").writerow(_cells(row))
         self._out.flush()
         text = f"loss {row.loss:.3f}, {row.tokens_per_second:,.0f} tokens/s"
-        self._bar.update(self._task, completed=row.step, description=text)
+        self._progress(row.step, self._steps, text)
 
 
 def _cells(row: Row) -> list[str]:

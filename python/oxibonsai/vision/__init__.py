@@ -2,8 +2,9 @@
 
 What stands before and behind a tower meets it here:
 
-1. A processor turns a picture into a :class:`PixelGrid`: resized, normalised and cut into tiles as
-   ``tower.processor`` (:class:`ProcessorConfig`) says. A tower cuts tiles into patches itself.
+1. ``Tower.open()`` opens llama.cpp's mmproj file. ``tower.processor``, one of
+   :mod:`oxibonsai.vision.processors` with the numbers of the model, turns a :class:`Picture` into a
+   :class:`PixelGrid`: resized, normalised and cut into tiles. A tower cuts tiles into patches itself.
 2. ``tower.count_rows(pixels)`` says how many positions the picture takes in a prompt, before any work
    is done; ``tower.encode(pixels)`` computes them, or finds them among the pictures encoded lately.
 3. The result is a list of what takes the place of ``tower.marker`` in the text of a rendered chat
@@ -17,5 +18,18 @@ The rows of a picture depend on its pixels alone: not on the CPU, the threads, o
 """
 
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid, PlacedImage, place
+from oxibonsai.vision.pictures import Picture, PictureLimits
+from oxibonsai.vision.reader import PictureReader, PictureTower
+from oxibonsai.vision.tower import Tower
 
-__all__ = ["ImageEmbedding", "PixelGrid", "PlacedImage", "place"]
+__all__ = [
+    "ImageEmbedding",
+    "Picture",
+    "PictureLimits",
+    "PictureReader",
+    "PictureTower",
+    "PixelGrid",
+    "PlacedImage",
+    "Tower",
+    "place",
+]

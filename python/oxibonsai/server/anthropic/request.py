@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from oxibonsai.chat import ChatRequest
@@ -10,7 +11,9 @@ from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.output import find_reasoning_tags
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.anthropic.schemas import (
+    Base64Source,
     CountRequest,
+    ImageBlock,
     Message,
     MessageRequest,
     OutputConfig,
@@ -19,6 +22,7 @@ from oxibonsai.server.anthropic.schemas import (
     Tool,
     ToolResultBlock,
     ToolUseBlock,
+    UrlSource,
 )
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.sampling_fields import SamplingFields
@@ -101,27 +105,51 @@ def _chat_messages(message: Message, place: str) -> list[Object]:
     if message.role == "assistant":
         return [_assistant(message, place)]
     messages: list[Object] = []
-    texts: list[str] = []
+    shown: list[TextBlock | ImageBlock] = []
     for block in message.content:
         if isinstance(block, ToolResultBlock):
             messages.append(_result(block))
-        elif isinstance(block, TextBlock):
-            texts.append(block.text)
+        elif isinstance(block, TextBlock | ImageBlock):
+            shown.append(block)
         else:
             raise ApiError(
                 400, f"{place}.content: a {block.type} block is not allowed in a {message.role} message",
                 param=f"{place}.content",
             )  # fmt: skip
-    if texts or not messages:
-        messages.append({"role": message.role, "content": "\n".join(texts)})
+    if shown or not messages:
+        messages.append({"role": message.role, "content": _content(shown)})
     return messages
 
 
+def _content(blocks: Sequence[TextBlock | ImageBlock]) -> str | list[Object]:
+    """One text; with pictures, parts as of the chat API."""
+    if any(isinstance(block, ImageBlock) for block in blocks):
+        return [_part(block) for block in blocks]
+    return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+
+
+def _part(block: TextBlock | ImageBlock) -> Object:
+    if isinstance(block, TextBlock):
+        return _said(block.text)
+    source = block.source
+    if isinstance(source, Base64Source):
+        return {"type": "image", "base64": source.data, "media_type": source.media_type}
+    if isinstance(source, UrlSource):
+        return {"type": "image", "url": source.url}
+    return {"type": "image", "file_id": source.file_id}
+
+
 def _result(block: ToolResultBlock) -> Object:
-    text = "\n".join(part.text for part in block.content)
-    # Chat templates have no field for is_error.
-    content = f"Error: {text}" if block.is_error else text
+    content = _content(block.content)
+    if block.is_error:
+        # Chat templates have no field for it.
+        said = "Error: "
+        content = f"{said}{content}" if isinstance(content, str) else [_said(said), *content]
     return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
+
+
+def _said(text: str) -> Object:
+    return {"type": "text", "text": text}
 
 
 def _assistant(message: Message, place: str) -> Object:
@@ -134,9 +162,9 @@ def _assistant(message: Message, place: str) -> Object:
         elif isinstance(block, ToolUseBlock):
             function = {"name": block.name, "arguments": json.dumps(block.input)}
             calls.append({"type": "function", "id": block.id, "function": function})
-        elif isinstance(block, ToolResultBlock):
+        elif isinstance(block, ToolResultBlock | ImageBlock):
             raise ApiError(
-                400, f"{place}.content: a tool_result block is not allowed in an assistant message",
+                400, f"{place}.content: a {block.type} block is not allowed in an assistant message",
                 param=f"{place}.content",
             )  # fmt: skip
     said: Object = {"role": "assistant", "content": "\n".join(texts)}

@@ -16,6 +16,35 @@ class TextBlock(Fields):
     text: str
 
 
+class Base64Source(Fields):
+    """A picture in the request."""
+
+    type: Literal["base64"]
+    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    data: str
+
+
+class UrlSource(Fields):
+    """A picture on the web."""
+
+    type: Literal["url"]
+    url: str
+
+
+class FileSource(Fields):
+    """A picture among the stored files."""
+
+    type: Literal["file"]
+    file_id: str
+
+
+class ImageBlock(Fields):
+    """A picture."""
+
+    type: Literal["image"]
+    source: Annotated[Base64Source | UrlSource | FileSource, Field(discriminator="type")]
+
+
 class ThinkingBlock(Fields):
     """The model's reasoning."""
 
@@ -45,12 +74,14 @@ class ToolResultBlock(Fields):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: list[TextBlock] = Field(default_factory=list)
+    content: list[Annotated[TextBlock | ImageBlock, Field(discriminator="type")]] = Field(
+        default_factory=list
+    )
     is_error: bool = False
 
 
 Block = Annotated[
-    TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock,
+    TextBlock | ImageBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock,
     Field(discriminator="type"),
 ]
 

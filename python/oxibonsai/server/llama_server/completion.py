@@ -65,7 +65,10 @@ class NativeCompletionHandler:
         self._silent = body.limit == 0
         self._tokenizer = engine.tokenizer
         prompt_limit = PromptLimit(engine.ctx_size)
-        self._prompts = read_prompts(body.prompt, engine.tokenizer, "prompt", prompt_limit)
+        prompts = read_prompts(
+            body.prompt, engine.tokenizer, "prompt", prompt_limit, pictures=engine.pictures
+        )
+        self._prompts = [prompt.ids for prompt in prompts]
         self._params = body.sampling_params(
             app.generations.settings,
             engine.tokenizer,
@@ -75,9 +78,7 @@ class NativeCompletionHandler:
             drawn_logprobs=bool(body.post_sampling_probs),
         )
         options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
-        self.group = begin_all(
-            app, self._prompts, self._params, options, body.n or 1, slot=body.id_slot
-        )
+        self.group = begin_all(app, prompts, self._params, options, body.n or 1, slot=body.id_slot)
 
     @property
     def output_event(self) -> OutputEvent:
@@ -231,6 +232,9 @@ def generation_settings(
         "top_p": params.top_p,
         "min_p": params.min_p,
         "typical_p": params.typical_p,
+        "top_a": params.top_a,
+        "eta_cutoff": params.eta_cutoff,
+        "epsilon_cutoff": params.epsilon_cutoff,
         "xtc_probability": params.xtc_probability,
         "xtc_threshold": params.xtc_threshold,
         "repeat_last_n": params.repetition_window,
@@ -248,6 +252,7 @@ def generation_settings(
         "stop": list(params.stop),
         "n_predict": limit,
         "max_tokens": limit,
+        "min_tokens": params.min_tokens,
         "ignore_eos": params.ignore_eos,
         "n_probs": params.top_logprobs,
         "samplers": list(params.samplers),

@@ -9,6 +9,7 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai import __version__
 from oxibonsai.server.llama_server.completion import generation_settings
+from oxibonsai.server.openai.prompts import MEDIA_MARKER
 from oxibonsai.server.registry.registry import Status
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.server import Server
@@ -41,7 +42,8 @@ def props_blueprint(app: Server) -> Blueprint:
             # Only the name: the path on the server is not revealed.
             model_path=Path(checkpoint.path).name,
             chat_template="" if template is None else template.source,
-            modalities={"vision": False, "audio": False},
+            modalities={"vision": engine.pictures is not None, "audio": False},
+            media_marker=MEDIA_MARKER,
             build_info=f"oxibonsai {__version__}",
             is_sleeping=False,
         )

@@ -132,7 +132,7 @@ def _erase(slot: Slot) -> int:
     sequence, engine = _own(slot), slot.engine
     root = sequence.options.cache_root
     with engine.lock:
-        return engine.cache.forget(sequence.tokens, sequence.table.pool, root)
+        return engine.cache.forget(sequence.cache_ids, sequence.table.pool, root)
 
 
 def _own(slot: Slot) -> Any:

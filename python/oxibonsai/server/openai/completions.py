@@ -21,7 +21,7 @@ from oxibonsai.server.openai.completion_response import completion_response
 from oxibonsai.server.openai.fingerprint import fingerprint
 from oxibonsai.server.openai.logprobs import ShownToken, ShownTokens, TextOffsets, completion_form
 from oxibonsai.server.openai.prompt_logprobs import prompt_tokens, ranked_tokens
-from oxibonsai.server.openai.prompts import read_prompts, text_of
+from oxibonsai.server.openai.prompts import ReadPrompt, read_prompts, text_of
 from oxibonsai.server.openai.schemas.completion import CompletionBody
 from oxibonsai.server.openai.timings import PromptProgress, timings, usage
 from oxibonsai.server.server import Server
@@ -45,7 +45,7 @@ def completions_blueprint(app: Server) -> Blueprint:
 
 def begin_all(
     app: Server,
-    prompts: list[list[int]],
+    prompts: list[ReadPrompt],
     params: SamplingParams,
     options: Options,
     n: int,
@@ -55,8 +55,9 @@ def begin_all(
     """Submits all prompts to the engines, or none if one is rejected."""
     group: list[Generation] = []
     try:
-        for ids in prompts:
-            group.append(app.generations.text(ids, params, options, n=n, slot=slot))
+        for prompt in prompts:
+            own = replace(options, images=prompt.images)
+            group.append(app.generations.text(prompt.ids, params, own, n=n, slot=slot))
     except BaseException:
         for generation in group:
             generation.close()
@@ -86,8 +87,12 @@ class OpenAICompletionHandler:
         prompt_limit = PromptLimit(self._engine.ctx_size)
         # A prompt that will be truncated may be longer.
         bound = prompt_limit if body.truncate_prompt_tokens is None else None
-        prompts = read_prompts(body.prompt, self._engine.tokenizer, "prompt", bound)
-        self._prompts = [self._truncated(ids) for ids in prompts]
+        prompts = read_prompts(
+            body.prompt, self._engine.tokenizer, "prompt", bound, pictures=self._engine.pictures
+        )
+        _refuse_pictures(body, prompts)
+        prompts = [replace(p, ids=self._truncated(p.ids)) for p in prompts]
+        self._prompts = [prompt.ids for prompt in prompts]
         params = body.sampling_params(
             app.generations.settings,
             self._engine.tokenizer,
@@ -107,9 +112,7 @@ class OpenAICompletionHandler:
         self.group: list[Generation] = []
         if body.limit != 0:
             options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
-            self.group = begin_all(
-                app, self._prompts, params, options, self._made, slot=body.id_slot
-            )
+            self.group = begin_all(app, prompts, params, options, self._made, slot=body.id_slot)
 
     def _truncated(self, ids: list[int]) -> list[int]:
         """The last tokens of a prompt, after the BOS token that the server prepended."""
@@ -306,6 +309,15 @@ def _object(
     index: int, text: str, logprobs: dict[str, Any] | None, reason: str | None
 ) -> dict[str, Any]:
     return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+
+def _refuse_pictures(body: CompletionBody, prompts: list[ReadPrompt]) -> None:
+    """RequestError for fields that read a prompt's tokens again, which its pictures are none of."""
+    if not any(prompt.images for prompt in prompts):
+        return
+    for name in ("echo", "prompt_logprobs", "truncate_prompt_tokens"):
+        if getattr(body, name) not in (None, False):
+            raise RequestError(f"{name} does not go with pictures: leave it out")
 
 
 def _refuse(body: CompletionBody) -> None:

@@ -42,7 +42,8 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         prompt_limit = PromptLimit(embedder.ctx_size, reserved=0)
         # A prompt that will be truncated may be longer.
         bound = prompt_limit if most_tokens is None else None
-        texts = read_prompts(inputs, engine.tokenizer, field, bound, MOST_TEXTS)
+        read = read_prompts(inputs, engine.tokenizer, field, bound, MOST_TEXTS)
+        texts = [prompt.ids for prompt in read]
         if most_tokens is not None:
             most = embedder.ctx_size if most_tokens == -1 else most_tokens
             texts = [_truncated(ids, most, engine.tokenizer) for ids in texts]

@@ -11,13 +11,15 @@ from typing import Any
 from flask import Blueprint, Response, request
 from werkzeug.datastructures import FileStorage
 
-from oxibonsai.images.pixels import as_reference, open_picture
+from oxibonsai.images.pixels import as_reference
 from oxibonsai.images.request import HEIGHT, STEPS, WIDTH, ImageRequest
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.openai.image_answers import answer, stream
 from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody, ImageFields
 from oxibonsai.server.server import Server
 from oxibonsai.server.validation import as_body, check_model, read_body
+from oxibonsai.vision.given import read_picture
+from oxibonsai.vision.pictures import PictureLimits
 
 _INTEGERS = ("n", "partial_images", "seed", "steps", "output_compression")
 _MOST_INPUTS = 8
@@ -113,4 +115,5 @@ def _switch(text: str) -> bool:
 
 def _picture(file: FileStorage) -> Any:
     with contextlib.closing(file):
-        return open_picture(file.stream)
+        limits = PictureLimits()
+        return read_picture(file.stream.read(limits.max_bytes + 1), limits).image

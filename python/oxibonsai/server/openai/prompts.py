@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from oxibonsai.chat import place_pictures
 from oxibonsai.errors import RequestError
-from oxibonsai.server.inputs import PromptLimit, read_text
+from oxibonsai.output.messages import NO_IMAGES
+from oxibonsai.server.inputs import InputWatch, PromptLimit, read_text
 from oxibonsai.server.openai.schemas.completion import MOST_PROMPTS, Prompts
 from oxibonsai.tokenizer import Tokenizer
+from oxibonsai.vision import PictureReader, PlacedImage
+
+# What stands for a picture of multimodal_data in prompt_string, as /props says.
+MEDIA_MARKER = "<__media__>"
+
+
+@dataclass(frozen=True)
+class ReadPrompt:
+    """A prompt as the engine takes it.
+
+    Attributes:
+        ids: Its tokens, a placeholder for each row of a picture among them.
+        images: Its pictures.
+    """
+
+    ids: list[int]
+    images: tuple[PlacedImage, ...] = ()
 
 
 def read_prompts(
@@ -16,8 +36,9 @@ def read_prompts(
     name: str,
     prompt_limit: PromptLimit | None = None,
     most: int = MOST_PROMPTS,
-) -> list[list[int]]:
-    """Token ids of each prompt.
+    pictures: PictureReader | None = None,
+) -> list[ReadPrompt]:
+    """Token ids and pictures of each prompt.
 
     A list of ids, or of ids and texts, is one prompt; a list of texts or of lists is several.
 
@@ -27,6 +48,7 @@ def read_prompts(
         name: Name of the field, for error messages.
         prompt_limit: Applied to each prompt; None: no limit.
         most: Maximum number of prompts.
+        pictures: Reads ``multimodal_data``; None: the model reads text only.
 
     Raises:
         RequestError: A prompt is empty or has an unsupported form.
@@ -39,12 +61,57 @@ def read_prompts(
         raise RequestError(f"{name} is an empty list")
     if len(prompts) > most:
         raise RequestError(f"{name} has {len(prompts)} entries: at most {most} are allowed")
-    return [_ids(p, tokenizer, name, prompt_limit) for p in prompts]
+    return [_read(p, tokenizer, name, prompt_limit, pictures) for p in prompts]
 
 
 def is_several(prompt: Prompts) -> bool:
     """Whether a field is a list of prompts rather than a single one."""
     return isinstance(prompt, list) and not any(isinstance(p, int) for p in prompt)
+
+
+def _read(
+    prompt: Any,
+    tokenizer: Tokenizer,
+    name: str,
+    prompt_limit: PromptLimit | None,
+    pictures: PictureReader | None,
+) -> ReadPrompt:
+    data = prompt.get("multimodal_data") if isinstance(prompt, dict) else None
+    if data:
+        return _seen(prompt, data, tokenizer, f"{name}.multimodal_data", prompt_limit, pictures)
+    return ReadPrompt(_ids(prompt, tokenizer, name, prompt_limit))
+
+
+def _seen(
+    prompt: dict[str, Any],
+    data: Any,
+    tokenizer: Tokenizer,
+    name: str,
+    prompt_limit: PromptLimit | None,
+    pictures: PictureReader | None,
+) -> ReadPrompt:
+    """llama-server's object of a text with markers and its pictures in base64."""
+    if pictures is None:
+        raise RequestError(f"{name}: {NO_IMAGES}")
+    if not isinstance(data, list) or not all(isinstance(d, str) for d in data):
+        raise RequestError(f"{name} is no list of pictures in base64")
+    text = prompt.get("prompt_string")
+    if not isinstance(text, str):
+        raise RequestError(f"{name} goes with prompt_string, which is no text")
+    if text.count(MEDIA_MARKER) != len(data):
+        raise RequestError(
+            f"{name} has {len(data)} pictures, prompt_string {text.count(MEDIA_MARKER)} times "
+            f"{MEDIA_MARKER}: each picture has its place"
+        )
+    ids, images = place_pictures(
+        text.replace(MEDIA_MARKER, pictures.tower.written),
+        [{"type": "image", "base64": d} for d in data],
+        pictures,
+        tokenizer,
+        InputWatch(prompt_limit),
+        add_special=True,
+    )
+    return ReadPrompt(ids, images)
 
 
 def _ids(
@@ -78,8 +145,6 @@ def _beginning(tokenizer: Tokenizer, name: str) -> list[int]:
 def _text_of(prompt: dict[str, Any], name: str) -> str:
     """The text of llama-server's object forms."""
     if isinstance(prompt.get("prompt_string"), str):
-        if prompt.get("multimodal_data"):
-            raise RequestError(f"{name}.multimodal_data: this model only reads text")
         return str(prompt["prompt_string"])
     parts = prompt.get("content")
     if not isinstance(parts, list) or not parts:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from oxibonsai.engine import EnginePool
     from oxibonsai.server.generation_metrics import GenerationMetrics
     from oxibonsai.server.generations import Generations
+    from oxibonsai.server.stores import FileStore
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -94,6 +95,7 @@ class ModelRegistry:
     Attributes:
         several: Whether requests choose a model by name; else there is one, which answers to any.
         metrics: Counts requests; set by the application.
+        files: Those that conversations name as pictures; set by the application.
     """
 
     def __init__(self, settings: Settings, lifecycle: Lifecycle, make_backend: MakeBackend) -> None:
@@ -103,6 +105,7 @@ class ModelRegistry:
         self._catalog = Catalog(settings)
         self.several = self._catalog.several
         self.metrics: GenerationMetrics | None = None
+        self.files: FileStore | None = None
         self._changed = threading.Condition()
         self._entries = {n: Entry(s) for n, s in self._catalog.specs().items()}
         self._queue: list[Entry] = []
@@ -398,8 +401,9 @@ class ModelRegistry:
     def _generations_of(self, instance: Instance) -> Generations:
         from oxibonsai.server.generations import Generations
 
-        assert self.metrics is not None  # the application sets it before any request
-        return Generations(instance.backend, self.metrics, instance.settings)
+        assert self.metrics is not None  # the application sets both before any request
+        assert self.files is not None
+        return Generations(instance.backend, self.metrics, self.files, instance.settings)
 
     def _after_close(self, pool: EnginePool | None) -> None:
         if pool is not None and self.metrics is not None:

@@ -8,17 +8,26 @@ export class ApiError extends Error {
   }
 }
 
-// The models; `state` is undefined where a server has one model that is always loaded.
+// The models, each with its state as llama-server names it.
 export async function listModels(key) {
   const answer = await send("v1/models", { headers: headers(key) });
   const { data } = await answer.json();
   return data.map(({ id, status }) => ({ id, state: status?.failed ? "failed" : status?.value }));
 }
 
+// Whether the server loads its models on demand.
+export async function isRouter(key) {
+  return (await properties("props", key))?.role === "router";
+}
+
 // Properties of a model as llama-server has them; null where the server doesn't tell.
-export async function describeModel(model, key) {
+export function describeModel(model, key) {
+  return properties(`props?${new URLSearchParams({ model })}`, key);
+}
+
+async function properties(address, key) {
   try {
-    const answer = await send(`props?${new URLSearchParams({ model })}`, { headers: headers(key) });
+    const answer = await send(address, { headers: headers(key) });
     return await answer.json();
   } catch {
     return null; // What is not known is not shown; a chat needs none of it.

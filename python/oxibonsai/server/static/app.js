@@ -44,7 +44,10 @@ const prompt = new SystemPrompt({
     if (thread.conversation.messages.length) save(thread.conversation);
   },
 });
-const attachments = new Attachments({ sees: () => models.sees, refuse: notice });
+const attachments = new Attachments({
+  sees: () => models.known.then(() => models.sees),
+  refuse: notice,
+});
 const sidebar = new Sidebar({
   open: (id) => openStored(id),
   create: () => switchTo(newConversation(firstPrompt())),

@@ -10,7 +10,7 @@ const MOST = 10; // files of one message
 
 // The files of the message that is being written.
 export class Attachments {
-  // `sees()` tells whether the model takes pictures; `refuse(text)` says why a file is not taken.
+  // `sees()` promises whether the model takes pictures; `refuse(text)` says why a file is not taken.
   constructor({ sees, refuse }) {
     this.sees = sees;
     this.refuse = refuse;
@@ -82,7 +82,7 @@ export class Attachments {
 
   async readPicture(file) {
     const { name, type, size } = file;
-    if (!this.sees()) throw new Refusal(`This model can't see pictures, so “${name}” is left out.`);
+    if (!(await this.sees())) throw new Refusal(`This model can't see pictures, so “${name}” is left out.`);
     if (!PICTURES.includes(type)) throw new Refusal(`“${name}” is no PNG, JPEG, WebP or GIF.`);
     if (size > LARGEST_PICTURE) throw new Refusal(`“${name}” is larger than 20 MB.`);
     return { name, picture: await keepPicture(file) };

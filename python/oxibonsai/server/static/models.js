@@ -1,6 +1,6 @@
 // The models of the server: which there are, which of them are in memory, and what one can do.
 
-import { describe, describeModel, listModels, setLoaded } from "./api.js";
+import { describe, describeModel, isRouter, listModels, setLoaded } from "./api.js";
 import { byId, element } from "./dom.js";
 import { openSettings, showDefaults } from "./settings.js";
 import { loadKey, loadSettings, saveSettings } from "./storage.js";
@@ -16,6 +16,7 @@ const STATES = {
 export class Models {
   contextSize = null; // tokens
   sees = false; // whether it takes pictures
+  known = Promise.resolve(); // once both are known of the chosen model
   states = new Map(); // by id, of a server that loads models on demand
 
   // `notice(text)` says what went wrong, or with "" that all is well; `changed()` follows each change.
@@ -25,7 +26,7 @@ export class Models {
     this.select = byId("model");
     this.select.addEventListener("change", () => {
       saveSettings({ ...loadSettings(), model: this.chosen });
-      this.describe();
+      this.known = this.describe();
     });
     byId("load").addEventListener("click", () => this.toggle());
   }
@@ -34,11 +35,18 @@ export class Models {
     return this.select.value;
   }
 
-  async refresh() {
+  refresh() {
     clearTimeout(this.timer);
+    this.known = this.load();
+    return this.known;
+  }
+
+  async load() {
     try {
       const models = await listModels(loadKey());
-      this.show(models);
+      // A server with one model has nothing to load, whatever state it reports.
+      const states = await isRouter(loadKey());
+      this.show(models.map(({ id, state }) => ({ id, state: states ? state : undefined })));
       this.notice("");
       await this.describe();
     } catch (error) {

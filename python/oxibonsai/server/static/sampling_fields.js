@@ -18,6 +18,8 @@ export const GROUPS = [
       real("min_p", "Min p", 0, 1),
       whole("max_tokens", "Max tokens", 1),
       whole("seed", "Seed", -1),
+      whole("min_tokens", "Min tokens", 0),
+      whole("thinking_budget_tokens", "Thinking budget", -1),
     ],
   },
   {
@@ -37,6 +39,9 @@ export const GROUPS = [
     title: "More samplers",
     fields: [
       real("typical_p", "Typical p", 0, 1),
+      real("top_a", "Top a", 0, 1),
+      real("eta_cutoff", "Eta cutoff", 0, 1),
+      real("epsilon_cutoff", "Epsilon cutoff", 0, 1),
       real("dynatemp_range", "Dynamic temperature range", 0),
       real("dynatemp_exponent", "Dynamic temperature exponent", 0),
       real("xtc_probability", "XTC probability", 0, 1),
@@ -89,6 +94,7 @@ function shown(value, name) {
   if (Array.isArray(value)) return value.join(", ");
   if (typeof value !== "number") return name === "seed" ? "random" : "";
   if (name === "max_tokens" && value < 0) return "no limit";
+  if (name === "seed" && value < 0) return "random";
   return String(Number(value.toPrecision(6)));
 }
 

@@ -70,14 +70,28 @@ def _message(item: Mapping[str, Any]) -> Object:
         call = {"type": "function", "id": item["call_id"], "function": function}
         return {"role": "assistant", "content": "", "tool_calls": [call]}
     if kind == "function_call_output":
-        return {"role": "tool", "tool_call_id": item["call_id"], "content": _text(item["output"])}
+        return {
+            "role": "tool",
+            "tool_call_id": item["call_id"],
+            "content": _content(item["output"]),
+        }
     if kind == "reasoning":
         thoughts = _text(item.get("content") or item["summary"])
         return {"role": "assistant", "content": "", "reasoning_content": thoughts}
     if kind == "compaction":
         summary = unpacked(item["encrypted_content"])
         return {"role": "assistant", "content": f"Summary of the conversation so far:\n{summary}"}
-    return {"role": item["role"], "content": _text(item["content"])}
+    return {"role": item["role"], "content": _content(item["content"])}
+
+
+def _content(parts: str | list[Object]) -> str | list[Object]:
+    """One text; with pictures, parts as of the chat API."""
+    if isinstance(parts, str) or all(part["type"] != "input_image" for part in parts):
+        return _text(parts)
+    return [
+        part if part["type"] == "input_image" else {"type": "text", "text": _text([part])}
+        for part in parts
+    ]
 
 
 def _text(parts: str | list[Object]) -> str:
@@ -90,6 +104,8 @@ _AUTHORITIES = ("system", "developer")
 
 
 def _joins(last: Object, message: Object) -> bool:
+    if isinstance(message["content"], list) or isinstance(last["content"], list):
+        return False  # with pictures
     if message["role"] in _AUTHORITIES:
         return last["role"] in _AUTHORITIES
     if message["role"] != "assistant" or last["role"] != "assistant":

@@ -22,6 +22,21 @@ class TextPart(Fields):
     text: str
 
 
+class ImagePart(Fields):
+    """A picture: its address, or a stored file."""
+
+    type: Literal["input_image"]
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+    @model_validator(mode="after")
+    def _given_once(self) -> ImagePart:
+        if (self.image_url is None) == (self.file_id is None):
+            raise ValueError("an input_image has either image_url or file_id")
+        return self
+
+
 class RefusalPart(Fields):
     """A refusal by the model."""
 
@@ -29,7 +44,7 @@ class RefusalPart(Fields):
     refusal: str
 
 
-Part = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+Part = Annotated[TextPart | ImagePart | RefusalPart, Field(discriminator="type")]
 
 
 class MessageItem(Fields):
@@ -59,7 +74,7 @@ class FunctionCallOutputItem(Fields):
     type: Literal["function_call_output"]
     id: str | None = None
     call_id: str
-    output: str | list[TextPart]
+    output: str | list[Annotated[TextPart | ImagePart, Field(discriminator="type")]]
     status: Status | None = None
 
 

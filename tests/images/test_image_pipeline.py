@@ -246,7 +246,7 @@ def test_previews_come_near_the_picture(pipeline: ImagePipeline) -> None:
         ({"prompt_embeds": np.zeros((1, 8, 192), np.float32)}, "either prompt or prompt_embeds"),
         ({"strength": 0.5}, "one image"),
         ({"image": "no_such_file.png"}, "no_such_file.png"),
-        ({"image": np.zeros((8, 8), np.uint8)}, "give uint8"),
+        ({"image": np.zeros((8, 8))}, "must be uint8"),
         ({"image": picture(0, 32, 32)}, "at least 64"),
         ({"image": picture(0, 640, 64)}, "more than 8 times"),
         ({"latents": np.zeros((1, 32, 5, 5), np.float32)}, "need"),

@@ -1,0 +1,134 @@
+"""``oxibonsai bench image``: seconds of each part of a picture, and the steps' share of the limit."""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import sys
+import time
+from itertools import pairwise
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai import _core
+from oxibonsai.cli.options import device_option, json_option, threads_option
+from oxibonsai.images.painter import Painter, Step
+from oxibonsai.images.pipeline import ImagePipeline
+from oxibonsai.images.request import HEIGHT, STEPS, WIDTH, ImageRequest
+from oxibonsai.images.text_encoder import LENGTH
+
+_PROMPT = "a tiny bonsai tree in a ceramic pot"
+_PASSES = 3  # of the measurement of the limit; the fastest counts
+# Matrices of the double blocks that the rows of the text go through.
+_OF_TEXT = (".add_", ".to_add_out", ".ff_context.")
+
+
+@click.command(short_help="Measure how fast pictures are drawn.")
+@click.option("--model", "-m", help="Default: OXIBONSAI_IMAGE_MODEL.")
+@click.option("--width", type=int, default=WIDTH, show_default=True)
+@click.option("--height", type=int, default=HEIGHT, show_default=True)
+@click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True)
+@click.option("-r", "--repetitions", type=click.IntRange(1), default=1, show_default=True)
+@device_option
+@threads_option
+@json_option
+def image(
+    model: str | None,
+    width: int,
+    height: int,
+    steps: int,
+    repetitions: int,
+    device: str | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Measure pictures: opening the model, reading the prompt, each step, decoding.
+
+    The step's share is that of the int8 multiply-adds of its blocks' matrices, in the time of the whole
+    step, of what the processor can do.
+    """
+    begin = time.perf_counter()
+    painter = ImagePipeline.from_pretrained(model, device=device, threads=threads).painter
+    seconds: dict[str, list[float]] = {"open": [time.perf_counter() - begin]}
+    request = ImageRequest(_PROMPT, 42, width, height, steps)
+    painter.check(request)
+    for _ in range(repetitions):
+        for name, found in _draw(painter, request).items():
+            seconds.setdefault(name, []).extend(found)
+    rows = {name: round(statistics.median(found), 4) for name, found in seconds.items()}
+    report: dict[str, Any] = {
+        "model": painter.name,
+        "size": f"{width}x{height}",
+        "steps": steps,
+        "seconds": rows,
+        "picture_seconds": round(rows["prompt"] + steps * rows["step"] + rows["decode"], 4),
+        "peak_mib": round(_peak_bytes() / 2**20),
+        **_share(painter, request, rows["step"]),
+    }
+    click.echo(json.dumps(report) if as_json else _table(report))
+
+
+def _draw(painter: Painter, request: ImageRequest) -> dict[str, list[float]]:
+    """Seconds of the parts of one picture; the steps by themselves."""
+    begin = time.perf_counter()
+    text = painter.embed(painter.encode_prompt(request.prompt))
+    after_prompt = time.perf_counter()
+    ends = [after_prompt]
+
+    def on_step(_: Step) -> None:
+        ends.append(time.perf_counter())
+
+    latents, grid = painter.denoise(request, text, on_step)
+    before_decode = time.perf_counter()
+    painter.decode(latents, grid)
+    return {
+        "prompt": [after_prompt - begin],
+        "step": [b - a for a, b in pairwise(ends)],
+        "decode": [time.perf_counter() - before_decode],
+    }
+
+
+def _share(painter: Painter, request: ImageRequest, step_seconds: float) -> dict[str, Any]:
+    """Multiply-adds of the blocks' matrices per second, and the share of the processor's int8 rate."""
+    device = painter.device
+    if not isinstance(device, _core.CpuDevice) or _core.cpu.name() == "scalar":
+        return {}
+    rate = _products(painter, request) / step_seconds
+    peak = device.pool.int8_peak(_core.cpu.name(), _PASSES)
+    return {
+        "gmac_s": round(rate / 1e9, 1),
+        "int8_gmac_s": round(peak / 1e9, 1),
+        "share_of_int8_peak": round(rate / peak, 4),
+    }
+
+
+def _products(painter: Painter, request: ImageRequest) -> int:
+    """Multiply-adds of a step in the matrices of all blocks."""
+    picture = painter.grid(request.width, request.height).tokens
+    total = 0
+    for name, size in painter.matrix_sizes().items():
+        if name.startswith("single_transformer_blocks."):
+            total += size * (picture + LENGTH)
+        elif name.startswith("transformer_blocks."):
+            total += size * (LENGTH if any(part in name for part in _OF_TEXT) else picture)
+    return total
+
+
+def _peak_bytes() -> int:
+    """Of the process; kibibytes on Linux, bytes on macOS."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _table(report: dict[str, Any]) -> str:
+    lines = [f"{report['model']}, {report['size']}, {report['steps']} steps"]
+    lines += [f"  {name:8} {value:10.3f} s" for name, value in report["seconds"].items()]
+    lines.append(f"  picture  {report['picture_seconds']:10.3f} s, peak {report['peak_mib']} MiB")
+    if "gmac_s" in report:
+        lines.append(
+            f"  a step's matrices: {report['gmac_s']} GMAC/s, "
+            f"{report['share_of_int8_peak']:.1%} of {report['int8_gmac_s']}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,95 @@
+"""Pictures on the command line: ``--image FILE``, and what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai.engine import Engine
+from oxibonsai.errors import RequestError
+from oxibonsai.output.messages import NO_IMAGES
+
+_AUTO = "oxibonsai.mmproj_auto"
+Command = Callable[..., Any]
+
+
+def _split(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[Path]:
+    """Also ``a.png,b.png``, as llama.cpp has it, unless a file has that name."""
+    paths: list[Path] = []
+    for value in values:
+        whole = Path(value).expanduser()
+        names = [value] if whole.exists() else value.split(",")
+        paths += [Path(name).expanduser() for name in names]
+    return paths
+
+
+image_option = click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="FILE",
+    callback=_split,
+    help="A picture (PNG, JPEG, WebP, GIF) that goes before the prompt; may be repeated.",
+)
+
+
+def _no_tower(ctx: click.Context, _: click.Parameter, value: bool | None) -> None:
+    ctx.meta[_AUTO] = value
+
+
+def _tower(ctx: click.Context, _: click.Parameter, value: str | None) -> str | bool | None:
+    """What ``load()`` takes: a name, None for the one beside the model, False for none."""
+    if value is not None:
+        return value
+    return False if ctx.meta.get(_AUTO) is False else None
+
+
+_vision_options = [
+    click.option(
+        "--mmproj-auto/--no-mmproj-auto",
+        " /--no-mmproj",
+        "mmproj_auto",
+        default=None,
+        is_eager=True,
+        expose_value=False,
+        callback=_no_tower,
+        help="Look for a vision tower beside the model, or in its repository.  [default: on]",
+    ),
+    click.option(
+        "--mmproj",
+        "-mm",
+        metavar="FILE",
+        callback=_tower,
+        help="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE or https://...",
+    ),
+    click.option(
+        "--image-min-tokens",
+        type=click.IntRange(1),
+        help="Tokens of a picture at least, for models that read pictures in their own size.",
+    ),
+    click.option("--image-max-tokens", type=click.IntRange(1), help="At most."),
+]
+
+
+def vision_options(command: Command) -> Command:
+    """Which tower the model sees with."""
+    for option in reversed(_vision_options):
+        command = option(command)
+    return command
+
+
+def with_images(text: str, images: Sequence[Path]) -> str | list[dict[str, Any]]:
+    """The content of a message: pictures, then the text."""
+    if not images:
+        return text
+    parts: list[dict[str, Any]] = [{"type": "image", "image": path} for path in images]
+    return [*parts, {"type": "text", "text": text}] if text else parts
+
+
+def check_sees(engine: Engine) -> None:
+    """RequestError where the model reads text only."""
+    if engine.pictures is None:
+        raise RequestError(NO_IMAGES)

@@ -1,0 +1,138 @@
+"""The pictures in a sequence's prompt: what a step reads in place of their tokens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence as Items
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.errors import RequestError
+from oxibonsai.models import Model
+from oxibonsai.vision import PlacedImage
+
+Floats = npt.NDArray[np.float32]
+Positions = npt.NDArray[np.int32]
+
+
+class PromptImages:
+    """Embeddings in a prompt.
+
+    Args:
+        prompt: Token ids, in which any id stands for each row of a picture.
+        placed: In the order of their places.
+        axes: Of the positions that the model's rope reads; 0: those in the sequence.
+
+    Attributes:
+        cache_ids: The prompt as the prefix cache knows it: the content of a picture in place of its
+            tokens' ids.
+        positions: int32 [prompt, axes] of M-RoPE; None where the model reads those in the sequence.
+    """
+
+    def __init__(self, prompt: Items[int], placed: tuple[PlacedImage, ...], axes: int) -> None:
+        self.placed = placed
+        self.cache_ids = list(prompt)
+        for image in placed:
+            name = hashlib.blake2b(image.embedding.digest, digest_size=8).digest()
+            base = int.from_bytes(name, "little")
+            for i in range(len(image.embedding)):
+                # Below zero, where no token's id is; within 64 bits.
+                self.cache_ids[image.first + i] = -1 - (base + i) % 2**63
+        self.positions = _positions(len(prompt), placed, axes) if axes else None
+
+    def overlaps(self, first: int, end: int) -> bool:
+        """Whether tokens ``first`` to ``end - 1`` stand for rows of a picture."""
+        return any(i.first < end and i.end > first for i in self.placed)
+
+    def fill(self, tokens: list[int], first: int, rows: list[Floats]) -> list[int]:
+        """Tokens for a batch, of which -1 - i stands for row i of all that ``rows`` holds.
+
+        Args:
+            tokens: Of position ``first`` and on.
+            first: Position in the sequence.
+            rows: The rows of pictures that they stand for are appended.
+        """
+        filled, end = list(tokens), first + len(tokens)
+        taken = sum(len(r) for r in rows)
+        for image in self.placed:
+            begin, past = max(image.first, first), min(image.end, end)
+            if begin >= past:
+                continue
+            rows.append(image.embedding.rows[begin - image.first : past - image.first])
+            filled[begin - first : past - first] = range(-1 - taken, -1 - taken - past + begin, -1)
+            taken += past - begin
+        return filled
+
+    def blocks(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Positions of pictures whose rows see each other, of those with rows in ``first .. end - 1``."""
+        return [
+            (i.first, i.end)
+            for i in self.placed
+            if i.embedding.sees_itself and i.first < end and i.end > first
+        ]
+
+    def chunk_end(self, first: int, end: int) -> int:
+        """Where a chunk of the prompt may end, at ``end`` or near: not within rows that see each other.
+
+        It ends before them, or behind them where it begins with them.
+        """
+        for begin, past in self.blocks(first, end):
+            if end < past:
+                return begin if begin > first else past
+        return end
+
+    def row_positions(self, first: int, count: int) -> Positions:
+        """Positions on all axes of ``count`` tokens, which may be behind the prompt."""
+        assert self.positions is not None
+        length = len(self.positions)
+        rows = self.positions[first : first + count]
+        behind = np.arange(max(first, length), first + count, dtype=np.int32)
+        if len(behind) == 0:
+            return rows
+        shift = self.positions[-1].max() + 1 - length
+        more = np.repeat(behind[:, None] + np.int32(shift), self.positions.shape[1], axis=1)
+        return np.concatenate([rows, more.astype(np.int32)])
+
+
+def _positions(length: int, placed: tuple[PlacedImage, ...], axes: int) -> Positions:
+    """A text's tokens have one position on all axes; a picture's their frame, row and column.
+
+    What follows a picture goes on behind its largest position.
+    """
+    result = np.empty((length, axes), np.int32)
+    at = next_position = 0
+
+    def add_text(end: int) -> None:
+        nonlocal at, next_position
+        result[at:end] = np.arange(next_position, next_position + end - at)[:, None]
+        next_position += end - at
+        at = end
+
+    for image in placed:
+        grid = image.embedding.grid
+        if grid is None:
+            continue
+        add_text(image.first)
+        on_axes = np.indices(grid).reshape(3, -1).T
+        result[at : image.end] = next_position + on_axes[:, :axes]
+        next_position += max(grid)
+        at = image.end
+    add_text(length)
+    return result
+
+
+def check_images(model: Model, prompt: Items[int], placed: tuple[PlacedImage, ...]) -> None:
+    """RequestError where pictures don't fit a prompt or a model."""
+    end = 0
+    for image in placed:
+        if image.first < end or image.end > len(prompt) or len(image.embedding) == 0:
+            raise RequestError(
+                f"a picture at tokens {image.first} to {image.end - 1} does not fit a prompt of "
+                f"{len(prompt)} tokens, of which {end} are taken before it"
+            )
+        end = image.end
+        model.check_image_rows(image.embedding.rows)
+        grid = image.embedding.grid
+        if grid is not None and (min(grid) < 1 or np.prod(grid) != len(image.embedding)):
+            raise RequestError(f"a picture of {len(image.embedding)} rows has no grid {grid}")

@@ -1,0 +1,180 @@
+"""``AutoProcessor``: texts with pictures to what a model takes, with transformers' arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oxibonsai.errors import RequestError
+from oxibonsai.hf.batch import Padding
+from oxibonsai.hf.encoding import BatchEncoding
+from oxibonsai.hf.pixels import as_columns
+from oxibonsai.hf.tokenizer import PreTrainedTokenizer
+from oxibonsai.output.messages import IMAGES
+from oxibonsai.vision import PictureReader, PixelGrid
+from oxibonsai.vision.given import picture_of_part, read_picture
+
+Texts = str | Sequence[str]
+
+
+class Processor:
+    """A tokenizer and what prepares pictures; made by ``AutoProcessor``.
+
+    Args:
+        tokenizer: Of the model.
+        pictures: Of the model.
+
+    Attributes:
+        tokenizer: As given.
+        image_token: What stands for a picture in a text.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizer, pictures: PictureReader) -> None:
+        self.tokenizer = tokenizer
+        self.pictures = pictures
+        self.image_token = pictures.tower.marker
+
+    def __repr__(self) -> str:
+        return f"Processor({self.tokenizer!r}, {self.pictures.processor!r})"
+
+    def __call__(
+        self,
+        images: Any = None,
+        text: Texts | None = None,
+        *,
+        padding: Padding = False,
+        return_tensors: str | None = None,
+        add_special_tokens: bool = True,
+    ) -> BatchEncoding:
+        """Ids of texts in which each picture has its tokens, and the pixels of all pictures.
+
+        Args:
+            images: One picture, several for one text, or a list of pictures for each text: images of
+                Pillow, arrays, paths or bytes of files.
+            text: One or several, with :attr:`image_token` in the place of each picture.
+            padding: As in calling a tokenizer.
+            return_tensors: ``"np"``, ``"pt"``; None: lists of ids, and arrays of pixels.
+            add_special_tokens: Begin with the bos token where the model has one.
+
+        Returns:
+            ``input_ids``, ``attention_mask``; with pictures ``pixel_values`` and what belongs to them:
+            see :func:`oxibonsai.hf.pixels.as_columns`.
+
+        Raises:
+            RequestError: There are more or fewer pictures than places, or one can't be read.
+        """
+        if text is None:
+            raise RequestError("text is missing: pictures stand in a text")
+        texts = [text] if isinstance(text, str) else list(text)
+        given = _of_each(images, texts, self.image_token)
+        grids: list[PixelGrid] = []
+        filled: list[str] = []
+        for one, own in zip(texts, given, strict=True):
+            prepared = [self._prepare(picture) for picture in own]
+            grids += prepared
+            filled.append(self._fill(one, prepared))
+        encoding = self.tokenizer(
+            filled[0] if isinstance(text, str) else filled,
+            padding=padding,
+            return_tensors=return_tensors,
+            add_special_tokens=add_special_tokens,
+        )
+        if not grids:
+            return encoding
+        columns: dict[str, Any] = dict(as_columns(self.pictures.processor, grids))
+        if return_tensors == "pt":
+            import torch
+
+            columns = {name: torch.from_numpy(value) for name, value in columns.items()}
+        encoding.update(columns)
+        return encoding
+
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Mapping[str, Any]],
+        *,
+        tokenize: bool = False,
+        return_dict: bool = True,
+        return_tensors: str | None = None,
+        add_generation_prompt: bool = False,
+        **variables: Any,
+    ) -> Any:
+        """The prompt of a conversation; its pictures are parts ``{"type": "image", "image": ...}``.
+
+        Args:
+            conversation: Messages; those with pictures have a list of parts as content.
+            tokenize: Give what the processor gives for text and pictures; False: the text.
+            return_dict: False, with ``tokenize``: the ids alone.
+            return_tensors: As in calling the processor.
+            add_generation_prompt: End with the head of the assistant's turn.
+            **variables: Of the template.
+        """
+        shown = [_without_pictures(message) for message in conversation]
+        text = self.tokenizer.apply_chat_template(
+            shown, add_generation_prompt=add_generation_prompt, tokenize=False, **variables
+        )
+        if not tokenize:
+            return text
+        limits, fetch = self.pictures.limits, self.pictures.fetch
+        pictures = [picture_of_part(part, limits, fetch) for part in _picture_parts(conversation)]
+        encoding = self(pictures, text, return_tensors=return_tensors, add_special_tokens=False)
+        return encoding if return_dict else encoding["input_ids"]
+
+    def decode(self, *args: Any, **options: Any) -> Any:
+        """As the tokenizer's."""
+        return self.tokenizer.decode(*args, **options)
+
+    def batch_decode(self, *args: Any, **options: Any) -> Any:
+        """As the tokenizer's."""
+        return self.tokenizer.batch_decode(*args, **options)
+
+    def _prepare(self, picture: Any) -> PixelGrid:
+        return self.pictures.processor.prepare(read_picture(picture, self.pictures.limits))
+
+    def _fill(self, text: str, grids: Sequence[PixelGrid]) -> str:
+        """The text with as many placeholders for each picture as it has rows."""
+        pieces = text.split(self.image_token)
+        tower = self.pictures.tower
+        token = self.tokenizer.tokenizer.vocabulary.texts[tower.placeholder]
+        filled = [pieces[0]]
+        for grid, piece in zip(grids, pieces[1:], strict=True):
+            layout = tower.layout(grid)
+            filled += [part if isinstance(part, str) else token * part for part in layout]
+            filled.append(piece)
+        return "".join(filled)
+
+
+def _of_each(images: Any, texts: list[str], token: str) -> list[list[Any]]:
+    """The pictures of each text; RequestError where their number is not that of its places."""
+    places = [text.count(token) for text in texts]
+    if images is None:
+        given: list[list[Any]] = [[] for _ in texts]
+    elif not isinstance(images, list | tuple):
+        given = [[images]] + [[] for _ in texts[1:]]
+    elif images and isinstance(images[0], list | tuple):
+        given = [list(own) for own in images]
+    else:
+        rest = iter(images)
+        given = [[p for _, p in zip(range(n), rest, strict=False)] for n in places]
+        given[-1] += list(rest)
+    counts = [len(own) for own in given]
+    if counts != places:
+        raise RequestError(
+            f"the texts have places for {places} pictures ({token!r}), and {counts} are given"
+        )
+    return given
+
+
+def _picture_parts(conversation: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    contents = [message.get("content") for message in conversation]
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    return [part for part in parts if part.get("type") in IMAGES]
+
+
+def _without_pictures(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as templates read it: a picture is only told to be one."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return dict(message)
+    shown = [{"type": "image"} if part.get("type") in IMAGES else part for part in content]
+    return {**message, "content": shown}

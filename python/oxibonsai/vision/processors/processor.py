@@ -1,0 +1,86 @@
+"""What all processors share: resizing as Pillow does it, pixels as floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.errors import RequestError
+from oxibonsai.vision.image import PixelGrid
+from oxibonsai.vision.pictures import Picture
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Filter = Literal["BILINEAR", "BICUBIC", "LANCZOS"]
+Size = tuple[int, int]  # height and width in pixels
+Channels = tuple[float, float, float]
+
+CLIP_MEAN: Channels = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD: Channels = (0.26862954, 0.26130258, 0.27577711)
+HALF: Channels = (0.5, 0.5, 0.5)
+
+# A picture of one row would grow to gigabytes where its shorter side is brought to a model's size.
+_MOST_RESIZED = 1 << 25
+
+
+class ImageProcessor(Protocol):
+    """Makes of a picture what a tower reads, with the numbers of the model's own processor.
+
+    Pixels are those of transformers' processors of version 5 with their Pillow backend, bit by bit.
+    """
+
+    def prepare(self, picture: Picture) -> PixelGrid:
+        """The picture resized, cut into tiles and normalised.
+
+        Raises:
+            RequestError: Its shape is nothing for this model.
+        """
+        ...
+
+
+def resize(image: Image.Image, size: Size, resample: Filter) -> Image.Image:
+    """The image in another size; RequestError where that is nothing or huge."""
+    from PIL.Image import Resampling
+
+    check_size(image, size)
+    return image.resize((size[1], size[0]), Resampling[resample])
+
+
+def check_size(image: Image.Image, size: Size) -> None:
+    """RequestError where an image would become nothing or huge."""
+    height, width = size
+    if height < 1 or width < 1 or height * width > _MOST_RESIZED:
+        raise RequestError(
+            f"a picture of {image.width} x {image.height} pixels is too long for this model, which would "
+            f"read it as {width} x {height}: cut it"
+        )
+
+
+def as_pixels(
+    tiles: Iterable[Image.Image], mean: Channels, std: Channels
+) -> npt.NDArray[np.float32]:
+    """Tiles of one size as float32 [tiles, 3, height, width]: ``(value / 255 - mean) / std``.
+
+    Rounded to float32 after the division by 255 and after each further step.
+    """
+    scaled = (np.arange(256) * (1 / 255)).astype(np.float32)[:, None]
+    table = (scaled - np.array(mean, np.float32)) / np.array(std, np.float32)
+    channels = np.stack([np.asarray(tile) for tile in tiles]).transpose(0, 3, 1, 2)
+    pixels = np.empty(channels.shape, np.float32)
+    for c in range(3):
+        np.take(table[:, c], channels[:, c], out=pixels[:, c])
+    return pixels
+
+
+def cut(image: Image.Image, rows: int, columns: int) -> list[Image.Image]:
+    """Equal tiles, row by row."""
+    height, width = image.height // rows, image.width // columns
+    return [
+        image.crop((x * width, y * height, (x + 1) * width, (y + 1) * height))
+        for y in range(rows)
+        for x in range(columns)
+    ]

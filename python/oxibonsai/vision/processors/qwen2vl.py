@@ -1,0 +1,89 @@
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: any size, rounded to whole patches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from oxibonsai.errors import RequestError
+from oxibonsai.vision.image import PixelGrid
+from oxibonsai.vision.pictures import Picture
+from oxibonsai.vision.processors.processor import (
+    CLIP_MEAN,
+    CLIP_STD,
+    Channels,
+    Size,
+    as_pixels,
+    resize,
+)
+
+_MOST_RATIO = 200
+
+
+@dataclass(frozen=True)
+class Qwen2VLProcessor:
+    """One tile, near the picture's own size.
+
+    Attributes:
+        patch_size: Side of a patch in pixels.
+        merge_size: Patches that become one token, on each axis.
+        min_pixels: Smaller pictures are enlarged.
+        max_pixels: Larger ones are reduced.
+        image_mean: Of the channels, for values from 0 to 1.
+        image_std: Standard deviation of the channels.
+    """
+
+    patch_size: int = 14
+    merge_size: int = 2
+    min_pixels: int = 56 * 56
+    max_pixels: int = 28 * 28 * 1280
+    image_mean: Channels = CLIP_MEAN
+    image_std: Channels = CLIP_STD
+
+    @property
+    def token_pixels(self) -> int:
+        """Pixels that become one token."""
+        return (self.patch_size * self.merge_size) ** 2
+
+    def with_tokens(self, least: int | None, most: int | None) -> Qwen2VLProcessor:
+        """The same with other bounds, in tokens of a picture; None: as it is."""
+        changed = self
+        if least is not None:
+            changed = replace(changed, min_pixels=least * self.token_pixels)
+        if most is not None:
+            changed = replace(changed, max_pixels=most * self.token_pixels)
+        if changed.min_pixels > changed.max_pixels:
+            raise RequestError(
+                f"a picture would have at least {changed.min_pixels // self.token_pixels} tokens and at "
+                f"most {changed.max_pixels // self.token_pixels}: set both --image-min-tokens and "
+                "--image-max-tokens"
+            )
+        return changed
+
+    def prepare(self, picture: Picture) -> PixelGrid:
+        """See :class:`oxibonsai.vision.processors.processor.ImageProcessor`."""
+        image = resize(picture.image, self._target(picture.size), "BICUBIC")
+        pixels = as_pixels([image], self.image_mean, self.image_std)
+        return PixelGrid(pixels, original_size=picture.size)
+
+    def _target(self, size: Size) -> Size:
+        """The nearest size of whole tokens within the bounds, about in the same ratio."""
+        height, width = size
+        unit = self.patch_size * self.merge_size
+        ratio = max(size) / min(size)
+        if ratio > _MOST_RATIO:
+            raise RequestError(
+                f"the picture is {ratio:.0f} times as long as wide; this model reads pictures up to "
+                f"{_MOST_RATIO}: cut it"
+            )
+        rows, columns = round(height / unit), round(width / unit)
+        area = rows * columns * unit * unit
+        if area > self.max_pixels:
+            shrink = math.sqrt(height * width / self.max_pixels)
+            rows = max(1, math.floor(height / shrink / unit))
+            columns = max(1, math.floor(width / shrink / unit))
+        elif area < self.min_pixels:
+            grow = math.sqrt(self.min_pixels / (height * width))
+            rows = math.ceil(height * grow / unit)
+            columns = math.ceil(width * grow / unit)
+        return rows * unit, columns * unit

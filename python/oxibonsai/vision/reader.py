@@ -1,0 +1,121 @@
+"""What stands before a tower: the pictures of a conversation, read within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.lane import Lane
+from oxibonsai.vision.given import Fetch, picture_of_part
+from oxibonsai.vision.image import ImageEmbedding, PixelGrid
+from oxibonsai.vision.pictures import Picture, PictureLimits
+from oxibonsai.vision.processors import ImageProcessor, Qwen2VLProcessor
+
+Count = Callable[[int], None]  # told a number of tokens; may refuse it
+_MOST_WAITING = 256
+
+
+class PictureTower(Protocol):
+    """What a reader needs of a tower."""
+
+    @property
+    def processor(self) -> ImageProcessor:
+        """Prepares pictures for it."""
+        ...
+
+    @property
+    def marker(self) -> str:
+        """What stands for a picture in the text of a rendered chat template."""
+        ...
+
+    @property
+    def written(self) -> str:
+        """The marker with what the model's own template writes around it."""
+        ...
+
+    @property
+    def placeholder(self) -> int:
+        """Id that stands for a row of a picture in a prompt."""
+        ...
+
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """What takes the place of the marker: texts, and numbers of rows."""
+        ...
+
+    def encode(self, pixels: PixelGrid) -> list[str | ImageEmbedding]:
+        """What takes the place of the marker."""
+        ...
+
+
+@dataclass(frozen=True)
+class PictureReader:
+    """Reads pictures one after the other, whoever sends them, so that their memory is bounded.
+
+    Attributes:
+        tower: Of the model.
+        processor: Prepares pictures for the tower.
+        limits: Of each picture.
+        most_pictures: In one conversation.
+        fetch: Gets pictures from the web; None: nothing is fetched.
+    """
+
+    tower: PictureTower
+    processor: ImageProcessor
+    limits: PictureLimits = field(default_factory=PictureLimits)
+    most_pictures: int = 32
+    fetch: Fetch | None = None
+    _lane: Lane = field(default_factory=lambda: Lane("pictures", _MOST_WAITING), repr=False)
+
+    @classmethod
+    def of_tower(cls, tower: PictureTower) -> PictureReader:
+        """A reader with the tower's own processor and the default limits."""
+        return cls(tower, tower.processor)
+
+    def with_tokens(self, least: int | None, most: int | None) -> PictureReader:
+        """The same with other bounds on the tokens of a picture; None: as it is.
+
+        Raises:
+            UnsupportedError: All pictures of this model have one size.
+            RequestError: The bounds exclude each other.
+        """
+        if least is None and most is None:
+            return self
+        if not isinstance(self.processor, Qwen2VLProcessor):
+            raise UnsupportedError(
+                "--image-min-tokens and --image-max-tokens are for models that read pictures in their "
+                "own size, such as Qwen3-VL: leave them out"
+            )
+        return replace(self, processor=self.processor.with_tokens(least, most))
+
+    def check_count(self, pictures: int) -> None:
+        """RequestError where a conversation has too many."""
+        if pictures > self.most_pictures:
+            raise RequestError(
+                f"the conversation has {pictures} pictures, more than {self.most_pictures}: leave some "
+                "out"
+            )
+
+    def read_part(
+        self, part: Mapping[str, Any], count: Count | None = None
+    ) -> list[str | ImageEmbedding]:
+        """A picture of a message as it stands in a prompt.
+
+        Args:
+            part: See :func:`oxibonsai.vision.given.picture_of_part`.
+            count: Told the tokens of the picture before the tower runs; what it raises ends the work.
+
+        Raises:
+            RequestError: There is no such picture, it is damaged, past a limit, or nothing for this
+                model.
+        """
+        with self._lane.turn(None if count is None else lambda: count(0)):
+            return self.read(picture_of_part(part, self.limits, self.fetch), count)
+
+    def read(self, picture: Picture, count: Count | None = None) -> list[str | ImageEmbedding]:
+        """As :meth:`read_part`, of a picture that is decoded already."""
+        pixels = self.processor.prepare(picture)
+        if count is not None:
+            count(sum(part for part in self.tower.layout(pixels) if isinstance(part, int)))
+        return self.tower.encode(pixels)

@@ -1,0 +1,144 @@
+"""A tower of a file, with the pictures that it has encoded lately."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import Device
+from oxibonsai.errors import RequestError
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
+from oxibonsai.vision.config import clip_keys, unknown_projector
+from oxibonsai.vision.image import ImageEmbedding, PixelGrid
+from oxibonsai.vision.processors import ImageProcessor
+from oxibonsai.vision.towers.family import Family
+from oxibonsai.vision.towers.gemma3 import Gemma3Tower
+from oxibonsai.vision.towers.idefics3 import Idefics3Tower
+from oxibonsai.vision.towers.internvl import InternVLTower
+from oxibonsai.vision.towers.llava import LlavaTower
+from oxibonsai.vision.towers.pixtral import PixtralTower
+from oxibonsai.vision.towers.qwen2vl import QWEN2VL, QWEN25VL
+from oxibonsai.vision.towers.qwen3vl import Qwen3VLTower
+
+FAMILIES: dict[str, Callable[[Keys, Weights, Device], Family]] = {
+    "qwen3vl_merger": Qwen3VLTower,
+    "gemma3": Gemma3Tower,
+    "qwen2vl_merger": QWEN2VL,
+    "qwen2.5vl_merger": QWEN25VL,
+    "idefics3": Idefics3Tower,
+    "pixtral": PixtralTower,
+    "mlp": LlavaTower,
+    "internvl": InternVLTower,
+}
+_KEPT_BYTES = 256 << 20
+TokenId = Callable[[str], int | None]
+
+
+class Tower:
+    """Encodes pictures for a language model. Calls may come from any thread; one picture at a time.
+
+    Args:
+        family: Its passes.
+        fingerprint: Names its file.
+        token_id: The id of a token of the language model by its text, or None.
+        kept_bytes: Of encoded pictures that are kept, those used least recently given up first.
+
+    Attributes:
+        marker: What stands for a picture in the text of a rendered chat template.
+        written: The marker with what the model's own template writes around it.
+        placeholder: Id that stands for a row of a picture in a prompt.
+        width: Columns of a row.
+    """
+
+    def __init__(
+        self, family: Family, fingerprint: str, token_id: TokenId, kept_bytes: int = _KEPT_BYTES
+    ) -> None:
+        placeholder = token_id(family.placeholder)
+        if placeholder is None:
+            raise RequestError(
+                f"the language model has no token {family.placeholder}, which stands for pictures: the "
+                "tower is that of another model"
+            )
+        self._family = family
+        self._fingerprint = fingerprint
+        self._kept_bytes = kept_bytes
+        self._kept: OrderedDict[bytes, list[str | ImageEmbedding]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.marker = family.marker
+        self.written = family.written
+        self.placeholder = placeholder
+        self.width = family.width
+
+    @classmethod
+    def open(cls, path: Path, device: Device, token_id: TokenId) -> Tower:
+        """Opens an mmproj file, as llama.cpp writes them.
+
+        Args:
+            path: A GGUF file of architecture ``clip``.
+            device: Runs it; that of the language model, with its threads.
+            token_id: The id of a token of the language model by its text, or None.
+
+        Raises:
+            FormatError: The file is damaged, or no tower.
+            UnsupportedError: This version does not have its family, or one of its keys or tensors.
+            RequestError: It is the tower of another model.
+        """
+        checkpoint = Checkpoint(path)
+        keys, projector = clip_keys(checkpoint)
+        if projector not in FAMILIES:
+            raise unknown_projector(keys, projector, sorted(FAMILIES))
+        weights = Weights(checkpoint)
+        family = FAMILIES[projector](keys, weights, device)
+        keys.refuse_unread()
+        weights.refuse_unused()
+        return cls(family, checkpoint.fingerprint(), token_id)
+
+    @property
+    def processor(self) -> ImageProcessor:
+        """Prepares pictures for the tower, as the model's own processor does."""
+        return self._family.processor
+
+    def count_rows(self, pixels: PixelGrid) -> int:
+        """Positions that a picture takes in a prompt, text beside its rows left aside.
+
+        Raises:
+            RequestError: The pixels are none for this tower.
+        """
+        return self._family.count_rows(pixels)
+
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """What takes the place of the marker: texts, and numbers of rows.
+
+        Raises:
+            RequestError: The pixels are none for this tower.
+        """
+        return self._family.layout(pixels)
+
+    def encode(self, pixels: PixelGrid) -> list[str | ImageEmbedding]:
+        """What takes the place of the marker: text with special tokens written out, and rows.
+
+        Raises:
+            RequestError: The pixels are none for this tower.
+        """
+        self._family.count_rows(pixels)
+        digest = hashlib.blake2b(self._fingerprint.encode() + pixels.digest(), digest_size=16)
+        key = digest.digest()
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = self._family.encode(pixels, key)
+                self._forget_oldest()
+            self._kept.move_to_end(key)
+            return list(self._kept[key])
+
+    def _forget_oldest(self) -> None:
+        while len(self._kept) > 1 and sum(map(_bytes, self._kept.values())) > self._kept_bytes:
+            self._kept.popitem(last=False)
+
+
+def _bytes(parts: list[str | ImageEmbedding]) -> int:
+    return sum(p.rows.nbytes for p in parts if isinstance(p, ImageEmbedding))

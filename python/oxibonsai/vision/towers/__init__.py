@@ -1,0 +1,1 @@
+"""Towers, one file a family."""

@@ -1,0 +1,123 @@
+"""InternVL: a vision transformer over square tiles; the patches of a square are joined to one row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oxibonsai.devices import Device
+from oxibonsai.errors import RequestError
+from oxibonsai.graph import Builder, Value
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
+from oxibonsai.vision import transformer as t
+from oxibonsai.vision.config import read_square, read_vision
+from oxibonsai.vision.image import ImageEmbedding, PixelGrid
+from oxibonsai.vision.patches import Floats, merge_order, patches_of
+from oxibonsai.vision.processors import InternVLProcessor
+from oxibonsai.vision.towers.family import filled
+
+_PROJECTOR_EPS = 1e-5
+# The layers of 6 billion parameters, which have RMSNorms and norms of all heads' queries and keys.
+_LARGE = 3200
+
+
+class InternVLTower:
+    """See :class:`oxibonsai.vision.towers.family.Family`."""
+
+    marker = written = placeholder = "<IMG_CONTEXT>"
+
+    def __init__(self, keys: Keys, w: Weights, device: Device) -> None:
+        self._config = c = read_vision(keys)
+        if c.hidden_size == _LARGE or w.has("v.blk.0.attn_q_norm.weight"):
+            raise keys.unsupported("InternVL's tower of 6 billion parameters is not supported")
+        if not keys.flag("use_gelu", False) or keys.flag("use_silu", False):
+            raise keys.unsupported("an activation other than GELU is not supported for internvl")
+        self._joined = read_square(keys, "vision.projector.scale_factor", side=c.side)
+        self.width = c.projection_dim
+        self.processor = InternVLProcessor(
+            image_size=c.image_size,
+            min_tiles=keys.integer("vision.preproc_min_tiles", 1),
+            max_tiles=keys.integer("vision.preproc_max_tiles", 12),
+            image_mean=c.image_mean,
+            image_std=c.image_std,
+        )
+        self._places = _places(w, c.side**2 + 1, c.hidden_size)
+        self._layers = t.Pass(self._describe_layers(w), w, device)
+        self._projector = t.Pass(self._describe_projector(w), w, device)
+
+    def _describe_layers(self, w: Weights) -> Builder:
+        c, g = self._config, Builder()
+        kernels = t.patch_matrix(c, w, "v.patch_embd.weight")
+        patches = g.input("patches", kernels.cols)
+        (h,) = g.linear(patches, kernels, add=g.input("places", c.hidden_size))
+        for i in range(c.num_hidden_layers):
+            b = f"v.blk.{i}"
+            a = t.attention(g, c, w, t.layer_norm(g, c, w, h, f"{b}.ln1"), i)
+            a = t.linear(g, w, a, f"{b}.attn_out", c.hidden_size)
+            h = g.add(h, self._scaled(g, w, a, f"{b}.ls1"))
+            x = t.layer_norm(g, c, w, h, f"{b}.ln2")
+            x = g.gelu(t.linear(g, w, x, f"{b}.ffn_up", c.intermediate_size))
+            x = t.linear(g, w, x, f"{b}.ffn_down", c.hidden_size)
+            h = g.add(h, self._scaled(g, w, x, f"{b}.ls2"))
+        g.output("hidden", h)
+        return g
+
+    def _scaled(self, g: Builder, w: Weights, x: Value, name: str) -> Value:
+        return g.scale_columns(x, w.vector(f"{name}.weight", x.cols))
+
+    def _describe_projector(self, w: Weights) -> Builder:
+        c, g = self._config, Builder()
+        x = g.input("joined", c.hidden_size * self._joined**2)
+        weight, bias = (w.vector(f"mm.model.mlp.0.{n}", x.cols) for n in ("weight", "bias"))
+        x = g.layer_norm(x, weight, bias, _PROJECTOR_EPS)
+        x = g.gelu(t.linear(g, w, x, "mm.model.mlp.1", c.projection_dim))
+        g.output("rows", t.linear(g, w, x, "mm.model.mlp.3", c.projection_dim))
+        return g
+
+    @property
+    def _rows_of_tile(self) -> int:
+        side = self._config.side // self._joined
+        return side * side
+
+    def count_rows(self, pixels: PixelGrid) -> int:
+        """See :class:`oxibonsai.vision.towers.family.Family`."""
+        size = self._config.image_size
+        tiles, _, height, width = pixels.pixels.shape
+        rows, cols = pixels.tiles
+        if (height, width) != (size, size) or tiles not in (1, rows * cols + 1):
+            raise RequestError(
+                f"{tiles} tiles of {width} x {height} pixels in {rows} rows of {cols}; this tower reads "
+                f"one of {size} x {size}, or more and one of the whole picture"
+            )
+        return int(tiles) * self._rows_of_tile
+
+    def layout(self, pixels: PixelGrid) -> list[str | int]:
+        """See :class:`oxibonsai.vision.towers.family.Family`."""
+        return ["<img>", self.count_rows(pixels), "</img>"]
+
+    def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
+        """See :class:`oxibonsai.vision.towers.family.Family`."""
+        self.count_rows(pixels)
+        rows = np.concatenate([self._encode_tile(tile) for tile in pixels.pixels])
+        return filled(self.layout(pixels), [ImageEmbedding(rows, digest)])
+
+    def _encode_tile(self, tile: Floats) -> Floats:
+        c = self._config
+        cut = patches_of(tile, c.patch_size).reshape(c.side**2, -1)
+        # The class has a place of its own, and no patch.
+        patches = np.concatenate([np.zeros((1, cut.shape[1]), np.float32), cut])
+        hidden = self._layers.run({"patches": patches, "places": self._places})["hidden"][1:]
+        order = merge_order(c.side, c.side, self._joined)
+        joined = np.ascontiguousarray(hidden[order]).reshape(self._rows_of_tile, -1)
+        return self._projector.run({"joined": joined})["rows"]
+
+
+def _places(w: Weights, count: int, width: int) -> Floats:
+    """What is added to each patch: embeddings of places, the convolution's bias, the class first."""
+    name = "v.position_embd.weight"
+    shape = w.shape(name) if w.has(name) else (count, width)
+    places = w.floats(name, *((1, count, width) if len(shape) == 3 else (count, width)))
+    places = places.reshape(count, width).copy()
+    places[1:] += w.vector("v.patch_embd.bias", width)
+    places[0] += t.class_row(w, width)
+    return places

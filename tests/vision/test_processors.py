@@ -1,0 +1,170 @@
+"""Processors give the pixels of the models' own processors in transformers, bit by bit."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from odd_pictures import ODD_PICTURES
+from PIL import Image
+
+from oxibonsai.errors import RequestError
+from oxibonsai.vision.pictures import Picture, decode_picture
+from oxibonsai.vision.processors import (
+    Gemma3Processor,
+    Idefics3Processor,
+    ImageProcessor,
+    InternVLProcessor,
+    LlavaNextProcessor,
+    LlavaProcessor,
+    PixtralProcessor,
+    Qwen2VLProcessor,
+)
+
+Peer = Callable[[Image.Image], "np.ndarray[Any, Any]"]
+
+
+def _qwen(patch: int, least: int, most: int, mean: float | None = None) -> tuple[Any, Peer]:
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    values = {} if mean is None else {"image_mean": (mean,) * 3, "image_std": (mean,) * 3}
+    own = Qwen2VLProcessor(patch_size=patch, min_pixels=least, max_pixels=most, **values)  # type: ignore[arg-type]
+    peer = Qwen2VLImageProcessorPil(
+        patch_size=patch, size={"shortest_edge": least, "longest_edge": most}, **values
+    )
+
+    def pixels(image: Image.Image) -> np.ndarray[Any, Any]:
+        found = peer(image, return_tensors="np")
+        _, rows, columns = found["image_grid_thw"][0]
+        patches = found["pixel_values"].reshape(rows // 2, columns // 2, 2, 2, 3, 2, patch, patch)
+        assert (patches[:, :, :, :, :, 0] == patches[:, :, :, :, :, 1]).all()  # two equal frames
+        # From patches in squares of 2 x 2 to the picture.
+        picture = patches[:, :, :, :, :, 0].transpose(4, 0, 2, 5, 1, 3, 6)
+        return picture.reshape(1, 3, rows * patch, columns * patch)
+
+    return own, pixels
+
+
+def _gemma3() -> tuple[Any, Peer]:
+    from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+
+    peer = Gemma3ImageProcessorPil(size={"height": 448, "width": 448})
+    return Gemma3Processor(448), lambda image: peer(image, return_tensors="np")["pixel_values"]
+
+
+def _llava(pads: bool) -> tuple[Any, Peer]:
+    from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+
+    peer = LlavaImageProcessorPil(
+        size={"shortest_edge": 112}, crop_size={"height": 112, "width": 112}, do_pad=pads
+    )
+    return (
+        LlavaProcessor(112, pads=pads),
+        lambda image: peer(image, return_tensors="np")["pixel_values"],
+    )
+
+
+def _llava_next() -> tuple[Any, Peer]:
+    from transformers.models.llava_next.image_processing_pil_llava_next import (
+        LlavaNextImageProcessorPil,
+    )
+
+    pinpoints = [[112, 224], [224, 112], [224, 224], [336, 112], [112, 336]]
+    peer = LlavaNextImageProcessorPil(
+        size={"shortest_edge": 112},
+        crop_size={"height": 112, "width": 112},
+        image_grid_pinpoints=pinpoints,
+    )
+    own = LlavaNextProcessor(112, tuple((h, w) for h, w in pinpoints))
+    return own, lambda image: peer(image, return_tensors="np")["pixel_values"][0]
+
+
+def _idefics3(splits: bool) -> tuple[Any, Peer]:
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+    peer = Idefics3ImageProcessorPil(
+        size={"longest_edge": 512}, max_image_size={"longest_edge": 128}, do_image_splitting=splits
+    )
+    own = Idefics3Processor(512, 128, splits)
+    return own, lambda image: peer(image, return_tensors="np")["pixel_values"][0]
+
+
+def _pixtral() -> tuple[Any, Peer]:
+    from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+
+    peer = PixtralImageProcessorPil(
+        size={"longest_edge": 512}, patch_size={"height": 28, "width": 28}
+    )
+    return (
+        PixtralProcessor(512, 28),
+        lambda image: peer(image, return_tensors="np")["pixel_values"],
+    )
+
+
+def _internvl(most: int) -> tuple[Any, Peer]:
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+
+    own = InternVLProcessor(112, 1, most)
+    peer = GotOcr2ImageProcessorPil(
+        size={"height": 112, "width": 112},
+        crop_to_patches=True,
+        max_patches=most,
+        image_mean=own.image_mean,
+        image_std=own.image_std,
+    )
+    return own, lambda image: peer(image, return_tensors="np")["pixel_values"]
+
+
+FAMILIES: dict[str, Callable[[], tuple[ImageProcessor, Peer]]] = {
+    "qwen2vl": lambda: _qwen(14, 56 * 56, 28 * 28 * 640),
+    "qwen3vl": lambda: _qwen(16, 65536, 262144, 0.5),
+    "gemma3": _gemma3,
+    "llava": lambda: _llava(False),
+    "llava with padding": lambda: _llava(True),
+    "llava_next": _llava_next,
+    "idefics3": lambda: _idefics3(True),
+    "idefics3 without splitting": lambda: _idefics3(False),
+    "pixtral": _pixtral,
+    "internvl": lambda: _internvl(12),
+    "internvl with few tiles": lambda: _internvl(4),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pixels_are_those_of_transformers(family: str) -> None:
+    own, peer = FAMILIES[family]()
+    for name, data in ODD_PICTURES.items():
+        grid = own.prepare(decode_picture(data))
+        expected = peer(Image.open(io.BytesIO(data)))
+        assert grid.pixels.shape == expected.shape, name
+        assert np.array_equal(grid.pixels, expected), name
+        image = Image.open(io.BytesIO(data))
+        assert grid.original_size == (image.height, image.width)
+        overview = grid.pixels.shape[0] - grid.tiles[0] * grid.tiles[1]
+        assert overview in ((1,) if family == "llava_next" else (0, 1)), name
+
+
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [("qwen2vl", (3, 700)), ("pixtral", (1, 3000)), ("llava", (1, 4_000_000)),
+     ("llava with padding", (1, 9000))],
+)  # fmt: skip
+def test_a_shape_that_is_nothing_for_a_model_is_refused(family: str, size: tuple[int, int]) -> None:
+    own, _ = FAMILIES[family]()
+    with pytest.raises(RequestError, match=r"cut it"):
+        own.prepare(Picture(Image.new("RGB", (size[1], size[0]))))
+
+
+def test_bounds_in_tokens() -> None:
+    processor = Qwen2VLProcessor()
+    few = processor.with_tokens(None, 16)
+    assert few.max_pixels == 16 * 28 * 28
+    grid = few.prepare(decode_picture(ODD_PICTURES["large"]))
+    assert grid.pixels.shape[2] * grid.pixels.shape[3] <= 16 * 28 * 28
+    many = processor.with_tokens(100, 200).prepare(decode_picture(ODD_PICTURES["one pixel"]))
+    assert many.pixels.shape[2] * many.pixels.shape[3] >= 100 * 28 * 28
+    with pytest.raises(RequestError, match="--image-max-tokens"):
+        processor.with_tokens(2000, None)
