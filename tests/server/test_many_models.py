@@ -494,5 +494,5 @@ def test_a_server_that_changes_models_does_not_grow(folder: Path, tmp_path: Path
         before = resident_mib()
         for i in range(20):
             use(("one", "two")[i % 2])
-        # A model left behind takes 4 MiB.
+        # A model that is left behind takes 2 MiB.
         assert resident_mib() - before < 20
