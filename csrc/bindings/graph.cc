@@ -155,8 +155,9 @@ graph::Route::Scoring scoring(const std::string& name) {
   if (name == "softmax") return graph::Route::Scoring::kSoftmax;
   if (name == "softmax_of_chosen") return graph::Route::Scoring::kSoftmaxOfChosen;
   if (name == "sigmoid") return graph::Route::Scoring::kSigmoid;
+  if (name == "sparse_mixer") return graph::Route::Scoring::kSparseMixer;
   throw RequestError("no scoring of experts is called " + name +
-                     "; there are softmax, softmax_of_chosen and sigmoid");
+                     "; there are softmax, softmax_of_chosen, sigmoid and sparse_mixer");
 }
 
 ValueId id_or_none(const std::optional<PyValue>& v) { return v ? v->id : graph::kNoValue; }
@@ -334,13 +335,14 @@ void register_picture_ops(GraphClass& c) {
 void register_attention_ops(GraphClass& c) {
   c.def(
        "rope_table",
-       [](Graph& g, const Floats& frequencies, float scale, float temperature, int step,
+       [](Graph& g, const Floats& frequencies, float scale, float temperature, int step, int offset,
           std::vector<int32_t> axes) {
-         return add_one(
-             g, graph::RopeTable{vector(frequencies), scale, temperature, step, std::move(axes)});
+         return add_one(g, graph::RopeTable{vector(frequencies), scale, temperature, step, offset,
+                                            std::move(axes)});
        },
        py::arg("frequencies"), py::arg("scale"), py::arg("temperature") = 0.0f,
-       py::arg("temperature_step") = 0, py::arg("axes") = std::vector<int32_t>{})
+       py::arg("temperature_step") = 0, py::arg("temperature_offset") = 0,
+       py::arg("axes") = std::vector<int32_t>{})
       .def(
           "rope",
           [](Graph& g, const PyValue& x, const PyValue& table, int head_dim, bool interleaved) {
@@ -356,12 +358,13 @@ void register_attention_ops(GraphClass& c) {
       .def(
           "attend",
           [](Graph& g, const PyValue& q, int layer, int heads, float scale, int window,
-             float softcap, const OptionalFloats& slopes, const OptionalFloats& sinks) {
+             float softcap, const OptionalFloats& slopes, const OptionalFloats& sinks, int chunk) {
             return add_one(g, graph::Attend{q.id, layer, heads, scale, window, softcap,
-                                            vector(slopes), vector(sinks)});
+                                            vector(slopes), vector(sinks), chunk});
           },
           py::arg("q"), py::arg("layer"), py::arg("heads"), py::arg("scale"), py::arg("window") = 0,
-          py::arg("softcap") = 0.0f, py::arg("slopes") = py::none(), py::arg("sinks") = py::none())
+          py::arg("softcap") = 0.0f, py::arg("slopes") = py::none(), py::arg("sinks") = py::none(),
+          py::arg("chunk") = 0)
       .def(
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
@@ -380,6 +383,24 @@ void register_elementwise_ops(GraphClass& c) {
          return add_one(g, graph::Gated{gate.id, up.id, activation(name)});
        },
        py::arg("gate"), py::arg("up"), py::arg("activation"))
+      .def(
+          "mix_parts",
+          [](Graph& g, const PyValue& x, const PyValue& weights, int parts) {
+            return add_one(g, graph::MixParts{x.id, weights.id, parts});
+          },
+          py::arg("x"), py::arg("weights"), py::arg("parts"))
+      .def(
+          "match_rms",
+          [](Graph& g, const PyValue& x, const PyValue& like, float floor) {
+            return add_one(g, graph::MatchRms{x.id, like.id, floor});
+          },
+          py::arg("x"), py::arg("like"), py::arg("floor"))
+      .def(
+          "keep_largest",
+          [](Graph& g, const PyValue& x, float deviations) {
+            return add_one(g, graph::KeepLargest{x.id, deviations});
+          },
+          py::arg("x"), py::arg("deviations"))
       .def(
           "gate_rows",
           [](Graph& g, const PyValue& x, const PyValue& gate) {
@@ -435,7 +456,7 @@ void register_expert_ops(GraphClass& c) {
        "route",
        [](Graph& g, const PyValue& scores, int k, const std::string& scoring_name,
           const OptionalFloats& selection_bias, bool normalize, float scale, int groups,
-          int kept_groups, int best_of_group) {
+          int kept_groups, int best_of_group, const OptionalFloats& expert_scale) {
          graph::Route op;
          op.scores = scores.id;
          op.k = k;
@@ -446,13 +467,14 @@ void register_expert_ops(GraphClass& c) {
          op.groups = groups;
          op.kept_groups = kept_groups;
          op.best_of_group = best_of_group;
+         op.expert_scale = vector(expert_scale);
          const auto made = add(g, std::move(op));
          return py::make_tuple(made[0], made[1], made[2]);
        },
        py::arg("scores"), py::arg("k"), py::arg("scoring") = "softmax",
        py::arg("selection_bias") = py::none(), py::arg("normalize") = false,
        py::arg("scale") = 1.0f, py::arg("groups") = 1, py::arg("kept_groups") = 1,
-       py::arg("best_of_group") = 1)
+       py::arg("best_of_group") = 1, py::arg("expert_scale") = py::none())
       .def(
           "dispatch",
           [](Graph& g, const PyValue& x, const PyValue& panels,

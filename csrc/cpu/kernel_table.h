@@ -220,6 +220,10 @@ struct KernelTable {
   // y = (x - mean) / sqrt(var + eps) * w + b; b may be null. y may be x.
   void (*layer_norm)(const float* x, const float* w, const float* b, int64_t n, float eps,
                      float* y);
+  // y = x * sqrt(mean(like^2)) / sqrt(max(mean(x^2), floor)). y may be x.
+  void (*match_rms)(const float* x, const float* like, int64_t n, float floor, float* y);
+  // y = max(x - (mean + deviations * sqrt(var)), 0). y may be x.
+  void (*keep_largest)(const float* x, int64_t n, float deviations, float* y);
   void (*rope_halves)(const RopeArgs&);  // pairs (i, i + pairs): NEOX
   void (*rope_pairs)(const RopeArgs&);   // pairs (2i, 2i + 1): interleaved
   void (*hadamard)(const HadamardArgs&);

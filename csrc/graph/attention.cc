@@ -41,7 +41,8 @@ std::vector<Value> infer(const Attend& op, const Checker& c) {
   check_tokens(op.q, c);
   c.require(op.heads > 0 && op.heads % layer.kv_heads == 0,
             "heads are no multiple of key-value heads");
-  c.require(op.window >= 0, "a window is negative");
+  c.require(op.window >= 0 && op.chunk >= 0, "a window or a chunk is negative");
+  c.require(op.window == 0 || op.chunk == 0, "attention has a window or chunks, not both");
   c.require(c.value(op.q).cols == static_cast<int64_t>(op.heads) * layer.key_dim,
             "q has another width than the pages");
   if (op.slopes != nullptr) c.vector(op.slopes, op.heads);

@@ -28,6 +28,7 @@ struct Attend {
   float softcap = 0.0f;  // of the scores; 0: none
   Vector slopes;         // [heads] or null: linear biases, slope * (key - query position) a score
   Vector sinks;          // [heads] or null: the score of one more key each, whose value is zero
+  int chunk = 0;         // a query sees none before the multiple of this at or below it; 0: all
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q}; }
   std::vector<ValueId*> outputs() { return {&out}; }

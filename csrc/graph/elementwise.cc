@@ -24,6 +24,15 @@ std::vector<Value> infer(const GateRows& op, const Checker& c) {
   return like(op.x, c);
 }
 
+std::vector<Value> infer(const MixParts& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  c.same_rows(op.x, op.weights);
+  const int64_t weights = c.floats(op.weights).cols;
+  c.require(op.parts > 0 && x.cols % op.parts == 0 && weights % op.parts == 0,
+            "the widths have no such parts");
+  return {{x.rows, x.cols / op.parts * (weights / op.parts)}};
+}
+
 std::vector<Value> infer(const Activate& op, const Checker& c) {
   c.require(op.activation != Activation::kSwigluOai, "swiglu_oai needs a gate");
   return like(op.x, c);

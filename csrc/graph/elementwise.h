@@ -28,6 +28,18 @@ struct GateRows {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// Sums of neighbouring parts of a row, by weights of that row: part o of the result is the sum of
+// weights[o * parts + i] * part i of x, i = 0 .. parts - 1.
+struct MixParts {
+  static constexpr const char* kName = "mix_parts";
+  ValueId x = kNoValue;        // [n, parts * width]
+  ValueId weights = kNoValue;  // [n, results * parts]
+  int parts = 0;
+  ValueId out = kNoValue;  // [n, results * width]
+  std::vector<ValueId*> inputs() { return {&x, &weights}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
 // act(x).
 struct Activate {
   static constexpr const char* kName = "activate";
@@ -99,6 +111,7 @@ struct Softcap {
 
 std::vector<Value> infer(const Gated& op, const Checker& c);
 std::vector<Value> infer(const GateRows& op, const Checker& c);
+std::vector<Value> infer(const MixParts& op, const Checker& c);
 std::vector<Value> infer(const Activate& op, const Checker& c);
 std::vector<Value> infer(const Add& op, const Checker& c);
 std::vector<Value> infer(const AddVector& op, const Checker& c);

@@ -36,6 +36,11 @@ std::vector<Value> infer(const Route& op, const Checker& c) {
   c.require(op.k >= 1 && op.k <= in_group * op.kept_groups,
             "more experts are chosen than there are");
   if (op.selection_bias != nullptr) c.vector(op.selection_bias, scores.cols);
+  if (op.expert_scale != nullptr) c.vector(op.expert_scale, scores.cols);
+  c.require(op.scoring != Route::Scoring::kSparseMixer ||
+                (op.selection_bias == nullptr && op.expert_scale == nullptr && op.groups == 1 &&
+                 !op.normalize),
+            "SparseMixer knows no bias, no groups, no norm and no scales of experts");
   return {{tokens(), op.k},
           {tokens(), op.k, ValueType::kI32},
           {routed(op.k), kPanelColumns, ValueType::kI32}};

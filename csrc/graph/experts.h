@@ -19,6 +19,8 @@ struct Route {
     kSoftmax,          // over all experts
     kSoftmaxOfChosen,  // over the chosen ones
     kSigmoid,
+    // Each of the chosen over those that are left and hardly below it: SparseMixer.
+    kSparseMixer,
   };
   ValueId scores = kNoValue;  // [tokens, experts]
   int k = 0;
@@ -29,6 +31,7 @@ struct Route {
   int groups = 1;          // of neighbouring experts
   int kept_groups = 1;     // those with the highest sums of ...
   int best_of_group = 1;   // ... what so many of their experts are chosen by
+  Vector expert_scale;     // [experts] or null: of each expert's weight, after all else
   ValueId weights = kNoValue;  // [tokens, k]
   ValueId places = kNoValue;   // [tokens, k]: a row of routed(k)
   ValueId panels = kNoValue;   // [routed(k), kPanelColumns]

@@ -28,7 +28,8 @@ std::string detail(const Hadamard& op) { return std::to_string(op.block); }
 std::string detail(const RopeTable& op) {
   std::string axes;
   for (const int32_t axis : op.axes) axes += " " + std::to_string(axis);
-  return std::to_string(op.temperature) + " " + std::to_string(op.temperature_step) + axes;
+  return std::to_string(op.temperature) + " " + std::to_string(op.temperature_step) + " " +
+         std::to_string(op.temperature_offset) + axes;
 }
 std::string detail(const Rope& op) {
   return std::to_string(op.head_dim) + (op.interleaved ? " interleaved" : "");
@@ -36,7 +37,8 @@ std::string detail(const Rope& op) {
 std::string detail(const Attend& op) {
   return std::to_string(op.heads) + " " + std::to_string(op.window) +
          (op.softcap > 0.0f ? " softcap" : "") + (op.slopes != nullptr ? " slopes" : "") +
-         (op.sinks != nullptr ? " sinks" : "");
+         (op.sinks != nullptr ? " sinks" : "") +
+         (op.chunk > 0 ? " chunk " + std::to_string(op.chunk) : "");
 }
 std::string detail(const AttendLocal& op) {
   return std::to_string(op.head_dim) + (op.causal ? " causal" : "");
@@ -45,8 +47,8 @@ std::string detail(const Gated& op) { return std::to_string(static_cast<int>(op.
 std::string detail(const Activate& op) { return std::to_string(static_cast<int>(op.activation)); }
 std::string detail(const Route& op) {
   return std::to_string(static_cast<int>(op.scoring)) + (op.selection_bias != nullptr ? " b" : "") +
-         (op.normalize ? " n" : "") + " " + std::to_string(op.kept_groups) + "/" +
-         std::to_string(op.groups);
+         (op.expert_scale != nullptr ? " s" : "") + (op.normalize ? " n" : "") + " " +
+         std::to_string(op.kept_groups) + "/" + std::to_string(op.groups);
 }
 std::string detail(const Conv1d& op) {
   return std::to_string(op.taps) + (op.bias != nullptr ? " bias" : "") + (op.silu ? " silu" : "");
@@ -74,6 +76,7 @@ std::string detail(const ExpertLinear& op) {
 std::string detail(const HeadLinear& op) {
   return type_of(*op.weight) + " " + std::to_string(op.weight->experts());
 }
+std::string detail(const MixParts& op) { return std::to_string(op.parts); }
 std::string detail(const JoinHeads& op) { return std::to_string(op.heads); }
 std::string detail(const Dispatch& op) { return op.weights != kNoValue ? "weights" : ""; }
 std::string detail(const Combine& op) { return op.weights != kNoValue ? "weights" : ""; }

@@ -11,6 +11,19 @@ std::vector<Value> infer(const RmsNorm& op, const Checker& c) {
   return {{x.rows, x.cols}};
 }
 
+std::vector<Value> infer(const MatchRms& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  c.same_rows(op.x, op.like);
+  c.require(c.floats(op.like).cols == x.cols, "the widths differ");
+  c.require(op.floor > 0.0f, "the floor is not above zero");
+  return {{x.rows, x.cols}};
+}
+
+std::vector<Value> infer(const KeepLargest& op, const Checker& c) {
+  const Value& x = c.floats(op.x);
+  return {{x.rows, x.cols}};
+}
+
 std::vector<Value> infer(const LayerNorm& op, const Checker& c) {
   const Value& x = c.floats(op.x);
   c.require(op.groups > 0 && x.cols % op.groups == 0, "the width has no such groups");

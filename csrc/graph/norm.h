@@ -30,6 +30,30 @@ struct LayerNorm {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// out = x * sqrt(mean(like^2)) / sqrt(max(mean(x^2), floor)) over each row: as large as `like`.
+struct MatchRms {
+  static constexpr const char* kName = "match_rms";
+  ValueId x = kNoValue;
+  ValueId like = kNoValue;  // of as many columns
+  float floor = 0.0f;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x, &like}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+// out = max(x - (mean(x) + deviations * sqrt(var(x))), 0) over each row: what is left of the
+// largest values.
+struct KeepLargest {
+  static constexpr const char* kName = "keep_largest";
+  ValueId x = kNoValue;
+  float deviations = 0.0f;
+  ValueId out = kNoValue;
+  std::vector<ValueId*> inputs() { return {&x}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
+std::vector<Value> infer(const MatchRms& op, const Checker& c);
+std::vector<Value> infer(const KeepLargest& op, const Checker& c);
 std::vector<Value> infer(const RmsNorm& op, const Checker& c);
 std::vector<Value> infer(const LayerNorm& op, const Checker& c);
 

@@ -13,7 +13,7 @@ constexpr int32_t kMostAxes = 16;
 // What cos and sin of a position are multiplied by.
 float magnitude(const RopeTable& op, int32_t position) {
   if (op.temperature_step == 0) return op.scale;
-  const auto steps = static_cast<double>(position / op.temperature_step);
+  const auto steps = static_cast<double>((position + op.temperature_offset) / op.temperature_step);
   const double growth = 1.0 + static_cast<double>(op.temperature) * exact_log(1.0 + steps);
   return op.scale * static_cast<float>(growth);
 }
@@ -41,6 +41,8 @@ void RopeTable::write_row(const Batch& batch, int64_t row, int32_t position, flo
 std::vector<Value> infer(const RopeTable& op, const Checker& c) {
   c.require(op.frequencies != nullptr && !op.frequencies->empty(), "a table needs frequencies");
   c.require(op.temperature_step > 0 || op.temperature == 0.0f, "a temperature needs a step");
+  c.require(op.temperature_offset >= 0 && op.temperature_offset <= op.temperature_step,
+            "the offset of a temperature is above its step");
   c.require(op.axes.empty() || op.axes.size() == op.frequencies->size(),
             "a table with axes needs one for each frequency");
   for (const int32_t axis : op.axes)

@@ -6,8 +6,8 @@
 namespace oxibonsai::graph {
 
 // cos, then sin, of position * frequency for each pair, times `scale`: [tokens, 2 * pairs]. With a
-// temperature they are also multiplied by 1 + temperature * ln(1 + floor(position / step)), for
-// queries that grow with the length of a text.
+// temperature they are also multiplied by 1 + temperature * ln(1 + floor((position + offset) /
+// step)), for queries that grow with the length of a text.
 //
 // A row may have positions on several axes (Batch::positions), of which each pair reads its own:
 // time, height and width of M-RoPE, rows and columns of a picture's patches.
@@ -16,7 +16,8 @@ struct RopeTable {
   Vector frequencies;
   float scale = 1.0f;
   float temperature = 0.0f;
-  int temperature_step = 0;        // positions; 0: no temperature
+  int temperature_step = 0;  // positions; 0: no temperature
+  int temperature_offset = 0;
   std::vector<int32_t> axes = {};  // [pairs]; empty: all read the position in the sequence
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {}; }

@@ -1,6 +1,8 @@
 """Records what llama.cpp's converter makes of the random models with recurrent state.
 
-Usage: make_llama_cpp_recurrent.py FOLDER_OF_LLAMA_CPP
+Usage: make_llama_cpp_recurrent.py FOLDER_OF_LLAMA_CPP [NAME ...]
+
+With names, only theirs are recorded anew.
 
 It needs torch, transformers and the converter's own requirements. The converter knows tokenizers by
 hashes of texts, so the random one is given a name.
@@ -57,12 +59,14 @@ def record(path: Path, architecture: str) -> dict[str, Any]:
     return {"keys": keys, "tensors": tensors}
 
 
-def main(llama_cpp: Path) -> None:
+def main(llama_cpp: Path, *names: str) -> None:
     sys.path.insert(0, str(HERE.parent / "models"))
     import recurrent_models as rm
 
-    found = {}
+    found = json.loads(TRUTH.read_text()) if names else {}
     for case in rm.CASES:
+        if names and case.name not in names:
+            continue
         with tempfile.TemporaryDirectory() as temporary:
             folder, out = Path(temporary) / "model", Path(temporary) / "model.gguf"
             case.save(folder)
@@ -73,4 +77,4 @@ def main(llama_cpp: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -63,6 +63,7 @@ def test_this_machine_gives_the_definitions_bytes(definition: _core.CpuDevice) -
             {
                 "attention",
                 "attention with a window and a soft-cap",
+                "attention within chunks",
                 "attention with linear biases",
                 "attention with sinks",
                 "latent attention",
@@ -74,6 +75,7 @@ def test_this_machine_gives_the_definitions_bytes(definition: _core.CpuDevice) -
         (
             "rope",
             {
+                "attention within chunks",
                 "norms, rope and activations",
                 "rope over several axes",
                 "rope with a temperature",

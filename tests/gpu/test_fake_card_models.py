@@ -19,7 +19,10 @@ import recurrent_models
 pytestmark = [pytest.mark.slow, pytest.mark.hf, needs_compiler]
 
 DENSE = ("apertus", "bloom", "gemma2", "stablelm", "starcoder2")
-EXPERTS = ("deepseek2-groups", "gpt-oss", "glm4moe", "qwen3moe")
+EXPERTS = (
+    *("deepseek2-groups", "gemma4-experts", "gemma4-shared", "gpt-oss", "glm4moe", "llama4"),
+    *("phimoe", "qwen3moe"),
+)
 RECURRENT = ("jamba", "mamba2", "nemotron_h", "qwen35", "qwen3next")
 CASES = [
     *(c for c in dense_models.CASES if c.name in DENSE),

@@ -56,7 +56,7 @@ def random_values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """Of a parameter, a function of its name: norms around one, biases around zero."""
     random = np.random.default_rng(zlib.crc32(name.encode()))
     if len(shape) < 2:
-        norm = name.endswith("weight")
+        norm = name.endswith(("weight", "layer_scalar"))
         return random.normal(1.0 if norm else 0.0, 0.2, shape).astype(np.float32)
     embedding = any(part in name for part in ("embed", "wte", "wpe"))
     deviation = 0.5 if embedding else 1.6 / np.sqrt(shape[-1])
@@ -73,13 +73,19 @@ def save(case: Case, folder: Path) -> Any:
     sizes = {k: v for k, v in {**_SIZES, **options}.items() if v is not ...}
     config = config_class(**sizes)
     config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    # Not all kinds are known to the automatic class.
+    kind: Callable[..., Any] = getattr(
+        transformers, f"{case.kind}ForCausalLM", transformers.AutoModelForCausalLM.from_config
+    )
+    model = kind(config).float().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             values = random_values(name, tuple(parameter.shape))
             parameter.copy_(torch.from_numpy(values))
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):  # trained, though no parameter
+            if name.endswith(
+                ("e_score_correction_bias", "layer_scalar")
+            ):  # trained, though no parameter
                 values = random_values(name, tuple(buffer.shape))
                 buffer.copy_(torch.from_numpy(values))
     model.save_pretrained(folder)
@@ -305,6 +311,38 @@ CASES: list[Case] = [
             "attn_config": {"clip_qkv": 1.0},
         },
         {"architectures": ["MPTForCausalLM"]},
+    ),
+    Case(
+        "minicpm3",
+        "MiniCPM3",
+        {
+            "num_key_value_heads": HEADS,
+            "kv_lora_rank": 64,
+            "q_lora_rank": 32,
+            "qk_nope_head_dim": 32,
+            "qk_rope_head_dim": 8,
+            "scale_emb": 3.0,
+            "scale_depth": 1.1,
+            "dim_model_base": 32,
+        },
+        differences=("embedding_scale", "logit_scale", "residual_scale"),
+    ),
+    Case(
+        "gemma3n",
+        "Gemma3nText",
+        {
+            "num_hidden_layers": 4,
+            "num_kv_shared_layers": 2,
+            "head_dim": 8,
+            "sliding_window": 24,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": VOCABULARY,
+            "laurel_rank": 16,
+            "activation_sparsity_pattern": [0.8, 0.0, 0.5, 0.0],
+            "altup_num_inputs": 4,
+        },
+        differences=("activation_sparsity_scale",),  # in its last bit
     ),
     Case("mistral3", "Ministral3", {"head_dim": 16, "rope_parameters": _GROWING}),
 ]

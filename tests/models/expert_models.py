@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dense_models import FF, HEADS, HIDDEN, KV_HEADS, LAYERS, POSITIONS, Case
+from dense_models import FF, HEADS, HIDDEN, KV_HEADS, LAYERS, POSITIONS, VOCABULARY, Case
 
 _FIVE = {"num_local_experts": 5, "num_experts_per_tok": 2}
 _QWEN = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -36,6 +36,22 @@ _GPT_OSS = {
 def _yarn(scores: float) -> dict[str, Any]:
     return {"rope_parameters": {**_YARN, "mscale": scores, "mscale_all_dim": scores}}
 
+
+_PAIRS = HIDDEN // HEADS // 2
+_LLAMA4 = {
+    "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size_mlp": 128, "head_dim": 16,
+    "num_hidden_layers": 4, "attention_chunk_size": 24, "floor_scale": 16, "attn_scale": 0.3,
+}  # fmt: skip
+
+_GEMMA4: dict[str, Any] = {
+    "num_hidden_layers": 4, "sliding_window": 24, "head_dim": 8, "global_head_dim": 16,
+    "layer_types": ["sliding_attention", "full_attention"] * 2, "final_logit_softcapping": 3.0,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                           "rope_theta": 1e6},
+    },
+}  # fmt: skip
 
 CASES: list[Case] = [
     Case("qwen3moe", "Qwen3Moe", {**_QWEN, "head_dim": 32, "norm_topk_prob": True}),
@@ -105,5 +121,55 @@ CASES: list[Case] = [
         {**_EIGHT, **_LATENT, **_yarn(1.0), "n_shared_experts": 1, "q_lora_rank": 32,
          "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5},
         {"scoring_func": "sigmoid"},
+    ),
+    Case(
+        "gemma4-experts", "Gemma4Text",
+        {**_GEMMA4, "enable_moe_block": True, "num_experts": 5, "top_k_experts": 2,
+         "moe_intermediate_size": 32, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+         "hidden_size_per_layer_input": 0},
+        {"num_global_key_value_heads": 1, "global_head_dim": 16},
+    ),
+    Case(
+        "gemma4-shared", "Gemma4Text",
+        {**_GEMMA4, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+         "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCABULARY},
+        {"global_head_dim": 16},
+    ),
+    Case(
+        "phimoe", "Phimoe", {**_FIVE, "attention_bias": True, "lm_head_bias": True},
+        {"original_max_position_embeddings": POSITIONS,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6,
+                             "original_max_position_embeddings": POSITIONS},
+         "architectures": ["PhiMoEForCausalLM"]},
+    ),
+    Case(
+        "phimoe-long", "Phimoe",
+        {**_FIVE, "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 48,
+            "short_mscale": 1.3, "long_mscale": 1.3,
+            "long_factor": [1.0 + 0.5 * i for i in range(_PAIRS)],
+            "short_factor": [1.0 + 0.5 * i for i in range(_PAIRS)],
+        }},
+        {"architectures": ["PhiMoEForCausalLM"]},
+        differences=("rope.scaling.attn_factor",),
+    ),
+    Case(
+        "llama4", "Llama4Text", {**_LLAMA4, "interleave_moe_layer_step": 1},
+        differences=("attention.sliding_window", "attention.temperature_length",
+                     "attention.temperature_scale"),
+    ),
+    Case(
+        "llama4-dense-between", "Llama4Text", {**_LLAMA4, "interleave_moe_layer_step": 2},
+        differences=("attention.sliding_window", "attention.temperature_length",
+                     "attention.temperature_scale"),
+    ),
+    Case(
+        "mistral4", "Mistral4",
+        {**_EIGHT, **_LATENT, "n_shared_experts": 1, "q_lora_rank": 32, "n_group": 4,
+         "topk_group": 2, "routed_scaling_factor": 1.6,
+         "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0,
+                             "llama_4_scaling_beta": 0.3}},
+        {"architectures": ["Ministral3ForCausalLM"]},
+        differences=("attention.temperature_scale", "expert_gating_func"),
     ),
 ]  # fmt: skip

@@ -1,6 +1,8 @@
 """Writes docs/architectures.md: what each architecture was compared with, and how close it comes.
 
-    cd tests/models && PYTHONPATH=..:. python make_architecture_table.py
+    cd tests/models && PYTHONPATH=..:.:../vision:../convert python make_architecture_table.py [NAME ...]
+
+With names of architectures, only their rows are made anew.
 
 The structures are those of the tests beside this file: small random models in which no parameter has
 its default value.
@@ -9,6 +11,8 @@ its default value.
 from __future__ import annotations
 
 import json
+import re
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,6 +24,7 @@ import expert_models
 import numpy as np
 import numpy.typing as npt
 import random_models
+import random_vision
 import recurrent_models
 import remote_models
 from make_llama_cpp_remote import RECORDED
@@ -49,7 +54,8 @@ relative to the largest logit, over all structures.
 scalar tier on all tiers of the machine that wrote the table ({tiers}), with 1 and 2 threads, in
 chunks of 1, 7 and 64 tokens, and in a batch of four sequences. The tests in `tests/models` repeat
 this; `tests/models/make_architecture_table.py` writes the table. BERT has no logits: its vectors
-are compared with those of sentence-transformers (`tests/models/test_bert.py`).
+are compared with those of sentence-transformers (`tests/models/test_bert.py`). CodeShell and Grok are
+farther from llama.cpp than others, whose GELU is a table of binary16 values.
 
 | architecture | structures | compared with | distance | same bytes |
 | --- | --- | --- | --- | --- |
@@ -83,6 +89,11 @@ def structures(folder: Path) -> Iterator[Structure]:
         truth = recurrent_models.reference_logits(hybrid.save(folder / hybrid.name))
         convert(folder / hybrid.name, path, dtype="f32")
         yield Structure(path, recurrent_models.IDS, truth, TRANSFORMERS)
+    for name in ("qwen2vl", "qwen2.5vl", "qwen3vl", "qwen3vlmoe"):
+        (folder / name).mkdir()
+        eyed = random_vision.MODELS[name](folder / name)
+        truth = dense_models.logits(eyed.truth, dense_models.IDS)
+        yield Structure(eyed.text, dense_models.IDS, truth, TRANSFORMERS)
     recorded = json.loads(RECORDED.read_text())
     for remote in remote_models.CASES:
         path = folder / f"{remote.name}.gguf"
@@ -154,14 +165,21 @@ def matrices(path: Path) -> list[str]:
     return [n for n in checkpoint.tensor_names if len(checkpoint.shape(n)) > 1]
 
 
-def main() -> None:
-    """Measures every structure and writes the page."""
+def written_rows() -> dict[str, str]:
+    """Those of the page as it is."""
+    return {m[1]: m[0] for m in re.finditer(r"^\| `(\S+)` \|.*$", OUT.read_text(), re.MULTILINE)}
+
+
+def main(*names: str) -> None:
+    """Measures the structures and writes the page."""
     distances: dict[str, list[float]] = defaultdict(list)
     sources: dict[str, set[str]] = defaultdict(set)
     equal: dict[str, dict[str, bool]] = defaultdict(dict)
     with tempfile.TemporaryDirectory() as name:
         for s in structures(Path(name)):
             architecture = Checkpoint(s.path).architecture
+            if names and architecture not in names:
+                continue
             found = Runs(s.path, TIERS[-1], 2).logits(s.ids, 64)[-len(s.truth) :]
             distances[architecture].append(
                 float(np.abs(found - s.truth).max() / np.abs(s.truth).max())
@@ -173,19 +191,23 @@ def main() -> None:
             print(
                 s.path.stem, f"{distances[architecture][-1]:.1e}", equal[architecture], flush=True
             )
-    rows = []
+    rows = written_rows() if names else {}
     for architecture in sorted(ARCHITECTURES.keys() & distances.keys()):
         types = equal[architecture]
         said = ", ".join(t for t, holds in types.items() if holds)
         different = [t for t, holds in types.items() if not holds]
-        rows.append(
+        rows[architecture] = (
             f"| `{architecture}` | {len(distances[architecture])} | "
             f"{', '.join(sorted(sources[architecture], reverse=True))} | "
             f"{max(distances[architecture]):.1e} | {said}"
             f"{f'; not {different}' if different else ''} |"
         )
-    OUT.write_text(HEADER.format(tiers=", ".join(TIERS)) + "\n".join(rows) + "\n")
+    OUT.write_text(
+        HEADER.format(tiers=", ".join(TIERS))
+        + "\n".join(rows[name] for name in sorted(rows))
+        + "\n"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,7 +1,9 @@
 """Records what llama.cpp's converter makes of the random folders of ``dense_models``,
 ``expert_models`` and ``remote_folders``.
 
-Usage: make_llama_cpp_conversions.py LLAMA_CPP   (its folder, with conversion/ and gguf-py/)
+Usage: make_llama_cpp_conversions.py LLAMA_CPP [NAME ...]
+
+LLAMA_CPP is its folder, with conversion/ and gguf-py/. With names, only theirs are recorded anew.
 
 Of each file: its keys, and a hash of the shape and the float32 values of each tensor. Vocabularies
 are left out.
@@ -40,20 +42,30 @@ def convert(folder: Path, out: Path) -> None:
         model.write()
 
 
-def main(llama_cpp: str) -> None:
+def count_tokens(folder: Path) -> None:
+    """Gemma's converter cuts tables to the number of tokens, which it counts in this file."""
+    names = {str(i): i for i in range(dense_models.VOCABULARY)}
+    tokenizer = {"model": {"vocab": names}, "added_tokens": []}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def main(llama_cpp: str, *names: str) -> None:
     sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
     import conversions  # reads files with the gguf package, which must be that of the converter
 
     logging.disable(logging.WARNING)
-    found = {}
+    found = json.loads(conversions.RECORDED.read_text()) if names else {}
     for case in (*dense_models.CASES, *expert_models.CASES):
-        if not case.converted_by_llama_cpp:
+        if not case.converted_by_llama_cpp or (names and case.name not in names):
             continue
         with tempfile.TemporaryDirectory() as folder:
             dense_models.save(case, Path(folder) / "model")
+            count_tokens(Path(folder) / "model")
             convert(Path(folder) / "model", Path(folder) / "model.gguf")
             found[case.name] = conversions.summary(Path(folder) / "model.gguf")
     for remote in remote_folders.FOLDERS:
+        if names and remote.name not in names:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             remote_folders.save(remote, Path(folder) / "model")
             convert(Path(folder) / "model", Path(folder) / "model.gguf")

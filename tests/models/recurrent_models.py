@@ -60,7 +60,7 @@ class Case:
                 values = torch.from_numpy(random_values(random, name, tuple(parameter.shape)))
                 parameter.copy_(values)
             for name, buffer in sorted(model.named_buffers()):
-                if name.endswith("expert_bias"):
+                if name.endswith(("expert_bias", "correction_bias")):
                     buffer.copy_(torch.from_numpy(random_values(random, name, tuple(buffer.shape))))
         return model
 
@@ -114,6 +114,14 @@ _MAMBA2: dict[str, Any] = {
 _MIXED = {k: v for k, v in _QWEN35.items() if k != "intermediate_size"} | {
     "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96, "num_experts": 8,
     "num_experts_per_tok": 3,
+}  # fmt: skip
+
+_NEMOTRON_MOE: dict[str, Any] = {
+    "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 32, "ssm_state_size": 32, "mamba_num_heads": 8, "mamba_head_dim": 24, "n_groups": 2,
+    "time_step_min": 1e-12, "n_routed_experts": 8, "num_experts_per_tok": 3,
+    "moe_intermediate_size": 96, "moe_shared_expert_intermediate_size": 160,
+    "routed_scaling_factor": 1.7,
 }  # fmt: skip
 
 CASES: list[Case] = [
@@ -241,5 +249,23 @@ CASES: list[Case] = [
         hub={
             "hybrid_override_pattern": "M-*-M", "layers_block_type": None, "num_experts_per_tok": None,
         },
+    ),
+    Case(
+        "nemotron_h_moe", "NemotronH",
+        {
+            **_NEMOTRON_MOE, "n_group": 4, "topk_group": 2,
+            "layers_block_type": ["linear_attention", "moe", "full_attention", "moe", "linear_attention"],
+        },
+        quantized=("q8_0",),
+        hub={"hybrid_override_pattern": "ME*EM", "layers_block_type": None},
+    ),
+    Case(
+        "nemotron_h_moe latent", "NemotronH",
+        {
+            **_NEMOTRON_MOE, "moe_latent_size": 64, "norm_topk_prob": False,
+            "layers_block_type": ["linear_attention", "moe", "full_attention"],
+        },
+        quantized=("q8_0",),
+        hub={"hybrid_override_pattern": "ME*", "layers_block_type": None},
     ),
 ]  # fmt: skip

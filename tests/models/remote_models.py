@@ -36,6 +36,8 @@ class RemoteCase:
         tied: There is no output matrix.
         variant: Tells two structures of one architecture apart.
         own_layers: Of each layer in place of ``layer``, where they differ.
+        own_vectors: Shapes of tensors of each layer whose names end in no ``weight``.
+        distance: Largest one of a logit, relative to the largest logit.
     """
 
     architecture: str
@@ -47,6 +49,8 @@ class RemoteCase:
     tied: bool = False
     variant: str = ""
     own_layers: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    own_vectors: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    distance: float = 1e-4
 
     @property
     def name(self) -> str:
@@ -66,6 +70,7 @@ def write(case: RemoteCase, path: Path) -> None:
     for key, value in {**counts, f"attention.{epsilon}": 1e-5, **case.keys}.items():
         add = writer.add_uint32 if isinstance(value, int) else writer.add_float32
         add = writer.add_array if isinstance(value, list) else add
+        add = writer.add_bool if isinstance(value, bool) else add
         add(f"{case.architecture}.{key}", value)
     for name, shape in _tensors(case).items():
         writer.add_tensor(name, random_values(f"{case.name}.{name}", shape))
@@ -87,6 +92,8 @@ def _tensors(case: RemoteCase) -> dict[str, tuple[int, ...]]:
             found[f"blk.{i}.{part}.weight"] = shape
             if part in case.biased or (case.layer_norm and part in _NORMS):
                 found[f"blk.{i}.{part}.bias"] = shape[:1]
+        vectors = case.own_vectors[i] if case.own_vectors else {}
+        found |= {f"blk.{i}.{name}": shape for name, shape in vectors.items()}
     return found
 
 
@@ -131,6 +138,22 @@ def _elm(heads: int, kv_heads: int, width: int) -> dict[str, tuple[int, ...]]:
 _DECI = ((4, 2, 96), (4, 0, 64), (0, 0, 160), (2, 1, 32))
 _ELM = ((4, 2, 96), (6, 3, 128))
 
+_EXPERTS = {
+    "ffn_gate_inp": (8, HIDDEN), "ffn_gate_exps": (8, 32, HIDDEN), "ffn_up_exps": (8, 32, HIDDEN),
+    "ffn_down_exps": (8, HIDDEN, 32),
+}  # fmt: skip
+_EXPERT_KEYS = {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32}
+_LING = {**_NORMS, "attn_qkv": (HIDDEN + 2 * KV, HIDDEN), **_OUT, "attn_q_norm": (16,),
+         "attn_k_norm": (16,)}  # fmt: skip
+_SHARED = {
+    "ffn_gate_shexp": (48, HIDDEN), "ffn_up_shexp": (48, HIDDEN), "ffn_down_shexp": (HIDDEN, 48)
+}  # fmt: skip
+_GROK = {**_NORMS, **_QKV, **_OUT, "attn_output_norm": (HIDDEN,), **_EXPERTS}
+_GROK_KEYS = {**_GROUPED, **_EXPERT_KEYS, "attention.output_scale": 0.2, "embedding_scale": 3.0,
+              "logit_scale": 0.7, "attn_logit_softcapping": 5.0}  # fmt: skip
+# llama.cpp's GELU is a table of binary16.
+_GELU = 1e-3
+
 CASES = [
     RemoteCase("internlm2", _LLAMA, _GROUPED),
     RemoteCase("exaone", _LLAMA, _GROUPED, tied=True),
@@ -167,5 +190,26 @@ CASES = [
     RemoteCase(
         "stablelm", {**{k: v for k, v in _LLAMA.items() if k != "ffn_norm"}, **_STABLE_NORMS},
         {**_GROUPED, "rope.dimension_count": 4}, layer_norm=True, variant="-12b",
+    ),
+    RemoteCase(
+        "bailingmoe2", {},
+        {**_GROUPED, **_EXPERT_KEYS, "rope.dimension_count": 8, "leading_dense_block_count": 1,
+         "expert_shared_feed_forward_length": 48, "expert_shared_count": 1,
+         "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2,
+         "expert_group_count": 4, "expert_group_used_count": 2},
+        layers=3, own_layers=({**_LING, **_GATED}, *2 * ({**_LING, **_EXPERTS, **_SHARED},)),
+        own_vectors=({}, {"exp_probs_b.bias": (8,)}, {"exp_probs_b.bias": (8,)}),
+    ),
+    RemoteCase("grok", {**_GROK, "layer_output_norm": (HIDDEN,)}, _GROK_KEYS, distance=_GELU),
+    RemoteCase(
+        "grok", {**_GROK, **_GATED, "post_ffw_norm": (HIDDEN,)},
+        {**_GROK_KEYS, "final_logit_softcapping": 4.0}, variant="-2", distance=_GELU,
+    ),
+    RemoteCase(
+        "codeshell",
+        {**_NORMS, "attn_qkv": (HIDDEN + 2 * KV, HIDDEN), **_OUT, "ffn_up": (FF, HIDDEN),
+         "ffn_down": (HIDDEN, FF)},
+        _GROUPED, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), layer_norm=True,
+        distance=_GELU,
     ),
 ]  # fmt: skip

@@ -30,6 +30,8 @@ Floats = npt.NDArray[np.float32]
 TIERS = _core.cpu.tiers()
 N = len(dm.IDS)
 LLAMA_CPP = json.loads(conversions.RECORDED.read_text())
+_BY_NAME = {c.name: c for c in em.CASES}
+_GPT_OSS, _V3 = _BY_NAME["gpt-oss"], _BY_NAME["deepseek2-v3"]
 TYPES = [(c, t) for c in em.CASES for t in ("f32", "q8_0")]
 TYPES += [(c, t) for c in em.CASES if c.name in ("gpt-oss", "qwen3moe") for t in ("mxfp4",)]
 
@@ -122,13 +124,13 @@ def test_bytes_depend_on_the_text_alone(
 def test_a_latent_cache_gives_the_same_bytes_in_every_type(
     kv_type: str, made: Callable[[dm.Case], Made]
 ) -> None:
-    path = made(em.CASES[-1]).file("f32")
+    path = made(_V3).file("f32")
     truth = logits(load(path, "scalar", 1), kv=kv_type)
     for tier in TIERS:
         assert logits(load(path, tier), 7, kv_type).tobytes() == truth.tobytes()
 
 
-@pytest.mark.parametrize("case", [em.CASES[3], em.CASES[-1]], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", [_GPT_OSS, _V3], ids=lambda c: c.name)
 def test_the_parity_guard_finds_no_difference(
     case: dm.Case, made: Callable[[dm.Case], Made]
 ) -> None:
@@ -137,7 +139,7 @@ def test_the_parity_guard_finds_no_difference(
 
 
 def test_a_latent_cache_holds_one_vector_a_token(made: Callable[[dm.Case], Made]) -> None:
-    (layer, *others) = load(made(em.CASES[-1]).file("f32")).graph.paged_layers
+    (layer, *others) = load(made(_V3).file("f32")).graph.paged_layers
     assert (layer.kv_heads, layer.key_dim, layer.value_dim, layer.value_in_key) == (1, 72, 64, True)
     assert all(other == layer for other in others)
 
@@ -151,7 +153,7 @@ def test_mxfp4_of_a_folder_is_kept_as_it_is(
     from safetensors.numpy import load_file, save_file
 
     folder = tmp_path / "mxfp4"
-    shutil.copytree(made(em.CASES[3]).folder, folder)
+    shutil.copytree(made(_GPT_OSS).folder, folder)
     tensors, random, wanted = load_file(folder / "model.safetensors"), np.random.default_rng(1), {}
     for name in [n for n in tensors if n.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
         experts, columns, rows = tensors.pop(name).shape
@@ -213,9 +215,38 @@ def test_a_file_that_claims_nonsense_is_refused(
 ) -> None:
     changed, message = HOSTILE[name]
     path = tmp_path / "changed.gguf"
-    rewrite(made(em.CASES[-1]).file("f32"), path, {f"deepseek2.{k}": v for k, v in changed.items()})
+    rewrite(made(_V3).file("f32"), path, {f"deepseek2.{k}": v for k, v in changed.items()})
     with pytest.raises(OxiBonsaiError, match=message):
         load(path)
+
+
+def test_a_file_with_keys_and_values_in_one_matrix_gives_the_same_bytes(
+    made: Callable[[dm.Case], Made], tmp_path: Path
+) -> None:
+    source, a = made(_V3).file("f32"), "deepseek2.attention"
+    nope, value, rank = (
+        int(_V3.options[key]) for key in ("qk_nope_head_dim", "v_head_dim", "kv_lora_rank")
+    )
+    tensors = {t.name: t for t in gguf.GGUFReader(source).tensors}
+    more: dict[str, Floats] = {}
+    left_out: dict[str, tuple[int, ...] | None] = {}
+    for name in [n for n in tensors if n.endswith("attn_k_b.weight")]:
+        other = name.replace("k_b", "v_b")
+        keys = tensors[name].data.reshape(dm.HEADS, rank, nope).swapaxes(1, 2)
+        values = tensors[other].data.reshape(dm.HEADS, value, rank)
+        both = np.concatenate([keys, values], axis=1).reshape(-1, rank)
+        more[name.replace("k_b", "kv_b")] = np.ascontiguousarray(both)
+        left_out |= {name: None, other: None}
+    path = tmp_path / "old.gguf"
+    changed = {
+        f"{a}.key_length_mla": None,
+        f"{a}.value_length_mla": None,
+        f"{a}.key_length": nope + int(_V3.options["qk_rope_head_dim"]),
+        f"{a}.value_length": value,
+        f"{a}.head_count_kv": dm.HEADS,
+    }
+    rewrite(source, path, changed, left_out, more)
+    assert (logits(load(path)) == logits(load(source))).all()
 
 
 @pytest.mark.parametrize(
@@ -237,7 +268,7 @@ def test_tensors_of_experts_in_another_order_are_refused(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "changed.gguf"
-    rewrite(made(em.CASES[-1]).file("f32"), path, {}, {tensor: order})
+    rewrite(made(_V3).file("f32"), path, {}, {tensor: order})
     with pytest.raises(OxiBonsaiError, match=message):
         load(path)
 
@@ -245,10 +276,13 @@ def test_tensors_of_experts_in_another_order_are_refused(
 def rewrite(
     source: Path,
     target: Path,
-    keys: dict[str, int | float],
+    keys: dict[str, int | float | None],
     orders: dict[str, tuple[int, ...] | None] | None = None,
+    more: dict[str, Floats] | None = None,
 ) -> None:
-    """A copy with other values of keys, and tensors with their axes in another order or left out."""
+    """A copy with other values of keys, or without them, and tensors with their axes in another order or
+    left out.
+    """
     reader = gguf.GGUFReader(str(source))
     writer = gguf.GGUFWriter(str(target), "deepseek2")
     held = {
@@ -256,6 +290,9 @@ def rewrite(
     }
     held.pop("general.architecture")
     for key, value in keys.items():
+        if value is None:
+            held.pop(key)
+            continue
         kind = gguf.GGUFValueType.UINT32 if isinstance(value, int) else gguf.GGUFValueType.FLOAT32
         held[key] = (value, [kind])
     for key, (value, types) in held.items():
@@ -267,6 +304,8 @@ def rewrite(
             writer.add_tensor(
                 t.name, np.ascontiguousarray(data.transpose(order) if order else data)
             )
+    for name, values in (more or {}).items():
+        writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

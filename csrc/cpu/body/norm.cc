@@ -9,6 +9,8 @@ namespace oxibonsai::cpu::OXI_TIER {
 void fill_norm(KernelTable& table) {
   table.rms_norm = &rms_norm;
   table.layer_norm = &layer_norm;
+  table.match_rms = &match_rms;
+  table.keep_largest = &keep_largest;
 }
 
 }  // namespace oxibonsai::cpu::OXI_TIER

@@ -76,4 +76,22 @@ void layer_norm(const float* x, const float* w, const float* b, int64_t n, float
   });
 }
 
+void match_rms(const float* x, const float* like, int64_t n, float floor, float* y) {
+  using namespace simd;
+  const Vec count = splat(static_cast<float>(n));
+  const Vec wanted = sqrt(div(splat(sum_squares(like, n)), count));
+  const Vec own = sqrt(max(div(splat(sum_squares(x, n)), count), splat(floor)));
+  map_row(x, n, y, [=](Vec v, auto) { return flush_tiny(div(mul(v, wanted), own)); });
+}
+
+void keep_largest(const float* x, int64_t n, float deviations, float* y) {
+  using namespace simd;
+  const Vec count = splat(static_cast<float>(n));
+  const Vec mean = div(splat(sum_values(x, n)), count);
+  map_row(x, n, y, [=](Vec v, auto) { return flush_tiny(sub(v, mean)); });
+  const Vec deviation = sqrt(div(splat(sum_squares(y, n)), count));
+  const Vec cut = mul(splat(deviations), deviation);
+  map_row(y, n, y, [=](Vec v, auto) { return flush_tiny(max(sub(v, cut), zero())); });
+}
+
 }  // namespace

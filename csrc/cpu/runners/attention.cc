@@ -58,6 +58,7 @@ struct Shape {
   int heads, kv_heads, key_dim, value_dim;
   float scale;
   int window;     // 0: none
+  int chunk;      // 0: none
   float softcap;  // 0: none
   graph::Vector slopes, sinks;
 
@@ -353,7 +354,9 @@ class PagedAttentionRunner : public AttentionRunner {
     return s.pages_of(row).values(page(s, row, index), layer_, head);
   }
   int first_seen(const Step& s, int64_t row) const override {
-    return shape().window == 0 ? 0 : std::max(0, position(s, row) + 1 - shape().window);
+    const int at = position(s, row);
+    if (shape().chunk > 0) return at / shape().chunk * shape().chunk;
+    return shape().window == 0 ? 0 : std::max(0, at + 1 - shape().window);
   }
   int end_seen(const Step& s, int64_t row) const override {
     return s.seen_end[static_cast<size_t>(row)];
@@ -450,7 +453,7 @@ RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q);
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
   const Shape shape{op.heads,  layer.kv_heads, layer.key_dim, layer.value_dim, op.scale,
-                    op.window, op.softcap,     op.slopes,     op.sinks};
+                    op.window, op.chunk,       op.softcap,    op.slopes,       op.sinks};
   return std::make_unique<PagedAttentionRunner>(shape, op.layer, q, c.value(op.out));
 }
 
@@ -462,6 +465,7 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     op.head_dim,
                     op.head_dim,
                     op.scale,
+                    0,
                     0,
                     0.0f,
                     nullptr,

@@ -29,6 +29,21 @@ RunnerPtr make_runner(const graph::GateRows& op, const RunnerContext& c) {
   });
 }
 
+// An item is one part of the result.
+RunnerPtr make_runner(const graph::MixParts& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  const ValueRef weights = c.value(op.weights);
+  const int64_t width = x.cols / op.parts;
+  return row_parts(c.value(op.out), width, [=](const Step& s, const RowPart& part, float* y) {
+    thread_local std::vector<const float*> parts;
+    parts.clear();
+    for (int i = 0; i < op.parts; ++i) parts.push_back(s.row(x, part.row) + i * width);
+    const int64_t result = part.first / width;
+    s.kernels->weighted_sum(parts.data(), s.row(weights, part.row) + result * op.parts, op.parts,
+                            width, y + part.first);
+  });
+}
+
 RunnerPtr make_runner(const graph::Activate& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
   const auto activation = static_cast<int>(op.activation);

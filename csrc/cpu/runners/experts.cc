@@ -1,6 +1,7 @@
 // Mixtures of experts. Routing is by rows and in plain C++, the same on every tier.
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 #include <vector>
@@ -19,6 +20,9 @@ using graph::kPanelSource;
 using graph::Route;
 
 static_assert(kPanelRows == kPanelTokens);
+
+// Of SparseMixer: twice the jitter of its training.
+constexpr float kNear = 0.02f;
 
 // Phase 0 chooses the experts of each token, phase 1 sorts all choices by expert.
 class RouteRunner : public Runner {
@@ -49,6 +53,7 @@ class RouteRunner : public Runner {
     const auto count = static_cast<size_t>(scores_.cols);
     thread_local std::vector<float> probability, rank;
     thread_local std::vector<int32_t> order;
+    if (op_.scoring == Route::Scoring::kSparseMixer) return choose_sparsely(s, r);
     probability.assign(scores, scores + count);
     if (op_.scoring == Route::Scoring::kSoftmax) softmax(s, probability.data(), count);
     if (op_.scoring == Route::Scoring::kSigmoid) sigmoid(s, probability.data(), count);
@@ -69,7 +74,44 @@ class RouteRunner : public Runner {
       for (int i = 0; i < op_.k; ++i) sum += weights[i];
       for (int i = 0; i < op_.k; ++i) weights[i] /= sum;
     }
+    finish(order.data(), weights);
+  }
+
+  void finish(const int32_t* chosen, float* weights) const {
     for (int i = 0; i < op_.k; ++i) weights[i] *= op_.scale;
+    if (op_.expert_scale == nullptr) return;
+    for (int i = 0; i < op_.k; ++i)
+      weights[i] *= (*op_.expert_scale)[static_cast<size_t>(chosen[i])];
+  }
+
+  // One expert after the other: the best of those that are left, by its share of a softmax over
+  // those of them that are at most kNear below it, relative to the larger of both.
+  void choose_sparsely(const Step& s, int64_t r) const {
+    const float* scores = s.row(scores_, r);
+    const auto count = static_cast<size_t>(scores_.cols);
+    thread_local std::vector<char> left;
+    thread_local std::vector<float> near;
+    left.assign(count, 1);
+    near.resize(count);
+    int32_t* chosen = s.index_row(places_, r);
+    float* weights = s.row(weights_, r);
+    for (int i = 0; i < op_.k; ++i) {
+      size_t best = count;
+      for (size_t j = 0; j < count; ++j)
+        if (left[j] != 0 && (best == count || scores[j] > scores[best])) best = j;
+      const float max = scores[best];
+      for (size_t j = 0; j < count; ++j) near[j] = scores[j] - max;
+      s.kernels->exp(near.data(), static_cast<int64_t>(count), near.data());
+      float sum = 0.0f;
+      for (size_t j = 0; j < count; ++j) {
+        const float larger = std::max(std::fabs(scores[j]), max);
+        if (left[j] != 0 && !((max - scores[j]) / larger > kNear)) sum += near[j];
+      }
+      left[best] = 0;
+      chosen[i] = static_cast<int32_t>(best);
+      weights[i] = 1.0f / sum;
+    }
+    finish(chosen, weights);
   }
 
   // The first n of `order` become those of the highest rank, the lower index where two are equal.

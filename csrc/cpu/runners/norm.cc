@@ -42,4 +42,19 @@ RunnerPtr make_runner(const graph::LayerNorm& op, const RunnerContext& c) {
   });
 }
 
+RunnerPtr make_runner(const graph::MatchRms& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  const ValueRef like = c.value(op.like);
+  return row_parts(c.value(op.out), x.cols, [=](const Step& s, const RowPart& part, float* y) {
+    s.kernels->match_rms(s.row(x, part.row), s.row(like, part.row), x.cols, op.floor, y);
+  });
+}
+
+RunnerPtr make_runner(const graph::KeepLargest& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x);
+  return row_parts(c.value(op.out), x.cols, [=](const Step& s, const RowPart& part, float* y) {
+    s.kernels->keep_largest(s.row(x, part.row), x.cols, op.deviations, y);
+  });
+}
+
 }  // namespace oxibonsai::cpu

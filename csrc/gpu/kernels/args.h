@@ -130,6 +130,7 @@ struct AttendArgs {
   // run gives the results.
   uint32_t first_part, parts, last_run;
   uint32_t window;  // 0: none
+  uint32_t chunk;   // 0: none
   uint32_t has_slopes, has_sinks;
   float scale;
   float softcap;  // 0: none
@@ -138,7 +139,7 @@ struct AttendArgs {
 struct RouteArgs {
   uint32_t rows, experts, k;
   uint32_t scoring;
-  uint32_t has_bias, normalize;
+  uint32_t has_bias, has_expert_scale, normalize;
   uint32_t groups, kept_groups, best_of_group;
   float scale;
 };

@@ -22,6 +22,7 @@ struct Seen {
 // The first position that a row sees.
 INLINE uint32_t first_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row) {
   const uint32_t own_end = uint32_t(views[2 * row]);
+  if (args.chunk > 0) return (own_end - 1) / args.chunk * args.chunk;
   return args.window > 0 && own_end > args.window ? own_end - args.window : 0;
 }
 

@@ -23,6 +23,19 @@ KERNEL(gate_rows, FlatArgs, READ(1, float, x), READ(2, float, gate), WRITE(3, fl
   if (i < args.count) y[i] = flush_tiny(x[i] * flush_tiny(sigmoid_of(gate[i / args.cols])));
 }
 
+// graph::MixParts: `outer` parts of `width` columns become `inner` of them.
+KERNEL(mix_parts, MoveArgs, READ(1, float, x), READ(2, float, weights), WRITE(3, float, y)) {
+  const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
+  if (i >= args.count) return;
+  const uint64_t row = i / (uint64_t(args.inner) * args.width);
+  const uint64_t result = i / args.width % args.inner, column = i % args.width;
+  float sum = 0.0f;
+  for (uint32_t part = 0; part < args.outer; ++part)
+    sum = fused(x[(row * args.outer + part) * args.width + column],
+                weights[(row * args.inner + result) * args.outer + part], sum);
+  y[i] = flush_tiny(sum);
+}
+
 KERNEL(add, FlatArgs, READ(1, float, a), READ(2, float, b), WRITE(3, float, y)) {
   const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
   if (i < args.count) y[i] = flush_tiny(a[i] + b[i]);

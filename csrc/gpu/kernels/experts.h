@@ -54,10 +54,32 @@ INLINE uint32_t place_of(GROUP const float* rank, GROUP const uint32_t* counts, 
   return place;
 }
 
-// RouteArgs::scoring is graph::Route::Scoring: 0 softmax, 1 softmax of the chosen, 2 sigmoid. A
-// block takes a row. Until they are sorted, the places hold experts.
+// SparseMixer over n scores, by one thread: the best of those that are left, by its share of a
+// softmax over those of them that are at most 2 % below it.
+INLINE void route_sparsely(ARGS(RouteArgs) args, GROUP const float* scores, GROUP uint32_t* left,
+                           GLOBAL float* weights, GLOBAL int32_t* places) {
+  const uint32_t n = args.experts;
+  for (uint32_t choice = 0; choice < args.k; ++choice) {
+    uint32_t best = n;
+    for (uint32_t i = 0; i < n; ++i)
+      if (left[i] && (best == n || scores[i] > scores[best])) best = i;
+    const float max = scores[best];
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < n; ++i) {
+      const float size = scores[i] < 0.0f ? -scores[i] : scores[i];
+      const float larger_one = size < max ? max : size;
+      if (left[i] && !((max - scores[i]) / larger_one > 0.02f)) sum = sum + exp_of(scores[i] - max);
+    }
+    left[best] = 0;
+    places[choice] = int32_t(best);
+    weights[choice] = 1.0f / sum * args.scale;
+  }
+}
+
+// RouteArgs::scoring is graph::Route::Scoring: 0 softmax, 1 softmax of the chosen, 2 sigmoid, 3
+// SparseMixer. A block takes a row. Until they are sorted, the places hold experts.
 KERNEL(route, RouteArgs, READ(1, float, scores), READ(2, float, bias), WRITE(3, float, weights),
-       WRITE(4, int32_t, places)) {
+       WRITE(4, int32_t, places), READ(5, float, expert_scale)) {
   SHARED(float, probability, ROUTE_EXPERTS);
   SHARED(float, chosen, ROUTE_EXPERTS);
   SHARED(float, rank, ROUTE_EXPERTS);
@@ -77,6 +99,11 @@ KERNEL(route, RouteArgs, READ(1, float, scores), READ(2, float, bias), WRITE(3, 
     chosen[i] = 0.0f;
   }
   BARRIER();
+  if (args.scoring == 3) {
+    if (THREAD == 0)
+      route_sparsely(args, probability, kept, weights + row * args.k, places + row * args.k);
+    return;
+  }
   if (args.scoring == 0) soften(probability, sum, n, THREAD);
   for (uint32_t i = THREAD; i < n; i += ROUTE_THREADS)
     rank[i] = args.has_bias ? probability[i] + bias[i] : probability[i];
@@ -111,7 +138,9 @@ KERNEL(route, RouteArgs, READ(1, float, scores), READ(2, float, bias), WRITE(3, 
   }
   for (uint32_t i = THREAD; i < args.k; i += ROUTE_THREADS) {
     const float weight = args.normalize ? chosen[i] / sum[0] : chosen[i];
-    weights[row * args.k + i] = weight * args.scale;
+    const uint64_t at = row * args.k + i;
+    weights[at] = args.has_expert_scale ? weight * args.scale * expert_scale[places[at]]
+                                        : weight * args.scale;
   }
 }
 

@@ -69,3 +69,57 @@ KERNEL(layer_norm, NormArgs, READ(1, float, x), READ(2, float, w), READ(3, float
     put_value(v, LANE, row + i, args.round, y, q, scales, sums);
   }
 }
+
+// graph::MatchRms; NormArgs::eps is its floor.
+KERNEL(match_rms, NormArgs, READ(1, float, x), READ(2, float, like), WRITE(3, float, y)) {
+  SHARED(float, lanes, 64);
+  SHARED(float, others, 64);
+  const uint64_t row = uint64_t(BLOCK_X) * args.width;
+  if (THREAD < 64) {
+    float sum = 0.0f, other = 0.0f;
+    for (uint32_t i = THREAD; i < args.width; i += 64) {
+      sum = fused(x[row + i], x[row + i], sum);
+      other = fused(like[row + i], like[row + i], other);
+    }
+    lanes[THREAD] = sum;
+    others[THREAD] = other;
+  }
+  BARRIER();
+  fold_lanes(lanes, THREAD);
+  fold_lanes(others, THREAD);
+  BARRIER();
+  const float wanted = root(others[0] / float(args.width));
+  const float own = root(larger(lanes[0] / float(args.width), args.eps));
+  for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS)
+    y[row + i] = flush_tiny(x[row + i] * wanted / own);
+}
+
+// graph::KeepLargest; NormArgs::eps is how many deviations.
+KERNEL(keep_largest, NormArgs, READ(1, float, x), WRITE(2, float, y)) {
+  SHARED(float, lanes, 64);
+  SHARED(float, squares, 64);
+  const uint64_t row = uint64_t(BLOCK_X) * args.width;
+  if (THREAD < 64) {
+    float sum = 0.0f;
+    for (uint32_t i = THREAD; i < args.width; i += 64) sum = sum + x[row + i];
+    lanes[THREAD] = sum;
+  }
+  BARRIER();
+  fold_lanes(lanes, THREAD);
+  BARRIER();
+  const float mean = lanes[0] / float(args.width);
+  if (THREAD < 64) {
+    float sum = 0.0f;
+    for (uint32_t i = THREAD; i < args.width; i += 64) {
+      const float d = flush_tiny(x[row + i] - mean);
+      sum = fused(d, d, sum);
+    }
+    squares[THREAD] = sum;
+  }
+  BARRIER();
+  fold_lanes(squares, THREAD);
+  BARRIER();
+  const float cut = args.eps * root(squares[0] / float(args.width));
+  for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS)
+    y[row + i] = flush_tiny(larger(flush_tiny(x[row + i] - mean) - cut, 0.0f));
+}

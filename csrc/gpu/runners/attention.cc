@@ -82,7 +82,7 @@ void store(const Step& s, const PageSet& set, const ValueRef& k, const ValueRef&
 class Attention {
  public:
   Attention(const ValueRef& q, const ValueRef& out, int heads, const graph::PagedLayer& layer,
-            float scale, int window, float softcap, Address slopes, Address sinks,
+            float scale, int window, int chunk, float softcap, Address slopes, Address sinks,
             int64_t memory_limit)
       : q_(q),
         out_(out),
@@ -96,6 +96,7 @@ class Attention {
                              " dims: GPUs have a kernel for up to " + std::to_string(kMostDims));
     args_.heads = static_cast<uint32_t>(heads);
     args_.window = static_cast<uint32_t>(window);
+    args_.chunk = static_cast<uint32_t>(chunk);
     args_.softcap = softcap;
     args_.scale = scale;
     args_.has_slopes = slopes.buffer != nullptr;
@@ -251,8 +252,8 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
   const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,
-                            op.softcap, c.constants->put(op.slopes), c.constants->put(op.sinks),
-                            c.memory_limit);
+                            op.chunk, op.softcap, c.constants->put(op.slopes),
+                            c.constants->put(op.sinks), c.memory_limit);
   return std::make_unique<AttendRunner>(attention, op.layer);
 }
 
@@ -260,7 +261,7 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q), k = c.value(op.k);
   const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
   const Attention attention(q, c.value(op.out), static_cast<int>(q.cols / op.head_dim), layer,
-                            op.scale, 0, 0.0f, Address{}, Address{}, c.memory_limit);
+                            op.scale, 0, 0, 0.0f, Address{}, Address{}, c.memory_limit);
   return std::make_unique<AttendLocalRunner>(attention, LocalKey{op.segments, op.causal}, k,
                                              c.value(op.v));
 }

@@ -80,6 +80,20 @@ RunnerPtr make_runner(const graph::GateRows& op, const RunnerContext& c) {
   return binary("gate_rows", c.value(op.x), c.value(op.gate), {}, c.value(op.out));
 }
 
+RunnerPtr make_runner(const graph::MixParts& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x), weights = c.value(op.weights), out = c.value(op.out);
+  args::MoveArgs a{};
+  a.outer = static_cast<uint32_t>(op.parts);
+  a.inner = static_cast<uint32_t>(weights.cols / op.parts);
+  a.width = static_cast<uint32_t>(x.cols / op.parts);
+  return flat_runner(out, [=](const Step& s) {
+    args::MoveArgs now = a;
+    now.count = static_cast<uint64_t>(s.values_of(out));
+    s.launch("mix_parts", flat_grid(s.values_of(out)), kFlatThreads, now,
+             std::array<Address, 3>{s.address(x), s.address(weights), s.address(out)});
+  });
+}
+
 RunnerPtr make_runner(const graph::Add& op, const RunnerContext& c) {
   return binary("add", c.value(op.a), c.value(op.b), {}, c.value(op.out));
 }

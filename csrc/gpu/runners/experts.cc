@@ -20,11 +20,13 @@ RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c) {
                            " experts: GPUs have a kernel for up to " +
                            std::to_string(kMostExperts));
   const Address bias = c.constants->put(op.selection_bias);
+  const Address expert_scale = c.constants->put(op.expert_scale);
   args::RouteArgs a{};
   a.experts = static_cast<uint32_t>(scores.cols);
   a.k = static_cast<uint32_t>(op.k);
   a.scoring = static_cast<uint32_t>(op.scoring);
   a.has_bias = bias.buffer != nullptr;
+  a.has_expert_scale = expert_scale.buffer != nullptr;
   a.normalize = op.normalize;
   a.groups = static_cast<uint32_t>(op.groups);
   a.kept_groups = static_cast<uint32_t>(op.kept_groups);
@@ -33,9 +35,9 @@ RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c) {
   return flat_runner(scores, [=](const Step& s) {
     args::RouteArgs now = a;
     now.rows = static_cast<uint32_t>(s.rows_of(scores));
-    s.launch(
-        "route", {now.rows}, kRouteThreads, now,
-        std::array<Address, 4>{s.address(scores), bias, s.address(weights), s.address(places)});
+    s.launch("route", {now.rows}, kRouteThreads, now,
+             std::array<Address, 5>{s.address(scores), bias, s.address(weights), s.address(places),
+                                    expert_scale});
     s.launch("sort_routes", {}, kRouteThreads, now,
              std::array<Address, 2>{s.address(places), s.address(panels)});
   });

@@ -68,4 +68,26 @@ RunnerPtr make_runner(const graph::LayerNorm& op, const RunnerContext& c) {
                                       c.constants->put(op.bias), true);
 }
 
+RunnerPtr make_runner(const graph::MatchRms& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x), like = c.value(op.like), out = c.value(op.out);
+  args::NormArgs a{};
+  a.width = static_cast<uint32_t>(x.cols);
+  a.eps = op.floor;
+  return flat_runner(out, [=](const Step& s) {
+    s.launch("match_rms", {static_cast<uint32_t>(s.rows_of(x))}, kNormThreads, a,
+             std::array<Address, 3>{s.address(x), s.address(like), s.address(out)});
+  });
+}
+
+RunnerPtr make_runner(const graph::KeepLargest& op, const RunnerContext& c) {
+  const ValueRef x = c.value(op.x), out = c.value(op.out);
+  args::NormArgs a{};
+  a.width = static_cast<uint32_t>(x.cols);
+  a.eps = op.deviations;
+  return flat_runner(out, [=](const Step& s) {
+    s.launch("keep_largest", {static_cast<uint32_t>(s.rows_of(x))}, kNormThreads, a,
+             std::array<Address, 2>{s.address(x), s.address(out)});
+  });
+}
+
 }  // namespace oxibonsai::gpu

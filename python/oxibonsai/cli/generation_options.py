@@ -20,11 +20,12 @@ def speculation_options(command: Command) -> Command:
         [
             click.option(
                 "--speculate",
-                type=click.Choice(["off", "ngram"]),
+                type=click.Choice(["off", "ngram", "mtp"]),
                 default="off",
                 show_default=True,
-                help="Propose what followed the last tokens when they came before; the model checks "
-                "it. The text stays the same.",
+                help="Propose what followed the last tokens when they came before (ngram), or what the "
+                "model's own layer for multi-token prediction guesses (mtp); the model checks it. The "
+                "text stays the same.",
             ),
             click.option(
                 "--draft-model",

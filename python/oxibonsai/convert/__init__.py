@@ -9,12 +9,13 @@ from pathlib import Path
 from oxibonsai import _core
 from oxibonsai.convert.apertus import APERTUS
 from oxibonsai.convert.arcee import ARCEE
+from oxibonsai.convert.bailingmoe2 import BAILINGMOE2
 from oxibonsai.convert.bert import BERT
 from oxibonsai.convert.bitnet import BITNET
 from oxibonsai.convert.bloom import BLOOM
 from oxibonsai.convert.cohere import COHERE2, COMMAND_R
 from oxibonsai.convert.dbrx import DBRX
-from oxibonsai.convert.deepseek2 import DEEPSEEK2
+from oxibonsai.convert.deepseek2 import DEEPSEEK2, MISTRAL4
 from oxibonsai.convert.ernie4_5 import ERNIE4_5
 from oxibonsai.convert.ernie4_5_moe import ERNIE4_5_MOE
 from oxibonsai.convert.exaone import EXAONE
@@ -25,6 +26,8 @@ from oxibonsai.convert.gemma import GEMMA
 from oxibonsai.convert.gemma2 import GEMMA2
 from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.gemma3_multimodal import GEMMA3_MULTIMODAL
+from oxibonsai.convert.gemma3n import GEMMA3N, GEMMA3N_MULTIMODAL
+from oxibonsai.convert.gemma4 import GEMMA4, GEMMA4_MULTIMODAL
 from oxibonsai.convert.glm import GLM, GLM4
 from oxibonsai.convert.glm4moe import GLM4MOE
 from oxibonsai.convert.gpt2 import GPT2, STARCODER
@@ -39,9 +42,11 @@ from oxibonsai.convert.jais2 import JAIS2
 from oxibonsai.convert.jamba import JAMBA
 from oxibonsai.convert.lfm2 import LFM2, LFM2MOE
 from oxibonsai.convert.llama import LLAMA
+from oxibonsai.convert.llama4 import LLAMA4, LLAMA4_MULTIMODAL
 from oxibonsai.convert.mamba import MAMBA, MAMBA2
 from oxibonsai.convert.mamba_hybrid import FALCON_H1, GRANITE_HYBRID
 from oxibonsai.convert.minicpm import MINICPM
+from oxibonsai.convert.minicpm3 import MINICPM3
 from oxibonsai.convert.minimax_m2 import MINIMAX_M2
 from oxibonsai.convert.mistral3 import MISTRAL3
 from oxibonsai.convert.mixtral import MIXTRAL
@@ -54,6 +59,7 @@ from oxibonsai.convert.olmoe import OLMOE
 from oxibonsai.convert.orion import ORION
 from oxibonsai.convert.phi2 import PHI2
 from oxibonsai.convert.phi3 import PHI3
+from oxibonsai.convert.phimoe import PHIMOE
 from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen2moe import QWEN2MOE
@@ -93,6 +99,10 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "gemma2": GEMMA2,
     "gemma3": GEMMA3_MULTIMODAL,
     "gemma3_text": GEMMA3,
+    "gemma3n": GEMMA3N_MULTIMODAL,
+    "gemma3n_text": GEMMA3N,
+    "gemma4": GEMMA4_MULTIMODAL,
+    "gemma4_text": GEMMA4,
     "glm": GLM,
     "glm4": GLM4,
     "gpt2": GPT2,
@@ -132,6 +142,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,
     "starcoder2": STARCODER2,
+    "bailing_moe_v2": BAILINGMOE2,
     "dbrx": DBRX,
     "deepseek_v2": DEEPSEEK2,
     "deepseek_v3": DEEPSEEK2,
@@ -142,8 +153,13 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "granitemoeshared": GRANITEMOE,
     "hunyuan_v1_moe": HUNYUAN_MOE,
     "minimax_m2": MINIMAX_M2,
+    "llama4": LLAMA4_MULTIMODAL,
+    "llama4_text": LLAMA4,
+    "minicpm3": MINICPM3,
+    "mistral4": MISTRAL4,
     "mixtral": MIXTRAL,
     "olmoe": OLMOE,
+    "phimoe": PHIMOE,
     "qwen2_moe": QWEN2MOE,
     "qwen3_moe": QWEN3MOE,
 }
@@ -198,6 +214,8 @@ def convert(
     if out.resolve() == folder.resolve():
         raise RequestError(f"{out} is what would be converted: name another OUT")
     source.config = recipe.config(source)
+    if recipe.variant is not None:
+        recipe = recipe.variant(source)
     keys = _general(recipe, name or source.path.resolve().name)
     own = recipe.metadata(source)
     target = Target(dtype, keys | own)

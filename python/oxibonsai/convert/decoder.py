@@ -64,6 +64,36 @@ def namer(
     return name
 
 
+def exact_namer(
+    family: str,
+    fixed: Mapping[str, str],
+    layer_names: Mapping[str, str],
+    *,
+    layers: str = "model.layers",
+) -> Callable[[str], str]:
+    """The same where parameters end in other words than ``weight`` and ``bias``, too.
+
+    Args:
+        family: For errors.
+        fixed: GGUF's whole name of each parameter outside of the layers.
+        layer_names: That of each parameter of a layer, without the layer.
+        layers: What the names of all layers begin with.
+    """
+    pattern = re.compile(rf"{re.escape(layers)}\.([0-9]{{1,4}})\.(.+)")
+
+    def name(parameter: str) -> str:
+        if parameter in fixed:
+            return fixed[parameter]
+        layer = pattern.fullmatch(parameter)
+        if layer is None or layer[2] not in layer_names:
+            raise UnsupportedError(
+                f"the model has the parameter {parameter}, which is none of {family}'s"
+            )
+        return f"blk.{int(layer[1])}.{layer_names[layer[2]]}"
+
+    return name
+
+
 def is_matrix(tensor: str) -> bool:
     """Weights of linear layers and of the token table."""
     return tensor.endswith(".weight") and "norm" not in tensor

@@ -1,9 +1,10 @@
-"""DeepSeek V2 and V3: names and keys; the matrices of keys and of values apart."""
+"""DeepSeek V2 and V3, Mistral 4: names and keys; the matrices of keys and of values apart."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.float_types import Floats
@@ -11,6 +12,7 @@ from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pieces import Piece, expert_pieces
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import read_rope, rope_keys, yarn_keys
+from oxibonsai.convert.stacked_experts import stacked_pieces, with_fused_stacks
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 from oxibonsai.errors import FormatError, UnsupportedError
 
@@ -24,8 +26,12 @@ _LAYER = {
     **experts.DENSE,
     **experts.ROUTER,
     **experts.shared_names("mlp.shared_experts"),
+    **experts.DRAFTING,
 }
-_A = "deepseek2"
+_ALSO = (
+    *("mscale", "mscale_all_dim", "beta_fast", "beta_slow"),
+    *("llama_4_scaling_beta", "max_position_embeddings", "partial_rotary_factor"),
+)
 _KV_B = re.compile(r"model\.layers\.([0-9]{1,4})\.self_attn\.kv_b_proj\.weight")
 _name = decoder.namer("DeepSeek", _LAYER)
 
@@ -42,7 +48,7 @@ def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
     """
     found = _KV_B.fullmatch(parameter)
     if found is None:
-        return expert_pieces(folder, parameter)
+        return expert_pieces(folder, parameter) or stacked_pieces(folder, parameter)
     heads, rank = folder.count("num_attention_heads"), folder.count("kv_lora_rank")
     nope, value = folder.count("qk_nope_head_dim"), folder.count("v_head_dim")
 
@@ -61,7 +67,7 @@ def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
     )
 
 
-def metadata(folder: ModelFolder) -> Metadata:
+def metadata(folder: ModelFolder, a: str = "deepseek2") -> Metadata:
     """The model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
@@ -84,29 +90,30 @@ def metadata(folder: ModelFolder) -> Metadata:
     }
     if folder.config.get("q_lora_rank") is not None:
         counts["attention.q_lora_rank"] = folder.count("q_lora_rank")
-    keys: Metadata = {f"{_A}.{k}": (v, "u32") for k, v in counts.items()}
+    keys: Metadata = {f"{a}.{k}": (v, "u32") for k, v in counts.items()}
     if folder.config.get("norm_topk_prob") is True:
-        keys[f"{_A}.expert_weights_norm"] = (True, "bool")
+        keys[f"{a}.expert_weights_norm"] = (True, "bool")
     groups = {}
     if folder.config.get("topk_method") != "greedy":
-        groups = experts.group_keys(folder, _A)
+        groups = experts.group_keys(folder, a)
     return {
-        **decoder.dimension_keys(folder, _A),
-        **experts.expert_keys(folder, _A, "n_routed_experts"),
-        **experts.shared_keys(folder, _A),
+        **decoder.dimension_keys(folder, a),
+        **experts.expert_keys(folder, a, "n_routed_experts"),
+        **experts.shared_keys(folder, a),
         **groups,
-        **decoder.scale_key(folder, f"{_A}.expert_weights_scale", "routed_scaling_factor"),
+        **decoder.scale_key(folder, f"{a}.expert_weights_scale", "routed_scaling_factor"),
         **keys,
-        **_rope_keys(folder),
+        **experts.drafting_keys(folder, a),
+        **_rope_keys(folder, a),
         **tokenizer_keys(folder),
     }
 
 
-def _rope_keys(folder: ModelFolder) -> Metadata:
+def _rope_keys(folder: ModelFolder, a: str) -> Metadata:
     """YaRN's factor of the scores is a key of its own; cos and sin keep their size."""
     kinds = ("default", "yarn")
-    rope = read_rope(folder, kinds, also=("mscale", "mscale_all_dim", "beta_fast", "beta_slow"))
-    keys = rope_keys(_A, *rope) | yarn_keys(folder, _A)
+    rope = read_rope(folder, kinds, also=_ALSO)
+    keys = rope_keys(a, *rope) | yarn_keys(folder, a)
     given = folder.config.get("rope_parameters") or folder.config.get("rope_scaling") or {}
     scores = given.get("mscale_all_dim")
     if rope[0] == "yarn" and scores is not None:
@@ -116,7 +123,7 @@ def _rope_keys(folder: ModelFolder) -> Metadata:
                 f"{folder.path / 'config.json'}: mscale {given.get('mscale')!r} and mscale_all_dim "
                 f"{scores!r} differ, which convert lacks"
             )
-        keys[f"{_A}.rope.scaling.yarn_log_multiplier"] = (0.1 * scores, "f32")
+        keys[f"{a}.rope.scaling.yarn_log_multiplier"] = (0.1 * scores, "f32")
     return keys
 
 
@@ -151,12 +158,35 @@ def _shapes(folder: ModelFolder) -> Shapes:
     )
 
 
+def _metadata_mistral4(folder: ModelFolder) -> Metadata:
+    """The same, and how queries grow with the text."""
+    keys = metadata(folder, "mistral4")
+    rope = folder.config.get("rope_parameters") or {}
+    growth = rope.get("llama_4_scaling_beta")
+    if growth is None:
+        return keys
+    number = isinstance(growth, int | float) and not isinstance(growth, bool)
+    if not number or not 0 <= growth < 100:
+        raise FormatError(
+            f"{folder.path / 'config.json'}: llama_4_scaling_beta is {growth!r}, no growth"
+        )
+    return {**keys, "mistral4.attention.temperature_scale": (float(growth), "f32")}
+
+
 DEEPSEEK2 = Recipe(
-    _A,
+    "deepseek2",
     metadata,
     tensor_name,
     experts.is_matrix,
     shapes=_shapes,
-    left_out=experts.is_drafting,
     pieces=pieces,
+)
+
+
+def _fused_shapes(folder: ModelFolder) -> Shapes:
+    return with_fused_stacks(_shapes(folder))
+
+
+MISTRAL4 = replace(
+    DEEPSEEK2, architecture="mistral4", metadata=_metadata_mistral4, shapes=_fused_shapes
 )

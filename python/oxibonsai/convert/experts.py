@@ -29,6 +29,32 @@ def selection_bias_name(parameter: str) -> str | None:
     return f"blk.{int(found[1])}.exp_probs_b.bias" if found else None
 
 
+# The parts of a layer that predicts a further token, beside those of any layer.
+DRAFTING = {
+    "eh_proj": "nextn.eh_proj",
+    "enorm": "nextn.enorm",
+    "hnorm": "nextn.hnorm",
+    "embed_tokens": "nextn.embed_tokens",
+    "shared_head.norm": "nextn.shared_head_norm",
+    "shared_head.head": "nextn.shared_head_head",
+}
+
+
+def drafting_keys(folder: ModelFolder, architecture: str) -> Metadata:
+    """How many layers past the model's own predict further tokens, where the folder has them."""
+    layers = folder.count("num_hidden_layers")
+    if not folder.count_or_zero("num_nextn_predict_layers"):
+        return {}
+    numbers = (re.match(r"model\.layers\.([0-9]{1,4})\.", name) for name in folder.parameters)
+    count = max((int(n[1]) + 1 for n in numbers if n is not None), default=layers) - layers
+    if count <= 0:
+        return {}
+    return {
+        f"{architecture}.block_count": (layers + count, "u32"),
+        f"{architecture}.nextn_predict_layers": (count, "u32"),
+    }
+
+
 def is_drafting(folder: ModelFolder, parameter: str) -> bool:
     """Whether it belongs to a layer past the model's own, which predicts further tokens."""
     found = re.match(r"model\.layers\.([0-9]{1,4})\.", parameter)

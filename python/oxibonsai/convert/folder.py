@@ -75,6 +75,13 @@ class ModelFolder:
             )
         return float(value)
 
+    def text_config(self) -> dict[str, Any]:
+        """``text_config`` of a model that takes more than texts, over what stands beside it."""
+        text = self.config.get("text_config")
+        if not isinstance(text, dict):
+            raise FormatError(f"{self.path / 'config.json'} has no object text_config")
+        return {**self.config, **text}
+
     def require(self, key: str, *known: Any) -> None:
         """UnsupportedError where ``config.json`` has another value than those known."""
         value = self.config.get(key, known[0])

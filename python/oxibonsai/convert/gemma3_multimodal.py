@@ -7,7 +7,6 @@ from typing import Any
 
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.gemma3 import GEMMA3
-from oxibonsai.errors import FormatError
 
 # What Gemma3TextConfig of transformers has where a configuration doesn't say: the hub's say little.
 _DEFAULTS: dict[str, Any] = {
@@ -34,10 +33,7 @@ _IMAGES = ("vision_tower.", "multi_modal_projector.")
 
 
 def _text_config(folder: ModelFolder) -> dict[str, Any]:
-    text = folder.config.get("text_config")
-    if not isinstance(text, dict):
-        raise FormatError(f"{folder.path / 'config.json'} has no object text_config")
-    return {**_DEFAULTS, **folder.config, **text}
+    return {**_DEFAULTS, **folder.text_config()}
 
 
 def _tensor_name(parameter: str) -> str | None:

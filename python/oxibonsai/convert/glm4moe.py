@@ -16,6 +16,7 @@ _LAYER = {
     **experts.DENSE,
     **experts.ROUTER,
     **experts.shared_names("mlp.shared_experts"),
+    **experts.DRAFTING,
 }
 _BIASED = ("attn_q", "attn_k", "attn_v")
 _name = decoder.namer("GLM 4.5", _LAYER, _BIASED)
@@ -46,13 +47,15 @@ def metadata(folder: ModelFolder) -> Metadata:
         **experts.group_keys(folder, a),
         **decoder.scale_key(folder, f"{a}.expert_weights_scale", "routed_scaling_factor"),
         **keys,
+        **experts.drafting_keys(folder, a),
         **rope_keys(a, *rope),
         **tokenizer_keys(folder),
     }
 
 
 def _shapes(folder: ModelFolder) -> Shapes:
-    names = set(_LAYER.values()) - set(experts.DENSE.values())
+    left = {*experts.DENSE.values(), *experts.DRAFTING.values()}
+    names = set(_LAYER.values()) - left
     if folder.config.get("use_qk_norm") is not True:
         names -= set(decoder.HEAD_NORMS.values())
     return experts.shapes(
@@ -72,6 +75,5 @@ GLM4MOE = Recipe(
     tensor_name,
     experts.is_matrix,
     shapes=_shapes,
-    left_out=experts.is_drafting,
     pieces=expert_pieces,
 )

@@ -11,7 +11,7 @@ from oxibonsai.convert.mamba import conv_shape, ssm_values
 from oxibonsai.convert.pieces import PROJECTIONS, Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
-from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.errors import FormatError
 
 _FIXED = {
     "model.embed_tokens.weight": "token_embd.weight",
@@ -42,19 +42,10 @@ _LAYER = {
     "mamba.c_layernorm.weight": "ssm_c_norm.weight",
     "mamba.out_proj.weight": "ssm_out.weight",
 }
+tensor_name = decoder.exact_namer("Jamba", _FIXED, _LAYER)
 _EXPERT = re.compile(
     r"model\.layers\.([0-9]{1,4})\.feed_forward\.experts\.([0-9]{1,5})\.(\w+)\.weight"
 )
-
-
-def tensor_name(parameter: str) -> str:
-    """GGUF's name of a parameter that is no expert's."""
-    if parameter in _FIXED:
-        return _FIXED[parameter]
-    layer = re.fullmatch(r"model\.layers\.([0-9]{1,4})\.(.+)", parameter)
-    if layer is None or layer[2] not in _LAYER:
-        raise UnsupportedError(f"the model has the parameter {parameter}, which is none of Jamba's")
-    return f"blk.{int(layer[1])}.{_LAYER[layer[2]]}"
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
-from oxibonsai.errors import UnsupportedError
 
 # Nothing in these models ends at a position; GGUF wants a number.
 _CONTEXT = 2**20
@@ -42,17 +41,7 @@ _MATRICES = ("ssm_in", "ssm_x", "ssm_dt", "ssm_out")
 
 
 def _namer(family: str, layer_names: Mapping[str, str]) -> Callable[[str], str]:
-    def name(parameter: str) -> str:
-        if parameter in _FIXED:
-            return _FIXED[parameter]
-        layer = re.fullmatch(r"backbone\.layers\.([0-9]{1,4})\.(.+)", parameter)
-        if layer is None or layer[2] not in layer_names:
-            raise UnsupportedError(
-                f"the model has the parameter {parameter}, which is none of {family}'s"
-            )
-        return f"blk.{int(layer[1])}.{layer_names[layer[2]]}"
-
-    return name
+    return decoder.exact_namer(family, _FIXED, layer_names, layers="backbone.layers")
 
 
 def is_matrix(tensor: str) -> bool:
@@ -77,6 +66,15 @@ def conv_shape(tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """A depthwise convolution has an axis of one."""
     depthwise = "ssm_conv1d" in tensor or "shortconv.conv" in tensor
     return (shape[0], shape[2]) if depthwise and len(shape) == 3 else shape
+
+
+def by_head_shape(tensor: str, shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
+    """Of Mamba 2: numbers of a head are columns; the norm has a row for each group."""
+    if tensor.endswith((".ssm_a", ".ssm_d")):
+        return (*shape, 1)
+    if tensor.endswith("ssm_norm.weight") and len(shape) == 1 and shape[0] % groups == 0:
+        return (groups, shape[0] // groups)
+    return conv_shape(tensor, shape)
 
 
 def _common(folder: ModelFolder, architecture: str) -> Metadata:
@@ -175,15 +173,6 @@ def mamba2_metadata(folder: ModelFolder) -> Metadata:
     }
 
 
-def mamba2_shape(folder: ModelFolder, tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Numbers of a head are columns; the norm has a row for each group."""
-    if tensor.endswith((".ssm_a", ".ssm_d")):
-        return (*shape, 1)
-    if tensor.endswith("ssm_norm.weight") and len(shape) == 1 and shape[0] % _groups(folder) == 0:
-        return (_groups(folder), shape[0] // _groups(folder))
-    return conv_shape(tensor, shape)
-
-
 def _mamba2_shapes(folder: ModelFolder) -> Shapes:
     hidden, heads = folder.count("hidden_size"), folder.count("num_heads")
     inner = heads * folder.count("head_dim")
@@ -207,6 +196,6 @@ MAMBA2 = Recipe(
     _namer("Mamba 2", _MAMBA2),
     is_matrix,
     shapes=_mamba2_shapes,
-    shape=mamba2_shape,
+    shape=lambda folder, tensor, shape: by_head_shape(tensor, shape, _groups(folder)),
     values=ssm_values,
 )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.llama import row_order
-from oxibonsai.convert.mamba import NO_LIMIT, conv_shape, ssm_values
+from oxibonsai.convert.mamba import NO_LIMIT, by_head_shape, ssm_values
 from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import read_rope, rope_keys
@@ -58,18 +58,7 @@ def _namer(family: str, layer_names: dict[str, str], norm: str) -> Callable[[str
         f"model.{norm}.weight": "output_norm.weight",
         "lm_head.weight": "output.weight",
     }
-
-    def name(parameter: str) -> str:
-        if parameter in fixed:
-            return fixed[parameter]
-        layer = re.fullmatch(r"model\.layers\.([0-9]{1,4})\.(.+)", parameter)
-        if layer is None or layer[2] not in layer_names:
-            raise UnsupportedError(
-                f"the model has the parameter {parameter}, which is none of {family}'s"
-            )
-        return f"blk.{int(layer[1])}.{layer_names[layer[2]]}"
-
-    return name
+    return decoder.exact_namer(family, fixed, layer_names)
 
 
 def is_matrix(tensor: str) -> bool:
@@ -121,12 +110,7 @@ def _mamba_shapes(folder: ModelFolder) -> Shapes:
 
 def tensor_shape(folder: ModelFolder, tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Numbers of a head are columns; the norm has a row for each group."""
-    if tensor.endswith((".ssm_a", ".ssm_d")):
-        return (*shape, 1)
-    groups = folder.count("mamba_n_groups")
-    if tensor.endswith("ssm_norm.weight") and len(shape) == 1 and shape[0] % groups == 0:
-        return (groups, shape[0] // groups)
-    return conv_shape(tensor, shape)
+    return by_head_shape(tensor, shape, folder.count("mamba_n_groups"))
 
 
 def _attention_shapes(folder: ModelFolder) -> Shapes:

@@ -7,16 +7,18 @@ does not.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
-from oxibonsai.convert import decoder
+from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.llama import row_order
-from oxibonsai.convert.mamba import NO_LIMIT, conv_shape, ssm_values
+from oxibonsai.convert.mamba import NO_LIMIT, by_head_shape, ssm_values
+from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 from oxibonsai.errors import FormatError, UnsupportedError
 
-_A = "nemotron_h"
 _FIXED = {
     "embeddings.weight": "token_embd.weight",
     "norm_f.weight": "output_norm.weight",
@@ -38,27 +40,42 @@ _LAYER = {
     "mixer.o_proj.weight": "attn_output.weight",
     "mixer.up_proj.weight": "ffn_up.weight",
     "mixer.down_proj.weight": "ffn_down.weight",
+    "mixer.gate.weight": "ffn_gate_inp.weight",
+    "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "mixer.shared_experts.up_proj.weight": "ffn_up_shexp.weight",
+    "mixer.shared_experts.down_proj.weight": "ffn_down_shexp.weight",
+    "mixer.fc1_latent_proj.weight": "ffn_latent_down.weight",
+    "mixer.fc2_latent_proj.weight": "ffn_latent_up.weight",
 }
+_EXPERT = re.compile(r"layers\.([0-9]{1,4})\.mixer\.experts\.([0-9]{1,5})\.(up|down)_proj\.weight")
+_name = decoder.exact_namer("Nemotron-H", _FIXED, _LAYER, layers="layers")
 # Kinds of layers, as older configurations write them and as newer ones do.
-_KINDS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "mamba": "linear_attention"}
+_KINDS = {
+    **{"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"},
+    "mamba": "linear_attention",
+}
 _ENDLESS = 2**20  # nothing has positions
 
 
 def tensor_name(parameter: str) -> str:
     """GGUF's name of a parameter."""
-    plain = parameter.removeprefix("backbone.").removeprefix("model.")
-    if plain in _FIXED:
-        return _FIXED[plain]
-    layer = re.fullmatch(r"layers\.([0-9]{1,4})\.(.+)", plain)
-    if layer is None or layer[2] not in _LAYER:
-        raise UnsupportedError(
-            f"the model has the parameter {parameter}, which is none of Nemotron-H's"
-        )
-    return f"blk.{int(layer[1])}.{_LAYER[layer[2]]}"
+    return _name(_plain(parameter))
+
+
+def _plain(parameter: str) -> str:
+    return parameter.removeprefix("backbone.").removeprefix("model.")
+
+
+def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
+    """The matrix of one expert; none for any other parameter."""
+    found = _EXPERT.fullmatch(_plain(parameter))
+    if found is None:
+        return ()
+    return (Piece(f"blk.{int(found[1])}.ffn_{found[3]}_exps.weight", int(found[2])),)
 
 
 def kinds(folder: ModelFolder) -> list[str]:
-    """Of each layer: ``linear_attention`` (Mamba 2), ``full_attention`` or ``mlp``."""
+    """Of each layer: ``linear_attention`` (Mamba 2), ``full_attention``, ``mlp`` or ``moe``."""
     config = folder.config
     found = config.get("hybrid_override_pattern") or config.get("layers_block_type")
     if not isinstance(found, str | list) or not found:
@@ -72,14 +89,21 @@ def kinds(folder: ModelFolder) -> list[str]:
     return named
 
 
-def metadata(folder: ModelFolder) -> Metadata:
+def metadata(folder: ModelFolder, a: str = "nemotron_h") -> Metadata:
     """The model's keys, then its tokenizer's."""
     folder.require("mamba_hidden_act", "silu")
     folder.require("mlp_hidden_act", "relu2")
     for bias in ("attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"):
         folder.require(bias, False)
     folder.require("time_step_limit", *NO_LIMIT)
-    layers, ff, kv = kinds(folder), folder.count("intermediate_size"), decoder.kv_heads(folder)
+    layers, kv = kinds(folder), decoder.kv_heads(folder)
+    part, ff = "mlp", folder.count("intermediate_size")
+    if a != "nemotron_h":
+        part, ff = "moe", folder.count("moe_intermediate_size")
+    if {"mlp", "moe"} - {part} & set(layers):
+        raise UnsupportedError(
+            f"{folder.path / 'config.json'} has layers with experts and others without, which GGUF lacks"
+        )
     counts = {
         "block_count": len(layers),
         "context_length": _ENDLESS,
@@ -97,27 +121,17 @@ def metadata(folder: ModelFolder) -> Metadata:
     }
     lists = {
         "attention.head_count_kv": [kv if k == "full_attention" else 0 for k in layers],
-        "feed_forward_length": [ff if k == "mlp" else 0 for k in layers],
+        "feed_forward_length": [ff if k == part else 0 for k in layers],
     }
     epsilon = (folder.real("layer_norm_epsilon", 1e-5), "f32")
     return {
-        **{f"{_A}.{k}": (v, "u32") for k, v in counts.items()},
-        **{f"{_A}.{k}": (v, "arr[i32]") for k, v in lists.items()},
-        f"{_A}.attention.layer_norm_epsilon": epsilon,
-        f"{_A}.attention.layer_norm_rms_epsilon": epsilon,
-        f"{_A}.rope.scaling.finetuned": (False, "bool"),
+        **{f"{a}.{k}": (v, "u32") for k, v in counts.items()},
+        **{f"{a}.{k}": (v, "arr[i32]") for k, v in lists.items()},
+        f"{a}.attention.layer_norm_epsilon": epsilon,
+        f"{a}.attention.layer_norm_rms_epsilon": epsilon,
+        f"{a}.rope.scaling.finetuned": (False, "bool"),
         **tokenizer_keys(folder),
     }
-
-
-def _shape(folder: ModelFolder, tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Numbers of a head are columns; the norm has a row for each group."""
-    if tensor.endswith((".ssm_a", ".ssm_d")):
-        return (*shape, 1)
-    groups = folder.count("n_groups")
-    if tensor.endswith("ssm_norm.weight") and len(shape) == 1 and shape[0] % groups == 0:
-        return (groups, shape[0] // groups)
-    return conv_shape(tensor, shape)
 
 
 def _shapes(folder: ModelFolder) -> Shapes:
@@ -143,6 +157,7 @@ def _shapes(folder: ModelFolder) -> Shapes:
             "attn_output.weight": (hidden, q),
         },
         "mlp": {"ffn_up.weight": (ff, hidden), "ffn_down.weight": (hidden, ff)},
+        "moe": _expert_shapes(folder) if "moe" in kinds(folder) else {},
     }
     found: Shapes = {
         "token_embd.weight": (folder.count("vocab_size"), hidden),
@@ -156,13 +171,58 @@ def _shapes(folder: ModelFolder) -> Shapes:
     return found
 
 
-NEMOTRON_H = Recipe(
-    _A,
+def _expert_shapes(folder: ModelFolder) -> Shapes:
+    hidden, ff = folder.count("hidden_size"), folder.count("moe_intermediate_size")
+    count, shared = folder.count("n_routed_experts"), _shared_width(folder)
+    latent = folder.count_or_zero("moe_latent_size")
+    inner = latent or hidden
+    found: Shapes = {
+        "ffn_gate_inp.weight": (count, hidden),
+        "exp_probs_b.bias": (count,),
+        "ffn_up_exps.weight": (count, ff, inner),
+        "ffn_down_exps.weight": (count, inner, ff),
+        "ffn_up_shexp.weight": (shared, hidden),
+        "ffn_down_shexp.weight": (hidden, shared),
+    }
+    if latent:
+        found["ffn_latent_down.weight"] = (latent, hidden)
+        found["ffn_latent_up.weight"] = (hidden, latent)
+    return found
+
+
+def _shared_width(folder: ModelFolder) -> int:
+    return folder.count("moe_shared_expert_intermediate_size")
+
+
+def _metadata_moe(folder: ModelFolder) -> Metadata:
+    """The same, and the experts'."""
+    a = "nemotron_h_moe"
+    folder.require("n_shared_experts", 1)
+    keys = metadata(folder, a) | experts.expert_keys(folder, a, "n_routed_experts")
+    keys |= {
+        f"{a}.expert_shared_feed_forward_length": (_shared_width(folder), "u32"),
+        f"{a}.expert_shared_count": (1, "u32"),
+        f"{a}.expert_weights_norm": (folder.config.get("norm_topk_prob", True) is True, "bool"),
+        **experts.group_keys(folder, a),
+        **decoder.scale_key(folder, f"{a}.expert_weights_scale", "routed_scaling_factor"),
+    }
+    if latent := folder.count_or_zero("moe_latent_size"):
+        keys[f"{a}.moe_latent_size"] = (latent, "u32")
+    return keys
+
+
+_DENSE = Recipe(
+    "nemotron_h",
     metadata,
     tensor_name,
-    lambda tensor: decoder.is_matrix(tensor) and "ssm_conv1d" not in tensor,
+    lambda tensor: experts.is_matrix(tensor) and "ssm_conv1d" not in tensor,
     shapes=_shapes,
     row_order=row_order,  # as llama.cpp has it: without positions any order within the heads is right
-    shape=_shape,
+    shape=lambda folder, tensor, shape: by_head_shape(tensor, shape, folder.count("n_groups")),
     values=ssm_values,
+    pieces=pieces,
+)
+_WITH_EXPERTS = replace(_DENSE, architecture="nemotron_h_moe", metadata=_metadata_moe)
+NEMOTRON_H = replace(
+    _DENSE, variant=lambda folder: _WITH_EXPERTS if "moe" in kinds(folder) else _DENSE
 )

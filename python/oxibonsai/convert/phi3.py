@@ -26,29 +26,46 @@ LAYER = {
 _LONG = {"short": "rope_factors_short.weight", "long": "rope_factors_long.weight"}
 
 
-def metadata(folder: ModelFolder) -> Metadata:
+def metadata(folder: ModelFolder, architecture: str = "phi3") -> Metadata:
     """The model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
+    a = architecture
     width = decoder.head_dim(folder)
     window = folder.config.get("sliding_window")
-    context = folder.count("max_position_embeddings")
-    keys = {
-        **decoder.dimension_keys(folder, "phi3"),
-        "phi3.rope.dimension_count": (rotary_dims(folder, width), "u32"),
-        "phi3.rope.freq_base": (_theta(folder), "f32"),
-        "phi3.rope.scaling.original_context_length": (_original(folder), "u32"),
+    return {
+        **decoder.dimension_keys(folder, a),
+        f"{a}.rope.dimension_count": (rotary_dims(folder, width), "u32"),
+        f"{a}.rope.scaling.original_context_length": (_original(folder), "u32"),
+        **rope_keys(folder, a),
         # Zero tells Phi-4 from the others.
-        "phi3.attention.sliding_window": (
+        f"{a}.attention.sliding_window": (
             0 if window is None else folder.count("sliding_window"),
             "u32",
         ),
         **tokenizer_keys(folder),
     }
-    if _factors(folder):
-        times = context / _original(folder)
-        spread = 1.0 + math.log(times) / math.log(_original(folder)) if times > 1.0 else 1.0
-        keys["phi3.rope.scaling.attn_factor"] = (math.sqrt(spread), "f32")
+
+
+def rope_keys(folder: ModelFolder, architecture: str) -> Metadata:
+    """What GGUF says of LongRoPE beside the tables of factors."""
+    prefix = f"{architecture}.rope"
+    keys: Metadata = {f"{prefix}.freq_base": (_theta(folder), "f32")}
+    if factors(folder):
+        keys[f"{prefix}.scaling.original_context_length"] = (_original(folder), "u32")
+        keys[f"{prefix}.scaling.attn_factor"] = (_magnitude(folder), "f32")
     return keys
+
+
+def _magnitude(folder: ModelFolder) -> float:
+    """Of LongRoPE's cos and sin: stated for each set of factors, or what the extension makes it."""
+    times = folder.count("max_position_embeddings") / _original(folder)
+    stated = _rope(folder).get("long_mscale" if times > 1.0 else "short_mscale")
+    if stated is None:
+        spread = 1.0 + math.log(times) / math.log(_original(folder)) if times > 1.0 else 1.0
+        return math.sqrt(spread)
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 < stated < 100:
+        raise FormatError(f"{folder.path / 'config.json'}: mscale is {stated!r}, not above zero")
+    return float(stated)
 
 
 def _rope(folder: ModelFolder) -> dict[str, Any]:
@@ -80,7 +97,7 @@ def _original(folder: ModelFolder) -> int:
     return found
 
 
-def _factors(folder: ModelFolder) -> dict[str, npt.NDArray[np.float32]]:
+def factors(folder: ModelFolder) -> dict[str, npt.NDArray[np.float32]]:
     """LongRoPE's divisors of the frequencies."""
     rope, found = _rope(folder), {}
     for length, tensor in _LONG.items():
@@ -112,5 +129,5 @@ PHI3 = Recipe(
     decoder.namer("Phi-3", LAYER),
     decoder.is_matrix,
     shapes=_shapes,
-    extra=_factors,
+    extra=factors,
 )

@@ -45,6 +45,7 @@ class Recipe:
         offset: Added to the values of a tensor, by GGUF's name.
         extra: Further tensors of the file, computed from the configuration.
         config: The configuration of the part of the model that is converted.
+        variant: The recipe of one model, where a model type has several architectures.
         notes: What the user should know.
     """
 
@@ -67,4 +68,5 @@ class Recipe:
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing
     config: Callable[[ModelFolder], dict[str, Any]] = lambda folder: folder.config
+    variant: Callable[[ModelFolder], Recipe] | None = None
     notes: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from oxibonsai.engine.pool import EnginePool, EngineRequest
 from oxibonsai.engine.runner import EngineRunner
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.snapshot import Restored, restore, save
-from oxibonsai.engine.speculation import DraftModel, Lookahead, NgramSpeculator
+from oxibonsai.engine.speculation import DraftModel, Lookahead, MtpDraft, NgramSpeculator
 
 __all__ = [
     "Beam",
@@ -23,6 +23,7 @@ __all__ = [
     "EngineRequest",
     "EngineRunner",
     "Lookahead",
+    "MtpDraft",
     "NgramSpeculator",
     "Options",
     "Restored",

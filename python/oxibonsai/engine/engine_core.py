@@ -17,6 +17,7 @@ from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.scheduler import Chunk, PromptBudget, ServiceCounts, schedule
 from oxibonsai.engine.sequence import Sequence
+from oxibonsai.engine.speculation.mtp import MtpSpeculator
 from oxibonsai.engine.speculation.proposals import propose
 from oxibonsai.engine.token_sampling import sample_tokens
 from oxibonsai.errors import CapacityError, OxiBonsaiError
@@ -110,7 +111,7 @@ class EngineCore:
             c.sequence.times.started = c.sequence.times.started or started
         constraints = [c.sequence.constraint for c in chunks if c.reaches_end]
         masks = [self._masks.submit(c.mask) for c in constraints if c is not None]
-        chunks, logits = self._run(chunks)
+        chunks, logits, states = self._run(chunks)
         if masks:
             wait(masks)
         self.counts.steps += 1
@@ -118,21 +119,35 @@ class EngineCore:
         self.counts.rows += sum(c.rows for c in chunks)
         prompts = [c for c in chunks if c.reads_prompt]
         self._newest = (started, len(chunks) - len(prompts), sum(c.rows for c in prompts))
-        return self._collect(chunks, logits)
+        return self._collect(chunks, logits, states)
 
-    def _run(self, chunks: list[Chunk]) -> tuple[list[Chunk], npt.NDArray[np.float32]]:
-        """Logits of the chunks, which are ordered by adapter: there is one pass for each."""
+    def _run(
+        self, chunks: list[Chunk]
+    ) -> tuple[list[Chunk], npt.NDArray[np.float32], npt.NDArray[np.float32] | None]:
+        """The chunks ordered by adapter, with a pass for each, and their logits.
+
+        Also the hidden states of all rows, where a speculator follows them; but none follows a step
+        with rows of pictures: it begins anew behind them.
+        """
         pools, slots = self._cache.pools, self._cache.slot_memory
+        followed = any(isinstance(c.sequence.speculator, MtpSpeculator) for c in chunks)
+        followed = followed and not reads_images(chunks)
         groups: dict[str, list[Chunk]] = {}
         for c in chunks:
             groups.setdefault(c.sequence.options.adapter, []).append(c)
-        rows = [
-            self.models.of(key).run(make_batch(group), pools, slots, images=reads_images(group))
-            for key, group in groups.items()
-        ]
-        if len(rows) == 1:
-            return chunks, rows[0]
-        return [c for group in groups.values() for c in group], np.concatenate(rows)
+        logits, states = [], []
+        for key, group in groups.items():
+            model, batch = self.models.of(key), make_batch(group)
+            if followed:
+                of_outputs, of_rows = model.run_followed(batch, pools, slots)
+                states.append(of_rows)
+            else:
+                of_outputs = model.run(batch, pools, slots, images=reads_images(group))
+            logits.append(of_outputs)
+        if len(groups) == 1:
+            return chunks, logits[0], states[0] if followed else None
+        ordered = [c for group in groups.values() for c in group]
+        return ordered, np.concatenate(logits), np.concatenate(states) if followed else None
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Takes in a sequence whose table holds the state of its first tokens already."""
@@ -326,10 +341,15 @@ class EngineCore:
         s.parent = None
         self.waiting.appendleft(s)
 
-    def _collect(self, chunks: list[Chunk], logits: npt.NDArray[np.float32]) -> list[Sequence]:
+    def _collect(
+        self,
+        chunks: list[Chunk],
+        logits: npt.NDArray[np.float32],
+        states: npt.NDArray[np.float32] | None,
+    ) -> list[Sequence]:
         """Chooses tokens from the logits of a step."""
         updated = []
-        row = 0
+        row = first_state = 0
         for c in chunks:
             s = c.sequence
             s.num_computed = c.first + c.count
@@ -344,6 +364,10 @@ class EngineCore:
                 self._count_draft(c, s.num_generated - before)
                 updated.append(s)
                 s.changed.set()
+            if states is not None and isinstance(s.speculator, MtpSpeculator):
+                kept = states[first_state : first_state + max(s.num_computed - c.first, 0)]
+                s.speculator.follow(s, c.first, kept[: c.rows])
+            first_state += c.rows
             if s.num_computed == 0:  # its context has shifted
                 self._cache.release(s.table)
             s.replay = 0

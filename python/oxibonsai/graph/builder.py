@@ -132,6 +132,14 @@ class Builder:
         """Every head rotated by its position, or its positions on several axes."""
         return self.graph.rope(x, self._table(config), head_dim, config.interleaved)
 
+    def temper(self, x: Value, config: Rotation, head_dim: int) -> Value:
+        """x times the temperature of its position, which ``config`` describes; nothing is rotated."""
+        still = np.zeros(head_dim // 2, dtype=np.float32)
+        table = self.graph.rope_table(
+            still, 1.0, config.temperature, config.temperature_step, config.temperature_offset
+        )
+        return self.graph.rope(x, table, head_dim)
+
     def attention(
         self,
         q: Value,
@@ -146,6 +154,7 @@ class Builder:
         softcap: float = 0.0,
         slopes: Vector | None = None,
         sinks: Vector | None = None,
+        chunk: int = 0,
     ) -> Value:
         """Causal attention over the pages of ``layer``, which take k and v first.
 
@@ -163,6 +172,7 @@ class Builder:
             slopes: Of each head's linear biases: a score gets its slope times the key's distance,
                 which is negative.
             sinks: The score of one more key for each head, whose value is zero.
+            chunk: A query sees no key before the multiple of this at or below its position; 0: all.
         """
         paged = self.graph.paged_layers
         if layer == len(paged):
@@ -174,8 +184,22 @@ class Builder:
             raise RequestError(f"attention uses layer {layer} of the cache before {len(paged)}")
         self.graph.store_kv(k, v, layer)
         return self.graph.attend(
-            q, layer, q.cols // head_dim, scale, window, softcap, slopes, sinks
+            q, layer, q.cols // head_dim, scale, window, softcap, slopes, sinks, chunk
         )
+
+    def attend_to(
+        self, q: Value, *, layer: int, head_dim: int, scale: float, window: int = 0
+    ) -> Value:
+        """Attention over the pages of another layer, whose keys and values q's layer shares.
+
+        Args:
+            q: [tokens, heads * head_dim].
+            layer: Of the cache; it has got this step's keys and values already.
+            head_dim: Dimensions of a head.
+            scale: Factor of the scores.
+            window: Keys that a query may look back on, itself counted; 0: all.
+        """
+        return self.graph.attend(q, layer, q.cols // head_dim, scale, window)
 
     def attend_local(
         self,
@@ -224,6 +248,11 @@ class Builder:
     def multiply(self, a: Value, b: Value) -> Value:
         """a * b."""
         return self.graph.gated(a, b, "identity")
+
+    def multiply_vector(self, x: Value, vector: Vector) -> Value:
+        """x * vector in each row."""
+        # No op of its own: so few models need it, and it costs nothing beside a linear layer.
+        return self.multiply(x, self.add_vector(self.scale(x, 0.0), vector))
 
     def gated_relu2(self, gate: Value, up: Value) -> Value:
         """max(gate, 0)^2 * up."""
@@ -291,19 +320,23 @@ class Builder:
         groups: int = 1,
         kept_groups: int = 1,
         best_of_group: int = 1,
+        expert_scale: Vector | None = None,
     ) -> Routing:
         """Chooses k experts for each token, and says how much each counts.
 
         Args:
             scores: [tokens, experts].
             k: Experts of a token.
-            scoring: ``"softmax"`` over all experts, ``"softmax_of_chosen"``, or ``"sigmoid"``.
+            scoring: ``"softmax"`` over all experts, ``"softmax_of_chosen"``, ``"sigmoid"``, or
+                ``"sparse_mixer"``: one expert after the other, the best of those that are left, by its
+                share of a softmax over those of them that score at most 2 % less.
             selection_bias: [experts], added to what experts are chosen by, and not to their weights.
             normalize: Divide the weights of the chosen experts by their sum.
             scale: Of the weights, at last.
             groups: Of neighbouring experts, of which only some are kept.
             kept_groups: Those with the highest scores.
             best_of_group: How many of its experts' scores, the highest, make up a group's.
+            expert_scale: [experts], of each expert's weight, after all else.
         """
         made = self.graph.route(
             scores,
@@ -315,6 +348,7 @@ class Builder:
             groups,
             kept_groups,
             best_of_group,
+            expert_scale,
         )
         return Routing(*made)
 
@@ -344,6 +378,24 @@ class Builder:
     def combine(self, x: Value, routing: Routing, *, weighted: bool = True) -> Value:
         """The sum of what a token's experts gave, by their weights or plain: [tokens, cols]."""
         return self.graph.combine(x, routing.places, routing.weights if weighted else None)
+
+    def mix_parts(self, x: Value, weights: Value, parts: int) -> Value:
+        """Weighted sums of the parts of a row: [n, results * width].
+
+        Args:
+            x: [n, parts * width].
+            weights: [n, results * parts]: for each result, those of all parts.
+            parts: Their number.
+        """
+        return self.graph.mix_parts(x, weights, parts)
+
+    def match_rms(self, x: Value, like: Value, floor: float) -> Value:
+        """x * sqrt(mean(like^2) / max(mean(x^2), floor)) over each row."""
+        return self.graph.match_rms(x, like, floor)
+
+    def keep_largest(self, x: Value, deviations: float) -> Value:
+        """max(x - (mean(x) + deviations * sqrt(var(x))), 0) over each row."""
+        return self.graph.keep_largest(x, deviations)
 
     def gate_rows(self, x: Value, gate: Value) -> Value:
         """x * sigmoid(gate), with one gate for each row."""
@@ -587,6 +639,7 @@ class Builder:
                 config.magnitude(),
                 config.temperature,
                 config.temperature_step,
+                config.temperature_offset,
                 config.axes,
             )
         return self._tables[config]

@@ -30,6 +30,11 @@ class Rotation(Protocol):
         """See :class:`RopeConfig`."""
         ...
 
+    @property
+    def temperature_offset(self) -> int:
+        """See :class:`RopeConfig`."""
+        ...
+
     def frequencies(self) -> list[float]:
         """Angle per position of each pair."""
         ...
@@ -60,6 +65,7 @@ class AxialRope:
     shared: bool = False
     temperature: float = 0.0
     temperature_step: int = 0
+    temperature_offset: int = 0
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -122,7 +128,9 @@ class RopeConfig:
         axes: Axis of the positions that each pair reads (M-RoPE, see :func:`section_axes`); (): all read
             the position in the sequence.
         temperature, temperature_step: Of queries that grow with the text: cos and sin are multiplied
-            by ``1 + temperature * ln(1 + floor(position / step))``, too; a step of 0: they are not.
+            by ``1 + temperature * ln(1 + floor((position + offset) / step))``, too; a step of 0: they
+            are not.
+        temperature_offset: Of that.
     """
 
     rotary_dim: int
@@ -137,6 +145,7 @@ class RopeConfig:
     interleaved: bool = False
     temperature: float = 0.0
     temperature_step: int = 0
+    temperature_offset: int = 0
     ramp_of_pairs: bool = True
     yarn_multiplier: float = 0.1
     axes: tuple[int, ...] = ()

@@ -229,9 +229,11 @@ class _PromptBuilder(Builder):
         softcap: float = 0.0,
         slopes: Vector | None = None,
         sinks: Vector | None = None,
+        chunk: int = 0,
     ) -> Value:
         """Causal attention among the tokens of the batch, of which padding is not seen."""
         assert v is not None
+        assert not (window or softcap or chunk), "Qwen3's attention has none of these"
         return self.attend_local(q, k, v, head_dim=head_dim, scale=scale, causal=True)
 
 

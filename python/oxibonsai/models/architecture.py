@@ -45,12 +45,15 @@ class Architecture:
         hidden_states: The pass up to the last layer's output: [tokens, hidden].
         final_norm: What follows for the rows that want an output; encoders have none.
         logits: What follows that, where the model has an output matrix.
+        drafting_layer: What a layer past those of the pass, which predicts a further token, makes of
+            its input: [tokens, hidden]; None: the architecture has no such layers.
     """
 
     read_config: Callable[[Keys], ModelConfig]
     hidden_states: Callable[[Builder, ModelConfig, Weights], Value]
     final_norm: Callable[[Builder, ModelConfig, Weights, Value], Value] = final_norm
     logits: Callable[[Builder, ModelConfig, Weights, Value], Value] = logits
+    drafting_layer: Callable[[Builder, ModelConfig, Weights, int, Value], Value] | None = None
 
 
 def attention_heads(keys: Keys, kv_heads: int | None = None) -> tuple[int, int, int]:
@@ -86,7 +89,7 @@ def dimensions(
     keys: Keys,
     kv_heads: int | None = None,
     *,
-    latent: tuple[int, int] | None = None,
+    head_dim: int | None = None,
     ff: int | None = None,
 ) -> dict[str, Any]:
     """Fields of :class:`ModelConfig` that every architecture reads alike.
@@ -94,16 +97,13 @@ def dimensions(
     Args:
         keys: Of the file.
         kv_heads: Where not all layers attend; None: what the file says of all.
-        latent: Dims of a key and of a value of latent attention, which has one head of them.
+        head_dim: Of keys in the cache, where latent attention makes it; None: what the file says.
         ff: The feed-forward length; None: what the file says of all layers.
     """
-    if latent is None:
+    if head_dim is None:
         heads, kv_heads, head_dim = attention_heads(keys, kv_heads)
     else:
-        heads, kv_heads, head_dim = keys.integer("attention.head_count"), 1, latent[0]
-        stated = tuple(keys.integer(f"attention.{p}_length") for p in ("key", "value"))
-        if stated != latent:
-            raise keys.fail(f"keys and values of {stated} dims in the cache, where {latent} follow")
+        heads = keys.integer("attention.head_count")
     return {
         **_sizes(keys, head_dim),
         "intermediate_size": keys.integer("feed_forward_length") if ff is None else ff,

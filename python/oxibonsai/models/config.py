@@ -47,8 +47,11 @@ class ExpertsConfig:
         intermediate_size: Width of an expert.
         shared_intermediate_size: Of the expert that all tokens share; 0: there is none.
         first_dense_layers: The first layers, which have no experts.
+        layer_step: Only every so many-th layer has them.
+        latent_size: Columns that the experts read and write, between two matrices that all share;
+            0: the hidden size.
         scoring: What the scores of a router become: ``"softmax"`` over all experts,
-            ``"softmax_of_chosen"`` or ``"sigmoid"``.
+            ``"softmax_of_chosen"``, ``"sigmoid"`` or ``"sparse_mixer"``.
         normalize: A token's weights are divided by their sum.
         scale: Of the weights, at last.
         groups: Of neighbouring experts, of which only some are kept.
@@ -61,6 +64,8 @@ class ExpertsConfig:
     intermediate_size: int
     shared_intermediate_size: int = 0
     first_dense_layers: int = 0
+    layer_step: int = 1
+    latent_size: int = 0
     scoring: str = "softmax"
     normalize: bool = True
     scale: float = 1.0
@@ -78,6 +83,7 @@ class LatentConfig:
         kv_lora_rank: Of that of keys and values.
         qk_nope_head_dim, qk_rope_head_dim: Dims of a head's query that are not rotated, and that are.
         v_head_dim: Of a head's value.
+        norm_eps: Of the norms of both; 0: that of the other norms.
     """
 
     q_lora_rank: int
@@ -85,6 +91,7 @@ class LatentConfig:
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
+    norm_eps: float = 0.0
 
     @property
     def cache_dim(self) -> int:
@@ -115,6 +122,22 @@ class MambaConfig:
 
 
 @dataclass(frozen=True)
+class StreamsConfig:
+    """Several streams of hidden states, of which one goes through a layer (AltUp).
+
+    Attributes:
+        count: Their number.
+        active: The one that does.
+        sparsity: Of each layer, how many deviations above their mean gates must be to count; minus
+            infinity: all do.
+    """
+
+    count: int
+    active: int
+    sparsity: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Dimensions and constants of one model; fields carry Hugging Face's names.
 
@@ -125,6 +148,13 @@ class ModelConfig:
         sliding_window: Keys that a query of a local layer sees, itself counted; 0: all.
         sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
         local_layers: Whether each layer is local, where the pattern has no period.
+        local_head_dim: Of layers with a window, where it differs; 0: ``head_dim``.
+        num_kv_shared_layers: The last layers, which use keys and values of earlier ones.
+        hidden_size_per_layer_input: Of what each layer gets beside the hidden states; 0: nothing.
+        attention_chunk_size: A query of a local layer sees the keys of its own chunk only; 0: all.
+        use_qk_norm: Queries and keys of local layers are normalised, without weights.
+        num_nextn_predict_layers: Layers of the file past those of the pass, which predict further
+            tokens.
         attention_scale: Factor of the scores.
         attn_logit_softcapping, final_logit_softcapping: 0 where absent.
         rms_norm_eps, layer_norm_eps: Of the kind of norm that the model has; 0 for the other.
@@ -148,6 +178,7 @@ class ModelConfig:
         experts: Of the layers that have them; None: none does.
         latent: How layers attend, if by a latent vector.
         mamba: Of the layers of type ``"mamba"``.
+        streams: Of hidden states; None: there is one.
         inner_norm_eps: Of norms without weights within a layer of type ``"mamba"``; 0: there are none.
         conv_kernel: Taps of the layers of type ``"conv"``.
         hadamard: How weights are folded; None: they are not.
@@ -170,6 +201,12 @@ class ModelConfig:
     sliding_window: int = 0
     sliding_window_pattern: int = 0
     local_layers: tuple[bool, ...] = ()
+    local_head_dim: int = 0
+    num_kv_shared_layers: int = 0
+    hidden_size_per_layer_input: int = 0
+    attention_chunk_size: int = 0
+    use_qk_norm: bool = False
+    num_nextn_predict_layers: int = 0
     attn_logit_softcapping: float = 0.0
     final_logit_softcapping: float = 0.0
     layer_norm_eps: float = 0.0
@@ -190,6 +227,7 @@ class ModelConfig:
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None
     mamba: MambaConfig | None = None
+    streams: StreamsConfig | None = None
     inner_norm_eps: float = 0.0
     conv_kernel: int = 0
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)

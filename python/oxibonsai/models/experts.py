@@ -103,31 +103,63 @@ def gated_experts(
     layer: int,
     routing: Routing,
     unit: Callable[[Value, Value], Value],
+    *,
+    weigh_inputs: bool = False,
 ) -> Value:
     """The sum of what a token's experts, down(unit(gate(x), up(x))), give: [tokens, hidden].
 
     Args:
         g: Of the pass.
         c: With experts.
-        w: The model's tensors; biases join in where the file has them.
+        w: The model's tensors; biases join in where the file has them. Gate and up may be one, gate
+            first.
         x: [tokens, hidden].
         layer: Whose experts.
         routing: Which of them.
         unit: What makes one of gate and up.
+        weigh_inputs: An expert's weight multiplies what it reads, instead of what it gives.
     """
-    e, hidden, b = experts_of(c), c.hidden_size, f"blk.{layer}.ffn"
+    ff = experts_of(c).intermediate_size
+    rows = g.dispatch(x, routing, weighted=weigh_inputs)
+    if w.has(f"blk.{layer}.ffn_gate_up_exps.weight"):
+        both = _each(g, c, w, rows, layer, routing, "gate_up", 2 * ff)
+        gate, up = g.select_columns(both, 0, ff), g.select_columns(both, ff, ff)
+    else:
+        gate = _each(g, c, w, rows, layer, routing, "gate", ff)
+        up = _each(g, c, w, rows, layer, routing, "up", ff)
+    down = _each(g, c, w, unit(gate, up), layer, routing, "down", x.cols)
+    return g.combine(down, routing, weighted=not weigh_inputs)
 
-    def linear(rows: Value, part: str, out: int, cols: int) -> Value:
-        name = f"{b}_{part}_exps"
-        weight = w.experts(name, e.num_experts, out, cols)
-        bias = w.expert_bias(name, e.num_experts, out)
-        return g.expert_linear(rows, routing, weight, bias)
 
+def plain_experts(
+    g: Builder,
+    c: ModelConfig,
+    w: Weights,
+    x: Value,
+    layer: int,
+    routing: Routing,
+    activation: Callable[[Value], Value],
+) -> Value:
+    """The same of experts without gates, down(activation(up(x))): as many columns as x."""
     rows = g.dispatch(x, routing)
-    gate = linear(rows, "gate", e.intermediate_size, hidden)
-    up = linear(rows, "up", e.intermediate_size, hidden)
-    down = linear(unit(gate, up), "down", hidden, e.intermediate_size)
-    return g.combine(down, routing)
+    up = _each(g, c, w, rows, layer, routing, "up", experts_of(c).intermediate_size)
+    return g.combine(_each(g, c, w, activation(up), layer, routing, "down", x.cols), routing)
+
+
+def _each(
+    g: Builder,
+    c: ModelConfig,
+    w: Weights,
+    rows: Value,
+    layer: int,
+    routing: Routing,
+    part: str,
+    out: int,
+) -> Value:
+    """Each row times the matrix ``part`` of its expert: [routed, out]."""
+    name, count = f"blk.{layer}.ffn_{part}_exps", experts_of(c).num_experts
+    weight = w.experts(name, count, out, rows.cols)
+    return g.expert_linear(rows, routing, weight, w.expert_bias(name, count, out))
 
 
 def shared_expert(

@@ -29,6 +29,13 @@ from oxibonsai.models.weights import Weights
 
 # Results of a pass.
 _LOGITS, _HIDDEN = "logits", "hidden"
+# Passes that are compiled when they are first wanted.
+_PASSES = (
+    "_hidden_executable",
+    "_followed_executable",
+    "_image_executable",
+    "_states_executable",
+)
 
 
 class Model:
@@ -44,6 +51,7 @@ class Model:
         adapters: Added to its linear layers, in this order.
 
     Attributes:
+        architecture: As given.
         graph: The pass up to ``logits``; for an encoder up to ``hidden``.
         executable: ``graph``, compiled for the device.
     """
@@ -61,7 +69,7 @@ class Model:
         self.config = config
         self.weights = weights
         self.adapters = tuple(adapters)
-        self._architecture = architecture
+        self.architecture = architecture
         self.graph = self._described()
         if isinstance(device, LayerSplit):
             device = device.place(self.graph, config.num_hidden_layers)
@@ -79,7 +87,7 @@ class Model:
         builder = self._builder()
         h = self._final_states(builder)
         if self.config.causal:
-            logits = self._architecture.logits(builder, self.config, self.weights, h)
+            logits = self.architecture.logits(builder, self.config, self.weights, h)
             builder.output(_LOGITS, logits)
         else:
             builder.output(_HIDDEN, h)
@@ -96,18 +104,13 @@ class Model:
             UnsupportedError: An adapter changes what is no linear layer of the model, or the model's
                 layers are on several devices.
         """
-        if isinstance(self.device, LayerSplit):
+        if isinstance(self.device, Pipeline):
             raise UnsupportedError(
                 "adapters by request need a model on one device: load it with its adapters instead"
             )
         other = copy.copy(self)
         other.adapters = tuple(adapters)
-        for own in (
-            "hidden_graph",
-            "_hidden_executable",
-            "_image_executable",
-            "_states_executable",
-        ):
+        for own in ("hidden_graph", *_PASSES):
             other.__dict__.pop(own, None)
         other.graph = other._described()
         known = set(self.weights.matrices)
@@ -122,10 +125,10 @@ class Model:
     def _final_states(self, builder: Builder, weights: Weights | None = None) -> Value:
         """Hidden states after the final norm, of the rows that want an output."""
         c, w = self.config, weights or self.weights
-        h = builder.select_outputs(self._architecture.hidden_states(builder, c, w))
+        h = builder.select_outputs(self.architecture.hidden_states(builder, c, w))
         if not c.causal:  # an encoder's last layer ends with its norm
             return h
-        return self._architecture.final_norm(builder, c, w, h)
+        return self.architecture.final_norm(builder, c, w, h)
 
     @cached_property
     def hidden_graph(self) -> _core.Graph:
@@ -141,8 +144,21 @@ class Model:
         return self.device.compile(self.hidden_graph) if self.config.causal else self.executable
 
     @cached_property
+    def _followed_executable(self) -> Executable:
+        builder, c, w = self._builder(), self.config, self.weights
+        h = self.architecture.hidden_states(builder, c, w)
+        builder.output(_HIDDEN, self.architecture.final_norm(builder, c, w, h))
+        h = self.architecture.final_norm(builder, c, w, builder.select_outputs(h))
+        builder.output(_LOGITS, self.architecture.logits(builder, c, w, h))
+        return self.device.compile(builder.graph)
+
+    @cached_property
     def _image_executable(self) -> Executable:
         c = self.config
+        if isinstance(self.device, Pipeline):
+            raise UnsupportedError(
+                "pictures need all layers of the model on one device: leave out gpu_layers"
+            )
         builder = ImageBuilder(c.image_width, c.hadamard, self.adapters)
         h = self._final_states(builder)
         if not builder.takes_images:
@@ -150,7 +166,7 @@ class Model:
                 f"{self.weights.checkpoint.path} reads text alone: architecture {c.architecture} "
                 "takes no pictures in this version"
             )
-        builder.output(_LOGITS, self._architecture.logits(builder, c, self.weights, h))
+        builder.output(_LOGITS, self.architecture.logits(builder, c, self.weights, h))
         return self.device.compile(builder.graph)
 
     def check_image_rows(self, rows: npt.NDArray[np.float32]) -> None:
@@ -179,7 +195,7 @@ class Model:
         builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
         h = self._final_states(builder, cast(Weights, weights))
         builder.output(_HIDDEN, h)
-        builder.output(_LOGITS, self._architecture.logits(builder, self.config, self.weights, h))
+        builder.output(_LOGITS, self.architecture.logits(builder, self.config, self.weights, h))
         builder.output_layers()
         return self.device.compile(builder.graph)
 
@@ -193,7 +209,7 @@ class Model:
         builder = ObservingBuilder(self.config.hadamard, self.adapters)
         h = self._final_states(builder)
         if head and self.config.causal:
-            h = self._architecture.logits(builder, self.config, self.weights, h)
+            h = self.architecture.logits(builder, self.config, self.weights, h)
         builder.output(Observation.OUTPUT, h)
         return Observation(self.device.compile(builder.graph), builder.sums)
 
@@ -209,7 +225,7 @@ class Model:
         other = copy.copy(self)
         other.device = self.device.with_threads(threads)
         other.executable = other.device.compile(self.graph)
-        for own in ("_hidden_executable", "_states_executable", "_image_executable"):
+        for own in _PASSES:
             other.__dict__.pop(own, None)
         return other
 
@@ -287,6 +303,26 @@ class Model:
     ) -> npt.NDArray[np.float32]:
         """Hidden states after the final norm: float32 [outputs, hidden]; arguments as of run()."""
         return self._hidden_executable.run(batch, pools, slots)[_HIDDEN]
+
+    def run_followed(
+        self,
+        batch: _core.Batch,
+        pools: Sequence[KvPages],
+        slots: Slots | None = None,
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Logits as of run(), and the hidden states of all rows after the final norm.
+
+        Args:
+            batch: As of run().
+            pools: As of run().
+            slots: As of run().
+
+        Returns:
+            float32 [outputs, vocabulary] and [rows, hidden].
+        """
+        self.check_generates()
+        results = self._followed_executable.run(batch, pools, slots)
+        return results[_LOGITS], results[_HIDDEN]
 
     def run_states(
         self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None

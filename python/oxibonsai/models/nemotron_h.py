@@ -1,9 +1,14 @@
-"""Nemotron-H: each layer is a Mamba 2, attention without positions, or a feed-forward part."""
+"""Nemotron-H: each layer is a Mamba 2, attention without positions, or a feed-forward part.
+
+The feed-forward part of Nemotron 3 is a mixture of experts without gates.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models import blocks, mamba2
+from oxibonsai.models import blocks, experts, mamba2
 from oxibonsai.models.architecture import Architecture, dimensions, norm
 from oxibonsai.models.config import FEED_FORWARD, FULL_ATTENTION, MAMBA, ModelConfig
 from oxibonsai.models.keys import Keys
@@ -38,6 +43,45 @@ def read_config(keys: Keys) -> ModelConfig:
     )
 
 
+def read_moe(keys: Keys) -> ModelConfig:
+    """All feed-forward parts are mixtures of experts."""
+    config = read_config(keys)
+    own = experts.read_experts(keys, scoring="sigmoid")
+    groups, kept = experts.read_groups(keys, own.num_experts, own.num_experts_per_tok)
+    keys.count("expert_shared_count")  # the shared width says it
+    own = replace(
+        own,
+        shared_intermediate_size=keys.integer("expert_shared_feed_forward_length"),
+        latent_size=keys.count("moe_latent_size"),
+        normalize=keys.flag("expert_weights_norm", True),
+        scale=keys.positive("expert_weights_scale", 1.0),
+        groups=groups,
+        kept_groups=kept,
+        best_of_group=2 if groups > 1 else 1,
+    )
+    return replace(config, experts=own)
+
+
+def _mixture(
+    g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, residual: Value
+) -> Value:
+    """Experts between two matrices that all share, if the model has them, and one beside them."""
+    e, hidden, b = experts.experts_of(c), c.hidden_size, f"blk.{layer}.ffn"
+    bias = experts.selection_bias(c, w, layer)
+    routing = experts.route(g, c, w, x, layer, selection_bias=bias)
+    inner = x
+    if e.latent_size:
+        (inner,) = g.linear(x, w.matrix(f"{b}_latent_down", e.latent_size, hidden))
+    mixed = experts.plain_experts(g, c, w, inner, layer, routing, g.relu2)
+    (up,) = g.linear(x, w.matrix(f"{b}_up_shexp", e.shared_intermediate_size, hidden))
+    down = w.matrix(f"{b}_down_shexp", hidden, e.shared_intermediate_size)
+    (h,) = g.linear(g.relu2(up), down, add=residual)
+    if e.latent_size:
+        (h,) = g.linear(mixed, w.matrix(f"{b}_latent_up", hidden, e.latent_size), add=h)
+        return h
+    return g.add(h, mixed)
+
+
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
     h = g.embed(w.embedding(c))
@@ -46,6 +90,8 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
         if kind == MAMBA:
             y = mamba2.scan_layer(g, c, w, i, x)
             (h,) = g.linear(y, w.matrix(f"blk.{i}.ssm_out", c.hidden_size, y.cols), add=h)
+        elif kind == FEED_FORWARD and c.experts is not None:
+            h = _mixture(g, c, w, i, x, h)
         elif kind == FEED_FORWARD:
             h = blocks.plain_mlp(g, c, w, x, i, g.relu2, add=h)
         else:
@@ -55,4 +101,5 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     return h
 
 
-ARCHITECTURE = Architecture(read_config, hidden_states)
+NEMOTRON_H = Architecture(read_config, hidden_states)
+NEMOTRON_H_MOE = Architecture(read_moe, hidden_states)

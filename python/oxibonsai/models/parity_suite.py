@@ -44,6 +44,7 @@ def _suite() -> Iterator[tuple[str, Describe]]:
     yield "norms, rope and activations", _elementwise
     yield "attention", _attention
     yield "attention with a window and a soft-cap", _windowed_attention
+    yield "attention within chunks", _chunked_attention
     yield "attention with linear biases", _biased_attention
     yield "attention with sinks", _attention_with_sinks
     yield "latent attention", _latent_attention
@@ -53,6 +54,7 @@ def _suite() -> Iterator[tuple[str, Describe]]:
     yield "xIELU", _xielu
     yield "Hadamard transform", _hadamard
     yield "experts", _experts
+    yield "parts of rows", _parts
     yield "heads and columns", _heads_and_columns
     yield "a matrix for each head", _head_linear
     yield "convolution", _convolution
@@ -129,6 +131,15 @@ def _windowed_attention(b: Builder) -> None:
     b.output("out", out)
 
 
+def _chunked_attention(b: Builder) -> None:
+    q, k, v = _heads(b)
+    rope = RopeConfig(
+        _DIM, theta=10000.0, temperature=0.1, temperature_step=4, temperature_offset=1
+    )
+    q = b.temper(q, rope, _DIM)
+    b.output("out", b.attention(q, k, v, layer=0, head_dim=_DIM, scale=0.125, chunk=17))
+
+
 def _biased_attention(b: Builder) -> None:
     slopes = np.exp2(-np.arange(1.0, 1.0 + _HEADS, dtype=np.float32))
     q, k, v = _heads(b)
@@ -195,12 +206,23 @@ def _experts(b: Builder) -> None:
         best_of_group=2,
     )
     b.output("grouped", b.combine(b.dispatch(x, grouped), grouped))
+    scaled = b.route(scores, 2, normalize=True, expert_scale=_random(_EXPERTS))
+    b.output("scaled", b.combine(b.dispatch(x, scaled), scaled))
+    sparse = b.route(scores, 2, scoring="sparse_mixer")
+    b.output("sparse", b.combine(b.dispatch(x, sparse), sparse))
 
 
 def _convolution(b: Builder) -> None:
     x, taps = b.input("x", _WIDTH), _random(_WIDTH, _TAPS)
     b.output("out", b.conv1d(x, taps, _random(_WIDTH)))
     b.output("silu", b.conv1d(x, taps, silu=True))
+
+
+def _parts(b: Builder) -> None:
+    x = b.input("x", _WIDTH)
+    b.output("mixed", b.mix_parts(x, b.input("weights", 3 * 4), 4))
+    b.output("matched", b.match_rms(x, b.input("like", _WIDTH), 1e-5))
+    b.output("kept", b.keep_largest(x, 1.2))
 
 
 def _heads_and_columns(b: Builder) -> None:

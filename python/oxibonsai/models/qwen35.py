@@ -18,10 +18,12 @@ def read_config(keys: Keys, ff: int | None = None) -> ModelConfig:
         ff: The feed-forward length; None: what the file says.
     """
     shared = dimensions(keys, ff=ff)
-    layers = shared["num_hidden_layers"] - keys.drafting_layers(shared["num_hidden_layers"])
+    drafting = keys.drafting_layers(shared["num_hidden_layers"])
+    layers = shared["num_hidden_layers"] - drafting
     rope = keys.multimodal_rope(shared["head_dim"], interleaved_sections=True)
     return ModelConfig(
         **shared | {"num_hidden_layers": layers},
+        num_nextn_predict_layers=drafting,
         causal=keys.causal(True),
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
@@ -58,22 +60,31 @@ def gated_attention(
     return h
 
 
-def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """Hidden states after the last layer: [n, hidden]."""
-    hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
-    h = g.images(g.embed(w.embedding(c)))
-    for i in range(c.num_hidden_layers):
-        b = f"blk.{i}"
-        x = g.rms_norm(h, w.vector(f"{b}.attn_norm.weight", hidden), eps)
-        mix = gated_attention if c.attends(i) else linear_attention
-        h = mix(g, c, w, i, x, h)
-        x = g.rms_norm(h, w.vector(f"{b}.post_attention_norm.weight", hidden), eps)
-        gate, up = g.linear(
-            x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
-        )
-        (h,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff), add=h)
-    w.leave_out(f"blk.{c.num_hidden_layers}.")
+def _feed_forward(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> Value:
+    hidden, ff, b = c.hidden_size, c.intermediate_size, f"blk.{i}"
+    x = g.rms_norm(h, w.vector(f"{b}.post_attention_norm.weight", hidden), c.rms_norm_eps)
+    gate, up = g.linear(
+        x, w.matrix(f"{b}.ffn_gate", ff, hidden), w.matrix(f"{b}.ffn_up", ff, hidden)
+    )
+    (h,) = g.linear(g.swiglu(gate, up), w.matrix(f"{b}.ffn_down", hidden, ff), add=h)
     return h
 
 
-ARCHITECTURE = Architecture(read_config, hidden_states)
+def drafting_layer(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> Value:
+    """A layer that predicts further tokens attends."""
+    x = g.rms_norm(h, w.vector(f"blk.{i}.attn_norm.weight", c.hidden_size), c.rms_norm_eps)
+    return _feed_forward(g, c, w, i, gated_attention(g, c, w, i, x, h))
+
+
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Hidden states after the last layer: [n, hidden]."""
+    h = g.images(g.embed(w.embedding(c)))
+    for i in range(c.num_hidden_layers):
+        x = g.rms_norm(h, w.vector(f"blk.{i}.attn_norm.weight", c.hidden_size), c.rms_norm_eps)
+        mix = gated_attention if c.attends(i) else linear_attention
+        h = _feed_forward(g, c, w, i, mix(g, c, w, i, x, h))
+    w.leave_out_drafting(c)
+    return h
+
+
+ARCHITECTURE = Architecture(read_config, hidden_states, drafting_layer=drafting_layer)

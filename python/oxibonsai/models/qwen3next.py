@@ -49,22 +49,36 @@ def _grouped_attention(
     return delta_rule(g, c, w, layer, (qkv, z, beta, alpha), residual, tiled=False)
 
 
+def _feed_forward(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> Value:
+    b = f"blk.{i}"
+    x = norm(g, c, w, h, f"{b}.post_attention_norm")
+    routing = experts.route(g, c, w, x, i)
+    mixed = experts.gated_experts(g, c, w, x, i, routing, g.swiglu)
+    (gate,) = g.linear(x, w.row(f"{b}.ffn_gate_inp_shexp", c.hidden_size))
+    shared = g.gate_rows(experts.shared_expert(g, c, w, x, i), gate)
+    return g.add(h, g.add(mixed, shared))
+
+
+def drafting_layer(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> Value:
+    """A layer that predicts further tokens attends."""
+    x = norm(g, c, w, h, f"blk.{i}.attn_norm")
+    return _feed_forward(g, c, w, i, gated_attention(g, c, w, i, x, h))
+
+
 def hidden_states(g: Builder, c: ModelConfig, w: Weights, *, mixer: Mixer) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
     h = g.embed(w.embedding(c))
     for i in range(c.num_hidden_layers):
-        b = f"blk.{i}"
-        x = norm(g, c, w, h, f"{b}.attn_norm")
+        x = norm(g, c, w, h, f"blk.{i}.attn_norm")
         h = (gated_attention if c.attends(i) else mixer)(g, c, w, i, x, h)
-        x = norm(g, c, w, h, f"{b}.post_attention_norm")
-        routing = experts.route(g, c, w, x, i)
-        mixed = experts.gated_experts(g, c, w, x, i, routing, g.swiglu)
-        (gate,) = g.linear(x, w.row(f"{b}.ffn_gate_inp_shexp", c.hidden_size))
-        shared = g.gate_rows(experts.shared_expert(g, c, w, x, i), gate)
-        h = g.add(h, g.add(mixed, shared))
-    w.leave_out(f"blk.{c.num_hidden_layers}.")
+        h = _feed_forward(g, c, w, i, h)
+    w.leave_out_drafting(c)
     return h
 
 
-QWEN3NEXT = Architecture(read_config, partial(hidden_states, mixer=_grouped_attention))
-QWEN35MOE = Architecture(read_config, partial(hidden_states, mixer=linear_attention))
+QWEN3NEXT = Architecture(
+    read_config, partial(hidden_states, mixer=_grouped_attention), drafting_layer=drafting_layer
+)
+QWEN35MOE = Architecture(
+    read_config, partial(hidden_states, mixer=linear_attention), drafting_layer=drafting_layer
+)

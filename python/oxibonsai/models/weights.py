@@ -27,6 +27,7 @@ class Weights:
         self.checkpoint = checkpoint
         self._matrices: dict[str, _core.Weight] = {}
         self._parts: dict[str, list[_core.Weight]] = {}
+        self._made: dict[str, tuple[_core.Weight, _core.Weight]] = {}
         self._used = set(_ROPE_FACTORS)
 
     def has(self, name: str) -> bool:
@@ -113,8 +114,35 @@ class Weights:
             )
         return self.checkpoint.vector(name).reshape(shape)
 
+    def keys_and_values(
+        self, name: str, heads: int, key_dim: int, value_dim: int, cols: int
+    ) -> tuple[_core.Weight, _core.Weight]:
+        """The tensor ``name.weight``, [heads * (key_dim + value_dim), cols], taken apart.
+
+        Returns:
+            The matrices of keys, transposed, [heads, cols, key_dim], and those of values, [heads,
+            value_dim, cols]; in float32, since blocks of weights cannot be transposed.
+        """
+        full = f"{name}.weight"
+        if full not in self._made:
+            whole = self.floats(full, heads * (key_dim + value_dim), cols)
+            by_head = whole.reshape(heads, key_dim + value_dim, cols)
+            keys = np.ascontiguousarray(by_head[:, :key_dim].swapaxes(1, 2))
+            values = np.ascontiguousarray(by_head[:, key_dim:])
+            self._made[full] = (
+                _made_of(f"{name}.keys", keys),
+                _made_of(f"{name}.values", values),
+            )
+        return self._made[full]
+
+    def leave_out_drafting(self, config: ModelConfig) -> None:
+        """The layers that predict further tokens: a pass gives the same without them."""
+        for i in range(config.num_nextn_predict_layers):
+            prefix = f"blk.{config.num_hidden_layers + i}."
+            self.leave_out(prefix)
+
     def leave_out(self, prefix: str) -> None:
-        """Tensors that no pass of this version reads, without which the result is the same."""
+        """Tensors whose names begin so: the pass does not need them."""
         self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
 
     def table(self, name: str, rows: int, cols: int) -> Vector:
@@ -168,3 +196,10 @@ class Weights:
         """Every matrix that has been asked for."""
         parts = [p for parts in self._parts.values() for p in parts]
         return [*self._matrices.values(), *parts]
+
+
+def _made_of(name: str, values: Vector) -> _core.Weight:
+    """A matrix [rows, cols] for each head, of float32."""
+    heads, rows, cols = values.shape
+    blocks = values.reshape(heads * rows, cols).view(np.uint8)
+    return _core.Weight.from_blocks(name, "F32", blocks, cols, heads)

@@ -189,10 +189,10 @@ class ModelSettings(BaseModel):
         False, description="When the context is full, leave out its middle and go on."
     )
     keep: int = Field(4, ge=0, description="First tokens that stay in a context shift.")
-    speculate: Literal["off", "ngram"] = Field(
+    speculate: Literal["off", "ngram", "mtp"] = Field(
         "off",
-        description="Propose what followed the last tokens when they came before; the model checks it. "
-        "The text stays the same.",
+        description="Propose tokens, which the model checks: what followed the last ones when they came "
+        "before (ngram), or what the model's own layers for it predict (mtp). The text stays the same.",
     )
     draft_model: Annotated[str | None, Flag(("-md", "--model-draft"))] = Field(
         None, description="Propose with a smaller model of the same vocabulary."

@@ -7,7 +7,8 @@ So a text is the same with and without speculation, greedy or sampled; only its 
 
 from oxibonsai.engine.speculation.draft_model import DraftModel
 from oxibonsai.engine.speculation.lookahead import Lookahead
+from oxibonsai.engine.speculation.mtp import MtpDraft
 from oxibonsai.engine.speculation.ngram import NgramSpeculator
 from oxibonsai.engine.speculation.speculator import Speculator
 
-__all__ = ["DraftModel", "Lookahead", "NgramSpeculator", "Speculator"]
+__all__ = ["DraftModel", "Lookahead", "MtpDraft", "NgramSpeculator", "Speculator"]

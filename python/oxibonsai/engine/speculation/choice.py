@@ -6,6 +6,7 @@ from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load
 from oxibonsai.engine.sequence import Speculate
 from oxibonsai.engine.speculation.draft_model import DraftModel
+from oxibonsai.engine.speculation.mtp import MtpDraft
 from oxibonsai.engine.speculation.ngram import NgramSpeculator
 from oxibonsai.errors import RequestError
 
@@ -23,7 +24,8 @@ def choose_speculation(
 
     Args:
         engine: Checks the proposals.
-        kind: ``off``, or ``ngram``: what followed the last tokens when they came before.
+        kind: ``off``; ``ngram``: what followed the last tokens when they came before; ``mtp``: the
+            model's own layers that predict further tokens.
         draft: A smaller model of the same vocabulary.
         length: Tokens of a proposal; None: adapted to what is accepted.
         threshold: A proposal ends where the draft model is less sure than this.
@@ -38,6 +40,8 @@ def choose_speculation(
     if draft is not None:
         small = load(draft, ctx_size=None, parallel=parallel)
         return DraftModel(small, engine, threshold=threshold, length=length).speculator
+    if kind == "mtp":
+        return MtpDraft(engine, threshold=threshold, length=length).speculator
     if kind == "ngram":
         return lambda: NgramSpeculator(length=length)
     return None

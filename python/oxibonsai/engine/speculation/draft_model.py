@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +12,9 @@ from oxibonsai.engine.batching import add_span, reserve
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.sequence import Sequence
+from oxibonsai.engine.speculation.guess import Guess, check_threshold
 from oxibonsai.engine.speculation.lookahead import Lookahead
-from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError
-from oxibonsai.sampling import Sampler, token_logprobs
+from oxibonsai.errors import CapacityError, RequestError
 
 if TYPE_CHECKING:
     from oxibonsai.engine.engine import Engine
@@ -40,8 +37,7 @@ class DraftModel:
     def __init__(
         self, engine: Engine, target: Engine, *, threshold: float = 0.5, length: int | None = None
     ) -> None:
-        if not 0.0 <= threshold <= 1.0:
-            raise RequestError(f"the draft threshold is {threshold}; it must be from 0 to 1")
+        self.log_threshold = check_threshold(threshold)
         Lookahead(length)  # refuses a bad length now
         if engine.tokenizer.vocabulary.texts != target.tokenizer.vocabulary.texts:
             raise RequestError(
@@ -52,7 +48,6 @@ class DraftModel:
         self.model = engine.model
         self.cache: KvCache = engine.cache
         self.ctx_size = engine.ctx_size
-        self.log_threshold = math.log(threshold) if threshold > 0.0 else -math.inf
         self._length = length
 
     def speculator(self) -> DraftSpeculator:
@@ -69,14 +64,14 @@ class DraftModel:
             Tokens for each; none where the small model fails.
         """
         drafts = [_Draft(self, sequence, most) for sequence, most in wanted]
-        while growing := [d for d in drafts if d.begin_pass()]:
+        while growing := [d for d in drafts if d.guess.wants_more()]:
             with self.lock:
                 ready = [d for d in growing if d.reserve()]
                 rows = self._run(ready)
             for draft, row in zip(ready, rows, strict=True):
                 draft.remember()
                 draft.extend(row)
-        return [d.proposed for d in drafts]
+        return [d.guess.tokens for d in drafts]
 
     def _run(self, drafts: list[_Draft]) -> list[Row]:
         """Logits after the last token of each; only what the cache lacks is computed."""
@@ -129,9 +124,9 @@ class _Draft:
     """A proposal in the making.
 
     Attributes:
+        guess: What is proposed so far.
         tokens: The context of the sequence and the proposal.
         computed: How many of them the state in the small model's cache covers.
-        proposed: The proposal so far.
     """
 
     def __init__(self, model: DraftModel, sequence: Sequence, most: int) -> None:
@@ -140,14 +135,8 @@ class _Draft:
         self._speculator = speculator
         self._model = model
         self.tokens = list(sequence.tokens)
-        self.proposed: list[int] = []
-        self._most = min(most, speculator.lookahead.length, model.ctx_size - len(self.tokens))
-        same = sequence.sampler
-        self._sampler = Sampler(sequence.params, same.breakers, same.bad_words)
-        self._sampler.restore(same.state())
-        constraint = sequence.constraint
-        self._constraint = None if constraint is None else constraint.fork()
-        self._history, self._step = list(sequence.history), sequence.num_generated
+        most = min(most, speculator.lookahead.length, model.ctx_size - len(self.tokens))
+        self.guess = Guess(sequence, most, model.log_threshold)
         self.computed = min(len(speculator.computed), len(self.tokens) - 1)
         if speculator.computed[: self.computed] != self.tokens[: self.computed]:
             pairs = zip(speculator.computed, self.tokens, strict=False)
@@ -158,27 +147,18 @@ class _Draft:
         """State in the small model's cache."""
         return self._speculator.table
 
-    def begin_pass(self) -> bool:
-        """Whether one more token is to be proposed."""
-        c = self._constraint
-        if len(self.proposed) >= self._most:
-            return False
-        with self._dropped_on_error():
-            return c is None or not (c.finished or c.forced())
-        return False
-
     def reserve(self) -> bool:
         """Takes pages and a slot for all tokens; without them the proposal ends here."""
         cache = self._model.cache
         try:
-            if not self.proposed:
+            if not self.guess.tokens:
                 self.computed = cache.rewind(self.table, self.computed)
                 self._speculator.computed = self.tokens[: self.computed]
             reserve(cache, self.table, self.computed, len(self.tokens) - self.computed)
-            if len(self.proposed) == 1:  # whether that is right, nobody knows yet
+            if len(self.guess.tokens) == 1:  # whether that is right, nobody knows yet
                 cache.back_up(self.table)
         except CapacityError:
-            self._most = 0
+            self.guess.end()
             return False
         return True
 
@@ -189,28 +169,6 @@ class _Draft:
 
     def extend(self, logits: Row) -> None:
         """Adds the token that the small model gives, or ends the proposal where it is unsure."""
-        c = self._constraint
-        with self._dropped_on_error():
-            token = self._sampler.choose(
-                logits,
-                self._history,
-                self._step + len(self.proposed),
-                mask=None if c is None else c.mask(),
-                banned=() if c is None else c.banned(),
-            )
-            if token_logprobs(logits, token, 0).logprob < self._model.log_threshold:
-                self._most = 0
-                return
-            for tokens in (self.proposed, self.tokens, self._history):
-                tokens.append(token)
-            if c is not None:
-                c.accept(token)
-
-    @contextmanager
-    def _dropped_on_error(self) -> Iterator[None]:
-        """There may be no way on behind what is proposed; the text may never get there."""
-        try:
-            yield
-        except OxiBonsaiError:
-            self._most = 0
-            self.proposed.clear()
+        token = self.guess.extend(logits)
+        if token is not None:
+            self.tokens.append(token)

@@ -7,11 +7,12 @@ from contextlib import suppress
 
 from oxibonsai.engine.sequence import Sequence
 from oxibonsai.engine.speculation.draft_model import DraftModel, DraftSpeculator
+from oxibonsai.engine.speculation.mtp import MtpDraft, MtpSpeculator
 from oxibonsai.errors import OxiBonsaiError
 
 
 def propose(wanted: list[tuple[Sequence, int]]) -> list[list[int]]:
-    """Asks every sequence's speculator; those of one draft model share its passes.
+    """Asks every sequence's speculator; those of one draft model or layer share its passes.
 
     Args:
         wanted: Sequences with speculators, and how many tokens each may get.
@@ -20,10 +21,10 @@ def propose(wanted: list[tuple[Sequence, int]]) -> list[list[int]]:
         Tokens for each; none where a speculator has no good guess, or fails.
     """
     drafts: list[list[int]] = [[] for _ in wanted]
-    shared: defaultdict[DraftModel, list[int]] = defaultdict(list)
+    shared: defaultdict[DraftModel | MtpDraft, list[int]] = defaultdict(list)
     for i, (sequence, most) in enumerate(wanted):
         speculator = sequence.speculator
-        if isinstance(speculator, DraftSpeculator):
+        if isinstance(speculator, DraftSpeculator | MtpSpeculator):
             shared[speculator.model].append(i)
         elif speculator is not None:
             with suppress(OxiBonsaiError):

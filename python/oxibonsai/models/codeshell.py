@@ -1,0 +1,40 @@
+"""CodeShell: GPT-2's layers with rotary embeddings and shared key-value heads."""
+
+from __future__ import annotations
+
+from oxibonsai.graph import Builder, Value
+from oxibonsai.models import blocks
+from oxibonsai.models.architecture import Architecture, dimensions, norm
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
+
+
+def read_config(keys: Keys) -> ModelConfig:
+    """Dimensions and constants."""
+    shared = dimensions(keys)
+    return ModelConfig(
+        **shared,
+        causal=keys.causal(True),
+        rms_norm_eps=0.0,
+        layer_norm_eps=keys.real("attention.layer_norm_epsilon"),
+        pooling=keys.pooling("last"),
+        rope=keys.rope(shared["head_dim"]),
+    )
+
+
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Hidden states after the last layer: [n, hidden]."""
+    h = g.embed(w.embedding(c))
+    for i in range(c.num_hidden_layers):
+        x = norm(g, c, w, h, f"blk.{i}.attn_norm")
+        q, k, v = blocks.query_key_value(g, c, w, x, i)
+        q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
+        a = blocks.attention(g, c, q, k, v, i)
+        h = blocks.attention_output(g, c, w, a, i, add=h)
+        x = norm(g, c, w, h, f"blk.{i}.ffn_norm")
+        h = blocks.plain_mlp(g, c, w, x, i, g.gelu_tanh, add=h)
+    return h
+
+
+ARCHITECTURE = Architecture(read_config, hidden_states)
