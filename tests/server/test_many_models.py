@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from running_model import served
 from running_server import wait_until
 
 import oxibonsai
@@ -244,6 +246,17 @@ def test_two_models_of_one_name_are_refused(folder: Path) -> None:
         Catalog(twice).specs()
 
 
+def test_the_model_of_the_start_may_lie_in_the_folder(serve: Apps, folder: Path) -> None:
+    client = serve(model=str(folder / "two.gguf"), models_dir=folder).test_client()
+    assert statuses(client) == {"two": "loaded", "one": "unloaded", "three": "unloaded"}
+    assert client.post("/v1/completions", json=ASK).get_json()["model"] == "two"
+    settings = load_settings(
+        {"model": str(folder / "two.gguf"), "models": (f"two={folder}/one.gguf",)}
+    )
+    with pytest.raises(RequestError, match="two models have the name 'two'"):
+        Catalog(settings).specs()
+
+
 def test_the_least_recently_used_model_makes_room(serve: Apps, folder: Path) -> None:
     client = serve(models_dir=folder, models_max=2).test_client()
     for name in ("one", "two", "one", "three"):
@@ -311,7 +324,8 @@ def test_a_stream_goes_on_while_its_model_is_unloaded_and_others_load(
             assert statuses(client)["one"] == "loaded"
             rest = b"".join([*first, *pieces]).decode()
     thread.join(60)
-    assert rest.count('"text"') > 10
+    chunks = [json.loads(line[6:]) for line in rest.splitlines() if line.startswith("data: {")]
+    assert "".join(c["text"] for chunk in chunks for c in chunk["choices"]) == whole
     assert found == [alone(folder / "two.gguf")]
     assert statuses(client) == {"one": "unloaded", "two": "loaded", "three": "unloaded"}
     assert whole == text(client, "one", max_tokens=200, ignore_eos=True)
@@ -459,3 +473,27 @@ def test_background_work_keeps_its_model(serve: Apps, folder: Path) -> None:
     ended = client.get(f"/v1/responses/{made['id']}").get_json()
     assert ended["status"] in ("completed", "incomplete")
     assert ended["usage"]["output_tokens"] == 100
+
+
+@pytest.mark.slow
+def test_a_server_that_changes_models_does_not_grow(folder: Path, tmp_path: Path) -> None:
+    flags = ["--models-dir", str(folder), "--models-max", "1", "--parity", "off"]
+    with served(folder / "one.gguf", tmp_path, *flags) as server:
+
+        def resident_mib() -> int:
+            pages = Path(f"/proc/{server.worker_pid()}/statm").read_text().split()[1]
+            return int(pages) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+        def use(name: str) -> None:
+            body = json.dumps({**ASK, "model": name}).encode()
+            headers = {"Content-Type": "application/json"}
+            status, _, answer = server.ask("/v1/completions", "POST", body, **headers)
+            assert (status, answer["model"]) == (200, name)
+
+        for name in ("two", "one", "two"):
+            use(name)
+        before = resident_mib()
+        for i in range(20):
+            use(("one", "two")[i % 2])
+        # A model that is left behind takes 2 MiB.
+        assert resident_mib() - before < 20

@@ -23,7 +23,7 @@ from oxibonsai.server.ollama.errors import error_line
 from oxibonsai.server.ollama.generate import NDJSON
 from oxibonsai.server.ollama.request import model_name
 from oxibonsai.server.ollama.schemas import OllamaPull, OllamaShow
-from oxibonsai.server.registry.registry import Entry
+from oxibonsai.server.registry.entry import Entry
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import compact, stream_response
 from oxibonsai.server.validation import read_body

@@ -76,6 +76,8 @@ class Catalog:
             preset = presets.pop(name, Preset())
             found[name] = self._spec(name, s.model, preset, alias=s.alias, startup=True)
         for name, source in self._sources(presets):
+            if name in found and _same(source, s.model):
+                continue
             if name in found:
                 raise RequestError(f"two models have the name {name!r}: give one another name")
             found[name] = self._spec(name, source, presets.get(name, Preset()))
@@ -186,6 +188,12 @@ def short_name(source: str | None) -> str:
     if source is None:
         return "default"
     return source if source.startswith(("hf:", "pip:")) else Path(source).stem
+
+
+def _same(source: str, other: str | None) -> bool:
+    """Whether two sources are one file or folder."""
+    paths = [Path(text).expanduser() for text in (source, other or "")]
+    return bool(other) and all(p.exists() for p in paths) and paths[0].samefile(paths[1])
 
 
 def _model_of(stem: str) -> str | None:

@@ -6,8 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oxibonsai.errors import CapacityError, OxiBonsaiError
@@ -15,7 +14,8 @@ from oxibonsai.server.backend import Backend, ModelInfo
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.registry.catalog import Catalog, ModelSpec
-from oxibonsai.server.registry.instance import Instance, Lease, Stamp, stamp_of
+from oxibonsai.server.registry.entry import Entry
+from oxibonsai.server.registry.instance import Instance, Lease, stamp_of
 from oxibonsai.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,51 +33,6 @@ _POLL_SECONDS = 0.25
 # How often files and idle models are looked at.
 _WATCH_SECONDS = 1.0
 _LOADING_RETRY_SECONDS = 5
-
-
-class Status(Enum):
-    """The state of a model, in llama-server's words."""
-
-    UNLOADED = "unloaded"
-    LOADING = "loading"
-    LOADED = "loaded"
-    SLEEPING = "sleeping"
-
-
-@dataclass
-class Entry:
-    """A model of the list.
-
-    Attributes:
-        spec: What it is.
-        instance: It, loaded; None while it is not.
-        loading: Whether it is loading or waits to be loaded.
-        waiting: Requests that wait for it.
-        wanted: Load it even if no request waits: somebody asked for that.
-        sleeping: It was unloaded because nobody used it.
-        failure: Why it could not be loaded; None if that is untried or went well.
-        seen: The stamp of its file when that was last looked at.
-        info: What ``/v1/models`` lists; of the last time that it was loaded.
-    """
-
-    spec: ModelSpec
-    instance: Instance | None = None
-    loading: bool = False
-    waiting: int = 0
-    wanted: bool = False
-    sleeping: bool = False
-    failure: OxiBonsaiError | None = None
-    seen: Stamp | None = None
-    info: ModelInfo | None = None
-
-    @property
-    def status(self) -> Status:
-        """Whether it is loaded."""
-        if self.instance is not None:
-            return Status.LOADED
-        if self.loading:
-            return Status.LOADING
-        return Status.SLEEPING if self.sleeping else Status.UNLOADED
 
 
 class ModelRegistry:
