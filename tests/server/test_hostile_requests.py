@@ -18,7 +18,7 @@ from oxibonsai.server.admin.operations import OPERATIONS
 from oxibonsai.server.server import Server
 
 # What a wrong body may get. A field's value may also name an object that is not there.
-REFUSALS = {400, 404, 409, 413, 415, 422}
+REFUSALS = {400, 403, 404, 409, 413, 415, 422}
 # Routes of a model that draws: tests/images/test_images_served.py has one.
 DRAWING = {e for e, o in OPERATIONS.items() if o.needs is Feature.IMAGES}
 
@@ -270,8 +270,13 @@ def test_the_valid_body_is_accepted(app: Server, client: FlaskClient, endpoint: 
     ids = make_objects(client)
     answer = client.post(path_of(json_routes(app)[endpoint], ids), json=valid_body(endpoint, ids))
     # No run waits for the outputs of tools, and the question for a summary is longer than this
-    # context: the bodies themselves are sound.
-    sound = {"runs.submit": (400, "status"), "responses.compact": (400, "context size")}
+    # context; the model fills no gaps, and nobody may pull: the bodies themselves are sound.
+    sound = {
+        "runs.submit": (400, "status"),
+        "responses.compact": (400, "context size"),
+        "native_completion.infill": (400, "fill-in-the-middle"),
+        "ollama_models.pull": (403, "--allow-pull"),
+    }
     status, text = sound.get(endpoint, (200, ""))
     assert answer.status_code == status, answer.text
     assert text in answer.text

@@ -20,9 +20,11 @@ from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.logits import iter_logits
 from oxibonsai.engine.process_lock import ProcessLock
+from oxibonsai.engine.ranking import Ranker, Ranking
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.text import TextOutput
 from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.lora import Adapter
 from oxibonsai.models import Model
 from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens
 from oxibonsai.structured import StructureCompiler
@@ -58,6 +60,7 @@ class Engine:
     Attributes:
         policy: As given.
         embedder: Makes vectors of texts, with a cache of its own.
+        ranker: Scores texts and pairs of texts, likewise.
         pictures: Reads the pictures of conversations; None: the model reads text only.
         lock: Held during a step; whoever uses ``model`` and ``cache`` directly takes it.
     """
@@ -82,6 +85,7 @@ class Engine:
         self.ctx_size = ctx_size
         self.policy = policy
         self.embedder = Embedder(model, tokenizer, ctx_size=ctx_size)
+        self.ranker = Ranker(model, tokenizer, ctx_size=ctx_size)
         self._compiler: StructureCompiler | None = None
         self._breakers = lru_cache(maxsize=16)(self._find_breakers)
         self._engine_core = EngineCore(
@@ -222,6 +226,7 @@ class Engine:
                 raise RequestError(f"{name} is {value!r}; it must be {kind.__name__}(...)")
         self.check_ids([*params.logit_bias, *params.banned_tokens, *params.stop_token_ids])
         self.check_ids(params.allowed_tokens)
+        self._engine_core.models.check(options.adapter)
         if options.shift is not None:
             options.shift.window_of(self.ctx_size)  # refuses what does not fit
             if options.images:
@@ -267,6 +272,26 @@ class Engine:
     def share_structures(self, other: Engine) -> None:
         """Takes what compiles structures from another engine of the same model."""
         self._compiler = other.structures
+
+    def adapter_key(self, adapters: Items[Adapter]) -> str:
+        """What :class:`Options` takes as ``adapter``, so that a sequence runs with these adapters.
+
+        They take the place of those that the model was loaded with. Sequences with different adapters
+        share steps, keys and values are shared between those with the same.
+
+        Args:
+            adapters: As :func:`oxibonsai.opening.open_adapters` returns them, each with its scale.
+
+        Raises:
+            CapacityError: Too many sets of adapters and scales have been used.
+            UnsupportedError: An adapter changes what is no linear layer of the model.
+        """
+        models = self._engine_core.models
+        key = models.key(adapters)
+        if not models.is_compiled(key):
+            with self.lock:
+                models.of(key)
+        return key
 
     def step(self) -> list[Sequence]:
         """One pass of the model over all running sequences; returns those with new tokens."""
@@ -420,6 +445,14 @@ class Engine:
             dimensions=dimensions,
             truncate=truncate,
         )
+
+    def rerank(self, query: str, documents: Items[str], *, top_n: int | None = None) -> Ranking:
+        """Documents by how well they fit a query; see :meth:`oxibonsai.engine.ranking.Ranker.rank`."""
+        return self.ranker.rank(query, documents, top_n=top_n)
+
+    def classify(self, texts: Items[str | tuple[str, str]]) -> npt.NDArray[np.float32]:
+        """Scores of texts; see :meth:`oxibonsai.engine.ranking.Ranker.classify`."""
+        return self.ranker.classify(texts)
 
     def logits_torch(self, ids: Items[int], chunk_size: int | None = None) -> torch.Tensor:
         """:meth:`logits` as a tensor over the same memory: float32 [len(ids), vocabulary]."""

@@ -10,9 +10,18 @@ from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
 from oxibonsai.server.llama_server.schemas import (
     DetokenizeBody,
     ModelName,
+    RerankBody,
     SlotAction,
     SlotFile,
     TokenizeBody,
+)
+from oxibonsai.server.ollama.schemas import (
+    OllamaChat,
+    OllamaEmbed,
+    OllamaEmbeddings,
+    OllamaGenerate,
+    OllamaPull,
+    OllamaShow,
 )
 from oxibonsai.server.openai.paging import PageQuery
 from oxibonsai.server.openai.schemas.assistants import (
@@ -27,7 +36,11 @@ from oxibonsai.server.openai.schemas.assistants import (
     ToolOutputs,
 )
 from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
-from oxibonsai.server.openai.schemas.completion import CompletionBody, NativeCompletionBody
+from oxibonsai.server.openai.schemas.completion import (
+    CompletionBody,
+    InfillBody,
+    NativeCompletionBody,
+)
 from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbeddingBody
 from oxibonsai.server.openai.schemas.files import UploadForm
 from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody
@@ -112,6 +125,10 @@ _SERVER = {
     "page.vendored": Operation(
         "A third-party script of the chat page", media_type="*/*", public=True
     ),
+    "props.version": Operation("The version of this server", response=object_with("version")),
+    "tokens.tokenizer_info": Operation(
+        "Special tokens and chat template", response=object_with("tokenizer_class", "chat_template")
+    ),
     "models.list_models": Operation("List models", response=_list_of(_MODEL)),
     "router.load": Operation("Load a model in the background", body=ModelName, response=_SUCCESS),
     "router.unload": Operation(
@@ -126,10 +143,10 @@ _SERVER = {
     ),
     "lora.list_adapters": Operation(
         "List the LoRA adapters",
-        response=_array(object_with("id", "path", "scale")),
+        response=_array(object_with("id", "name", "path", "scale")),
     ),
     "lora.set_scales": Operation(
-        "Always an error: adapter scales are fixed when the server starts"
+        "Set the scales of adapters for requests that choose none", response=_SUCCESS
     ),
     "slots.act": Operation(
         "Save, restore or erase a slot's cached state",
@@ -167,6 +184,13 @@ _GENERATION = {
         streams=True,
         needs=Feature.GENERATION,
     ),
+    "native_completion.infill": Operation(
+        "Fill the gap between two texts (llama-server's API)",
+        body=InfillBody,
+        response={"type": ["object", "array"]},
+        streams=True,
+        needs=Feature.GENERATION,
+    ),
     "embeddings.create_native_embeddings": Operation(
         "Embeddings of texts (llama-server's native API)",
         body=NativeEmbeddingBody,
@@ -174,6 +198,12 @@ _GENERATION = {
     ),
     "embeddings.create_embeddings": Operation(
         "Embeddings of texts", body=EmbeddingBody, response=_EMBEDDINGS
+    ),
+    "rerank.rerank": Operation(
+        "Documents by how well they fit a query",
+        body=RerankBody,
+        response={"type": ["object", "array"]},
+        needs=Feature.RANKING,
     ),
     "images.generate": Operation(
         "Draw pictures of a prompt",
@@ -307,4 +337,57 @@ _ASSISTANTS = {
     "run_steps.step": Operation("Get a run step", response=_STEP),
 }
 
-OPERATIONS: Mapping[str, Operation] = {**_SERVER, **_GENERATION, **_STORED, **_ASSISTANTS}
+_OLLAMA_ANSWER = object_with("model", "created_at", "done", done={"type": "boolean"})
+_OLLAMA = {
+    "ollama_generate.chat": Operation(
+        "Generate the next message of a conversation (Ollama's API)",
+        body=OllamaChat,
+        response=_OLLAMA_ANSWER,
+        failure="OllamaError",
+        needs=Feature.GENERATION,
+    ),
+    "ollama_generate.generate": Operation(
+        "Continue a text (Ollama's API)",
+        body=OllamaGenerate,
+        response=_OLLAMA_ANSWER,
+        failure="OllamaError",
+        needs=Feature.GENERATION,
+    ),
+    "ollama_embed.embed": Operation(
+        "Embeddings of texts (Ollama's API)",
+        body=OllamaEmbed,
+        response=object_with("model", "embeddings"),
+        failure="OllamaError",
+    ),
+    "ollama_embed.embeddings": Operation(
+        "Embedding of a text (Ollama's older API)",
+        body=OllamaEmbeddings,
+        response=object_with("embedding"),
+        failure="OllamaError",
+    ),
+    "ollama_models.version": Operation(
+        "The version of this server", response=object_with("version"), failure="OllamaError"
+    ),
+    "ollama_models.tags": Operation(
+        "List models (Ollama's API)", response=object_with("models"), failure="OllamaError"
+    ),
+    "ollama_models.running": Operation(
+        "List loaded models", response=object_with("models"), failure="OllamaError"
+    ),
+    "ollama_models.show": Operation(
+        "Facts about a model",
+        body=OllamaShow,
+        response=object_with("details", "model_info", "capabilities"),
+        failure="OllamaError",
+    ),
+    "ollama_models.pull": Operation(
+        "Download a model and serve it",
+        body=OllamaPull,
+        response=object_with("status"),
+        failure="OllamaError",
+    ),
+}
+
+OPERATIONS: Mapping[str, Operation] = {
+    **_SERVER, **_GENERATION, **_STORED, **_ASSISTANTS, **_OLLAMA,
+}  # fmt: skip
