@@ -53,7 +53,8 @@ relative to the largest logit, over all structures.
 scalar tier on all tiers of the machine that wrote the table ({tiers}), with 1 and 2 threads, in
 chunks of 1, 7 and 64 tokens, and in a batch of four sequences. The tests in `tests/models` repeat
 this; `tests/models/make_architecture_table.py` writes the table. BERT has no logits: its vectors
-are compared with those of sentence-transformers (`tests/models/test_bert.py`). CodeShell and Grok are
+are compared with those of sentence-transformers (`tests/models/test_bert.py`); `qwen2vl`, `qwen3vl` and
+`qwen3vlmoe` are compared with transformers on pictures and texts (`tests/vision`). CodeShell and Grok are
 farther from llama.cpp than others, whose GELU is a table of binary16 values.
 
 | architecture | structures | compared with | distance | same bytes |

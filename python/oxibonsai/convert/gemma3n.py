@@ -139,8 +139,10 @@ def _shapes(folder: ModelFolder) -> Shapes:
         "per_layer_proj_norm.weight": (size,),
         **{f"{stack}.weight": (streams - 1, hidden, hidden) for stack in _STACKS.values()},
     }
-    norms = ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm", "post_norm")
-    norms += ("altup_correct_scale", "altup_router_norm", "laurel_post_norm")
+    norms = (
+        *("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm", "post_norm"),
+        *("altup_correct_scale", "altup_router_norm", "laurel_post_norm"),
+    )
     first_shared = layers - folder.count_or_zero("num_kv_shared_layers")
     for i, ff in enumerate(folder.config[_WIDTHS]):
         parts: dict[str, tuple[int, ...]] = {

@@ -229,6 +229,7 @@ class _PromptBuilder(Builder):
         softcap: float = 0.0,
         slopes: Vector | None = None,
         sinks: Vector | None = None,
+        chunk: int = 0,
     ) -> Value:
         """Causal attention among the tokens of the batch, of which padding is not seen."""
         assert v is not None

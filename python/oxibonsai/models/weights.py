@@ -135,11 +135,14 @@ class Weights:
             )
         return self._made[full]
 
+    def leave_out(self, prefix: str) -> None:
+        """Tensors that no pass of this version reads, without which the result is the same."""
+        self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
+
     def leave_out_drafting(self, config: ModelConfig) -> None:
         """The layers that predict further tokens: a pass gives the same without them."""
         for i in range(config.num_nextn_predict_layers):
-            prefix = f"blk.{config.num_hidden_layers + i}."
-            self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
+            self.leave_out(f"blk.{config.num_hidden_layers + i}.")
 
     def table(self, name: str, rows: int, cols: int) -> Vector:
         """A small matrix as float32, row after row."""
