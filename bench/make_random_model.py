@@ -238,10 +238,13 @@ def write(out: Path, shape: Shape, kind: str, layers: int, seed: int) -> None:
     writer = gguf.GGUFWriter(out, shape.architecture)
     keys = {"block_count": layers, "context_length": CONTEXT, **shape.keys}
     for key, value in keys.items():
-        add: Callable[[str, Any], None] = writer.add_float32
-        if isinstance(value, int | str):
-            add = writer.add_uint32 if isinstance(value, int) else writer.add_string
-        add(f"{shape.architecture}.{key}", value)
+        name = f"{shape.architecture}.{key}"
+        if isinstance(value, str):
+            writer.add_string(name, value)
+        elif isinstance(value, int):
+            writer.add_uint32(name, value)
+        else:
+            writer.add_float32(name, value)
     make_up_vocabulary(writer, shape.rows)
     kinds = {name: type_of(name, size, kind) for name, size in tensors(shape, layers)}
     infos = {}

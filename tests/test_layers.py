@@ -27,14 +27,15 @@ NATIVE = {
 _FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
 _BELOW_ENGINE = _FILES | _TEXT | {"devices", "lora", "models", "opening", "vision"}
-_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "images", "lane"}
+_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "images", "lane", "device_names"}
 PYTHON = {
     "errors": set(),
     "lane": {"errors"},
+    "device_names": set(),
     "files": {"errors"},
     "sources": {"errors", "files"},
     "checkpoint": {"errors", "sources", "_core"},
-    "devices": {"errors", "files", "_core"},
+    "devices": {"errors", "device_names", "files", "_core"},
     "kernels": {"errors", "devices", "_core"},
     "graph": {"errors", "_core"},
     "split": {"errors", "files", "sources", "checkpoint", "_core"},
@@ -105,7 +106,8 @@ SERVER = {
     "openai": {"", "http", "stores", "schemas", "registry"},
     "anthropic": {"", "http", "stores", "schemas"},
     "llama_server": {"", "http", "stores", "schemas", "registry", "openai"},
-    "admin": {"", "stores", "schemas", "registry", "openai", "anthropic", "llama_server"},
+    "ollama": {"", "http", "schemas", "registry", "openai"},
+    "admin": {"", "stores", "schemas", "registry", "openai", "anthropic", "llama_server", "ollama"},
 }
 ASSEMBLY = {"app", "launcher", "routes"}
 

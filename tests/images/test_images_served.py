@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 from fake_backend import FakeBackend
 from flask.testing import FlaskClient
+from hostile_bodies import hostile_bodies
 from PIL import Image
 from real_server import real_server
 from running_server import RunningServer, wait_until
+from test_hostile_requests import HOSTILE_FORMS
 
 from oxibonsai import ImagePipeline
 from oxibonsai.errors import OxiBonsaiError
@@ -26,6 +28,7 @@ from oxibonsai.images.record import png_texts, record_of
 from oxibonsai.images.request import ImageRequest
 from oxibonsai.server.app import create_app
 from oxibonsai.server.lifecycle import Phase
+from oxibonsai.server.openai.schemas.images import GenerationBody
 from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
 
@@ -194,6 +197,21 @@ def test_forms_that_make_no_sense_are_refused(client: FlaskClient) -> None:
     masked["data"]["mask"] = (io.BytesIO(data), "mask.png")
     assert "mask is not supported" in refused(client.post(EDITS, **masked))
     assert "multipart" in refused(client.post(EDITS, json={"prompt": "a"}), 415)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_no_body_breaks_a_route(client: FlaskClient) -> None:
+    valid = {"prompt": "a tree", "size": "64x64", "n": 1, "steps": 1, "seed": 3}
+    count = 0
+    for case in hostile_bodies(valid, GenerationBody):
+        answer = client.post(GENERATIONS, data=case.text, content_type="application/json")
+        assert answer.status_code in ({400, 413, 422} if case.refused else {200, 400}), case.name
+        count += 1
+    assert count > 50
+    for data, kind in HOSTILE_FORMS.values():
+        answer = client.post(EDITS, data=data, content_type=kind)
+        assert answer.status_code in {400, 413, 415}, (data[:80], answer.text)
 
 
 def test_a_server_without_a_picture_model_says_so(make_app: MakeApp) -> None:

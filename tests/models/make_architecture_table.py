@@ -1,8 +1,8 @@
 """Writes docs/architectures.md: what each architecture was compared with, and how close it comes.
 
-    cd tests/models && PYTHONPATH=..:. python make_architecture_table.py [ARCHITECTURE ...]
+    cd tests/models && PYTHONPATH=..:.:../vision:../convert python make_architecture_table.py [NAME ...]
 
-With names, only their rows are made anew.
+With names of architectures, only their rows are made anew.
 
 The structures are those of the tests beside this file: small random models in which no parameter has
 its default value.
@@ -24,6 +24,7 @@ import expert_models
 import numpy as np
 import numpy.typing as npt
 import random_models
+import random_vision
 import recurrent_models
 import remote_models
 from make_llama_cpp_remote import RECORDED
@@ -89,6 +90,11 @@ def structures(folder: Path) -> Iterator[Structure]:
         truth = recurrent_models.reference_logits(hybrid.save(folder / hybrid.name))
         convert(folder / hybrid.name, path, dtype="f32")
         yield Structure(path, recurrent_models.IDS, truth, TRANSFORMERS)
+    for name in ("qwen2vl", "qwen2.5vl", "qwen3vl", "qwen3vlmoe"):
+        (folder / name).mkdir()
+        eyed = random_vision.MODELS[name](folder / name)
+        truth = dense_models.logits(eyed.truth, dense_models.IDS)
+        yield Structure(eyed.text, dense_models.IDS, truth, TRANSFORMERS)
     recorded = json.loads(RECORDED.read_text())
     for remote in remote_models.CASES:
         path = folder / f"{remote.name}.gguf"

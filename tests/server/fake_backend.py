@@ -33,6 +33,7 @@ class FakeBackend:
     pool = None
     chat_template = None
     generates = False
+    speculate = None
 
     def __init__(self, load_seconds: float = 0.0) -> None:
         self._load_seconds = load_seconds

@@ -307,3 +307,23 @@ def test_allowed_tools_that_make_no_sense_are_refused(
     refused = tools_client.post(URL, json=body)
     assert refused.status_code == 400
     assert message in refused.get_json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+        ("/v1/responses", {"input": "a"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["web_search", "mcp", "code_interpreter"])
+def test_tools_that_nobody_runs_are_refused_with_what_to_do(
+    model_client: FlaskClient, path: str, body: dict[str, Any], kind: str
+) -> None:
+    tool = {"type": kind, "name": "search", "server_url": "https://example.org", "input_schema": {}}
+    answer = model_client.post(path, json={"model": "tiny", **body, "tools": [tool]})
+    assert answer.status_code == 400
+    message = answer.get_json()["error"]["message"]
+    assert kind in message
+    assert "offer a function" in message

@@ -10,6 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 
+import oxibonsai
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.errors import FormatError
 from oxibonsai.server.server import Server
@@ -179,3 +180,31 @@ def test_a_hostile_template_fails_its_requests_and_nothing_else(
     assert (answer.status_code < 500, "chat template" in answer.text) == (True, True), answer.text
     assert client.get("/health").status_code == 200
     assert client.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
+
+
+def test_the_tokenizer_is_described(model_client: FlaskClient) -> None:
+    info = model_client.get("/tokenizer_info").get_json()
+    assert info["tokenizer_class"] == "gpt2"
+    assert info["eos_token"] == "<|im_end|>"
+    assert info["bos_token"] is None
+    assert info["added_tokens_decoder"]["256"] == {"content": "<|im_start|>", "special": True}
+    assert info["vocab_size"] == 300
+    assert "<|im_start|>" in info["chat_template"]
+
+
+def test_anthropics_clients_get_models_in_their_shape(model_client: FlaskClient) -> None:
+    headers = {"anthropic-version": "2023-06-01"}
+    page = model_client.get("/v1/models", headers=headers).get_json()
+    assert (page["has_more"], page["first_id"], page["last_id"]) == (False, "tiny", "tiny")
+    (model,) = page["data"]
+    assert (model["type"], model["id"], model["display_name"]) == ("model", "tiny", "tiny")
+    assert model["created_at"].endswith("Z")
+    assert model_client.get("/v1/models/tiny", headers=headers).get_json() == model
+    assert "owned_by" in model_client.get("/v1/models/tiny").get_json()
+
+
+def test_an_unknown_path_is_named_and_the_list_of_routes_too(model_client: FlaskClient) -> None:
+    message = model_client.get("/v1/modells").get_json()["error"]["message"]
+    assert "'/v1/modells'" in message
+    assert "/openapi.json" in message
+    assert model_client.get("/version").get_json() == {"version": oxibonsai.__version__}

@@ -73,7 +73,7 @@ def test_a_field_may_be_sent_under_both_of_its_names(model_client: FlaskClient) 
 
 UNSUPPORTED: dict[str, dict[str, Any]] = {
     CHAT: {
-        "lora": [{"id": 0, "scale": 0.5}], "kv_type": "q8_0", "modalities": ["text", "audio"],
+        "kv_type": "q8_0", "modalities": ["text", "audio"],
         "audio": {"voice": "ash", "format": "wav"}, "web_search_options": {},
         "prompt_logprobs": 1, "use_beam_search": True, "truncate_prompt_tokens": 5,
         "documents": [{"text": "a"}], "chat_template": "{{ messages }}", "echo": True,
@@ -82,7 +82,7 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
         "length_penalty": 0.5, "n_probs": 3, "best_of": 2,
     },
     TEXT: {
-        "lora": [{"id": 0, "scale": 0.5}], "kv_type": "q8_0", "use_beam_search": True,
+        "kv_type": "q8_0", "use_beam_search": True,
         "add_special_tokens": False, "logits_processors": ["x"], "early_stopping": True,
         "include_stop_str_in_output": True,
     },
@@ -101,7 +101,7 @@ def test_what_there_is_not_is_refused_by_name(
     ask(model_client, path, **{field: None})
 
 
-@pytest.mark.parametrize("field", ["lora", "kv_type", "use_beam_search", "logits_processors"])
+@pytest.mark.parametrize("field", ["kv_type", "use_beam_search", "logits_processors"])
 def test_responses_refuse_what_there_is_not_too(model_client: FlaskClient, field: str) -> None:
     body = {"input": "hi", "max_output_tokens": 2, "store": False}
     answer = model_client.post("/v1/responses", json={**body, field: UNSUPPORTED[TEXT][field]})

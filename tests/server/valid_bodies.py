@@ -41,6 +41,19 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     "embeddings.create_native_embeddings": {"content": ["a", "b"]},
     "router.load": {"model": "tiny"},
     "router.unload": {"model": "tiny"},
+    "native_completion.infill": {
+        "input_prefix": "a", "input_suffix": "b", "n_predict": 2,
+    },
+    "ollama_generate.chat": {
+        "model": "tiny", "messages": _MESSAGES, "options": {"num_predict": 2}, "stream": False,
+    },
+    "ollama_generate.generate": {
+        "model": "tiny", "prompt": "a", "options": {"num_predict": 2}, "stream": False,
+    },
+    "ollama_embed.embed": {"model": "tiny", "input": ["a", "b"]},
+    "ollama_embed.embeddings": {"model": "tiny", "prompt": "a"},
+    "ollama_models.show": {"model": "tiny"},
+    "ollama_models.pull": {"model": "hf:org/repo"},
     "images.generate": {"model": "tiny", "prompt": "a tree", "size": "512x512", "n": 1},
     "slots.act": {"filename": "a.bin"},
     "tokens.tokenize": {"content": "a b", "with_pieces": True},

@@ -28,7 +28,7 @@ from oxibonsai.convert import convert
 
 Floats = npt.NDArray[np.float32]
 VOCABULARY, HIDDEN, TEXT_LAYERS, HEADS, KV_HEADS, HEAD_DIM, FF = 131, 64, 3, 4, 2, 16, 96
-IMAGE_TOKEN = 7
+IMAGE_TOKEN, EXPERT_FF = 7, 40
 TEXT = {
     "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": FF,
     "num_hidden_layers": TEXT_LAYERS, "num_attention_heads": HEADS,
@@ -57,7 +57,7 @@ def randomise(model: torch.nn.Module) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             values = random_values(name, tuple(parameter.shape))
-            if parameter.ndim > 2:  # a convolution
+            if parameter.ndim > 2 and "experts" not in name:  # a convolution
                 values *= 1.6 / np.sqrt(np.prod(parameter.shape[1:])) / values.std()
             if name.endswith("input_projection_weight"):
                 values *= parameter.shape[1] ** 0.5 / parameter.shape[0] ** 0.5
@@ -98,6 +98,17 @@ def text_tensors(module: torch.nn.Module, head: Floats | None, *, gemma: bool) -
     named = {}
     for name, values in parameters(module).items():
         plus = np.float32(1.0) if gemma and "norm" in name else np.float32(0.0)
+        layer, _, rest = name.removeprefix("layers.").partition(".")
+        if rest == "mlp.gate.weight":
+            named[f"blk.{layer}.ffn_gate_inp.weight"] = values
+            continue
+        if rest == "mlp.experts.gate_up_proj":
+            named[f"blk.{layer}.ffn_gate_exps.weight"] = values[:, : values.shape[1] // 2]
+            named[f"blk.{layer}.ffn_up_exps.weight"] = values[:, values.shape[1] // 2 :]
+            continue
+        if rest == "mlp.experts.down_proj":
+            named[f"blk.{layer}.ffn_down_exps.weight"] = values
+            continue
         named[_tensor_name(f"model.{name}", gemma)] = values + plus
     if head is not None:
         named["output.weight"] = head
@@ -127,22 +138,28 @@ def vision_keys(config: Any, projector: str, eps: float, **more: Any) -> dict[st
     }  # fmt: skip
 
 
-def qwen3vl(folder: Path) -> Eyed:
+def qwen3vl(folder: Path, *, experts: bool = False) -> Eyed:
     """Deep stack behind two layers, places for a grid of 5 x 5 patches."""
+    kind = "Qwen3VLMoe" if experts else "Qwen3VL"
+    mixed = {
+        "moe_intermediate_size": EXPERT_FF, "num_experts": 4, "num_experts_per_tok": 2,
+        "decoder_sparse_step": 1, "mlp_only_layers": [],
+    }  # fmt: skip
     vision = {
         "depth": 3, "hidden_size": 32, "intermediate_size": 40, "num_heads": 2, "patch_size": 4,
         "out_hidden_size": HIDDEN, "num_position_embeddings": 25,
         "deepstack_visual_indexes": [0, 2],
     }  # fmt: skip
     rope = {"rope_type": "default", "rope_theta": 5e4, "mrope_section": [4, 2, 2]}
-    config = transformers.Qwen3VLConfig(
-        text_config={**TEXT, "rope_parameters": rope, "rms_norm_eps": 1e-6},
+    text = {**TEXT, "rope_parameters": rope, "rms_norm_eps": 1e-6, **(mixed if experts else {})}
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=text,
         vision_config=vision,
         image_token_id=IMAGE_TOKEN, video_token_id=8, vision_start_token_id=9,
         vision_end_token_id=10, tie_word_embeddings=False,
     )  # fmt: skip
     config._attn_implementation = "eager"
-    model = transformers.Qwen3VLForConditionalGeneration(config).float().eval()
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).float().eval()
     randomise(model)
     keys = {
         **text_keys(1e-6, 5e4),
@@ -152,7 +169,10 @@ def qwen3vl(folder: Path) -> Eyed:
     tensors = text_tensors(
         model.model.language_model, model.lm_head.weight.detach().numpy(), gemma=False
     )
-    write_gguf(folder / "text.gguf", "qwen3vl", keys, tensors)
+    if experts:
+        keys |= {"expert_count": 4, "expert_used_count": 2}
+        keys["expert_feed_forward_length"] = EXPERT_FF
+    write_gguf(folder / "text.gguf", "qwen3vlmoe" if experts else "qwen3vl", keys, tensors)
     keys = vision_keys(
         model.config.vision_config, "qwen3vl_merger", 1e-6, **{
             "vision.image_size": 20, "vision.spatial_merge_size": 2,
@@ -390,7 +410,7 @@ def idefics3(folder: Path) -> Eyed:
 def mistral3(folder: Path) -> Eyed:
     """Squares of 2 x 2 patches are joined."""
     vision = {
-        "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+        "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3,
         "num_attention_heads": 2, "image_size": 64, "patch_size": 4, "hidden_act": "silu",
         "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4},
     }  # fmt: skip
@@ -594,5 +614,6 @@ MODELS: dict[str, Callable[[Path], Eyed]] = {
     "qwen2vl": qwen2vl,
     "qwen2.5vl": partial(qwen2vl, windowed=True),
     "qwen3vl": qwen3vl,
+    "qwen3vlmoe": partial(qwen3vl, experts=True),
     "qwen35": qwen35,
 }

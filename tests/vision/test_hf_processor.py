@@ -22,7 +22,9 @@ from oxibonsai.vision.pictures import decode_picture
 from oxibonsai.vision.processors import (
     Gemma3Processor,
     InternVLProcessor,
+    LlavaNextProcessor,
     LlavaProcessor,
+    PixtralProcessor,
     Qwen2VLProcessor,
 )
 
@@ -59,6 +61,21 @@ def test_pixels_are_in_the_form_of_transformers() -> None:
     own: Any = Qwen2VLProcessor(14, 2, 784, 784 * 64)
     peer: Any = Qwen2VLImageProcessorPil(size={"shortest_edge": 784, "longest_edge": 784 * 64})
     _check(own, pictures, peer(images, return_tensors="np"), ("pixel_values", "image_grid_thw"))
+    from transformers.models.llava_next.image_processing_pil_llava_next import (
+        LlavaNextImageProcessorPil,
+    )
+    from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+
+    square = {"size": {"shortest_edge": 56}, "crop_size": {"height": 56, "width": 56}}
+    pinpoints = [[56, 112], [112, 56], [112, 112], [168, 56], [56, 168]]
+    own = LlavaNextProcessor(56, tuple((h, w) for h, w in pinpoints))
+    peer = LlavaNextImageProcessorPil(**square, image_grid_pinpoints=pinpoints)
+    _check(own, pictures, peer(images, return_tensors="np"), ("pixel_values", "image_sizes"))
+    own = PixtralProcessor(256, 28)
+    peer = PixtralImageProcessorPil(
+        size={"longest_edge": 256}, patch_size={"height": 28, "width": 28}
+    )
+    _check(own, pictures, peer(images, return_tensors="np"), ("pixel_values", "image_sizes"))
     own, peer = Gemma3Processor(56), Gemma3ImageProcessorPil(size={"height": 56, "width": 56})
     _check(own, pictures, peer(images, return_tensors="np"), ("pixel_values",))
     with pytest.raises(UnsupportedError, match=r"engine\.chat"):
@@ -73,6 +90,7 @@ def _check(own: Any, pictures: list[Any], expected: Any, names: tuple[str, ...])
     for name in names:
         assert np.array_equal(found[name], expected[name]), name
     again = as_grids(own, found)
+    assert [g.tiles for g in again] == [g.tiles for g in grids]
     assert [g.pixels.tobytes() for g in again] == [g.pixels.tobytes() for g in grids]
 
 

@@ -43,6 +43,7 @@ SIDES = {
     "qwen2vl": _ANY_SIZE,
     "qwen2.5vl": _ANY_SIZE,
     "qwen3vl": _ANY_SIZE,
+    "qwen3vlmoe": _ANY_SIZE,
     "qwen35": _ANY_SIZE,
     "gemma3": [(1, 1, 48, 48)],
     "mistral3": _ANY_SIZE[1:],  # of a picture of one row, transformers loses a dimension
@@ -61,7 +62,7 @@ class Case:
     tower: Tower
 
 
-SLOW = {"idefics3", "internvl", "llava", "qwen2vl"}
+SLOW = {"idefics3", "internvl", "llava", "qwen2vl", "qwen3vlmoe"}
 FAMILIES = [pytest.param(m, marks=[pytest.mark.slow] * (m in SLOW)) for m in sorted(MODELS)]
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai.cli.options import Command, apply
-from oxibonsai.engine import ContextShift, DraftModel, Engine, MtpDraft, NgramSpeculator, load
+from oxibonsai.engine import ContextShift, Engine
 from oxibonsai.engine.sequence import Speculate
+from oxibonsai.engine.speculation.choice import choose_speculation
 from oxibonsai.errors import RequestError
 
 
@@ -62,14 +63,7 @@ def take_speculation(options: dict[str, Any]) -> Callable[[Engine], Speculate | 
         raise RequestError("give --speculate or --draft-model, not both")
 
     def make(engine: Engine) -> Speculate | None:
-        if draft is not None:
-            small = load(draft, ctx_size=None, parallel=1)
-            return DraftModel(small, engine, threshold=threshold, length=length).speculator
-        if kind == "mtp":
-            return MtpDraft(engine, threshold=threshold, length=length).speculator
-        if kind == "ngram":
-            return lambda: NgramSpeculator(length=length)
-        return None
+        return choose_speculation(engine, kind, draft, length=length, threshold=threshold)
 
     return make
 

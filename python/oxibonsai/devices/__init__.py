@@ -3,7 +3,6 @@
 from oxibonsai.devices.choice import (
     AUTO,
     CPU,
-    DEVICE_PATTERN,
     DeviceInfo,
     candidates,
     chosen_device,
@@ -18,7 +17,6 @@ from oxibonsai.devices.threads import default_threads, keep_in_forks
 __all__ = [
     "AUTO",
     "CPU",
-    "DEVICE_PATTERN",
     "Device",
     "DeviceInfo",
     "Executable",

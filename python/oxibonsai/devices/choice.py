@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from oxibonsai import _core
+from oxibonsai.device_names import DEVICE_PATTERN
 from oxibonsai.devices.nvrtc import nvrtc_libraries
 from oxibonsai.devices.protocols import Device
 from oxibonsai.devices.threads import default_threads, keep_in_forks
@@ -16,8 +17,6 @@ from oxibonsai.files.cache_folder import cache_folder
 AUTO, CPU = "auto", "cpu"
 # No card has run the kernels for GPUs yet (docs/gpu.md), so one is used where it is asked for.
 _DEFAULT = CPU
-_CUDA = r"cuda(:(0|[1-9]\d{0,2}))?"
-DEVICE_PATTERN = rf"auto|cpu|metal|{_CUDA}(,{_CUDA})*"
 
 
 @dataclass(frozen=True)

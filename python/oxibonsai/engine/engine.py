@@ -23,6 +23,7 @@ from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.text import TextOutput
 from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.lora import Adapter
 from oxibonsai.models import Model
 from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens
 from oxibonsai.structured import StructureCompiler
@@ -222,6 +223,7 @@ class Engine:
                 raise RequestError(f"{name} is {value!r}; it must be {kind.__name__}(...)")
         self.check_ids([*params.logit_bias, *params.banned_tokens, *params.stop_token_ids])
         self.check_ids(params.allowed_tokens)
+        self._engine_core.models.check(options.adapter)
         if options.shift is not None:
             options.shift.window_of(self.ctx_size)  # refuses what does not fit
             if options.images:
@@ -267,6 +269,26 @@ class Engine:
     def share_structures(self, other: Engine) -> None:
         """Takes what compiles structures from another engine of the same model."""
         self._compiler = other.structures
+
+    def adapter_key(self, adapters: Items[Adapter]) -> str:
+        """What :class:`Options` takes as ``adapter``, so that a sequence runs with these adapters.
+
+        They take the place of those that the model was loaded with. Sequences with different adapters
+        share steps, keys and values are shared between those with the same.
+
+        Args:
+            adapters: As :func:`oxibonsai.opening.open_adapters` returns them, each with its scale.
+
+        Raises:
+            CapacityError: Too many sets of adapters and scales have been used.
+            UnsupportedError: An adapter changes what is no linear layer of the model.
+        """
+        models = self._engine_core.models
+        key = models.key(adapters)
+        if not models.is_compiled(key):
+            with self.lock:
+                models.of(key)
+        return key
 
     def step(self) -> list[Sequence]:
         """One pass of the model over all running sequences; returns those with new tokens."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.engine.adapted_models import AdaptedModels
 from oxibonsai.engine.batching import make_batch, reads_images, reserve
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
@@ -35,12 +36,18 @@ class StepCounts:
         sequences: Sequences that took part, over all steps.
         rows: Tokens computed, over all steps.
         preemptions: Sequences that gave way, for want of pages or to other tenants.
+        drafts: Proposals that were checked.
+        draft_tokens: Tokens of these proposals.
+        accepted_tokens: Those that became part of the text.
     """
 
     steps: int = 0
     sequences: int = 0
     rows: int = 0
     preemptions: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class EngineCore:
@@ -58,6 +65,7 @@ class EngineCore:
             safe at any time.
         running: Sequences with state, in the order in which they came in.
         counts: Of what has been done.
+        models: The model with each set of adapters.
     """
 
     def __init__(
@@ -69,7 +77,7 @@ class EngineCore:
         eos_ids: frozenset[int],
         policy: KvPressurePolicy | None,
     ) -> None:
-        self._model = model
+        self.models = AdaptedModels(model)
         self._cache = cache
         self._ctx_size = ctx_size
         self._eos_ids = eos_ids
@@ -103,7 +111,7 @@ class EngineCore:
             c.sequence.times.started = c.sequence.times.started or started
         constraints = [c.sequence.constraint for c in chunks if c.reaches_end]
         masks = [self._masks.submit(c.mask) for c in constraints if c is not None]
-        logits, states = self._run(chunks)
+        chunks, logits, states = self._run(chunks)
         if masks:
             wait(masks)
         self.counts.steps += 1
@@ -115,17 +123,31 @@ class EngineCore:
 
     def _run(
         self, chunks: list[Chunk]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]:
-        """Logits; and the hidden states of all rows, where a speculator follows them.
+    ) -> tuple[list[Chunk], npt.NDArray[np.float32], npt.NDArray[np.float32] | None]:
+        """The chunks ordered by adapter, with a pass for each, and their logits.
 
-        None follows rows of pictures: it begins anew behind them.
+        Also the hidden states of all rows, where a speculator follows them; but none follows a step
+        with rows of pictures: it begins anew behind them.
         """
-        batch, pools, slots = make_batch(chunks), self._cache.pools, self._cache.slot_memory
-        images = reads_images(chunks)
+        pools, slots = self._cache.pools, self._cache.slot_memory
         followed = any(isinstance(c.sequence.speculator, MtpSpeculator) for c in chunks)
-        if followed and not images:
-            return self._model.run_followed(batch, pools, slots)
-        return self._model.run(batch, pools, slots, images=images), None
+        followed = followed and not reads_images(chunks)
+        groups: dict[str, list[Chunk]] = {}
+        for c in chunks:
+            groups.setdefault(c.sequence.options.adapter, []).append(c)
+        logits, states = [], []
+        for key, group in groups.items():
+            model, batch = self.models.of(key), make_batch(group)
+            if followed:
+                of_outputs, of_rows = model.run_followed(batch, pools, slots)
+                states.append(of_rows)
+            else:
+                of_outputs = model.run(batch, pools, slots, images=reads_images(group))
+            logits.append(of_outputs)
+        if len(groups) == 1:
+            return chunks, logits[0], states[0] if followed else None
+        ordered = [c for group in groups.values() for c in group]
+        return ordered, np.concatenate(logits), np.concatenate(states) if followed else None
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Takes in a sequence whose table holds the state of its first tokens already."""
@@ -333,11 +355,13 @@ class EngineCore:
             s.num_computed = c.first + c.count
             rows = logits[row : row + c.outputs]
             row += len(rows)
+            before = s.num_generated
             if len(rows) > 0:
                 try:
                     sample_tokens(s, rows, c.draft, self._eos_ids, self._ctx_size)
                 except OxiBonsaiError as e:
                     self._fail(s, e)
+                self._count_draft(c, s.num_generated - before)
                 updated.append(s)
                 s.changed.set()
             if states is not None and isinstance(s.speculator, MtpSpeculator):
@@ -359,6 +383,13 @@ class EngineCore:
         if self._policy is not None:
             self._policy.observe(self._cache.used_bytes / self._cache.budget)
         return updated
+
+    def _count_draft(self, c: Chunk, new: int) -> None:
+        if c.draft:
+            self.counts.drafts += 1
+            self.counts.draft_tokens += len(c.draft)
+            # The last new token is the model's own.
+            self.counts.accepted_tokens += max(0, new - 1)
 
     def _fail(self, s: Sequence, error: OxiBonsaiError) -> None:
         """Ends one sequence by an error of its own; the others go on."""

@@ -36,7 +36,8 @@ class Options:
             is all that constrains it.
         shift: What to keep when the context is full; None: the text ends there.
         speculate: Makes what proposes tokens, which the model then checks.
-        adapter: Name of what changes the weights; part of what makes two prefixes equal.
+        adapter: A key of :meth:`Engine.adapter_key`; empty: the adapters that the model was loaded with.
+            Part of what makes two prefixes equal.
         visible: Control tokens whose text is part of the output.
         tenant: Whose it is: engines divide their capacity between tenants.
         cache_salt: What a sequence must have too to share the keys and values that this one computes;

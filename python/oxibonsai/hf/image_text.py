@@ -59,6 +59,7 @@ class ImageTextToText(CausalLM):
         attention_mask: Any = None,
         pixel_values: Any = None,
         image_grid_thw: Any = None,
+        image_sizes: Any = None,
         **inputs: Any,
     ) -> Any:
         """Logits after every token.
@@ -68,6 +69,7 @@ class ImageTextToText(CausalLM):
             attention_mask: Same shape; 0 marks padding.
             pixel_values: Of all pictures in order; None: as :class:`CausalLM`.
             image_grid_thw: Of Qwen's, patches of each picture.
+            image_sizes: Of LLaVA 1.6's and Pixtral's, sizes of the pictures.
             **inputs: As of :class:`CausalLM`.
 
         Raises:
@@ -81,7 +83,7 @@ class ImageTextToText(CausalLM):
             raise UnsupportedError(f"{next(iter(inputs))} does not go with pixel_values")
         ids, mask = as_ids_and_mask(input_ids, attention_mask, 0)
         rows = [row[shown].tolist() for row, shown in zip(ids, mask, strict=True)]
-        images = self._place(rows, pixel_values, image_grid_thw)
+        images = self._place(rows, pixel_values, image_grid_thw, image_sizes)
         logits = np.zeros((*ids.shape, self.engine.model.config.vocab_size), np.float32)
         for i, own in enumerate(self.engine.logits_batch(rows, images=images)):
             logits[i, mask[i]] = own
@@ -98,13 +100,14 @@ class ImageTextToText(CausalLM):
         attention_mask: Any = None,
         pixel_values: Any = None,
         image_grid_thw: Any = None,
+        image_sizes: Any = None,
         **options: Any,
     ) -> Any:
         """As :meth:`CausalLM.generate`, also of prompts with pictures.
 
         Args:
             inputs, generation_config, input_ids, attention_mask: As there.
-            pixel_values, image_grid_thw: As in a call.
+            pixel_values, image_grid_thw, image_sizes: As in a call.
             **options: As there; with pictures those that the engine does itself.
 
         Raises:
@@ -134,15 +137,23 @@ class ImageTextToText(CausalLM):
             seed=seed,
             streamer=streamer,
             assistant=None,
-            images=self._place(prompts.shown, pixel_values, image_grid_thw),
+            images=self._place(prompts.shown, pixel_values, image_grid_thw, image_sizes),
         )
 
     def _place(
-        self, rows: Sequence[Sequence[int]], pixel_values: Any, image_grid_thw: Any
+        self,
+        rows: Sequence[Sequence[int]],
+        pixel_values: Any,
+        image_grid_thw: Any,
+        image_sizes: Any,
     ) -> list[Placed]:
         """The pictures of each text, at the placeholders that stand for their rows."""
         reader = self.pictures
-        columns = {"pixel_values": pixel_values, "image_grid_thw": image_grid_thw}
+        columns = {
+            "pixel_values": pixel_values,
+            "image_grid_thw": image_grid_thw,
+            "image_sizes": image_sizes,
+        }
         embeddings = [
             part
             for grid in as_grids(reader.processor, columns)

@@ -13,7 +13,9 @@ from oxibonsai.vision import PixelGrid
 from oxibonsai.vision.processors import (
     Gemma3Processor,
     ImageProcessor,
+    LlavaNextProcessor,
     LlavaProcessor,
+    PixtralProcessor,
     Qwen2VLProcessor,
 )
 
@@ -25,13 +27,27 @@ def as_columns(processor: ImageProcessor, grids: Sequence[PixelGrid]) -> Columns
     """``pixel_values`` and what belongs to it, as transformers has them for this family.
 
     Qwen's are float32 [patches, 3 * 2 * patch * patch] with ``image_grid_thw`` int64 [pictures, 3];
-    Gemma 3's and LLaVA 1.5's float32 [pictures, 3, height, width].
+    Gemma 3's and LLaVA 1.5's float32 [pictures, 3, height, width]; LLaVA 1.6's [pictures, tiles, 3,
+    height, width] and Pixtral's [pictures, 3, height, width], filled up with zeros, with
+    ``image_sizes`` int64 [pictures, 2]: heights and widths before and after resizing.
     """
     if isinstance(processor, Qwen2VLProcessor):
         grid = [_patch_grid(processor, g) for g in grids]
         return {
             "pixel_values": np.concatenate([_patches(processor, g) for g in grids]),
             "image_grid_thw": np.array([[1, *g] for g in grid], np.int64),
+        }
+    if isinstance(processor, LlavaNextProcessor):
+        sizes = [g.original_size for g in grids]
+        return {
+            "pixel_values": _stacked([g.pixels for g in grids]),
+            "image_sizes": np.array(sizes, np.int64),
+        }
+    if isinstance(processor, PixtralProcessor):
+        sizes = [(g.pixels.shape[2], g.pixels.shape[3]) for g in grids]
+        return {
+            "pixel_values": _stacked([g.pixels[0] for g in grids]),
+            "image_sizes": np.array(sizes, np.int64),
         }
     _check_square(processor)
     return {"pixel_values": np.concatenate([g.pixels for g in grids])}
@@ -40,13 +56,46 @@ def as_columns(processor: ImageProcessor, grids: Sequence[PixelGrid]) -> Columns
 def as_grids(processor: ImageProcessor, columns: Mapping[str, Any]) -> list[PixelGrid]:
     """The pictures of :func:`as_columns`; RequestError where they are none of this model."""
     pixels = _array(columns.get("pixel_values"), "pixel_values", np.float32)
-    if not isinstance(processor, Qwen2VLProcessor):
-        _check_square(processor)
-        if pixels.ndim != 4:
-            raise RequestError(
-                f"pixel_values have shape {pixels.shape}; they are [pictures, 3, height, width]"
-            )
-        return [PixelGrid(pixels[i : i + 1]) for i in range(len(pixels))]
+    if isinstance(processor, Qwen2VLProcessor):
+        return _grids_of_patches(processor, pixels, columns)
+    tiled = isinstance(processor, LlavaNextProcessor)
+    if pixels.ndim != 4 + tiled:
+        tiles = "tiles, " if tiled else ""
+        raise RequestError(
+            f"pixel_values have shape {pixels.shape}; they are [pictures, {tiles}3, height, width]"
+        )
+    if isinstance(processor, LlavaNextProcessor | PixtralProcessor):
+        sizes = _array(columns.get("image_sizes"), "image_sizes", np.int64)
+        if sizes.shape != (len(pixels), 2) or (sizes < 1).any():
+            raise RequestError(f"image_sizes are {sizes.tolist()}, not a size for each picture")
+        pairs = zip(pixels, [(h, w) for h, w in sizes.tolist()], strict=True)
+        if isinstance(processor, PixtralProcessor):
+            return [PixelGrid(np.ascontiguousarray(p[None, :, :h, :w])) for p, (h, w) in pairs]
+        return [_grid_of_tiles(processor, p, size) for p, size in pairs]
+    _check_square(processor)
+    return [PixelGrid(pixels[i : i + 1]) for i in range(len(pixels))]
+
+
+def _grid_of_tiles(
+    processor: LlavaNextProcessor, pixels: np.ndarray[Any, Any], size: tuple[int, int]
+) -> PixelGrid:
+    height, width = processor.best_resolution(size)
+    tiles = height // processor.image_size, width // processor.image_size
+    return PixelGrid(np.ascontiguousarray(pixels[: 1 + tiles[0] * tiles[1]]), tiles, size)
+
+
+def _stacked(arrays: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """One array of several, each filled up with zeros at its ends."""
+    shape = np.max([a.shape for a in arrays], axis=0)
+    whole = np.zeros((len(arrays), *shape), np.float32)
+    for i, array in enumerate(arrays):
+        whole[i][tuple(slice(n) for n in array.shape)] = array
+    return whole
+
+
+def _grids_of_patches(
+    processor: Qwen2VLProcessor, pixels: np.ndarray[Any, Any], columns: Mapping[str, Any]
+) -> list[PixelGrid]:
     grid = _array(columns.get("image_grid_thw"), "image_grid_thw", np.int64)
     p, m = processor.patch_size, processor.merge_size
     right = grid.ndim == 2 and grid.shape[1] == 3 and (grid[:, 0] == 1).all()
@@ -83,7 +132,7 @@ def _patches(processor: Qwen2VLProcessor, grid: PixelGrid) -> np.ndarray[Any, An
 def _check_square(processor: ImageProcessor) -> None:
     if not isinstance(processor, Gemma3Processor | LlavaProcessor):
         raise UnsupportedError(
-            "transformers' form of pixels is available for Qwen-VL, Gemma 3 and LLaVA 1.5: use "
+            "transformers' form of pixels is available for Qwen-VL, Gemma 3, LLaVA and Pixtral: use "
             "oxibonsai.load() and engine.chat() for this model"
         )
 

@@ -233,6 +233,8 @@ class _PromptBuilder(Builder):
     ) -> Value:
         """Causal attention among the tokens of the batch, of which padding is not seen."""
         assert v is not None
+        if window or softcap or chunk:
+            raise UnsupportedError("the text encoder has attention that only a cache serves")
         return self.attend_local(q, k, v, head_dim=head_dim, scale=scale, causal=True)
 
 

@@ -29,6 +29,13 @@ from oxibonsai.models.weights import Weights
 
 # Results of a pass.
 _LOGITS, _HIDDEN = "logits", "hidden"
+# Passes that are compiled when they are first wanted.
+_PASSES = (
+    "_hidden_executable",
+    "_followed_executable",
+    "_image_executable",
+    "_states_executable",
+)
 
 
 class Model:
@@ -63,15 +70,7 @@ class Model:
         self.weights = weights
         self.adapters = tuple(adapters)
         self.architecture = architecture
-        builder = self._builder()
-        h = self._final_states(builder)
-        if config.causal:
-            builder.output(_LOGITS, architecture.logits(builder, config, weights, h))
-        else:
-            builder.output(_HIDDEN, h)
-        weights.refuse_unused()
-        builder.refuse_unused()
-        self.graph = builder.graph
+        self.graph = self._described()
         if isinstance(device, LayerSplit):
             device = device.place(self.graph, config.num_hidden_layers)
         self.device = device
@@ -82,6 +81,43 @@ class Model:
             # Small, and none of the model's: not kept on disk.
             self._packed.append(pack(thin, weights.checkpoint, device))
         self.executable = device.compile(self.graph)
+
+    def _described(self) -> _core.Graph:
+        """The pass, with the adapters."""
+        builder = self._builder()
+        h = self._final_states(builder)
+        if self.config.causal:
+            logits = self.architecture.logits(builder, self.config, self.weights, h)
+            builder.output(_LOGITS, logits)
+        else:
+            builder.output(_HIDDEN, h)
+        self.weights.refuse_unused()
+        builder.refuse_unused()
+        return builder.graph
+
+    def with_adapters(self, adapters: Sequence[Adapter]) -> Model:
+        """The same packed weights behind a pass with other adapters, in place of this model's.
+
+        Its state is that of this model: pages and slots fit both.
+
+        Raises:
+            UnsupportedError: An adapter changes what is no linear layer of the model, or the model's
+                layers are on several devices.
+        """
+        if isinstance(self.device, Pipeline):
+            raise UnsupportedError(
+                "adapters by request need a model on one device: load it with its adapters instead"
+            )
+        other = copy.copy(self)
+        other.adapters = tuple(adapters)
+        for own in ("hidden_graph", *_PASSES):
+            other.__dict__.pop(own, None)
+        other.graph = other._described()
+        known = set(self.weights.matrices)
+        thin = [w for w in other.graph.matrices if w not in known]
+        other._packed = [*self._packed, pack(thin, self.weights.checkpoint, self.device)]
+        other.executable = self.device.compile(other.graph)
+        return other
 
     def _builder(self) -> AdaptedBuilder:
         return AdaptedBuilder(self.config.hadamard, self.adapters)
@@ -119,6 +155,10 @@ class Model:
     @cached_property
     def _image_executable(self) -> Executable:
         c = self.config
+        if isinstance(self.device, Pipeline):
+            raise UnsupportedError(
+                "pictures need all layers of the model on one device: leave out gpu_layers"
+            )
         builder = ImageBuilder(c.image_width, c.hadamard, self.adapters)
         h = self._final_states(builder)
         if not builder.takes_images:
@@ -185,12 +225,7 @@ class Model:
         other = copy.copy(self)
         other.device = self.device.with_threads(threads)
         other.executable = other.device.compile(self.graph)
-        for own in (
-            "_hidden_executable",
-            "_followed_executable",
-            "_states_executable",
-            "_image_executable",
-        ):
+        for own in _PASSES:
             other.__dict__.pop(own, None)
         return other
 
@@ -270,7 +305,10 @@ class Model:
         return self._hidden_executable.run(batch, pools, slots)[_HIDDEN]
 
     def run_followed(
-        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
+        self,
+        batch: _core.Batch,
+        pools: Sequence[KvPages],
+        slots: Slots | None = None,
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Logits as of run(), and the hidden states of all rows after the final norm.
 

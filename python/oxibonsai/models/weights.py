@@ -135,14 +135,15 @@ class Weights:
             )
         return self._made[full]
 
-    def leave_out(self, prefix: str) -> None:
-        """Tensors that no pass of this version reads, without which the result is the same."""
-        self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
-
     def leave_out_drafting(self, config: ModelConfig) -> None:
         """The layers that predict further tokens: a pass gives the same without them."""
         for i in range(config.num_nextn_predict_layers):
-            self.leave_out(f"blk.{config.num_hidden_layers + i}.")
+            prefix = f"blk.{config.num_hidden_layers + i}."
+            self.leave_out(prefix)
+
+    def leave_out(self, prefix: str) -> None:
+        """Tensors whose names begin so: the pass does not need them."""
+        self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
 
     def table(self, name: str, rows: int, cols: int) -> Vector:
         """A small matrix as float32, row after row."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from oxibonsai.chat_template import ChatTemplate
     from oxibonsai.engine import EnginePool
+    from oxibonsai.engine.sequence import Speculate
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,13 @@ class Backend(Protocol):
         pool: The engines; None before :meth:`load` is done.
         chat_template: The model's, or the one that the settings name; None if there is none.
         generates: Whether the model generates text; False if it only makes embeddings.
+        speculate: Makes what proposes tokens for a sequence; None: nothing does.
     """
 
     pool: EnginePool | None
     chat_template: ChatTemplate | None
     generates: bool
+    speculate: Speculate | None
 
     def load(self) -> None:
         """Blocks until requests can be answered.

@@ -18,6 +18,7 @@ from oxibonsai.server.settings import Settings
 if TYPE_CHECKING:
     from oxibonsai.chat_template import ChatTemplate
     from oxibonsai.engine import Engine, EnginePool
+    from oxibonsai.engine.sequence import Speculate
     from oxibonsai.vision import PictureReader
 
 
@@ -34,10 +35,12 @@ class EngineBackend:
         self.pool: EnginePool | None = None
         self.chat_template: ChatTemplate | None = None
         self.generates = False
+        self.speculate: Speculate | None = None
 
     def load(self) -> None:
         """See :class:`~oxibonsai.server.backend.Backend`."""
         from oxibonsai.engine import EnginePool
+        from oxibonsai.engine.speculation.choice import choose_speculation
         from oxibonsai.opening import split_scaled
 
         s = self._settings
@@ -58,6 +61,7 @@ class EngineBackend:
             queue=s.queue_size,
             parity=s.parity,
             packed_cache=s.packed_cache,
+            kv_pressure=s.kv_pressure,
             mmproj=s.mmproj or (None if s.mmproj_auto else False),
             image_min_tokens=s.image_min_tokens,
             image_max_tokens=s.image_max_tokens,
@@ -71,6 +75,11 @@ class EngineBackend:
             engine.structures.lane.most_waiting = s.threads_for_http // 2
         self.chat_template = self._chosen_template(engine)
         self.generates = engine.model.config.causal and not s.embedding
+        if self.generates:
+            self.speculate = choose_speculation(
+                engine, s.speculate, s.draft_model, length=s.draft_length,
+                threshold=s.draft_threshold, parallel=pool.permits,
+            )  # fmt: skip
         names = s.alias or (short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
         self.pool = pool

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from flask import Flask, Response, jsonify
-from werkzeug.exceptions import HTTPException
+from flask import Flask, Response, has_request_context, jsonify, request
+from werkzeug.exceptions import HTTPException, NotFound
 
 from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError, UnsupportedError
 from oxibonsai.server.error_types import error_type
@@ -64,6 +65,9 @@ def as_api_error(error: Exception) -> ApiError:
         return error
     if isinstance(error, HTTPException):
         status = error.code or 500
+        if isinstance(error, NotFound) and has_request_context():
+            told = f"There is no {request.path[:120]!r} here; GET /openapi.json lists all routes."
+            return ApiError(status, told, code="no_such_route")
         return ApiError(status, error.description or error.name)
     if isinstance(error, RequestError):
         return ApiError(400, str(error), param=getattr(error, "param", None))
@@ -107,6 +111,23 @@ def error_response(error: Exception) -> Response:
         # The rest of the body has not been read.
         response.headers["Connection"] = "close"
     return response
+
+
+def register_error_formats(
+    app: Flask, formats: Mapping[str, Callable[[Exception], Response]]
+) -> None:
+    """Formats errors under some paths as their API does, 401 and 404 among them.
+
+    Args:
+        app: The application.
+        formats: What makes the response, by the beginning of the path.
+    """
+
+    def answer(error: Exception) -> Response:
+        own = next((f for path, f in formats.items() if request.path.startswith(path)), None)
+        return (own or error_response)(error)
+
+    app.register_error_handler(Exception, answer)
 
 
 def register_errors(app: Flask) -> None:

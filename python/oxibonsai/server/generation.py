@@ -49,6 +49,7 @@ class Generation:
         slot_request: SlotRequest,
         metrics: GenerationMetrics,
         output_event: OutputEvent,
+        call_prefix: str = "call_",
     ) -> None:
         self.turn = turn
         self.choices: list[Choice] = []
@@ -63,6 +64,7 @@ class Generation:
         self._slot: Slot | None = None
         self._slot_request = slot_request
         self._metrics = metrics
+        self._call_prefix = call_prefix
         self._engine: Engine | None = None
         self.output_event = output_event
         self._closed = False
@@ -132,7 +134,8 @@ class Generation:
             sequence.times.arrived = self.arrived
             parser = None
             if self.turn is not None:
-                parser = self.turn.parser(call_ids(secrets.token_hex(12)))
+                ids_of_calls = call_ids(secrets.token_hex(12), prefix=self._call_prefix)
+                parser = self.turn.parser(ids_of_calls)
             self.choices.append(Choice(i, sequence, parser))
         return True
 

@@ -20,12 +20,15 @@ _GAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 @dataclass(frozen=True)
 class StepTotals:
-    """Steps, their sequences and rows, and preemptions, over several engines."""
+    """Steps, their sequences and rows, preemptions and proposals, over several engines."""
 
     steps: int = 0
     sequences: int = 0
     rows: int = 0
     preemptions: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class GenerationMetrics(Collector):
@@ -112,6 +115,9 @@ class GenerationMetrics(Collector):
             past.sequences + sum(c.sequences for c in counts),
             past.rows + sum(c.rows for c in counts),
             past.preemptions + sum(c.preemptions for c in counts),
+            past.drafts + sum(c.drafts for c in counts),
+            past.draft_tokens + sum(c.draft_tokens for c in counts),
+            past.accepted_tokens + sum(c.accepted_tokens for c in counts),
         )
 
     def collect(self) -> Iterator[Metric]:
@@ -164,8 +170,12 @@ class GenerationMetrics(Collector):
         add("tokens_predicted_seconds_total", "counter", "Time spent on generated tokens.", seconds)
         add("n_decode_total", "counter", "Forward passes of the model.", steps)
         add("n_tokens_max", "counter", "Longest sequence so far, in tokens.", self._longest)
-        for what in ("draft_tokens", "accepted_tokens", "drafts"):
-            add(f"spec_decode_num_{what}_total", "counter", "No drafts are made.", 0)
+        for what, text, value in (
+            ("draft_tokens", "Tokens that were proposed.", total.draft_tokens),
+            ("accepted_tokens", "Proposed tokens that were accepted.", total.accepted_tokens),
+            ("drafts", "Proposals.", total.drafts),
+        ):
+            add(f"spec_decode_num_{what}_total", "counter", text, value)
         rate = prompt / self._prompt_seconds if self._prompt_seconds else 0.0
         add("prompt_tokens_seconds", "gauge", "Prompt tokens per second.", rate)
         rate = self._decoded_tokens / seconds if seconds else 0.0

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import threading
+from dataclasses import replace
 
 from oxibonsai.chat import ChatRequest, ChatTurn
 from oxibonsai.chat_template import ChatTemplate
-from oxibonsai.engine import Engine, EnginePool, Options
+from oxibonsai.engine import ContextShift, Engine, EnginePool, Options
 from oxibonsai.engine.completion import MOST_SAMPLES
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import current_owner
+from oxibonsai.server.adapters import Adapters
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation import Generation
@@ -32,6 +35,10 @@ class Generations:
         metrics: Updated at the end of every request.
         files: Those that conversations name as pictures.
         settings: The server's settings with those of the model.
+
+    Attributes:
+        adapter: The engine's key of the adapters that requests use; None: the model's defaults.
+        adapter_name: Follows the model's name in responses.
     """
 
     def __init__(
@@ -44,7 +51,10 @@ class Generations:
         self._slot_table: SlotTable | None = None
         self._lock = threading.Lock()
         self._writer: StreamWriter | None = None
+        self._adapters: Adapters | None = None
         self.metrics = metrics
+        self.adapter: str | None = None
+        self.adapter_name = ""
 
     @property
     def loaded(self) -> EnginePool:
@@ -63,7 +73,30 @@ class Generations:
     @property
     def model_id(self) -> str:
         """The model's name in responses."""
-        return self._backend.models()[0].id
+        own = self._backend.models()[0].id
+        return f"{own}:{self.adapter_name}" if self.adapter_name else own
+
+    @property
+    def adapters(self) -> Adapters:
+        """The model's adapters."""
+        with self._lock:
+            if self._adapters is None:
+                self._adapters = Adapters(self.loaded, self.settings)
+            return self._adapters
+
+    def with_adapter(self, key: str, name: str = "") -> Generations:
+        """Submits requests with other adapters to the same engines, slots and streams.
+
+        Args:
+            key: Of :class:`~oxibonsai.server.adapters.Adapters`.
+            name: The name that a request used.
+        """
+        # What is made when it is first used is made now, so that both share it.
+        assert self.slots is not None
+        assert self.writer is not None
+        other = copy.copy(self)
+        other.adapter, other.adapter_name = key, name
+        return other
 
     @property
     def slots(self) -> SlotTable:
@@ -112,6 +145,7 @@ class Generations:
         *,
         n: int = 1,
         slot: int | None = None,
+        call_prefix: str = "call_",
     ) -> Generation:
         """Generates the next message of a conversation.
 
@@ -121,6 +155,7 @@ class Generations:
             options: Engine options beyond those that the conversation sets.
             n: Number of samples.
             slot: The preferred slot, used if it is free.
+            call_prefix: Begins the ids of tool calls.
 
         Raises:
             RequestError: The request is invalid for this model.
@@ -128,7 +163,7 @@ class Generations:
             CapacityError: The queue is full.
         """
         turn = self.read_turn(request, PromptLimit(self.engine.ctx_size), options)
-        return self.turn(turn, params, n=n, slot=slot)
+        return self._submit(turn.ids, params, turn.options, n, turn, slot, call_prefix)
 
     def turn(
         self, turn: ChatTurn, params: SamplingParams, *, n: int = 1, slot: int | None = None
@@ -156,12 +191,17 @@ class Generations:
         n: int,
         turn: ChatTurn | None,
         slot: int | None,
+        call_prefix: str = "call_",
     ) -> Generation:
         pool, engine = self.pool, self.engine
         PromptLimit(engine.ctx_size).check_count(len(ids))
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
         input_is_read()
+        adapter = self.adapters.default() if self.adapter is None else self.adapter
+        options = replace(options, adapter=adapter, speculate=self._backend.speculate)
+        if self.settings.context_shift and not options.images:
+            options = replace(options, shift=ContextShift(self.settings.keep))
         compiled = None
         if options.structure is not None:
             # Before a permit is taken, since compiling can be slow.
@@ -171,7 +211,7 @@ class Generations:
         generation = Generation(
             place, ids, params, options, compiled, n=n, turn=turn, pool=pool, slots=self.slots,
             slot_request=SlotRequest(current_owner(), slot), metrics=self.metrics,
-            output_event=OutputEvent(self.writer),
+            output_event=OutputEvent(self.writer), call_prefix=call_prefix,
         )  # fmt: skip
         try:
             if not generation.start(0):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from oxibonsai.server.anthropic.errors import register_anthropic_errors
+from oxibonsai.server.anthropic.errors import anthropic_error
 from oxibonsai.server.anthropic.routes import messages_blueprint
+from oxibonsai.server.errors import register_error_formats
 from oxibonsai.server.llama_server.completion import native_completion_blueprint
 from oxibonsai.server.llama_server.lora import lora_blueprint
 from oxibonsai.server.llama_server.props import props_blueprint
 from oxibonsai.server.llama_server.router import router_blueprint
 from oxibonsai.server.llama_server.slots import slots_blueprint
 from oxibonsai.server.llama_server.tokenize import token_blueprint
+from oxibonsai.server.ollama.embed import ollama_embed_blueprint
+from oxibonsai.server.ollama.errors import ollama_error
+from oxibonsai.server.ollama.generate import ollama_generate_blueprint
+from oxibonsai.server.ollama.models import ollama_models_blueprint
 from oxibonsai.server.openai.assistants.assistant_routes import assistants_blueprint
 from oxibonsai.server.openai.assistants.run_routes import run_steps_blueprint, runs_blueprint
 from oxibonsai.server.openai.assistants.run_service import RunService
@@ -46,18 +51,21 @@ def _register_generation(app: Server) -> None:
     app.register_blueprint(slots_blueprint(app))
     app.register_blueprint(lora_blueprint(app))
     app.register_blueprint(router_blueprint(app))
+    app.register_blueprint(ollama_generate_blueprint(app))
+    app.register_blueprint(ollama_embed_blueprint(app))
+    app.register_blueprint(ollama_models_blueprint(app))
 
 
 def _register_stored(app: Server) -> None:
     """Fails what an earlier process left unfinished, then adds the routes on stored objects."""
     settings, store = app.settings, app.store
     fail_interrupted(store)
+    register_error_formats(app, {"/v1/messages": anthropic_error, "/api/": ollama_error})
     running = 2 * settings.parallel * settings.replicas
     tasks = BackgroundTasks(app.lifecycle, running=running, waiting=settings.queue_size)
     runs = RunService(app, tasks)
     app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
     app.register_blueprint(responses_blueprint(ResponseService(app, tasks), store.responses))
-    register_anthropic_errors(app)
     app.register_blueprint(messages_blueprint(app))
     app.register_blueprint(assistants_blueprint(store.assistants))
     app.register_blueprint(threads_blueprint(store, runs))

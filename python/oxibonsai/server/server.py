@@ -8,6 +8,7 @@ from flask import Flask, Response, after_this_request, g, has_request_context, r
 
 from oxibonsai.server.access import KeyRing
 from oxibonsai.server.backend import Backend
+from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.registry.instance import Instance, Lease
 from oxibonsai.server.registry.registry import ModelRegistry
@@ -44,7 +45,29 @@ class Server(Flask):
 
         A generator or thread that outlives the request has to take it beforehand.
         """
-        return self._instance.generations
+        instance = self._instance
+        if not has_request_context():
+            return instance.generations
+        if "generations" not in g:
+            g.generations = self._with_adapters(instance.generations)
+        chosen: Generations = g.generations
+        return chosen
+
+    def _with_adapters(self, generations: Generations) -> Generations:
+        """With the adapters that the request's model name or ``lora`` field chooses."""
+        lease: Lease = g.model_lease
+        if lease.adapter:
+            if g.get("lora"):
+                raise ApiError(
+                    400, "lora: the model's name chooses an adapter already.", param="lora"
+                )
+            return generations.with_adapter(
+                generations.adapters.named(lease.adapter), lease.adapter
+            )
+        if g.get("lora") is None:
+            return generations
+        scales = {one.id: one.scale for one in g.lora}
+        return generations.with_adapter(generations.adapters.scaled(scales))
 
     @property
     def backend(self) -> Backend:
@@ -69,6 +92,7 @@ class Server(Flask):
             autoload=None if autoload is None else autoload not in ("0", "false"),
         )
         g.model_lease = lease
+        g.pop("generations", None)
 
         @after_this_request
         def release(response: Response) -> Response:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from oxibonsai.devices import DEVICE_PATTERN
+from oxibonsai.device_names import DEVICE_PATTERN
 
 ENV_PREFIX = "OXIBONSAI_"
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
@@ -180,6 +180,40 @@ class ModelSettings(BaseModel):
     lora_scaled: Names = Field(
         (), description="LoRA adapters with a scale, as FILE:SCALE; added after those of --lora."
     )
+    kv_pressure: Literal["balanced", "aggressive"] | None = Field(
+        None,
+        description="Let new sequences have keys and values of smaller types while memory for them is "
+        "short; their text then depends on the load. Not with --kv-type.",
+    )
+    context_shift: Switch = Field(
+        False, description="When the context is full, leave out its middle and go on."
+    )
+    keep: int = Field(4, ge=0, description="First tokens that stay in a context shift.")
+    speculate: Literal["off", "ngram", "mtp"] = Field(
+        "off",
+        description="Propose tokens, which the model checks: what followed the last ones when they came "
+        "before (ngram), or what the model's own layers for it predict (mtp). The text stays the same.",
+    )
+    draft_model: Annotated[str | None, Flag(("-md", "--model-draft"))] = Field(
+        None, description="Propose with a smaller model of the same vocabulary."
+    )
+    draft_length: Annotated[int | None, Flag(("--draft-max",))] = Field(
+        None, ge=1, le=64, description="Tokens of a proposal. Default: adapted to what is accepted."
+    )
+    draft_threshold: Annotated[float, Flag(("--draft-p-min",))] = Field(
+        0.5, ge=0, le=1, description="A proposal ends where the draft model is less sure than this."
+    )
+    lora_modules: Names = Field(
+        (),
+        description="LoRA adapters for requests that name them (MODEL:NAME), each as NAME=SOURCE.",
+    )
+    lora_dir: Path | None = Field(
+        None,
+        description="Folder of LoRA adapters for requests that name them; opened when they first do.",
+    )
+    max_loras: int = Field(
+        64, ge=1, le=1024, description="Most adapters that are open at the same time."
+    )
     mmproj: Annotated[str | None, Flag(("-mm",))] = Field(
         None,
         description="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE, https://... "
@@ -310,6 +344,10 @@ class Settings(ModelSettings, BaseSettings):
     models_preset: Path | None = Field(
         None,
         description="Settings of single models: TOML with a table for each, or llama-server's INI.",
+    )
+    allow_pull: Switch = Field(
+        False,
+        description="Let clients download models (POST /api/pull), which are then served, too.",
     )
     models_max: int = Field(
         4, ge=0, description="Most models that are loaded at the same time; 0: no limit."

@@ -57,6 +57,7 @@ def stream_response(
     ping: str = PING,
     on_error: Callable[[Exception], str] | None = None,
     output_event: OutputEvent | None = None,
+    mimetype: str = "text/event-stream",
 ) -> Response:
     """A response that streams an iterator, from the request's thread or the engine's.
 
@@ -70,6 +71,7 @@ def stream_response(
         on_error: Formats the error event that ends a failed stream; None: in OpenAI's format.
         output_event: Set when ``frames`` has new output. While the client keeps up, the engine's
             thread iterates over ``frames`` and writes them, so iterating must not be slow.
+        mimetype: Of the stream.
     """
     environ = request.environ
 
@@ -103,7 +105,7 @@ def stream_response(
         finally:
             close()
 
-    response = Response(body(), mimetype="text/event-stream")
+    response = Response(body(), mimetype=mimetype)
     response.headers["Cache-Control"] = "no-cache"
     response.headers["X-Accel-Buffering"] = "no"
     # The generator's finally block does not run if it was never started.

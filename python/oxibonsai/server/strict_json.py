@@ -26,15 +26,27 @@ def read_object(request: Request) -> dict[str, Any]:
             UTF-8 JSON, is not an object, repeats a key, is nested deeper than 100 levels, or contains
             a number that is not finite or a string that is not valid Unicode.
     """
+    value = _read(request)
+    if not isinstance(value, dict):
+        raise _bad("the body is not a JSON object")
+    return value
+
+
+def read_list(request: Request) -> list[Any]:
+    """The JSON list of a request's body; see :func:`read_object`."""
+    value = _read(request)
+    if not isinstance(value, list):
+        raise _bad("the body is not a JSON list")
+    return value
+
+
+def _read(request: Request) -> Any:
     if request.mimetype != "application/json" and not request.mimetype.endswith("+json"):
         named = f"'{request.mimetype}'" if request.mimetype else "missing"
         raise ApiError(415, f"The Content-Type is {named}; send application/json.")
     data = request.get_data(cache=False)
     g.body_text = data[:_LOGGED_BYTES].decode("utf-8", "replace")
-    value = parse(data)
-    if not isinstance(value, dict):
-        raise _bad("the body is not a JSON object")
-    return value
+    return parse(data)
 
 
 def parse(data: bytes) -> Any:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from oxibonsai.output.messages import IMAGES
+from oxibonsai.output.tools import ONLY_FUNCTIONS
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.schemas.known import UNSUPPORTED
 from oxibonsai.server.settings import Settings
@@ -32,7 +33,9 @@ def read_body(model: type[Body], request: Request) -> Body:
     value = read_object(request)
     name = value.get("model")
     g.model_name = name if isinstance(name, str) else None
-    return as_body(model, value)
+    body = as_body(model, value)
+    g.lora = getattr(body, "lora", None)
+    return body
 
 
 def as_body(model: type[Body], value: Any) -> Body:
@@ -87,6 +90,8 @@ def _path(error: ErrorDetails, value: Any) -> list[str]:
 def _reason(error: ErrorDetails) -> str:
     if _is_image(error):
         return _NO_IMAGES
+    if _is_tool(error):
+        return f"it is {error['input']!r}, but {ONLY_FUNCTIONS}"
     # Our own message, without pydantic's prefix.
     return str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
 
@@ -97,6 +102,12 @@ def _is_image(error: ErrorDetails) -> bool:
         return error["ctx"]["tag"] in IMAGES
     is_kind = error["type"] == "literal_error" and error["loc"][-1] == "type"
     return is_kind and error["input"] in IMAGES
+
+
+def _is_tool(error: ErrorDetails) -> bool:
+    """Whether the error is about the kind of a tool on offer."""
+    place = error["loc"]
+    return error["type"] == "literal_error" and place[0] == "tools" and place[-1] == "type"
 
 
 def check_model(model: str | None, settings: Settings) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from oxibonsai.sources.download import Progress
+
+# Told the name of a file, the bytes that are there and all of them, by downloads of this context.
+LISTENER: ContextVar[Callable[[str, int, int | None], None] | None] = ContextVar(
+    "listener", default=None
+)
 
 
 @contextmanager
@@ -26,6 +32,7 @@ def progress_bar(name: str, shown: bool | None = None) -> Iterator[Progress]:
     )
     from rich.progress import Progress as Bar
 
+    told = LISTENER.get()
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
@@ -34,4 +41,10 @@ def progress_bar(name: str, shown: bool | None = None) -> Iterator[Progress]:
     hidden = not console.is_terminal if shown is None else not shown
     with Bar(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def show(done: int, total: int | None) -> None:
+            bar.update(task, completed=done, total=total)
+            if told is not None:
+                told(name, done, total)
+
+        yield show

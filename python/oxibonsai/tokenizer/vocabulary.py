@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from oxibonsai.errors import FormatError
+from oxibonsai.tokenizer.infill_tokens import InfillTokens, find_infill_tokens
 
 # Values of tokenizer.ggml.token_type.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -63,6 +64,7 @@ class Vocabulary:
         types: GGUF's token types, one a token.
         scores: Of SPM tokens; empty for byte-level BPE.
         end_ids: Ids that end a generation.
+        infill: Tokens of fill-in-the-middle; None if the model has none.
     """
 
     texts: list[str]
@@ -75,6 +77,7 @@ class Vocabulary:
     add_bos: bool
     add_eos: bool
     end_ids: frozenset[int]
+    infill: InfillTokens | None = None
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -130,6 +133,7 @@ def read_vocabulary(
         add_bos=flag(metadata, "tokenizer.ggml.add_bos_token", add_bos_default),
         add_eos=flag(metadata, "tokenizer.ggml.add_eos_token", add_eos_default),
         end_ids=frozenset(i for i in ends if i is not None),
+        infill=find_infill_tokens(texts, special),
     )
 
 

@@ -8,10 +8,17 @@ from oxibonsai.output.tools.detect import detect_tool_format
 from oxibonsai.output.tools.llama3 import Llama3Format
 from oxibonsai.output.tools.mistral import MistralFormat
 from oxibonsai.output.tools.qwen import QwenFormat
-from oxibonsai.output.tools.request import Tool, ToolChoice, read_tool_choice, read_tools
+from oxibonsai.output.tools.request import (
+    ONLY_FUNCTIONS,
+    Tool,
+    ToolChoice,
+    read_tool_choice,
+    read_tools,
+)
 from oxibonsai.output.tools.tagged import TaggedFormat
 
 __all__ = [
+    "ONLY_FUNCTIONS",
     "CallIds",
     "CallParser",
     "CallWriter",

@@ -12,6 +12,11 @@ from oxibonsai.errors import RequestError
 MAX_TOOLS = 128
 MAX_NAME = 128  # characters of a name: Anthropic's bound; OpenAI's is 64
 
+# Why hosted tools and MCP servers are refused, and what to do.
+ONLY_FUNCTIONS = (
+    "this server runs no tools itself, neither hosted ones nor those of MCP servers; offer a function "
+    "in its place, and run it in the client"
+)
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
 
 
@@ -91,7 +96,7 @@ def _tool(tool: Any, place: str) -> Tool:
     if not isinstance(tool, Mapping):
         raise RequestError(f"{place} is not an object")
     if tool.get("type") != "function":
-        raise RequestError(f'{place}.type is {tool.get("type")!r}: only "function" is known')
+        raise RequestError(f"{place}.type is {tool.get('type')!r}: {ONLY_FUNCTIONS}")
     function = tool.get("function")
     if not isinstance(function, Mapping):
         raise RequestError(f"{place}.function is not an object")

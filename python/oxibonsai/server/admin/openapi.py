@@ -103,7 +103,12 @@ def openapi_document(app: Flask, operations: Mapping[str, Operation]) -> Schema:
         "info": {"title": "oxibonsai", "version": __version__},
         "paths": dict(sorted(paths.items())),
         "components": {
-            "schemas": {**schemas, "Error": _ERROR, "AnthropicError": _ANTHROPIC_ERROR},
+            "schemas": {
+                **schemas,
+                "Error": _ERROR,
+                "AnthropicError": _ANTHROPIC_ERROR,
+                "OllamaError": _OLLAMA_ERROR,
+            },
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
@@ -202,6 +207,8 @@ _ANTHROPIC_ERROR = object_with(
     type={"const": "error"},
     error=object_with("type", "message", type={"type": "string"}, message={"type": "string"}),
 )
+
+_OLLAMA_ERROR = object_with("error", error={"type": "string"})
 
 
 def _failure(operation: Operation) -> Schema:

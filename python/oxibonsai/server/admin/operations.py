@@ -14,6 +14,14 @@ from oxibonsai.server.llama_server.schemas import (
     SlotFile,
     TokenizeBody,
 )
+from oxibonsai.server.ollama.schemas import (
+    OllamaChat,
+    OllamaEmbed,
+    OllamaEmbeddings,
+    OllamaGenerate,
+    OllamaPull,
+    OllamaShow,
+)
 from oxibonsai.server.openai.paging import PageQuery
 from oxibonsai.server.openai.schemas.assistants import (
     AssistantChange,
@@ -27,7 +35,11 @@ from oxibonsai.server.openai.schemas.assistants import (
     ToolOutputs,
 )
 from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
-from oxibonsai.server.openai.schemas.completion import CompletionBody, NativeCompletionBody
+from oxibonsai.server.openai.schemas.completion import (
+    CompletionBody,
+    InfillBody,
+    NativeCompletionBody,
+)
 from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbeddingBody
 from oxibonsai.server.openai.schemas.files import UploadForm
 from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody
@@ -108,8 +120,13 @@ _SERVER = {
     "openapi.openapi": Operation("This document", response=object_with("openapi", "paths")),
     "page.index": Operation("The chat page", media_type="text/html", public=True),
     "page.asset": Operation("A file of the chat page", media_type="*/*", public=True),
+    "page.font": Operation("A font of the chat page", media_type="*/*", public=True),
     "page.vendored": Operation(
         "A third-party script of the chat page", media_type="*/*", public=True
+    ),
+    "props.version": Operation("The version of this server", response=object_with("version")),
+    "tokens.tokenizer_info": Operation(
+        "Special tokens and chat template", response=object_with("tokenizer_class", "chat_template")
     ),
     "models.list_models": Operation("List models", response=_list_of(_MODEL)),
     "router.load": Operation("Load a model in the background", body=ModelName, response=_SUCCESS),
@@ -125,10 +142,10 @@ _SERVER = {
     ),
     "lora.list_adapters": Operation(
         "List the LoRA adapters",
-        response=_array(object_with("id", "path", "scale")),
+        response=_array(object_with("id", "name", "path", "scale")),
     ),
     "lora.set_scales": Operation(
-        "Always an error: adapter scales are fixed when the server starts"
+        "Set the scales of adapters for requests that choose none", response=_SUCCESS
     ),
     "slots.act": Operation(
         "Save, restore or erase a slot's cached state",
@@ -162,6 +179,13 @@ _GENERATION = {
     "native_completion.create_native_completion": Operation(
         "Continue a text (llama-server's native API)",
         body=NativeCompletionBody,
+        response={"type": ["object", "array"]},
+        streams=True,
+        needs=Feature.GENERATION,
+    ),
+    "native_completion.infill": Operation(
+        "Fill the gap between two texts (llama-server's API)",
+        body=InfillBody,
         response={"type": ["object", "array"]},
         streams=True,
         needs=Feature.GENERATION,
@@ -306,4 +330,57 @@ _ASSISTANTS = {
     "run_steps.step": Operation("Get a run step", response=_STEP),
 }
 
-OPERATIONS: Mapping[str, Operation] = {**_SERVER, **_GENERATION, **_STORED, **_ASSISTANTS}
+_OLLAMA_ANSWER = object_with("model", "created_at", "done", done={"type": "boolean"})
+_OLLAMA = {
+    "ollama_generate.chat": Operation(
+        "Generate the next message of a conversation (Ollama's API)",
+        body=OllamaChat,
+        response=_OLLAMA_ANSWER,
+        failure="OllamaError",
+        needs=Feature.GENERATION,
+    ),
+    "ollama_generate.generate": Operation(
+        "Continue a text (Ollama's API)",
+        body=OllamaGenerate,
+        response=_OLLAMA_ANSWER,
+        failure="OllamaError",
+        needs=Feature.GENERATION,
+    ),
+    "ollama_embed.embed": Operation(
+        "Embeddings of texts (Ollama's API)",
+        body=OllamaEmbed,
+        response=object_with("model", "embeddings"),
+        failure="OllamaError",
+    ),
+    "ollama_embed.embeddings": Operation(
+        "Embedding of a text (Ollama's older API)",
+        body=OllamaEmbeddings,
+        response=object_with("embedding"),
+        failure="OllamaError",
+    ),
+    "ollama_models.version": Operation(
+        "The version of this server", response=object_with("version"), failure="OllamaError"
+    ),
+    "ollama_models.tags": Operation(
+        "List models (Ollama's API)", response=object_with("models"), failure="OllamaError"
+    ),
+    "ollama_models.running": Operation(
+        "List loaded models", response=object_with("models"), failure="OllamaError"
+    ),
+    "ollama_models.show": Operation(
+        "Facts about a model",
+        body=OllamaShow,
+        response=object_with("details", "model_info", "capabilities"),
+        failure="OllamaError",
+    ),
+    "ollama_models.pull": Operation(
+        "Download a model and serve it",
+        body=OllamaPull,
+        response=object_with("status"),
+        failure="OllamaError",
+    ),
+}
+
+OPERATIONS: Mapping[str, Operation] = {
+    **_SERVER, **_GENERATION, **_STORED, **_ASSISTANTS, **_OLLAMA,
+}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from flask import Flask, Response, g, request
+from flask import Response, g
 
 from oxibonsai.server.errors import as_api_error, error_response
 from oxibonsai.server.sse import frame
@@ -20,16 +20,6 @@ _TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-
-
-def register_anthropic_errors(app: Flask) -> None:
-    """Formats all errors under ``/v1/messages`` for Anthropic's clients, also 401 and 404."""
-
-    def answer(error: Exception) -> Response:
-        ours = request.path.startswith("/v1/messages")
-        return anthropic_error(error) if ours else error_response(error)
-
-    app.register_error_handler(Exception, answer)
 
 
 def anthropic_error(error: Exception) -> Response:

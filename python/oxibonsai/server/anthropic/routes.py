@@ -34,7 +34,8 @@ def messages_blueprint(app: Server) -> Blueprint:
         asked = chat_request(body, generations.chat_template)
         omitted = body.thinking is not None and body.thinking.display == "omitted"
         writer = BlockWriter(omit_thoughts=omitted)
-        generation = generations.chat(asked, sampling(body, generations.settings, engine.tokenizer))
+        params = sampling(body, generations.settings, engine.tokenizer)
+        generation = generations.chat(asked, params, call_prefix="toolu_")
         if body.stream:
             return stream_response(
                 _frames(generations.model_id, generation, writer),

@@ -8,22 +8,22 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from oxibonsai.engine import Engine, Options
-from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Generation, follow
 from oxibonsai.server.http.stream_writer import OutputEvent
-from oxibonsai.server.inputs import PromptLimit
-from oxibonsai.server.llama_server.lora import FIXED_SCALES
+from oxibonsai.server.inputs import PromptLimit, read_text
 from oxibonsai.server.openai.completion_response import completion_response
 from oxibonsai.server.openai.completions import begin_all
+from oxibonsai.server.openai.infill import infill_params, infill_prompt
 from oxibonsai.server.openai.logprobs import ShownToken, ShownTokens, chat_form, drawn_form
-from oxibonsai.server.openai.prompts import is_several, read_prompts, text_of
-from oxibonsai.server.openai.schemas.completion import NativeCompletionBody
+from oxibonsai.server.openai.prompts import ReadPrompt, is_several, read_prompts, text_of
+from oxibonsai.server.openai.schemas.completion import InfillBody, NativeCompletionBody
 from oxibonsai.server.openai.timings import PromptProgress, timings
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import compact
 from oxibonsai.server.validation import read_body
+from oxibonsai.tokenizer import Tokenizer
 
 # Members of a response without tokens.
 _NOTHING = {
@@ -45,7 +45,26 @@ def native_completion_blueprint(app: Server) -> Blueprint:
             app, NativeCompletionHandler(app, body), streams=bool(body.stream)
         )
 
+    @bp.post("/infill")
+    def infill() -> Response:
+        body = read_body(InfillBody, request)
+        return completion_response(
+            app, NativeCompletionHandler(app, body), streams=bool(body.stream)
+        )
+
     return bp
+
+
+def _infill(body: InfillBody, tokenizer: Tokenizer, prompt_limit: PromptLimit) -> list[int]:
+    prompt = read_text(body.prompt, tokenizer, prompt_limit, add_special=False)
+    return infill_prompt(
+        tokenizer,
+        body.input_prefix,
+        body.input_suffix,
+        prompt_limit,
+        prompt=prompt,
+        files=[(file.filename, file.text) for file in body.input_extra or []],
+    )
 
 
 class NativeCompletionHandler:
@@ -56,8 +75,6 @@ class NativeCompletionHandler:
     """
 
     def __init__(self, app: Server, body: NativeCompletionBody) -> None:
-        if body.lora:
-            raise RequestError(FIXED_SCALES)
         engine = app.generations.engine
         self._engine, self._body = engine, body
         self._model_id = app.generations.model_id
@@ -65,9 +82,12 @@ class NativeCompletionHandler:
         self._silent = body.limit == 0
         self._tokenizer = engine.tokenizer
         prompt_limit = PromptLimit(engine.ctx_size)
-        prompts = read_prompts(
-            body.prompt, engine.tokenizer, "prompt", prompt_limit, pictures=engine.pictures
-        )
+        if isinstance(body, InfillBody):
+            prompts = [ReadPrompt(_infill(body, engine.tokenizer, prompt_limit))]
+        else:
+            prompts = read_prompts(
+                body.prompt, engine.tokenizer, "prompt", prompt_limit, pictures=engine.pictures
+            )
         self._prompts = [prompt.ids for prompt in prompts]
         self._params = body.sampling_params(
             app.generations.settings,
@@ -77,6 +97,8 @@ class NativeCompletionHandler:
             top_logprobs=body.n_probs or 0,
             drawn_logprobs=bool(body.post_sampling_probs),
         )
+        if isinstance(body, InfillBody):
+            self._params = infill_params(self._params, engine.tokenizer)
         options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
         self.group = begin_all(app, prompts, self._params, options, body.n or 1, slot=body.id_slot)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flask import Blueprint, Response, jsonify
+from flask import Blueprint, Response, jsonify, request
 
-from oxibonsai.errors import RequestError
+from oxibonsai.server.schemas.fields import LoraScale
 from oxibonsai.server.server import Server
-
-FIXED_SCALES = (
-    "Adapter scales are fixed when the server starts: set them with --lora-scaled FILE:SCALE."
-)
+from oxibonsai.server.strict_json import read_list
+from oxibonsai.server.validation import as_body
 
 
 def lora_blueprint(app: Server) -> Blueprint:
@@ -20,14 +18,23 @@ def lora_blueprint(app: Server) -> Blueprint:
 
     @bp.get("/lora-adapters")
     def list_adapters() -> Response:
-        adapters = app.generations.loaded.engines[0].model.adapters
         # Only the names: paths on the server are not revealed.
         return jsonify(
-            [{"id": i, "path": Path(a.name).name, "scale": a.scale} for i, a in enumerate(adapters)]
+            [
+                {
+                    "id": a.id,
+                    "name": a.name,
+                    "path": Path(a.adapter.name).name,
+                    "scale": a.default,
+                }
+                for a in app.generations.adapters.listed()
+            ]
         )
 
     @bp.post("/lora-adapters")
     def set_scales() -> Response:
-        raise RequestError(FIXED_SCALES)
+        scales = [as_body(LoraScale, item) for item in read_list(request)]
+        app.generations.adapters.set_defaults({one.id: one.scale for one in scales})
+        return jsonify(success=True)
 
     return bp

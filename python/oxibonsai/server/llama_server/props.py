@@ -1,4 +1,4 @@
-"""``/props``: properties of the server and its model."""
+"""``/props``: properties of the server and its model; ``/version``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oxibonsai.server.server import Server
 
 
 def props_blueprint(app: Server) -> Blueprint:
-    """The route."""
+    """The two routes."""
     bp = Blueprint("props", __name__)
 
     @bp.get("/props")
@@ -47,6 +47,10 @@ def props_blueprint(app: Server) -> Blueprint:
             build_info=f"oxibonsai {__version__}",
             is_sleeping=False,
         )
+
+    @bp.get("/version")
+    def version() -> Response:
+        return jsonify(version=__version__)
 
     return bp
 

@@ -1,4 +1,4 @@
-"""``/tokenize``, ``/detokenize`` and ``/apply-template``."""
+"""``/tokenize``, ``/detokenize``, ``/tokenizer_info`` and ``/apply-template``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.chat import render
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.generations import Generations
 from oxibonsai.server.inputs import InputWatch, read_text
 from oxibonsai.server.llama_server.schemas import DetokenizeBody, TokenizeBody
 from oxibonsai.server.openai.schemas.chat import ConversationFields
@@ -22,7 +23,7 @@ _TOKENS_AT_ONCE = 4096
 
 
 def token_blueprint(app: Server) -> Blueprint:
-    """The three routes."""
+    """The four routes."""
     bp = Blueprint("tokens", __name__)
 
     def tokenizer() -> Tokenizer:
@@ -40,6 +41,10 @@ def token_blueprint(app: Server) -> Blueprint:
             return Response(shown, mimetype="application/json")
         return jsonify(tokens=[_shown(i, words) for i in ids] if body.with_pieces else ids)
 
+    @bp.get("/tokenizer_info")
+    def tokenizer_info() -> Response:
+        return jsonify(_info(app.generations))
+
     @bp.post("/detokenize")
     def detokenize() -> Response:
         body = read_body(DetokenizeBody, request)
@@ -56,6 +61,33 @@ def token_blueprint(app: Server) -> Blueprint:
         return jsonify(prompt=prompt)
 
     return bp
+
+
+def _info(generations: Generations) -> dict[str, Any]:
+    """What vLLM's route of this name tells, under the names of ``tokenizer_config.json``."""
+    engine = generations.loaded.engines[0]
+    vocabulary = engine.tokenizer.vocabulary
+    template = generations.chat_template
+
+    def text(token: int | None) -> str | None:
+        return None if token is None else vocabulary.texts[token]
+
+    return {
+        "tokenizer_class": engine.model.weights.checkpoint.file.get("tokenizer.ggml.model"),
+        "model_max_length": engine.ctx_size,
+        "vocab_size": len(vocabulary.texts),
+        "bos_token": text(vocabulary.bos_id),
+        "eos_token": text(vocabulary.eos_id),
+        "unk_token": text(vocabulary.unk_id),
+        "pad_token": text(vocabulary.pad_id),
+        "add_bos_token": vocabulary.add_bos,
+        "add_eos_token": vocabulary.add_eos,
+        "added_tokens_decoder": {
+            str(i): {"content": vocabulary.texts[i], "special": True}
+            for i in sorted(vocabulary.special_ids)
+        },
+        "chat_template": None if template is None else template.source,
+    }
 
 
 def _packed(ids: list[int]) -> array[int]:

@@ -19,10 +19,11 @@ from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.completion_response import completion_response
 from oxibonsai.server.openai.fingerprint import fingerprint
+from oxibonsai.server.openai.infill import infill_params, infill_prompt
 from oxibonsai.server.openai.logprobs import ShownToken, ShownTokens, TextOffsets, completion_form
 from oxibonsai.server.openai.prompt_logprobs import prompt_tokens, ranked_tokens
 from oxibonsai.server.openai.prompts import ReadPrompt, read_prompts, text_of
-from oxibonsai.server.openai.schemas.completion import CompletionBody
+from oxibonsai.server.openai.schemas.completion import CompletionBody, Prompts
 from oxibonsai.server.openai.timings import PromptProgress, timings, usage
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import DONE, chunk_heads, compact, quoted
@@ -87,11 +88,14 @@ class OpenAICompletionHandler:
         prompt_limit = PromptLimit(self._engine.ctx_size)
         # A prompt that will be truncated may be longer.
         bound = prompt_limit if body.truncate_prompt_tokens is None else None
-        prompts = read_prompts(
-            body.prompt, self._engine.tokenizer, "prompt", bound, pictures=self._engine.pictures
-        )
-        _refuse_pictures(body, prompts)
-        prompts = [replace(p, ids=self._truncated(p.ids)) for p in prompts]
+        if body.suffix:
+            prompts = [ReadPrompt(self._infill(p, prompt_limit)) for p in _texts_of(body.prompt)]
+        else:
+            prompts = read_prompts(
+                body.prompt, self._engine.tokenizer, "prompt", bound, pictures=self._engine.pictures
+            )
+            _refuse_pictures(body, prompts)
+            prompts = [replace(p, ids=self._truncated(p.ids)) for p in prompts]
         self._prompts = [prompt.ids for prompt in prompts]
         params = body.sampling_params(
             app.generations.settings,
@@ -100,6 +104,8 @@ class OpenAICompletionHandler:
             logprobs=body.logprobs is not None or self._made > self._n,
             top_logprobs=body.logprobs or 0,
         )
+        if body.suffix:
+            params = infill_params(params, self._engine.tokenizer)
         self._head = {
             "id": f"cmpl-{secrets.token_urlsafe(24)}",
             "object": "text_completion",
@@ -113,6 +119,9 @@ class OpenAICompletionHandler:
         if body.limit != 0:
             options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
             self.group = begin_all(app, prompts, params, options, self._made, slot=body.id_slot)
+
+    def _infill(self, prompt: str, prompt_limit: PromptLimit) -> list[int]:
+        return infill_prompt(self._engine.tokenizer, prompt, self._body.suffix or "", prompt_limit)
 
     def _truncated(self, ids: list[int]) -> list[int]:
         """The last tokens of a prompt, after the BOS token that the server prepended."""
@@ -311,6 +320,14 @@ def _object(
     return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
 
+def _texts_of(prompt: Prompts) -> list[str]:
+    """The prompts of a request with a suffix, which are texts."""
+    texts = prompt if isinstance(prompt, list) else [prompt]
+    if not all(isinstance(text, str) for text in texts):
+        raise RequestError("suffix needs a prompt that is a text, or a list of texts")
+    return [str(text) for text in texts]
+
+
 def _refuse_pictures(body: CompletionBody, prompts: list[ReadPrompt]) -> None:
     """RequestError for fields that read a prompt's tokens again, which its pictures are none of."""
     if not any(prompt.images for prompt in prompts):
@@ -321,8 +338,8 @@ def _refuse_pictures(body: CompletionBody, prompts: list[ReadPrompt]) -> None:
 
 
 def _refuse(body: CompletionBody) -> None:
-    if body.suffix:
-        raise RequestError("suffix is not supported: this server has no fill-in-the-middle")
+    if body.suffix and (body.echo or body.truncate_prompt_tokens is not None):
+        raise RequestError("suffix can't be combined with echo and truncate_prompt_tokens")
     if body.best_of is not None and body.best_of < (body.n or 1):
         raise RequestError(f"best_of is {body.best_of}, less than n, which is {body.n}")
     if (body.best_of or 1) > (body.n or 1) and body.stream:

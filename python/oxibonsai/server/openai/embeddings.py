@@ -46,7 +46,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         texts = [prompt.ids for prompt in read]
         if most_tokens is not None:
             most = embedder.ctx_size if most_tokens == -1 else most_tokens
-            texts = [_truncated(ids, most, engine.tokenizer) for ids in texts]
+            texts = [truncated(ids, most, engine.tokenizer) for ids in texts]
         for ids in texts:
             prompt_limit.check_count(len(ids))
         input_is_read()
@@ -99,7 +99,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
     return bp
 
 
-def _truncated(ids: list[int], most: int, tokenizer: Tokenizer) -> list[int]:
+def truncated(ids: list[int], most: int, tokenizer: Tokenizer) -> list[int]:
     """The first tokens of a text, with its EOS token if it has one."""
     if most == 0:
         raise RequestError("truncate_prompt_tokens is 0: nothing would be left of the text")

@@ -46,8 +46,8 @@ def images_blueprint(app: Server) -> Blueprint:
 
     @bp.post("/v1/images/generations")
     def generate() -> Response:
-        app.studio.require()
         body = read_body(GenerationBody, request)
+        app.studio.require()
         return respond("image_generation", body, _request(body, (WIDTH, HEIGHT)))
 
     @bp.post("/v1/images/edits")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
@@ -20,6 +22,8 @@ def models_blueprint(models: ModelRegistry) -> Blueprint:
     def list_models() -> Response:
         if request.args.get("reload") in ("1", "true"):
             models.refresh()
+        if _is_anthropic():
+            return jsonify(_anthropic_page(models.models()))
         return jsonify(object="list", data=[_as_object(m) for m in models.models()])
 
     @bp.get("/v1/models/<path:model_id>")
@@ -27,7 +31,8 @@ def models_blueprint(models: ModelRegistry) -> Blueprint:
     def get_model(model_id: str) -> Response:
         for model in models.models():
             if model_id in (model.id, *model.aliases):
-                return jsonify(_as_object(model))
+                shape = _anthropic_model if _is_anthropic() else _as_object
+                return jsonify(shape(model))
         raise ApiError(
             404,
             f"The model '{model_id[:80]}' does not exist; GET /v1/models lists those that do.",
@@ -36,6 +41,31 @@ def models_blueprint(models: ModelRegistry) -> Blueprint:
         )
 
     return bp
+
+
+def _is_anthropic() -> bool:
+    """Whether a client of Anthropic's API asks, which always sends this header."""
+    return "anthropic-version" in request.headers
+
+
+def _anthropic_page(models: Sequence[ModelInfo]) -> dict[str, Any]:
+    data = [_anthropic_model(model) for model in models]
+    return {
+        "data": data,
+        "has_more": False,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+    }
+
+
+def _anthropic_model(model: ModelInfo) -> dict[str, Any]:
+    created = datetime.fromtimestamp(model.created, timezone.utc)
+    return {
+        "type": "model",
+        "id": model.id,
+        "display_name": model.id,
+        "created_at": created.isoformat().replace("+00:00", "Z"),
+    }
 
 
 def _as_object(model: ModelInfo) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.server.registry.presets import Preset, read_presets
 from oxibonsai.server.settings import Settings
 
@@ -56,7 +57,7 @@ class Catalog:
     def several(self) -> bool:
         """Whether the server offers a list of models, from which requests choose by name."""
         s = self._settings
-        return bool(s.models or s.models_dir or s.models_preset)
+        return bool(s.models or s.models_dir or s.models_preset or s.allow_pull)
 
     def specs(self) -> dict[str, ModelSpec]:
         """The models by their first names: ``--model`` first, then lists, presets and the folder.
@@ -81,11 +82,43 @@ class Catalog:
         _check_names(found.values())
         return found
 
+    def add(self, name: str, source: str) -> None:
+        """Adds a model that was pulled; kept in the state folder.
+
+        Raises:
+            CapacityError: The state folder can't be written.
+        """
+        pulled = {**self._pulled(), name: source}
+        try:
+            self._pulled_file.parent.mkdir(parents=True, exist_ok=True)
+            new = self._pulled_file.with_suffix(".new")
+            new.write_text(json.dumps(pulled, indent=1), "utf-8")
+            new.replace(self._pulled_file)
+        except OSError as e:
+            raise CapacityError(f"cannot write {self._pulled_file.name}: {e.strerror}") from e
+
+    @property
+    def _pulled_file(self) -> Path:
+        return self._settings.state_dir / "pulled_models.json"
+
+    def _pulled(self) -> dict[str, str]:
+        """Sources of models that clients have pulled, by name."""
+        if not self._settings.allow_pull:
+            return {}
+        try:
+            found = json.loads(self._pulled_file.read_text("utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as e:
+            raise RequestError(f"cannot read {self._pulled_file}: {e}") from e
+        return {str(name): str(source) for name, source in found.items()}
+
     def _sources(self, presets: dict[str, Preset]) -> Iterator[tuple[str, str]]:
         s = self._settings
         listed = dict(map(_named, s.models))
         if len(listed) < len(s.models):
             raise RequestError("--models has two models of one name: write NAME=SOURCE")
+        listed = {**self._pulled(), **listed}
         folder = {} if s.models_dir is None else models_in(s.models_dir)
         yield from listed.items()
         for name, preset in presets.items():

@@ -36,6 +36,7 @@ class Instance:
         settings: The server's settings with those of the model.
         last_used: When a request last used it, in seconds of ``time.monotonic``.
         stamp: Of the file it was loaded from; None if that can't be watched.
+        keep_seconds: It is unloaded when nobody has used it for so long; negative: never.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Instance:
         self.settings = settings
         self.last_used = time.monotonic()
         self.stamp: Stamp | None = None
+        self.keep_seconds: float = settings.sleep_idle_seconds
         self._make_generations = make_generations
         self._generations: Generations | None = None
         self._on_close = on_close
@@ -85,12 +87,12 @@ class Instance:
         weights = sum(model.device.packed_nbytes(w) or w.nbytes for w in model.graph.matrices)
         return weights + sum(e.cache.budget for e in pool.engines)
 
-    def lease(self) -> Lease:
-        """Keeps the model open until the lease is released."""
+    def lease(self, adapter: str = "") -> Lease:
+        """Keeps the model open until the lease is released; the name had ``:adapter`` at its end."""
         with self._lock:
             self._leases += 1
         self.last_used = time.monotonic()
-        return Lease(self)
+        return Lease(self, adapter)
 
     def release(self) -> None:
         """Ends one lease; for :class:`Lease`."""
@@ -123,10 +125,16 @@ class Instance:
 
 
 class Lease:
-    """One use of an instance; a context manager. Releasing is idempotent."""
+    """One use of an instance; a context manager. Releasing is idempotent.
 
-    def __init__(self, instance: Instance) -> None:
+    Attributes:
+        instance: The model.
+        adapter: Name of the adapter that the request chose with the model's name; empty: none.
+    """
+
+    def __init__(self, instance: Instance, adapter: str) -> None:
         self.instance = instance
+        self.adapter = adapter
         self._open = True
         self._lock = threading.Lock()
 

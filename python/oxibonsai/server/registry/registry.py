@@ -128,7 +128,7 @@ class ModelRegistry:
         Raises:
             OxiBonsaiError: One of them can't be used.
         """
-        for entry in list(self._entries.values()):
+        for entry in self.entries():
             if entry.spec.load_on_startup and entry.instance is None:
                 self._make_room(entry)
                 entry.instance = self._loaded(entry)
@@ -136,7 +136,7 @@ class ModelRegistry:
 
     def models(self) -> Sequence[ModelInfo]:
         """Every model; those that are not loaded with what is known of them."""
-        return [self._info(entry) for entry in list(self._entries.values())]
+        return [self._info(entry) for entry in self.entries()]
 
     def close(self) -> None:
         """Cancels running work and ends the threads."""
@@ -168,10 +168,10 @@ class ModelRegistry:
                 and may not be, or too many requests wait for models.
             OxiBonsaiError: It could not be loaded.
         """
-        entry = self.find(name)
+        entry, adapter = self._find(name)
         with self._changed:
             if entry.instance is not None:
-                return entry.instance.lease()
+                return entry.instance.lease(adapter)
             if not (self._settings.models_autoload if autoload is None else autoload):
                 raise ApiError(
                     503,
@@ -192,14 +192,20 @@ class ModelRegistry:
                     self._check_waiting(entry)
                     self._changed.wait(_POLL_SECONDS)
                     watch()
-                return entry.instance.lease()
+                return entry.instance.lease(adapter)
             finally:
                 entry.waiting -= 1
 
     def find(self, name: str | None) -> Entry:
         """A model by any of its names; see :meth:`lease` for None and the errors."""
+        return self._find(name)[0]
+
+    def _find(self, name: str | None) -> tuple[Entry, str]:
+        """A model, and the name of an adapter: what follows the last colon, if that is no model's."""
         if not self.several:
-            return next(iter(self._entries.values()))
+            (entry,) = self.entries()
+            base, _, adapter = (name or "").rpartition(":")
+            return entry, adapter if base in self._own_names(entry) else ""
         if name is None:
             default = next((e for e in self._entries.values() if e.spec.load_on_startup), None)
             if default is None:
@@ -207,19 +213,19 @@ class ModelRegistry:
                     400, "model: the request must name a model; GET /v1/models lists them.",
                     param="model",
                 )  # fmt: skip
-            return default
-        entry = self._named(name)
-        if entry is None:
+            return default, ""
+        found = self._named(name)
+        if found is None:
             self.refresh()
-            entry = self._named(name)
-        if entry is None:
+            found = self._named(name)
+        if found is None:
             raise ApiError(
                 404,
                 f"The model '{name[:80]}' does not exist; GET /v1/models lists those that do.",
                 param="model",
                 code="model_not_found",
             )
-        return entry
+        return found
 
     def refresh(self) -> None:
         """Reads folder and presets again: takes in new models, and drops those that are gone."""
@@ -244,6 +250,19 @@ class ModelRegistry:
         for instance in gone:
             instance.retire()
 
+    def entries(self) -> list[Entry]:
+        """All models."""
+        return list(self._entries.values())
+
+    def add(self, name: str, source: str) -> None:
+        """Adds a model to the list, for this and later starts; replaces one that was added.
+
+        Raises:
+            RequestError: Another model has the name.
+        """
+        self._catalog.add(name, source)
+        self.refresh()
+
     def start_loading(self, name: str) -> None:
         """Loads a model in the background, if it is not loaded."""
         entry = self.find(name)
@@ -252,8 +271,12 @@ class ModelRegistry:
                 entry.wanted = True
                 self._enqueue(entry)
 
-    def unload(self, name: str) -> None:
+    def unload(self, name: str, *, missing_ok: bool = False) -> None:
         """Unloads a model, or gives up loading it; requests that run are answered first.
+
+        Args:
+            name: Any of its names.
+            missing_ok: Do nothing if it is not loaded.
 
         Raises:
             ApiError: 400 if it is not loaded.
@@ -262,6 +285,8 @@ class ModelRegistry:
         with self._changed:
             instance = entry.instance
             if instance is None and not entry.loading:
+                if missing_ok:
+                    return
                 raise ApiError(400, f"The model '{entry.spec.name}' is not loaded.", param="model")
             entry.wanted = False
             entry.loading = False
@@ -279,13 +304,13 @@ class ModelRegistry:
 
     def pools(self) -> list[EnginePool]:
         """The engines of all loaded models."""
-        instances = [e.instance for e in list(self._entries.values())]
+        instances = [e.instance for e in self.entries()]
         return [i.pool for i in instances if i is not None and i.pool is not None]
 
     @property
     def generates(self) -> bool:
         """Whether there may be a model that generates text."""
-        instances = [e.instance for e in list(self._entries.values())]
+        instances = [e.instance for e in self.entries()]
         return any(i is None or i.backend.generates for i in instances)
 
     # Loading and unloading.
@@ -295,9 +320,19 @@ class ModelRegistry:
         # Each blocks a thread.
         return max(1, self._settings.threads_for_http // 4)
 
-    def _named(self, name: str) -> Entry | None:
-        entries = list(self._entries.values())
-        return next((e for e in entries if name in e.spec.names), None)
+    def _named(self, name: str) -> tuple[Entry, str] | None:
+        base, _, adapter = name.rpartition(":")
+        for wanted, rest in ((name, ""), (base, adapter)):
+            for entry in self.entries():
+                if wanted in entry.spec.names:
+                    return entry, rest
+        return None
+
+    def _own_names(self, entry: Entry) -> tuple[str, ...]:
+        """The names of the one model of a server that answers to any."""
+        if entry.instance is None:
+            return entry.spec.names
+        return entry.instance.backend.models()[0].aliases
 
     def _enqueue(self, entry: Entry) -> None:
         if entry not in self._queue:
@@ -467,7 +502,7 @@ class ModelRegistry:
 
     def _others(self, entry: Entry) -> Iterator[Entry]:
         """Loaded models other than one."""
-        entries = list(self._entries.values())
+        entries = self.entries()
         return (e for e in entries if e is not entry and e.instance is not None)
 
     def _take_out(self, entry: Entry, *, sleeping: bool) -> Instance | None:
@@ -490,22 +525,20 @@ class ModelRegistry:
 
     def _let_sleep(self) -> None:
         """Unloads models that nobody has used for some time."""
-        limit = self._settings.sleep_idle_seconds
-        if limit < 0:
-            return
-        for entry in list(self._entries.values()):
+        for entry in self.entries():
             with self._changed:
                 instance = entry.instance
                 if instance is None or instance.busy or entry.loading:
                     continue
-                if time.monotonic() - instance.last_used < limit:
+                limit = instance.keep_seconds
+                if limit < 0 or time.monotonic() - instance.last_used < limit:
                     continue
                 self._take_out(entry, sleeping=True)
             instance.retire()
 
     def _reload_changed(self) -> None:
         """Loads models anew whose files have changed; requests use the old ones until then."""
-        for entry in list(self._entries.values()):
+        for entry in self.entries():
             instance = entry.instance
             if instance is None or instance.stamp is None or instance.pool is None:
                 continue

@@ -23,5 +23,13 @@ _Value = Annotated[str, StringConstraints(max_length=512)]
 # Up to 16 key-value pairs that the client chooses.
 Metadata = Annotated[dict[_Key, _Value], Field(max_length=16)]
 
+
+class LoraScale(Fields):
+    """An item of ``lora``: an adapter by its number in ``/lora-adapters``."""
+
+    id: int
+    scale: float
+
+
 # Reasoning effort.
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

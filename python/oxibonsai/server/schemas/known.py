@@ -10,6 +10,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
+from oxibonsai.server.schemas.fields import LoraScale
+
 UNSUPPORTED = "unsupported_field"
 
 # Accepted and ignored: the output doesn't depend on it.
@@ -45,7 +47,7 @@ class Unsupported:
         raise PydanticCustomError(UNSUPPORTED, "{instead}", {"instead": self._instead})
 
 
-_LORA = Unsupported("adapters are fixed when the server starts, with --lora and --lora-scaled", [])
+_LORA = Unsupported("vectors are those of the model as it was loaded", [])
 _KV_TYPE = Unsupported("it is fixed when the server starts, with --kv-type")
 _CHAT_TEMPLATE = Unsupported("it is fixed when the server starts, with --chat-template")
 _REASONING = Unsupported("send reasoning_format, which says where reasoning is returned", True)
@@ -63,12 +65,16 @@ class EveryRequest(BaseModel):
     request_id: NoEffect = None
     priority: NoEffect = None
     kv_type: Annotated[Any, _KV_TYPE] = None
-    lora: Annotated[Any, _LORA] = None
 
 
 class TextRequest(EveryRequest):
     """Fields of requests that generate text."""
 
+    lora: list[LoraScale] | None = Field(
+        None,
+        max_length=64,
+        description="llama-server's: scales of adapters; those that are missing are left out.",
+    )
     metadata: NoEffect = None
     store: NoEffect = None
     service_tier: NoEffect = None
@@ -142,6 +148,8 @@ class ContinuationRequest(TextRequest):
 
 class VectorRequest(EveryRequest):
     """Fields of ``/v1/embeddings``."""
+
+    lora: Annotated[Any, _LORA] = None
 
     add_special_tokens: Annotated[Any, Unsupported("send token ids", True)] = None
     input_type: Annotated[Any, Unsupported("put what the model expects in front of the text")] = (

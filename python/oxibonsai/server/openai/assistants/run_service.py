@@ -251,7 +251,8 @@ class RunService:
     def _turn(
         self, owner: str, run: Object, more: Sequence[Object] = ()
     ) -> tuple[ChatTurn, SamplingParams]:
-        generations = self._app.use_model(run["model"]).generations
+        self._app.use_model(run["model"])
+        generations = self._app.generations
         engine = generations.engine
         conversation = Conversation(self._store, owner, run, more)
         used, most = run["used"], run["max_completion_tokens"]
@@ -277,11 +278,11 @@ class RunService:
     ) -> None:
         task.publish({"event": "thread.run.queued", "data": view(run)})
         work = RunWork(self._store, owner, run, task)
-        lease = self._app.keep_model()
+        lease, generations = self._app.keep_model(), self._app.generations
 
         def go_on(_: BackgroundTask) -> None:
-            with lease as instance:
-                work(instance.generations, turn, params)
+            with lease:
+                work(generations, turn, params)
 
         self._tasks.start((owner, run["id"]), task, go_on)
 

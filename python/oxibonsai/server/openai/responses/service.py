@@ -210,11 +210,11 @@ class ResponseService:
         task.publish(run.created())
         task.publish(run.queued())
         answer = None if body.stream else jsonify(run.response)
-        lease = self._app.keep_model()
+        lease, generations = self._app.keep_model(), self._app.generations
 
         def work(task: BackgroundTask) -> None:
-            with lease as instance:
-                self._work(owner, record, run, turn, params, task, instance.generations)
+            with lease:
+                self._work(owner, record, run, turn, params, task, generations)
 
         self._tasks.start(key, task, work)
         return answer or self._follow(task, 0)

@@ -9,6 +9,7 @@ from pydantic import Field
 from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
 from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.schemas.fields import Fields, LoraScale
 from oxibonsai.server.schemas.known import ContinuationRequest
 
 MOST_PROMPTS = 256
@@ -57,9 +58,25 @@ class NativeCompletionBody(StructureFields, AnswerFields, SamplingFields):
     )
     return_tokens: bool | None = None
     response_fields: list[str] | None = Field(None, max_length=64)
-    lora: list[dict[str, Any]] | None = Field(None, description="Not supported.")
+    lora: list[LoraScale] | None = Field(None, max_length=64)
 
     @property
     def limit(self) -> int | None:
         """Maximum number of new tokens; None or -1: the server's default."""
         return self.max_tokens if self.n_predict is None else self.n_predict
+
+
+class InfillFile(Fields):
+    """A file that the model should know of."""
+
+    filename: str = "tmp"
+    text: str
+
+
+class InfillBody(NativeCompletionBody):
+    """``POST /infill``."""
+
+    prompt: str = Field("", description="Follows the prefix; the answer continues it.")
+    input_prefix: str
+    input_suffix: str
+    input_extra: list[InfillFile] | None = Field(None, max_length=256)

