@@ -84,6 +84,14 @@ def parameters(seed: int = 3) -> dict[str, npt.NDArray[np.float32]]:
     return found
 
 
+def head(labels: int, seed: int = 5) -> dict[str, npt.NDArray[np.float32]]:
+    """A classifier's head over :func:`parameters`, under the names of BertForSequenceClassification."""
+    random = np.random.default_rng(seed)
+    found = {f"bert.{name}": values for name, values in parameters().items()}
+    weight = random.normal(0.0, 0.3, (labels, HIDDEN)).astype(np.float32)
+    return found | {"classifier.weight": weight, "classifier.bias": np.ones(labels, np.float32)}
+
+
 def write(
     folder: Path,
     *,

@@ -143,6 +143,7 @@ graph::Activation activation(const std::string& name) {
   if (name == "silu") return graph::Activation::kSilu;
   if (name == "gelu") return graph::Activation::kGelu;
   if (name == "gelu_tanh") return graph::Activation::kGeluTanh;
+  if (name == "relu") return graph::Activation::kRelu;
   if (name == "relu2") return graph::Activation::kRelu2;
   if (name == "sigmoid") return graph::Activation::kSigmoid;
   if (name == "identity") return graph::Activation::kIdentity;
@@ -358,22 +359,27 @@ void register_attention_ops(GraphClass& c) {
       .def(
           "attend",
           [](Graph& g, const PyValue& q, int layer, int heads, float scale, int window,
-             float softcap, const OptionalFloats& slopes, const OptionalFloats& sinks, int chunk) {
-            return add_one(g, graph::Attend{q.id, layer, heads, scale, window, softcap,
-                                            vector(slopes), vector(sinks), chunk});
+             float softcap, const OptionalFloats& slopes, const OptionalFloats& sinks, int chunk,
+             const OptionalFloats& position_bias) {
+            return add_one(g,
+                           graph::Attend{q.id, layer, heads, scale, window, softcap, vector(slopes),
+                                         vector(sinks), chunk, vector(position_bias)});
           },
           py::arg("q"), py::arg("layer"), py::arg("heads"), py::arg("scale"), py::arg("window") = 0,
           py::arg("softcap") = 0.0f, py::arg("slopes") = py::none(), py::arg("sinks") = py::none(),
-          py::arg("chunk") = 0)
+          py::arg("chunk") = 0, py::arg("position_bias") = py::none())
       .def(
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
-             float scale, const std::string& segments, bool causal) {
-            return add_one(g,
-                           graph::AttendLocal{q.id, k.id, v.id, head_dim, scale, segments, causal});
+             float scale, const std::string& segments, bool causal, int window,
+             const OptionalFloats& slopes, const OptionalFloats& position_bias) {
+            return add_one(
+                g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale, segments, causal, window,
+                                      vector(slopes), vector(position_bias)});
           },
           py::arg("q"), py::arg("k"), py::arg("v"), py::arg("head_dim"), py::arg("scale"),
-          py::arg("segments") = "", py::arg("causal") = false);
+          py::arg("segments") = "", py::arg("causal") = false, py::arg("window") = 0,
+          py::arg("slopes") = py::none(), py::arg("position_bias") = py::none());
 }
 
 void register_elementwise_ops(GraphClass& c) {

@@ -89,11 +89,14 @@ struct AttendArgs {
   const uint8_t* const* keys;    // per page of the part
   const uint8_t* const* values;  // per page of the part; the keys with value_in_key
   float softcap;                 // 0: none
-  // Of linear biases: slope * (position of the key - that of the query) joins a score. The query's
-  // position counts from the part's first.
+  int at[kMaxQueries];           // the query's position, counted from the part's first
+  // Of linear biases: -slope * (distance of key and query) joins a score.
   bool biased;
   float slope[kMaxQueries];
-  int at[kMaxQueries];
+  // By position: bias[key - query] joins a score, the difference within -reach and reach. Null:
+  // none does.
+  const float* position_bias[kMaxQueries];
+  int reach;
   float* max;  // [queries]: largest score
   float* sum;  // [queries]: sum of exp(score - max); 0 for an empty range
   float* out;  // [queries, value_stride]: sum of exp(score - max) * value

@@ -9,6 +9,7 @@ enum class Activation : uint8_t {
   kSilu,      // x / (1 + e^-x)
   kGelu,      // x (1 + erf(x / sqrt(2))) / 2
   kGeluTanh,  // its tanh form
+  kRelu,      // max(x, 0)
   kRelu2,     // max(x, 0)^2
   kSigmoid,   // 1 / (1 + e^-x)
   kIdentity,  // x

@@ -14,6 +14,15 @@ void check_tokens(ValueId id, const Checker& c) {
   c.require(c.floats(id).rows == tokens(), "attention is among the rows of the tokens");
 }
 
+void check_biases(const Vector& slopes, const Vector& by_position, int64_t heads,
+                  const Checker& c) {
+  if (slopes != nullptr) c.vector(slopes, heads);
+  if (by_position == nullptr) return;
+  const auto size = static_cast<int64_t>(by_position->size());
+  c.require(size % heads == 0 && size / heads % 2 == 1,
+            "a position bias has no odd number of values for each head");
+}
+
 }  // namespace
 
 std::vector<ValueId*> StoreKv::inputs() {
@@ -45,7 +54,7 @@ std::vector<Value> infer(const Attend& op, const Checker& c) {
   c.require(op.window == 0 || op.chunk == 0, "attention has a window or chunks, not both");
   c.require(c.value(op.q).cols == static_cast<int64_t>(op.heads) * layer.key_dim,
             "q has another width than the pages");
-  if (op.slopes != nullptr) c.vector(op.slopes, op.heads);
+  check_biases(op.slopes, op.position_bias, op.heads, c);
   if (op.sinks != nullptr) c.vector(op.sinks, op.heads);
   return {{tokens(), static_cast<int64_t>(op.heads) * layer.value_dim}};
 }
@@ -58,7 +67,10 @@ std::vector<Value> infer(const AttendLocal& op, const Checker& c) {
             "the width has no such heads");
   c.require(q % k == 0, "heads are no multiple of key-value heads");
   c.require(!op.causal || op.segments.empty(), "causal attention has no segments");
+  c.require(!op.causal || op.window == 0, "causal attention without a cache has no window");
   c.require(c.value(op.v).cols == k, "k and v have different widths");
+  c.require(op.window >= 0, "a window is negative");
+  check_biases(op.slopes, op.position_bias, q / op.head_dim, c);
   return {{tokens(), q}};
 }
 

@@ -26,9 +26,11 @@ struct Attend {
   float scale = 1.0f;    // of the scores
   int window = 0;        // keys that a query may look back on, itself counted; 0: all
   float softcap = 0.0f;  // of the scores; 0: none
-  Vector slopes;         // [heads] or null: linear biases, slope * (key - query position) a score
+  Vector slopes;         // [heads] or null: linear biases, -slope * |key - query position| a score
   Vector sinks;          // [heads] or null: the score of one more key each, whose value is zero
   int chunk = 0;         // a query sees none before the multiple of this at or below it; 0: all
+  // [heads, 2 * reach + 1] or null: joins a score, by key - query position within -reach and reach.
+  Vector position_bias = {};
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q}; }
   std::vector<ValueId*> outputs() { return {&out}; }
@@ -47,6 +49,9 @@ struct AttendLocal {
   // Each sees those before it and itself, but none behind the first Span::visible: padding. Not
   // with segments.
   bool causal = false;
+  int window = 0;             // how far from a query, on each side, a key may be; 0: any distance
+  Vector slopes = {};         // as in Attend
+  Vector position_bias = {};  // as in Attend
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q, &k, &v}; }
   std::vector<ValueId*> outputs() { return {&out}; }

@@ -38,10 +38,13 @@ std::string detail(const Attend& op) {
   return std::to_string(op.heads) + " " + std::to_string(op.window) +
          (op.softcap > 0.0f ? " softcap" : "") + (op.slopes != nullptr ? " slopes" : "") +
          (op.sinks != nullptr ? " sinks" : "") +
-         (op.chunk > 0 ? " chunk " + std::to_string(op.chunk) : "");
+         (op.chunk > 0 ? " chunk " + std::to_string(op.chunk) : "") +
+         (op.position_bias != nullptr ? " position bias" : "");
 }
 std::string detail(const AttendLocal& op) {
-  return std::to_string(op.head_dim) + (op.causal ? " causal" : "");
+  return std::to_string(op.head_dim) + (op.causal ? " causal" : "") + " " +
+         std::to_string(op.window) + (op.slopes != nullptr ? " slopes" : "") +
+         (op.position_bias != nullptr ? " position bias" : "");
 }
 std::string detail(const Gated& op) { return std::to_string(static_cast<int>(op.activation)); }
 std::string detail(const Activate& op) { return std::to_string(static_cast<int>(op.activation)); }

@@ -264,6 +264,7 @@ class Graph:
         slopes: _Floats | None = None,
         sinks: _Floats | None = None,
         chunk: int = 0,
+        position_bias: _Floats | None = None,
     ) -> Value: ...
     def attend_local(
         self,
@@ -274,6 +275,9 @@ class Graph:
         scale: float,
         segments: str = "",
         causal: bool = False,
+        window: int = 0,
+        slopes: _Floats | None = None,
+        position_bias: _Floats | None = None,
     ) -> Value: ...
     def gated(self, gate: Value, up: Value, activation: str) -> Value: ...
     def activate(self, x: Value, activation: str) -> Value: ...

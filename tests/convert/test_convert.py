@@ -60,8 +60,8 @@ def test_matrices_have_the_type_and_all_values_are_there(dtype: str, tmp_path: P
     small = {"position_embd.weight", "token_types.weight"}
     for parameter, values in bert_folder.parameters().items():
         name = tensor_name(parameter)
-        if name is None:
-            assert parameter.startswith("pooler.")
+        if parameter.startswith("pooler."):  # of a classifier's head, which this model lacks
+            assert name not in tensors
             continue
         half = dtype == "f16" and values.ndim == 2 and name not in small
         assert tensors[name].tensor_type.name == ("F16" if half else "F32")

@@ -78,7 +78,7 @@ def test_ids_and_template_are_those_of_transformers(tmp_path: Path) -> None:
         ("config.json", "rope_parameters", {**PLAIN, "rope_theta": 0}, FormatError, "rope_theta"),
         ("config.json", "attention_bias", True, UnsupportedError, "attention_bias"),
         ("tokenizer.json", "pre_tokenizer", {"type": "ByteLevel"}, UnsupportedError, "pre-token"),
-        ("tokenizer.json", "model", {"type": "Unigram"}, UnsupportedError, "not BPE"),
+        ("tokenizer.json", "model", {"type": "WordLevel"}, UnsupportedError, "not BPE"),
         ("tokenizer_config.json", "eos_token", "nothing", FormatError, "eos_token is 'nothing'"),
     ],
 )

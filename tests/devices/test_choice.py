@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import bert_folder
 import oxibonsai
 from oxibonsai import RequestError, UnsupportedError
 from oxibonsai.cli.info import info
 from oxibonsai.cli.verify import verify
+from oxibonsai.convert import convert
 from oxibonsai.devices import chosen_device, list_devices, open_device
 from oxibonsai.devices.nvrtc import nvrtc_libraries
 from oxibonsai.server.settings import ModelSettings
@@ -104,6 +106,14 @@ def test_commands_show_devices_and_check_one(tiny_path: Path) -> None:
     assert report["decode"] == f"same bytes ({tiny_path.name})"
     auto = CliRunner().invoke(verify, ["--device", "auto"])
     assert isinstance(auto.exception, RequestError)
+
+
+def test_of_an_encoder_its_hidden_states_are_compared(tmp_path: Path) -> None:
+    bert_folder.write(tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "m.gguf")
+    checked = CliRunner().invoke(verify, ["--device", "cpu", "-m", str(tmp_path / "m.gguf")])
+    assert "hidden states of a text                    same bytes (m.gguf)" in checked.output
+    assert "greedy decode" not in checked.output
 
 
 def test_the_server_takes_a_device() -> None:

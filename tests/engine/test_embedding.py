@@ -20,7 +20,7 @@ import tiny_model
 from oxibonsai import FormatError, RequestError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
-from oxibonsai.engine import embedding as module
+from oxibonsai.engine import pooled_states as module
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.pooling import POOLINGS, Pooler, unit
 from oxibonsai.models import load_model

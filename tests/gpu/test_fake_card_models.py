@@ -13,6 +13,7 @@ from oxibonsai.convert import convert
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import dense_models
+import encoder_models
 import expert_models
 import recurrent_models
 
@@ -60,6 +61,24 @@ def test_logits_have_the_cpus_bytes(card: Any, case: Any, dtype: str, tmp_path: 
     wanted = logits("cpu", 21)
     assert logits("cuda", 8) == wanted
     assert logits("cuda", 8, gpu_layers=2) == wanted
+
+
+ENCODERS = ("modern-bert", "nomic-bert", "t5encoder-gated", "bert-classifier")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
+@pytest.mark.parametrize("name", ENCODERS)
+def test_embeddings_have_the_cpus_bytes(card: Any, name: str, dtype: str, tmp_path: Path) -> None:
+    cases = (*encoder_models.ENCODERS, *encoder_models.CLASSIFIERS)
+    encoder_models.save(next(c for c in cases if c.name == name), tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "model.gguf", dtype=dtype)
+    texts = [encoder_models.IDS[:n] for n in (70, 1, 33)]
+
+    def embeddings(device: str) -> bytes:
+        engine = oxibonsai.load(tmp_path / "model.gguf", device=device, threads=2, parity="off")
+        return engine.embed(texts).tobytes()
+
+    assert embeddings("cuda") == embeddings("cpu")
 
 
 def test_every_structure_that_is_named_is_there() -> None:

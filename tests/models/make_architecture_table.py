@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dense_models
+import encoder_models
 import expert_models
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,8 @@ import random_models
 import random_vision
 import recurrent_models
 import remote_models
+from make_llama_cpp_encoders import POSITIONS
+from make_llama_cpp_encoders import RECORDED as RECORDED_ENCODERS
 from make_llama_cpp_remote import RECORDED
 
 from oxibonsai import _core
@@ -39,6 +42,7 @@ from oxibonsai.quantize import quantize
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
 TRANSFORMERS, LLAMA_CPP = "transformers", "llama.cpp"
+GELU_TABLE = "llama.cpp, whose GELU is a table of float16"
 TIERS = _core.cpu.tiers()
 Floats = npt.NDArray[np.float32]
 
@@ -53,10 +57,10 @@ relative to the largest logit, over all structures.
 *Same bytes* lists the quant types of the weights in which every structure gives the bytes of the
 scalar tier on all tiers of the machine that wrote the table ({tiers}), with 1 and 2 threads, in
 chunks of 1, 7 and 64 tokens, and in a batch of four sequences. The tests in `tests/models` repeat
-this; `tests/models/make_architecture_table.py` writes the table. BERT has no logits: its vectors
-are compared with those of sentence-transformers (`tests/models/test_bert.py`); `qwen2vl`, `qwen3vl` and
-`qwen3vlmoe` are compared with transformers on pictures and texts (`tests/vision`). CodeShell and Grok are
-farther from llama.cpp than others, whose GELU is a table of binary16 values.
+this; `tests/models/make_architecture_table.py` writes the table. Of encoders
+([encoders.md](encoders.md)) the hidden states are compared, which are not computed in chunks. CodeShell and
+Grok are farther from llama.cpp than others, whose GELU is a table of binary16 values. `qwen2vl`, `qwen3vl` and
+`qwen3vlmoe` are compared with transformers on pictures and texts (`tests/vision`).
 
 | architecture | structures | compared with | distance | same bytes |
 | --- | --- | --- | --- | --- |
@@ -100,6 +104,43 @@ def structures(folder: Path) -> Iterator[Structure]:
         path = folder / f"{remote.name}.gguf"
         remote_models.write(remote, path)
         yield Structure(path, dense_models.IDS, np.array(recorded[remote.name]), LLAMA_CPP)
+
+
+def encoders(folder: Path) -> Iterator[tuple[Structure, list[int]]]:
+    """Encoders, their hidden states in place of logits, and the positions that these are of."""
+    every = list(range(len(encoder_models.IDS)))
+    for case in encoder_models.ENCODERS:
+        path = folder / f"{case.name}.gguf"
+        model = encoder_models.save(case, folder / case.name)
+        convert(folder / case.name, path, dtype="f32")
+        truth = encoder_models.states(model, encoder_models.IDS)
+        yield Structure(path, encoder_models.IDS, truth, TRANSFORMERS), every
+    recorded = json.loads(RECORDED_ENCODERS.read_text())
+    for remote in encoder_models.REMOTE:
+        path = folder / f"{remote.name}.gguf"
+        encoder_models.write(remote, path)
+        truth = np.array(recorded[remote.name])
+        yield Structure(path, encoder_models.IDS, truth, GELU_TABLE), list(POSITIONS)
+
+
+def states(path: Path, tier: str, threads: int, *texts: list[int]) -> list[Floats]:
+    """Hidden states of texts that share a step."""
+    model = load_model(Checkpoint(path), _core.CpuDevice(threads, tier))
+    batch = _core.Batch()
+    for text in texts:
+        batch.add(text, outputs=len(text))
+    return np.split(model.run_hidden(batch, []), np.cumsum([len(t) for t in texts])[:-1])
+
+
+def same_states(path: Path, ids: list[int]) -> bool:
+    """Whether tiers, threads and company change no byte of an encoder's hidden states."""
+    texts = [ids, ids[:1], ids[5:30], ids[:64]]
+    truth = [states(path, "scalar", 1, text)[0].tobytes() for text in texts]
+    return all(
+        [rows.tobytes() for rows in states(path, tier, threads, *texts)] == truth
+        for tier in TIERS
+        for threads in (1, 2)
+    )
 
 
 class Runs:
@@ -188,6 +229,19 @@ def main(*names: str) -> None:
             sources[architecture].add(s.source)
             for quant_type, path in quantized(s.path).items():
                 same = same_bytes(path, s.ids[:40])
+                equal[architecture][quant_type] = equal[architecture].get(quant_type, True) and same
+            print(
+                s.path.stem, f"{distances[architecture][-1]:.1e}", equal[architecture], flush=True
+            )
+        for s, positions in encoders(Path(name)):
+            architecture = Checkpoint(s.path).architecture
+            found = states(s.path, TIERS[-1], 2, s.ids)[0][positions]
+            distances[architecture].append(
+                float(np.abs(found - s.truth).max() / np.abs(s.truth).max())
+            )
+            sources[architecture].add(s.source)
+            for quant_type, path in quantized(s.path).items():
+                same = same_states(path, s.ids)
                 equal[architecture][quant_type] = equal[architecture].get(quant_type, True) and same
             print(
                 s.path.stem, f"{distances[architecture][-1]:.1e}", equal[architecture], flush=True

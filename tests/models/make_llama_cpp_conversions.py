@@ -63,7 +63,7 @@ def main(llama_cpp: str, *names: str) -> None:
             count_tokens(Path(folder) / "model")
             convert(Path(folder) / "model", Path(folder) / "model.gguf")
             found[case.name] = conversions.summary(Path(folder) / "model.gguf")
-    for remote in remote_folders.FOLDERS:
+    for remote in (f for f in remote_folders.FOLDERS if f.converted_by_llama_cpp):
         if names and remote.name not in names:
             continue
         with tempfile.TemporaryDirectory() as folder:

@@ -30,6 +30,9 @@ class RemoteFolder:
         outside, layer: Shapes of the parameters outside of the layers, and of each layer.
         layers: What the names of all layers begin with.
         differences: Keys in which llama.cpp's converter differs.
+        own: Shapes of each layer's own parameters, beside those that all have.
+        converted_by_llama_cpp: Whether its converter can: that of Baichuan calls itself without end,
+            and that of PLaMo knows one size.
     """
 
     kind: str
@@ -39,6 +42,8 @@ class RemoteFolder:
     layers: str
     layer: Mapping[str, tuple[int, ...]]
     differences: tuple[str, ...] = ()
+    own: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    converted_by_llama_cpp: bool = True
 
 
 def save(folder: RemoteFolder, path: Path) -> None:
@@ -46,11 +51,13 @@ def save(folder: RemoteFolder, path: Path) -> None:
     from safetensors.numpy import save_file
 
     path.mkdir()
-    config = {**_SIZES, "model_type": folder.name, "architectures": [folder.kind], **folder.config}
+    stated = {**_SIZES, "model_type": folder.name, "architectures": [folder.kind], **folder.config}
+    config = {key: value for key, value in stated.items() if value is not None}
     (path / "config.json").write_text(json.dumps(config))
     shapes = dict(folder.outside)
     for i in range(LAYERS):
-        shapes |= {f"{folder.layers}.{i}.{part}": shape for part, shape in folder.layer.items()}
+        layer = {**folder.layer, **(folder.own[i] if folder.own else {})}
+        shapes |= {f"{folder.layers}.{i}.{part}": shape for part, shape in layer.items()}
     tensors = {name: random_values(name, shape) for name, shape in shapes.items()}
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
@@ -93,6 +100,31 @@ _LLAMA3 = {
     "original_max_position_embeddings": 32,
 }  # fmt: skip
 
+_QKV_PARTS = ("self_attn.q", "self_attn.k", "self_attn.v")
+_GPT_OUTSIDE = {
+    "transformer.wte.weight": _TABLE,
+    "transformer.ln_f.weight": (HIDDEN,),
+    "lm_head.weight": _TABLE,
+}
+_SIZES_TAKEN = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "rope_theta",
+)  # fmt: skip
+_GPT_SIZES = {
+    **dict.fromkeys(_SIZES_TAKEN),
+    "n_embd": HIDDEN, "n_layer": LAYERS, "n_head": HEADS, "n_positions": POSITIONS,
+}  # fmt: skip
+
+
+def _elm(heads: int, kv_heads: int, width: int) -> dict[str, tuple[int, ...]]:
+    return {
+        "attn.qkv_proj.weight": (16 * (heads + 2 * kv_heads), HIDDEN),
+        "attn.out_proj.weight": (HIDDEN, 16 * heads),
+        "ffn.proj_1.weight": (2 * width, HIDDEN),
+        "ffn.proj_2.weight": (HIDDEN, width),
+    }
+
+
 FOLDERS = [
     RemoteFolder(
         "ExaoneForCausalLM", "exaone",
@@ -112,5 +144,105 @@ FOLDERS = [
         "OrionForCausalLM", "orion", {"hidden_act": "silu"},
         {**_LLAMA_OUTSIDE, "model.norm.bias": (HIDDEN,)}, "model.layers",
         {**_LLAMA, "input_layernorm.bias": (HIDDEN,), "post_attention_layernorm.bias": (HIDDEN,)},
+    ),
+    RemoteFolder(
+        "InternLM2ForCausalLM", "internlm2",
+        {"hidden_act": "silu", "bias": False, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        {"model.tok_embeddings.weight": _TABLE, "model.norm.weight": (HIDDEN,),
+         "output.weight": _TABLE},
+        "model.layers",
+        {"attention.wqkv.weight": (HIDDEN + 2 * _KV, HIDDEN), "attention.wo.weight": (HIDDEN, HIDDEN),
+         "attention_norm.weight": (HIDDEN,), "ffn_norm.weight": (HIDDEN,),
+         "feed_forward.w1.weight": (FF, HIDDEN), "feed_forward.w3.weight": (FF, HIDDEN),
+         "feed_forward.w2.weight": (HIDDEN, FF)},
+    ),
+    RemoteFolder(
+        "BaichuanForCausalLM", "baichuan",
+        {"hidden_act": "silu", "num_key_value_heads": None, "rope_theta": None},
+        _LLAMA_OUTSIDE, "model.layers",
+        {**{k: v for k, v in _LLAMA.items() if k[:11] not in _QKV_PARTS},
+         "self_attn.W_pack.weight": (3 * HIDDEN, HIDDEN)},
+        converted_by_llama_cpp=False,
+    ),
+    RemoteFolder(
+        "XverseForCausalLM", "xverse", {"hidden_act": "silu", "num_key_value_heads": None},
+        _LLAMA_OUTSIDE, "model.layers",
+        {k: (HIDDEN, HIDDEN) if k[:11] in _QKV_PARTS else v for k, v in _LLAMA.items()},
+    ),
+    RemoteFolder(
+        "QWenLMHeadModel", "qwen",
+        {"no_bias": True, "rotary_emb_base": 5000, "rope_theta": None, "rms_norm_eps": None,
+         "layer_norm_epsilon": 1e-6, "num_key_value_heads": None, "seq_length": POSITIONS},
+        _GPT_OUTSIDE, "transformer.h",
+        {"ln_1.weight": (HIDDEN,), "attn.c_attn.weight": (3 * HIDDEN, HIDDEN),
+         "attn.c_attn.bias": (3 * HIDDEN,), "attn.c_proj.weight": (HIDDEN, HIDDEN),
+         "ln_2.weight": (HIDDEN,), "mlp.w1.weight": (FF // 2, HIDDEN),
+         "mlp.w2.weight": (FF // 2, HIDDEN), "mlp.c_proj.weight": (HIDDEN, FF // 2)},
+        # theirs lacks the epsilon that its own loader asks for
+        ("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"),
+    ),
+    RemoteFolder(
+        "GPTRefactForCausalLM", "gpt_refact",
+        {**_GPT_SIZES, "layer_norm_epsilon": 1e-5},
+        _GPT_OUTSIDE, "transformer.h",
+        {"ln_1.weight": (HIDDEN,), "attn.q.weight": (HIDDEN, HIDDEN),
+         "attn.kv.weight": (2 * HIDDEN // HEADS, HIDDEN), "attn.c_proj.weight": (HIDDEN, HIDDEN),
+         "ln_2.weight": (HIDDEN,), "mlp.gate_up_proj.weight": (512, HIDDEN),
+         "mlp.c_proj.weight": (HIDDEN, 256)},
+    ),
+    RemoteFolder(
+        "JAISLMHeadModel", "jais",
+        {**_GPT_SIZES, "n_inner": FF, "activation_function": "swiglu", "layer_norm_epsilon": 1e-5,
+         "position_embedding_type": "alibi", "embeddings_scale": 14.6, "width_scale": 0.22},
+        {**_GPT_OUTSIDE, "transformer.ln_f.bias": (HIDDEN,)}, "transformer.h",
+        {"ln_1.weight": (HIDDEN,), "ln_1.bias": (HIDDEN,), "ln_2.weight": (HIDDEN,),
+         "ln_2.bias": (HIDDEN,), "attn.c_attn.weight": (HIDDEN, 3 * HIDDEN),
+         "attn.c_attn.bias": (3 * HIDDEN,), "attn.c_proj.weight": (HIDDEN, HIDDEN),
+         "attn.c_proj.bias": (HIDDEN,), "mlp.c_fc.weight": (HIDDEN, FF), "mlp.c_fc.bias": (FF,),
+         "mlp.c_fc2.weight": (HIDDEN, FF), "mlp.c_fc2.bias": (FF,),
+         "mlp.c_proj.weight": (FF, HIDDEN), "mlp.c_proj.bias": (HIDDEN,)},
+    ),
+    RemoteFolder(
+        "DeciLMForCausalLM", "deci",
+        {"hidden_act": "silu", "num_key_value_heads_per_layer": [2, 2]},
+        _LLAMA_OUTSIDE, "model.layers", _LLAMA,
+    ),
+    RemoteFolder(
+        "DeciLMForCausalLM", "nemotron-nas",
+        {"hidden_act": "silu", "rope_scaling": _LLAMA3, "num_key_value_heads": None,
+         "intermediate_size": None,
+         "block_configs": [
+             {"attention": {"n_heads_in_group": 2, "replace_with_linear": False},
+              "ffn": {"ffn_mult": 2.25}},
+             {"attention": {"n_heads_in_group": 2, "replace_with_linear": False},
+              "ffn": {"ffn_mult": 6.1}},
+         ]},
+        _LLAMA_OUTSIDE, "model.layers",
+        {k: v for k, v in _LLAMA.items() if not k.startswith("mlp.")},
+        own=({"mlp.gate_proj.weight": (256, HIDDEN), "mlp.up_proj.weight": (256, HIDDEN),
+              "mlp.down_proj.weight": (HIDDEN, 256)},
+             {"mlp.gate_proj.weight": (512, HIDDEN), "mlp.up_proj.weight": (512, HIDDEN),
+              "mlp.down_proj.weight": (HIDDEN, 512)}),
+    ),
+    RemoteFolder(
+        "OpenELMForCausalLM", "openelm",
+        {"model_dim": HIDDEN, "num_transformer_layers": LAYERS, "max_context_length": POSITIONS,
+         "head_dim": 16, "num_query_heads": [4, 6], "num_kv_heads": [2, 3],
+         "ffn_multipliers": [1.4, 2.0], "ffn_dim_divisor": 32, "rope_freq_constant": 5000,
+         "activation_fn_name": "swish", "normalization_layer_name": "rms_norm",
+         "normalize_qk_projections": True, "ffn_with_glu": True,
+         "share_input_output_layers": True, **dict.fromkeys(_SIZES_TAKEN)},
+        {"transformer.token_embeddings.weight": _TABLE, "transformer.norm.weight": (HIDDEN,)},
+        "transformer.layers",
+        {"attn_norm.weight": (HIDDEN,), "ffn_norm.weight": (HIDDEN,), "attn.q_norm.weight": (16,),
+         "attn.k_norm.weight": (16,)},
+        own=(_elm(4, 2, 96), _elm(6, 3, 128)),
+    ),
+    RemoteFolder(
+        "PlamoForCausalLM", "plamo", {"n_shared_head": 2},
+        _LLAMA_OUTSIDE, "model.layers.layers",
+        {("norm.weight" if k.startswith("input") else k): v
+         for k, v in _LLAMA.items() if not k.startswith("post")},
+        converted_by_llama_cpp=False,
     ),
 ]  # fmt: skip

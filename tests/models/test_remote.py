@@ -42,7 +42,11 @@ def test_logits_are_those_of_llama_cpp(
     assert np.abs(found - truth).max() <= case.distance * np.abs(truth).max()
 
 
-@pytest.mark.parametrize("folder", remote_folders.FOLDERS, ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "folder",
+    [f for f in remote_folders.FOLDERS if f.converted_by_llama_cpp],
+    ids=lambda f: f.name,
+)
 def test_the_converted_file_is_that_of_llama_cpp(
     folder: remote_folders.RemoteFolder, tmp_path: Path
 ) -> None:
@@ -53,6 +57,59 @@ def test_the_converted_file_is_that_of_llama_cpp(
     assert found["tensors"] == theirs["tensors"]
     assert conversions.different_keys(found, theirs) == set(folder.differences)
     assert oxibonsai.load(tmp_path / "model.gguf").logits(dm.IDS[:9]).std() > 0.1
+
+
+def tensors_of(path: Path) -> dict[str, np.ndarray]:
+    import gguf
+
+    return {t.name: t.data for t in gguf.GGUFReader(path).tensors}
+
+
+def converted(name: str, folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    """The file of a folder, and what the folder holds."""
+    from safetensors.numpy import load_file
+
+    case = next(f for f in remote_folders.FOLDERS if f.name == name)
+    remote_folders.save(case, folder / "model")
+    convert(folder / "model", folder / "model.gguf", dtype="f32")
+    return folder / "model.gguf", load_file(folder / "model" / "model.safetensors")
+
+
+def test_baichuans_fused_projection_is_cut_and_put_into_pairs(tmp_path: Path) -> None:
+    path, held = converted("baichuan", tmp_path)
+    found, width = tensors_of(path), dm.HIDDEN // dm.HEADS
+    q, k, v = np.split(held["model.layers.1.self_attn.W_pack.weight"], 3)
+    for name, rows in (("q", q), ("k", k)):
+        paired = rows.reshape(dm.HEADS, 2, width // 2, -1).swapaxes(1, 2).reshape(rows.shape)
+        assert np.array_equal(found[f"blk.1.attn_{name}.weight"], paired)
+    assert np.array_equal(found["blk.1.attn_v.weight"], v)
+    assert np.array_equal(found["output.weight"], held["lm_head.weight"])
+    assert oxibonsai.load(path).logits(dm.IDS[:9]).std() > 0.1
+
+
+def test_plamos_heads_that_share_a_key_come_together(tmp_path: Path) -> None:
+    path, held = converted("plamo", tmp_path)
+    found, width = tensors_of(path), dm.HIDDEN // dm.HEADS
+    q, o = (held[f"model.layers.layers.0.self_attn.{p}_proj.weight"] for p in "qo")
+    kv = dm.HEADS // 2
+    for head in range(dm.HEADS):  # of the folder, where head h reads key h % kv
+        place = head % kv * 2 + head // kv
+        own, moved = (slice(i * width, (i + 1) * width) for i in (head, place))
+        assert np.array_equal(found["blk.0.attn_q.weight"][moved], q[own])
+        assert np.array_equal(found["blk.0.attn_output.weight"][:, moved], o[:, own])
+    assert oxibonsai.load(path).logits(dm.IDS[:9]).std() > 0.1
+
+
+@pytest.mark.parametrize("name", ["internlm2", "xverse", "baichuan"])
+def test_what_has_llamas_layers_is_saved_as_a_llama(name: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers and torch")
+    path, _ = converted(name, tmp_path)
+    model = oxibonsai.AutoModelForCausalLM.from_pretrained(path)
+    model.save_pretrained(tmp_path / "saved")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
+    assert type(theirs).__name__ == "LlamaForCausalLM"
+    found = model.logits(dm.IDS)
+    assert np.abs(dm.logits(theirs, dm.IDS) - found).max() <= 1e-4 * np.abs(found).max()
 
 
 @pytest.mark.parametrize("name", [c.name for c in remote_models.CASES])

@@ -29,6 +29,7 @@ struct Case {
   int value_dim;
   bool value_in_key = false;
   float slope = 0.0f;  // of linear biases: that of the first query
+  int reach = 0;       // of a bias by position; 0: there is none
 };
 
 struct Cache {
@@ -107,6 +108,19 @@ std::pair<int, int> range(const Case& c, int i) {
 
 float slope_of(const Case& c, int i) { return c.slope / static_cast<float>(i + 1); }
 
+// A bias by position, of a query.
+float position_bias_of(const Case& c, int i, int distance) {
+  if (c.reach == 0) return 0.0f;
+  const int within = std::clamp(distance, -c.reach, c.reach);
+  return 0.3f * static_cast<float>((within * 7 + i * 3) % 11);
+}
+
+// Half of the queries look ahead, as in an encoder: the position of each among those that it sees.
+int position_of(const Case& c, int i) {
+  const auto [first, last] = range(c, i);
+  return c.reach > 0 && i % 2 == 0 ? (first + last) / 2 : last - 1;
+}
+
 std::vector<float> attend(const cpu::KernelTable& t, const Case& c, const Cache& cache,
                           const std::vector<float>& q) {
   const int stride = cache.layout.value_stride;
@@ -115,12 +129,17 @@ std::vector<float> attend(const cpu::KernelTable& t, const Case& c, const Cache&
   for (const auto& k : cache.keys) keys.push_back(k.data());
   for (const auto& v : c.value_in_key ? cache.keys : cache.values) values.push_back(v.data());
   cpu::AttendArgs a{};
+  std::vector<std::vector<float>> biases(static_cast<size_t>(c.queries));
   for (int i = 0; i < c.queries; ++i) {
     a.q[i] = q.data() + i * c.key_dim;
     std::tie(a.first[i], a.last[i]) = range(c, i);
     a.slope[i] = slope_of(c, i);
-    a.at[i] = a.last[i] - 1;
+    a.at[i] = position_of(c, i);
+    std::vector<float>& bias = biases[static_cast<size_t>(i)];
+    for (int d = -c.reach; d <= c.reach; ++d) bias.push_back(position_bias_of(c, i, d));
+    if (c.reach > 0) a.position_bias[i] = bias.data() + c.reach;
   }
+  a.reach = c.reach;
   a.queries = c.queries;
   a.kv = cache.layout;
   a.keys = keys.data();
@@ -177,8 +196,10 @@ Sums plain_tile(const Case& c, const Cache& cache, const float* q, int query, in
       cpu::table("scalar").tanh(&s, 1, &s);
       s = c.softcap * s;
     }
-    const auto distance = static_cast<float>(p - (range(c, query).second - 1));
-    if (c.slope != 0.0f) s = std::fma(slope_of(c, query), distance, s);
+    const int distance = p - position_of(c, query);
+    if (c.slope != 0.0f)
+      s = std::fma(slope_of(c, query), -std::fabs(static_cast<float>(distance)), s);
+    if (c.reach > 0) s = s + position_bias_of(c, query, distance);
     score.push_back(s);
     sums.max = std::max(sums.max, s);
   }
@@ -229,7 +250,8 @@ void check_against_double(const Case& c, const Cache& cache, const std::vector<f
       for (int d = 0; d < c.key_dim; ++d)
         s += static_cast<double>(q[i * c.key_dim + d]) * cache.key_floats[p * c.key_dim + d];
       if (c.softcap > 0.0f) s = c.softcap * std::tanh(s / c.softcap);
-      s += static_cast<double>(slope_of(c, i)) * (p - last + 1);
+      s -= static_cast<double>(slope_of(c, i)) * std::abs(p - position_of(c, i));
+      s += position_bias_of(c, i, p - position_of(c, i));
       score.push_back(s);
       max = std::max(max, s);
     }
@@ -366,6 +388,7 @@ int main() {
         compare(random, {dim, queries, 70, 200, type, 5.0f, dim});
         if (dim == 64) compare(random, {dim, queries, 0, 512, type, 0.0f, dim});
         if (dim == 64) compare(random, {dim, queries, 70, 200, type, 5.0f, dim, false, 0.25f});
+        if (dim == 64) compare(random, {dim, queries, 70, 200, type, 5.0f, dim, false, 0.25f, 9});
         if (dim % 16 == 0) check_flushed(random, {dim, queries, 3, 512, type, 0.0f, dim});
       }
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})

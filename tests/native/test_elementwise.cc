@@ -97,6 +97,8 @@ double plain_activation(graph::Activation activation, double x) {
       return 0.5 * x * (1.0 + std::erf(x * std::sqrt(0.5)));
     case graph::Activation::kGeluTanh:
       return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case graph::Activation::kRelu:
+      return x > 0.0 ? x : 0.0;
     case graph::Activation::kRelu2:
       return x > 0.0 ? x * x : 0.0;
     case graph::Activation::kSigmoid:

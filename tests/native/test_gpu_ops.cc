@@ -157,6 +157,7 @@ struct Attention {
   int32_t context, count;  // positions before the step, of the step
   int64_t memory = int64_t{4} << 30;
   bool slopes = false;
+  int reach = 0;      // of a bias by position; 0: there is none
   int32_t block = 0;  // the last rows of the step, which see each other
 };
 
@@ -193,6 +194,9 @@ graph::Graph attention_graph(std::mt19937& random, const Attention& a, bool atte
   op.window = a.window;
   op.softcap = a.softcap;
   if (a.slopes) op.slopes = vector_of(test::normal(random, static_cast<size_t>(a.heads), 0.1f));
+  if (a.reach > 0)
+    op.position_bias =
+        vector_of(test::normal(random, static_cast<size_t>(a.heads * (2 * a.reach + 1))));
   if (a.sinks) op.sinks = vector_of(test::normal(random, static_cast<size_t>(a.heads)));
   g.set_output("y", g.add(op).front());
   return g;
@@ -331,21 +335,31 @@ void check_modulation(std::mt19937& random) {
   test::compare_graph(g, batch, "modulation");
 }
 
-void check_local(std::mt19937& random, bool causal) {
+void check_local(std::mt19937& random, int window, bool slopes, int reach, bool causal) {
   graph::Graph g;
   const auto input = [&](const char* name, int64_t cols) {
     return g.add(graph::Input{name, graph::tokens(), cols}).front();
   };
   const ValueId q = input("q", 4 * 20), k = input("k", 2 * 20), v = input("v", 2 * 20);
-  g.set_output("y", g.add(graph::AttendLocal{q, k, v, 20, 0.2f, "", causal}).front());
-  g.set_output("z", g.add(graph::AttendLocal{q, k, v, 20, 0.2f, "windows"}).front());
+  graph::AttendLocal op{q, k, v, 20, 0.2f};
+  op.window = window;
+  op.causal = causal;
+  if (slopes) op.slopes = vector_of(test::normal(random, 4, 0.1f));
+  if (reach > 0)
+    op.position_bias = vector_of(test::normal(random, static_cast<size_t>(4 * (2 * reach + 1))));
+  g.set_output("y", g.add(op).front());
+  op.segments = "windows";
+  op.causal = false;
+  g.set_output("z", g.add(op).front());
+  constexpr int kRows = 610;  // more than a part of the context
   graph::Batch batch;
-  batch.spans = {{0, 70, {}, 0, 0}, {0, 1, {}, 0, 0}, {0, 9, {}, 0, 0}};
+  batch.spans = {{0, 70, {}, 0, 0}, {0, 1, {}, 0, 0}, {0, kRows - 71, {}, 0, 0}};
   if (causal) batch.spans[0].visible = 41;  // the others are padding
-  const auto x = test::normal(random, 80 * 80), y = test::normal(random, 80 * 40),
-             z = test::normal(random, 80 * 40);
-  batch.inputs = {{"q", {x.data(), 80, 80}}, {"k", {y.data(), 80, 40}}, {"v", {z.data(), 80, 40}}};
-  batch.segments["windows"] = {66, 4, 1, 2, 7};
+  const auto x = test::normal(random, kRows * 80), y = test::normal(random, kRows * 40),
+             z = test::normal(random, kRows * 40);
+  batch.inputs = {
+      {"q", {x.data(), kRows, 80}}, {"k", {y.data(), kRows, 40}}, {"v", {z.data(), kRows, 40}}};
+  batch.segments["windows"] = {66, 4, 1, 2, kRows - 73};
   test::compare_graph(g, batch, "attend_local");
 }
 
@@ -509,6 +523,8 @@ int main() {
       check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, context, 1});
     check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 9, int64_t{4} << 30, true});
     // Little memory: parts are merged one by one, and three at a time.
+    check_attention(random,
+                    {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 9, int64_t{4} << 30, false, 128});
     check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, true, 1600, 30, 2 << 20});
     check_attention(random, {{1, 32, 32}, type, 4, 600, 0.0f, false, 2100, 30, 4 << 20});
     check_attention(random, {{2, 20, 20}, type, 6, 0, 5.0f, true, 60, 7});
@@ -520,7 +536,10 @@ int main() {
           {{1, 32, 32}, type, 4, window, 0.0f, false, 500, 90, int64_t{4} << 30, window > 0, 70});
   }
   check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
-  for (const bool causal : {false, true}) check_local(random, causal);
+  check_local(random, 0, false, 0, false);
+  check_local(random, 0, true, 12, true);
+  check_local(random, 33, true, 0, false);
+  check_local(random, 520, false, 12, false);
   check_picture(random, 12, 40);
   check_picture(random, 36, 8);
   check_modulation(random);

@@ -34,6 +34,7 @@ class FakeBackend:
     chat_template = None
     generates = False
     speculate = None
+    ranks = False
 
     def __init__(self, load_seconds: float = 0.0) -> None:
         self._load_seconds = load_seconds

@@ -57,7 +57,8 @@ def test_the_document_has_every_rule_and_method(app: Server, document: dict[str,
         if OPERATIONS[rule.endpoint].needs not in {None, *there}:
             continue
         ruled |= {(_templated(rule.rule), m) for m in (rule.methods or set()) - {"HEAD", "OPTIONS"}}
-    assert described == ruled
+    # This model does not rank; test_rerank.py has one that does.
+    assert described == {(path, m) for path, m in ruled if "rerank" not in path}
 
 
 def test_operation_ids_are_unique(document: dict[str, Any]) -> None:

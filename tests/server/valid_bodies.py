@@ -39,6 +39,7 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     "native_completion.create_native_completion": {"prompt": "a", "n_predict": 2, "n_probs": 1},
     "embeddings.create_embeddings": {"model": "tiny", "input": ["a", "b"]},
     "embeddings.create_native_embeddings": {"content": ["a", "b"]},
+    "rerank.rerank": {"model": "tiny", "query": "a", "documents": ["b", {"text": "c"}]},
     "router.load": {"model": "tiny"},
     "router.unload": {"model": "tiny"},
     "native_completion.infill": {

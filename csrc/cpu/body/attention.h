@@ -82,13 +82,26 @@ inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, con
   }
 }
 
-// score = fma(slope, distance, score), where the first position's distance is `first`.
-inline void add_bias(float slope, int first, float* scores) {
+// score = fma(slope, -|key - query|, score), where the first key is `first` after the query.
+inline void add_slope(float slope, int first, float* scores) {
   using namespace simd;
   float distance[kPagePositions];
-  for (int i = 0; i < kPagePositions; ++i) distance[i] = static_cast<float>(first + i);
+  for (int i = 0; i < kPagePositions; ++i)
+    distance[i] = static_cast<float>(first + i < 0 ? first + i : -(first + i));
   for (int v = 0; v < kPagePositions; v += kLanes)
     store(scores + v, fma(splat(slope), load(distance + v), load(scores + v)));
+}
+
+// score = score + bias[key - query], the difference within -reach and reach.
+inline void add_position_bias(const float* bias, int reach, int first, float* scores) {
+  using namespace simd;
+  float added[kPagePositions];
+  for (int i = 0; i < kPagePositions; ++i) {
+    const int distance = first + i;
+    added[i] = bias[distance < -reach ? -reach : distance > reach ? reach : distance];
+  }
+  for (int v = 0; v < kPagePositions; v += kLanes)
+    store(scores + v, add(load(scores + v), load(added + v)));
 }
 
 // Scores become weights, relative to the largest of the tile. Positions that the query does not see
@@ -101,7 +114,9 @@ inline void tile_weights(const AttendArgs& a, int query, int begin, Range seen, 
     for (int v = 0; v < kPagePositions; v += kLanes)
       store(scores + v, mul(cap, tanh16(div(load(scores + v), cap))));
   }
-  if (a.biased) add_bias(a.slope[query], begin - a.at[query], scores);
+  if (a.biased) add_slope(a.slope[query], begin - a.at[query], scores);
+  if (a.position_bias[query] != nullptr)
+    add_position_bias(a.position_bias[query], a.reach, begin - a.at[query], scores);
   for (int i = 0; i < seen.begin; ++i) scores[i] = kNoScore;
   for (int i = seen.end; i < kPagePositions; ++i) scores[i] = kNoScore;
   Vec best = load(scores);

@@ -28,6 +28,7 @@ void fill_elementwise(KernelTable& table) {
   fill_activation<Silu>(Activation::kSilu, table);
   fill_activation<Gelu>(Activation::kGelu, table);
   fill_activation<GeluTanh>(Activation::kGeluTanh, table);
+  fill_activation<Relu>(Activation::kRelu, table);
   fill_activation<Relu2>(Activation::kRelu2, table);
   fill_activation<Sigmoid>(Activation::kSigmoid, table);
   fill_activation<Identity>(Activation::kIdentity, table);

@@ -131,6 +131,10 @@ struct GeluTanh {
   }
 };
 
+struct Relu {
+  static simd::Vec of(simd::Vec x) { return simd::max(x, simd::zero()); }
+};
+
 struct Relu2 {
   static simd::Vec of(simd::Vec x) {
     const simd::Vec positive = simd::max(x, simd::zero());

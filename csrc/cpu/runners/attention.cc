@@ -60,9 +60,11 @@ struct Shape {
   int window;     // 0: none
   int chunk;      // 0: none
   float softcap;  // 0: none
-  graph::Vector slopes, sinks;
+  graph::Vector slopes, sinks, position_bias;
 
   int group() const { return heads / kv_heads; }
+  // Of position_bias.
+  int reach() const { return static_cast<int>(position_bias->size()) / heads / 2; }
   // Floats that a sum of values takes.
   int stride() const { return (value_dim + 15) / 16 * 16; }
   // Scaled queries find room in the output.
@@ -215,6 +217,7 @@ class AttentionRunner : public Runner {
   // What queries see of one part. AttendArgs::q is set.
   AttendArgs part_args(const Step& s, const Queries& b, int part) const {
     AttendArgs a{};
+    if (shape_.position_bias != nullptr) a.reach = shape_.reach();
     const int base = part * kPartPositions;
     for (int i = 0; i < b.rows; ++i) {
       const int last = end_seen(s, b.row + i);
@@ -223,9 +226,13 @@ class AttentionRunner : public Runner {
         a.q[a.queries] = query(s, b.row + i, b.first_head + h);
         a.first[a.queries] = std::max(first - base, 0);
         a.last[a.queries] = std::min(last - base, kPartPositions);
-        if (shape_.slopes == nullptr) continue;
-        a.slope[a.queries] = (*shape_.slopes)[static_cast<size_t>(b.first_head + h)];
         a.at[a.queries] = position(s, b.row + i) - base;
+        const auto head = static_cast<size_t>(b.first_head + h);
+        if (shape_.slopes != nullptr) a.slope[a.queries] = (*shape_.slopes)[head];
+        if (shape_.position_bias != nullptr)
+          a.position_bias[a.queries] = shape_.position_bias->data() +
+                                       head * (2 * static_cast<size_t>(a.reach) + 1) +
+                                       static_cast<size_t>(a.reach);
       }
     }
     a.kv = layout(s, b.row);
@@ -377,9 +384,9 @@ class PagedAttentionRunner : public AttentionRunner {
   const int layer_;
 };
 
-// Among the rows of a segment, which all see each other, or those before them. Their keys and
-// values lie in pages of the workspace: segment i has those from first_row / 64 + i on, which are
-// enough for its rows.
+// Among the rows of a segment, which see each other within the window, or those before them. Their
+// keys and values lie in pages of the workspace: segment i has those from first_row / 64 + i on,
+// which are enough for its rows.
 class LocalAttentionRunner : public AttentionRunner {
  public:
   LocalAttentionRunner(const Shape& shape, const graph::AttendLocal& op, const ValueRef& q,
@@ -387,6 +394,7 @@ class LocalAttentionRunner : public AttentionRunner {
       : AttentionRunner(shape, q, out),
         segments_(op.segments),
         causal_(op.causal),
+        window_(op.window),
         k_(k),
         v_(v),
         layout_(kv_layout(KvType::kF32, {shape.kv_heads, shape.key_dim, shape.value_dim})) {}
@@ -406,10 +414,15 @@ class LocalAttentionRunner : public AttentionRunner {
   const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
     return page(s, row, index, head) + layout_.key_bytes;
   }
-  int first_seen(const Step&, int64_t) const override { return 0; }
+  int first_seen(const Step& s, int64_t row) const override {
+    return window_ > 0 ? std::max(0, position(s, row) - window_) : 0;
+  }
   int end_seen(const Step& s, int64_t row) const override {
     const int count = segments(s).count[static_cast<size_t>(view(s, row))];
-    if (!causal_) return count;
+    if (!causal_) {
+      const int after = count - 1 - position(s, row);
+      return window_ > 0 && after > window_ ? count - after + window_ : count;
+    }
     const int visible = s.span_of(row).visible;
     return std::min(position(s, row) + 1, visible > 0 ? visible : count);
   }
@@ -439,6 +452,7 @@ class LocalAttentionRunner : public AttentionRunner {
 
   const std::string segments_;
   const bool causal_;
+  const int window_;  // on each side of a row; 0: any distance
   const ValueRef k_, v_;
   const KvLayout layout_;
 };
@@ -452,8 +466,9 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q);
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
-  const Shape shape{op.heads,  layer.kv_heads, layer.key_dim, layer.value_dim, op.scale,
-                    op.window, op.chunk,       op.softcap,    op.slopes,       op.sinks};
+  const Shape shape{op.heads,  layer.kv_heads, layer.key_dim,   layer.value_dim,
+                    op.scale,  op.window,      op.chunk,        op.softcap,
+                    op.slopes, op.sinks,       op.position_bias};
   return std::make_unique<PagedAttentionRunner>(shape, op.layer, q, c.value(op.out));
 }
 
@@ -468,8 +483,9 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     0,
                     0,
                     0.0f,
+                    op.slopes,
                     nullptr,
-                    nullptr};
+                    op.position_bias};
   return std::make_unique<LocalAttentionRunner>(shape, op, q, k, c.value(op.v), c.value(op.out));
 }
 

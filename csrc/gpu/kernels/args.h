@@ -6,6 +6,7 @@ enum Function : uint32_t {
   kSilu,
   kGelu,
   kGeluTanh,
+  kRelu,
   kRelu2,
   kSigmoid,
   kIdentity,
@@ -131,7 +132,9 @@ struct AttendArgs {
   uint32_t first_part, parts, last_run;
   uint32_t window;  // 0: none
   uint32_t chunk;   // 0: none
+  uint32_t around;  // how far before and after a query a key may be; 0: any distance
   uint32_t has_slopes, has_sinks;
+  uint32_t has_position_bias, reach;  // 2 * reach + 1 values for each head
   float scale;
   float softcap;  // 0: none
 };

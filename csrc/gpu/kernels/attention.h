@@ -19,20 +19,22 @@ struct Seen {
   uint32_t first, last;
 };
 
-// The first position that a row sees.
+// The first position that a row sees: one of its window.
 INLINE uint32_t first_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row) {
   const uint32_t own_end = uint32_t(views[2 * row]);
   if (args.chunk > 0) return (own_end - 1) / args.chunk * args.chunk;
-  return args.window > 0 && own_end > args.window ? own_end - args.window : 0;
+  const uint32_t back = args.around > 0 ? args.around + 1 : args.window;
+  return back > 0 && own_end > back ? own_end - back : 0;
 }
 
-INLINE uint32_t end_seen(GLOBAL const int32_t* views, uint64_t row) {
-  return uint32_t(views[2 * row + 1]);
+INLINE uint32_t end_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row) {
+  const uint32_t own_end = uint32_t(views[2 * row]), end = uint32_t(views[2 * row + 1]);
+  return args.around > 0 && end - own_end > args.around ? own_end + args.around : end;
 }
 
 INLINE Seen seen_of(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row,
                     uint32_t part) {
-  const uint32_t begin = first_seen(args, views, row), end = end_seen(views, row);
+  const uint32_t begin = first_seen(args, views, row), end = end_seen(args, views, row);
   const uint32_t base = part * PART_POSITIONS;
   Seen s;
   s.first = begin > base ? begin - base : 0;
@@ -51,23 +53,34 @@ INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count,
   }
 }
 
-// Scores of a warp's query to weights; the tile's largest score and sum to lane 0. A linear bias is
-// slope * distance, which is that of the tile's first key from the query.
+// A score, with its soft-cap and its biases; the key is `distance` after the query.
+INLINE float final_score(ARGS(AttendArgs) args, float score, float slope,
+                         GLOBAL const float* by_position, uint32_t head, int32_t distance) {
+  if (args.softcap > 0.0f) score = args.softcap * tanh_of(score / args.softcap);
+  if (args.has_slopes != 0) {
+    const int32_t away = distance < 0 ? distance : -distance;
+    score = fused(slope, float(away), score);
+  }
+  if (args.has_position_bias != 0) {
+    const int32_t reach = int32_t(args.reach);
+    const int32_t within = distance < -reach ? -reach : distance > reach ? reach : distance;
+    score = score + by_position[int32_t(head) * (2 * reach + 1) + within + reach];
+  }
+  return score;
+}
+
+// Scores of a warp's query to weights; the tile's largest score and sum to lane 0. `distance` is
+// that of the tile's first key after the query.
 struct TileSoftmax {
   float max, sum;
 };
 
-INLINE TileSoftmax weigh(GROUP float* scores, float softcap, bool biased, float slope,
-                         int32_t distance, uint32_t first, uint32_t last, uint32_t lane) {
-  float a = scores[lane], b = scores[lane + 32];
-  if (softcap > 0.0f) {
-    a = softcap * tanh_of(a / softcap);
-    b = softcap * tanh_of(b / softcap);
-  }
-  if (biased) {
-    a = fused(slope, float(distance + int32_t(lane)), a);
-    b = fused(slope, float(distance + int32_t(lane) + 32), b);
-  }
+INLINE TileSoftmax weigh(ARGS(AttendArgs) args, GROUP float* scores, float slope,
+                         GLOBAL const float* by_position, uint32_t head, int32_t distance,
+                         uint32_t first, uint32_t last, uint32_t lane) {
+  const int32_t at = distance + int32_t(lane);
+  float a = final_score(args, scores[lane], slope, by_position, head, at);
+  float b = final_score(args, scores[lane + 32], slope, by_position, head, at + 32);
   if (lane < first || lane >= last) a = -infinity();
   if (lane + 32 < first || lane + 32 >= last) b = -infinity();
   // As 16 lanes over the keys i, i + 16 ... do it.
@@ -113,10 +126,10 @@ INLINE float merge_sums(float sum, float more, float old_part, float added) {
 template <class Kv, uint32_t kQueries>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
                    GLOBAL const int32_t* tiles, GLOBAL const int32_t* views,
-                   GLOBAL const int32_t* tables, GLOBAL const float* slopes, GLOBAL float* parts,
-                   GROUP float* query, GROUP float* scores, GROUP float* state,
-                   GROUP uint32_t* bounds, uint32_t thread_id, uint32_t tile, uint32_t set,
-                   uint32_t part) {
+                   GLOBAL const int32_t* tables, GLOBAL const float* slopes,
+                   GLOBAL const float* by_position, GLOBAL float* parts, GROUP float* query,
+                   GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds,
+                   uint32_t thread_id, uint32_t tile, uint32_t set, uint32_t part) {
   const uint32_t lane = thread_id & 31u, warp = thread_id >> 5;
   const uint32_t dim = args.page.key_dim, value_dim = args.page.value_dim;
   const uint32_t per_thread = ATTEND_DIMS(kQueries) / ATTEND_THREADS;  // dims of values
@@ -186,9 +199,10 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
       if (first >= smaller(past, uint32_t(PAGE_POSITIONS))) continue;  // for the whole warp
       const uint32_t at = part * PART_POSITIONS + base;
       const int32_t distance = int32_t(at) - views[2 * (first_row + i / heads)] + 1;
-      const float slope = args.has_slopes ? slopes[first_head + i % heads] : 0.0f;
-      const TileSoftmax t = weigh(scores + i * PAGE_POSITIONS, args.softcap, args.has_slopes != 0,
-                                  slope, distance, first, past, lane);
+      const uint32_t head = first_head + i % heads;
+      const float slope = args.has_slopes != 0 ? slopes[head] : 0.0f;
+      const TileSoftmax t = weigh(args, scores + i * PAGE_POSITIONS, slope, by_position, head,
+                                  distance, first, past, lane);
       if (lane == 0) {
         const float old_max = state[4 * i];
         const MergeFactors f = merge_factors(old_max, t.max);
@@ -232,17 +246,17 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   }
 }
 
-#define ATTEND_KERNEL(type, kQueries)                                                              \
-  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),       \
-         READ(3, int32_t, tiles), READ(4, int32_t, views), READ(5, int32_t, tables),               \
-         READ(6, float, slopes), WRITE(7, float, parts)) {                                         \
-    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                         \
-    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                               \
-    SHARED(float, state, kQueries * 4);                                                            \
-    SHARED(uint32_t, bounds, kQueries * 2);                                                        \
-    attend<Kv##type, kQueries>(args, q, pages, tiles, views, tables, slopes, parts, query, scores, \
-                               state, bounds, THREAD, BLOCK_X, BLOCK_Y,                            \
-                               args.first_part + BLOCK_Z);                                         \
+#define ATTEND_KERNEL(type, kQueries)                                                            \
+  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),     \
+         READ(3, int32_t, tiles), READ(4, int32_t, views), READ(5, int32_t, tables),             \
+         READ(6, float, slopes), READ(7, float, by_position), WRITE(8, float, parts)) {          \
+    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                       \
+    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                             \
+    SHARED(float, state, kQueries * 4);                                                          \
+    SHARED(uint32_t, bounds, kQueries * 2);                                                      \
+    attend<Kv##type, kQueries>(args, q, pages, tiles, views, tables, slopes, by_position, parts, \
+                               query, scores, state, bounds, THREAD, BLOCK_X, BLOCK_Y,           \
+                               args.first_part + BLOCK_Z);                                       \
   }
 #define ATTEND_KERNELS(type) ATTEND_KERNEL(type, 4) ATTEND_KERNEL(type, 16)
 FOR_EACH_KV_TYPE(ATTEND_KERNELS)
@@ -255,7 +269,7 @@ KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, views),
   SHARED(float, values, MERGE_DIMS);
   const uint32_t value_dim = args.page.value_dim, rotate = args.page.rotate_value;
   const uint64_t row = uint64_t(rows[BLOCK_X]);
-  const uint32_t end = end_seen(views, row);
+  const uint32_t end = end_seen(args, views, row);
   const uint64_t result = row * args.heads + BLOCK_Y;
   GLOBAL const float* kept = parts + result * args.parts * (value_dim + 2);
   GLOBAL float* before = running + result * (value_dim + 2);

@@ -106,6 +106,7 @@ INLINE float activation_of(uint32_t function, float x) {
     const float cubic = fused(x * x * x, 0.044715f, x);
     return times_sigmoid(x, cubic * 1.5957691216057308f);
   }
+  if (function == kRelu) return larger(x, 0.0f);
   if (function == kRelu2) {
     const float positive = larger(x, 0.0f);
     return positive * positive;

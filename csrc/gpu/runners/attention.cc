@@ -78,18 +78,27 @@ void store(const Step& s, const PageSet& set, const ValueRef& k, const ValueRef&
                                   s.table(set.places), set.pages});
 }
 
-// What all attention shares.
+// What joins the scores: on the device, null where nothing does.
+struct Biases {
+  Address slopes, by_position, sinks;
+  uint32_t reach = 0;  // of by_position
+};
+
+Biases put_biases(Constants* constants, const graph::Vector& slopes,
+                  const graph::Vector& by_position, const graph::Vector& sinks, int heads) {
+  Biases b{constants->put(slopes), constants->put(by_position), constants->put(sinks)};
+  if (by_position != nullptr)
+    b.reach = static_cast<uint32_t>(by_position->size()) / static_cast<uint32_t>(heads) / 2;
+  return b;
+}
+
+// What all attention shares. `window` is that of causal attention, `around` that on both sides.
 class Attention {
  public:
   Attention(const ValueRef& q, const ValueRef& out, int heads, const graph::PagedLayer& layer,
-            float scale, int window, int chunk, float softcap, Address slopes, Address sinks,
+            float scale, int window, int chunk, int around, float softcap, const Biases& biases,
             int64_t memory_limit)
-      : q_(q),
-        out_(out),
-        layer_(layer),
-        slopes_(slopes),
-        sinks_(sinks),
-        memory_limit_(memory_limit) {
+      : q_(q), out_(out), layer_(layer), biases_(biases), memory_limit_(memory_limit) {
     if (std::max(layer.key_dim, layer.value_dim) > kMostDims)
       throw UnsupportedError("attention over heads of " +
                              std::to_string(std::max(layer.key_dim, layer.value_dim)) +
@@ -97,10 +106,13 @@ class Attention {
     args_.heads = static_cast<uint32_t>(heads);
     args_.window = static_cast<uint32_t>(window);
     args_.chunk = static_cast<uint32_t>(chunk);
+    args_.around = static_cast<uint32_t>(around);
     args_.softcap = softcap;
     args_.scale = scale;
-    args_.has_slopes = slopes.buffer != nullptr;
-    args_.has_sinks = sinks.buffer != nullptr;
+    args_.has_slopes = biases.slopes.buffer != nullptr;
+    args_.has_sinks = biases.sinks.buffer != nullptr;
+    args_.has_position_bias = biases.by_position.buffer != nullptr;
+    args_.reach = biases.reach;
   }
 
   const graph::PagedLayer& layer() const { return layer_; }
@@ -129,14 +141,14 @@ class Attention {
     for (a.first_part = 0; a.first_part < all; a.first_part += step) {
       a.parts = std::min(step, all - a.first_part);
       a.last_run = a.first_part + a.parts == all;
-      s.launch(kernel.c_str(),
-               {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
-               kAttendThreads, a,
-               std::array<Address, 7>{s.address(q_), set.pages, s.table(tiles.at),
-                                      s.table(set.views), s.table(set.tables), slopes_, memory});
+      s.launch(
+          kernel.c_str(), {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
+          kAttendThreads, a,
+          std::array<Address, 8>{s.address(q_), set.pages, s.table(tiles.at), s.table(set.views),
+                                 s.table(set.tables), biases_.slopes, biases_.by_position, memory});
       s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
-               std::array<Address, 6>{s.table(set.rows_at), s.table(set.views), memory, sinks_,
-                                      running, s.address(out_)});
+               std::array<Address, 6>{s.table(set.rows_at), s.table(set.views), memory,
+                                      biases_.sinks, running, s.address(out_)});
     }
   }
 
@@ -163,7 +175,7 @@ class Attention {
 
   const ValueRef q_, out_;
   const graph::PagedLayer layer_;
-  const Address slopes_, sinks_;
+  const Biases biases_;
   const int64_t memory_limit_;
   args::AttendArgs args_{};
 };
@@ -251,17 +263,19 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
+  const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, op.sinks, op.heads);
   const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,
-                            op.chunk, op.softcap, c.constants->put(op.slopes),
-                            c.constants->put(op.sinks), c.memory_limit);
+                            op.chunk, 0, op.softcap, biases, c.memory_limit);
   return std::make_unique<AttendRunner>(attention, op.layer);
 }
 
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q), k = c.value(op.k);
   const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
-  const Attention attention(q, c.value(op.out), static_cast<int>(q.cols / op.head_dim), layer,
-                            op.scale, 0, 0, 0.0f, Address{}, Address{}, c.memory_limit);
+  const auto heads = static_cast<int>(q.cols / op.head_dim);
+  const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, nullptr, heads);
+  const Attention attention(q, c.value(op.out), heads, layer, op.scale, 0, 0, op.window, 0.0f,
+                            biases, c.memory_limit);
   return std::make_unique<AttendLocalRunner>(attention, LocalKey{op.segments, op.causal}, k,
                                              c.value(op.v));
 }

@@ -14,6 +14,8 @@ uint32_t function_of(graph::Activation activation) {
       return args::kGelu;
     case Activation::kGeluTanh:
       return args::kGeluTanh;
+    case Activation::kRelu:
+      return args::kRelu;
     case Activation::kRelu2:
       return args::kRelu2;
     case Activation::kSigmoid:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 
-from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.chat_template import ChatTemplate, compiled_template
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
@@ -59,10 +58,4 @@ def _with_tokens(source: str, tokenizer: Tokenizer) -> ChatTemplate:
     def text(token: int | None) -> str:
         return "" if token is None else tokenizer.vocabulary.texts[token]
 
-    return _template(source, text(tokenizer.bos_id), text(tokenizer.eos_id))
-
-
-# Compiling takes longer than rendering a short conversation.
-@lru_cache(maxsize=16)
-def _template(source: str, bos_token: str, eos_token: str) -> ChatTemplate:
-    return ChatTemplate(source, bos_token=bos_token, eos_token=eos_token)
+    return compiled_template(source, text(tokenizer.bos_id), text(tokenizer.eos_id))

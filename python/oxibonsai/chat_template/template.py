@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from oxibonsai.chat_template.marks import Marks, Span, marks
@@ -52,6 +52,13 @@ def _short(message: object) -> str:
 
 def _strftime_now(pattern: str) -> str:
     return datetime.now().strftime(pattern)
+
+
+# Compiling takes longer than rendering a short conversation.
+@lru_cache(maxsize=16)
+def compiled_template(source: str, bos_token: str, eos_token: str) -> ChatTemplate:
+    """A template that is compiled once for all conversations; arguments as of ``ChatTemplate``."""
+    return ChatTemplate(source, bos_token=bos_token, eos_token=eos_token)
 
 
 class TooCostlyError(RequestError):

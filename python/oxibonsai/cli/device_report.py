@@ -12,12 +12,14 @@ from oxibonsai import __version__, _core
 from oxibonsai.devices import AUTO, Device, list_devices, one_device, open_device
 from oxibonsai.engine.memory import default_kv_type
 from oxibonsai.errors import ParityError, RequestError, UnsupportedError
-from oxibonsai.models import check_parity, load_model
+from oxibonsai.models import check_parity, load_model, read_config
 from oxibonsai.models.parity import DEFINITION
 from oxibonsai.models.parity_suite import compare_all_ops
 from oxibonsai.opening import open_model
 
 _SAME = "same bytes"
+# What is compared of a model as a whole, by its key in the report.
+_WHOLE = {"decode": "greedy decode", "states": "hidden states of a text"}
 
 
 def verify_device(name: str, model: str | None, quant_type: str, as_json: bool) -> None:
@@ -25,7 +27,7 @@ def verify_device(name: str, model: str | None, quant_type: str, as_json: bool) 
 
     Args:
         name: As ``--device`` takes it.
-        model: Of which a greedy decode is compared too; None: the default one.
+        model: Of which a greedy decode, or an encoder's states, are compared too; None: the default one.
         quant_type: As ``--quant-type`` takes it.
         as_json: One JSON object instead of lines.
 
@@ -40,9 +42,10 @@ def verify_device(name: str, model: str | None, quant_type: str, as_json: bool) 
     device = open_device(chosen)
     report = _facts(device)
     report["ops"] = {op: _result(found) for op, found in _compared(device)}
-    report["decode"] = _decode(device, model, quant_type)
-    failed = [op for op, result in report["ops"].items() if result.startswith("OTHER")]
-    failed += [report["decode"]] if report["decode"].startswith("OTHER") else []
+    whole, result = _whole(device, model, quant_type)
+    report[whole] = result
+    failed = [op for op, found in report["ops"].items() if found.startswith("OTHER")]
+    failed += [result] if result.startswith("OTHER") else []
     click.echo(json.dumps(report) if as_json else _text(report))
     if failed:
         raise ParityError(
@@ -73,21 +76,23 @@ def _result(found: list[str] | UnsupportedError) -> str:
     return f"OTHER BYTES in {', '.join(sorted(set(found)))}" if found else _SAME
 
 
-def _decode(device: Device, model: str | None, quant_type: str) -> str:
+def _whole(device: Device, model: str | None, quant_type: str) -> tuple[str, str]:
+    """What of the model as a whole was compared, by its key in the report, and the result."""
     checkpoint = open_model(model, quant_type)
+    whole = "decode" if read_config(checkpoint).generates else "states"
     try:
         loaded = load_model(checkpoint, device)
         check_parity(loaded, "full", default_kv_type(loaded.graph.paged_layers))
     except ParityError as e:
-        return f"OTHER BYTES: {e}"
+        return whole, f"OTHER BYTES: {e}"
     except UnsupportedError as e:
-        return f"no kernel: {e}"
-    return f"{_SAME} ({checkpoint.path.name})"
+        return whole, f"no kernel: {e}"
+    return whole, f"{_SAME} ({checkpoint.path.name})"
 
 
 def _text(report: dict[str, Any]) -> str:
     lines = [f"oxibonsai {report['oxibonsai']}, {report['system']}"]
     lines.append(f"{report['device']}: {report['description']}")
     lines += [f"  {op:<42} {result}" for op, result in report["ops"].items()]
-    lines.append(f"  {'greedy decode':<42} {report['decode']}")
+    lines += [f"  {_WHOLE[w]:<42} {result}" for w, result in report.items() if w in _WHOLE]
     return "\n".join(lines)

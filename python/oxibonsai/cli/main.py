@@ -29,6 +29,7 @@ COMMANDS = {
     "run": "Continue a prompt and stream the text.",
     "chat": "Talk with a model in the terminal.",
     "embed": "Turn texts into vectors.",
+    "rerank": "Order documents by how well they fit a query.",
     "image": "Draw pictures of prompts.",
     "pull": "Fetch a model from the hub or the web.",
     "list": "List the models on this machine.",

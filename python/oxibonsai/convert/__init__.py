@@ -9,12 +9,14 @@ from pathlib import Path
 from oxibonsai import _core
 from oxibonsai.convert.apertus import APERTUS
 from oxibonsai.convert.arcee import ARCEE
+from oxibonsai.convert.baichuan import BAICHUAN
 from oxibonsai.convert.bailingmoe2 import BAILINGMOE2
-from oxibonsai.convert.bert import BERT
+from oxibonsai.convert.bert import BERT, ROBERTA
 from oxibonsai.convert.bitnet import BITNET
 from oxibonsai.convert.bloom import BLOOM
 from oxibonsai.convert.cohere import COHERE2, COMMAND_R
 from oxibonsai.convert.dbrx import DBRX
+from oxibonsai.convert.deci import DECI
 from oxibonsai.convert.deepseek2 import DEEPSEEK2, MISTRAL4
 from oxibonsai.convert.ernie4_5 import ERNIE4_5
 from oxibonsai.convert.ernie4_5_moe import ERNIE4_5_MOE
@@ -28,6 +30,7 @@ from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.gemma3_multimodal import GEMMA3_MULTIMODAL
 from oxibonsai.convert.gemma3n import GEMMA3N, GEMMA3N_MULTIMODAL
 from oxibonsai.convert.gemma4 import GEMMA4, GEMMA4_MULTIMODAL
+from oxibonsai.convert.gemma_embedding import GEMMA_EMBEDDING
 from oxibonsai.convert.glm import GLM, GLM4
 from oxibonsai.convert.glm4moe import GLM4MOE
 from oxibonsai.convert.gpt2 import GPT2, STARCODER
@@ -38,8 +41,11 @@ from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.granitemoe import GRANITEMOE
 from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
+from oxibonsai.convert.internlm2 import INTERNLM2
+from oxibonsai.convert.jais import JAIS
 from oxibonsai.convert.jais2 import JAIS2
 from oxibonsai.convert.jamba import JAMBA
+from oxibonsai.convert.jina_bert import JINA_BERT_V2, JINA_BERT_V3
 from oxibonsai.convert.lfm2 import LFM2, LFM2MOE
 from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.llama4 import LLAMA4, LLAMA4_MULTIMODAL
@@ -50,29 +56,38 @@ from oxibonsai.convert.minicpm3 import MINICPM3
 from oxibonsai.convert.minimax_m2 import MINIMAX_M2
 from oxibonsai.convert.mistral3 import MISTRAL3
 from oxibonsai.convert.mixtral import MIXTRAL
+from oxibonsai.convert.modern_bert import MODERN_BERT
 from oxibonsai.convert.mpt import MPT
 from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.nemotron_h import NEMOTRON_H
+from oxibonsai.convert.nomic_bert import NOMIC_BERT, NOMIC_BERT_MOE
 from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
 from oxibonsai.convert.olmoe import OLMOE
+from oxibonsai.convert.openelm import OPENELM
 from oxibonsai.convert.orion import ORION
 from oxibonsai.convert.phi2 import PHI2
 from oxibonsai.convert.phi3 import PHI3
 from oxibonsai.convert.phimoe import PHIMOE
+from oxibonsai.convert.plamo import PLAMO
 from oxibonsai.convert.plan import Planned, plan
+from oxibonsai.convert.qwen import QWEN
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen2moe import QWEN2MOE
 from oxibonsai.convert.qwen3 import QWEN3
+from oxibonsai.convert.qwen3_reranker import QWEN3_RERANKER, is_reranker
 from oxibonsai.convert.qwen3moe import QWEN3MOE
 from oxibonsai.convert.qwen3next import QWEN3NEXT, QWEN35MOE, QWEN35MOE_MULTIMODAL
 from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
 from oxibonsai.convert.recipe import Metadata, Recipe
+from oxibonsai.convert.refact import REFACT
 from oxibonsai.convert.seed_oss import SEED_OSS
 from oxibonsai.convert.smollm3 import SMOLLM3
 from oxibonsai.convert.stablelm import STABLELM
 from oxibonsai.convert.starcoder2 import STARCODER2
+from oxibonsai.convert.t5 import T5_ENCODER
 from oxibonsai.convert.target import Target, check_dtype
+from oxibonsai.convert.xverse import XVERSE
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress, counted
 from oxibonsai.files.whole_file import make_room
@@ -81,10 +96,30 @@ from oxibonsai.quantize.plan import destruction
 
 __all__ = ["RECIPES", "check_dtype", "convert"]
 
-RECIPES: dict[str, Recipe] = {  # by config.json's model_type
+RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kind makes of it
     "apertus": APERTUS,
     "arcee": ARCEE,
     "bert": BERT,
+    "camembert": ROBERTA,
+    "embeddinggemma": GEMMA_EMBEDDING,
+    "jina_bert_v2": JINA_BERT_V2,
+    "jina_embeddings_v3": JINA_BERT_V3,
+    "modernbert": MODERN_BERT,
+    "nomic_bert": NOMIC_BERT,
+    "nomic_bert_moe": NOMIC_BERT_MOE,
+    "roberta": ROBERTA,
+    "t5_encoder": T5_ENCODER,
+    "xlm-roberta": ROBERTA,
+    "baichuan": BAICHUAN,
+    "deci": DECI,
+    "nemotron-nas": DECI,
+    "internlm2": INTERNLM2,
+    "jais": JAIS,
+    "openelm": OPENELM,
+    "plamo": PLAMO,
+    "qwen": QWEN,
+    "gpt_refact": REFACT,
+    "xverse": XVERSE,
     "bitnet": BITNET,
     "bloom": BLOOM,
     "cohere": COMMAND_R,
@@ -133,6 +168,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type
     "phi3": PHI3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
+    "qwen3_reranker": QWEN3_RERANKER,
     "qwen3_5": QWEN35_MULTIMODAL,
     "qwen3_5_moe": QWEN35MOE_MULTIMODAL,
     "qwen3_5_moe_text": QWEN35MOE,
@@ -205,8 +241,8 @@ def convert(
         UnsupportedError: It asks for what no recipe knows.
     """
     source = ModelFolder(folder)
-    kind = source.config.get("model_type")
-    recipe = RECIPES.get(str(kind))
+    kind = model_kind(source)
+    recipe = RECIPES.get(kind)
     if recipe is None:
         raise UnsupportedError(
             f"{folder} holds a model of type {kind!r}; convert knows {', '.join(sorted(RECIPES))}"
@@ -226,6 +262,27 @@ def convert(
     losses = _write(out, keys | own, tensors, progress)
     ruined = [w for name, loss in losses.items() if (w := destruction(name, loss))]
     return [*ruined, *(recipe.notes if weights else ()), *target.warnings]
+
+
+def model_kind(folder: ModelFolder) -> str:
+    """``model_type``, made more exact where several architectures share one."""
+    config = folder.config
+    kind = str(config.get("model_type"))
+    if kind == "bert" and config.get("position_embedding_type") == "alibi":
+        return "jina_bert_v2"
+    if kind == "xlm-roberta" and config.get("position_embedding_type") == "rotary":
+        return "jina_embeddings_v3"
+    if kind == "nomic_bert" and config.get("moe_every_n_layers"):
+        return "nomic_bert_moe"
+    if kind == "gemma3_text" and config.get("architectures") == ["Gemma3TextModel"]:
+        return "embeddinggemma" if config.get("use_bidirectional_attention") is True else kind
+    if kind in ("t5", "mt5", "umt5") and str(config.get("architectures")).endswith(
+        "EncoderModel']"
+    ):
+        return "t5_encoder"
+    if kind == "qwen3" and is_reranker(folder):
+        return "qwen3_reranker"
+    return kind
 
 
 def _write(

@@ -1,22 +1,24 @@
-"""BERT: names, keys and a WordPiece vocabulary, as llama.cpp writes them."""
+"""BERT, RoBERTa, CamemBERT and XLM-RoBERTa: names and keys; the latter count positions from another row."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
+from typing import Any
 
+from oxibonsai.convert import encoder
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.pooling import pooling_keys
 from oxibonsai.convert.recipe import Metadata, Recipe
-from oxibonsai.convert.wordpiece import wordpiece_keys
-from oxibonsai.errors import UnsupportedError
+from oxibonsai.errors import FormatError
 
-_FIXED = {
+FIXED = {
     "embeddings.word_embeddings": "token_embd",
     "embeddings.token_type_embeddings": "token_types",
     "embeddings.position_embeddings": "position_embd",
     "embeddings.LayerNorm": "token_embd_norm",
 }
-_LAYER = {
+LAYER = {
     "attention.self.query": "attn_q",
     "attention.self.key": "attn_k",
     "attention.self.value": "attn_v",
@@ -26,36 +28,14 @@ _LAYER = {
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
 }
-# Parts that embeddings don't use: heads of other tasks, and a list of the numbers from 0 on.
-_LEFT_OUT = ("pooler.", "cls.", "embeddings.position_ids")
-_KINDS = {
-    "weight": "weight",
-    "bias": "bias",
-    "gamma": "weight",
-    "beta": "bias",
-}  # old names of norms
+# Parts that neither embeddings nor classifiers use, and a list of the numbers from 0 on.
+_LEFT_OUT = ("cls.", "lm_head.", "embeddings.position_ids", "embeddings.token_type_ids")
+_POSITIONS = "embeddings.position_embeddings.weight"
 
 
-def tensor_name(parameter: str) -> str | None:
-    """GGUF's name; None for what embeddings do without."""
-    short = parameter.removeprefix("bert.")
-    if short.startswith(_LEFT_OUT):
-        return None
-    module, _, last = short.rpartition(".")
-    kind = _KINDS.get(last)
-    layer = re.fullmatch(r"encoder\.layer\.([0-9]{1,4})\.(.+)", module)
-    if kind is not None and layer is not None and layer[2] in _LAYER:
-        return f"blk.{int(layer[1])}.{_LAYER[layer[2]]}.{kind}"
-    if kind is not None and module in _FIXED:
-        return f"{_FIXED[module]}.{kind}"
-    raise UnsupportedError(f"the model has the parameter {parameter}, which is none of BERT's")
-
-
-def is_matrix(tensor: str) -> bool:
-    """The weights of linear layers and the token table; llama.cpp wants the small tables in f32."""
-    return tensor.endswith(".weight") and not (
-        "norm" in tensor or tensor in ("position_embd.weight", "token_types.weight")
-    )
+def no_pooler(folder: ModelFolder, parameter: str) -> bool:
+    """A pooler is the first layer of a classifier's head, and no part of any other model."""
+    return ".pooler." in f".{parameter}" and not encoder.classifies(folder)
 
 
 def metadata(folder: ModelFolder) -> Metadata:
@@ -64,17 +44,73 @@ def metadata(folder: ModelFolder) -> Metadata:
     folder.require("position_embedding_type", "absolute", None)
     folder.require("is_decoder", False)
     return {
-        "bert.block_count": (folder.count("num_hidden_layers"), "u32"),
-        "bert.context_length": (folder.count("max_position_embeddings"), "u32"),
-        "bert.embedding_length": (folder.count("hidden_size"), "u32"),
-        "bert.feed_forward_length": (folder.count("intermediate_size"), "u32"),
-        "bert.attention.head_count": (folder.count("num_attention_heads"), "u32"),
-        "bert.attention.layer_norm_epsilon": (folder.real("layer_norm_eps", 1e-12), "f32"),
-        "bert.attention.causal": (False, "bool"),
+        **encoder.dimension_keys(folder, "bert"),
         **pooling_keys(folder, "bert"),
-        "tokenizer.ggml.token_type_count": (folder.count("type_vocab_size"), "u32"),
-        **wordpiece_keys(folder, folder.count("vocab_size")),
+        **encoder.segment_keys(folder),
+        **encoder.tokenizer_keys(folder, wordpiece=folder.config.get("model_type") == "bert"),
     }
 
 
-BERT = Recipe("bert", metadata, tensor_name, is_matrix)
+def _first_position(folder: ModelFolder) -> int:
+    """The row of the first position: those up to the id of the padding are no position's."""
+    pad = folder.config.get("pad_token_id")
+    if pad is None:
+        return 0
+    if isinstance(pad, bool) or not isinstance(pad, int) or not 0 <= pad < 2**31:
+        raise FormatError(f"{folder.path / 'config.json'}: pad_token_id is {pad!r}, no id")
+    return pad + 1
+
+
+def without_padding(folder: ModelFolder) -> dict[str, Any]:
+    """The configuration with the number of positions that texts have."""
+    rows = folder.count("max_position_embeddings")
+    return {**folder.config, "max_position_embeddings": rows - _first_position(folder)}
+
+
+def _positions(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
+    """The rows of positions that texts have."""
+    if not parameter.endswith(_POSITIONS):
+        return ()
+    first = _first_position(folder)
+    return (Piece("position_embd.weight", part=lambda rows: rows[first:]),)
+
+
+_BERT_HEAD = {"pooler.dense": "cls", "classifier": "cls.output"}
+tensor_name = encoder.namer(
+    "BERT",
+    "encoder.layer",
+    LAYER,
+    {**FIXED, **_BERT_HEAD},
+    prefixes=("bert.",),
+    left_out=_LEFT_OUT,
+)
+BERT = Recipe(
+    "bert",
+    metadata,
+    tensor_name,
+    encoder.is_matrix,
+    left_out=no_pooler,
+)
+
+
+def _no_pooler_at_all(folder: ModelFolder, parameter: str) -> bool:
+    del folder
+    return ".pooler." in f".{parameter}"  # the classifier has a first layer of its own
+
+
+ROBERTA = Recipe(
+    "bert",
+    metadata,
+    encoder.namer(
+        "RoBERTa",
+        "encoder.layer",
+        LAYER,
+        {**FIXED, **encoder.CLASSIFIER},
+        prefixes=("roberta.",),
+        left_out=_LEFT_OUT,
+    ),
+    encoder.is_matrix,
+    left_out=_no_pooler_at_all,
+    pieces=_positions,
+    config=without_padding,
+)

@@ -23,9 +23,14 @@ _LOCAL_THETA = 10000.0
 
 def metadata(folder: ModelFolder) -> Metadata:
     """The model's keys, then its tokenizer's."""
+    folder.require("use_bidirectional_attention", False, None)
+    return shared_metadata(folder)
+
+
+def shared_metadata(folder: ModelFolder) -> Metadata:
+    """The same of the decoder and the encoder with these layers."""
     folder.require("hidden_activation", "gelu_pytorch_tanh")
     folder.require("attention_bias", False)
-    folder.require("use_bidirectional_attention", False, None)
     keys = {
         **decoder.dimension_keys(folder, "gemma3"),
         "gemma3.attention.sliding_window": (folder.count("sliding_window"), "u32"),

@@ -58,7 +58,13 @@ class Part:
     def shape(self) -> tuple[int, ...]:
         """Of the values that are taken."""
         whole = np.broadcast_to(np.float32(0), self.held.shape)
-        return self.part(whole).shape
+        try:
+            return self.part(whole).shape
+        except (ValueError, IndexError) as e:
+            raise FormatError(
+                f"a parameter of shape {self.held.shape} has not the parts that the configuration "
+                f"says: {e}"
+            ) from e
 
     @property
     def exact_type(self) -> str:

@@ -67,7 +67,8 @@ def _ranks(folder: ModelFolder, merges: list[Any]) -> dict[str, int]:
     return ranks
 
 
-def _steps(part: Any, list_name: str) -> list[Any]:
+def steps(part: Any, list_name: str) -> list[Any]:
+    """The steps of a normaliser or a pre-tokenizer, which may be a sequence of them."""
     if part is None:
         return []
     if isinstance(part, dict) and part.get("type") == "Sequence":
@@ -80,12 +81,12 @@ def _adds_space(folder: ModelFolder, tokenizer: dict[str, Any]) -> bool:
     """Whether a text gets a space in front; UnsupportedError for what SPM in GGUF does not do."""
     path = folder.path / "tokenizer.json"
     prefix = False
-    for step in _steps(tokenizer.get("normalizer"), "normalizers"):
+    for step in steps(tokenizer.get("normalizer"), "normalizers"):
         if step == {"type": "Prepend", "prepend": _SPACE}:
             prefix = True
         elif step != {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}:
             raise UnsupportedError(f"{path}: the normaliser is none that GGUF has a place for")
-    for step in _steps(tokenizer.get("pre_tokenizer"), "pretokenizers"):
+    for step in steps(tokenizer.get("pre_tokenizer"), "pretokenizers"):
         kind = step.get("type") if isinstance(step, dict) else None
         if kind == "Metaspace" and step.get("replacement") == _SPACE:
             scheme = step.get("prepend_scheme", "always")

@@ -9,6 +9,7 @@ from oxibonsai.convert.byte_level import byte_level_keys
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata
 from oxibonsai.convert.sentencepiece import spm_keys
+from oxibonsai.convert.unigram import unigram_keys
 from oxibonsai.convert.vocabulary import special_tokens
 from oxibonsai.errors import FormatError
 
@@ -17,7 +18,12 @@ _SPECIAL = {
     "eos_token": "eos",
     "pad_token": "padding",
     "unk_token": "unknown",
+    "sep_token": "seperator",  # GGUF's spelling
+    "cls_token": "cls",
+    "mask_token": "mask",
 }
+# What frames the texts of models that name no beginning and no end.
+_FRAMES = {"bos_token": "cls_token", "eos_token": "sep_token"}
 # generation_config.json's names, and GGUF's of the same defaults of sampling.
 _SAMPLING = {
     "temperature": ("temp", "f32", 0.0, 100.0),
@@ -39,8 +45,10 @@ def tokenizer_keys(folder: ModelFolder) -> Metadata:
     if (folder.path / "tokenizer.json").is_file():
         tokenizer = folder.json("tokenizer.json")
         model = tokenizer.get("model")
-        spm = isinstance(model, dict) and model.get("byte_fallback") is True
-        keys = (spm_keys if spm else byte_level_keys)(folder, tokenizer, size)
+        model = model if isinstance(model, dict) else {}
+        spm = model.get("byte_fallback") is True and model.get("type") != "Unigram"
+        read = unigram_keys if model.get("type") == "Unigram" else byte_level_keys
+        keys = (spm_keys if spm else read)(folder, tokenizer, size)
     elif (folder.path / sentencepiece_file.FILE).is_file():
         keys = sentencepiece_file.spm_file_keys(folder, size)
     else:
@@ -52,6 +60,7 @@ def tokenizer_keys(folder: ModelFolder) -> Metadata:
 def _frame(folder: ModelFolder, tokenizer: dict[str, Any], ids: dict[str, int]) -> Metadata:
     """Special ids, and whether a bos goes first and an eos last."""
     special = special_tokens(folder)
+    special |= {name: special.get(name) or special.get(other) for name, other in _FRAMES.items()}
     keys: Metadata = {}
     for name, gguf_name in _SPECIAL.items():
         text = special.get(name)
@@ -68,7 +77,23 @@ def _frame(folder: ModelFolder, tokenizer: dict[str, Any], ids: dict[str, int]) 
             keys[f"tokenizer.ggml.add_{name}_token"] = (framed, "bool")
         elif isinstance(stated, bool):
             keys[f"tokenizer.ggml.add_{name}_token"] = (stated, "bool")
+    if _pair_separators(tokenizer.get("post_processor")) > 1:
+        keys["tokenizer.ggml.add_sep_token"] = (True, "bool")
     return keys | _ends(folder, keys, folder.count("vocab_size"))
+
+
+def _pair_separators(processor: Any) -> int:
+    """Special tokens between the two texts of a pair."""
+    try:
+        if processor["type"] == "Sequence":
+            return max(map(_pair_separators, processor["processors"]), default=0)
+        if processor["type"] == "RobertaProcessing":
+            return 2
+        pair = ["SpecialToken" in p for p in processor["pair"]]
+        first = pair.index(False)
+        return pair.index(False, first + 1) - first - 1
+    except (KeyError, TypeError, ValueError):
+        return 0
 
 
 def _post_template(processor: Any) -> list[str] | None:
@@ -77,10 +102,12 @@ def _post_template(processor: Any) -> list[str] | None:
         if processor["type"] == "Sequence":
             inner = (_post_template(p) for p in processor["processors"])
             return next((t for t in inner if t is not None), None)
+        if processor["type"] == "RobertaProcessing":
+            return [processor["cls"][0], "", processor["sep"][0]]
         if processor["type"] != "TemplateProcessing":
             return None
         return [p["SpecialToken"]["id"] if "SpecialToken" in p else "" for p in processor["single"]]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, IndexError):
         return None
 
 

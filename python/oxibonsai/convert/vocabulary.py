@@ -26,7 +26,7 @@ def token_table(
         gguf_form: How GGUF writes a piece of the model's vocabulary; added tokens stay as they are.
     """
     entries = [(t, i, NORMAL) for t, i in tokenizer["model"]["vocab"].items()]
-    entries += _added_tokens(folder, tokenizer)
+    entries += added_tokens(folder, tokenizer)
     texts, types = placed_tokens(str(folder.path / "tokenizer.json"), entries, vocab_size)
     return [gguf_form(t) if k == NORMAL else t for t, k in zip(texts, types, strict=True)], types
 
@@ -55,7 +55,7 @@ def placed_tokens(
     return texts, types
 
 
-def _added_tokens(folder: ModelFolder, tokenizer: dict[str, Any]) -> list[tuple[str, Any, int]]:
+def added_tokens(folder: ModelFolder, tokenizer: dict[str, Any]) -> list[tuple[str, Any, int]]:
     """Text, id and type of the tokens that are never split."""
     added = tokenizer.get("added_tokens", [])
     if not isinstance(added, list) or not all(

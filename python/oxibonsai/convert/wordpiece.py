@@ -29,7 +29,7 @@ def wordpiece_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
     """
     tokenizer = folder.json("tokenizer.json")
     normalizer = _bert_normalizer(folder, tokenizer)
-    texts, types = token_table(folder, tokenizer, vocab_size, _gguf_form)
+    texts, types = token_table(folder, tokenizer, vocab_size, gguf_form)
     accents = normalizer.get("strip_accents")
     lower = normalizer.get("lowercase") is True
     return {
@@ -42,11 +42,11 @@ def wordpiece_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
             lower if accents is None else accents is True,
             "bool",
         ),
-        **_special_ids(folder, {t: i for i, t in enumerate(texts)}),
+        **special_ids(folder, special_tokens(folder), {t: i for i, t in enumerate(texts)}),
     }
 
 
-def _gguf_form(piece: str) -> str:
+def gguf_form(piece: str) -> str:
     """The piece as GGUF writes it: one that begins a word is marked, not one that goes on."""
     return piece[2:] if piece.startswith("##") else _SPACE + piece
 
@@ -65,8 +65,14 @@ def _bert_normalizer(folder: ModelFolder, tokenizer: dict[str, Any]) -> dict[str
     return normalizer
 
 
-def _special_ids(folder: ModelFolder, ids: dict[str, int]) -> Metadata:
-    special = special_tokens(folder)
+def special_ids(folder: ModelFolder, special: dict[str, Any], ids: dict[str, int]) -> Metadata:
+    """Keys of the special tokens.
+
+    Args:
+        folder: For errors.
+        special: Their texts, by Hugging Face's names.
+        ids: Of all tokens.
+    """
     keys: Metadata = {}
     for name, gguf_name in _SPECIAL.items():
         text = special.get(name)

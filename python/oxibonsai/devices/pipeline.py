@@ -143,9 +143,11 @@ class Pipeline:
     def _shared_out(
         self, weights: list[_core.Weight]
     ) -> Iterable[tuple[Device, list[_core.Weight]]]:
-        for stage in self.stages:
-            used = {id(w) for w in stage.graph.matrices}
-            yield stage.device, [w for w in weights if id(w) in used]
+        """Weights by stage; those of no stage, of what follows the pass, go to the last device."""
+        used = [{id(w) for w in stage.graph.matrices} for stage in self.stages]
+        used[-1] |= {id(w) for w in weights} - set().union(*used)
+        for stage, own in zip(self.stages, used, strict=True):
+            yield stage.device, [w for w in weights if id(w) in own]
 
     def _cut(self, graph: _core.Graph) -> list[Stage]:
         parts = graph.cut([_border(graph, layer) for layer in self._first_layers])

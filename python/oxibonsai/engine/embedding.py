@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections import deque
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import islice
 
 import numpy as np
 
-from oxibonsai import _core
-from oxibonsai.engine.batching import add_span, reserve
-from oxibonsai.engine.kv_cache import KvCache
-from oxibonsai.engine.memory import default_ctx_size, default_kv_type, make_cache
-from oxibonsai.engine.page_table import PageTable
-from oxibonsai.engine.pooling import Floats, Pooler, unit
-from oxibonsai.engine.process_lock import ProcessLock
-from oxibonsai.engine.slot_cache import SlotPlan
+from oxibonsai.engine.pooled_states import Ids, PooledStates
+from oxibonsai.engine.pooling import Floats, unit
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
+from oxibonsai.models.model import PROJECTED
 from oxibonsai.tokenizer import Tokenizer
-
-# Rows of one step, and texts at most; an encoder's text is never cut, so its step may be longer.
-# Results don't depend on either.
-_STEP_ROWS = 256
-_STEP_TEXTS = 32
-# Of recurrent state; fewer texts take part in a step where it needs more.
-_SLOT_BYTES = 1 << 28
-
-
-@dataclass
-class _Text:
-    """One text on its way through the model."""
-
-    ids: list[int]
-    pooler: Pooler
-    index: int
-    done: int = 0
-    table: PageTable = field(default_factory=PageTable)
 
 
 class Embedder:
-    """Runs texts up to a model's final norm and pools their hidden states.
+    """Makes vectors of texts: pooled hidden states, and what a model projects them to.
 
-    It shares the model's packed weights and has a small cache of its own, which is made when it is
-    first needed. Safe to call from several threads; calls take turns.
+    Safe to call from several threads; calls take turns.
 
     Args:
         model: A decoder or an encoder.
@@ -57,19 +29,15 @@ class Embedder:
     def __init__(
         self, model: Model, tokenizer: Tokenizer | None, *, ctx_size: int | None = None
     ) -> None:
-        limit = model.config.max_position_embeddings
-        self.ctx_size = default_ctx_size(model.config) if ctx_size is None else ctx_size
-        if not 1 <= self.ctx_size <= limit:
-            raise RequestError(f"ctx_size is {ctx_size}; this model takes 1 to {limit} positions")
         self._model = model
         self._tokenizer = tokenizer
-        self._rows = _STEP_ROWS if model.config.causal else max(_STEP_ROWS, self.ctx_size)
-        self._lock = ProcessLock()
+        self._states = PooledStates(model, ctx_size)
+        self.ctx_size = self._states.ctx_size
 
     @property
     def dimensions(self) -> int:
         """Values of a vector that is not shortened."""
-        return self._model.config.hidden_size
+        return self._model.embedding_size
 
     def embed(
         self,
@@ -109,35 +77,12 @@ class Embedder:
         if len(texts) == 0:
             raise RequestError("texts is empty: there is nothing to embed")
         chosen = self._model.config.pooling if pooling is None else pooling
-        waiting = deque[_Text]()
-        for index, text in enumerate(texts):
-            ids = self._ids(index, text, truncate)
-            waiting.append(_Text(ids, Pooler(chosen, len(ids)), index))
-        result = np.empty((len(texts), width), dtype=np.float32)
-        with self._lock:
-            while waiting:
-                self._step(self._next_step(waiting))
-                while waiting and waiting[0].done == len(waiting[0].ids):
-                    done = waiting.popleft()
-                    self._cache.release(done.table)
-                    vector = done.pooler.result()[:width]
-                    result[done.index] = unit(vector) if normalize else vector
-        return result
-
-    @cached_property
-    def _cache(self) -> KvCache:
-        """Room for one text of full length, which is read in pieces, beside those of one step.
-
-        An encoder keeps nothing between steps.
-        """
-        graph, size = self._model.hidden_graph, _core.PAGE_POSITIONS
-        pages = -(-self.ctx_size // size) + -(-self._rows // size) + _STEP_TEXTS
-        plan = None
-        if graph.slot_entries:
-            texts = _SLOT_BYTES // _core.slot_bytes(graph.slot_entries)
-            plan = SlotPlan(min(max(texts, 1), _STEP_TEXTS))
-        types = (default_kv_type(graph.paged_layers),)
-        return make_cache(self._model, types, pages * size, keep=False, plan=plan)
+        ids = [Ids(self._ids(index, text, truncate)) for index, text in enumerate(texts)]
+        vectors = self._states.run(ids, chosen)
+        if self._model.has_head(PROJECTED):
+            vectors = self._model.run_pooled(PROJECTED, vectors)
+        vectors = np.ascontiguousarray(vectors[:, :width])
+        return np.stack([unit(v) for v in vectors]) if normalize else vectors
 
     def _ids(self, index: int, text: str | Items[int], truncate: int | None) -> list[int]:
         """Token ids of a text, checked."""
@@ -172,36 +117,3 @@ class Embedder:
                     f"text {index} holds the token id {token}, outside the vocabulary of {vocabulary}"
                 )
         return ids
-
-    def _next_step(self, waiting: deque[_Text]) -> list[tuple[_Text, int]]:
-        """Texts that run next, and how many of their tokens."""
-        pieces: list[tuple[_Text, int]] = []
-        room = self._rows
-        slots = self._cache.slots
-        texts = _STEP_TEXTS if slots is None else slots.plan.sequences
-        for text in islice(waiting, texts):
-            left = len(text.ids) - text.done
-            # Without a causal mask the first tokens see the last ones: all go together.
-            if room == 0 or (left > room and not self._model.config.causal):
-                break
-            pieces.append((text, min(left, room)))
-            room -= pieces[-1][1]
-        return pieces
-
-    def _step(self, pieces: list[tuple[_Text, int]]) -> None:
-        """One pass of the model; the states that the poolers want are added to them."""
-        batch = _core.Batch()
-        readers: list[Pooler] = []
-        for text, count in pieces:
-            now = range(text.done, text.done + count)
-            reserve(self._cache, text.table, now.start, count)
-            wanted = range(
-                max(now.start, text.pooler.rows.start), min(now.stop, text.pooler.rows.stop)
-            )
-            readers += [text.pooler] * len(wanted)
-            outputs = [p - now.start for p in wanted]
-            add_span(batch, text.table, text.ids[now.start : now.stop], now.start, outputs)
-            text.done = now.stop
-        states = self._model.run_hidden(batch, self._cache.pools, self._cache.slot_memory)
-        for pooler, row in zip(readers, states, strict=True):
-            pooler.add(row)

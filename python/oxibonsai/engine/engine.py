@@ -20,6 +20,7 @@ from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.logits import iter_logits
 from oxibonsai.engine.process_lock import ProcessLock
+from oxibonsai.engine.ranking import Ranker, Ranking
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.text import TextOutput
 from oxibonsai.errors import FormatError, RequestError
@@ -59,6 +60,7 @@ class Engine:
     Attributes:
         policy: As given.
         embedder: Makes vectors of texts, with a cache of its own.
+        ranker: Scores texts and pairs of texts, likewise.
         pictures: Reads the pictures of conversations; None: the model reads text only.
         lock: Held during a step; whoever uses ``model`` and ``cache`` directly takes it.
     """
@@ -83,6 +85,7 @@ class Engine:
         self.ctx_size = ctx_size
         self.policy = policy
         self.embedder = Embedder(model, tokenizer, ctx_size=ctx_size)
+        self.ranker = Ranker(model, tokenizer, ctx_size=ctx_size)
         self._compiler: StructureCompiler | None = None
         self._breakers = lru_cache(maxsize=16)(self._find_breakers)
         self._engine_core = EngineCore(
@@ -442,6 +445,14 @@ class Engine:
             dimensions=dimensions,
             truncate=truncate,
         )
+
+    def rerank(self, query: str, documents: Items[str], *, top_n: int | None = None) -> Ranking:
+        """Documents by how well they fit a query; see :meth:`oxibonsai.engine.ranking.Ranker.rank`."""
+        return self.ranker.rank(query, documents, top_n=top_n)
+
+    def classify(self, texts: Items[str | tuple[str, str]]) -> npt.NDArray[np.float32]:
+        """Scores of texts; see :meth:`oxibonsai.engine.ranking.Ranker.classify`."""
+        return self.ranker.classify(texts)
 
     def logits_torch(self, ids: Items[int], chunk_size: int | None = None) -> torch.Tensor:
         """:meth:`logits` as a tensor over the same memory: float32 [len(ids), vocabulary]."""

@@ -20,6 +20,8 @@ _CLASSES = {
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
 }
+# Architectures whose layers are those of another, which transformers knows without code from elsewhere.
+_SAME_LAYERS = {"internlm2": "llama", "xverse": "llama", "baichuan": "llama"}
 _SAMPLING = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -32,11 +34,8 @@ _SAMPLING = {
 def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
     """The configuration, in the form that all versions of transformers read."""
     c = read_config(checkpoint)
-    if c.architecture not in _CLASSES:
-        raise UnsupportedError(
-            f"{checkpoint.path}: models of architecture {c.architecture} can be saved as gguf only"
-        )
-    model_type, name = _CLASSES[c.architecture]
+    kind = saved_as(checkpoint, c)
+    model_type, name = _CLASSES[kind]
     common = {
         "architectures": [name],
         "model_type": model_type,
@@ -55,7 +54,21 @@ def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
         "rope_scaling": _scaling(checkpoint, c.rope),
         **_special(checkpoint),
     }
-    return common | (_gemma3(c) if c.architecture == "gemma3" else _plain(checkpoint, c))
+    return common | (_gemma3(c) if kind == "gemma3" else _plain(checkpoint, c, kind))
+
+
+def saved_as(checkpoint: Checkpoint, c: ModelConfig) -> str:
+    """The architecture under whose names a model is saved: its own, or one with the same layers.
+
+    Raises:
+        UnsupportedError: There is none.
+    """
+    kind = _SAME_LAYERS.get(c.architecture, c.architecture)
+    if kind not in _CLASSES or not c.generates or c.alibi_max_bias > 0.0:
+        raise UnsupportedError(
+            f"{checkpoint.path}: this model of architecture {c.architecture} can be saved as gguf only"
+        )
+    return kind
 
 
 def _short(value: float) -> float:
@@ -63,19 +76,19 @@ def _short(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _plain(checkpoint: Checkpoint, c: ModelConfig) -> dict[str, Any]:
+def _plain(checkpoint: Checkpoint, c: ModelConfig, kind: str) -> dict[str, Any]:
     biased = {p for p in ("q", "k", "v", "output") if checkpoint.has(f"blk.0.attn_{p}.bias")}
-    wanted = {"q", "k", "v"} if c.architecture == "qwen2" else {"q", "k", "v", "output"}
+    wanted = {"q", "k", "v"} if kind == "qwen2" else {"q", "k", "v", "output"}
     standard = abs(c.attention_scale * c.head_dim**0.5 - 1.0) < 1e-6
     if biased not in (set(), wanted) or c.sliding_window or not standard:
         raise UnsupportedError(
             f"{checkpoint.path}: its biases, window or attention scale have no place in a "
             f"{c.architecture} configuration; save it as gguf"
         )
-    if c.architecture == "qwen2":
+    if kind == "qwen2":
         return {"hidden_act": "silu", "use_sliding_window": False}
     keys: dict[str, Any] = {"hidden_act": "silu", "attention_bias": bool(biased)}
-    return keys | ({"mlp_bias": False} if c.architecture == "llama" else {})
+    return keys | ({"mlp_bias": False} if kind == "llama" else {})
 
 
 def _gemma3(c: ModelConfig) -> dict[str, Any]:

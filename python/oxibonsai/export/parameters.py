@@ -12,6 +12,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import decoder, gemma3, qwen3
 from oxibonsai.convert.llama import paired_rows
 from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.export.config_json import saved_as
 from oxibonsai.export.safetensors_writer import Exported, Floats
 from oxibonsai.models import read_config
 from oxibonsai.models.config import ModelConfig
@@ -29,14 +30,11 @@ def parameters(checkpoint: Checkpoint) -> list[Exported]:
     """All parameters, in the order of the file.
 
     Raises:
-        UnsupportedError: The architecture is an encoder, or a tensor has no name or no decoder.
+        UnsupportedError: Hugging Face's library lacks the architecture, or a tensor has no decoder.
     """
     config = read_config(checkpoint)
-    layers = _LAYERS.get(config.architecture)
-    if layers is None:
-        raise UnsupportedError(
-            f"{checkpoint.path}: models of architecture {config.architecture} can be saved as gguf only"
-        )
+    kind = saved_as(checkpoint, config)
+    layers = _LAYERS[kind]
     if config.hadamard is not None:
         raise UnsupportedError(
             f"{checkpoint.path} has Hadamard-folded weights, for which Hugging Face's configurations "
@@ -44,7 +42,7 @@ def parameters(checkpoint: Checkpoint) -> list[Exported]:
         )
     names = {gguf_name: module for module, gguf_name in layers.items()}
     return [
-        _exported(checkpoint, config, tensor, names)
+        _exported(checkpoint, config, kind, tensor, names)
         for tensor in checkpoint.file.tensors
         if tensor.name != _LEFT_OUT
     ]
@@ -53,6 +51,7 @@ def parameters(checkpoint: Checkpoint) -> list[Exported]:
 def _exported(
     checkpoint: Checkpoint,
     config: ModelConfig,
+    kind: str,
     tensor: _core.TensorInfo,
     names: Mapping[str, str],
 ) -> Exported:
@@ -65,11 +64,11 @@ def _exported(
     def values() -> Floats:
         found = _core.decode(tensor.quant_type, checkpoint.file.tensor_bytes(own))
         found = found.reshape(tensor.shape)
-        if config.architecture == "gemma3" and "norm" in own:
+        if kind == "gemma3" and "norm" in own:
             found = found - np.float32(1.0)
         heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
         part = own.split(".")[-2]
-        if config.architecture == "llama" and part in heads:
+        if kind == "llama" and part in heads:
             found = found[np.argsort(paired_rows(heads[part], config.head_dim))]
         return np.ascontiguousarray(found)
 

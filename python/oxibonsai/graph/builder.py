@@ -169,8 +169,7 @@ class Builder:
             value_dim: Those of a head's value; None: ``head_dim``.
             window: Keys that a query may look back on, itself counted; 0: all.
             softcap: ``softcap * tanh(score / softcap)``; 0: none.
-            slopes: Of each head's linear biases: a score gets its slope times the key's distance,
-                which is negative.
+            slopes: Of each head's linear biases: a score loses its slope times the key's distance.
             sinks: The score of one more key for each head, whose value is zero.
             chunk: A query sees no key before the multiple of this at or below its position; 0: all.
         """
@@ -211,8 +210,11 @@ class Builder:
         scale: float,
         segments: str = "",
         causal: bool = False,
+        window: int = 0,
+        slopes: Vector | None = None,
+        position_bias: Vector | None = None,
     ) -> Value:
-        """Attention among the tokens of a sequence, which all see each other; nothing is kept.
+        """Attention among the tokens of a sequence, before and after each other; nothing is kept.
 
         A sequence must be whole within its step.
 
@@ -225,9 +227,16 @@ class Builder:
             segments: Name of runs of rows that see each other, and no others, as the batch gives
                 them (windows of a picture); ``""``: those of a sequence.
             causal: A token sees itself and those before it, but no padding (``visible`` of the
-                batch). Not with segments.
+                batch). Not with segments, nor with a window.
+            window: How far from a query, on each side, a key may be; 0: any distance.
+            slopes: Of each head's linear biases: a score loses its slope times the key's distance.
+            position_bias: [heads, 2 * reach + 1]: joins a score, by the key's position minus the
+                query's, which counts as -reach or reach where it is beyond.
         """
-        return self.graph.attend_local(q, k, v, head_dim, scale, segments, causal)
+        bias = None if position_bias is None else position_bias.ravel()
+        return self.graph.attend_local(
+            q, k, v, head_dim, scale, segments, causal, window, slopes, bias
+        )
 
     def swiglu(self, gate: Value, up: Value) -> Value:
         """silu(gate) * up."""
@@ -236,6 +245,10 @@ class Builder:
     def geglu(self, gate: Value, up: Value) -> Value:
         """gelu(gate) * up, GELU in its tanh form."""
         return self.graph.gated(gate, up, "gelu_tanh")
+
+    def exact_geglu(self, gate: Value, up: Value) -> Value:
+        """gelu(gate) * up, GELU with erf."""
+        return self.graph.gated(gate, up, "gelu")
 
     def sigmoid_gate(self, gate: Value, up: Value) -> Value:
         """sigmoid(gate) * up."""
@@ -269,6 +282,18 @@ class Builder:
     def gelu_tanh(self, x: Value) -> Value:
         """GELU in its tanh form."""
         return self.graph.activate(x, "gelu_tanh")
+
+    def relu(self, x: Value) -> Value:
+        """max(x, 0)."""
+        return self.graph.activate(x, "relu")
+
+    def tanh(self, x: Value) -> Value:
+        """tanh(x)."""
+        return self.softcap(x, 1.0)
+
+    def sigmoid(self, x: Value) -> Value:
+        """1 / (1 + exp(-x))."""
+        return self.graph.activate(x, "sigmoid")
 
     def relu2(self, x: Value) -> Value:
         """max(x, 0)^2."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from oxibonsai.chat import load_template
-from oxibonsai.chat_template import ChatTemplate, Span
+from oxibonsai.chat_template import ChatTemplate, Span, compiled_template
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.batch import Padding, Side, framed_row
@@ -213,17 +213,11 @@ class PreTrainedTokenizer(TextEncoder):
             name: variables.pop(name, "" if text is None else text)
             for name, text in (("bos_token", self.bos_token), ("eos_token", self.eos_token))
         }
-        template = _template(source, **tokens)
+        template = compiled_template(source, **tokens)
         for name, text in (("pad_token", self.pad_token), ("unk_token", self.unk_token)):
             if text is not None and name in template.variables:
                 variables.setdefault(name, text)
         return template
-
-
-@lru_cache(maxsize=8)
-def _template(source: str, bos_token: str, eos_token: str) -> ChatTemplate:
-    """Compiled once for all calls."""
-    return ChatTemplate(source, bos_token=bos_token, eos_token=eos_token)
 
 
 def _load_again(source: str, padding_side: Side, truncation_side: Side) -> PreTrainedTokenizer:

@@ -49,7 +49,7 @@ def collect(
         UnsupportedError: The model is an encoder.
         FormatError: The model computes something that is no number.
     """
-    if not engine.model.config.causal:
+    if not engine.model.config.generates:
         raise UnsupportedError(
             f"{engine.model.weights.checkpoint.path} is an encoder: importance matrices are computed over "
             "windows of a text that goes on, which a decoder reads"

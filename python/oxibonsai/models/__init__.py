@@ -34,6 +34,7 @@ from oxibonsai.models import (
     gemma3,
     gemma3n,
     gemma4,
+    gemma_embedding,
     glm,
     glm4moe,
     gpt2,
@@ -57,6 +58,7 @@ from oxibonsai.models import (
     minicpm3,
     minimax_m2,
     mistral3,
+    modern_bert,
     mpt,
     nemotron,
     nemotron_h,
@@ -82,6 +84,7 @@ from oxibonsai.models import (
     smollm3,
     stablelm,
     starcoder2,
+    t5,
 )
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
@@ -90,6 +93,7 @@ from oxibonsai.models.model import Model
 from oxibonsai.models.observation import Observation
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.parity import Parity, check_parity
+from oxibonsai.models.pooled import TOKEN_TYPES
 from oxibonsai.models.weights import Weights
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -114,7 +118,14 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gemma3": gemma3.ARCHITECTURE,
     "gemma3n": gemma3n.ARCHITECTURE,
     "gemma4": gemma4.ARCHITECTURE,
-    "bert": bert.ARCHITECTURE,
+    "bert": bert.BERT,
+    "nomic-bert": bert.NOMIC_BERT,
+    "nomic-bert-moe": bert.NOMIC_BERT_MOE,
+    "jina-bert-v2": bert.JINA_BERT_V2,
+    "jina-bert-v3": bert.JINA_BERT_V3,
+    "modern-bert": modern_bert.ARCHITECTURE,
+    "gemma-embedding": gemma_embedding.ARCHITECTURE,
+    "t5encoder": t5.ENCODER,
     "gemma": gemma.ARCHITECTURE,
     "gemma2": gemma2.ARCHITECTURE,
     "phi2": phi2.ARCHITECTURE,
@@ -180,6 +191,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 __all__ = [
     "ARCHITECTURES",
+    "TOKEN_TYPES",
     "Architecture",
     "Model",
     "ModelConfig",

@@ -1,61 +1,167 @@
-"""BERT (MiniLM, BGE, E5): an encoder with learned positions, norms after each half, GELU."""
+"""BERT and its kin: encoders with a norm after each half of a layer.
+
+BERT (MiniLM, BGE, E5) has learned positions; Nomic BERT rotates queries and keys and has a gated
+MLP, or experts in every second layer; Jina BERT 2 has linear biases and a gated MLP; Jina
+Embeddings 3 (an XLM-RoBERTa) rotates too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.models import experts
 from oxibonsai.models.architecture import Architecture, dimensions
+from oxibonsai.models.blocks import (
+    attention_output,
+    gated_mlp,
+    local_attention,
+    plain_mlp,
+    query_key_value,
+)
 from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.experts import read_experts
 from oxibonsai.models.keys import Keys
+from oxibonsai.models.pooled import add_segments, read_classifier
 from oxibonsai.models.weights import Weights
+
+_NO_ROPE = RopeConfig(0, 10000.0)
+# Of Jina BERT 2, in every file; the file may say it too.
+_ALIBI_MAX_BIAS = 8.0
+FeedForward = Callable[[Value, int], Value]
+
+
+def _shared(keys: Keys, rope: RopeConfig) -> dict[str, Any]:
+    return {
+        **dimensions(keys),
+        "causal": keys.causal(False),
+        "rms_norm_eps": 0.0,
+        "layer_norm_eps": keys.positive("attention.layer_norm_epsilon"),
+        "pooling": keys.pooling("mean"),
+        "classifier": read_classifier(keys),
+        "rope": rope,
+    }
 
 
 def read_config(keys: Keys) -> ModelConfig:
     """Positions are learned: nothing is rotated."""
-    return ModelConfig(
-        **dimensions(keys),
-        causal=keys.causal(False),
-        rms_norm_eps=0.0,
-        layer_norm_eps=keys.real("attention.layer_norm_epsilon"),
-        pooling=keys.pooling("mean"),
-        rope=RopeConfig(0, 10000.0),
-    )
+    return ModelConfig(**_shared(keys, _NO_ROPE))
+
+
+def read_rotary_config(keys: Keys) -> ModelConfig:
+    """Queries and keys are rotated."""
+    return ModelConfig(**_shared(keys, keys.rope(dimensions(keys)["head_dim"])))
+
+
+def read_expert_config(keys: Keys) -> ModelConfig:
+    """Every n-th layer has experts, from the second on; those have no gate."""
+    c = read_rotary_config(keys)
+    every = keys.integer("moe_every_n_layers")
+    if every < 2:
+        raise keys.unsupported(
+            f"{keys.architecture}.moe_every_n_layers is {every}; known are 2 and more"
+        )
+    made = read_experts(keys, normalize=False, ff=c.intermediate_size)
+    period = tuple(i % every == 1 for i in range(c.num_hidden_layers))
+    return replace(c, experts=made, expert_layers=period)
+
+
+def read_alibi_config(keys: Keys) -> ModelConfig:
+    """Biases by distance stand for positions."""
+    bias = keys.positive("attention.max_alibi_bias", _ALIBI_MAX_BIAS)
+    return ModelConfig(**_shared(keys, _NO_ROPE), alibi_max_bias=bias)
 
 
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """Hidden states after the last layer: [n, hidden]. Every token is of the first segment."""
-    hidden, ff = c.hidden_size, c.intermediate_size
+    """Hidden states after the last layer: [n, hidden]; positions are learned."""
+    positions = w.matrix("position_embd", c.max_position_embeddings, c.hidden_size)
+    h = g.add(_embed(g, c, w), g.embed_positions(positions))
+    return _layers(g, c, w, h, lambda x, i: plain_mlp(g, c, w, x, i, g.gelu, add=x))
 
-    def norm(x: Value, name: str) -> Value:
-        weight, bias = w.vector(f"{name}.weight", hidden), w.vector(f"{name}.bias", hidden)
-        return g.layer_norm(x, weight, bias, c.layer_norm_eps)
 
-    h = g.add_vector(g.embed(w.embedding(c)), w.first_row("token_types", hidden))
-    h = g.add(h, g.embed_positions(w.matrix("position_embd", c.max_position_embeddings, hidden)))
-    h = norm(h, "token_embd_norm")
-    for i in range(c.num_hidden_layers):
-        b = f"blk.{i}"
-        q, k, v = g.linear(
-            h,
-            *(w.matrix(f"{b}.{part}", hidden, hidden) for part in ("attn_q", "attn_k", "attn_v")),
-            bias=[w.bias(f"{b}.{part}", hidden) for part in ("attn_q", "attn_k", "attn_v")],
-        )
-        a = g.attend_local(q, k, v, head_dim=c.head_dim, scale=c.attention_scale)
-        (a,) = g.linear(
-            a,
-            w.matrix(f"{b}.attn_output", hidden, hidden),
-            bias=[w.bias(f"{b}.attn_output", hidden)],
-            add=h,
-        )
-        h = norm(a, f"{b}.attn_output_norm")
-        (x,) = g.linear(h, w.matrix(f"{b}.ffn_up", ff, hidden), bias=[w.bias(f"{b}.ffn_up", ff)])
-        (x,) = g.linear(
-            g.gelu(x),
-            w.matrix(f"{b}.ffn_down", hidden, ff),
-            bias=[w.bias(f"{b}.ffn_down", hidden)],
-            add=h,
-        )
-        h = norm(x, f"{b}.layer_output_norm")
+def rotary_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """The same of Jina Embeddings 3."""
+    h = _embed(g, c, w)
+    return _layers(g, c, w, h, lambda x, i: plain_mlp(g, c, w, x, i, g.gelu, add=x))
+
+
+def nomic_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """The same of Nomic BERT."""
+    h = _embed(g, c, w)
+    return _layers(g, c, w, h, lambda x, i: gated_mlp(g, c, w, x, i, g.swiglu, add=x))
+
+
+def nomic_expert_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """The same of Nomic BERT with experts."""
+
+    def feed_forward(x: Value, layer: int) -> Value:
+        if not c.expert_layers[layer]:
+            return plain_mlp(g, c, w, x, layer, g.gelu, add=x)
+        return g.add(x, _plain_experts(g, c, w, x, layer))
+
+    return _layers(g, c, w, _embed(g, c, w), feed_forward)
+
+
+def jina_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """The same of Jina BERT 2, whose MLP has a gate in most models."""
+    ff = c.intermediate_size
+
+    def feed_forward(x: Value, layer: int) -> Value:
+        up = f"blk.{layer}.ffn_up.weight"
+        if w.has(f"blk.{layer}.ffn_gate.weight") or w.shape(up)[0] != ff:
+            return gated_mlp(g, c, w, x, layer, g.exact_geglu, add=x)
+        return plain_mlp(g, c, w, x, layer, g.gelu, add=x)
+
+    return _layers(g, c, w, _embed(g, c, w), feed_forward)
+
+
+def _embed(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Token embeddings, plus those of segments: a classifier's pairs have two, a text the first."""
+    h = g.embed(w.embedding(c))
+    if c.classifier is not None and c.classifier.segments > 1:
+        return add_segments(g, c, w, h)
+    if w.has("token_types.weight"):
+        h = g.add_vector(h, w.first_row("token_types", c.hidden_size))
     return h
 
 
-ARCHITECTURE = Architecture(read_config, hidden_states)
+def _norm(g: Builder, c: ModelConfig, w: Weights, x: Value, name: str) -> Value:
+    weight, bias = w.vector(f"{name}.weight", x.cols), w.vector(f"{name}.bias", x.cols)
+    return g.layer_norm(x, weight, bias, c.layer_norm_eps)
+
+
+def _layers(g: Builder, c: ModelConfig, w: Weights, h: Value, feed_forward: FeedForward) -> Value:
+    """All layers over embeddings; ``feed_forward`` gives a layer's MLP plus what it reads."""
+    h = _norm(g, c, w, h, "token_embd_norm")
+    for i in range(c.num_hidden_layers):
+        b = f"blk.{i}"
+        q, k, v = query_key_value(g, c, w, h, i)
+        if w.has(f"{b}.attn_q_norm.weight"):
+            q, k = _norm(g, c, w, q, f"{b}.attn_q_norm"), _norm(g, c, w, k, f"{b}.attn_k_norm")
+        if c.rope.rotary_dim > 0:
+            q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
+        a = attention_output(g, c, w, local_attention(g, c, q, k, v), i, add=h)
+        x = _norm(g, c, w, a, f"{b}.attn_output_norm")
+        if w.has(f"{b}.attn_norm_2.weight"):
+            x = _norm(g, c, w, g.add(x, h), f"{b}.attn_norm_2")
+        h = _norm(g, c, w, feed_forward(x, i), f"{b}.layer_output_norm")
+    return h
+
+
+def _plain_experts(g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int) -> Value:
+    """What a token's experts, down(gelu(up(x))), give together."""
+    e, hidden, b = experts.experts_of(c), c.hidden_size, f"blk.{layer}.ffn"
+    routing = experts.route(g, c, w, x, layer)
+    up = w.experts(f"{b}_up_exps", e.num_experts, e.intermediate_size, hidden)
+    down = w.experts(f"{b}_down_exps", e.num_experts, hidden, e.intermediate_size)
+    rows = g.gelu(g.expert_linear(g.dispatch(x, routing), routing, up))
+    return g.combine(g.expert_linear(rows, routing, down), routing)
+
+
+BERT = Architecture(read_config, hidden_states)
+NOMIC_BERT = Architecture(read_rotary_config, nomic_states)
+NOMIC_BERT_MOE = Architecture(read_expert_config, nomic_expert_states)
+JINA_BERT_V2 = Architecture(read_alibi_config, jina_states)
+JINA_BERT_V3 = Architecture(read_rotary_config, rotary_states)

@@ -52,6 +52,21 @@ def attention(
     )
 
 
+def local_attention(
+    g: Builder, c: ModelConfig, q: Value, k: Value, v: Value, *, window: int = 0
+) -> Value:
+    """Attention of an encoder, whose tokens see both sides; ``window`` keys on each, 0: all."""
+    return g.attend_local(
+        q,
+        k,
+        v,
+        head_dim=c.head_dim,
+        scale=c.attention_scale,
+        window=window,
+        slopes=_slopes(c) if c.alibi_max_bias > 0.0 else None,
+    )
+
+
 def _slopes(c: ModelConfig) -> Vector:
     """Of the heads' linear biases (arXiv 2108.12409): powers of two, exact decimals rounded once.
 

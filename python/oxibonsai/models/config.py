@@ -138,6 +138,23 @@ class StreamsConfig:
 
 
 @dataclass(frozen=True)
+class ClassifierConfig:
+    """A head that gives scores of a text, or of a pair of texts, in place of the next token.
+
+    Attributes:
+        pooling: The hidden states that it reads: ``"cls"``, ``"mean"`` or ``"last"``.
+        labels: What its scores are of; empty where the file does not say.
+        segments: Of a pair's tokens that the model tells apart; 1: none.
+        yes_or_no: The scores are those of the answers yes and no, which make one probability.
+    """
+
+    pooling: str
+    labels: tuple[str, ...] = ()
+    segments: int = 1
+    yes_or_no: bool = False
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Dimensions and constants of one model; fields carry Hugging Face's names.
 
@@ -171,6 +188,10 @@ class ModelConfig:
             a norm of their own and have no output matrix.
         pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
             ``"cls"``.
+        classifier: The head of a model that scores texts; None: it has none.
+        hidden_act: Of the MLP, where the architecture leaves it open.
+        relative_buckets: Of distances that have a bias of their own; 0: none has.
+        expert_layers: Whether each layer has experts, where not all from one layer on do.
         deepstack_layers: Of the first layers, behind each of which more of a picture's rows are added.
         layer_types: Of each layer, ``"full_attention"`` or what it has instead of attention and of
             keys and values in the cache; empty: all attend.
@@ -221,6 +242,10 @@ class ModelConfig:
     causal: bool = True
     pooling: str = "last"
     name: str = ""
+    classifier: ClassifierConfig | None = None
+    hidden_act: str = ""
+    relative_buckets: int = 0
+    expert_layers: tuple[bool, ...] = ()
     deepstack_layers: int = 0
     layer_types: tuple[str, ...] = ()
     gated_delta: GatedDeltaConfig | None = None
@@ -231,6 +256,11 @@ class ModelConfig:
     inner_norm_eps: float = 0.0
     conv_kernel: int = 0
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model continues texts; encoders and classifiers do not."""
+        return self.causal and self.classifier is None
 
     @property
     def image_width(self) -> int:

@@ -91,7 +91,7 @@ def selection_bias(c: ModelConfig, w: Weights, layer: int) -> Vector | None:
     """What joins the scores when experts are chosen, and their weights not; where the file has it."""
     name, count = f"blk.{layer}.exp_probs_b", experts_of(c).num_experts
     if w.has(f"{name}.bias") and w.shape(f"{name}.bias") == (1, count):
-        return w.table(f"{name}.bias", 1, count)
+        return w.floats(f"{name}.bias", 1, count).ravel()
     return w.bias(name, count)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from oxibonsai.graph import Builder, RopeConfig, Value
 from oxibonsai.models.architecture import Architecture, dimensions
@@ -15,15 +16,19 @@ _LOCAL_THETA = 10000.0
 _PATTERN = 6
 
 
-def read_config(keys: Keys) -> ModelConfig:
+# Attention of a layer: q, k, v, the layer, its window (0: none).
+Attend = Callable[[Value, Value, Value, int, int], Value]
+
+
+def read_config(keys: Keys, *, causal: bool = True) -> ModelConfig:
     """Local layers have a window and a rotary embedding of their own."""
     shared = dimensions(keys)
     rope = keys.rope(shared["head_dim"])
     return ModelConfig(
         **shared,
-        causal=keys.causal(True),
+        causal=keys.causal(causal),
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
-        pooling=keys.pooling("last"),
+        pooling=keys.pooling("last" if causal else "mean"),
         rope=rope,
         rope_local=RopeConfig(rope.rotary_dim, keys.theta("rope.freq_base_swa", _LOCAL_THETA)),
         sliding_window=keys.window(),
@@ -34,7 +39,25 @@ def read_config(keys: Keys) -> ModelConfig:
 
 
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """Hidden states after the last layer: [n, hidden]. Norm weights in the file hold 1 + w."""
+    """Hidden states after the last layer: [n, hidden]."""
+
+    def attend(q: Value, k: Value, v: Value, layer: int, window: int) -> Value:
+        return g.attention(
+            q,
+            k,
+            v,
+            layer=layer,
+            head_dim=c.head_dim,
+            scale=c.attention_scale,
+            window=window,
+            softcap=c.attn_logit_softcapping,
+        )
+
+    return layers(g, c, w, attend)
+
+
+def layers(g: Builder, c: ModelConfig, w: Weights, attend: Attend) -> Value:
+    """All layers with an attention of the caller's. Norm weights in the file hold 1 + w."""
     hidden, ff, eps = c.hidden_size, c.intermediate_size, c.rms_norm_eps
     q_width = c.num_attention_heads * c.head_dim
     kv_width = c.num_key_value_heads * c.head_dim
@@ -54,16 +77,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
         k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", c.head_dim), eps)
         q = g.rope(q, rope, c.head_dim)
         k = g.rope(k, rope, c.head_dim)
-        a = g.attention(
-            q,
-            k,
-            v,
-            layer=i,
-            head_dim=c.head_dim,
-            scale=c.attention_scale,
-            window=c.sliding_window if local else 0,
-            softcap=c.attn_logit_softcapping,
-        )
+        a = attend(q, k, v, i, c.sliding_window if local else 0)
         (a,) = g.linear(a, w.matrix(f"{b}.attn_output", hidden, q_width))
         h = g.add(h, g.rms_norm(a, w.vector(f"{b}.post_attention_norm.weight", hidden), eps))
         x = g.rms_norm(h, w.vector(f"{b}.ffn_norm.weight", hidden), eps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from typing import Any
@@ -26,8 +27,9 @@ _IDLE_WHEN_ZERO = frozenset(
         "nextn_predict_layers",
     }
 )
-# Values of pooling_type. 0 leaves it open; 4 is a ranking head, which no architecture here has.
+# Values of pooling_type. 0 leaves it open; 4 is that of a classifier's head.
 _POOLINGS = {1: "mean", 2: "cls", 3: "last"}
+_RANK = 4
 
 
 class Keys:
@@ -155,17 +157,31 @@ class Keys:
             )
         return wanted
 
-    def pooling(self, default: str) -> str:
+    def text(self, key: str, default: str, known: Collection[str]) -> str:
+        """A word, one of those known."""
+        value = self.get(key, default)
+        if value not in known:
+            raise self.unsupported(
+                f"{self.architecture}.{key} is {value!r}; known are {', '.join(known)}"
+            )
+        return str(value)
+
+    def pooling(self, default: str, key: str = "pooling_type") -> str:
         """``pooling_type``: how embeddings are made of hidden states."""
-        value = self.get("pooling_type", 0)
-        if value == 0:
+        value = self.get(key, 0)
+        if value == 0 or (value == _RANK and self.has_classifier):
             return default
         if value not in _POOLINGS:
             raise self.unsupported(
-                f"{self.architecture}.pooling_type is {value!r}; known are 1 (mean), 2 (cls) and 3 "
-                "(last)"
+                f"{self.architecture}.{key} is {value!r}; known are 1 (mean), 2 (cls), 3 (last) and, "
+                "with the tensors of a classifier, 4 (rank)"
             )
         return _POOLINGS[value]
+
+    @property
+    def has_classifier(self) -> bool:
+        """Whether the file has the tensors of a classifier's head."""
+        return any(self.checkpoint.has(f"{name}.weight") for name in ("cls", "cls.output"))
 
     def window(self) -> int:
         """``attention.sliding_window``; 0: none."""

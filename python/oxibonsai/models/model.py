@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import cast
 
@@ -17,6 +17,7 @@ from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
 from oxibonsai.lora.adapter import Adapter, in_use
+from oxibonsai.models import pooled
 from oxibonsai.models.adapting import AdaptedBuilder
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
@@ -27,13 +28,15 @@ from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import pack
 from oxibonsai.models.weights import Weights
 
-# Results of a pass.
+# Results of a pass; the latter two over pooled hidden states.
 _LOGITS, _HIDDEN = "logits", "hidden"
+SCORES, PROJECTED = "scores", "projected"
 # Passes that are compiled when they are first wanted.
 _PASSES = (
     "_hidden_executable",
     "_followed_executable",
     "_image_executable",
+    "_pooled_executables",
     "_states_executable",
 )
 
@@ -75,22 +78,24 @@ class Model:
             device = device.place(self.graph, config.num_hidden_layers)
         self.device = device
         own = set(weights.matrices)
-        matrices = [w for w in self.graph.matrices if w in own]
+        used = [w for g in (self.graph, *self._pooled_graphs.values()) for w in g.matrices]
+        matrices = [w for w in used if w in own]
         self._packed = [pack(matrices, weights.checkpoint, device, progress, cache)]
-        if thin := [w for w in self.graph.matrices if w not in own]:
+        if thin := [w for w in used if w not in own]:
             # Small, and none of the model's: not kept on disk.
             self._packed.append(pack(thin, weights.checkpoint, device))
         self.executable = device.compile(self.graph)
 
     def _described(self) -> _core.Graph:
-        """The pass, with the adapters."""
+        """The pass, with the adapters; also notes those over pooled hidden states."""
         builder = self._builder()
         h = self._final_states(builder)
-        if self.config.causal:
+        if self.config.generates:
             logits = self.architecture.logits(builder, self.config, self.weights, h)
             builder.output(_LOGITS, logits)
         else:
             builder.output(_HIDDEN, h)
+        self._pooled_graphs = self._describe_pooled()
         self.weights.refuse_unused()
         builder.refuse_unused()
         return builder.graph
@@ -114,13 +119,29 @@ class Model:
             other.__dict__.pop(own, None)
         other.graph = other._described()
         known = set(self.weights.matrices)
-        thin = [w for w in other.graph.matrices if w not in known]
+        used = [w for g in (other.graph, *other._pooled_graphs.values()) for w in g.matrices]
+        thin = [w for w in used if w not in known]
         other._packed = [*self._packed, pack(thin, self.weights.checkpoint, self.device)]
         other.executable = self.device.compile(other.graph)
         return other
 
     def _builder(self) -> AdaptedBuilder:
         return AdaptedBuilder(self.config.hadamard, self.adapters)
+
+    def _describe_pooled(self) -> dict[str, _core.Graph]:
+        """The passes over pooled hidden states that the model has, by the name of their result."""
+        c, w = self.config, self.weights
+        heads: dict[str, Callable[[Builder, Value], Value]] = {}
+        if c.classifier is not None:
+            heads[SCORES] = lambda g, x: pooled.scores(g, c, w, x)
+        if pooled.has_projection(w):
+            heads[PROJECTED] = lambda g, x: pooled.project(g, w, x)
+        graphs = {}
+        for name, describe in heads.items():
+            builder = self._builder()
+            builder.output(name, describe(builder, builder.input(pooled.POOLED, c.hidden_size)))
+            graphs[name] = builder.graph
+        return graphs
 
     def _final_states(self, builder: Builder, weights: Weights | None = None) -> Value:
         """Hidden states after the final norm, of the rows that want an output."""
@@ -133,7 +154,7 @@ class Model:
     @cached_property
     def hidden_graph(self) -> _core.Graph:
         """The pass up to the final norm, over the same packed matrices: for embeddings."""
-        if not self.config.causal:
+        if not self.config.generates:
             return self.graph
         builder = self._builder()
         builder.output(_HIDDEN, self._final_states(builder))
@@ -141,7 +162,7 @@ class Model:
 
     @cached_property
     def _hidden_executable(self) -> Executable:
-        return self.device.compile(self.hidden_graph) if self.config.causal else self.executable
+        return self.device.compile(self.hidden_graph) if self.config.generates else self.executable
 
     @cached_property
     def _followed_executable(self) -> Executable:
@@ -208,7 +229,7 @@ class Model:
         """
         builder = ObservingBuilder(self.config.hadamard, self.adapters)
         h = self._final_states(builder)
-        if head and self.config.causal:
+        if head and self.config.generates:
             h = self.architecture.logits(builder, self.config, self.weights, h)
         builder.output(Observation.OUTPUT, h)
         return Observation(self.device.compile(builder.graph), builder.sums)
@@ -248,7 +269,7 @@ class Model:
     @property
     def products_per_token(self) -> int:
         """Multiply-adds in linear layers for one token of a prompt, which needs no head."""
-        head = self.weights.head(self.config)
+        head = self.weights.head(self.config) if self.config.generates else None
         matrices = (w for w in self.graph.matrices if w is not head)
         return sum(w.rows * w.cols * self._matrices_read(w) for w in matrices)
 
@@ -268,11 +289,17 @@ class Model:
         return self.device.make_slots(self.graph.slot_entries, count)
 
     def check_generates(self) -> None:
-        """UnsupportedError where the model is an encoder, which has no logits."""
+        """UnsupportedError where the model is an encoder or a classifier, which has no logits."""
+        path, kind = self.weights.checkpoint.path, self.config.architecture
+        if self.config.classifier is not None:
+            raise UnsupportedError(
+                f"{path} is a classifier ({kind}): it scores texts (oxibonsai rerank) and does not "
+                "continue them"
+            )
         if not self.config.causal:
             raise UnsupportedError(
-                f"{self.weights.checkpoint.path} is an encoder ({self.config.architecture}): it turns "
-                "texts into vectors (oxibonsai embed) and does not continue them"
+                f"{path} is an encoder ({kind}): it turns texts into vectors (oxibonsai embed) and does "
+                "not continue them"
             )
 
     def run(
@@ -323,6 +350,37 @@ class Model:
         self.check_generates()
         results = self._followed_executable.run(batch, pools, slots)
         return results[_LOGITS], results[_HIDDEN]
+
+    @property
+    def embedding_size(self) -> int:
+        """Values of an embedding: the hidden size, or that of a projection after pooling."""
+        return pooled.projected_width(self.weights, self.config.hidden_size)
+
+    @property
+    def segments(self) -> int:
+        """Of a pair's tokens that the pass tells apart by its input ``token_types``; 1: it has none."""
+        head = self.config.classifier
+        return 1 if head is None else head.segments
+
+    def has_head(self, name: str) -> bool:
+        """Whether there is such a pass over pooled hidden states."""
+        return name in self._pooled_graphs
+
+    @cached_property
+    def _pooled_executables(self) -> dict[str, Executable]:
+        return {name: self.device.compile(g) for name, g in self._pooled_graphs.items()}
+
+    def run_pooled(self, name: str, vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """What follows pooling: float32 [texts, columns].
+
+        Args:
+            name: ``SCORES`` of a model with a classifier, or ``PROJECTED`` of one that projects.
+            vectors: Pooled hidden states, float32 [texts, hidden].
+        """
+        batch = _core.Batch()
+        batch.add_span(len(vectors), outputs=len(vectors))
+        batch.set_input(pooled.POOLED, vectors)
+        return self._pooled_executables[name].run(batch)[name]
 
     def run_states(
         self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None

@@ -10,6 +10,7 @@ from oxibonsai import _core
 from oxibonsai.devices import Device, Executable
 from oxibonsai.errors import ParityError
 from oxibonsai.models.model import Model
+from oxibonsai.models.pooled import TOKEN_TYPES
 
 Parity = Literal["quick", "full", "off"]
 DEFINITION = "scalar"
@@ -29,8 +30,8 @@ def check_parity(model: Model, level: Parity, kv_type: str) -> None:
     Args:
         model: With its weights packed.
         level: ``quick``: one op of each kind and shape in the model's graph, on slices of its
-            weights. ``full``: besides, a greedy decode of 8 tokens after a prompt of 8, which takes
-            as long as the scalar tier does. ``off``: nothing.
+            weights. ``full``: besides, a greedy decode of 8 tokens after a prompt of 8, or a pass of a
+            model that does not generate, which takes as long as the scalar tier does. ``off``: nothing.
         kv_type: Of the decode.
 
     Raises:
@@ -42,8 +43,9 @@ def check_parity(model: Model, level: Parity, kv_type: str) -> None:
     for device, graph in model.stages:
         if different := compare_ops(graph, device, definition):
             raise ParityError(_sentence(device, ", ".join(sorted(set(different)))))
-    if level == "full" and model.config.causal:
-        _compare_decoding(model, definition, kv_type)
+    if level == "full":
+        compare = _compare_decoding if model.config.generates else _compare_states
+        compare(model, definition, kv_type)
 
 
 def defining(device: Device) -> _core.CpuDevice:
@@ -118,6 +120,26 @@ def _sentence(device: Device, what: str) -> str:
         f"{which} gives other results than the definition on this machine: {what}. {without} to run "
         "without it, and please report it"
     )
+
+
+def _compare_states(model: Model, definition: Device, kv_type: str) -> None:
+    """One pass up to the hidden states of all tokens."""
+    paged = model.graph.paged_layers
+    tokens = [i * 7919 % model.config.vocab_size for i in range(_PROMPT_TOKENS)]
+    batch = _core.Batch()
+    batch.add(tokens, pages=[0], outputs=len(tokens))
+    if model.segments > 1:
+        rows = np.eye(model.segments, dtype=np.float32)
+        batch.set_input(TOKEN_TYPES, rows[np.arange(len(tokens)) % model.segments])
+    results = []
+    for device, executable in (
+        (model.device, model.executable),
+        (definition, definition.compile(model.graph)),
+    ):
+        pools = [device.make_pages(paged, kv_type, 1)] if paged else []
+        results.append(executable.run(batch, pools)["hidden"].tobytes())
+    if results[0] != results[1]:
+        raise ParityError(_sentence(model.device, "the hidden states of a pass"))
 
 
 def _compare_decoding(model: Model, definition: Device, kv_type: str) -> None:

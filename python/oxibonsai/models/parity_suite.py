@@ -97,6 +97,9 @@ def _elementwise(b: Builder) -> None:
         b.geglu(x, y),
         b.gelu(x),
         b.gelu_tanh(x),
+        b.relu(x),
+        b.sigmoid(x),
+        b.exact_geglu(x, y),
         b.silu(x),
         b.relu2(x),
         b.sigmoid_gate(x, y),
@@ -177,7 +180,15 @@ def _xielu(b: Builder) -> None:
 
 
 def _local_attention(b: Builder) -> None:
-    b.output("out", b.attend_local(*_heads(b), head_dim=_DIM, scale=0.125))
+    q, k, v = _heads(b)
+    slopes = np.exp2(-np.arange(1.0, 1.0 + _HEADS, dtype=np.float32))
+    values = [
+        b.attend_local(q, k, v, head_dim=_DIM, scale=0.125),
+        b.attend_local(q, k, v, head_dim=_DIM, scale=0.125, window=5, slopes=slopes),
+        b.attend_local(q, k, v, head_dim=_DIM, scale=1.0, position_bias=_random(_HEADS, 2 * 9 + 1)),
+    ]
+    for i, value in enumerate(values):
+        b.output(str(i), value)
 
 
 def _hadamard(b: Builder) -> None:

@@ -6,6 +6,7 @@ from oxibonsai.graph import Builder, Value
 from oxibonsai.models.architecture import Architecture, dimensions
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys
+from oxibonsai.models.pooled import read_classifier
 from oxibonsai.models.weights import Weights
 
 
@@ -17,6 +18,7 @@ def read_config(keys: Keys) -> ModelConfig:
         causal=keys.causal(True),
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
+        classifier=read_classifier(keys, default_pooling="last"),
         rope=keys.rope(shared["head_dim"]),
     )
 

@@ -51,7 +51,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
 def _head_norm(g: Builder, c: ModelConfig, w: Weights, x: Value, name: str) -> Value:
     """LayerNorm over each head, with weights of its own."""
     heads = x.cols // c.head_dim
-    weight = w.table(f"{name}.weight", heads, c.head_dim)
+    weight = w.floats(f"{name}.weight", heads, c.head_dim).ravel()
     return g.layer_norm(x, weight, None, c.layer_norm_eps, groups=heads)
 
 

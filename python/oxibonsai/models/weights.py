@@ -38,50 +38,29 @@ class Weights:
         """Of a tensor that the file has."""
         return self.checkpoint.shape(name)
 
+    def rows(self, name: str) -> int:
+        """Rows of a matrix ``name.weight`` whose number the file decides."""
+        shape = self.checkpoint.shape(f"{name}.weight")
+        if len(shape) != 2:
+            raise FormatError(f"{self.checkpoint.path}: tensor {name}.weight is no matrix: {shape}")
+        return shape[0]
+
     def matrix(self, name: str, rows: int, cols: int) -> _core.Weight:
         """The tensor ``name.weight``, [rows, cols], in its stored form."""
-        full = f"{name}.weight"
-        self._used.add(full)
-        if full not in self._matrices:
-            if self.checkpoint.shape(full) != (rows, cols):
-                raise FormatError(
-                    f"{self.checkpoint.path}: tensor {full} has shape "
-                    f"{self.checkpoint.shape(full)}, but the model's dimensions need ({rows}, {cols})"
-                )
-            self._matrices[full] = self.checkpoint.weight(full)
-        return self._matrices[full]
+        return self._stored(f"{name}.weight", (rows, cols))
 
     def experts(self, name: str, count: int, rows: int, cols: int) -> _core.Weight:
         """The tensor ``name.weight``, ``count`` matrices [rows, cols], in its stored form."""
-        full = f"{name}.weight"
-        self._used.add(full)
-        if full not in self._matrices:
-            if self.checkpoint.shape(full) != (count, rows, cols):
-                raise FormatError(
-                    f"{self.checkpoint.path}: tensor {full} has shape "
-                    f"{self.checkpoint.shape(full)}, but the model's dimensions need {count} matrices "
-                    f"({rows}, {cols})"
-                )
-            self._matrices[full] = self.checkpoint.weight(full)
-        return self._matrices[full]
+        return self._stored(f"{name}.weight", (count, rows, cols))
 
     def row(self, name: str, cols: int) -> _core.Weight:
         """The tensor ``name.weight``, a matrix of one row, or a vector as older files have it."""
-        full = f"{name}.weight"
-        self._used.add(full)
-        if full not in self._matrices:
-            if self.checkpoint.shape(full) not in ((1, cols), (cols,)):
-                raise FormatError(
-                    f"{self.checkpoint.path}: tensor {full} has shape "
-                    f"{self.checkpoint.shape(full)}, but the model's dimensions need (1, {cols})"
-                )
-            self._matrices[full] = self.checkpoint.weight(full)
-        return self._matrices[full]
+        return self._stored(f"{name}.weight", (1, cols), (cols,))
 
     def expert_bias(self, name: str, count: int, size: int) -> Vector | None:
         """``name.bias``, [count, size], one after the other, where the file has it."""
         full = f"{name}.bias"
-        return self.table(full, count, size) if self.checkpoint.has(full) else None
+        return self.floats(full, count, size).ravel() if self.checkpoint.has(full) else None
 
     def split(self, name: str, rows: Sequence[int], cols: int) -> list[_core.Weight]:
         """Parts of the tensor ``name.weight``, [sum of rows, cols], one below the other."""
@@ -106,12 +85,7 @@ class Weights:
 
     def floats(self, name: str, *shape: int) -> Vector:
         """A small tensor of any shape as float32, for ops that take no stored weights."""
-        self._used.add(name)
-        if self.checkpoint.shape(name) != shape:
-            raise FormatError(
-                f"{self.checkpoint.path}: tensor {name} has shape {self.checkpoint.shape(name)}, but "
-                f"the model's dimensions need {shape}"
-            )
+        self._check(name, shape)
         return self.checkpoint.vector(name).reshape(shape)
 
     def keys_and_values(
@@ -145,16 +119,6 @@ class Weights:
         """Tensors whose names begin so: the pass does not need them."""
         self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
 
-    def table(self, name: str, rows: int, cols: int) -> Vector:
-        """A small matrix as float32, row after row."""
-        self._used.add(name)
-        if self.checkpoint.shape(name) != (rows, cols):
-            raise FormatError(
-                f"{self.checkpoint.path}: tensor {name} has shape {self.checkpoint.shape(name)}, but "
-                f"the model's dimensions need ({rows}, {cols})"
-            )
-        return self.checkpoint.vector(name)
-
     def first_row(self, name: str, cols: int) -> Vector:
         """Row 0 of the tensor ``name.weight``, [any, cols], as float32."""
         full = f"{name}.weight"
@@ -181,6 +145,22 @@ class Weights:
         if not self.checkpoint.has("output.weight"):
             return self.embedding(config)
         return self.matrix("output", config.vocab_size, config.hidden_size)
+
+    def _stored(self, name: str, *shapes: tuple[int, ...]) -> _core.Weight:
+        """A tensor in its stored form, opened once."""
+        self._check(name, *shapes)
+        if name not in self._matrices:
+            self._matrices[name] = self.checkpoint.weight(name)
+        return self._matrices[name]
+
+    def _check(self, name: str, *shapes: tuple[int, ...]) -> None:
+        """Notes a tensor as used; FormatError where its shape is none of those given."""
+        self._used.add(name)
+        if self.checkpoint.shape(name) not in shapes:
+            raise FormatError(
+                f"{self.checkpoint.path}: tensor {name} has shape {self.checkpoint.shape(name)}, but "
+                f"the model's dimensions need {shapes[0]}"
+            )
 
     def refuse_unused(self) -> None:
         """UnsupportedError for a tensor that nobody asked for: without it the result would be wrong."""

@@ -43,12 +43,14 @@ class Backend(Protocol):
         chat_template: The model's, or the one that the settings name; None if there is none.
         generates: Whether the model generates text; False if it only makes embeddings.
         speculate: Makes what proposes tokens for a sequence; None: nothing does.
+        ranks: Whether the model has a head that scores texts.
     """
 
     pool: EnginePool | None
     chat_template: ChatTemplate | None
     generates: bool
     speculate: Speculate | None
+    ranks: bool
 
     def load(self) -> None:
         """Blocks until requests can be answered.

@@ -36,6 +36,7 @@ class EngineBackend:
         self.chat_template: ChatTemplate | None = None
         self.generates = False
         self.speculate: Speculate | None = None
+        self.ranks = False
 
     def load(self) -> None:
         """See :class:`~oxibonsai.server.backend.Backend`."""
@@ -74,12 +75,13 @@ class EngineBackend:
             # Each waiting request blocks a thread.
             engine.structures.lane.most_waiting = s.threads_for_http // 2
         self.chat_template = self._chosen_template(engine)
-        self.generates = engine.model.config.causal and not s.embedding
+        self.generates = engine.model.config.generates and not s.embedding
         if self.generates:
             self.speculate = choose_speculation(
                 engine, s.speculate, s.draft_model, length=s.draft_length,
                 threshold=s.draft_threshold, parallel=pool.permits,
             )  # fmt: skip
+        self.ranks = engine.model.config.classifier is not None
         names = s.alias or (short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
         self.pool = pool

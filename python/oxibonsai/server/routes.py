@@ -8,6 +8,7 @@ from oxibonsai.server.errors import register_error_formats
 from oxibonsai.server.llama_server.completion import native_completion_blueprint
 from oxibonsai.server.llama_server.lora import lora_blueprint
 from oxibonsai.server.llama_server.props import props_blueprint
+from oxibonsai.server.llama_server.rerank import rerank_blueprint
 from oxibonsai.server.llama_server.router import router_blueprint
 from oxibonsai.server.llama_server.slots import slots_blueprint
 from oxibonsai.server.llama_server.tokenize import token_blueprint
@@ -45,6 +46,7 @@ def _register_generation(app: Server) -> None:
     app.register_blueprint(completions_blueprint(app))
     app.register_blueprint(native_completion_blueprint(app))
     app.register_blueprint(embeddings_blueprint(app))
+    app.register_blueprint(rerank_blueprint(app))
     app.register_blueprint(images_blueprint(app))
     app.register_blueprint(token_blueprint(app))
     app.register_blueprint(props_blueprint(app))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.tokenizer import japanese
 from oxibonsai.tokenizer.algorithm import Algorithm
 from oxibonsai.tokenizer.atoms import Atoms
 from oxibonsai.tokenizer.byte_level import ByteLevelBpe
@@ -242,6 +243,8 @@ def _word_piece(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
         bos_names=("cls", "bos"),
         eos_names=("seperator", "eos"),  # GGUF's spelling
     )
+    if metadata.get("tokenizer.ggml.pre") in (japanese.WORDS, japanese.CHARACTERS):
+        return vocabulary, japanese.JapaneseWordPiece(vocabulary, metadata)
     return vocabulary, WordPiece(vocabulary, metadata)
 
 

@@ -65,6 +65,8 @@ class Vocabulary:
         scores: Of SPM tokens; empty for byte-level BPE.
         end_ids: Ids that end a generation.
         infill: Tokens of fill-in-the-middle; None if the model has none.
+        sep_id, add_sep: The token that goes between two texts after the first one's eos, and whether
+            it does.
     """
 
     texts: list[str]
@@ -77,6 +79,8 @@ class Vocabulary:
     add_bos: bool
     add_eos: bool
     end_ids: frozenset[int]
+    sep_id: int | None = None
+    add_sep: bool = False
     infill: InfillTokens | None = None
 
     @property
@@ -134,6 +138,8 @@ def read_vocabulary(
         add_eos=flag(metadata, "tokenizer.ggml.add_eos_token", add_eos_default),
         end_ids=frozenset(i for i in ends if i is not None),
         infill=find_infill_tokens(texts, special),
+        sep_id=first_of(("seperator", "eos")),  # GGUF's spelling
+        add_sep=flag(metadata, "tokenizer.ggml.add_sep_token", False),
     )
 
 

@@ -13,8 +13,8 @@ from oxibonsai.errors import FormatError
 from oxibonsai.tokenizer.pieces import pieces
 from oxibonsai.tokenizer.vocabulary import CONTROL, Metadata, Vocabulary, flag
 
-_SPACE = "\u2581"
-_LONGEST_WORD = 100  # characters; BERT takes a longer one as unknown
+SPACE = "\u2581"
+LONGEST_WORD = 100  # characters; BERT takes a longer one as unknown
 # Before white space, punctuation and Chinese characters, all of which end a word.
 _BORDER = re.compile(r"(?=[\t\n\r !-/:-@\[-`{-~\u4e00-\u9fa5])")
 
@@ -24,7 +24,7 @@ class WordPiece:
 
     add_space_prefix = True  # of a decoded text, a leading space is no part
     # White space is dropped, and a word of any length may be one unknown token.
-    longest_piece = _LONGEST_WORD
+    longest_piece = LONGEST_WORD
     lost_bytes: bytes | None = None
 
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
@@ -36,7 +36,7 @@ class WordPiece:
         if vocabulary.unk_id is None:
             raise FormatError("tokenizer.ggml.unknown_token_id is missing: WordPiece needs it")
         forms = [
-            text if kind == CONTROL else _library_form(text)
+            text if kind == CONTROL else library_form(text)
             for text, kind in zip(vocabulary.texts, vocabulary.types, strict=True)
         ]
         pieces: dict[str, int] = {}
@@ -45,9 +45,7 @@ class WordPiece:
         lower = flag(metadata, "tokenizer.ggml.normalizer.lowercase", True)
         accents = flag(metadata, "tokenizer.ggml.normalizer.strip_accents", lower)
         self._fast = FastTokenizer(
-            Model(
-                pieces, unk_token=forms[vocabulary.unk_id], max_input_chars_per_word=_LONGEST_WORD
-            )
+            Model(pieces, unk_token=forms[vocabulary.unk_id], max_input_chars_per_word=LONGEST_WORD)
         )
         self._fast.normalizer = BertNormalizer(lowercase=lower, strip_accents=accents)
         self._fast.pre_tokenizer = BertPreTokenizer()
@@ -67,8 +65,9 @@ class WordPiece:
     @staticmethod
     def piece_bytes(text: str) -> bytes:
         """Bytes that a normal token stands for; those that begin a word with a space."""
-        return text.replace(_SPACE, " ", 1).encode("utf-8", "surrogateescape")
+        return text.replace(SPACE, " ", 1).encode("utf-8", "surrogateescape")
 
 
-def _library_form(text: str) -> str:
-    return text[1:] if text.startswith(_SPACE) else f"##{text}"
+def library_form(text: str) -> str:
+    """A token as the library writes it."""
+    return text[1:] if text.startswith(SPACE) else f"##{text}"

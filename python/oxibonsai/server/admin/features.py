@@ -12,6 +12,7 @@ class Feature(Enum):
     """A feature that operations may need."""
 
     GENERATION = auto()  # a model that generates text, not only embeddings
+    RANKING = auto()  # a model that scores texts
     IMAGES = auto()  # a model that draws
     METRICS = auto()
     SLOTS = auto()
@@ -22,6 +23,7 @@ def features_of(settings: Settings, models: ModelRegistry) -> set[Feature]:
     """The enabled features, once the models of the start are loaded."""
     there = {
         Feature.GENERATION: models.generates,
+        Feature.RANKING: models.ranks,
         Feature.IMAGES: settings.image_model is not None,
         Feature.METRICS: settings.metrics,
         Feature.SLOTS: settings.slots,

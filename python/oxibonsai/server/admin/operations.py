@@ -10,6 +10,7 @@ from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
 from oxibonsai.server.llama_server.schemas import (
     DetokenizeBody,
     ModelName,
+    RerankBody,
     SlotAction,
     SlotFile,
     TokenizeBody,
@@ -197,6 +198,12 @@ _GENERATION = {
     ),
     "embeddings.create_embeddings": Operation(
         "Embeddings of texts", body=EmbeddingBody, response=_EMBEDDINGS
+    ),
+    "rerank.rerank": Operation(
+        "Documents by how well they fit a query",
+        body=RerankBody,
+        response={"type": ["object", "array"]},
+        needs=Feature.RANKING,
     ),
     "images.generate": Operation(
         "Draw pictures of a prompt",

@@ -1,12 +1,13 @@
-"""Request bodies of ``/slots/{id}``, ``/tokenize``, ``/detokenize`` and ``/models/load``."""
+"""Request bodies of llama-server's own routes: slots, tokens, models and rankings."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from oxibonsai.server.schemas.fields import Fields
+from oxibonsai.server.schemas.known import EveryRequest, Unsupported
 
 
 class SlotAction(Fields):
@@ -41,6 +42,30 @@ class DetokenizeBody(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     tokens: list[int]
+
+
+class Document(Fields):
+    """A text to rank, as an object."""
+
+    text: str
+
+
+class RerankBody(EveryRequest):
+    """``POST /v1/rerank``: ``documents`` as Jina and Cohere have it, or ``texts`` as TEI."""
+
+    query: str = Field(min_length=1)
+    documents: list[str | Document] | None = None
+    texts: list[str] | None = None
+    model: str | None = None
+    top_n: int | None = Field(None, ge=1, description="Only so many of the best. Default: all.")
+    return_documents: bool | None = Field(None, description="Jina's: with each document's text.")
+    return_text: bool | None = Field(None, description="TEI's: the same.")
+    max_tokens_per_doc: Annotated[Any, Unsupported("cut the documents")] = None
+    max_chunks_per_doc: Annotated[Any, Unsupported("cut the documents")] = None
+    rank_fields: Annotated[Any, Unsupported("put the fields into the text")] = None
+    truncate: Annotated[Any, Unsupported("cut the texts", False)] = None
+    truncation_direction: Annotated[Any, Unsupported("cut the texts")] = None
+    raw_scores: Annotated[Any, Unsupported("scores are the model's own", True)] = None
 
 
 class ModelName(Fields):

@@ -313,6 +313,12 @@ class ModelRegistry:
         instances = [e.instance for e in self.entries()]
         return any(i is None or i.backend.generates for i in instances)
 
+    @property
+    def ranks(self) -> bool:
+        """Whether there may be a model that scores texts."""
+        instances = [e.instance for e in list(self._entries.values())]
+        return any(i is None or i.backend.ranks for i in instances)
+
     # Loading and unloading.
 
     @property

@@ -1,0 +1,154 @@
+"""What the conversions of encoders share: names of parameters, the head of a classifier."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from oxibonsai.convert import text_tokenizer
+from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.japanese import is_japanese, japanese_keys
+from oxibonsai.convert.recipe import Metadata
+from oxibonsai.convert.vocabulary import SPECIAL_FILES
+from oxibonsai.convert.wordpiece import wordpiece_keys
+from oxibonsai.errors import FormatError, UnsupportedError
+
+# Names of norms in old checkpoints.
+_KINDS = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+CLASSIFIER = {"classifier.dense": "cls", "classifier.out_proj": "cls.output"}
+
+
+def namer(
+    family: str,
+    layers: str,
+    layer_names: Mapping[str, str],
+    fixed: Mapping[str, str],
+    *,
+    prefixes: tuple[str, ...] = (),
+    left_out: tuple[str, ...] = (),
+) -> Callable[[str], str | None]:
+    """GGUF's name of a parameter, for one family's names.
+
+    Args:
+        family: For errors.
+        layers: What the names of all layers begin with.
+        layer_names: GGUF's name of each part of a layer.
+        fixed: GGUF's name of each part outside of the layers.
+        prefixes: Of which one may stand before all names.
+        left_out: Beginnings of names that the file leaves out: heads of other tasks.
+    """
+    pattern = re.compile(rf"{re.escape(layers)}\.([0-9]{{1,4}})\.(.+)")
+
+    def name(parameter: str) -> str | None:
+        short = parameter
+        for prefix in prefixes:
+            short = short.removeprefix(prefix)
+        if short.startswith(left_out):
+            return None
+        module, _, last = short.rpartition(".")
+        kind, layer = _KINDS.get(last), pattern.fullmatch(module)
+        if kind is not None and layer is not None and layer[2] in layer_names:
+            return f"blk.{int(layer[1])}.{layer_names[layer[2]]}.{kind}"
+        if kind is not None and module in fixed:
+            return f"{fixed[module]}.{kind}"
+        raise UnsupportedError(
+            f"the model has the parameter {parameter}, which is none of {family}'s"
+        )
+
+    return name
+
+
+def is_matrix(tensor: str) -> bool:
+    """Weights of linear layers and the token table; llama.cpp wants the small tables in f32."""
+    small = ("norm" in tensor) or tensor in ("position_embd.weight", "token_types.weight")
+    return tensor.endswith(".weight") and not small and "ffn_gate_inp" not in tensor
+
+
+def classifies(folder: ModelFolder) -> bool:
+    """Whether the model has the head of a classifier."""
+    kinds = folder.config.get("architectures")
+    return isinstance(kinds, list) and any(
+        str(kind).endswith("ForSequenceClassification") for kind in kinds
+    )
+
+
+def dimension_keys(
+    folder: ModelFolder, architecture: str, epsilon: str = "layer_norm_eps"
+) -> Metadata:
+    """The dimensions that all have, which see both sides of a text.
+
+    Args:
+        folder: With ``config.json``.
+        architecture: GGUF's name.
+        epsilon: What ``config.json`` calls that of the norms.
+    """
+    counts = {
+        "block_count": folder.count("num_hidden_layers"),
+        "context_length": folder.count("max_position_embeddings"),
+        "embedding_length": folder.count("hidden_size"),
+        "feed_forward_length": folder.count("intermediate_size"),
+        "attention.head_count": folder.count("num_attention_heads"),
+    }
+    return {
+        **{f"{architecture}.{key}": (value, "u32") for key, value in counts.items()},
+        f"{architecture}.attention.layer_norm_epsilon": (folder.real(epsilon, 1e-12), "f32"),
+        f"{architecture}.attention.causal": (False, "bool"),
+        **_labels(folder, architecture),
+    }
+
+
+def _labels(folder: ModelFolder, architecture: str) -> Metadata:
+    """What a classifier's scores are of, where the model names them."""
+    stated: Any = folder.config.get("id2label")
+    if not classifies(folder) or stated is None:
+        return {}
+    where = folder.path / "config.json"
+    if not isinstance(stated, dict) or not all(isinstance(v, str) for v in stated.values()):
+        raise FormatError(f"{where}: id2label is no object of texts")
+    try:
+        labels = [label for _, label in sorted((int(i), label) for i, label in stated.items())]
+    except ValueError as e:
+        raise FormatError(f"{where}: id2label is not by number: {e}") from e
+    return {f"{architecture}.classifier.output_labels": (labels, "arr[str]")}
+
+
+def segment_keys(folder: ModelFolder) -> Metadata:
+    """How many segments a text may have."""
+    count = folder.count("type_vocab_size") if folder.config.get("type_vocab_size") else 1
+    return {"tokenizer.ggml.token_type_count": (count, "u32")}
+
+
+def tokenizer_keys(folder: ModelFolder, *, wordpiece: bool = False) -> Metadata:
+    """WordPiece, or any vocabulary that decoders have too.
+
+    Args:
+        folder: Of the model; without files of a tokenizer, the model is for token ids only.
+        wordpiece: It must be WordPiece.
+    """
+    if is_japanese(folder):
+        return japanese_keys(folder, folder.count("vocab_size"))
+    if (folder.path / "tokenizer.json").is_file():
+        model = folder.json("tokenizer.json").get("model")
+        if wordpiece or (isinstance(model, dict) and model.get("type") == "WordPiece"):
+            return wordpiece_keys(folder, folder.count("vocab_size"))
+    elif other := [n for n in (*SPECIAL_FILES, "vocab.txt") if (folder.path / n).is_file()]:
+        raise FormatError(
+            f"{folder.path} has {other[0]} and no tokenizer.json: save its tokenizer with transformers "
+            "first (AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
+        )
+    return text_tokenizer.tokenizer_keys(folder)
+
+
+def renamed(names: Mapping[str, str]) -> Callable[[ModelFolder], dict[str, Any]]:
+    """The configuration with names of its own under those that most models have.
+
+    Args:
+        names: The usual name by the model's own.
+    """
+
+    def config(folder: ModelFolder) -> dict[str, Any]:
+        found = folder.config
+        return {**{names[k]: v for k, v in found.items() if k in names}, **found}
+
+    return config

@@ -1,0 +1,165 @@
+"""Texts through a model, their hidden states folded into one vector each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from oxibonsai import _core
+from oxibonsai.engine.batching import add_span, reserve
+from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.memory import default_ctx_size, default_kv_type, make_cache
+from oxibonsai.engine.page_table import PageTable
+from oxibonsai.engine.pooling import Floats, Pooler
+from oxibonsai.engine.process_lock import ProcessLock
+from oxibonsai.engine.slot_cache import SlotPlan
+from oxibonsai.errors import RequestError
+from oxibonsai.models import TOKEN_TYPES, Model
+
+# Rows of one step, and texts at most; an encoder's text is never cut, so its step may be longer.
+# Results don't depend on either.
+_STEP_ROWS = 256
+_STEP_TEXTS = 32
+# Of recurrent state; fewer texts take part in a step where it needs more.
+_SLOT_BYTES = 1 << 28
+
+
+class Ids(NamedTuple):
+    """A text, or two that are read together.
+
+    Attributes:
+        tokens: All of its ids.
+        first: How many of them are of the first of two texts; None: there is one.
+    """
+
+    tokens: list[int]
+    first: int | None = None
+
+
+@dataclass
+class _Text:
+    """One text on its way through the model."""
+
+    ids: Ids
+    pooler: Pooler
+    index: int
+    done: int = 0
+    table: PageTable = field(default_factory=PageTable)
+
+    @property
+    def left(self) -> int:
+        return len(self.ids.tokens) - self.done
+
+
+class PooledStates:
+    """Runs texts up to a model's final norm and pools their hidden states.
+
+    It shares the model's packed weights and has a small cache of its own, which is made when it is
+    first needed. Safe to call from several threads; calls take turns.
+
+    Args:
+        model: A decoder or an encoder.
+        ctx_size: Tokens of a text at most; None: the model's own, cut to suit the machine's memory.
+
+    Attributes:
+        ctx_size: Tokens of a text at most.
+    """
+
+    def __init__(self, model: Model, ctx_size: int | None = None) -> None:
+        limit = model.config.max_position_embeddings
+        self.ctx_size = default_ctx_size(model.config) if ctx_size is None else ctx_size
+        if not 1 <= self.ctx_size <= limit:
+            raise RequestError(f"ctx_size is {ctx_size}; this model takes 1 to {limit} positions")
+        self._model = model
+        self._rows = _STEP_ROWS if model.config.causal else max(_STEP_ROWS, self.ctx_size)
+        self._lock = ProcessLock()
+
+    def run(self, texts: Items[Ids], pooling: str) -> Floats:
+        """One vector a text: float32 [texts, hidden]. A vector depends on its own text alone.
+
+        Args:
+            texts: Ids within the vocabulary, of 1 to ``ctx_size`` tokens each.
+            pooling: ``"last"``, ``"mean"``, ``"max"`` or ``"cls"``.
+
+        Raises:
+            RequestError: The pooling does not exist.
+        """
+        waiting = deque(
+            _Text(ids, Pooler(pooling, len(ids.tokens)), i) for i, ids in enumerate(texts)
+        )
+        result = np.empty((len(texts), self._model.config.hidden_size), dtype=np.float32)
+        with self._lock:
+            while waiting:
+                self._step(self._next_step(waiting))
+                while waiting and waiting[0].left == 0:
+                    done = waiting.popleft()
+                    self._cache.release(done.table)
+                    result[done.index] = done.pooler.result()
+        return result
+
+    @cached_property
+    def _cache(self) -> KvCache:
+        """Room for one text of full length, which is read in pieces, beside those of one step.
+
+        An encoder keeps nothing between steps.
+        """
+        graph, size = self._model.hidden_graph, _core.PAGE_POSITIONS
+        pages = -(-self.ctx_size // size) + -(-self._rows // size) + _STEP_TEXTS
+        plan = None
+        if graph.slot_entries:
+            texts = _SLOT_BYTES // _core.slot_bytes(graph.slot_entries)
+            plan = SlotPlan(min(max(texts, 1), _STEP_TEXTS))
+        types = (default_kv_type(graph.paged_layers),)
+        return make_cache(self._model, types, pages * size, keep=False, plan=plan)
+
+    def _next_step(self, waiting: deque[_Text]) -> list[tuple[_Text, int]]:
+        """Texts that run next, and how many of their tokens."""
+        pieces: list[tuple[_Text, int]] = []
+        room = self._rows
+        slots = self._cache.slots
+        texts = _STEP_TEXTS if slots is None else slots.plan.sequences
+        for text in islice(waiting, texts):
+            left = text.left
+            # Without a causal mask the first tokens see the last ones: all go together.
+            if room == 0 or (left > room and not self._model.config.causal):
+                break
+            pieces.append((text, min(left, room)))
+            room -= pieces[-1][1]
+        return pieces
+
+    def _step(self, pieces: list[tuple[_Text, int]]) -> None:
+        """One pass of the model; the states that the poolers want are added to them."""
+        batch = _core.Batch()
+        readers: list[Pooler] = []
+        for text, count in pieces:
+            now = range(text.done, text.done + count)
+            reserve(self._cache, text.table, now.start, count)
+            wanted = range(
+                max(now.start, text.pooler.rows.start), min(now.stop, text.pooler.rows.stop)
+            )
+            readers += [text.pooler] * len(wanted)
+            outputs = [p - now.start for p in wanted]
+            tokens = text.ids.tokens[now.start : now.stop]
+            add_span(batch, text.table, tokens, now.start, outputs)
+            text.done = now.stop
+        if (segments := self._model.segments) > 1:
+            batch.set_input(TOKEN_TYPES, _one_hot(pieces, segments))
+        states = self._model.run_hidden(batch, self._cache.pools, self._cache.slot_memory)
+        for pooler, row in zip(readers, states, strict=True):
+            pooler.add(row)
+
+
+def _one_hot(pieces: list[tuple[_Text, int]], segments: int) -> Floats:
+    """Which segment each row of a step is of, whose pieces are done: float32 [rows, segments]."""
+    chosen = [
+        int(text.ids.first is not None and position >= text.ids.first)
+        for text, count in pieces
+        for position in range(text.done - count, text.done)
+    ]
+    return np.eye(segments, dtype=np.float32)[chosen]

@@ -1,0 +1,104 @@
+"""What follows pooling: the projection of some embedding models, and the head of a classifier."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oxibonsai import _core
+from oxibonsai.graph import Builder, Value
+from oxibonsai.models.config import ClassifierConfig, ModelConfig
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
+
+# Inputs: one-hot rows of each token's segment; pooled hidden states.
+TOKEN_TYPES, POOLED = "token_types", "pooled"
+_PROJECTIONS = ("dense_2", "dense_3")
+
+
+def read_classifier(keys: Keys, *, default_pooling: str = "cls") -> ClassifierConfig | None:
+    """The head of a classifier; None where the file has none.
+
+    Args:
+        keys: Of the file.
+        default_pooling: What the head reads where the file does not say.
+    """
+    labels = keys.get("classifier.output_labels")
+    pooling = keys.pooling(default_pooling, "classifier.pooling_type")
+    if not keys.has_classifier:
+        return None
+    if labels is not None and not all(isinstance(label, str) for label in labels):
+        raise keys.fail(f"{keys.architecture}.classifier.output_labels is no list of texts")
+    table = "token_types.weight"
+    shape = keys.checkpoint.shape(table) if keys.checkpoint.has(table) else ()
+    return ClassifierConfig(
+        pooling=pooling,
+        labels=tuple(labels or ()),
+        segments=shape[0] if len(shape) == 2 else 1,
+        yes_or_no=keys.architecture == "qwen3",
+    )
+
+
+def read_projections(keys: Keys) -> None:
+    """Checks what the file says of the layers after pooling against their tensors."""
+    for name in _PROJECTIONS:
+        stated = [keys.get(f"{name}_feat_{side}") for side in ("out", "in")]
+        tensor = f"{name}.weight"
+        if any(v is not None for v in stated) and (
+            not keys.checkpoint.has(tensor) or list(keys.checkpoint.shape(tensor)) != stated
+        ):
+            raise keys.fail(
+                f"{tensor} is not the matrix {stated} that {name}_feat_out and _in state"
+            )
+
+
+def add_segments(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
+    """Adds each token's row of the table of segments to h; the input ``token_types`` chooses it.
+
+    A product with a one-hot row is exact, so this gives the bytes of adding the row itself.
+    """
+    assert c.classifier is not None
+    count = c.classifier.segments
+    table = w.floats("token_types.weight", count, c.hidden_size)
+    columns = _core.encode(np.ascontiguousarray(table.T), "F32")
+    weight = _core.Weight.from_blocks("token_types", "F32", columns, count)
+    (out,) = g.linear(g.input(TOKEN_TYPES, count), weight, add=h)
+    return out
+
+
+def has_projection(w: Weights) -> bool:
+    """Whether embeddings go through further layers after pooling."""
+    return any(w.has(f"{name}.weight") for name in _PROJECTIONS)
+
+
+def projected_width(w: Weights, hidden: int) -> int:
+    """Values of an embedding whose hidden states have ``hidden``."""
+    return next(
+        (w.rows(name) for name in reversed(_PROJECTIONS) if w.has(f"{name}.weight")), hidden
+    )
+
+
+def project(g: Builder, w: Weights, x: Value) -> Value:
+    """Linear layers after pooling, one after the other."""
+    for name in _PROJECTIONS:
+        if w.has(f"{name}.weight"):
+            (x,) = g.linear(x, w.matrix(name, w.rows(name), x.cols))
+    return x
+
+
+def scores(g: Builder, c: ModelConfig, w: Weights, x: Value) -> Value:
+    """A classifier's scores of pooled hidden states: [texts, labels]."""
+    assert c.classifier is not None
+    if w.has("cls.weight"):
+        rows = w.rows("cls")
+        (x,) = g.linear(x, w.matrix("cls", rows, x.cols), bias=[w.bias("cls", rows)])
+        x = g.gelu(x) if c.architecture == "modern-bert" else g.tanh(x)
+        if w.has("cls.norm.weight"):
+            x = g.layer_norm(x, w.vector("cls.norm.weight", rows), None, c.layer_norm_eps)
+    if w.has("cls.output.weight"):
+        rows = w.rows("cls.output")
+        weight = w.matrix("cls.output", rows, x.cols)
+        (x,) = g.linear(x, weight, bias=[w.bias("cls.output", rows)])
+    if c.classifier.yes_or_no:
+        yes, no = g.select_columns(x, 0, 1), g.select_columns(x, 1, 1)
+        x = g.sigmoid(g.add(yes, g.scale(no, -1.0)))
+    return x
