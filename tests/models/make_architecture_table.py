@@ -59,8 +59,7 @@ scalar tier on all tiers of the machine that wrote the table ({tiers}), with 1 a
 chunks of 1, 7 and 64 tokens, and in a batch of four sequences. The tests in `tests/models` repeat
 this; `tests/models/make_architecture_table.py` writes the table. Of encoders
 ([encoders.md](encoders.md)) the hidden states are compared, which are not computed in chunks. CodeShell and
-Grok are farther from llama.cpp than others, whose GELU is a table of binary16 values. `qwen2vl`, `qwen3vl` and
-`qwen3vlmoe` are compared with transformers on pictures and texts (`tests/vision`).
+Grok are farther from llama.cpp than others, whose GELU is a table of binary16 values.
 
 | architecture | structures | compared with | distance | same bytes |
 | --- | --- | --- | --- | --- |
