@@ -100,7 +100,7 @@ def test_a_step_that_fails_is_known_and_ends_what_waits(
     pool = EnginePool.from_pretrained(tiny_path)
     (engine,) = pool.engines
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise CapacityError("out of memory")
 
     monkeypatch.setattr(engine.model, "run", fail)

@@ -9,7 +9,7 @@ import pytest
 
 import oxibonsai
 from oxibonsai import SamplingParams
-from oxibonsai.engine import Engine, Options, submit_samples
+from oxibonsai.engine import Engine, submit_samples
 
 IDS = [int(i) for i in np.random.default_rng(1).integers(0, 256, 200)]
 DRAWN = SamplingParams(temperature=1, top_k=0, top_p=1, seed=5, max_tokens=70, ignore_eos=True)
@@ -53,13 +53,6 @@ def test_sequences_that_run_now_share_with_those_that_come(engine: Engine) -> No
     while not second.finished:
         engine.step()
     assert first.generated == second.generated
-
-
-def test_an_adapter_has_prefixes_of_its_own(engine: Engine) -> None:
-    run(engine, IDS)
-    other = engine.submit(IDS, DRAWN, Options(adapter="other"))
-    engine.step()
-    assert other.num_cached == 0
 
 
 def test_samples_of_one_prompt_compute_it_once_and_are_the_texts_of_their_seeds(

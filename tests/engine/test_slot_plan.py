@@ -36,10 +36,11 @@ def test_snapshots_are_bounded_by_bytes_and_spread_over_a_context(
 def model_on(free_bytes: int, *, attends: bool) -> Any:
     """What is asked of a model on a device with so much memory: 512 bytes a position, 4096 a slot."""
     layers = [_core.PagedLayer(1, 64, 64)] if attends else []
+    graph = SimpleNamespace(paged_layers=layers, slot_entries=[1024])
     return SimpleNamespace(
         config=SimpleNamespace(max_position_embeddings=4096),
-        graph=SimpleNamespace(paged_layers=layers, slot_entries=[1024]),
-        device=SimpleNamespace(free_bytes=free_bytes),
+        graph=graph,
+        stages=[(SimpleNamespace(free_bytes=free_bytes), graph)],
     )
 
 

@@ -326,9 +326,8 @@ def test_a_salt_keeps_prefixes_apart(engine: Engine) -> None:
 
     assert [cached(cache_salt="a"), cached(cache_salt="b"), cached()] == [0, 0, 0]
     assert [cached(cache_salt="a"), cached(cache_salt="b"), cached()] == [192, 192, 192]
-    # It is the salt that counts, whose ever the request is; and the adapter beside it.
+    # It is the salt that counts, whose ever the request is.
     assert cached(cache_salt="a", tenant="x") == 192
-    assert cached(cache_salt="a", adapter="x") == 0
 
 
 def test_no_adapter_and_salt_are_taken_for_others() -> None:

@@ -124,7 +124,8 @@ def softmax_attention(
     heads = X.astype(np.float64).reshape(ROWS, HEADS, DIM)
     scores = np.einsum("qhd,khd->hqk", heads, heads) * 0.2
     if slopes is not None:
-        scores += slopes[:, None, None] * (np.arange(ROWS) - np.arange(ROWS)[:, None])
+        distance = np.abs(np.arange(ROWS) - np.arange(ROWS)[:, None])
+        scores -= slopes[:, None, None] * distance
     scores[:, ~seen] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
