@@ -23,22 +23,22 @@ def speculation_options(command: Command) -> Command:
                 type=click.Choice(["off", "ngram", "mtp"]),
                 default="off",
                 show_default=True,
-                help="Propose what followed the last tokens when they came before (ngram), or what the "
-                "model's own layer for multi-token prediction guesses (mtp); the model checks it. The "
-                "text stays the same.",
+                help="Draft tokens, which the model then checks: ngram repeats what followed the last "
+                "tokens earlier in the text, mtp uses the model's own layer for multi-token "
+                "prediction. The text is the same.",
             ),
             click.option(
                 "--draft-model",
                 "-md",
                 "--model-draft",
                 metavar="MODEL",
-                help="Propose with a smaller model of the same vocabulary.",
+                help="A smaller model with the same vocabulary that drafts tokens.",
             ),
             click.option(
                 "--draft-length",
                 "--draft-max",
                 type=click.IntRange(1, 64),
-                help="Tokens of a proposal. Default: adapted to what is accepted.",
+                help="Tokens in a draft. Default: adapted to how many are accepted.",
             ),
             click.option(
                 "--draft-threshold",
@@ -46,7 +46,7 @@ def speculation_options(command: Command) -> Command:
                 type=click.FloatRange(0.0, 1.0),
                 default=0.5,
                 show_default=True,
-                help="A proposal ends where the draft model is less sure than this.",
+                help="A draft ends at the first token with a lower probability than this.",
             ),
         ],
         command,

@@ -33,43 +33,47 @@ _MODEL = [
     click.option(
         "--model",
         "-m",
-        help="A folder as diffusers or PrismML lay it out, hf:org/repo, or a GGUF file. Default: "
-        "OXIBONSAI_IMAGE_MODEL.",
+        help="A folder in the layout of diffusers or PrismML, hf:org/repo, or a GGUF file. "
+        "Default: OXIBONSAI_IMAGE_MODEL.",
     ),
-    click.option("--transformer", "--dit", help="A GGUF file or folder in place of the model's."),
-    click.option("--vae", help="A folder or safetensors file in place of the model's."),
-    click.option("--text-encoder", "--te", help="A folder or GGUF file in place of the model's."),
+    click.option(
+        "--transformer", "--dit", help="A GGUF file or folder to use instead of the model's."
+    ),
+    click.option("--vae", help="A folder or safetensors file to use instead of the model's."),
+    click.option(
+        "--text-encoder", "--te", help="A folder or GGUF file to use instead of the model's."
+    ),
     click.option("--tokenizer", help="The folder with the text encoder's tokenizer.json."),
     click.option(
         "--lora",
         multiple=True,
         metavar="FILE",
-        help="A LoRA adapter of the transformer to add, a safetensors file; may be repeated.",
+        help="A LoRA adapter for the transformer, a safetensors file; may be repeated.",
     ),
     click.option(
         "--lora-scaled",
         multiple=True,
         metavar="FILE:SCALE",
-        help="One of which so much is added, 0.5 say.",
+        help="A LoRA adapter with a scale, for example 0.5; may be repeated.",
     ),
 ]
 _PROMPT = [
-    click.option("--prompt", "-p", help="What to draw; - reads it from stdin."),
+    click.option("--prompt", "-p", help="The prompt; - reads it from stdin."),
     click.option(
         "--prompt-file",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="A file that holds the prompt; read again for each picture.",
+        help="A file with the prompt; read again for each picture.",
     ),
     click.option(
         "--batch-prompts-file",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="A file with a prompt on each line; all are drawn.",
+        help="A file with one prompt per line; a picture is generated for each.",
     ),
     click.option(
         "--config-from-metadata",
         "-C",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="A picture that was drawn, or the JSON file beside it: its settings, where none are given.",
+        help="Take settings that are not given from a generated picture, or from the JSON file beside it.",
     ),
 ]
 _PICTURE = [
@@ -77,19 +81,32 @@ _PICTURE = [
         "--seed",
         multiple=True,
         metavar="N",
-        help="Of the noise; several, or --seed 1,2,3, draw a picture each. Default: a random one.",
+        help="Seed of the noise. Repeated, or as --seed 1,2,3: a picture for each. Default: random.",
     ),
-    click.option("--auto-seeds", type=click.IntRange(1), help="Draw so many random seeds."),
-    click.option("--steps", type=click.IntRange(1), help=f"Default: {STEPS}."),
-    click.option("--width", type=int, help=f"A multiple of 16, 256 to 2048. Default: {WIDTH}."),
-    click.option("--height", type=int, help=f"The same. Default: {HEIGHT}."),
     click.option(
-        "--guidance", type=float, default=1.0, help="Only 1: the model is distilled and needs none."
+        "--auto-seeds",
+        type=click.IntRange(1),
+        help="Generate this many pictures, each with a random seed.",
+    ),
+    click.option(
+        "--steps", type=click.IntRange(1), help=f"Number of denoising steps. Default: {STEPS}."
+    ),
+    click.option(
+        "--width",
+        type=int,
+        help=f"Width in pixels, a multiple of 16 from 256 to 2048. Default: {WIDTH}.",
+    ),
+    click.option("--height", type=int, help=f"Height in pixels, likewise. Default: {HEIGHT}."),
+    click.option(
+        "--guidance",
+        type=float,
+        default=1.0,
+        help="Only 1 is possible: the model is distilled and needs no guidance.",
     ),
     click.option(
         "--rng",
         type=click.Choice(GENERATORS),
-        help="Whose noise a seed means: mflux's (mlx, the default) or diffusers' (torch).",
+        help="Which noise a seed gives: mflux's (mlx, the default) or diffusers' (torch).",
     ),
     click.option(
         "--image",
@@ -101,7 +118,7 @@ _PICTURE = [
         "--strength",
         "--image-strength",
         type=click.FloatRange(0, 1),
-        help=f"How much of --image is kept; more with a higher one. Default: {STRENGTH}.",
+        help=f"How much of --image is kept: the higher, the more. Default: {STRENGTH}.",
     ),
     click.option(
         "--image-paths",
@@ -109,7 +126,7 @@ _PICTURE = [
         "references",
         multiple=True,
         type=click.Path(path_type=Path, dir_okay=False),
-        help="A picture that the prompt is about, to edit or to combine; give it once for each.",
+        help="A picture to edit or to combine with others as the prompt says; may be repeated.",
     ),
 ]
 _OUTPUT = [
@@ -120,21 +137,19 @@ _OUTPUT = [
         type=click.Path(path_type=Path, dir_okay=False),
         default=Path("image.png"),
         show_default=True,
-        help="The PNG file; {seed} in its name is replaced. An existing file is kept, and a number "
-        "added to the name.",
+        help="The PNG file; {seed} in its name is replaced. An existing file is kept: a number is added.",
     ),
     click.option(
         "--metadata",
         is_flag=True,
-        help="Write NAME.metadata.json, which also knows times and paths.",
+        help="Also write NAME.metadata.json, which has times and paths, too.",
     ),
-    click.option("--no-exif", is_flag=True, help="Write nothing into the PNG but the picture."),
+    click.option("--no-exif", is_flag=True, help="Leave the settings out of the PNG file."),
     click.option(
         "--stepwise-image-output-dir",
         "steps_folder",
         type=click.Path(path_type=Path, file_okay=False),
-        help="A folder for previews: what the picture looks like after each step. Each costs a run of the "
-        "decoder.",
+        help="A folder for previews: the picture after each step. Each costs a run of the decoder.",
     ),
 ]
 
@@ -173,9 +188,9 @@ def image(
     as_json: bool,
     **wishes: Any,
 ) -> None:
-    """Draw pictures of prompts.
+    """Generate pictures from prompts.
 
-    The same prompt, seed, size and steps give the same file.
+    The same prompt, seed, size and number of steps give the same file.
     """
     if wishes["guidance"] != 1.0:
         raise RequestError("--guidance: the model is distilled and draws without; leave it at 1")

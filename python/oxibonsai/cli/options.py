@@ -97,7 +97,7 @@ _lora_options = [
         "--lora-scaled",
         multiple=True,
         metavar="FILE:SCALE",
-        help="One of which so much is added, 0.5 say.",
+        help="A LoRA adapter with a scale, for example 0.5; may be repeated.",
     ),
 ]
 
@@ -127,7 +127,8 @@ gpu_layers_option = click.option(
     "-ngl",
     "gpu_layers",
     type=click.IntRange(0),
-    help="How many of the last layers run on the GPU, the output as one more; the CPU runs the others. "
+    help="Number of layers that run on the GPU, counted from the last; the output counts as one more. "
+    "The CPU runs the others. "
     "Default: all.",
 )
 

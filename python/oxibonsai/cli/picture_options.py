@@ -32,7 +32,7 @@ image_option = click.option(
     multiple=True,
     metavar="FILE",
     callback=_split,
-    help="A picture (PNG, JPEG, WebP, GIF) that goes before the prompt; may be repeated.",
+    help="A picture (PNG, JPEG, WebP, GIF) to put before the prompt; may be repeated.",
 )
 
 
@@ -68,9 +68,11 @@ _vision_options = [
     click.option(
         "--image-min-tokens",
         type=click.IntRange(1),
-        help="Tokens of a picture at least, for models that read pictures in their own size.",
+        help="Minimum number of tokens of a picture, for models that read pictures in their original size.",
     ),
-    click.option("--image-max-tokens", type=click.IntRange(1), help="At most."),
+    click.option(
+        "--image-max-tokens", type=click.IntRange(1), help="Maximum number of tokens of a picture."
+    ),
 ]
 
 

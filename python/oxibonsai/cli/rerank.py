@@ -1,4 +1,4 @@
-"""``oxibonsai rerank``: documents by how well they fit a query."""
+"""``oxibonsai rerank``: documents sorted by how well they answer a query."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from oxibonsai.errors import RequestError
 
 @click.command()
 @model_options
-@click.option("--query", "-q", required=True, help="What the documents are to fit.")
+@click.option("--query", "-q", required=True, help="The query to compare the documents with.")
 @click.argument("documents", nargs=-1, metavar="DOCUMENT...")
 @click.option(
-    "--file", "-f", type=click.Path(path_type=Path), help="Read documents from a file, one a line."
+    "--file",
+    "-f",
+    type=click.Path(path_type=Path),
+    help="Read documents from a file, one per line.",
 )
 @click.option("--top-n", type=click.IntRange(1), metavar="N", help="Print only the N best.")
 @engine_options
@@ -31,7 +34,10 @@ def rerank(
     as_json: bool,
     **options: object,
 ) -> None:
-    """Print documents, the best first: one line each, its score and its text."""
+    """Sort documents by how well they answer a query.
+
+    Prints the best first, one per line: its score and its text.
+    """
     texts = [*documents, *(file.read_text(encoding="utf-8").splitlines() if file else [])]
     if not texts:
         raise RequestError("no documents: give them as arguments or with --file")

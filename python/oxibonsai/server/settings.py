@@ -94,8 +94,8 @@ class ModelSettings(BaseModel):
     gpu_layers: Annotated[int | None, Flag(("-ngl", "--n-gpu-layers"))] = Field(
         None,
         ge=0,
-        description="How many of the last layers run on the GPU, the output as one more; the CPU runs "
-        "the others. Default: all.",
+        description="Number of layers that run on the GPU, counted from the last; the output counts as one "
+        "more. The CPU runs the others. Default: all.",
     )
     threads: Annotated[int | None, Flag(("-t",))] = Field(
         None, ge=1, le=1024, description="Worker threads of the engine. Default: all usable cores."
@@ -191,17 +191,24 @@ class ModelSettings(BaseModel):
     keep: int = Field(4, ge=0, description="First tokens that stay in a context shift.")
     speculate: Literal["off", "ngram", "mtp"] = Field(
         "off",
-        description="Propose tokens, which the model checks: what followed the last ones when they came "
-        "before (ngram), or what the model's own layers for it predict (mtp). The text stays the same.",
+        description="Draft tokens, which the model then checks: ngram repeats what followed the last tokens "
+        "earlier in the text, mtp uses the model's own layer for multi-token prediction. The text is "
+        "the same.",
     )
     draft_model: Annotated[str | None, Flag(("-md", "--model-draft"))] = Field(
-        None, description="Propose with a smaller model of the same vocabulary."
+        None, description="A smaller model with the same vocabulary that drafts tokens."
     )
     draft_length: Annotated[int | None, Flag(("--draft-max",))] = Field(
-        None, ge=1, le=64, description="Tokens of a proposal. Default: adapted to what is accepted."
+        None,
+        ge=1,
+        le=64,
+        description="Tokens in a draft. Default: adapted to how many are accepted.",
     )
     draft_threshold: Annotated[float, Flag(("--draft-p-min",))] = Field(
-        0.5, ge=0, le=1, description="A proposal ends where the draft model is less sure than this."
+        0.5,
+        ge=0,
+        le=1,
+        description="A draft ends at the first token with a lower probability than this.",
     )
     lora_modules: Names = Field(
         (),
@@ -209,31 +216,33 @@ class ModelSettings(BaseModel):
     )
     lora_dir: Path | None = Field(
         None,
-        description="Folder of LoRA adapters for requests that name them; opened when they first do.",
+        description="Folder of LoRA adapters for requests that name them; each is opened when first named.",
     )
     max_loras: int = Field(
-        64, ge=1, le=1024, description="Most adapters that are open at the same time."
+        64, ge=1, le=1024, description="Maximum number of adapters that are open at the same time."
     )
     mmproj: Annotated[str | None, Flag(("-mm",))] = Field(
         None,
-        description="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE, https://... "
-        "Default: the one beside the model, or in its repository, that fits it.",
+        description="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE or https://... "
+        "Default: one beside the model or in its repository that fits it.",
     )
     mmproj_auto: Annotated[Switch, Flag((" /--no-mmproj",))] = Field(
-        True, description="Look for a vision tower where --mmproj names none."
+        True, description="Look for a vision tower if --mmproj names none."
     )
     image_min_tokens: int | None = Field(
-        None, ge=1, description="Tokens of a picture at least. Default: the model's own bound. Only for "
-        "models that read pictures in their own size.",
+        None, ge=1, description="Minimum number of tokens of a picture, for models that read pictures in "
+        "their original size. Default: the model's own bound.",
     )  # fmt: skip
     image_max_tokens: int | None = Field(
-        None, ge=1, description="Tokens of a picture at most. Default: the model's own bound."
+        None,
+        ge=1,
+        description="Maximum number of tokens of a picture. Default: the model's own bound.",
     )
-    max_images: int = Field(32, ge=1, description="Pictures in one conversation.")
+    max_images: int = Field(32, ge=1, description="Maximum number of pictures in a conversation.")
     allow_image_urls: Switch = Field(
         False,
-        description="Fetch pictures that requests name by http:// and https:// addresses, from public "
-        "hosts alone. Without it they are sent as data: URLs.",
+        description="Fetch the pictures of http:// and https:// addresses in requests, from public hosts "
+        "only. Otherwise clients must send data: URLs.",
     )
     slot_save_path: Path | None = Field(
         None, description="Folder for saved slots; enables POST /slots/{id}."
@@ -314,11 +323,16 @@ class Settings(ModelSettings, BaseSettings):
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
     image_model: str | None = Field(
         None,
-        description="A model that draws, for /v1/images: a folder, hf:org/repo or a GGUF file.",
+        description="The image model of /v1/images: a folder, hf:org/repo or a GGUF file.",
     )
-    image_queue: int = Field(8, ge=0, le=1024, description="Pictures that may wait for their turn.")
+    image_queue: int = Field(
+        8, ge=0, le=1024, description="Pictures that may wait to be generated."
+    )
     image_max_pixels: int = Field(
-        1024 * 1024, ge=256, le=2048 * 2048, description="Pixels of the largest picture."
+        1024 * 1024,
+        ge=256,
+        le=2048 * 2048,
+        description="Pixels of the largest picture that may be generated.",
     )
     share_prefix_cache: Switch = Field(
         False,
@@ -333,8 +347,8 @@ class Settings(ModelSettings, BaseSettings):
     )
     models: Names = Field(
         (),
-        description="Models to serve beside each other, each as SOURCE or NAME=SOURCE; loaded when a "
-        "request names them.",
+        description="Several models to serve, each as SOURCE or NAME=SOURCE; loaded when a request names "
+        "them.",
     )
     models_dir: Path | None = Field(
         None,
@@ -347,25 +361,26 @@ class Settings(ModelSettings, BaseSettings):
     )
     allow_pull: Switch = Field(
         False,
-        description="Let clients download models (POST /api/pull), which are then served, too.",
+        description="Let clients download models (POST /api/pull), which are then served as well.",
     )
     models_max: int = Field(
-        4, ge=0, description="Most models that are loaded at the same time; 0: no limit."
+        4, ge=0, description="Maximum number of models loaded at the same time; 0: no limit."
     )
     models_memory_gb: float | None = Field(
         None,
         gt=0,
-        description="Most memory in GiB that loaded models may take, with full caches; the least "
-        "recently used are unloaded. Default: no limit.",
+        description="Maximum memory in GiB for loaded models, with full caches; the least recently used "
+        "are unloaded. Default: no limit.",
     )
     models_autoload: Switch = Field(
-        True, description="Load a model when a request names it; else only by POST /models/load."
+        True,
+        description="Load a model when a request names it; if off, only POST /models/load does.",
     )
     sleep_idle_seconds: float = Field(
-        -1, ge=-1, description="Unload a model that nobody has used for so long; -1: never."
+        -1, ge=-1, description="Unload a model that has not been used for this long; -1: never."
     )
     reload_changed: Switch = Field(
-        True, description="Load a model anew when its GGUF file has changed."
+        True, description="Reload a model when its GGUF file has changed."
     )
     ui: Annotated[Switch, Flag(("--webui",))] = Field(True, description="Serve the chat page at /.")
     state_dir: Path = Field(

@@ -206,14 +206,14 @@ _GENERATION = {
         needs=Feature.RANKING,
     ),
     "images.generate": Operation(
-        "Draw pictures of a prompt",
+        "Generate pictures from a prompt",
         body=GenerationBody,
         response=_IMAGES,
         streams=True,
         needs=Feature.IMAGES,
     ),
     "images.edit": Operation(
-        "Draw pictures of a prompt and other pictures",
+        "Generate pictures from a prompt and other pictures",
         form=_EDIT,
         response=_IMAGES,
         streams=True,
