@@ -191,9 +191,9 @@ class ModelSettings(BaseModel):
     keep: int = Field(4, ge=0, description="First tokens that stay in a context shift.")
     speculate: Literal["off", "ngram", "mtp"] = Field(
         "off",
-        description="Draft tokens, which the model then checks: ngram repeats what followed the last tokens "
-        "earlier in the text, mtp uses the model's own layer for multi-token prediction. The text is the "
-        "same.",
+        description="Draft tokens, which the model then checks: ngram repeats what followed the last "
+        "tokens earlier in the text, mtp uses the model's own layer for multi-token prediction. The "
+        "text is the same.",
     )
     draft_model: Annotated[str | None, Flag(("-md", "--model-draft"))] = Field(
         None, description="A smaller model with the same vocabulary that drafts tokens."
