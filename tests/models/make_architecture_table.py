@@ -42,24 +42,25 @@ from oxibonsai.quantize import quantize
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
 TRANSFORMERS, LLAMA_CPP = "transformers", "llama.cpp"
-GELU_TABLE = "llama.cpp, whose GELU is a table of float16"
 TIERS = _core.cpu.tiers()
 Floats = npt.NDArray[np.float32]
 
-HEADER = """# Architectures
+HEADER = """# Model architectures
 
-`general.architecture` of the GGUF files that run, with what each was compared with: *structures*
-are random models (tied or not, with and without biases, parallel residuals, shared experts, scaled
-rotary embeddings ...) in float32. transformers computes their logits from the same weights, or
-llama.cpp where transformers has no such class. *Distance* is the largest difference of a logit,
+The table lists the values of `general.architecture` that can be run, and what each was compared with.
+*Structures* are random models (tied or not, with and without biases, parallel residuals, shared experts,
+scaled rotary embeddings ...) in float32. transformers computes their logits from the same weights;
+llama.cpp does where transformers has no such class. *Distance* is the largest difference of a logit,
 relative to the largest logit, over all structures.
 
 *Same bytes* lists the quant types of the weights in which every structure gives the bytes of the
 scalar tier on all tiers of the machine that wrote the table ({tiers}), with 1 and 2 threads, in
 chunks of 1, 7 and 64 tokens, and in a batch of four sequences. The tests in `tests/models` repeat
-this; `tests/models/make_architecture_table.py` writes the table. Of encoders
-([encoders.md](encoders.md)) the hidden states are compared, which are not computed in chunks. CodeShell and
-Grok are farther from llama.cpp than others, whose GELU is a table of binary16 values.
+this; `tests/models/make_architecture_table.py` writes the table. For encoders
+([encoders.md](encoders.md)) the hidden states are compared; they are not computed in chunks. CodeShell,
+Grok and two encoders differ more from llama.cpp, because its GELU is a table of binary16 values.
+
+The architectures `rwkv7` and `plamo2` and T5's decoder are not supported yet.
 
 | architecture | structures | compared with | distance | same bytes |
 | --- | --- | --- | --- | --- |
@@ -119,7 +120,7 @@ def encoders(folder: Path) -> Iterator[tuple[Structure, list[int]]]:
         path = folder / f"{remote.name}.gguf"
         encoder_models.write(remote, path)
         truth = np.array(recorded[remote.name])
-        yield Structure(path, encoder_models.IDS, truth, GELU_TABLE), list(POSITIONS)
+        yield Structure(path, encoder_models.IDS, truth, LLAMA_CPP), list(POSITIONS)
 
 
 def states(path: Path, tier: str, threads: int, *texts: list[int]) -> list[Floats]:
