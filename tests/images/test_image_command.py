@@ -189,7 +189,12 @@ def test_an_interrupt_keeps_the_pictures_that_are_done(
         return original(self, request, on_step)
 
     monkeypatch.setattr(Painter, "draw", interrupted)
-    assert draw("-p", "a", "--seed", "1,2,3", "--steps", "1") == 130
+    # Who is started in the background has it ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert draw("-p", "a", "--seed", "1,2,3", "--steps", "1") == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert names(tmp_path) == ["image_seed1.png"]
 
 

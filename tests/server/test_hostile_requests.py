@@ -19,8 +19,8 @@ from oxibonsai.server.server import Server
 
 # What a wrong body may get. A field's value may also name an object that is not there.
 REFUSALS = {400, 403, 404, 409, 413, 415, 422}
-# Routes of a model that draws: tests/images/test_images_served.py has one.
-DRAWING = {e for e, o in OPERATIONS.items() if o.needs is Feature.IMAGES}
+# Routes of models that draw or rank, which test_images_served.py and test_rerank.py have.
+OTHER_MODELS = {e for e, o in OPERATIONS.items() if o.needs in (Feature.IMAGES, Feature.RANKING)}
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def assert_refused(answer: TestResponse, endpoint: str) -> None:
     assert told["error"]["type"].endswith(("_error", "_too_large"))
 
 
-@pytest.mark.parametrize("endpoint", sorted(VALID_BODIES.keys() - DRAWING))
+@pytest.mark.parametrize("endpoint", sorted(VALID_BODIES.keys() - OTHER_MODELS))
 def test_no_body_breaks_a_route(
     app: Server, client: FlaskClient, ids: dict[str, str], endpoint: str
 ) -> None:
@@ -109,7 +109,7 @@ def test_no_body_breaks_a_route(
     assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize("endpoint", sorted(VALID_BODIES.keys() - DRAWING))
+@pytest.mark.parametrize("endpoint", sorted(VALID_BODIES.keys() - OTHER_MODELS))
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
@@ -181,7 +181,7 @@ def test_no_body_breaks_a_post_that_reads_no_json(
     data, content_type = HOSTILE_FORMS[kind]
     rules = [r for r in app.url_map.iter_rules() if "POST" in (r.methods or ())]
     others = [r for r in rules if OPERATIONS[r.endpoint].body is None]
-    others = [r for r in others if r.endpoint not in DRAWING]
+    others = [r for r in others if r.endpoint not in OTHER_MODELS]
     assert {"files.upload", "responses.cancel", "runs.cancel"} <= {r.endpoint for r in others}
     for rule in others:
         answer = client.post(path_of(rule.rule, ids), data=data, content_type=content_type)
@@ -265,7 +265,7 @@ def test_more_messages_than_any_context_holds_are_refused_before_they_are_read(
     assert "at most 4096 items" in answer.get_json()["error"]["message"]
 
 
-@pytest.mark.parametrize("endpoint", sorted(VALID_BODIES.keys() - DRAWING))
+@pytest.mark.parametrize("endpoint", sorted(VALID_BODIES.keys() - OTHER_MODELS))
 def test_the_valid_body_is_accepted(app: Server, client: FlaskClient, endpoint: str) -> None:
     ids = make_objects(client)
     answer = client.post(path_of(json_routes(app)[endpoint], ids), json=valid_body(endpoint, ids))

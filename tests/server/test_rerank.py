@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile_bodies import hostile_bodies
 from model_app import close_model_app, make_model_app
 
 import bert_folder
 from oxibonsai.convert import convert
+from oxibonsai.server.admin.operations import OPERATIONS
 from oxibonsai.server.server import Server
 
+RerankBody = OPERATIONS["rerank.rerank"].body
 DOCUMENTS = ["tea a b", "un believ able!", "world"]
 
 
@@ -81,6 +84,15 @@ def test_what_cannot_be_ranked_is_refused_by_name(
     answer = app.test_client().post("/v1/rerank", json=body)
     assert answer.status_code == 400
     assert message in answer.get_json()["error"]["message"]
+
+
+def test_no_body_breaks_the_route(app: Server) -> None:
+    client, count = app.test_client(), 0
+    for case in hostile_bodies({"query": "a", "documents": ["b"], "top_n": 1}, RerankBody):
+        answer = client.post("/v1/rerank", data=case.text, content_type="application/json")
+        assert answer.status_code in ({400, 413} if case.refused else {200, 400}), case.name
+        count += 1
+    assert count > 30
 
 
 def test_a_reranker_does_not_generate_and_a_generator_does_not_rank(

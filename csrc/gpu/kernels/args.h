@@ -66,7 +66,7 @@ struct ConvArgs {
   uint32_t width;                      // of the result
   uint32_t large_height, large_width;  // of the enlarged input
   uint32_t channels, out_channels;
-  uint32_t kernel, stride, upsample, pad;
+  uint32_t side, stride, upsample, pad;  // side: of the kernel, a word that Metal reserves
   uint32_t has_bias, has_added;
 };
 

@@ -56,7 +56,7 @@ KERNEL(conv2d, ConvArgs, READ(1, float, x), READ(2, float, weight), READ(3, floa
        READ(4, float, added), WRITE(5, float, y)) {
   const uint32_t channel = BLOCK_Y * 32 + LANE;
   const uint64_t first = (uint64_t(BLOCK_X) * 8 + THREAD / 32) * CONV_PIXELS;
-  const uint32_t taps = args.kernel * args.kernel;
+  const uint32_t taps = args.side * args.side;
   float sum[CONV_PIXELS];
   for (uint32_t j = 0; j < CONV_PIXELS; ++j) sum[j] = 0.0f;
   for (uint32_t tap = 0; tap < taps; ++tap) {
@@ -67,9 +67,9 @@ KERNEL(conv2d, ConvArgs, READ(1, float, x), READ(2, float, weight), READ(3, floa
       const uint64_t pixel = first + j;
       // Before the first row or column these are large numbers.
       const uint32_t row =
-          uint32_t(pixel / args.width) * args.stride + tap / args.kernel - args.pad;
+          uint32_t(pixel / args.width) * args.stride + tap / args.side - args.pad;
       const uint32_t col =
-          uint32_t(pixel % args.width) * args.stride + tap % args.kernel - args.pad;
+          uint32_t(pixel % args.width) * args.stride + tap % args.side - args.pad;
       inside[j] = pixel < args.pixels && row < args.large_height && col < args.large_width;
       from[j] = inside[j] ? (uint64_t(row / args.upsample) * (args.large_width / args.upsample) +
                              col / args.upsample) *

@@ -96,7 +96,7 @@ class Conv2dRunner : public Runner {
     a.large_width = static_cast<uint32_t>(size.width * op_.stride);
     a.channels = static_cast<uint32_t>(x_.cols);
     a.out_channels = static_cast<uint32_t>(out_.cols);
-    a.kernel = static_cast<uint32_t>(op_.kernel);
+    a.side = static_cast<uint32_t>(op_.kernel);
     a.stride = static_cast<uint32_t>(op_.stride);
     a.upsample = static_cast<uint32_t>(op_.upsample);
     a.pad = static_cast<uint32_t>(op_.pad);

@@ -99,6 +99,11 @@ def open_image_model(source: str | os.PathLike[str] | None, parts: PartNames) ->
         FormatError: A file is damaged or not what its place says.
         UnsupportedError: The model is of another kind, or would have to be unpickled.
     """
+    if source is None and parts.transformer is None:
+        raise SourceError(
+            "no picture model is named: give one with --model, a folder, a GGUF file or a repository "
+            "such as hf:prism-ml/bonsai-image-ternary-4B-mlx-2bit"
+        )
     place = _place(source)
     if place is not None and place.is_file():
         return _open_one_file(place, parts)
