@@ -14,7 +14,8 @@ import gguf_copy
 import oxibonsai
 from oxibonsai import SamplingParams, UnsupportedError, _core
 from oxibonsai.convert import convert
-from oxibonsai.engine import ContextShift, Engine, MtpDraft, Options, Sequence
+from oxibonsai.devices import LayerSplit, open_device
+from oxibonsai.engine import ContextShift, Engine, MtpDraft, Options, Sequence, loading
 from oxibonsai.models.drafting import DraftingLayer
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
@@ -123,6 +124,24 @@ def test_texts_are_those_without_speculation(
         assert all(s.speculator is not None for s in sequences)
     assert sum(s.speculator.lookahead.proposed for s in sequences if s.speculator) > 100
     assert draft.cache.used_bytes == 0
+
+
+def test_layers_on_two_devices_draft_on_the_last(
+    make: Callable[[str], Drafting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make("qwen35").path
+    wanted, _ = further_logits(load(path), IDS)
+    devices = LayerSplit(open_device("cpu", 1), [open_device("cpu", 1)], 2)
+    monkeypatch.setattr(loading, "place_model", lambda *given: given[3](devices))
+    engine = load(path, parallel=2)
+    assert engine.model.device.name == "cpu+cpu"
+    assert further_logits(engine, IDS)[0].tobytes() == wanted.tobytes()
+    (told_alone,) = run(load(path), IDS, params=GREEDY, options=Options())
+    draft = MtpDraft(engine, threshold=0.0)
+    (s,) = run(engine, IDS, params=GREEDY, options=Options(speculate=draft.speculator))
+    assert s.generated == told_alone.generated
+    assert s.speculator is not None
+    assert s.speculator.lookahead.proposed > 20
 
 
 @pytest.mark.parametrize("name", ["glm4moe", "qwen35"])

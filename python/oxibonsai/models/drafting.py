@@ -34,7 +34,7 @@ class _OwnCache(Builder):
 
 
 class DraftingLayer:
-    """The layer past those of a model's pass, compiled for the model's device.
+    """The layer past those of a model's pass, compiled for the device of the model's last layers.
 
     Args:
         model: Its matrices are shared.
@@ -61,11 +61,12 @@ class DraftingLayer:
         builder = _OwnCache(c.hadamard)
         _describe(builder, architecture, c, model.weights)
         self.graph = builder.graph
-        self._device = model.device
-        packed = set(model.graph.matrices)
+        # Of several devices the last one, which has the output matrix.
+        self._device, stage = model.stages[-1]
+        packed = set(stage.matrices)
         own = [w for w in self.graph.matrices if w not in packed]
-        self._kept = (model, pack(own, model.weights.checkpoint, model.device))
-        self._executable = model.device.compile(self.graph)
+        self._kept = (model, pack(own, model.weights.checkpoint, self._device))
+        self._executable = self._device.compile(self.graph)
 
     def new_pages(self, kv_type: str, pages: int) -> KvPages:
         """Its cache of keys and values."""
