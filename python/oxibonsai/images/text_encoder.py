@@ -178,6 +178,8 @@ class TextEncoder:
 
         Padding sees the prompt and not itself.
         """
+        if length < 1:
+            raise RequestError(f"a prompt of {length} tokens: give at least 1")
         return np.stack([self._encode(list(ids)[:length], length, pad_id) for ids in prompts])
 
     def _encode(self, ids: list[int], length: int, pad_id: int) -> Array:
