@@ -176,7 +176,7 @@ def test_one_file_draws_the_same_bytes(
     assert np.array_equal(draw(file), draw(folder))
     with pytest.raises(SourceError, match="has its tokenizer inside"):
         open_image_model(file, PartNames(tokenizer=str(folder / "tokenizer")))
-    with pytest.raises(SourceError, match="transformer .* does not exist"):
+    with pytest.raises(SourceError, match=r"transformer .* does not exist"):
         open_image_model(file, PartNames(transformer=str(tmp_path / "other.gguf")))
     again = tmp_path / "again.gguf"
     write_one_file(open_image_model(file, PartNames()), again)
