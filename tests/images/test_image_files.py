@@ -307,6 +307,18 @@ BROKEN: dict[str, tuple[Change, type[OxiBonsaiError], str]] = {
     "a configuration of nonsense": (
         lambda f: (f / "vae" / "config.json").write_text("[" * 100_000), FormatError, "cannot read",
     ),
+    "blocks of nonsense": (
+        lambda f: edit_json(f / "vae" / "config.json", block_out_channels=4),
+        FormatError, "configuration makes no sense",
+    ),
+    "axes of nonsense": (
+        lambda f: edit_json(f / "transformer" / "config.json", axes_dims_rope=["x"]),
+        FormatError, "configuration makes no sense",
+    ),
+    "an endless ratio": (
+        lambda f: edit_json(f / "transformer" / "config.json", mlp_ratio=float("inf")),
+        FormatError, "mlp_ratio is inf",
+    ),
     "another pipeline": (
         lambda f: edit_json(f / "model_index.json", _class_name="FluxPipeline"),
         UnsupportedError, "FluxPipeline",
