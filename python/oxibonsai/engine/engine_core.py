@@ -139,9 +139,11 @@ class EngineCore:
         ordered: list[Chunk] = []
         logits, states = [], []
         for key, group in groups.items():
+            images = reads_images(group)
             try:
                 model = self.models.of(key)
-            except OxiBonsaiError as e:  # its pass was given up, and cannot be compiled again
+                model.prepare(images=images, followed=followed)
+            except OxiBonsaiError as e:  # the pass cannot be compiled, or not again
                 for c in group:
                     self._fail(c.sequence, e)
                     self._retire(c.sequence)
@@ -152,7 +154,7 @@ class EngineCore:
                 of_outputs, of_rows = model.run_followed(batch, pools, slots)
                 states.append(of_rows)
             else:
-                of_outputs = model.run(batch, pools, slots, images=reads_images(group))
+                of_outputs = model.run(batch, pools, slots, images=images)
             logits.append(of_outputs)
         if len(logits) == 1:
             return ordered, logits[0], states[0] if followed else None

@@ -305,6 +305,13 @@ class Model:
                 "not continue them"
             )
 
+    def prepare(self, *, images: bool = False, followed: bool = False) -> None:
+        """Compiles what :meth:`run` with pictures, or :meth:`run_followed`, needs, if it is not yet."""
+        if images:
+            self._image_executable  # noqa: B018
+        if followed:
+            self._followed_executable  # noqa: B018
+
     def run(
         self,
         batch: _core.Batch,
