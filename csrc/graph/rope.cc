@@ -13,7 +13,8 @@ constexpr int32_t kMostAxes = 16;
 // What cos and sin of a position are multiplied by.
 float magnitude(const RopeTable& op, int32_t position) {
   if (op.temperature_step == 0) return op.scale;
-  const auto steps = static_cast<double>((position + op.temperature_offset) / op.temperature_step);
+  const auto steps =
+      static_cast<double>((int64_t{position} + op.temperature_offset) / op.temperature_step);
   const double growth = 1.0 + static_cast<double>(op.temperature) * exact_log(1.0 + steps);
   return op.scale * static_cast<float>(growth);
 }

@@ -8,7 +8,7 @@ import pytest
 
 import adapters
 import oxibonsai
-from oxibonsai import RequestError, SamplingParams
+from oxibonsai import CapacityError, RequestError, SamplingParams
 from oxibonsai.engine import Options
 from oxibonsai.engine.engine import Engine
 from oxibonsai.lora import Adapter
@@ -93,3 +93,27 @@ def test_sets_that_were_dropped_are_compiled_again(engine: Engine, files: list[P
 def test_a_key_that_names_nothing_is_refused(engine: Engine) -> None:
     with pytest.raises(RequestError, match="adapter_key"):
         engine.submit(PROMPT, PARAMS, Options(adapter="style"))
+
+
+def test_a_set_that_cannot_be_compiled_again_ends_its_own_sequences_only(
+    engine: Engine, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = engine.adapter_key(opened(engine, (files[0], 1.0)))
+    (plain,) = written(engine, "")
+    for i in range(16):  # its pass is given up
+        engine.adapter_key(opened(engine, (files[1], 0.1 + i)))
+
+    def refuse(_: object) -> None:
+        raise CapacityError("no room for the adapter")
+
+    monkeypatch.setattr(engine.model, "with_adapters", refuse)
+    adapted = engine.submit(PROMPT, PARAMS, Options(adapter=first))
+    other = engine.submit(PROMPT, PARAMS, Options())
+    while not (adapted.finished and other.finished):
+        engine.step()
+    assert isinstance(adapted.error, CapacityError)
+    assert other.generated == plain
+    alone = engine.submit(PROMPT, PARAMS, Options(adapter=first))
+    assert engine.step() == []
+    assert isinstance(alone.error, CapacityError)
+    assert engine.num_running == 0

@@ -102,6 +102,8 @@ def test_a_classifier_gives_a_score_for_each_label(tmp_path: Path) -> None:
     assert scores.shape == (2, 3)
     assert engine.ranker.labels == ("kind 0", "kind 1", "kind 2")
     assert engine.classify([("hello", "world")]).tobytes() == scores[1:].tobytes()
+    with pytest.raises(RequestError, match="give a list of texts"):
+        engine.classify("hello")
     with pytest.raises(UnsupportedError, match="3 scores for a pair"):
         engine.rerank("hello", ["world"])
     with pytest.raises(UnsupportedError, match="is a classifier"):

@@ -174,6 +174,10 @@ def test_one_file_draws_the_same_bytes(
     file = tmp_path / "model.gguf"
     write_one_file(open_image_model(folder, PartNames()), file)
     assert np.array_equal(draw(file), draw(folder))
+    with pytest.raises(SourceError, match="has its tokenizer inside"):
+        open_image_model(file, PartNames(tokenizer=str(folder / "tokenizer")))
+    with pytest.raises(SourceError, match=r"transformer .* does not exist"):
+        open_image_model(file, PartNames(transformer=str(tmp_path / "other.gguf")))
     again = tmp_path / "again.gguf"
     write_one_file(open_image_model(file, PartNames()), again)
     assert np.array_equal(draw(again), draw(folder))
@@ -302,6 +306,18 @@ BROKEN: dict[str, tuple[Change, type[OxiBonsaiError], str]] = {
     "no configuration": (lambda f: (f / "vae" / "config.json").unlink(), FormatError, "missing"),
     "a configuration of nonsense": (
         lambda f: (f / "vae" / "config.json").write_text("[" * 100_000), FormatError, "cannot read",
+    ),
+    "blocks of nonsense": (
+        lambda f: edit_json(f / "vae" / "config.json", block_out_channels=4),
+        FormatError, "configuration makes no sense",
+    ),
+    "axes of nonsense": (
+        lambda f: edit_json(f / "transformer" / "config.json", axes_dims_rope=["x"]),
+        FormatError, "configuration makes no sense",
+    ),
+    "an endless ratio": (
+        lambda f: edit_json(f / "transformer" / "config.json", mlp_ratio=float("inf")),
+        FormatError, "mlp_ratio is inf",
     ),
     "another pipeline": (
         lambda f: edit_json(f / "model_index.json", _class_name="FluxPipeline"),

@@ -177,7 +177,8 @@ def test_what_does_not_fit_is_named(parameters: dict[str, Floats], tmp_path: Pat
     ):
         with pytest.raises(error, match=match):
             read(stored)
-    for metadata in ("[]", "{", '{"r": 0, "lora_alpha": 1}'):
+    senseless = ("[]", "{", '{"r": 0, "lora_alpha": 1}', '{"r": Infinity, "lora_alpha": 1}')
+    for metadata in (*senseless, "[" * 100_000):
         with pytest.raises(FormatError, match="make no sense"):
             read(whole, {"lora_adapter_metadata": metadata})
     dora = json.dumps({"r": 4, "lora_alpha": 4, "use_dora": True})

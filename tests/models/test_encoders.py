@@ -160,15 +160,20 @@ def test_buckets_of_distances_are_those_of_transformers(buckets: int) -> None:
     [
         ("modern-bert", "modern-bert.hidden_activation", ("relu", "str"), "known are gelu, silu"),
         ("modern-bert", "modern-bert.attention.causal", (True, "bool"), "causal is True"),
+        ("modern-bert", "modern-bert.hidden_activation", (["silu"] * 2, "arr[str]"), "known are"),
         ("nomic-bert", "nomic-bert.pooling_type", (4, "u32"), "pooling_type is 4"),
+        ("nomic-bert", "nomic-bert.pooling_type", ([1, 1], "arr[u32]"), "pooling_type is"),
         ("t5encoder", "t5encoder.attention.relative_buckets_count", (6, "u32"), "buckets"),
         ("t5encoder", "t5encoder.attention.relative_buckets_count", (64, "u32"), "need"),
         ("gemma-embedding", "gemma-embedding.dense_2_feat_out", (8, "u32"), "dense_2"),
         ("nomic-bert-moe", "nomic-bert-moe.moe_every_n_layers", (1, "u32"), "known are 2"),
         ("nomic-bert-moe", "nomic-bert-moe.expert_used_count", (9, "u32"), "more than 8"),
         ("bert-classifier", "bert.classifier.output_labels", ([1], "arr[u32]"), "no list of texts"),
+        ("bert-classifier", "bert.classifier.output_labels", (3, "u32"), "no list of texts"),
+        ("bert-classifier", "bert.classifier.output_labels", ("abc", "str"), "no list of texts"),
         ("modern-bert-reranker", "modern-bert.classifier.pooling_type", (9, "u32"), "pooling_type"),
         ("bert", "bert.expert_count", (8, "u32"), "does not know"),
+        ("bert", "bert.expert_count", ([0, 0], "arr[u32]"), "does not know"),
     ],
 )
 def test_a_key_that_makes_no_sense_is_one_typed_error(

@@ -124,7 +124,8 @@ class EngineCore:
     def _run(
         self, chunks: list[Chunk]
     ) -> tuple[list[Chunk], npt.NDArray[np.float32], npt.NDArray[np.float32] | None]:
-        """The chunks ordered by adapter, with a pass for each, and their logits.
+        """The chunks ordered by adapter, with a pass for each, and their logits; those whose pass cannot
+        be compiled end by that error.
 
         Also the hidden states of all rows, where a speculator follows them; but none follows a step
         with rows of pictures: it begins anew behind them.
@@ -135,18 +136,30 @@ class EngineCore:
         groups: dict[str, list[Chunk]] = {}
         for c in chunks:
             groups.setdefault(c.sequence.options.adapter, []).append(c)
+        ordered: list[Chunk] = []
         logits, states = [], []
         for key, group in groups.items():
-            model, batch = self.models.of(key), make_batch(group)
+            images = reads_images(group)
+            try:
+                model = self.models.of(key)
+                model.prepare(images=images, followed=followed)
+            except OxiBonsaiError as e:  # the pass cannot be compiled, or not again
+                for c in group:
+                    self._fail(c.sequence, e)
+                    self._retire(c.sequence)
+                continue
+            ordered += group
+            batch = make_batch(group)
             if followed:
                 of_outputs, of_rows = model.run_followed(batch, pools, slots)
                 states.append(of_rows)
             else:
-                of_outputs = model.run(batch, pools, slots, images=reads_images(group))
+                of_outputs = model.run(batch, pools, slots, images=images)
             logits.append(of_outputs)
-        if len(groups) == 1:
-            return chunks, logits[0], states[0] if followed else None
-        ordered = [c for group in groups.values() for c in group]
+        if len(logits) == 1:
+            return ordered, logits[0], states[0] if followed else None
+        if not ordered:
+            return [], np.empty((0, 0), np.float32), None
         return ordered, np.concatenate(logits), np.concatenate(states) if followed else None
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:

@@ -95,12 +95,16 @@ class PooledStates:
         )
         result = np.empty((len(texts), self._model.config.hidden_size), dtype=np.float32)
         with self._lock:
-            while waiting:
-                self._step(self._next_step(waiting))
-                while waiting and waiting[0].left == 0:
-                    done = waiting.popleft()
-                    self._cache.release(done.table)
-                    result[done.index] = done.pooler.result()
+            try:
+                while waiting:
+                    self._step(self._next_step(waiting))
+                    while waiting and waiting[0].left == 0:
+                        done = waiting.popleft()
+                        self._cache.release(done.table)
+                        result[done.index] = done.pooler.result()
+            finally:  # after an error, what was begun
+                for text in waiting:
+                    self._cache.release(text.table)
         return result
 
     @cached_property
@@ -162,4 +166,6 @@ def _one_hot(pieces: list[tuple[_Text, int]], segments: int) -> Floats:
         for text, count in pieces
         for position in range(text.done - count, text.done)
     ]
-    return np.eye(segments, dtype=np.float32)[chosen]
+    rows = np.zeros((len(chosen), segments), np.float32)
+    rows[np.arange(len(chosen)), chosen] = 1.0
+    return rows

@@ -84,6 +84,8 @@ class Ranker:
             FormatError: Its file has no tokenizer.
         """
         self.check()
+        if isinstance(texts, str):
+            raise RequestError("texts is one text; give a list of texts")
         pairs = [(t, None) if isinstance(t, str) else t for t in texts]
         return self._scores([self._ids(i, *pair) for i, pair in enumerate(pairs)])
 

@@ -147,7 +147,7 @@ def _default_scale(path: Path, name: str) -> float | None:
         rank, alpha = int(stated["r"]), float(stated["lora_alpha"])
         if rank < 1 or not math.isfinite(alpha):
             raise ValueError(f"rank {rank}, alpha {alpha}")
-    except (ValueError, KeyError, AttributeError, TypeError) as e:
+    except (ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError) as e:
         raise FormatError(f"{name}: its {_METADATA} make no sense: {e!r}") from e
     for key in ("rank_pattern", "alpha_pattern", "use_dora", "use_rslora"):
         if stated.get(key):

@@ -56,7 +56,7 @@ class MappedBytes:
                 data.tofile(file)
                 file.flush()
                 self._made.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except OSError as e:
+        except (OSError, ValueError) as e:
             raise SourceError(f"cannot keep packed weights in {place}: {e}") from e
         return np.frombuffer(self._made[-1], np.uint8)
 

@@ -268,7 +268,9 @@ def _open_one_file(path: Path, parts: PartNames) -> ModelFiles:
         raise UnsupportedError(
             f"{path} holds a model of architecture {checkpoint.architecture}, which does not draw"
         )
-    transformer = _transformer(path if parts.transformer is None else Path(parts.transformer))
+    transformer = path
+    if parts.transformer is not None:
+        transformer = _part(None, parts.transformer, _TRANSFORMER, "transformer")
     if parts.vae is not None:
         vae = _vae(_part(None, parts.vae, _VAE, "VAE"))
     elif any(n.startswith(VAE_PREFIX) for n in checkpoint.tensor_names):
@@ -278,11 +280,13 @@ def _open_one_file(path: Path, parts: PartNames) -> ModelFiles:
     if parts.text_encoder is not None:
         named = _part(None, parts.text_encoder, _TEXT_ENCODER, "text encoder")
         text = open_text_encoder(named, _tokenizer(None, parts, named))
+    elif parts.tokenizer is not None:
+        raise SourceError(f"{path} has its tokenizer inside; leave {parts.tokenizer} away")
     else:
         text = text_encoder_of(checkpoint)
     return ModelFiles(
         path.stem,
-        transformer,
+        _transformer(transformer),
         vae,
         text,
         text_layers(checkpoint) or LAYERS,

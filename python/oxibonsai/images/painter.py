@@ -203,6 +203,10 @@ class Painter:
             if on_step is not None:
                 estimate = x - levels[i + 1] * velocity
                 replaced = on_step(Step(i, request.steps, timestep, x, estimate, grid))
+                if replaced is not None and replaced.shape != x.shape:
+                    raise RequestError(
+                        f"a callback gave latents of shape {replaced.shape}, where they have {x.shape}"
+                    )
                 x = x if replaced is None else replaced
         return x, grid
 

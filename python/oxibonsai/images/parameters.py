@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,25 @@ from oxibonsai import _core
 from oxibonsai.errors import FormatError, UnsupportedError
 
 Array = npt.NDArray[np.float32]
+Config = TypeVar("Config")
+
+
+def checked_config(
+    read: Callable[[Mapping[str, Any]], Config], config: Mapping[str, Any], path: str
+) -> Config:
+    """What ``read`` makes of a file's configuration; FormatError where a value has another type."""
+    try:
+        return read(config)
+    except (TypeError, ValueError, ArithmeticError) as e:
+        raise FormatError(f"{path}: its configuration makes no sense: {e!r}") from e
+
+
+def positive_real(config: Mapping[str, Any], name: str, default: float) -> float:
+    """A finite number above zero of a configuration."""
+    value = float(config.get(name, default))
+    if not 0.0 < value < math.inf:
+        raise FormatError(f"{name} is {value}, no number above zero")
+    return value
 
 
 class Tensors(Protocol):

@@ -225,6 +225,8 @@ class ImagePipeline:
                     f"prompt_embeds of shape {embeds.shape}; they need [n, tokens, {width}]"
                 )
             return list(np.asarray(embeds, np.float32))
+        if not prompt and not isinstance(prompt, str):
+            raise RequestError("prompt is an empty list: there is nothing to draw")
         return [prompt] if isinstance(prompt, str) else list(prompt or ())
 
     def _starts(
@@ -238,6 +240,8 @@ class ImagePipeline:
                 )
             array = np.asarray(latents, np.float32)
             return [x.reshape(x.shape[0], -1).T.copy() for x in array]
+        if each < 1:
+            raise RequestError(f"num_images_per_prompt is {each}; it must be at least 1")
         if seed is None:
             seed = random_seed()
         if isinstance(seed, int | np.integer):

@@ -178,6 +178,8 @@ class TextEncoder:
 
         Padding sees the prompt and not itself.
         """
+        if length < 1:
+            raise RequestError(f"a prompt of {length} tokens: give at least 1")
         return np.stack([self._encode(list(ids)[:length], length, pad_id) for ids in prompts])
 
     def _encode(self, ids: list[int], length: int, pad_id: int) -> Array:
@@ -273,10 +275,10 @@ def _read_config(config: Mapping[str, Any]) -> ModelConfig:
         raise UnsupportedError(
             f"a text encoder of type {config.get('model_type')!r}; this version runs qwen3"
         )
-    rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    if rope.get("rope_type", rope.get("type", "default")) != "default":
-        raise UnsupportedError("a text encoder with scaled rotary embeddings is not supported")
     try:
+        rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+        if rope.get("rope_type", rope.get("type", "default")) != "default":
+            raise UnsupportedError("a text encoder with scaled rotary embeddings is not supported")
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
         head_dim = int(config.get("head_dim") or hidden // heads)
         return ModelConfig(
@@ -293,5 +295,5 @@ def _read_config(config: Mapping[str, Any]) -> ModelConfig:
             rope=RopeConfig(head_dim, float(rope.get("rope_theta") or config["rope_theta"])),
             attention_scale=head_dim**-0.5,
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as e:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as e:
         raise FormatError(f"the text encoder's configuration is not one of a qwen3: {e!r}") from e

@@ -18,7 +18,7 @@ from oxibonsai.devices import Device
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress, counted
 from oxibonsai.graph import AxialRope, RopeConfig, Value
-from oxibonsai.images.parameters import Parameters, Tensors
+from oxibonsai.images.parameters import Parameters, Tensors, checked_config, positive_real
 from oxibonsai.lora import Adapter
 from oxibonsai.models.adapting import AdaptedBuilder
 
@@ -89,10 +89,10 @@ class TransformerConfig:
         return cls(
             **counts,
             timestep_guidance_channels=channels,
-            mlp_ratio=float(config.get("mlp_ratio", 3.0)),
+            mlp_ratio=positive_real(config, "mlp_ratio", 3.0),
             axes_dims_rope=axes,
-            rope_theta=float(config.get("rope_theta", 2000)),
-            eps=float(config.get("eps", 1e-6)),
+            rope_theta=positive_real(config, "rope_theta", 2000),
+            eps=positive_real(config, "eps", 1e-6),
             out_channels=config.get("out_channels") or counts["in_channels"],
         )
 
@@ -157,7 +157,8 @@ class ImageTransformer:
             UnsupportedError: There is a tensor that the network does not use, or an adapter changes
                 what it does not have.
         """
-        return cls(TransformerConfig.from_dict(config), tensors, device, progress, adapters)
+        own = checked_config(TransformerConfig.from_dict, config, tensors.path)
+        return cls(own, tensors, device, progress, adapters)
 
     def release_buffers(self) -> None:
         """Gives the memory of the last step's values back, before the autoencoder wants as much."""

@@ -17,7 +17,7 @@ from oxibonsai import _core
 from oxibonsai.devices import Device
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.graph import Builder, Value
-from oxibonsai.images.parameters import Parameters, Tensors
+from oxibonsai.images.parameters import Parameters, Tensors, checked_config, positive_real
 
 Array = npt.NDArray[np.float32]
 
@@ -62,7 +62,7 @@ class VaeConfig:
         for name, value in numbers.items():
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 4096:
                 raise FormatError(f"{name} of the autoencoder is {value!r}, no positive integer")
-        return cls(**numbers, batch_norm_eps=float(config.get("batch_norm_eps", 1e-4)))
+        return cls(**numbers, batch_norm_eps=positive_real(config, "batch_norm_eps", 1e-4))
 
 
 class Vae:
@@ -104,7 +104,7 @@ class Vae:
             FormatError: A tensor or a value of the configuration is missing or does not fit.
             UnsupportedError: There is a tensor that the networks do not use.
         """
-        return cls(VaeConfig.from_dict(config), tensors, device)
+        return cls(checked_config(VaeConfig.from_dict, config, tensors.path), tensors, device)
 
     def decode(self, latents: Array) -> Array:
         """A picture of latents.

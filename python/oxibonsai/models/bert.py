@@ -99,7 +99,8 @@ def nomic_expert_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     def feed_forward(x: Value, layer: int) -> Value:
         if not c.expert_layers[layer]:
             return plain_mlp(g, c, w, x, layer, g.gelu, add=x)
-        return g.add(x, _plain_experts(g, c, w, x, layer))
+        routing = experts.route(g, c, w, x, layer)
+        return g.add(x, experts.plain_experts(g, c, w, x, layer, routing, g.gelu))
 
     return _layers(g, c, w, _embed(g, c, w), feed_forward)
 
@@ -148,16 +149,6 @@ def _layers(g: Builder, c: ModelConfig, w: Weights, h: Value, feed_forward: Feed
             x = _norm(g, c, w, g.add(x, h), f"{b}.attn_norm_2")
         h = _norm(g, c, w, feed_forward(x, i), f"{b}.layer_output_norm")
     return h
-
-
-def _plain_experts(g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int) -> Value:
-    """What a token's experts, down(gelu(up(x))), give together."""
-    e, hidden, b = experts.experts_of(c), c.hidden_size, f"blk.{layer}.ffn"
-    routing = experts.route(g, c, w, x, layer)
-    up = w.experts(f"{b}_up_exps", e.num_experts, e.intermediate_size, hidden)
-    down = w.experts(f"{b}_down_exps", e.num_experts, hidden, e.intermediate_size)
-    rows = g.gelu(g.expert_linear(g.dispatch(x, routing), routing, up))
-    return g.combine(g.expert_linear(rows, routing, down), routing)
 
 
 BERT = Architecture(read_config, hidden_states)

@@ -41,7 +41,7 @@ def read_scoring(keys: Keys, default: str) -> str:
     value = keys.get("expert_gating_func")
     if value is None:
         return default
-    if value not in _SCORINGS:
+    if not isinstance(value, int) or value not in _SCORINGS:
         raise keys.unsupported(
             f"{keys.architecture}.expert_gating_func is {value!r}; known are 1 (softmax), 2 (sigmoid) "
             "and 3 (softmax of the chosen)"

@@ -84,7 +84,12 @@ class Keys:
 
     def count(self, key: str, default: int = 0) -> int:
         """A count that may be zero."""
-        return 0 if self.get(key, default) == 0 else self.integer(key, default)
+        return 0 if self.is_zero(key, default) else self.integer(key, default)
+
+    def is_zero(self, key: str, default: int | None = None) -> bool:
+        """Whether a key is the number 0, and no list."""
+        value = self.get(key, default)
+        return isinstance(value, int | float) and value == 0
 
     def layers(self) -> int:
         """``block_count``; each layer has tensors, so that a file can't claim any number."""
@@ -160,18 +165,19 @@ class Keys:
     def text(self, key: str, default: str, known: Collection[str]) -> str:
         """A word, one of those known."""
         value = self.get(key, default)
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             raise self.unsupported(
                 f"{self.architecture}.{key} is {value!r}; known are {', '.join(known)}"
             )
-        return str(value)
+        return value
 
     def pooling(self, default: str, key: str = "pooling_type") -> str:
         """``pooling_type``: how embeddings are made of hidden states."""
         value = self.get(key, 0)
-        if value == 0 or (value == _RANK and self.has_classifier):
+        whole = isinstance(value, int)
+        if whole and (value == 0 or (value == _RANK and self.has_classifier)):
             return default
-        if value not in _POOLINGS:
+        if not whole or value not in _POOLINGS:
             raise self.unsupported(
                 f"{self.architecture}.{key} is {value!r}; known are 1 (mean), 2 (cls), 3 (last) and, "
                 "with the tensors of a classifier, 4 (rank)"
@@ -186,17 +192,17 @@ class Keys:
     def window(self) -> int:
         """``attention.sliding_window``; 0: none."""
         key = "attention.sliding_window"
-        return 0 if self.get(key, 0) == 0 else self.integer(key)
+        return self.count(key)
 
     def drafting_layers(self, layers: int) -> int:
         """``nextn_predict_layers``: how many of the last layers predict further tokens, 0 or 1."""
         count = self.get("nextn_predict_layers", 0)
-        if isinstance(count, bool) or count not in (0, 1) or count >= layers:
+        if type(count) is not int or count not in (0, 1) or count >= layers:
             raise self.unsupported(
                 f"{self.architecture}.nextn_predict_layers is {count!r}; known are 0 and 1, fewer than "
                 f"the {layers} layers"
             )
-        return int(count)
+        return count
 
     def multimodal_rope(self, head_dim: int, *, interleaved_sections: bool) -> RopeConfig:
         """The rotary embedding of a model that reads pictures (M-RoPE).
@@ -306,7 +312,7 @@ class Keys:
             key = name.removeprefix(prefix)
             if not name.startswith(prefix) or key in self._read:
                 continue
-            if key in _IDLE_WHEN_ZERO and self._file.get(name) == 0:
+            if key in _IDLE_WHEN_ZERO and self.is_zero(key):
                 continue
             raise UnsupportedError(
                 f"{self.checkpoint.path} has the key {name}, which this version does not know for "

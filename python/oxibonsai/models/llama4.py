@@ -29,7 +29,7 @@ def read_config(keys: Keys) -> ModelConfig:
     shared = dimensions(keys)
     dim, layers = shared["head_dim"], shared["num_hidden_layers"]
     rope = keys.rope(dim, interleaved=True)
-    everywhere = keys.get("attention.sliding_window") == 0
+    everywhere = keys.is_zero("attention.sliding_window")
     chunk = _CHUNK if everywhere else keys.integer("attention.sliding_window", _CHUNK)
     local = (True,) * layers if everywhere else keys.local_layers(_PERIOD)
     growth = replace(

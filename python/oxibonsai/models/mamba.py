@@ -21,7 +21,7 @@ def attention_free(keys: Keys) -> dict[str, Any]:
     """Fields of :class:`ModelConfig` of a model whose layers are all state spaces."""
     layers = keys.layers()
     for key in ("attention.head_count", "feed_forward_length"):
-        if keys.get(key, 0) != 0:
+        if not keys.is_zero(key, 0):
             raise keys.unsupported(
                 f"{keys.architecture}.{key} is {keys.get(key)!r}, which is 0 where no layer attends"
             )

@@ -78,7 +78,7 @@ class Model:
             device = device.place(self.graph, config.num_hidden_layers)
         self.device = device
         own = set(weights.matrices)
-        used = [w for g in (self.graph, *self._pooled_graphs.values()) for w in g.matrices]
+        used = self._used_matrices()
         matrices = [w for w in used if w in own]
         self._packed = [pack(matrices, weights.checkpoint, device, progress, cache)]
         if thin := [w for w in used if w not in own]:
@@ -118,12 +118,14 @@ class Model:
         for own in ("hidden_graph", *_PASSES):
             other.__dict__.pop(own, None)
         other.graph = other._described()
-        known = set(self.weights.matrices)
-        used = [w for g in (other.graph, *other._pooled_graphs.values()) for w in g.matrices]
-        thin = [w for w in used if w not in known]
+        known = set(self._used_matrices())
+        thin = [w for w in other._used_matrices() if w not in known]
         other._packed = [*self._packed, pack(thin, self.weights.checkpoint, self.device)]
         other.executable = self.device.compile(other.graph)
         return other
+
+    def _used_matrices(self) -> list[_core.Weight]:
+        return [w for g in (self.graph, *self._pooled_graphs.values()) for w in g.matrices]
 
     def _builder(self) -> AdaptedBuilder:
         return AdaptedBuilder(self.config.hadamard, self.adapters)
@@ -178,7 +180,8 @@ class Model:
         c = self.config
         if isinstance(self.device, Pipeline):
             raise UnsupportedError(
-                "pictures need all layers of the model on one device: leave out gpu_layers"
+                "pictures need all layers of the model on one device: leave out gpu_layers, and "
+                "name one device"
             )
         builder = ImageBuilder(c.image_width, c.hadamard, self.adapters)
         h = self._final_states(builder)
@@ -301,6 +304,13 @@ class Model:
                 f"{path} is an encoder ({kind}): it turns texts into vectors (oxibonsai embed) and does "
                 "not continue them"
             )
+
+    def prepare(self, *, images: bool = False, followed: bool = False) -> None:
+        """Compiles what :meth:`run` with pictures, or :meth:`run_followed`, needs, if it is not yet."""
+        if images:
+            self._image_executable  # noqa: B018
+        if followed:
+            self._followed_executable  # noqa: B018
 
     def run(
         self,

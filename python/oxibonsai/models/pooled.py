@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from oxibonsai import _core
+from oxibonsai.errors import FormatError
 from oxibonsai.graph import Builder, Value
 from oxibonsai.models.config import ClassifierConfig, ModelConfig
 from oxibonsai.models.keys import Keys
@@ -26,7 +27,8 @@ def read_classifier(keys: Keys, *, default_pooling: str = "cls") -> ClassifierCo
     pooling = keys.pooling(default_pooling, "classifier.pooling_type")
     if not keys.has_classifier:
         return None
-    if labels is not None and not all(isinstance(label, str) for label in labels):
+    texts = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+    if labels is not None and not texts:
         raise keys.fail(f"{keys.architecture}.classifier.output_labels is no list of texts")
     table = "token_types.weight"
     shape = keys.checkpoint.shape(table) if keys.checkpoint.has(table) else ()
@@ -99,6 +101,11 @@ def scores(g: Builder, c: ModelConfig, w: Weights, x: Value) -> Value:
         weight = w.matrix("cls.output", rows, x.cols)
         (x,) = g.linear(x, weight, bias=[w.bias("cls.output", rows)])
     if c.classifier.yes_or_no:
+        if x.cols != 2:
+            raise FormatError(
+                f"{w.checkpoint.path}: the head has {x.cols} outputs; a {c.architecture} that scores "
+                "texts has two, of the answers yes and no"
+            )
         yes, no = g.select_columns(x, 0, 1), g.select_columns(x, 1, 1)
         x = g.sigmoid(g.add(yes, g.scale(no, -1.0)))
     return x

@@ -13,6 +13,7 @@ from oxibonsai.vision.processors.processor import (
     Channels,
     Size,
     as_pixels,
+    check_size,
     cut,
     resize,
 )
@@ -43,6 +44,7 @@ class LlavaNextProcessor:
         side = self.image_size
         height, width = self.best_resolution(picture.size)
         fitted = resize(picture.image, _fitted(picture.size, (height, width)), "BICUBIC")
+        check_size(picture.image, (height, width))
         padded = Image.new("RGB", (width, height))
         padded.paste(fitted, ((width - fitted.width) // 2, (height - fitted.height) // 2))
         rows, columns = height // side, width // side

@@ -19,6 +19,7 @@ from oxibonsai.vision.towers.family import filled
 _PROJECTOR_EPS = 1e-5
 # The layers of 6 billion parameters, which have RMSNorms and norms of all heads' queries and keys.
 _LARGE = 3200
+_MOST_TILES = 64  # published models have 12; the grids to choose from grow with the square
 
 
 class InternVLTower:
@@ -33,11 +34,14 @@ class InternVLTower:
         if not keys.flag("use_gelu", False) or keys.flag("use_silu", False):
             raise keys.unsupported("an activation other than GELU is not supported for internvl")
         self._joined = read_square(keys, "vision.projector.scale_factor", side=c.side)
+        max_tiles = keys.integer("vision.preproc_max_tiles", 12)
+        if max_tiles > _MOST_TILES:
+            raise keys.fail(f"clip.vision.preproc_max_tiles is {max_tiles}, above {_MOST_TILES}")
         self.width = c.projection_dim
         self.processor = InternVLProcessor(
             image_size=c.image_size,
             min_tiles=keys.integer("vision.preproc_min_tiles", 1),
-            max_tiles=keys.integer("vision.preproc_max_tiles", 12),
+            max_tiles=max_tiles,
             image_mean=c.image_mean,
             image_std=c.image_std,
         )
