@@ -125,6 +125,8 @@ def test_a_name_that_is_not_listed_is_unknown(serve: Apps, folder: Path) -> None
         "/v1/completions": ASK,
         "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
         "/v1/responses": {"input": "a"},
+        "/v1/embeddings": {"input": "a"},
+        "/v1/rerank": {"query": "a", "documents": ["b"]},
         "/tokenize": {"content": "a"},
         "/models/load": {},
     }
