@@ -19,7 +19,8 @@ from running_server import wait_until
 import oxibonsai
 import tiny_model
 from oxibonsai import SamplingParams
-from oxibonsai.errors import RequestError
+from oxibonsai.engine import EnginePool
+from oxibonsai.errors import OxiBonsaiError, RequestError
 from oxibonsai.server.app import create_app
 from oxibonsai.server.engine_backend import EngineBackend, served_models
 from oxibonsai.server.lifecycle import Lifecycle, Phase
@@ -373,6 +374,53 @@ def test_requests_wait_for_a_model_that_loads_and_others_go_on(serve: Apps, fold
         thread.join(60)
     assert found == [alone(folder / "two.gguf")] * 2
     assert Mine.loads == 2
+
+
+def test_a_model_that_was_given_up_may_be_asked_for_again(serve: Apps, folder: Path) -> None:
+    class Mine(Slow):
+        go = threading.Event()
+
+    client = serve(Mine, models_dir=folder).test_client()
+    for path in ("load", "unload", "load"):
+        answer = client.post(f"/models/{path}", json={"model": "one"})
+        assert answer.status_code == 200
+        if path == "load":
+            wait_until(lambda: Mine.loads == 1)
+    Mine.go.set()
+    wait_for(client, one="loaded")
+    assert Mine.loads == 1
+
+
+def test_a_preset_that_changes_while_its_model_loads_holds(
+    serve: Apps, folder: Path, tmp_path: Path
+) -> None:
+    class Mine(Slow):
+        go = threading.Event()
+
+    path = tmp_path / "models.toml"
+    path.write_text("[one]\nctx-size = 128")
+    client = serve(Mine, models_dir=folder, models_preset=path).test_client()
+    client.post("/models/load", json={"model": "one"})
+    wait_until(lambda: Mine.loads == 1)
+    path.write_text("[one]\nctx-size = 64")
+    client.get("/models?reload=1")
+    Mine.go.set()
+    wait_for(client, one="loaded")
+    assert client.get("/v1/models/one").get_json()["meta"]["n_ctx"] == 64
+
+
+def test_a_model_that_fails_halfway_leaves_the_memory(serve: Apps, folder: Path) -> None:
+    made: list[weakref.ref[EnginePool]] = []
+
+    class Failing(EngineBackend):
+        def _prepare(self, pool: EnginePool) -> None:
+            made.append(weakref.ref(pool))
+            raise OxiBonsaiError("no template")
+
+    client = serve(Failing, models_dir=folder).test_client()
+    answer = client.post("/v1/completions", json={**ASK, "model": "one"})
+    assert answer.get_json()["error"]["code"] == "model_failed"
+    wait_until(lambda: made[0]() is None)
 
 
 def test_a_model_that_nobody_uses_sleeps_and_wakes(serve: Apps, folder: Path) -> None:
