@@ -249,6 +249,20 @@ def test_two_models_of_one_name_are_refused(folder: Path) -> None:
         Catalog(twice).specs()
 
 
+def test_what_is_pulled_never_keeps_the_next_start_from_working(
+    folder: Path, tmp_path: Path
+) -> None:
+    values = {"state_dir": tmp_path, "allow_pull": True}
+    served = Catalog(load_settings({**values, "model": "hf:org/one"}))
+    served.add("hf:org/one", "hf:org/one")
+    assert list(served.specs()) == ["hf:org/one"]
+    taken = {**values, "model": str(folder / "one.gguf"), "alias": ("one", "hf:org/two")}
+    catalog = Catalog(load_settings(taken))
+    with pytest.raises(RequestError, match="'hf:org/two'"):
+        catalog.add("hf:org/two", "hf:org/two")
+    assert "hf:org/two" not in Catalog(load_settings(taken)).specs()
+
+
 def test_the_model_of_the_start_may_lie_in_the_folder(serve: Apps, folder: Path) -> None:
     client = serve(model=str(folder / "two.gguf"), models_dir=folder).test_client()
     assert statuses(client) == {"two": "loaded", "one": "unloaded", "three": "unloaded"}

@@ -54,13 +54,13 @@ def ollama_models_blueprint(app: Server) -> Blueprint:
 
     @bp.post("/api/show")
     def show() -> Response:
-        body = read_body(OllamaShow, request)
+        body = read_body(OllamaShow, request, untyped=True)
         entry = app.models.find(model_name(_name(body.model or body.name)))
         return jsonify(_shown(entry, verbose=bool(body.verbose)))
 
     @bp.post("/api/pull")
     def pull() -> Response:
-        body = read_body(OllamaPull, request)
+        body = read_body(OllamaPull, request, untyped=True)
         name = _name(body.model or body.name)
         if not app.settings.allow_pull:
             raise ApiError(403, "This server lets nobody pull models: start it with --allow-pull.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,7 @@ class Catalog:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._adding = threading.Lock()
 
     @property
     def several(self) -> bool:
@@ -65,6 +67,9 @@ class Catalog:
         Raises:
             RequestError: Two models have one name, or a folder or preset can't be used.
         """
+        return self._specs(self._pulled())
+
+    def _specs(self, pulled: Mapping[str, str]) -> dict[str, ModelSpec]:
         s = self._settings
         if not self.several:
             spec = self._spec(short_name(s.model), s.model, Preset(), alias=s.alias, startup=True)
@@ -75,7 +80,7 @@ class Catalog:
             name = s.alias[0] if s.alias else short_name(s.model)
             preset = presets.pop(name, Preset())
             found[name] = self._spec(name, s.model, preset, alias=s.alias, startup=True)
-        for name, source in self._sources(presets):
+        for name, source in self._sources(presets, pulled):
             if name in found and _same(source, s.model):
                 continue
             if name in found:
@@ -88,16 +93,19 @@ class Catalog:
         """Adds a model that was pulled; kept in the state folder.
 
         Raises:
+            RequestError: Another model has the name.
             CapacityError: The state folder can't be written.
         """
-        pulled = {**self._pulled(), name: source}
-        try:
-            self._pulled_file.parent.mkdir(parents=True, exist_ok=True)
-            new = self._pulled_file.with_suffix(".new")
-            new.write_text(json.dumps(pulled, indent=1), "utf-8")
-            new.replace(self._pulled_file)
-        except OSError as e:
-            raise CapacityError(f"cannot write {self._pulled_file.name}: {e.strerror}") from e
+        with self._adding:
+            pulled = {**self._pulled(), name: source}
+            self._specs(pulled)  # what can't be listed must not get into the file
+            try:
+                self._pulled_file.parent.mkdir(parents=True, exist_ok=True)
+                new = self._pulled_file.with_suffix(".new")
+                new.write_text(json.dumps(pulled, indent=1), "utf-8")
+                new.replace(self._pulled_file)
+            except OSError as e:
+                raise CapacityError(f"cannot write {self._pulled_file.name}: {e.strerror}") from e
 
     @property
     def _pulled_file(self) -> Path:
@@ -115,12 +123,14 @@ class Catalog:
             raise RequestError(f"cannot read {self._pulled_file}: {e}") from e
         return {str(name): str(source) for name, source in found.items()}
 
-    def _sources(self, presets: dict[str, Preset]) -> Iterator[tuple[str, str]]:
+    def _sources(
+        self, presets: Mapping[str, Preset], pulled: Mapping[str, str]
+    ) -> Iterator[tuple[str, str]]:
         s = self._settings
         listed = dict(map(_named, s.models))
         if len(listed) < len(s.models):
             raise RequestError("--models has two models of one name: write NAME=SOURCE")
-        listed = {**self._pulled(), **listed}
+        listed = {**pulled, **listed}
         folder = {} if s.models_dir is None else models_in(s.models_dir)
         yield from listed.items()
         for name, preset in presets.items():
@@ -191,7 +201,9 @@ def short_name(source: str | None) -> str:
 
 
 def _same(source: str, other: str | None) -> bool:
-    """Whether two sources are one file or folder."""
+    """Whether two sources are one model: one text, or one file or folder."""
+    if source == other:
+        return True
     paths = [Path(text).expanduser() for text in (source, other or "")]
     return bool(other) and all(p.exists() for p in paths) and paths[0].samefile(paths[1])
 
