@@ -39,7 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "three").mkdir()
     for seed, path in enumerate(["one.gguf", "two.gguf", "three/weights.gguf"], 1):
         tiny_model.write(place / path, seed=seed)
-    (place / "mmproj-one.gguf").write_bytes(b"no model")
+    for name in ("mmproj-one.gguf", "one-mmproj-f16.gguf"):
+        (place / name).write_bytes(b"no model")
     (place / "notes.txt").write_text("no model")
     return place
 

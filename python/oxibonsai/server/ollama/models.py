@@ -157,9 +157,10 @@ def _listed(entry: Entry) -> dict[str, Any]:
 
 def _running(entry: Entry) -> dict[str, Any]:
     instance = entry.instance
-    if instance is None or instance.pool is None:  # it was unloaded just now
+    pool = None if instance is None else instance.pool
+    if instance is None or pool is None:  # it was unloaded just now
         return _listed(entry)
-    engine = instance.pool.engines[0]
+    engine = pool.engines[0]
     on_card = engine.model.device.free_bytes is not None
     size, keep = instance.memory_bytes, instance.keep_seconds
     # Ollama says "for ever" with a time far away.
@@ -211,7 +212,8 @@ def _capabilities(entry: Entry, checkpoint: Checkpoint, source: Any) -> list[str
         template = ChatTemplate(source)
         found += ["tools"] if "tools" in template.variables else []
         found += ["thinking"] if find_reasoning_tags(source) is not None else []
-    engine = None if instance is None or instance.pool is None else instance.pool.engines[0]
+    pool = None if instance is None else instance.pool
+    engine = None if pool is None else pool.engines[0]
     if engine is not None and engine.has_tokenizer and engine.tokenizer.vocabulary.infill:
         found.append("insert")
     return found
@@ -250,8 +252,10 @@ def _size(count: int) -> str:
 
 def _checkpoint(entry: Entry) -> Checkpoint | None:
     """The loaded model's, or that of its file if there is one on this machine."""
-    if entry.instance is not None and entry.instance.pool is not None:
-        return entry.instance.pool.engines[0].model.weights.checkpoint
+    instance = entry.instance
+    pool = None if instance is None else instance.pool
+    if pool is not None:
+        return pool.engines[0].model.weights.checkpoint
     path = entry.spec.path
     if path is None or not path.is_file():
         return None

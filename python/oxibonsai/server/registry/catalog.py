@@ -12,10 +12,9 @@ from pathlib import Path
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.server.registry.presets import Preset, read_presets
 from oxibonsai.server.settings import Settings
+from oxibonsai.sources.choice import is_tower
 
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}$")
-# The part of a model that reads images lies beside it and is no model by itself.
-_PROJECTOR = "mmproj"
 
 
 @dataclass(frozen=True)
@@ -209,8 +208,8 @@ def _same(source: str, other: str | None) -> bool:
 
 
 def _model_of(stem: str) -> str | None:
-    """The name of a GGUF file's model; None for a projector or a later shard."""
-    if stem.startswith(_PROJECTOR):
+    """The name of a GGUF file's model; None for a vision tower or a later shard."""
+    if is_tower(stem):
         return None
     shard = _SHARD.search(stem)
     if shard is None:
