@@ -378,6 +378,9 @@ def test_models_are_pulled_from_a_hub(
         client = through(app)
         with pytest.raises(ollama.ResponseError, match="no library"):
             client.pull("llama3")
+        with pytest.raises(ollama.ResponseError) as error:  # before the stream begins
+            list(client.pull("llama3", stream=True))
+        assert error.value.status_code == 404
         name = f"{address}/tiny.gguf"
         statuses = list(client.pull(name, stream=True))
         assert statuses[0].status == "pulling manifest"

