@@ -517,7 +517,10 @@ def test_metrics_count_models_that_are_gone(serve: Apps, folder: Path) -> None:
     text(client, "one")
     first = steps()
     text(client, "two")
-    assert steps() > first >= 1
+    both = steps()
+    assert both > first >= 1
+    client.post("/models/unload", json={"model": "two"})
+    assert steps() == both  # also while none is loaded
 
 
 def test_one_model_answers_to_any_name(serve: Apps, folder: Path) -> None:
