@@ -19,7 +19,8 @@ from running_server import wait_until
 import oxibonsai
 import tiny_model
 from oxibonsai import SamplingParams
-from oxibonsai.errors import RequestError
+from oxibonsai.engine import EnginePool
+from oxibonsai.errors import OxiBonsaiError, RequestError
 from oxibonsai.server.app import create_app
 from oxibonsai.server.engine_backend import EngineBackend, served_models
 from oxibonsai.server.lifecycle import Lifecycle, Phase
@@ -38,7 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "three").mkdir()
     for seed, path in enumerate(["one.gguf", "two.gguf", "three/weights.gguf"], 1):
         tiny_model.write(place / path, seed=seed)
-    (place / "mmproj-one.gguf").write_bytes(b"no model")
+    for name in ("mmproj-one.gguf", "one-mmproj-f16.gguf"):
+        (place / name).write_bytes(b"no model")
     (place / "notes.txt").write_text("no model")
     return place
 
@@ -125,6 +127,8 @@ def test_a_name_that_is_not_listed_is_unknown(serve: Apps, folder: Path) -> None
         "/v1/completions": ASK,
         "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
         "/v1/responses": {"input": "a"},
+        "/v1/embeddings": {"input": "a"},
+        "/v1/rerank": {"query": "a", "documents": ["b"]},
         "/tokenize": {"content": "a"},
         "/models/load": {},
     }
@@ -244,6 +248,20 @@ def test_two_models_of_one_name_are_refused(folder: Path) -> None:
     twice = load_settings({"models": (f"a={folder}/one.gguf", f"a={folder}/two.gguf")})
     with pytest.raises(RequestError, match="two models of one name"):
         Catalog(twice).specs()
+
+
+def test_what_is_pulled_never_keeps_the_next_start_from_working(
+    folder: Path, tmp_path: Path
+) -> None:
+    values = {"state_dir": tmp_path, "allow_pull": True}
+    served = Catalog(load_settings({**values, "model": "hf:org/one"}))
+    served.add("hf:org/one", "hf:org/one")
+    assert list(served.specs()) == ["hf:org/one"]
+    taken = {**values, "model": str(folder / "one.gguf"), "alias": ("one", "hf:org/two")}
+    catalog = Catalog(load_settings(taken))
+    with pytest.raises(RequestError, match="'hf:org/two'"):
+        catalog.add("hf:org/two", "hf:org/two")
+    assert "hf:org/two" not in Catalog(load_settings(taken)).specs()
 
 
 def test_the_model_of_the_start_may_lie_in_the_folder(serve: Apps, folder: Path) -> None:
@@ -373,6 +391,53 @@ def test_requests_wait_for_a_model_that_loads_and_others_go_on(serve: Apps, fold
     assert Mine.loads == 2
 
 
+def test_a_model_that_was_given_up_may_be_asked_for_again(serve: Apps, folder: Path) -> None:
+    class Mine(Slow):
+        go = threading.Event()
+
+    client = serve(Mine, models_dir=folder).test_client()
+    for path in ("load", "unload", "load"):
+        answer = client.post(f"/models/{path}", json={"model": "one"})
+        assert answer.status_code == 200
+        if path == "load":
+            wait_until(lambda: Mine.loads == 1)
+    Mine.go.set()
+    wait_for(client, one="loaded")
+    assert Mine.loads == 1
+
+
+def test_a_preset_that_changes_while_its_model_loads_holds(
+    serve: Apps, folder: Path, tmp_path: Path
+) -> None:
+    class Mine(Slow):
+        go = threading.Event()
+
+    path = tmp_path / "models.toml"
+    path.write_text("[one]\nctx-size = 128")
+    client = serve(Mine, models_dir=folder, models_preset=path).test_client()
+    client.post("/models/load", json={"model": "one"})
+    wait_until(lambda: Mine.loads == 1)
+    path.write_text("[one]\nctx-size = 64")
+    client.get("/models?reload=1")
+    Mine.go.set()
+    wait_for(client, one="loaded")
+    assert client.get("/v1/models/one").get_json()["meta"]["n_ctx"] == 64
+
+
+def test_a_model_that_fails_halfway_leaves_the_memory(serve: Apps, folder: Path) -> None:
+    made: list[weakref.ref[EnginePool]] = []
+
+    class Failing(EngineBackend):
+        def _prepare(self, pool: EnginePool) -> None:
+            made.append(weakref.ref(pool))
+            raise OxiBonsaiError("no template")
+
+    client = serve(Failing, models_dir=folder).test_client()
+    answer = client.post("/v1/completions", json={**ASK, "model": "one"})
+    assert answer.get_json()["error"]["code"] == "model_failed"
+    wait_until(lambda: made[0]() is None)
+
+
 def test_a_model_that_nobody_uses_sleeps_and_wakes(serve: Apps, folder: Path) -> None:
     model = folder / "one.gguf"
     app = serve(model=str(model), alias="one", sleep_idle_seconds=0.2)
@@ -452,7 +517,10 @@ def test_metrics_count_models_that_are_gone(serve: Apps, folder: Path) -> None:
     text(client, "one")
     first = steps()
     text(client, "two")
-    assert steps() > first >= 1
+    both = steps()
+    assert both > first >= 1
+    client.post("/models/unload", json={"model": "two"})
+    assert steps() == both  # also while none is loaded
 
 
 def test_one_model_answers_to_any_name(serve: Apps, folder: Path) -> None:

@@ -85,6 +85,36 @@ def test_a_stream_is_lines_of_json(model_client: FlaskClient) -> None:
     assert lines[-1]["done_reason"] == "length"
 
 
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", None])
+def test_the_type_of_a_body_may_be_missing(model_client: FlaskClient, kind: str | None) -> None:
+    body = json.dumps({"model": "tiny", "prompt": "Hi", "options": SHORT, "stream": False})
+    bare = model_client.post("/api/generate", data=body, content_type=kind)
+    assert bare.status_code == 200, bare.text
+    assert bare.get_json()["done"]
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", None])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Referer": "http://evil.example/"},
+        {"Origin": "http://localhost"},
+    ],
+)
+def test_a_body_without_a_type_is_of_no_page(
+    model_client: FlaskClient, headers: dict[str, str], kind: str | None
+) -> None:
+    for path in ("generate", "chat", "embed", "embeddings", "show", "pull"):
+        answer = model_client.post(
+            f"/api/{path}", data='{"model": "tiny"}', content_type=kind, headers=headers
+        )
+        assert answer.status_code in (403, 415), (path, answer.text)
+
+
 def test_a_prompt_is_a_message_and_raw_text_is_none(client: Any, model_client: FlaskClient) -> None:
     plain = client.generate("tiny", "Hi", options=SHORT)
     assert plain.response == client.chat("tiny", SAID, options=SHORT).message.content
@@ -141,6 +171,24 @@ def test_options_that_can_not_be_are_refused(
 ) -> None:
     with pytest.raises(ollama.ResponseError, match=problem) as error:
         client.chat("tiny", SAID, options=options)
+    assert error.value.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"suffix": "b", "system": "c"}, "leave out system"),
+        ({"suffix": "b", "raw": True}, "leave out raw"),
+        ({"raw": True, "context": [1]}, "leave out context"),
+        ({"raw": True, "think": True}, "leave out think"),
+        ({"context": [1], "images": ["AA=="]}, "context goes with texts alone"),
+    ],
+)
+def test_fields_that_would_be_left_out_are_refused(
+    client: Any, fields: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ollama.ResponseError, match=problem) as error:
+        client.generate("tiny", "a", **fields)
     assert error.value.status_code == 400
 
 
@@ -303,10 +351,15 @@ def test_models_stay_as_long_as_a_request_says(tmp_path: Path, tiny_path: Path) 
         assert app.models.default.keep_seconds == 600
         client.chat("one", SAID, keep_alive=-1, options=SHORT)
         assert app.models.default.keep_seconds == -1
+        for forever in (1e300, "inf", "99999999h"):
+            client.chat("one", SAID, keep_alive=forever, options=SHORT)
+            assert [m.model for m in client.ps().models] == ["one"]
         client.chat("one", SAID, keep_alive="100ms", options=SHORT)
         wait_until(lambda: client.ps().models == [])
         with pytest.raises(ollama.ResponseError, match="5m or 1h30m"):
             client.chat("one", SAID, keep_alive="soon")
+        with pytest.raises(ollama.ResponseError, match="5m or 1h30m"):
+            client.chat("one", SAID, keep_alive="nan")
         with pytest.raises(ollama.ResponseError, match="does not exist") as error:
             client.chat("two", SAID)
         assert error.value.status_code == 404
@@ -325,6 +378,9 @@ def test_models_are_pulled_from_a_hub(
         client = through(app)
         with pytest.raises(ollama.ResponseError, match="no library"):
             client.pull("llama3")
+        with pytest.raises(ollama.ResponseError) as error:  # before the stream begins
+            list(client.pull("llama3", stream=True))
+        assert error.value.status_code == 404
         name = f"{address}/tiny.gguf"
         statuses = list(client.pull(name, stream=True))
         assert statuses[0].status == "pulling manifest"

@@ -173,6 +173,30 @@ def test_a_stored_file_is_a_picture(
     assert "No file found" in missing.get_json()["error"]["message"]
 
 
+def test_a_stored_file_has_the_detail_beside_its_id(client: FlaskClient) -> None:
+    inner = {"file_id": upload(client), "detail": "fine"}
+    answer = client.post(
+        "/v1/chat/completions", json=chat({"type": "image_file", "image_file": inner})
+    )
+    assert (answer.status_code, "'fine'" in answer.text) == (400, True)
+
+
+def test_too_many_stored_files_are_refused_before_they_are_read(
+    app: Server, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    opened = app.store.files.open
+    monkeypatch.setattr(
+        app.store.files, "open", lambda owner, name: read.append(name) or opened(owner, name)
+    )
+    part = input_image(file_id=upload(client))
+    answer = client.post("/v1/responses", json=responses(*[part] * 40))
+    assert (answer.status_code, "more than 32" in answer.text) == (400, True)
+    assert not read
+    assert client.post("/v1/responses", json=responses(part, part)).status_code == 200
+    assert len(read) == 1
+
+
 def test_a_stored_file_that_is_no_picture_is_refused(app: Server, client: FlaskClient) -> None:
     file_id = upload(client, b"{}")
     answer = client.post("/v1/responses", json=responses(input_image(file_id=file_id)))

@@ -41,7 +41,6 @@ class EngineBackend:
     def load(self) -> None:
         """See :class:`~oxibonsai.server.backend.Backend`."""
         from oxibonsai.engine import EnginePool
-        from oxibonsai.engine.speculation.choice import choose_speculation
         from oxibonsai.opening import split_scaled
 
         s = self._settings
@@ -68,6 +67,18 @@ class EngineBackend:
             image_max_tokens=s.image_max_tokens,
             on_failure=None if self._lifecycle is None else self._lifecycle.fail,
         )
+        try:
+            self._prepare(pool)
+        except BaseException:
+            pool.close()  # its threads would keep it
+            raise
+        self.pool = pool
+
+    def _prepare(self, pool: EnginePool) -> None:
+        """Everything but the engines."""
+        from oxibonsai.engine.speculation.choice import choose_speculation
+
+        s = self._settings
         for engine in pool.engines:
             engine.pictures = self._with_limits(engine.pictures)
         engine = pool.engines[0]
@@ -84,7 +95,6 @@ class EngineBackend:
         self.ranks = engine.model.config.classifier is not None
         names = s.alias or (short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
-        self.pool = pool
 
     def models(self) -> Sequence[ModelInfo]:
         """The one model, once it is loaded."""

@@ -133,14 +133,14 @@ class GenerationMetrics(Collector):
             "decode_seconds": ("Time from first tokens to last tokens.", self._decode_seconds),
         }
         pools = self._pools()
+        total = self._totals(pools)
+        counters |= {
+            "steps": ("Forward passes of the model.", total.steps),
+            "step_sequences": ("Sequences in all steps.", total.sequences),
+            "step_rows": ("Tokens in all steps.", total.rows),
+            "preemptions": ("Preempted sequences.", total.preemptions),
+        }
         if pools:
-            total = self._totals(pools)
-            counters |= {
-                "steps": ("Forward passes of the model.", total.steps),
-                "step_sequences": ("Sequences in all steps.", total.sequences),
-                "step_rows": ("Tokens in all steps.", total.rows),
-                "preemptions": ("Preempted sequences.", total.preemptions),
-            }
             yield from _state(pools)
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"oxibonsai_{name}", text, value=value)

@@ -134,7 +134,7 @@ class Generations:
         """The prompt of a conversation; see :func:`oxibonsai.server.inputs.read_turn`."""
         pictures = self.engine.pictures
         if pictures is not None:
-            request = with_stored_pictures(request, self._files, pictures.limits.max_bytes)
+            request = with_stored_pictures(request, self._files, pictures)
         return read_turn(self.engine, self.chat_template, request, prompt_limit, options)
 
     def chat(

@@ -18,15 +18,20 @@ _MAX_DIGITS = 40
 _LOGGED_BYTES = 8192
 
 
-def read_object(request: Request) -> dict[str, Any]:
+def read_object(request: Request, *, untyped: bool = False) -> dict[str, Any]:
     """The JSON object of a request's body.
+
+    Args:
+        request: The request.
+        untyped: Also from programs that don't say that it is JSON, as ``curl -d`` does; never from a
+            web page, whose forms look the same.
 
     Raises:
         ApiError: 415 for another content type; 413 for too large a body; 400 for text that is not
             UTF-8 JSON, is not an object, repeats a key, is nested deeper than 100 levels, or contains
             a number that is not finite or a string that is not valid Unicode.
     """
-    value = _read(request)
+    value = _read(request, untyped=untyped)
     if not isinstance(value, dict):
         raise _bad("the body is not a JSON object")
     return value
@@ -34,19 +39,29 @@ def read_object(request: Request) -> dict[str, Any]:
 
 def read_list(request: Request) -> list[Any]:
     """The JSON list of a request's body; see :func:`read_object`."""
-    value = _read(request)
+    value = _read(request, untyped=False)
     if not isinstance(value, list):
         raise _bad("the body is not a JSON list")
     return value
 
 
-def _read(request: Request) -> Any:
-    if request.mimetype != "application/json" and not request.mimetype.endswith("+json"):
+def _read(request: Request, *, untyped: bool) -> Any:
+    if not (_is_json(request.mimetype) or (untyped and _is_bare(request))):
         named = f"'{request.mimetype}'" if request.mimetype else "missing"
         raise ApiError(415, f"The Content-Type is {named}; send application/json.")
     data = request.get_data(cache=False)
     g.body_text = data[:_LOGGED_BYTES].decode("utf-8", "replace")
     return parse(data)
+
+
+def _is_json(mimetype: str) -> bool:
+    return mimetype == "application/json" or mimetype.endswith("+json")
+
+
+def _is_bare(request: Request) -> bool:
+    """Whether a program sent it without a type; browsers name the origin of every POST."""
+    by_page = any(name in request.headers for name in ("Origin", "Sec-Fetch-Site", "Referer"))
+    return not by_page and request.mimetype in ("", "application/x-www-form-urlencoded")
 
 
 def parse(data: bytes) -> Any:

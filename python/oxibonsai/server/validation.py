@@ -24,13 +24,18 @@ _NO_IMAGES = (
 Body = TypeVar("Body", bound=BaseModel)
 
 
-def read_body(model: type[Body], request: Request) -> Body:
+def read_body(model: type[Body], request: Request, *, untyped: bool = False) -> Body:
     """The request's JSON object as a ``model``; the name in its ``model`` field chooses the engines.
+
+    Args:
+        model: What the body is.
+        request: The request.
+        untyped: As for :func:`~oxibonsai.server.strict_json.read_object`.
 
     Raises:
         ApiError: The body is not a JSON object, or a field is invalid; the error names the field.
     """
-    value = read_object(request)
+    value = read_object(request, untyped=untyped)
     name = value.get("model")
     g.model_name = name if isinstance(name, str) else None
     body = as_body(model, value)

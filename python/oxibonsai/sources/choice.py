@@ -62,7 +62,7 @@ def matching(names: Iterable[str], choice: str | None) -> list[str]:
     A file's whole path goes before its name in any folder, any shard names its set. Vision towers
     are no models.
     """
-    models = sorted({shards(n)[0] for n in names if n.endswith(".gguf") and not _is_tower(n)})
+    models = sorted({shards(n)[0] for n in names if n.endswith(".gguf") and not is_tower(n)})
     if choice is None:
         return models
     if choice.endswith(".gguf"):
@@ -92,13 +92,14 @@ def towers(names: Iterable[str], model: str, choice: str | None = None) -> list[
         kind = next((i for i, t in enumerate(_TOWER_TYPES) if t in own), len(_TOWER_TYPES))
         return -len((own & words) - set(_TOWER_TYPES)), kind, name
 
-    found = [n for n in names if n.endswith(".gguf") and _is_tower(n)]
-    if choice is not None and choice.endswith(".gguf") and _is_tower(choice):
+    found = [n for n in names if n.endswith(".gguf") and is_tower(n)]
+    if choice is not None and choice.endswith(".gguf") and is_tower(choice):
         found = [n for n in found if choice in (n, PurePosixPath(n).name)]
     return sorted(found, key=rank)
 
 
-def _is_tower(name: str) -> bool:
+def is_tower(name: str) -> bool:
+    """Whether a file holds a vision tower, which lies beside a model and is none by itself."""
     return "mmproj" in PurePosixPath(name).name.lower()
 
 

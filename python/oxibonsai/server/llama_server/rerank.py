@@ -25,11 +25,11 @@ def rerank_blueprint(app: Server) -> Blueprint:
     @bp.post("/rerank")
     @bp.post("/reranking")
     def rerank() -> Response:
+        body = read_body(RerankBody, request)
+        check_model(body.model, app.settings)
         engine = app.generations.loaded.engines[0]
         if engine.model.config.classifier is None:
             raise ApiError(501, "This model has no head that scores texts: it is no reranker.")
-        body = read_body(RerankBody, request)
-        check_model(body.model, app.settings)
         ranker = engine.ranker
         documents = _documents(body)
         limit = PromptLimit(ranker.ctx_size, reserved=0)

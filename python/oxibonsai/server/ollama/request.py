@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -25,6 +26,7 @@ from oxibonsai.structured import Structure
 
 _DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST_SECONDS = 100 * 365 * 86_400.0  # longer is for ever
 Message = dict[str, Any]
 
 
@@ -39,17 +41,24 @@ def keep_alive_seconds(value: float | str | None) -> float | None:
     Raises:
         RequestError: It is no duration.
     """
-    if value is None or not isinstance(value, str):
-        return value
-    parts = _DURATION.findall(value)
-    if "".join(number + unit for number, unit in parts) != value or not value:
-        try:
-            return float(value)
-        except ValueError:
-            raise RequestError(
-                f"keep_alive is {value!r}; it must be seconds, or a duration such as 5m or 1h30m"
-            ) from None
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if value is None:
+        return None
+    seconds = _seconds(value) if isinstance(value, str) else value
+    if seconds is None or math.isnan(seconds):
+        raise RequestError(
+            f"keep_alive is {value!r}; it must be seconds, or a duration such as 5m or 1h30m"
+        )
+    return seconds if seconds <= _LONGEST_SECONDS else -1.0
+
+
+def _seconds(text: str) -> float | None:
+    parts = _DURATION.findall(text)
+    if text and "".join(number + unit for number, unit in parts) == text:
+        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def chat_request(body: OllamaChat, settings: ModelSettings) -> ChatRequest:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.server.registry.presets import Preset, read_presets
 from oxibonsai.server.settings import Settings
+from oxibonsai.sources.choice import is_tower
 
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}$")
-# The part of a model that reads images lies beside it and is no model by itself.
-_PROJECTOR = "mmproj"
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Catalog:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._adding = threading.Lock()
 
     @property
     def several(self) -> bool:
@@ -65,6 +66,9 @@ class Catalog:
         Raises:
             RequestError: Two models have one name, or a folder or preset can't be used.
         """
+        return self._specs(self._pulled())
+
+    def _specs(self, pulled: Mapping[str, str]) -> dict[str, ModelSpec]:
         s = self._settings
         if not self.several:
             spec = self._spec(short_name(s.model), s.model, Preset(), alias=s.alias, startup=True)
@@ -75,7 +79,7 @@ class Catalog:
             name = s.alias[0] if s.alias else short_name(s.model)
             preset = presets.pop(name, Preset())
             found[name] = self._spec(name, s.model, preset, alias=s.alias, startup=True)
-        for name, source in self._sources(presets):
+        for name, source in self._sources(presets, pulled):
             if name in found and _same(source, s.model):
                 continue
             if name in found:
@@ -88,16 +92,19 @@ class Catalog:
         """Adds a model that was pulled; kept in the state folder.
 
         Raises:
+            RequestError: Another model has the name.
             CapacityError: The state folder can't be written.
         """
-        pulled = {**self._pulled(), name: source}
-        try:
-            self._pulled_file.parent.mkdir(parents=True, exist_ok=True)
-            new = self._pulled_file.with_suffix(".new")
-            new.write_text(json.dumps(pulled, indent=1), "utf-8")
-            new.replace(self._pulled_file)
-        except OSError as e:
-            raise CapacityError(f"cannot write {self._pulled_file.name}: {e.strerror}") from e
+        with self._adding:
+            pulled = {**self._pulled(), name: source}
+            self._specs(pulled)  # what can't be listed must not get into the file
+            try:
+                self._pulled_file.parent.mkdir(parents=True, exist_ok=True)
+                new = self._pulled_file.with_suffix(".new")
+                new.write_text(json.dumps(pulled, indent=1), "utf-8")
+                new.replace(self._pulled_file)
+            except OSError as e:
+                raise CapacityError(f"cannot write {self._pulled_file.name}: {e.strerror}") from e
 
     @property
     def _pulled_file(self) -> Path:
@@ -115,12 +122,14 @@ class Catalog:
             raise RequestError(f"cannot read {self._pulled_file}: {e}") from e
         return {str(name): str(source) for name, source in found.items()}
 
-    def _sources(self, presets: dict[str, Preset]) -> Iterator[tuple[str, str]]:
+    def _sources(
+        self, presets: Mapping[str, Preset], pulled: Mapping[str, str]
+    ) -> Iterator[tuple[str, str]]:
         s = self._settings
         listed = dict(map(_named, s.models))
         if len(listed) < len(s.models):
             raise RequestError("--models has two models of one name: write NAME=SOURCE")
-        listed = {**self._pulled(), **listed}
+        listed = {**pulled, **listed}
         folder = {} if s.models_dir is None else models_in(s.models_dir)
         yield from listed.items()
         for name, preset in presets.items():
@@ -191,14 +200,16 @@ def short_name(source: str | None) -> str:
 
 
 def _same(source: str, other: str | None) -> bool:
-    """Whether two sources are one file or folder."""
+    """Whether two sources are one model: one text, or one file or folder."""
+    if source == other:
+        return True
     paths = [Path(text).expanduser() for text in (source, other or "")]
     return bool(other) and all(p.exists() for p in paths) and paths[0].samefile(paths[1])
 
 
 def _model_of(stem: str) -> str | None:
-    """The name of a GGUF file's model; None for a projector or a later shard."""
-    if stem.startswith(_PROJECTOR):
+    """The name of a GGUF file's model; None for a vision tower or a later shard."""
+    if is_tower(stem):
         return None
     shard = _SHARD.search(stem)
     if shard is None:

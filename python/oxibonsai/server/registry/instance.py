@@ -117,7 +117,7 @@ class Instance:
         self.backend.close()
         self._on_close(pool)
         del pool
-        _free_memory()
+        free_memory()
 
     def _close_if_unused(self) -> None:
         if self._retired and self._leases == 0:
@@ -157,7 +157,7 @@ class Lease:
         self.release()
 
 
-def _free_memory() -> None:
+def free_memory() -> None:
     """Collects what a closed model consisted of, which refers to itself."""
     gc.unfreeze()  # objects of the server's start
     gc.collect()

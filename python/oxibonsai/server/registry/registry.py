@@ -15,7 +15,7 @@ from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.registry.catalog import Catalog, ModelSpec
 from oxibonsai.server.registry.entry import Entry
-from oxibonsai.server.registry.instance import Instance, Lease, stamp_of
+from oxibonsai.server.registry.instance import Instance, Lease, free_memory, stamp_of
 from oxibonsai.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class ModelRegistry:
         self.metrics: GenerationMetrics | None = None
         self.files: FileStore | None = None
         self._changed = threading.Condition()
+        self._refreshing = threading.Lock()
         self._entries = {n: Entry(s) for n, s in self._catalog.specs().items()}
         self._queue: list[Entry] = []
         self._loader: threading.Thread | None = None
@@ -86,7 +87,7 @@ class ModelRegistry:
         for entry in self.entries():
             if entry.spec.load_on_startup and entry.instance is None:
                 self._make_room(entry)
-                entry.instance = self._loaded(entry)
+                entry.instance = self._loaded(entry, entry.spec)
         threading.Thread(target=self._watch, name="model-watch", daemon=True).start()
 
     def models(self) -> Sequence[ModelInfo]:
@@ -162,7 +163,7 @@ class ModelRegistry:
             base, _, adapter = (name or "").rpartition(":")
             return entry, adapter if base in self._own_names(entry) else ""
         if name is None:
-            default = next((e for e in self._entries.values() if e.spec.load_on_startup), None)
+            default = next((e for e in self.entries() if e.spec.load_on_startup), None)
             if default is None:
                 raise ApiError(
                     400, "model: the request must name a model; GET /v1/models lists them.",
@@ -186,7 +187,11 @@ class ModelRegistry:
         """Reads folder and presets again: takes in new models, and drops those that are gone."""
         if not self.several:
             return
-        specs = self._catalog.specs()
+        with self._refreshing:  # a list that was read earlier must not replace a later one
+            self._take(self._catalog.specs())
+
+    def _take(self, specs: dict[str, ModelSpec]) -> None:
+        """Makes these the models."""
         gone: list[Instance] = []
         with self._changed:
             for name in [n for n in self._entries if n not in specs]:
@@ -246,13 +251,15 @@ class ModelRegistry:
             entry.wanted = False
             entry.loading = False
             self._take_out(entry, sleeping=False)
+            self._changed.notify_all()
         if instance is not None:
             instance.retire()
 
     @property
     def default(self) -> Instance:
         """The loaded model of work that belongs to no request: the first."""
-        instance = next((e.instance for e in self._entries.values() if e.instance), None)
+        loaded = (i for e in self.entries() if (i := e.instance) is not None)
+        instance = next(loaded, None)
         if instance is None:
             raise ApiError(503, "No model is loaded.")
         return instance
@@ -271,7 +278,7 @@ class ModelRegistry:
     @property
     def ranks(self) -> bool:
         """Whether there may be a model that scores texts."""
-        instances = [e.instance for e in list(self._entries.values())]
+        instances = [e.instance for e in self.entries()]
         return any(i is None or i.backend.ranks for i in instances)
 
     # Loading and unloading.
@@ -291,13 +298,15 @@ class ModelRegistry:
 
     def _own_names(self, entry: Entry) -> tuple[str, ...]:
         """The names of the one model of a server that answers to any."""
-        if entry.instance is None:
+        instance = entry.instance
+        if instance is None:
             return entry.spec.names
-        return entry.instance.backend.models()[0].aliases
+        return instance.backend.models()[0].aliases
 
     def _enqueue(self, entry: Entry) -> None:
+        entry.loading = True  # also if it was given up while it loads
         if entry not in self._queue:
-            entry.loading, entry.failure = True, None
+            entry.failure = None
             self._queue.append(entry)
             self._changed.notify_all()
         if self._loader is None:
@@ -333,34 +342,42 @@ class ModelRegistry:
                 if not (entry.waiting or entry.wanted):  # nobody waits any more
                     self._leave_queue(entry)
                     continue
+                spec = entry.spec
+            failure: OxiBonsaiError
             try:
                 if not self._make_room(entry):
                     with self._changed:
                         self._changed.wait(_POLL_SECONDS)
                     continue
-                instance = self._loaded(entry)
+                self._put(entry, self._loaded(entry, spec), spec)
+                continue
             except OxiBonsaiError as e:
-                _log.error("the model %s could not be loaded: %s", entry.spec.name, e)
-                entry.failure = e
+                _log.error("the model %s could not be loaded: %s", spec.name, str(e))
+                # Without the traceback, which would keep what was loaded of it.
+                kind = CapacityError if isinstance(e, CapacityError) else OxiBonsaiError
+                failure = kind(str(e))
             except OSError as e:
-                _log.error("the model %s could not be loaded: %s", entry.spec.name, e)
-                entry.failure = CapacityError(f"the model could not be read: {e.strerror}")
+                _log.error("the model %s could not be loaded: %s", spec.name, str(e))
+                failure = CapacityError(f"the model could not be read: {e.strerror}")
             except Exception as e:
-                _log.exception("the model %s could not be loaded", entry.spec.name)
-                entry.failure = CapacityError(f"the model could not be loaded: {type(e).__name__}")
-            else:
-                self._put(entry, instance)
+                _log.exception("the model %s could not be loaded", spec.name)
+                failure = CapacityError(f"the model could not be loaded: {type(e).__name__}")
+            free_memory()
             with self._changed:
+                entry.failure = failure
                 self._leave_queue(entry)
 
-    def _put(self, entry: Entry, instance: Instance) -> None:
-        """Makes a loaded instance the one that requests use."""
+    def _put(self, entry: Entry, instance: Instance, spec: ModelSpec) -> None:
+        """Makes a loaded instance the one that requests use; none if it is not wanted any more."""
         with self._changed:
-            unwanted = self._closed or self._entries.get(entry.spec.name) is not entry
+            unwanted = self._closed or self._entries.get(spec.name) is not entry
             unwanted = unwanted or not entry.loading
-            earlier = instance if unwanted else entry.instance
-            if not unwanted:
+            outdated = entry.spec != spec and not unwanted  # its preset has changed meanwhile
+            earlier = instance if unwanted or outdated else entry.instance
+            if not (unwanted or outdated):
                 entry.instance, entry.sleeping = instance, False
+            if not outdated:  # else it is loaded once more
+                self._leave_queue(entry)
         if earlier is not None:
             earlier.retire()
 
@@ -369,9 +386,8 @@ class ModelRegistry:
         entry.loading = entry.wanted = False
         self._changed.notify_all()
 
-    def _loaded(self, entry: Entry) -> Instance:
+    def _loaded(self, entry: Entry, spec: ModelSpec) -> Instance:
         started = time.monotonic()
-        spec = entry.spec
         backend = self._make_backend(spec.settings, self._lifecycle)
         backend.load()
         instance = self._instance(backend, spec)
@@ -436,7 +452,7 @@ class ModelRegistry:
 
     def _taken_bytes(self, entry: Entry) -> int:
         """Memory of all loaded models but for one."""
-        return sum(e.instance.memory_bytes for e in self._others(entry) if e.instance is not None)
+        return sum(i.memory_bytes for e in self._others(entry) if (i := e.instance) is not None)
 
     def _check_budget(self, entry: Entry, instance: Instance) -> None:
         """Unloads other models if this one takes more than was expected.
@@ -501,9 +517,10 @@ class ModelRegistry:
         """Loads models anew whose files have changed; requests use the old ones until then."""
         for entry in self.entries():
             instance = entry.instance
-            if instance is None or instance.stamp is None or instance.pool is None:
+            pool = None if instance is None else instance.pool
+            if instance is None or instance.stamp is None or pool is None:
                 continue
-            now = stamp_of(instance.pool.engines[0].model.weights.checkpoint.path)
+            now = stamp_of(pool.engines[0].model.weights.checkpoint.path)
             settled, entry.seen = now == entry.seen, now
             # Not while it is being written: it must look the same twice.
             if now is None or now == instance.stamp or not settled:
@@ -515,9 +532,9 @@ class ModelRegistry:
 
     def _info(self, entry: Entry) -> ModelInfo:
         spec = entry.spec
-        info = entry.info
-        if entry.instance is not None:
-            info = next(iter(entry.instance.backend.models()), info)
+        info, instance = entry.info, entry.instance
+        if instance is not None:
+            info = next(iter(instance.backend.models()), info)
         if info is None:
             info = ModelInfo(spec.name, 0, spec.names, {}, spec.settings.tags)
         failed = entry.failure is not None
