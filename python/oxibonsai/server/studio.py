@@ -49,7 +49,7 @@ class Studio:
         if self._files is None:
             raise ApiError(
                 501,
-                "This server has no picture model: it is started with --image-model.",
+                "This server has no image model: start it with --image-model.",
                 code="not_supported",
             )
 
@@ -64,7 +64,7 @@ class Studio:
             raise ApiError(
                 400,
                 f"size: {request.width}x{request.height} has more than the {most} pixels that this "
-                "server draws (--image-max-pixels).",
+                "server generates (--image-max-pixels).",
                 param="size",
             )
 
