@@ -45,7 +45,7 @@ class Studio:
         return self._files.name if self._files is not None else ""
 
     def require(self) -> None:
-        """Raises ApiError 501 if there is no picture model."""
+        """Raises ApiError 501 if there is no image model."""
         if self._files is None:
             raise ApiError(
                 501,
