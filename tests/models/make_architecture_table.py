@@ -42,6 +42,7 @@ from oxibonsai.quantize import quantize
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
 TRANSFORMERS, LLAMA_CPP = "transformers", "llama.cpp"
+GELU_TABLE = "llama.cpp, whose GELU is a table of float16"
 TIERS = _core.cpu.tiers()
 Floats = npt.NDArray[np.float32]
 
@@ -57,8 +58,8 @@ relative to the largest logit, over all structures.
 scalar tier on all tiers of the machine that wrote the table ({tiers}), with 1 and 2 threads, in
 chunks of 1, 7 and 64 tokens, and in a batch of four sequences. The tests in `tests/models` repeat
 this; `tests/models/make_architecture_table.py` writes the table. For encoders
-([encoders.md](encoders.md)) the hidden states are compared; they are not computed in chunks. CodeShell,
-Grok and two encoders differ more from llama.cpp, because its GELU is a table of binary16 values.
+([encoders.md](encoders.md)) the hidden states are compared; they are not computed in chunks. CodeShell
+and Grok differ more from llama.cpp than the others, because its GELU is a table of float16 values.
 
 The architectures `rwkv7` and `plamo2` and T5's decoder are not supported yet.
 
@@ -120,7 +121,7 @@ def encoders(folder: Path) -> Iterator[tuple[Structure, list[int]]]:
         path = folder / f"{remote.name}.gguf"
         encoder_models.write(remote, path)
         truth = np.array(recorded[remote.name])
-        yield Structure(path, encoder_models.IDS, truth, LLAMA_CPP), list(POSITIONS)
+        yield Structure(path, encoder_models.IDS, truth, GELU_TABLE), list(POSITIONS)
 
 
 def states(path: Path, tier: str, threads: int, *texts: list[int]) -> list[Floats]:

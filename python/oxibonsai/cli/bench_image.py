@@ -25,8 +25,8 @@ _PASSES = 3  # of the measurement of the limit; the fastest counts
 _OF_TEXT = (".add_", ".to_add_out", ".ff_context.")
 
 
-@click.command(short_help="Measure how fast pictures are drawn.")
-@click.option("--model", "-m", help="Default: OXIBONSAI_IMAGE_MODEL.")
+@click.command(short_help="Measure the speed of image generation.")
+@click.option("--model", "-m", help="As for oxibonsai image. Default: OXIBONSAI_IMAGE_MODEL.")
 @click.option("--width", type=int, default=WIDTH, show_default=True)
 @click.option("--height", type=int, default=HEIGHT, show_default=True)
 @click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True)
@@ -44,10 +44,10 @@ def image(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Measure pictures: opening the model, reading the prompt, each step, decoding.
+    """Measure image generation: opening the model, the prompt, each step, decoding.
 
-    The step's share is that of the int8 multiply-adds of its blocks' matrices, in the time of the whole
-    step, of what the processor can do.
+    A step's share is the rate of int8 multiply-adds in the matrices of its blocks, over the time of the
+    whole step, divided by the processor's rate.
     """
     begin = time.perf_counter()
     painter = ImagePipeline.from_pretrained(model, device=device, threads=threads).painter

@@ -55,7 +55,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "info": ("oxibonsai info model.gguf", "oxibonsai info hf:ORG/REPO --json"),
     "tokenize": ('oxibonsai tokenize -m model.gguf "Hello there"',),
     "verify": ("oxibonsai verify model.gguf",),
-    "bench": ("oxibonsai bench -m model.gguf -p 512 -n 128",),
+    "bench": ("oxibonsai bench model.gguf -p 512 -n 128",),
     "perplexity": ("oxibonsai perplexity model.gguf -f text.txt",),
     "convert": ("oxibonsai convert FOLDER model.gguf", "oxibonsai convert hf:ORG/REPO model.gguf"),
     "split": ("oxibonsai split model.gguf model --max-size 2G",),

@@ -117,7 +117,7 @@ device_option = click.option(
     metavar="DEVICE",
     help="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same bytes, "
     "else the CPU. cuda:0,cuda:1: these cards share the layers. Default: OXIBONSAI_DEVICE, else cpu. "
-    "Texts don't depend on it.",
+    "Results don't depend on it.",
 )
 
 

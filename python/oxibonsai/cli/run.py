@@ -46,8 +46,8 @@ from oxibonsai.sampling import SamplingParams
     "--display-prompt/--no-display-prompt",
     "display_prompt",
     default=True,
-    help="Show a prompt that is continued, as with --raw, before the text. A question, or the "
-    "prompt of a structure, is never shown.",
+    help="Print the prompt before the text that continues it, as with --raw. A question, or the "
+    "prompt of structured output, is never printed.",
 )
 @click.option("--system", metavar="TEXT", help="System message of the chat template.")
 @image_option

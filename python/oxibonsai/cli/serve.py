@@ -24,8 +24,8 @@ from oxibonsai.server.setting_sources import load_settings
 def serve(ctx: click.RichContext, /, named: str | None, config: str | None, **options: Any) -> None:
     """Serve a model over HTTP until SIGTERM or Ctrl-C.
 
-    Every option is also an environment variable (OXIBONSAI_ and its name) and a key of the TOML
-    file; an option wins over the variable, the variable over the file.
+    Every option can also be set by an environment variable (OXIBONSAI_ and its name) or a key of
+    the TOML file. An option takes precedence over its variable, the variable over the file.
     """
     model = options["model"] or named_model(ctx)
     if named is not None and model not in (None, named):

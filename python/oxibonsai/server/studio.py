@@ -45,11 +45,11 @@ class Studio:
         return self._files.name if self._files is not None else ""
 
     def require(self) -> None:
-        """Raises ApiError 501 if there is no picture model."""
+        """Raises ApiError 501 if there is no image model."""
         if self._files is None:
             raise ApiError(
                 501,
-                "This server has no picture model: it is started with --image-model.",
+                "This server has no image model: start it with --image-model.",
                 code="not_supported",
             )
 
@@ -64,7 +64,7 @@ class Studio:
             raise ApiError(
                 400,
                 f"size: {request.width}x{request.height} has more than the {most} pixels that this "
-                "server draws (--image-max-pixels).",
+                "server generates (--image-max-pixels).",
                 param="size",
             )
 
