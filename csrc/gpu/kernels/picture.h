@@ -66,10 +66,8 @@ KERNEL(conv2d, ConvArgs, READ(1, float, x), READ(2, float, weight), READ(3, floa
     for (uint32_t j = 0; j < CONV_PIXELS; ++j) {
       const uint64_t pixel = first + j;
       // Before the first row or column these are large numbers.
-      const uint32_t row =
-          uint32_t(pixel / args.width) * args.stride + tap / args.side - args.pad;
-      const uint32_t col =
-          uint32_t(pixel % args.width) * args.stride + tap % args.side - args.pad;
+      const uint32_t row = uint32_t(pixel / args.width) * args.stride + tap / args.side - args.pad;
+      const uint32_t col = uint32_t(pixel % args.width) * args.stride + tap % args.side - args.pad;
       inside[j] = pixel < args.pixels && row < args.large_height && col < args.large_width;
       from[j] = inside[j] ? (uint64_t(row / args.upsample) * (args.large_width / args.upsample) +
                              col / args.upsample) *
