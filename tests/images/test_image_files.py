@@ -400,7 +400,7 @@ def test_files_that_hold_no_picture_model_are_refused(
         ImagePipeline.from_pretrained(smollm2_path)
     with pytest.raises(SourceError, match="does not exist"):
         ImagePipeline.from_pretrained(tmp_path / "nothing")
-    with pytest.raises(SourceError, match="name a model"):
+    with pytest.raises(SourceError, match="no picture model is named"):
         ImagePipeline.from_pretrained()
     whole = tmp_path / "model.gguf"
     write_one_file(open_image_model(image_folder, PartNames()), whole)
