@@ -15,6 +15,37 @@ INLINE float inverse_root(float sum, uint32_t width, float eps) {
   return 1.0f / root(sum / float(width) + eps);
 }
 
+// Of a row's `width` values from `row` on, by all threads of its block.
+INLINE float mean_of(GLOBAL const float* x, uint64_t row, uint32_t width, GROUP float* lanes,
+                     uint32_t thread_id) {
+  if (thread_id < 64) {
+    float sum = 0.0f;
+    for (uint32_t i = thread_id; i < width; i += 64) sum = sum + x[row + i];
+    lanes[thread_id] = sum;
+  }
+  BARRIER();
+  fold_lanes(lanes, thread_id);
+  BARRIER();
+  return lanes[0] / float(width);
+}
+
+// The sum of the squares of what they deviate from their mean.
+INLINE float squared_deviations(GLOBAL const float* x, uint64_t row, uint32_t width, float mean,
+                                GROUP float* lanes, uint32_t thread_id) {
+  if (thread_id < 64) {
+    float sum = 0.0f;
+    for (uint32_t i = thread_id; i < width; i += 64) {
+      const float d = flush_tiny(x[row + i] - mean);
+      sum = fused(d, d, sum);
+    }
+    lanes[thread_id] = sum;
+  }
+  BARRIER();
+  fold_lanes(lanes, thread_id);
+  BARRIER();
+  return lanes[0];
+}
+
 #define NORM_THREADS 256
 
 KERNEL(rms_norm, NormArgs, READ(1, float, x), READ(2, float, w), WRITE(3, float, y),
@@ -41,27 +72,9 @@ KERNEL(layer_norm, NormArgs, READ(1, float, x), READ(2, float, w), READ(3, float
   SHARED(float, lanes, 64);
   SHARED(float, squares, 64);
   const uint64_t row = uint64_t(BLOCK_X) * args.width;
-  if (THREAD < 64) {
-    float sum = 0.0f;
-    for (uint32_t i = THREAD; i < args.width; i += 64) sum = sum + x[row + i];
-    lanes[THREAD] = sum;
-  }
-  BARRIER();
-  fold_lanes(lanes, THREAD);
-  BARRIER();
-  const float mean = lanes[0] / float(args.width);
-  if (THREAD < 64) {
-    float sum = 0.0f;
-    for (uint32_t i = THREAD; i < args.width; i += 64) {
-      const float d = flush_tiny(x[row + i] - mean);
-      sum = fused(d, d, sum);
-    }
-    squares[THREAD] = sum;
-  }
-  BARRIER();
-  fold_lanes(squares, THREAD);
-  BARRIER();
-  const float s = inverse_root(squares[0], args.width, args.eps);
+  const float mean = mean_of(x, row, args.width, lanes, THREAD);
+  const float squared = squared_deviations(x, row, args.width, mean, squares, THREAD);
+  const float s = inverse_root(squared, args.width, args.eps);
   const uint32_t first = BLOCK_X % args.own * args.width;  // of the group's weights
   for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS) {
     const float d = flush_tiny(x[row + i] - mean);
@@ -99,27 +112,9 @@ KERNEL(keep_largest, NormArgs, READ(1, float, x), WRITE(2, float, y)) {
   SHARED(float, lanes, 64);
   SHARED(float, squares, 64);
   const uint64_t row = uint64_t(BLOCK_X) * args.width;
-  if (THREAD < 64) {
-    float sum = 0.0f;
-    for (uint32_t i = THREAD; i < args.width; i += 64) sum = sum + x[row + i];
-    lanes[THREAD] = sum;
-  }
-  BARRIER();
-  fold_lanes(lanes, THREAD);
-  BARRIER();
-  const float mean = lanes[0] / float(args.width);
-  if (THREAD < 64) {
-    float sum = 0.0f;
-    for (uint32_t i = THREAD; i < args.width; i += 64) {
-      const float d = flush_tiny(x[row + i] - mean);
-      sum = fused(d, d, sum);
-    }
-    squares[THREAD] = sum;
-  }
-  BARRIER();
-  fold_lanes(squares, THREAD);
-  BARRIER();
-  const float cut = args.eps * root(squares[0] / float(args.width));
+  const float mean = mean_of(x, row, args.width, lanes, THREAD);
+  const float squared = squared_deviations(x, row, args.width, mean, squares, THREAD);
+  const float cut = args.eps * root(squared / float(args.width));
   for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS)
     y[row + i] = flush_tiny(larger(flush_tiny(x[row + i] - mean) - cut, 0.0f));
 }
