@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from oxibonsai.errors import RequestError
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.processors import ImageProcessor
 
@@ -15,6 +16,22 @@ def filled(
     """A layout with embeddings in place of the numbers of their rows."""
     following = iter(embeddings)
     return [next(following) if isinstance(part, int) else part for part in layout]
+
+
+def count_tiles(pixels: PixelGrid, size: int) -> int:
+    """Squares of ``size`` pixels that a picture was cut into, with one of the whole where they are more.
+
+    Raises:
+        RequestError: It was prepared for another tower.
+    """
+    tiles, _, height, width = pixels.pixels.shape
+    rows, cols = pixels.tiles
+    if (height, width) != (size, size) or tiles not in (1, rows * cols + 1):
+        raise RequestError(
+            f"{tiles} tiles of {width} x {height} pixels in {rows} rows of {cols}; this tower reads "
+            f"one of {size} x {size}, or more and one of the whole picture"
+        )
+    return int(tiles)
 
 
 class Family(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from oxibonsai.devices import Device
-from oxibonsai.errors import RequestError
 from oxibonsai.graph import Builder
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
@@ -14,7 +13,7 @@ from oxibonsai.vision.config import read_square, read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.patches import Floats, merge_order, patches_of
 from oxibonsai.vision.processors import Idefics3Processor
-from oxibonsai.vision.towers.family import filled
+from oxibonsai.vision.towers.family import count_tiles, filled
 
 _AROUND = "<fake_token_around_image>"
 
@@ -48,15 +47,7 @@ class Idefics3Tower:
 
     def count_rows(self, pixels: PixelGrid) -> int:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
-        size = self._config.image_size
-        tiles, _, height, width = pixels.pixels.shape
-        rows, cols = pixels.tiles
-        if (height, width) != (size, size) or tiles not in (1, rows * cols + 1):
-            raise RequestError(
-                f"{tiles} tiles of {width} x {height} pixels in {rows} rows of {cols}; this tower reads "
-                f"one of {size} x {size}, or more and one of the whole picture"
-            )
-        return int(tiles) * self._rows_of_tile
+        return count_tiles(pixels, self._config.image_size) * self._rows_of_tile
 
     def layout(self, pixels: PixelGrid) -> list[str | int]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
