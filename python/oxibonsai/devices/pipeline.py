@@ -57,6 +57,7 @@ class Pipeline:
     ) -> None:
         self._devices = list(devices)
         self._first_layers = list(first_layers)
+        self._graph = graph
         self.stages = self._cut(graph)
 
     @property
@@ -82,12 +83,8 @@ class Pipeline:
 
     def with_threads(self, threads: int) -> Pipeline:
         """As of :class:`Device`."""
-        other = Pipeline.__new__(Pipeline)
-        other._devices = [d.with_threads(threads) for d in self._devices]
-        other._first_layers = self._first_layers
-        places = {id(old): new for old, new in zip(self._devices, other._devices, strict=True)}
-        other.stages = [Stage(places[id(s.device)], s.graph, s.paged, s.slots) for s in self.stages]
-        return other
+        devices = [d.with_threads(threads) for d in self._devices]
+        return Pipeline(devices, self._first_layers, self._graph)
 
     def packed_size(self, weights: list[_core.Weight]) -> int:
         """As of :class:`Device`."""
@@ -217,14 +214,14 @@ def layer_of(op_matrices: list[str]) -> int | None:
 
 def _border(graph: _core.Graph, layer: int) -> int:
     """The op before which a layer begins: where the fewest floats cross."""
-    layers = [layer_of(names) for names in graph.op_matrices]
-    has_matrix = [bool(names) for names in graph.op_matrices]
+    matrices = graph.op_matrices
+    layers = [layer_of(names) for names in matrices]
     before = [i for i, n in enumerate(layers) if n is not None and n < layer]
     if not before:
         return 0
     # A matrix of no layer behind the last one before the border is of the head.
     begin = before[-1] + 1
-    end = next((i for i in range(begin, len(layers)) if has_matrix[i]), None)
+    end = next((i for i in range(begin, len(layers)) if matrices[i]), None)
     if end is None:
         return len(layers)
     widths = [(w, -at) for at in range(begin, end + 1) if (w := graph.crossing_columns(at))]
