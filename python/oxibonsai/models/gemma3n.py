@@ -101,11 +101,11 @@ def _layer(
     predicted = g.add(g.mix_parts(joined, mix, s.count), joined)
     active = g.select_columns(predicted, s.active * hidden, hidden)
     activated = _active_layer(g, c, w, layer, active)
-    surprise = g.add(activated, g.scale(active, -1.0))
+    innovation = g.add(activated, g.scale(active, -1.0))
     weights = w.matrix(f"{b}.altup_correct_coef", s.count, s.count)
     (mix,) = g.linear(_modalities(g, c, w, layer, activated), weights)
     mix = g.add_vector(mix, np.ones(s.count, dtype=np.float32))
-    corrected = g.add(g.mix_parts(surprise, mix, 1), predicted)
+    corrected = g.add(g.mix_parts(innovation, mix, 1), predicted)
     first, *others = (g.select_columns(corrected, i * hidden, hidden) for i in range(s.count))
     x = [first, *others][s.active]
     x = g.multiply_vector(x, w.vector(f"{b}.altup_correct_scale.weight", hidden))
