@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,10 @@ class StepCounts:
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+
+    def __add__(self, other: StepCounts) -> StepCounts:
+        """The counts of two engines together."""
+        return StepCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 class EngineCore:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -13,22 +12,10 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from oxibonsai.engine import EnginePool, Sequence
+    from oxibonsai.engine.engine_core import StepCounts
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _GAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
-
-
-@dataclass(frozen=True)
-class StepTotals:
-    """Steps, their sequences and rows, preemptions and proposals, over several engines."""
-
-    steps: int = 0
-    sequences: int = 0
-    rows: int = 0
-    preemptions: int = 0
-    drafts: int = 0
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
 
 
 class GenerationMetrics(Collector):
@@ -56,7 +43,9 @@ class GenerationMetrics(Collector):
             "generation_seconds", "From a request's arrival to its last token.", _SECONDS
         )
         self._pools = pools
-        self._retired = StepTotals()
+        from oxibonsai.engine.engine_core import StepCounts
+
+        self._retired = StepCounts()
         self._lock = threading.Lock()
         self._prompt_tokens = self._cached_tokens = self._new_tokens = 0
         self._decoded_tokens = self._longest = 0
@@ -106,19 +95,9 @@ class GenerationMetrics(Collector):
         with self._lock:
             self._retired = self._totals([pool])
 
-    def _totals(self, pools: list[EnginePool]) -> StepTotals:
+    def _totals(self, pools: list[EnginePool]) -> StepCounts:
         """Counts of all steps, those of unloaded models among them."""
-        counts = [e.counts for pool in pools for e in pool.engines]
-        past = self._retired
-        return StepTotals(
-            past.steps + sum(c.steps for c in counts),
-            past.sequences + sum(c.sequences for c in counts),
-            past.rows + sum(c.rows for c in counts),
-            past.preemptions + sum(c.preemptions for c in counts),
-            past.drafts + sum(c.drafts for c in counts),
-            past.draft_tokens + sum(c.draft_tokens for c in counts),
-            past.accepted_tokens + sum(c.accepted_tokens for c in counts),
-        )
+        return sum((e.counts for pool in pools for e in pool.engines), self._retired)
 
     def collect(self) -> Iterator[Metric]:
         """The counters, and the current state of the engines."""
