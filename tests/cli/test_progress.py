@@ -17,11 +17,22 @@ COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
 LONG_PROMPT = "ab " * 150
 
 
+# A bar is shown from the first step, however fast the machine is.
+AT_ONCE = [
+    sys.executable,
+    "-c",
+    "from oxibonsai.cli.main import main\n"
+    "from oxibonsai.files import step_progress\n"
+    "step_progress._SECONDS_BEFORE_BAR = 0.0\n"
+    "main()",
+]
+
+
 def on_a_terminal(*arguments: str) -> str:
     """What a command shows where stderr is a terminal."""
     ours, theirs = pty.openpty()
     command = subprocess.Popen(
-        [*COMMAND, *arguments],
+        [*AT_ONCE, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=theirs,
