@@ -23,6 +23,8 @@ from oxibonsai.server.rate_limit import RateLimiter
 _log = logging.getLogger("oxibonsai.server")
 
 ANONYMOUS = "anonymous"
+# WSGI key of requests that the server itself makes: the owner they are made for. Clients can't set it.
+ACTING_FOR = "oxibonsai.acting_for"
 _acting_for: ContextVar[str | None] = ContextVar("acting_for", default=None)
 _View = TypeVar("_View", bound=Callable[..., Any])
 
@@ -135,7 +137,9 @@ def register_access(app: Flask, keys: KeyRing, limiter: RateLimiter | None) -> N
     """Checks every request before its view; views need a key unless they are :func:`public`."""
 
     def check() -> None:
-        g.owner = ANONYMOUS
+        g.owner = request.environ.get(ACTING_FOR, ANONYMOUS)
+        if ACTING_FOR in request.environ:
+            return
         view = current_app.view_functions.get(request.endpoint or "")
         # A CORS preflight request never has a key, and reaches no view.
         if getattr(view, "is_public", False) or request.method == "OPTIONS":

@@ -321,6 +321,16 @@ class Settings(ModelSettings, BaseSettings):
         False, description="Reject requests that name no model, as OpenAI does."
     )
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
+    batch_parallel: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Requests of batches that run at the same time. Default: half of the sequences, at "
+        "least one, so that other requests find a free one.",
+    )
+    max_batches: int = Field(
+        16, ge=1, le=10_000, description="Batches of one API key that have not ended."
+    )
     image_model: str | None = Field(
         None,
         description="The image model of /v1/images: a folder, hf:org/repo or a GGUF file.",
@@ -409,6 +419,11 @@ class Settings(ModelSettings, BaseSettings):
         least = max(32, 4 * self.parallel * self.replicas + 16)
         # A key has its fair share of the queue even if other keys have filled it.
         return self.http_threads or least + 2 * self.queue_size
+
+    @property
+    def threads_for_batches(self) -> int:
+        """Number of requests of batches that run at the same time."""
+        return self.batch_parallel or max(1, self.parallel * self.replicas // 2)
 
     @property
     def store_url(self) -> str:
