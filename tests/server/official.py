@@ -23,11 +23,11 @@ def openai_client(app: Server, key: str = "key") -> Any:
 
 def anthropic_client(app: Server, key: str = "key") -> Any:
     """Anthropic's client."""
-    httpx = pytest.importorskip("httpx", reason="httpx is not installed")
+    httpx2 = pytest.importorskip("httpx2", reason="httpx2 is not installed")
     anthropic = pytest.importorskip("anthropic", reason="Anthropic's client is not installed")
     return anthropic.Anthropic(
         base_url="http://localhost",
         api_key=key,
         max_retries=0,
-        http_client=httpx.Client(transport=httpx.WSGITransport(app)),
+        http_client=httpx2.Client(transport=httpx2.WSGITransport(app)),
     )

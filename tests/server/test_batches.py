@@ -68,9 +68,14 @@ def ended(client: FlaskClient, batch_id: str) -> Any:
     return until(look)
 
 
+def has_ended(app: Server, batch_id: str) -> bool:
+    return app.test_client().get(f"/v1/batches/{batch_id}").get_json()["status"] in ENDED
+
+
 def lines_of(client: FlaskClient, file_id: str) -> dict[str, Any]:
     """The lines of a file by their names."""
-    lines = client.get(f"/v1/files/{file_id}/content").text.splitlines()
+    with client.get(f"/v1/files/{file_id}/content") as answer:
+        lines = answer.text.splitlines()
     return {one["custom_id"]: one for one in map(json.loads, lines)}
 
 
@@ -107,9 +112,9 @@ def test_openais_client_has_the_requests_of_a_file_answered(app: Server) -> None
 
 def test_anthropics_client_has_messages_answered(app: Server) -> None:
     client = anthropic_client(app)
-    params = {"model": "tiny", "messages": HI, "max_tokens": 3, "temperature": 0}
+    params = {"model": "tiny", "messages": HI, "max_tokens": 3}
     requests = [
-        {"custom_id": "good", "params": params},
+        {"custom_id": "good", "params": {**params, "temperature": 0}},
         {"custom_id": "bad", "params": {**params, "max_tokens": 0}},
     ]
     batch = client.messages.batches.create(requests=requests)
@@ -123,7 +128,8 @@ def test_anthropics_client_has_messages_answered(app: Server) -> None:
     counts = until(look).request_counts
     assert (counts.succeeded, counts.errored, counts.processing) == (1, 1, 0)
     results = {one.custom_id: one.result for one in client.messages.batches.results(batch.id)}
-    assert results["good"].message.content == client.messages.create(**params).content
+    direct = client.messages.create(**params, extra_body={"temperature": 0})
+    assert results["good"].message.content == direct.content
     assert results["bad"].error.error.type == "invalid_request_error"
     assert [b.id for b in client.messages.batches.list()] == [batch.id]
     assert client.messages.batches.delete(batch.id).type == "message_batch_deleted"
@@ -244,11 +250,7 @@ def test_a_request_that_stops_the_server_again_and_again_is_given_up(
         until(lambda: True if answers.running == 0 else None)
         answers.begun.clear()
         app = make_app(batch_parallel=1)
-        done = until(
-            lambda app=app: True
-            if answers.begun or app.test_client().get(f"/v1/batches/{batch['id']}").get_json()["status"] == "completed"
-            else None
-        )
+        until(lambda app=app: True if answers.begun or has_ended(app, batch["id"]) else None)
     done = ended(app.test_client(), batch["id"])
     assert done["request_counts"]["failed"] == 1
     (error,) = lines_of(app.test_client(), done["error_file_id"]).values()

@@ -60,7 +60,11 @@ def test_items_are_added_listed_found_and_deleted(client: Any) -> None:
     call = {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": "sunny"}
     added = client.conversations.items.create(conversation.id, items=[USER, call, output])
-    assert [item.type for item in added.data] == ["message", "function_call", "function_call_output"]
+    assert [item.type for item in added.data] == [
+        "message",
+        "function_call",
+        "function_call_output",
+    ]
     assert len({item.id for item in added.data}) == 3
     newest_first = client.conversations.items.list(conversation.id)
     assert [i.id for i in newest_first] == [i.id for i in added.data][::-1]

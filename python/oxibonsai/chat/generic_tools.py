@@ -49,8 +49,7 @@ def _with_told_results(messages: Sequence[Message]) -> list[Message]:
     telling = False
     for message in messages:
         if message["role"] == "tool":
-            result = {"tool": message.get("name"), "result": message["content"]}
-            message = {"role": "user", "content": json.dumps(result, ensure_ascii=False)}
+            message = {"role": "user", "content": _told(message)}
             if telling:
                 taken[-1] = _joined(taken[-1], message)
             else:
@@ -73,9 +72,22 @@ def _before_the_first_user(messages: list[Message], text: str) -> list[Message]:
     return [said, *messages]
 
 
-def _joined(first: Message, second: Message) -> Message:
-    """One message of two; the first is a text, the second may have pictures."""
-    content = second["content"]
+def _told(result: Message) -> str | list[Message]:
+    """A result as the user tells it; pictures follow the name of their tool."""
+    content = result["content"]
+    told = {"tool": result.get("name")}
     if isinstance(content, str):
-        return {**second, "content": f"{first['content']}\n\n{content}"}
-    return {**second, "content": [{"type": "text", "text": first["content"]}, *content]}
+        return json.dumps({**told, "result": content}, ensure_ascii=False)
+    return [*_parts(json.dumps(told, ensure_ascii=False)), *content]
+
+
+def _joined(first: Message, second: Message) -> Message:
+    """One message of two; one with pictures has a list of parts."""
+    before, behind = first["content"], second["content"]
+    if isinstance(before, str) and isinstance(behind, str):
+        return {**second, "content": f"{before}\n\n{behind}"}
+    return {**second, "content": [*_parts(before), *_parts(behind)]}
+
+
+def _parts(content: str | list[Message]) -> list[Message]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content

@@ -54,6 +54,7 @@ def conversations_blueprint(store: Store) -> Blueprint:
 
     @bp.post("/v1/conversations/<conversation_id>/items")
     def add_items(conversation_id: str) -> Response:
+        store.conversations.get(owner(), conversation_id)  # an unknown one is the first error
         added = _add(conversation_id, read_body(ConversationItems, request).items)
         return jsonify(Page(added, has_more=False).to_json())
 
