@@ -265,6 +265,15 @@ class Settings(ModelSettings, BaseSettings):
     api_key_file: Paths = Field(
         (), description="Files of API keys, one per line; reloaded when they change."
     )
+    admin_key: Names = Field(
+        (),
+        repr=False,
+        description="A key for routes that change the server for all keys: loading, unloading, pulling and "
+        "deleting models, scales of adapters. It is an API key, too. Default: any caller may.",
+    )
+    admin_key_file: Paths = Field(
+        (), description="Files of such keys, one per line; reloaded when they change."
+    )
     allowed_hosts: Annotated[Names, Flag(("--allowed-host",)), AfterValidator(_check_names)] = (
         Field(
             (),

@@ -143,6 +143,15 @@ _SERVER = {
     "router.unload": Operation(
         "Unload a model once its requests are answered", body=ModelName, response=_SUCCESS
     ),
+    "router.download": Operation(
+        "Download a model in the background and serve it", body=ModelName, response=_SUCCESS
+    ),
+    "router.remove": Operation(
+        "Take a downloaded model off the list", query=ModelName, response=_SUCCESS
+    ),
+    "router.events": Operation(
+        "What happens to the models, as events", media_type="text/event-stream"
+    ),
     "models.get_model": Operation("Get a model by its id or an alias", response=_MODEL),
     "props.props": Operation("Properties of the server", response=object_with("total_slots")),
     "slots.list_slots": Operation(
