@@ -120,7 +120,9 @@ class ChatTemplate:
     @cached_property
     def takes_system(self) -> bool:
         """Whether it writes a message of the system."""
-        said = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "."}]
+        said: list[dict[str, Any]] = [
+            {"role": "system", "content": _PROBE}, {"role": "user", "content": "."},
+        ]  # fmt: skip
         if self.needs_parts:
             said = [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in said]
         try:
