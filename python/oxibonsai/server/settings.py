@@ -112,6 +112,11 @@ class ModelSettings(BaseModel):
         "quick",
         description="How thoroughly kernels are checked against the scalar tier at startup.",
     )
+    load_as: str | None = Field(
+        None,
+        description="Quantize the model to this type when it is loaded, as oxibonsai quantize does; the "
+        "result is kept for the next time.",
+    )
     packed_cache: Switch = Field(False, description="Keep packed weights on disk between starts.")
     parallel: Annotated[int, Flag(("-np",))] = Field(
         4, ge=1, le=1024, description="Sequences that run at the same time on each replica."

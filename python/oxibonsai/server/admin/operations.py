@@ -24,7 +24,6 @@ from oxibonsai.server.ollama.schemas import (
     OllamaPull,
     OllamaShow,
 )
-from oxibonsai.server.openai.paging import CompletionQuery, PageQuery
 from oxibonsai.server.openai.schemas.assistants import (
     AssistantChange,
     AssistantCreate,
@@ -48,6 +47,8 @@ from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbe
 from oxibonsai.server.openai.schemas.files import UploadForm
 from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
+from oxibonsai.server.openai.stored_completions import CompletionQuery
+from oxibonsai.server.paging import PageQuery
 
 
 def _object(kind: str, *required: str) -> Schema:

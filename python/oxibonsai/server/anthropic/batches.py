@@ -13,7 +13,7 @@ from oxibonsai.server.batches.records import ENDED, new_batch, new_request, requ
 from oxibonsai.server.batches.request_line import refusal_in_a_batch
 from oxibonsai.server.batches.runner import BatchRunner
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.openai.paging import PageQuery, list_page, page_query
+from oxibonsai.server.paging import PageQuery, list_page, page_query
 from oxibonsai.server.sse import compact
 from oxibonsai.server.stores import NoSuchObjectError, Object, Store
 from oxibonsai.server.stores.collection import new_id

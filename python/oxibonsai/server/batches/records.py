@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from oxibonsai.server.openai.paging import PageQuery
 from oxibonsai.server.stores import Collection, Object
 
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -65,15 +64,13 @@ def requests_of(
     Raises:
         NoSuchObjectError: The batch was deleted.
     """
-    query = PageQuery(order="asc")
+    after: str | None = None
     while True:
-        page = store.list(
-            owner, parent=batch_id, after=query.after, order="asc", keep=keep, limit=_PAGE
-        )
+        page = store.list(owner, parent=batch_id, after=after, order="asc", keep=keep, limit=_PAGE)
         yield from page.data
         if not page.has_more:
             return
-        query = PageQuery(order="asc", after=page.data[-1]["id"])
+        after = page.data[-1]["id"]
 
 
 def count_results(requests: Iterator[Object]) -> Counter[str]:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from oxibonsai.server.anthropic.errors import anthropic_error_body
 from oxibonsai.server.batches.input_file import InvalidInputError, read_requests
 from oxibonsai.server.batches.output_files import write_results
 from oxibonsai.server.batches.records import (
@@ -21,8 +20,8 @@ from oxibonsai.server.batches.records import (
     succeeded,
     with_status,
 )
-from oxibonsai.server.batches.request_line import answer_request
-from oxibonsai.server.errors import ApiError, error_body
+from oxibonsai.server.batches.request_line import answer_request, refuse_request
+from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Phase
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores import NoSuchObjectError, Object, StoreError, TooLargeError
@@ -259,7 +258,8 @@ class BatchRunner:
             return batch.stopped is not None or self._lifecycle.stopping
 
         if request["starts"] >= MOST_STARTS:
-            return _given_up(request)
+            told = f"The server was stopped {MOST_STARTS} times while it answered this."
+            return refuse_request(self._app, batch.owner, request["path"], ApiError(500, told))
         self._requests.change(
             batch.owner, request["id"], lambda r: {**r, "starts": r["starts"] + 1}
         )
@@ -325,11 +325,3 @@ class BatchRunner:
     def _forget(self, batch: OpenBatch) -> None:
         with self._changed:
             self._open.pop((batch.owner, batch.id), None)
-
-
-def _given_up(request: Object) -> Object:
-    """The result of a request that was begun too often."""
-    error = ApiError(500, f"The server was stopped {MOST_STARTS} times while it answered this.")
-    anthropic = request["path"].startswith("/v1/messages")
-    body = anthropic_error_body(error, None) if anthropic else error_body(error)
-    return {"status": error.status, "request_id": None, "body": body}

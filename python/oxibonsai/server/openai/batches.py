@@ -8,8 +8,8 @@ from oxibonsai.server.access import owner
 from oxibonsai.server.batches.records import new_batch
 from oxibonsai.server.batches.runner import BatchRunner
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.openai.paging import list_page, page_query
 from oxibonsai.server.openai.schemas.batches import BatchCreate
+from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.stores import NoSuchObjectError, Object, Page, Store
 from oxibonsai.server.stores.collection import new_id
 from oxibonsai.server.validation import read_body

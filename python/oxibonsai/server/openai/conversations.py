@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.server.access import owner
-from oxibonsai.server.openai.paging import list_page, page_query
 from oxibonsai.server.openai.responses.items import new_items
 from oxibonsai.server.openai.schemas.assistants import MetadataChange
 from oxibonsai.server.openai.schemas.conversations import ConversationCreate, ConversationItems
 from oxibonsai.server.openai.schemas.responses import Item
+from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.stores import Object, Page, Store
 from oxibonsai.server.validation import read_body
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.server.access import owner
-from oxibonsai.server.openai.paging import item_page, list_page, page_query
 from oxibonsai.server.openai.schemas.assistants import MetadataChange
 from oxibonsai.server.openai.schemas.chat import ChatBody
+from oxibonsai.server.paging import PageQuery, item_page, list_page, page_query
 from oxibonsai.server.stores import Collection, Object, Page
 from oxibonsai.server.validation import read_body
 
@@ -21,6 +21,13 @@ _REPEATED = {
     "presence_penalty", "frequency_penalty",
 }  # fmt: skip
 _FILTER = re.compile(r"metadata\[(.+)\]")
+
+
+class CompletionQuery(PageQuery):
+    """The query parameters of ``GET /v1/chat/completions``; ``metadata[KEY]`` filters by metadata."""
+
+    order: Literal["asc", "desc"] = "asc"
+    model: str | None = None
 
 
 def stored_completion(body: ChatBody, completion: Mapping[str, Any]) -> Object:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.openai.paging import all_of
 from oxibonsai.server.openai.responses.run import ENDED
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest
+from oxibonsai.server.paging import all_of
 from oxibonsai.server.stores import Collection, NoSuchObjectError, Object, Store
 
 _LONGEST = 2000

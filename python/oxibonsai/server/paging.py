@@ -23,13 +23,6 @@ class PageQuery(Fields):
     before: str | None = None
 
 
-class CompletionQuery(PageQuery):
-    """The query parameters of ``GET /v1/chat/completions``; ``metadata[KEY]`` filters by metadata."""
-
-    order: Literal["asc", "desc"] = "asc"
-    model: str | None = None
-
-
 def page_query(
     *, most: int = MAX_PAGE, default: int = 20, order: Literal["asc", "desc"] = "desc"
 ) -> PageQuery:
