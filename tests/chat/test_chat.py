@@ -166,9 +166,7 @@ def test_a_budget_is_no_negative_number() -> None:
         ChatRequest(ASK, thinking_budget=-1)
 
 
-def test_a_model_without_these_abilities_says_so(tiny_path: Path) -> None:
+def test_a_model_without_reasoning_says_so(tiny_path: Path) -> None:
     plain = oxibonsai.load(tiny_path)
-    with pytest.raises(RequestError, match="knows nothing of tool calls"):
-        prepare(plain, ChatRequest(ASK, tools=[TOOL]))
     with pytest.raises(RequestError, match="knows no reasoning"):
         prepare(plain, ChatRequest(ASK, thinking_budget=5))

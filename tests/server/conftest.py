@@ -37,6 +37,7 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
 
     yield make
     for app in made:
+        app.lifecycle.advance(Phase.STOPPED)  # ends its threads
         app.store.close()
 
 

@@ -11,6 +11,7 @@ from model_app import close_model_app, make_model_app
 from url_sweep import assert_hidden
 
 from oxibonsai.server.access import owner_of
+from oxibonsai.server.batches.records import new_batch
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores.collection import new_id
 
@@ -21,7 +22,16 @@ def some_objects(app: Server, owner: str) -> dict[str, str]:
     thread = store.threads.create(owner, {})["id"]
     run = store.runs.create(owner, {"status": "completed", "thread_id": thread}, parent=thread)
     record = {"response": {"status": "completed", "background": True}, "input": []}
+    conversation = store.conversations.create(owner, {})["id"]
+    batch = new_batch(new_id("batch_"), "openai", "completed", endpoint="", input_file_id="")
+    batch |= {"metadata": None}
     return {
+        "completion_id": store.chat_completions.create(
+            owner, {"completion": {"metadata": {}}, "messages": []}
+        )["id"],
+        "conversation_id": conversation,
+        "item_id": store.conversation_items.create(owner, {}, parent=conversation)["id"],
+        "batch_id": store.batches.create(owner, batch)["id"],
         "thread_id": thread,
         "message_id": store.messages.create(owner, {"run_id": None}, parent=thread)["id"],
         "run_id": run["id"],
@@ -47,6 +57,8 @@ def test_ids_of_another_key_answer_as_unknown_ones(make_app: MakeApp) -> None:
     for path in (
         "threads/{thread_id}", "threads/{thread_id}/messages/{message_id}",
         "threads/{thread_id}/runs/{run_id}", "threads/{thread_id}/runs/{run_id}/steps/{step_id}",
+        "chat/completions/{completion_id}", "conversations/{conversation_id}",
+        "conversations/{conversation_id}/items/{item_id}", "batches/{batch_id}",
         "assistants/{assistant_id}", "responses/{response_id}", "files/{file_id}",
     ):  # fmt: skip
         own = client.get(f"/v1/{path.format(**foreign)}", headers={"X-Api-Key": "a"})
@@ -84,6 +96,8 @@ def test_a_foreign_id_runs_the_same_statements_as_an_unknown_one(make_app: MakeA
 
 
 CURSORS = {
+    "/v1/chat/completions": "completion_id", "/v1/batches": "batch_id",
+    "/v1/conversations/{conversation_id}/items": "item_id",
     "/v1/responses": "response_id", "/v1/files": "file_id", "/v1/assistants": "assistant_id",
     "/v1/threads/{thread_id}/messages": "message_id", "/v1/threads/{thread_id}/runs": "run_id",
     "/v1/threads/{thread_id}/runs/{run_id}/steps": "step_id",
@@ -118,6 +132,8 @@ def test_an_id_of_another_key_in_a_body_answers_as_an_unknown_one(
             ("/v1/responses", "previous_response_id", "response_id"),
             ("/v1/responses/input_tokens", "previous_response_id", "response_id"),
             ("/v1/responses/compact", "previous_response_id", "response_id"),
+            ("/v1/responses", "conversation", "conversation_id"),
+            ("/v1/responses/input_tokens", "conversation", "conversation_id"),
             (runs, "assistant_id", "assistant_id"),
             ("/v1/threads/runs", "assistant_id", "assistant_id"),
         ):

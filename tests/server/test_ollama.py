@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 from running_server import wait_until
+from web_files import web_server
 
 import tiny_model
 from oxibonsai.server.app import create_app
@@ -374,7 +372,7 @@ def test_models_are_pulled_from_a_hub(
         with pytest.raises(ollama.ResponseError, match="--allow-pull") as error:
             through(app).pull("hf.co/org/repo")
         assert error.value.status_code == 403
-    with _web_server(content) as address, Models(tmp_path / "open", allow_pull=True) as app:
+    with web_server(content) as address, Models(tmp_path / "open", allow_pull=True) as app:
         client = through(app)
         with pytest.raises(ollama.ResponseError, match="no library"):
             client.pull("llama3")
@@ -393,37 +391,3 @@ def test_models_are_pulled_from_a_hub(
         assert error.value.status_code == 404
     with Models(tmp_path / "open", allow_pull=True) as app:
         assert [m.model for m in through(app).list().models] == [name]
-
-
-@contextlib.contextmanager
-def _web_server(content: bytes) -> Iterator[str]:
-    """Serves one file on loopback."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer(body=True)
-
-        def do_HEAD(self) -> None:
-            self._answer(body=False)
-
-        def _answer(self, *, body: bool) -> None:
-            found = self.path == "/tiny.gguf"
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Length", str(len(content) if found else 0))
-            self.send_header("ETag", '"1"')
-            self.end_headers()
-            if body and found:
-                self.wfile.write(content)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

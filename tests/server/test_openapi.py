@@ -126,7 +126,7 @@ def test_what_this_server_lacks_answers_501_and_is_left_out(
     app = make_model_app(tiny_path, tmp_path, **settings)
     client = app.test_client()
     described = client.get("/openapi.json").get_json()["paths"]
-    ids = {"slot_id": "0"} | {
+    ids = {"slot_id": "0", "batch_file": "file-1"} | {
         f"{kind}_id": client.post(path, json=body).get_json()["id"]
         for kind, path, body in (
             ("assistant", "/v1/assistants", {"model": "tiny"}),

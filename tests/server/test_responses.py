@@ -347,7 +347,7 @@ def test_auto_truncation_leaves_out_the_oldest(client: FlaskClient) -> None:
         ({"metadata": {"a": 1}}, "metadata.a"),
         ({"metadata": {"k" * 65: ""}}, None),
         ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
-        ({"conversation": "conv_1"}, None),
+        ({"prompt": {"id": "pmpt_1"}}, None),
         ({"background": True, "store": False}, None),
         ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": 3}}}}, None),
         ({"previous_response_id": "resp_none"}, "previous_response_id"),
@@ -365,9 +365,9 @@ def test_a_request_that_makes_no_sense_is_refused(
 
 
 def test_a_refusal_is_one_sentence_of_our_own(client: FlaskClient) -> None:
-    answer = client.post("/v1/responses", json={"input": "hi", "conversation": "conv_1"})
+    answer = client.post("/v1/responses", json={"input": "hi", "context_management": []})
     assert answer.get_json()["error"]["message"] == (
-        "the body: conversation is not supported: send the items themselves."
+        "the body: context_management is not supported: send the items themselves."
     )
 
 

@@ -267,10 +267,10 @@ def test_a_clock_that_jumps_changes_no_order_and_takes_no_object(
     monkeypatch.setattr(time, "time", lambda: real() + jump)
     after = [opened.responses.create(A, {"n": n})["id"] for n in range(3)]
     opened.files.sweep()
-    opened.forget_responses(30 * YEAR)
+    opened.forget_old(30 * YEAR)
     monkeypatch.undo()
     opened.files.sweep()
-    opened.forget_responses(30 * YEAR)
+    opened.forget_old(30 * YEAR)
     assert [r["id"] for r in opened.responses.list(A, order="asc").data] == before + after
     with opened.files.open(A, file) as content:
         assert content.read() == b"x"

@@ -153,8 +153,8 @@ def test_a_change_that_fails_changes_nothing(store: Store) -> None:
 
 def test_old_responses_are_forgotten(store: Store) -> None:
     store.responses.create(A, {})
-    assert store.forget_responses(3600) == 0
-    assert store.forget_responses(-1) == 1
+    assert store.forget_old(3600) == 0
+    assert store.forget_old(-1) == 1
 
 
 def test_a_file_comes_back_whole(store: Store) -> None:
@@ -221,7 +221,7 @@ def test_a_store_of_a_newer_version_is_refused(store_url: str, tmp_path: Path) -
     with engine.begin() as connection:
         connection.execute(text("UPDATE schema_version SET version = 7"))
     engine.dispose()
-    with pytest.raises(UnsupportedError, match=r"schema version 7, .*up to 1: use the oxibonsai"):
+    with pytest.raises(UnsupportedError, match=r"schema version 7, .*up to 2: use the oxibonsai"):
         Store(store_url, tmp_path / "files")
 
 

@@ -69,6 +69,18 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     },
     "responses.count_tokens": {"input": "Hi", "instructions": "Be brief."},
     "responses.compact": {"input": "Hi", "instructions": "Be brief."},
+    "stored_completions.change": {"metadata": {"a": "b"}},
+    "conversations.create": {"items": _MESSAGES, "metadata": {"a": "b"}},
+    "conversations.change": {"metadata": {"a": "b"}},
+    "conversations.add_items": {"items": _MESSAGES},
+    "batches.create": {
+        "input_file_id": "FILE", "endpoint": "/v1/embeddings", "completion_window": "24h",
+    },
+    "message_batches.create": {
+        "requests": [
+            {"custom_id": "a", "params": {"model": "tiny", "messages": _MESSAGES, "max_tokens": 2}}
+        ],
+    },
     "assistants.create": {"model": "tiny", "instructions": "Be brief.", "tools": [_TOOL]},
     "assistants.change": {"name": "helper"},
     "threads.create": {"messages": _MESSAGES, "metadata": {"a": "b"}},
@@ -87,9 +99,10 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
 
 
 def valid_body(endpoint: str, ids: Mapping[str, str]) -> dict[str, Any]:
-    """The body, with the id of an assistant that is there."""
+    """The body, with the ids of an assistant and of a batch's file that are there."""
     body = VALID_BODIES[endpoint]
-    return body | ({"assistant_id": ids["assistant_id"]} if "assistant_id" in body else {})
+    body = body | ({"assistant_id": ids["assistant_id"]} if "assistant_id" in body else {})
+    return body | ({"input_file_id": ids["batch_file"]} if "input_file_id" in body else {})
 
 
 def make_objects(client: FlaskClient, headers: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -104,6 +117,11 @@ def make_objects(client: FlaskClient, headers: Mapping[str, str] | None = None) 
         return str(client.get(path, headers=headers).get_json()["data"][0]["id"])
 
     form = {"purpose": "assistants", "file": (io.BytesIO(b"a file"), "notes.txt")}
+    batch = {"purpose": "batch", "file": (io.BytesIO(b"no requests"), "batch.jsonl")}
+    batch_file = make("/v1/files", data=batch)
+    create = {**VALID_BODIES["batches.create"], "input_file_id": batch_file}
+    conversation = make("/v1/conversations", json=VALID_BODIES["conversations.create"])
+    chat = {**VALID_BODIES["chat.create_chat_completion"], "store": True}
     assistant = make("/v1/assistants", json={"model": "tiny"})
     thread = make("/v1/threads", json=VALID_BODIES["threads.create"])
     run_body = {**VALID_BODIES["runs.create"], "assistant_id": assistant, "stream": True}
@@ -112,6 +130,11 @@ def make_objects(client: FlaskClient, headers: Mapping[str, str] | None = None) 
     run = first(runs)
     return {
         "file_id": make("/v1/files", data=form),
+        "batch_file": batch_file,
+        "batch_id": make("/v1/batches", json=create),
+        "conversation_id": conversation,
+        "item_id": first(f"/v1/conversations/{conversation}/items"),
+        "completion_id": make("/v1/chat/completions", json=chat),
         "response_id": make("/v1/responses", json=VALID_BODIES["responses.create"]),
         "assistant_id": assistant,
         "thread_id": thread,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from oxibonsai.chat.generic_tools import tool_format_of, with_generic_tools
 from oxibonsai.chat.pictures import place_pictures
 from oxibonsai.chat.reasoning_constraint import ReasoningConstraint
 from oxibonsai.chat.request import ChatRequest
@@ -27,10 +28,10 @@ from oxibonsai.output import (
 from oxibonsai.output.grammar import tool_structure
 from oxibonsai.output.tools import (
     CallIds,
+    GenericFormat,
     Tool,
     ToolChoice,
     ToolFormat,
-    detect_tool_format,
     read_tool_choice,
     read_tools,
 )
@@ -83,13 +84,16 @@ def prepare(
         RequestError: The model has no chat template, or a field of the request makes no sense for it.
     """
     template = _required(template or model_template(engine))
-    tool_format = detect_tool_format(template.source)
+    tool_format = tool_format_of(template)
     tools = read_tools(request.tools)
     choice = read_tool_choice(request.tool_choice, tools)
     if choice.mode == "none":
         tools = ()
     if tools and tool_format is None:
-        raise RequestError("tools: this model's chat template knows nothing of tool calls")
+        raise RequestError(
+            "tools: this model writes calls in a format that is not read here; with --chat-template "
+            "chatml, or another template that knows no tools, they are described to it in plain text"
+        )
     tags = find_reasoning_tags(template.source)
     if request.thinking_budget is not None and tags is None:
         raise RequestError("thinking_budget: this model's chat template knows no reasoning")
@@ -162,7 +166,7 @@ def render(
     tools = read_tools(request.tools)
     shown = bool(tools) and read_tool_choice(request.tool_choice, tools).mode != "none"
     tags = find_reasoning_tags(template.source)
-    tool_format = detect_tool_format(template.source)
+    tool_format = tool_format_of(template)
     images = _image_parts(engine, template)
     return _render(template, request, tool_format, tags, images, with_tools=shown, watch=watch)[0]
 
@@ -219,7 +223,9 @@ def _render(
         if not isinstance(name, str) or name in _FIELDS_OF_REQUEST:
             raise RequestError(f"template_options: {name!r} is no variable that can be set there")
     shown = [_shown(tool) for tool in request.tools] if with_tools else None
-    if shown and _SYSTEM_TOOLS in template.source:
+    if isinstance(tool_format, GenericFormat):
+        messages, shown = with_generic_tools(messages, shown, template), None
+    elif shown and _SYSTEM_TOOLS in template.source:
         if messages[0]["role"] != "system":
             messages.insert(0, {"role": "system", "content": ""})
         text = json.dumps([tool["function"] for tool in shown], ensure_ascii=False)

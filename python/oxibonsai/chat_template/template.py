@@ -26,6 +26,7 @@ MAX_SOURCE = 1 << 16  # characters of a template; the longest known has a quarte
 _MAX_MESSAGE = 500  # characters of its own errors
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_TOOL_CALLS = re.compile(r"[.'\"]tool_calls\b")
 _IMAGE = re.compile(r"['\"]image['\"]")
 _PROBE = "what is seen"
 _RESERVED = frozenset(
@@ -115,6 +116,24 @@ class ChatTemplate:
                 return False
 
         return not shows(_PROBE) and shows([{"type": "text", "text": _PROBE}])
+
+    @cached_property
+    def takes_system(self) -> bool:
+        """Whether it writes a message of the system."""
+        said: list[dict[str, Any]] = [
+            {"role": "system", "content": _PROBE}, {"role": "user", "content": "."},
+        ]  # fmt: skip
+        if self.needs_parts:
+            said = [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in said]
+        try:
+            return _PROBE in self.render(said)
+        except RequestError:
+            return False
+
+    @property
+    def knows_tools(self) -> bool:
+        """Whether it reads the tools of a request, or the calls of a message."""
+        return "tools" in self.variables or _TOOL_CALLS.search(self.source) is not None
 
     @cached_property
     def variables(self) -> frozenset[str]:

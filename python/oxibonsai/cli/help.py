@@ -31,7 +31,7 @@ _PANELS: dict[str, tuple[str, ...]] = {
     ),
     "Machine": (
         "device", "gpu_layers", "threads", "ctx_size", "ctx_checkpoints", "kv_type", "kv_pressure",
-        "prefix_cache", "parity", "packed_cache",
+        "prefix_cache", "parity", "load_as", "packed_cache",
     ),
 }  # fmt: skip
 

@@ -179,6 +179,12 @@ def machine_options(command: Command) -> Command:
                 "the weights, a greedy decode too (slow), or nothing.",
             ),
             click.option(
+                "--load-as",
+                metavar="TYPE",
+                help="Quantize the model to this type when it is loaded, as oxibonsai quantize does. The "
+                "result is kept for the next time.",
+            ),
+            click.option(
                 "--packed-cache/--no-packed-cache",
                 default=False,
                 help="Keep packed weights on disk, so that the next start is nearly instant.",

@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from oxibonsai import _core
-from oxibonsai.devices import AUTO, CPU, Device, LayerSplit, chosen_device, keep_in_forks
+from oxibonsai.devices import (
+    AUTO,
+    CPU,
+    Device,
+    LayerSplit,
+    chosen_device,
+    default_threads,
+    keep_in_forks,
+)
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, PRESSURE_KV_TYPES, KvPressurePolicy
 from oxibonsai.engine.memory import (
@@ -23,7 +31,7 @@ from oxibonsai.engine.seeing import open_pictures
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.models import Model, PackedCache, Parity, check_parity, load_model
-from oxibonsai.opening import LoraChoice, open_adapters, open_model
+from oxibonsai.opening import LoraChoice, QuantizedCache, open_adapters, open_model
 from oxibonsai.tokenizer import Tokenizer
 
 KvPressure = Literal["balanced", "aggressive"]
@@ -39,6 +47,7 @@ def load(
     ctx_size: int | None = None,
     kv_type: str | None = None,
     quant_type: str = "",
+    load_as: str | None = None,
     lora: LoraChoice | None = None,
     parallel: int = 4,
     ctx_checkpoints: int | None = None,
@@ -68,6 +77,9 @@ def load(
         kv_type: ``"f32"``, ``"f16"``, ``"q8_0"`` or ``"q4_0"``; None: f32 for models with a small
             cache, else f16.
         quant_type: Layout of tensors of type id 42, where the file leaves it open.
+        load_as: A weight type or mix, as ``oxibonsai quantize`` takes it: the model is quantized to it
+            when it is first loaded, and the result is kept in the cache folder for the next time.
+            None: the types of the file.
         lora: Low-rank adapters, llama.cpp's GGUF files or folders that PEFT saved: one, or a list in
             which each may have a scale, ``["a.gguf", ("b.gguf", 0.5)]``. They are added in this order;
             one of scale 0 leaves every byte as it is.
@@ -138,6 +150,10 @@ def load(
         raise RequestError("ctx_checkpoints is for the prefix cache, which is off: leave it out")
     policy = None if kv_pressure is None else KvPressurePolicy(_PROFILES[kv_pressure])
     cache = PackedCache() if packed_cache else None
+    if load_as is not None:
+        checkpoint = QuantizedCache().open(
+            checkpoint, load_as, threads=threads or default_threads(), progress=progress
+        )
     adapters = open_adapters(lora, checkpoint)
 
     def types_of(model: Model) -> tuple[str, ...]:

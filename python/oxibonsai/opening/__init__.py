@@ -10,9 +10,11 @@ from oxibonsai.opening.adapters import (
     split_scaled,
 )
 from oxibonsai.opening.model import open_model
+from oxibonsai.opening.quantized import QuantizedCache
 
 __all__ = [
     "LoraChoice",
+    "QuantizedCache",
     "chosen_adapters",
     "is_peft_folder",
     "open_adapters",

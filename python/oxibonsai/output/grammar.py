@@ -14,10 +14,6 @@ from oxibonsai.output.tools.lark import CallGrammar, Lark, literal, pattern
 from oxibonsai.output.tools.request import Tool, ToolChoice
 from oxibonsai.structured import Structure
 
-# Keys of a call as a bare JSON object.
-_CALL_KEYS = ("name", "arguments", "parameters", "id", "type")
-_BARE_CALL = rf'\{{\s*"({"|".join(_CALL_KEYS)})"(?s:.*)'
-
 
 def tool_structure(
     tool_format: ToolFormat,
@@ -80,20 +76,21 @@ def _answer(structure: Structure, tool_format: ToolFormat) -> str:
             f"tools and a structure of kind {structure.kind} exclude each other:"
             ' send a JSON schema, or tool_choice "none"'
         )
-    if tool_format.bare and not _is_never_a_call(json.loads(structure.text)):
+    keys = tool_format.bare_keys
+    if keys and not _is_never_a_call(json.loads(structure.text), keys):
         raise RequestError(
             "this model writes calls as JSON objects: beside tools, the schema of an answer has to"
-            f" require a property other than {', '.join(_CALL_KEYS)}"
+            f" require a property other than {', '.join(keys)}"
         )
     return f"%json {structure.text}"
 
 
-def _is_never_a_call(schema: Any) -> bool:
+def _is_never_a_call(schema: Any, keys: Sequence[str]) -> bool:
     if not isinstance(schema, Mapping):
         return False
     required = schema.get("required", [])
     lists = schema.get("type") == "object" and isinstance(required, list)
-    return lists and any(key not in _CALL_KEYS for key in required)
+    return lists and any(key not in keys for key in required)
 
 
 class _Frame:
@@ -119,11 +116,14 @@ class _Frame:
         return self._behind_reasoning(self._blocks(opening, calls, several))
 
     def calls_or(self, answer: str, calls: CallGrammar, several: bool) -> str:
-        opening = self._lark.mark(calls.opening)
-        if self._format.bare:
-            opening = f"({opening})?"
+        opening = self._opening(calls)
         self._lark.rule("answer", answer)
         return self._behind_reasoning(f"({self._blocks(opening, calls, several)} | answer)")
+
+    def _opening(self, calls: CallGrammar) -> str:
+        """What a block begins with where a text may come instead; a bare format may leave it out."""
+        opening = self._lark.mark(calls.opening)
+        return f"({opening})?" if self._format.bare and opening else opening
 
     @staticmethod
     def _blocks(opening: str, calls: CallGrammar, several: bool) -> str:
@@ -139,12 +139,12 @@ class _Frame:
         return f"({inner} lines?){optional} {start}"
 
     def auto(self, calls: CallGrammar, several: bool) -> str:
-        opening = self._lark.mark(calls.opening)
+        opening = self._opening(calls)
         if self._format.bare:
             # White space on its own: behind it a call may come as well as a text.
             self._lark.rule("SPACE", r"/\s+/")
             self._lark.rule("TEXT", " & ".join([r"/\S(?s:.*)/", *self._no_text_is()]))
-            return f"{self._reasoning} SPACE? (({opening})? block | TEXT)?"
+            return f"{self._reasoning} SPACE? ({opening} block | TEXT)?"
         self._lark.rule("TEXT", " & ".join(["/(?s:.+)/", *self._no_text_is()]))
         if self._lark.holds_special(calls.opening):
             # What stands in the opening before its first special token is text to the grammar.
@@ -172,7 +172,8 @@ class _Frame:
         listed = self._format.openings if openings is None else openings
         refused = [f"(?s:.*){pattern(o)}(?s:.*)" for o in listed]
         if self._format.bare:
-            refused.append(_BARE_CALL)
+            keys = "|".join(self._format.bare_keys)
+            refused.append(rf'\{{\s*"({keys})"(?s:.*)')
         if self._optional_tag is not None:
             refused.append(rf"\s*{pattern(self._optional_tag)}(?s:.*)")
         return [f"~/{r}/" for r in refused]

@@ -23,6 +23,8 @@ from oxibonsai.server.rate_limit import RateLimiter
 _log = logging.getLogger("oxibonsai.server")
 
 ANONYMOUS = "anonymous"
+# WSGI key of requests that the server itself makes: the owner they are made for. Clients can't set it.
+ACTING_FOR = "oxibonsai.acting_for"
 _acting_for: ContextVar[str | None] = ContextVar("acting_for", default=None)
 _View = TypeVar("_View", bound=Callable[..., Any])
 
@@ -30,6 +32,12 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 def public(view: _View) -> _View:
     """Marks a view that needs no API key and has no rate limit: probes, static files."""
     view.is_public = True  # type: ignore[attr-defined]
+    return view
+
+
+def for_admins(view: _View) -> _View:
+    """Marks a view that changes the server for all keys: with admin keys, it needs one of them."""
+    view.is_for_admins = True  # type: ignore[attr-defined]
     return view
 
 
@@ -131,18 +139,34 @@ def owner_of(key: str) -> str:
     return hashlib.sha256(b"oxibonsai owner\0" + key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def register_access(app: Flask, keys: KeyRing, limiter: RateLimiter | None) -> None:
-    """Checks every request before its view; views need a key unless they are :func:`public`."""
+def register_access(
+    app: Flask, keys: KeyRing, limiter: RateLimiter | None, admins: KeyRing
+) -> None:
+    """Checks every request before its view; views need a key unless they are :func:`public`.
+
+    Args:
+        app: The application.
+        keys: API keys.
+        limiter: Limits requests by owner.
+        admins: Keys for views that are :func:`for_admins`, which are API keys, too. Without any, all
+            callers are admins.
+    """
 
     def check() -> None:
-        g.owner = ANONYMOUS
+        g.owner = request.environ.get(ACTING_FOR, ANONYMOUS)
+        if ACTING_FOR in request.environ:
+            return
         view = current_app.view_functions.get(request.endpoint or "")
         # A CORS preflight request never has a key, and reaches no view.
         if getattr(view, "is_public", False) or request.method == "OPTIONS":
             return
         keys.refresh()
+        admins.refresh()
         key = _sent_key()
-        known = not keys.is_open and key is not None and keys.accepts(key)
+        is_admin = admins.is_open or (key is not None and admins.accepts(key))
+        known = False
+        if key is not None and not keys.is_open:
+            known = keys.accepts(key) or (not admins.is_open and is_admin)
         if known and key is not None:
             g.owner = owner_of(key)
         # Callers without a valid key share one bucket, so that keys can't be guessed quickly; if no
@@ -155,6 +179,11 @@ def register_access(app: Flask, keys: KeyRing, limiter: RateLimiter | None) -> N
             )  # fmt: skip
         if not known and not keys.is_open:
             raise ApiError(401, _refusal(key), code="invalid_api_key")
+        if getattr(view, "is_for_admins", False) and not is_admin:
+            raise ApiError(
+                403, "This changes the server for everybody: it needs a key of --admin-key-file.",
+                code="admin_key_required",
+            )  # fmt: skip
 
     app.before_request(check)
 

@@ -22,8 +22,10 @@ class ModelInfo:
         aliases: All its names.
         meta: Facts about the model: sizes, context.
         tags: Labels that describe it.
-        status: ``loaded``, ``loading``, ``sleeping`` or ``unloaded``.
+        status: ``loaded``, ``loading``, ``sleeping``, ``unloaded`` or ``downloading``.
         failed: Whether it could not be loaded.
+        progress: Bytes by file while it is being downloaded.
+        output: What it makes: ``text`` or ``image``.
     """
 
     id: str
@@ -33,6 +35,8 @@ class ModelInfo:
     tags: tuple[str, ...] = ()
     status: str = "loaded"
     failed: bool = False
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    output: str = "text"
 
 
 class Backend(Protocol):

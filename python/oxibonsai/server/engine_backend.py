@@ -54,6 +54,7 @@ class EngineBackend:
             ctx_size=s.ctx_size,
             kv_type=s.kv_type,
             quant_type=s.quant_type,
+            load_as=s.load_as,
             lora=[*s.lora, *map(split_scaled, s.lora_scaled)],
             replicas=s.replicas,
             parallel=s.parallel,

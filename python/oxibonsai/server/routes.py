@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from oxibonsai.server.anthropic.batches import message_batches_blueprint
 from oxibonsai.server.anthropic.errors import anthropic_error
 from oxibonsai.server.anthropic.routes import messages_blueprint
+from oxibonsai.server.batches.runner import BatchRunner
 from oxibonsai.server.errors import register_error_formats
 from oxibonsai.server.llama_server.completion import native_completion_blueprint
 from oxibonsai.server.llama_server.lora import lora_blueprint
@@ -24,14 +26,17 @@ from oxibonsai.server.openai.assistants.thread_routes import (
     threads_blueprint,
 )
 from oxibonsai.server.openai.background_tasks import BackgroundTasks
+from oxibonsai.server.openai.batches import batches_blueprint
 from oxibonsai.server.openai.chat_completions import chat_blueprint
 from oxibonsai.server.openai.completions import completions_blueprint
+from oxibonsai.server.openai.conversations import conversations_blueprint
 from oxibonsai.server.openai.embeddings import embeddings_blueprint
 from oxibonsai.server.openai.files import files_blueprint
 from oxibonsai.server.openai.images import images_blueprint
 from oxibonsai.server.openai.interrupted import fail_interrupted
 from oxibonsai.server.openai.responses.routes import responses_blueprint
 from oxibonsai.server.openai.responses.service import ResponseService
+from oxibonsai.server.openai.stored_completions import stored_completions_blueprint
 from oxibonsai.server.server import Server
 
 
@@ -66,11 +71,19 @@ def _register_stored(app: Server) -> None:
     running = 2 * settings.parallel * settings.replicas
     tasks = BackgroundTasks(app.lifecycle, running=running, waiting=settings.queue_size)
     runs = RunService(app, tasks)
+    batches = BatchRunner(
+        app, threads=settings.threads_for_batches, most_of_owner=settings.max_batches
+    )
     app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
     app.register_blueprint(responses_blueprint(ResponseService(app, tasks), store.responses))
+    app.register_blueprint(conversations_blueprint(store))
+    app.register_blueprint(stored_completions_blueprint(store.chat_completions))
     app.register_blueprint(messages_blueprint(app))
+    app.register_blueprint(batches_blueprint(store, batches))
+    app.register_blueprint(message_batches_blueprint(store, batches))
     app.register_blueprint(assistants_blueprint(store.assistants))
     app.register_blueprint(threads_blueprint(store, runs))
     app.register_blueprint(thread_messages_blueprint(store, runs))
     app.register_blueprint(runs_blueprint(store, runs, app.lifecycle))
     app.register_blueprint(run_steps_blueprint(store, runs))
+    batches.resume()

@@ -112,6 +112,11 @@ class ModelSettings(BaseModel):
         "quick",
         description="How thoroughly kernels are checked against the scalar tier at startup.",
     )
+    load_as: str | None = Field(
+        None,
+        description="Quantize the model to this type when it is loaded, as oxibonsai quantize does; the "
+        "result is kept for the next time.",
+    )
     packed_cache: Switch = Field(False, description="Keep packed weights on disk between starts.")
     parallel: Annotated[int, Flag(("-np",))] = Field(
         4, ge=1, le=1024, description="Sequences that run at the same time on each replica."
@@ -265,6 +270,15 @@ class Settings(ModelSettings, BaseSettings):
     api_key_file: Paths = Field(
         (), description="Files of API keys, one per line; reloaded when they change."
     )
+    admin_key: Names = Field(
+        (),
+        repr=False,
+        description="A key for routes that change the server for all keys: loading, unloading, pulling and "
+        "deleting models, scales of adapters. It is an API key, too. Default: any caller may.",
+    )
+    admin_key_file: Paths = Field(
+        (), description="Files of such keys, one per line; reloaded when they change."
+    )
     allowed_hosts: Annotated[Names, Flag(("--allowed-host",)), AfterValidator(_check_names)] = (
         Field(
             (),
@@ -321,6 +335,16 @@ class Settings(ModelSettings, BaseSettings):
         False, description="Reject requests that name no model, as OpenAI does."
     )
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
+    batch_parallel: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Requests of batches that run at the same time. Default: half of the sequences, at "
+        "least one, so that other requests find a free one.",
+    )
+    max_batches: int = Field(
+        16, ge=1, le=10_000, description="Batches of one API key that have not ended."
+    )
     image_model: str | None = Field(
         None,
         description="The image model of /v1/images: a folder, hf:org/repo or a GGUF file.",
@@ -409,6 +433,11 @@ class Settings(ModelSettings, BaseSettings):
         least = max(32, 4 * self.parallel * self.replicas + 16)
         # A key has its fair share of the queue even if other keys have filled it.
         return self.http_threads or least + 2 * self.queue_size
+
+    @property
+    def threads_for_batches(self) -> int:
+        """Number of requests of batches that run at the same time."""
+        return self.batch_parallel or max(1, self.parallel * self.replicas // 2)
 
     @property
     def store_url(self) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oxibonsai.lane import Lane
+from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.settings import Settings
 
@@ -33,6 +35,7 @@ class Studio:
         self._settings = settings
         self._lane = Lane("pictures", settings.image_queue)
         self._painter: Painter | None = None
+        self._opened_at = int(time.time())
         self._files = None
         if settings.image_model is not None:
             from oxibonsai.images.model_files import PartNames, open_image_model
@@ -43,6 +46,13 @@ class Studio:
     def name(self) -> str:
         """Of the model."""
         return self._files.name if self._files is not None else ""
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """The model as ``/v1/models`` lists it; None if there is none."""
+        if self._files is None:
+            return None
+        return ModelInfo(self.name, self._opened_at, (self.name,), output="image")
 
     def require(self) -> None:
         """Raises ApiError 501 if there is no image model."""

@@ -30,7 +30,7 @@ class ToolFormat(ABC):
     Attributes:
         name: In messages and options.
         openings: Texts that a block of calls begins with.
-        bare: The text itself may begin with a call, without an opening.
+        bare_keys: The text itself may be a call, a JSON object that begins with one of these keys.
         marks: All fixed texts of the format that may be special tokens: decode them as text.
         id_length: Letters of a call's id, where the templates of the format want a number of them.
         one_call_a_message: The templates of the format refuse a message with several calls.
@@ -41,13 +41,18 @@ class ToolFormat(ABC):
 
     name: str
     openings: tuple[str, ...]
-    bare: ClassVar[bool] = False
+    bare_keys: ClassVar[tuple[str, ...]] = ()
     marks: tuple[str, ...]
     id_length: ClassVar[int | None] = None
     one_call_a_message: ClassVar[bool] = False
     arguments_as_text: bool = False
     no_content_beside_calls: bool = False
     joins_reasoning: ClassVar[bool] = False
+
+    @property
+    def bare(self) -> bool:
+        """Whether the text itself may begin with a call, without an opening."""
+        return bool(self.bare_keys)
 
     @abstractmethod
     def read(self, writer: CallWriter, opening: str) -> CallReader:

@@ -81,11 +81,15 @@ class Lark:
             at += max(size, 1)
         return [(p, s) for p, s in [*parts, (text[start:], False)] if p]
 
+    def head(self, *pieces: str) -> str:
+        """How a JSON object of a call begins."""
+        return " ".join(map(literal, pieces if self._beside_json else ["".join(pieces)]))
+
     def call_objects(self, tools: Sequence[Tool], arguments: str, *, name: str = "name") -> None:
         """Rules ``call_0``, ... of calls as JSON objects, name and arguments under their keys."""
         for i, tool in enumerate(tools):
-            pieces = ("{", f'"{name}"', ": ", json.dumps(tool.name), ", ", f'"{arguments}"', ": ")
-            head = " ".join(map(literal, pieces if self._beside_json else ["".join(pieces)]))
+            called = json.dumps(tool.name)
+            head = self.head("{", f'"{name}"', ": ", called, ", ", f'"{arguments}"', ": ")
             self.rule(f"call_{i}", f'{head} {arguments_of(tool)} "}}"')
 
     @staticmethod

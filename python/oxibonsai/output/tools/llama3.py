@@ -17,7 +17,7 @@ class Llama3Format(ToolFormat):
 
     name = "llama3"
     openings = ("<|python_tag|>",)
-    bare = True
+    bare_keys = ("name", "arguments", "parameters", "id", "type")
     one_call_a_message = True
     marks = ("<|python_tag|>",)
 

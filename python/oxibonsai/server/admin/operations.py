@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from oxibonsai.server.admin.features import Feature
 from oxibonsai.server.admin.openapi import Operation, Schema, object_with
-from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
+from oxibonsai.server.anthropic.schemas import BatchCreate as MessageBatchCreate
+from oxibonsai.server.anthropic.schemas import BatchQuery, CountRequest, MessageRequest
 from oxibonsai.server.llama_server.schemas import (
     DetokenizeBody,
     ModelName,
@@ -23,7 +24,6 @@ from oxibonsai.server.ollama.schemas import (
     OllamaPull,
     OllamaShow,
 )
-from oxibonsai.server.openai.paging import PageQuery
 from oxibonsai.server.openai.schemas.assistants import (
     AssistantChange,
     AssistantCreate,
@@ -35,16 +35,20 @@ from oxibonsai.server.openai.schemas.assistants import (
     ThreadCreate,
     ToolOutputs,
 )
+from oxibonsai.server.openai.schemas.batches import BatchCreate
 from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
 from oxibonsai.server.openai.schemas.completion import (
     CompletionBody,
     InfillBody,
     NativeCompletionBody,
 )
+from oxibonsai.server.openai.schemas.conversations import ConversationCreate, ConversationItems
 from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbeddingBody
 from oxibonsai.server.openai.schemas.files import UploadForm
 from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
+from oxibonsai.server.openai.stored_completions import CompletionQuery
+from oxibonsai.server.paging import PageQuery
 
 
 def _object(kind: str, *required: str) -> Schema:
@@ -96,6 +100,12 @@ _MESSAGE = object_with(
 )  # fmt: skip
 _RESPONSE = _object("response", "created_at", "status", "model", "output", "error", "usage")
 _ITEM = object_with("id", "type")
+_CONVERSATION = _object("conversation", "created_at", "metadata")
+_BATCH = _object("batch", "endpoint", "input_file_id", "status", "created_at", "request_counts")
+_MESSAGE_BATCH = object_with(
+    "id", "type", "processing_status", "request_counts", "created_at", "results_url",
+    type={"const": "message_batch"},
+)  # fmt: skip
 _FILE = _object("file", "bytes", "created_at", "filename", "purpose")
 _ASSISTANT = _object("assistant", "created_at", "model", "instructions", "tools", "metadata")
 _THREAD = _object("thread", "created_at", "metadata")
@@ -133,6 +143,15 @@ _SERVER = {
     "router.load": Operation("Load a model in the background", body=ModelName, response=_SUCCESS),
     "router.unload": Operation(
         "Unload a model once its requests are answered", body=ModelName, response=_SUCCESS
+    ),
+    "router.download": Operation(
+        "Download a model in the background and serve it", body=ModelName, response=_SUCCESS
+    ),
+    "router.remove": Operation(
+        "Take a downloaded model off the list", query=ModelName, response=_SUCCESS
+    ),
+    "router.events": Operation(
+        "What happens to the models, as events", media_type="text/event-stream"
     ),
     "models.get_model": Operation("Get a model by its id or an alias", response=_MODEL),
     "props.props": Operation("Properties of the server", response=object_with("total_slots")),
@@ -281,11 +300,82 @@ _STORED = {
     "responses.input_items": Operation(
         "List the input items of a response", query=PageQuery, response=_page_of(_ITEM)
     ),
+    "stored_completions.list_completions": Operation(
+        "List stored chat completions", query=CompletionQuery, response=_page_of(_CHAT)
+    ),
+    "stored_completions.get": Operation("Get a stored chat completion", response=_CHAT),
+    "stored_completions.change": Operation(
+        "Change the metadata of a stored chat completion", body=MetadataChange, response=_CHAT
+    ),
+    "stored_completions.delete": Operation(
+        "Delete a stored chat completion", response=_deleted("chat.completion.deleted")
+    ),
+    "stored_completions.messages": Operation(
+        "List the messages of a stored chat completion",
+        query=PageQuery,
+        response=_page_of(object_with("id", "role", "content")),
+    ),
+    "conversations.create": Operation(
+        "Create a conversation", body=ConversationCreate, response=_CONVERSATION
+    ),
+    "conversations.get": Operation("Get a conversation", response=_CONVERSATION),
+    "conversations.change": Operation(
+        "Change a conversation's metadata", body=MetadataChange, response=_CONVERSATION
+    ),
+    "conversations.delete": Operation(
+        "Delete a conversation", response=_deleted("conversation.deleted")
+    ),
+    "conversations.add_items": Operation(
+        "Add items to a conversation", body=ConversationItems, response=_page_of(_ITEM)
+    ),
+    "conversations.list_items": Operation(
+        "List the items of a conversation", query=PageQuery, response=_page_of(_ITEM)
+    ),
+    "conversations.get_item": Operation("Get an item of a conversation", response=_ITEM),
+    "conversations.delete_item": Operation(
+        "Delete an item of a conversation", response=_CONVERSATION
+    ),
     "files.upload": Operation("Upload a file", form=_UPLOAD, response=_FILE),
     "files.list_files": Operation("List files", query=PageQuery, response=_page_of(_FILE)),
     "files.get": Operation("Get a file's metadata", response=_FILE),
     "files.delete": Operation("Delete a file", response=_deleted("file")),
     "files.content": Operation("Get a file's content", media_type="application/octet-stream"),
+}
+_BATCHES = {
+    "batches.create": Operation(
+        "Answer the requests of a file in the background", body=BatchCreate, response=_BATCH
+    ),
+    "batches.list_batches": Operation("List batches", query=PageQuery, response=_page_of(_BATCH)),
+    "batches.get": Operation("Get a batch", response=_BATCH),
+    "batches.cancel": Operation("Cancel a batch", response=_BATCH),
+    "message_batches.create": Operation(
+        "Answer many messages in the background (Anthropic's API)",
+        body=MessageBatchCreate,
+        response=_MESSAGE_BATCH,
+        failure="AnthropicError",
+    ),
+    "message_batches.list_batches": Operation(
+        "List batches of messages",
+        query=BatchQuery,
+        response=object_with("data", "has_more", data=_array(_MESSAGE_BATCH)),
+        failure="AnthropicError",
+    ),
+    "message_batches.get": Operation(
+        "Get a batch of messages", response=_MESSAGE_BATCH, failure="AnthropicError"
+    ),
+    "message_batches.cancel": Operation(
+        "Cancel a batch of messages", response=_MESSAGE_BATCH, failure="AnthropicError"
+    ),
+    "message_batches.delete": Operation(
+        "Delete a batch of messages that has ended",
+        response=object_with("id", "type", type={"const": "message_batch_deleted"}),
+        failure="AnthropicError",
+    ),
+    "message_batches.results": Operation(
+        "The results of a batch of messages, one JSON object per line",
+        media_type="application/x-jsonl",
+        failure="AnthropicError",
+    ),
 }
 _ASSISTANTS = {
     "assistants.create": Operation(
@@ -389,5 +479,5 @@ _OLLAMA = {
 }
 
 OPERATIONS: Mapping[str, Operation] = {
-    **_SERVER, **_GENERATION, **_STORED, **_ASSISTANTS, **_OLLAMA,
+    **_SERVER, **_GENERATION, **_STORED, **_BATCHES, **_ASSISTANTS, **_OLLAMA,
 }  # fmt: skip

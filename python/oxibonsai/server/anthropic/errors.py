@@ -25,16 +25,21 @@ _TYPES = {
 def anthropic_error(error: Exception) -> Response:
     """The HTTP response for an error: the usual status and headers with Anthropic's body."""
     response = error_response(error)
-    response.set_data(json.dumps(_body(error, response.status_code)))
+    response.set_data(json.dumps(anthropic_error_body(error, g.get("request_id"))))
     return response
 
 
 def error_event(error: Exception) -> str:
     """The error event that ends a failed stream."""
-    return frame(_body(error, as_api_error(error).status), "error")
+    return frame(anthropic_error_body(error, g.get("request_id")), "error")
 
 
-def _body(error: Exception, status: int) -> dict[str, Any]:
-    kind = _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    told = {"type": kind, "message": str(as_api_error(error))}
-    return {"type": "error", "error": told, "request_id": g.get("request_id")}
+def anthropic_error_body(error: Exception, request_id: str | None) -> dict[str, Any]:
+    """The body of an error response."""
+    told = as_api_error(error)
+    kind = "api_error" if told.status >= 500 else "invalid_request_error"
+    return {
+        "type": "error",
+        "error": {"type": _TYPES.get(told.status, kind), "message": str(told)},
+        "request_id": request_id,
+    }

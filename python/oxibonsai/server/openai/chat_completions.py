@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
@@ -12,6 +14,7 @@ from oxibonsai.chat import ChatTurn
 from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.output import Reply
+from oxibonsai.server.access import owner
 from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.openai.chat_stream import ChatStream
@@ -19,10 +22,12 @@ from oxibonsai.server.openai.fingerprint import fingerprint
 from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
 from oxibonsai.server.openai.prompts import text_of
 from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
+from oxibonsai.server.openai.stored_completions import stored_completion
 from oxibonsai.server.openai.timings import chat_usage, timings
 from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.sse import stream_response
+from oxibonsai.server.stores import Collection
 from oxibonsai.server.validation import check_model, read_body
 from oxibonsai.tokenizer import Tokenizer
 
@@ -37,17 +42,25 @@ def chat_blueprint(app: Server) -> Blueprint:
         body = read_body(ChatBody, request)
         generation = begin(app, body)
         head = _head(app)
+        whole = partial(_completion, body, generation, head, app.generations.engine.tokenizer)
         if body.stream:
-            stream = ChatStream(app, body, generation, head)
+            keep = partial(_keep, app.store.chat_completions, owner(), body, whole)
+            stream = ChatStream(app, body, generation, head, keep if body.store else None)
             return stream_response(
                 stream.frames(),
                 close=generation.close,
                 stopping=lambda: app.lifecycle.stopping,
-                output_event=generation.output_event,
+                # The engine's thread does not wait for the store.
+                output_event=None if body.store else generation.output_event,
             )
         with generation:
             generation.wait(request.environ)
-            return jsonify(completion(app, body, generation, head))
+            answer = whole()
+        if body.store:
+            app.store.chat_completions.create(owner(), stored_completion(body, answer))
+        if verbose(body.verbose, app.settings) and generation.turn is not None:
+            answer["__verbose"] = verbose_object(generation.turn, app.generations.engine.tokenizer)
+        return jsonify(answer)
 
     @bp.post("/v1/chat/completions/input_tokens")
     @bp.post("/chat/completions/input_tokens")
@@ -81,21 +94,23 @@ def begin(app: Server, body: ChatBody) -> Generation:
     return app.generations.chat(asked, params, options, n=body.n or 1, slot=body.id_slot)
 
 
-def completion(
-    app: Server, body: ChatBody, generation: Generation, head: dict[str, Any]
+def _completion(
+    body: ChatBody, generation: Generation, head: dict[str, Any], tokenizer: Tokenizer
 ) -> dict[str, Any]:
     """The whole answer."""
-    tokenizer = app.generations.engine.tokenizer
-    whole = {
+    return {
         **head,
         "object": "chat.completion",
         "choices": [_choice(c, body, tokenizer) for c in generation.choices],
         "usage": chat_usage(generation, tokenizer),
         "timings": timings(generation, generation.choices[0]),
     }
-    if verbose(body.verbose, app.settings) and generation.turn is not None:
-        whole["__verbose"] = verbose_object(generation.turn, tokenizer)
-    return whole
+
+
+def _keep(
+    store: Collection, who: str, body: ChatBody, completion: Callable[[], dict[str, Any]]
+) -> None:
+    store.create(who, stored_completion(body, completion()))
 
 
 def _choice(choice: Choice, body: ChatBody, tokenizer: Tokenizer) -> dict[str, Any]:

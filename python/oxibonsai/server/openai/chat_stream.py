@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from oxibonsai.output import Delta
@@ -62,14 +62,22 @@ class ChatStream:
         body: The request.
         generation: The running generation.
         head: The members that all chunks share.
+        keep: Stores the completion; called once it is complete, before the last chunk. None: it is
+            not stored.
     """
 
     def __init__(
-        self, app: Server, body: ChatBody, generation: Generation, head: dict[str, Any]
+        self,
+        app: Server,
+        body: ChatBody,
+        generation: Generation,
+        head: dict[str, Any],
+        keep: Callable[[], None] | None = None,
     ) -> None:
         self._body = body
         self._generation = generation
         self._tokenizer = app.generations.engine.tokenizer
+        self._keep = keep
         self._writer = ChunkWriter(head, counts=body.wants_usage)
         self._shown: dict[int, ShownTokens] = {}
         self._verbose = app.settings.verbose if body.verbose is None else body.verbose
@@ -92,6 +100,8 @@ class ChatStream:
                 yield write.choice(index, f'{{"content":{quoted(delta.content)}}}')
             else:
                 yield self._piece(generation.choices[index], delta)
+        if self._keep is not None:
+            self._keep()
         if body.wants_usage:
             counts = compact(chat_usage(generation, self._tokenizer))
             rest = f',"usage":{counts},"timings":{self._timings(0)}'

@@ -10,8 +10,8 @@ from flask import Blueprint, Response, jsonify, request, send_file
 
 from oxibonsai.server.access import owner
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.openai.paging import list_page, page_query
 from oxibonsai.server.openai.schemas.files import UploadForm
+from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.stores import FileStore, NoSuchObjectError, Object
 from oxibonsai.server.stores.files import is_expired
 from oxibonsai.server.validation import as_body

@@ -6,7 +6,7 @@ import logging
 import time
 
 from oxibonsai.server.openai.assistants.objects import ended_step
-from oxibonsai.server.openai.paging import all_of
+from oxibonsai.server.paging import all_of
 from oxibonsai.server.stores import Object, Store
 
 _log = logging.getLogger("oxibonsai.server")

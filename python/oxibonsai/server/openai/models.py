@@ -13,9 +13,17 @@ from oxibonsai.server.errors import ApiError
 from oxibonsai.server.registry.registry import ModelRegistry
 
 
-def models_blueprint(models: ModelRegistry) -> Blueprint:
-    """Routes that list all models and get one by its id or an alias."""
+def models_blueprint(models: ModelRegistry, image_model: ModelInfo | None) -> Blueprint:
+    """Routes that list all models and get one by its id or an alias.
+
+    Args:
+        models: Those that read and write text.
+        image_model: The one that draws; None: there is none.
+    """
     bp = Blueprint("models", __name__)
+
+    def listed() -> list[ModelInfo]:
+        return [*models.models(), *([] if image_model is None else [image_model])]
 
     @bp.get("/v1/models")
     @bp.get("/models")
@@ -23,13 +31,13 @@ def models_blueprint(models: ModelRegistry) -> Blueprint:
         if request.args.get("reload") in ("1", "true"):
             models.refresh()
         if _is_anthropic():
-            return jsonify(_anthropic_page(models.models()))
-        return jsonify(object="list", data=[_as_object(m) for m in models.models()])
+            return jsonify(_anthropic_page(listed()))
+        return jsonify(object="list", data=[_as_object(m) for m in listed()])
 
     @bp.get("/v1/models/<path:model_id>")
     @bp.get("/models/<path:model_id>")
     def get_model(model_id: str) -> Response:
-        for model in models.models():
+        for model in listed():
             if model_id in (model.id, *model.aliases):
                 shape = _anthropic_model if _is_anthropic() else _as_object
                 return jsonify(shape(model))
@@ -72,6 +80,8 @@ def _as_object(model: ModelInfo) -> dict[str, Any]:
     status: dict[str, Any] = {"value": model.status}
     if model.failed:
         status["failed"] = True
+    if model.progress:
+        status["progress"] = dict(model.progress)
     return {
         "id": model.id,
         "object": "model",
@@ -80,5 +90,6 @@ def _as_object(model: ModelInfo) -> dict[str, Any]:
         "aliases": list(model.aliases),
         "tags": list(model.tags),
         "status": status,
+        "architecture": {"output_modalities": [model.output]},
         "meta": dict(model.meta),
     }

@@ -98,13 +98,31 @@ class Catalog:
         with self._adding:
             pulled = {**self._pulled(), name: source}
             self._specs(pulled)  # what can't be listed must not get into the file
-            try:
-                self._pulled_file.parent.mkdir(parents=True, exist_ok=True)
-                new = self._pulled_file.with_suffix(".new")
-                new.write_text(json.dumps(pulled, indent=1), "utf-8")
-                new.replace(self._pulled_file)
-            except OSError as e:
-                raise CapacityError(f"cannot write {self._pulled_file.name}: {e.strerror}") from e
+            self._keep(pulled)
+
+    def remove(self, name: str) -> None:
+        """Removes a model that was pulled; see :meth:`add`.
+
+        Raises:
+            RequestError: It was not.
+        """
+        with self._adding:
+            pulled = self._pulled()
+            if name not in pulled:
+                raise RequestError(
+                    f"model: {name[:80]!r} was not pulled: it is on the list because the server was "
+                    "started with it"
+                )
+            self._keep({n: source for n, source in pulled.items() if n != name})
+
+    def _keep(self, pulled: Mapping[str, str]) -> None:
+        try:
+            self._pulled_file.parent.mkdir(parents=True, exist_ok=True)
+            new = self._pulled_file.with_suffix(".new")
+            new.write_text(json.dumps(pulled, indent=1), "utf-8")
+            new.replace(self._pulled_file)
+        except OSError as e:
+            raise CapacityError(f"cannot write {self._pulled_file.name}: {e.strerror}") from e
 
     @property
     def _pulled_file(self) -> Path:

@@ -34,6 +34,7 @@ class Entry:
         failure: Why it could not be loaded; None if that is untried or went well.
         seen: The stamp of its file when that was last looked at.
         info: What ``/v1/models`` lists; of the last time that it was loaded.
+        told: The state that watchers were last told.
     """
 
     spec: ModelSpec
@@ -45,6 +46,7 @@ class Entry:
     failure: OxiBonsaiError | None = None
     seen: Stamp | None = None
     info: ModelInfo | None = None
+    told: Status = Status.UNLOADED
 
     @property
     def status(self) -> Status:

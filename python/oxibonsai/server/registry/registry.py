@@ -14,7 +14,9 @@ from oxibonsai.server.backend import Backend, ModelInfo
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.registry.catalog import Catalog, ModelSpec
+from oxibonsai.server.registry.downloads import Downloads
 from oxibonsai.server.registry.entry import Entry
+from oxibonsai.server.registry.events import ModelEvents
 from oxibonsai.server.registry.instance import Instance, Lease, free_memory, stamp_of
 from oxibonsai.server.settings import Settings
 
@@ -51,6 +53,8 @@ class ModelRegistry:
         several: Whether requests choose a model by name; else there is one, which answers to any.
         metrics: Counts requests; set by the application.
         files: Those that conversations name as pictures; set by the application.
+        events: Tells what happens to the models.
+        downloads: Of models that clients ask for.
     """
 
     def __init__(self, settings: Settings, lifecycle: Lifecycle, make_backend: MakeBackend) -> None:
@@ -61,6 +65,9 @@ class ModelRegistry:
         self.several = self._catalog.several
         self.metrics: GenerationMetrics | None = None
         self.files: FileStore | None = None
+        # Each watcher blocks a thread.
+        self.events = ModelEvents(max(1, settings.threads_for_http // 4))
+        self.downloads = Downloads(self.add, self.events)
         self._changed = threading.Condition()
         self._refreshing = threading.Lock()
         self._entries = {n: Entry(s) for n, s in self._catalog.specs().items()}
@@ -92,7 +99,9 @@ class ModelRegistry:
 
     def models(self) -> Sequence[ModelInfo]:
         """Every model; those that are not loaded with what is known of them."""
-        return [self._info(entry) for entry in self.entries()]
+        listed = [self._info(entry) for entry in self.entries()]
+        names = {info.id for info in listed}
+        return [*listed, *(i for i in self.downloads.listed() if i.id not in names)]
 
     def close(self) -> None:
         """Cancels running work and ends the threads."""
@@ -194,9 +203,12 @@ class ModelRegistry:
         """Makes these the models."""
         gone: list[Instance] = []
         with self._changed:
+            if specs.keys() != self._entries.keys():
+                self.events.tell("*", "models_reload")
             for name in [n for n in self._entries if n not in specs]:
                 entry = self._entries.pop(name)
                 entry.wanted = False
+                self.events.tell(name, "model_remove")
                 if entry.instance is not None:
                     gone.append(entry.instance)
             for name, spec in specs.items():
@@ -207,6 +219,7 @@ class ModelRegistry:
                 if entry.instance is not None:
                     gone.append(entry.instance)
                     entry.instance = None
+                    self._tell(entry)
         for instance in gone:
             instance.retire()
 
@@ -223,6 +236,16 @@ class ModelRegistry:
         self._catalog.add(name, source)
         self.refresh()
 
+    def remove(self, name: str) -> None:
+        """Takes a model that was pulled off the list; the downloaded files stay where they are.
+
+        Raises:
+            ApiError: There is no such model.
+            RequestError: It was not pulled.
+        """
+        self._catalog.remove(self.find(name).spec.name)
+        self.refresh()
+
     def start_loading(self, name: str) -> None:
         """Loads a model in the background, if it is not loaded."""
         entry = self.find(name)
@@ -232,7 +255,7 @@ class ModelRegistry:
                 self._enqueue(entry)
 
     def unload(self, name: str, *, missing_ok: bool = False) -> None:
-        """Unloads a model, or gives up loading it; requests that run are answered first.
+        """Unloads a model, or gives up loading or downloading it; running requests are answered first.
 
         Args:
             name: Any of its names.
@@ -241,6 +264,9 @@ class ModelRegistry:
         Raises:
             ApiError: 400 if it is not loaded.
         """
+        if (download := self.downloads.find(name)) is not None:
+            download.cancel()
+            return
         entry = self.find(name)
         with self._changed:
             instance = entry.instance
@@ -308,6 +334,7 @@ class ModelRegistry:
         if entry not in self._queue:
             entry.failure = None
             self._queue.append(entry)
+            self._tell(entry)
             self._changed.notify_all()
         if self._loader is None:
             self._loader = threading.Thread(
@@ -384,7 +411,18 @@ class ModelRegistry:
     def _leave_queue(self, entry: Entry) -> None:
         self._queue.remove(entry)
         entry.loading = entry.wanted = False
+        self._tell(entry)
         self._changed.notify_all()
+
+    def _tell(self, entry: Entry) -> None:
+        """Tells watchers the state of a model if it is a new one."""
+        if entry.status == entry.told and entry.failure is None:
+            return
+        entry.told = entry.status
+        data: dict[str, object] = {"status": entry.status.value}
+        if entry.failure is not None:
+            data["failed"] = True
+        self.events.tell(entry.spec.name, "model_status", data)
 
     def _loaded(self, entry: Entry, spec: ModelSpec) -> Instance:
         started = time.monotonic()
@@ -486,6 +524,7 @@ class ModelRegistry:
         """Takes a model out of use; the caller retires it, outside of the lock."""
         instance, entry.instance = entry.instance, None
         entry.sleeping = sleeping
+        self._tell(entry)
         return instance
 
     # What happens by itself.

@@ -8,11 +8,12 @@ export class ApiError extends Error {
   }
 }
 
-// The models, each with its state as llama-server names it.
+// The models that write text, each with its state as llama-server names it.
 export async function listModels(key) {
   const answer = await send("v1/models", { headers: headers(key) });
   const { data } = await answer.json();
-  return data.map(({ id, status }) => ({ id, state: status?.failed ? "failed" : status?.value }));
+  const writes = ({ architecture }) => architecture?.output_modalities?.includes("text") ?? true;
+  return data.filter(writes).map(({ id, status }) => ({ id, state: status?.failed ? "failed" : status?.value }));
 }
 
 // Whether the server loads its models on demand.

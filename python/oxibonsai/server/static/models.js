@@ -9,6 +9,7 @@ const POLL = 1000; // milliseconds between two looks at a model that is being lo
 const STATES = {
   unloaded: "not loaded",
   loading: "loading …",
+  downloading: "downloading …",
   failed: "failed to load",
   sleeping: "asleep",
 };

@@ -1,4 +1,4 @@
-"""Storage of responses, assistants, threads, messages, runs and files."""
+"""Storage of responses, conversations, chat completions, batches, assistants, threads and files."""
 
 from oxibonsai.server.stores.collection import Collection, Object, Page
 from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError

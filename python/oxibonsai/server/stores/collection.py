@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -99,6 +99,37 @@ class Collection:
         values = {"owner": owner, "id": object_id, "created": time.time(), "body": _dump(body)}
         connection.execute(insert(self.table).values(**values, **columns))
         return body
+
+    def create_all(
+        self, owner: str, bodies: Iterable[Object], *, parent: str
+    ) -> builtins.list[Object]:
+        """Stores new children of an object, all of them or none.
+
+        Args:
+            owner: Their owner.
+            bodies: The objects; an ``id`` is generated where there is none. Ids that clients chose
+                may exist already and don't belong here.
+            parent: Id of the object that they belong to.
+
+        Raises:
+            NoSuchObjectError: The parent does not exist.
+        """
+        whole = [{"id": new_id(self._prefix), **body} for body in bodies]
+        shared = {"owner": owner, "parent": parent, "created": time.time()}
+        rows = [{**shared, "id": body["id"], "body": _dump(body)} for body in whole]
+        with self._database.write() as connection:
+            self._check_parent(connection, owner, parent)
+            if rows:
+                connection.execute(insert(self.table), rows)
+        return whole
+
+    def delete_all(self, owner: str, *, parent: str) -> None:
+        """Deletes all children of an object."""
+        with self._database.write() as connection:
+            rows = delete(self.table).where(
+                self.table.c.owner == owner, self.table.c.parent == parent
+            )
+            connection.execute(rows)
 
     def get(self, owner: str, object_id: str, *, parent: str | None = None) -> Object:
         """The object.

@@ -24,7 +24,9 @@ _BUSY_SECONDS = 10
 _CONNECTIONS = 16
 _WRITERS = 8  # of PostgreSQL; SQLite has one
 # Schema migrations by the version that they migrate to.
-_MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {}
+_MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {
+    2: metadata.create_all,  # new tables only
+}
 
 
 class Database:

@@ -14,17 +14,17 @@ _EVERY_SECONDS = 3600.0
 
 
 def start_housekeeping(store: Store, retention_seconds: float) -> None:
-    """Deletes old responses and orphaned contents, now and every hour."""
+    """Deletes old objects and orphaned contents, now and every hour."""
 
     def run() -> None:
         while True:
             try:
-                forgotten = store.forget_responses(retention_seconds)
+                forgotten = store.forget_old(retention_seconds)
                 store.files.sweep()
             except OxiBonsaiError as e:
                 _log.error("housekeeping: %s", e)
             else:
-                _log.debug("housekeeping: %d old responses deleted", forgotten)
+                _log.debug("housekeeping: %d old objects deleted", forgotten)
             time.sleep(_EVERY_SECONDS)
 
     threading.Thread(target=run, name="housekeeping", daemon=True).start()

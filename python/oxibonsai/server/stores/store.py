@@ -48,6 +48,13 @@ class Store:
         self.messages = Collection(db, tables.messages, "msg_", "message")
         self.runs = Collection(db, tables.runs, "run_", "run")
         self.run_steps = Collection(db, tables.run_steps, "step_", "run step")
+        self.chat_completions = Collection(
+            db, tables.chat_completions, "chatcmpl-", "chat completion"
+        )
+        self.conversations = Collection(db, tables.conversations, "conv_", "conversation")
+        self.conversation_items = Collection(db, tables.conversation_items, "item_", "item")
+        self.batches = Collection(db, tables.batches, "batch_", "batch")
+        self.batch_requests = Collection(db, tables.batch_requests, "batch_req_", "request")
         self._blobs = BlobFolder(folder)
         self.files = FileStore(db, self._blobs, max_file_bytes, max_total_bytes)
         self._faults = Faults(self._try_writing)
@@ -58,16 +65,18 @@ class Store:
         """Whether a write has failed and none has succeeded since."""
         return self._faults.failing
 
-    def forget_responses(self, older_than_seconds: float) -> int:
-        """Deletes stored responses older than the given age.
+    def forget_old(self, older_than_seconds: float) -> int:
+        """Deletes responses, chat completions and batches older than the given age.
 
         Returns:
-            The number of deleted responses.
+            The number of deleted objects.
         """
-        table = tables.responses
+        count = 0
         with self._database.write() as connection:
-            old = delete(table).where(table.c.created < time.time() - older_than_seconds)
-            return connection.execute(old).rowcount
+            for table in (tables.responses, tables.chat_completions, tables.batches):
+                old = delete(table).where(table.c.created < time.time() - older_than_seconds)
+                count += connection.execute(old).rowcount
+        return count
 
     def close(self) -> None:
         """Closes the database."""

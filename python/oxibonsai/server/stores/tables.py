@@ -3,7 +3,7 @@
 All kinds of objects have tables with the same columns. ``seq`` is the order of creation, independent
 of the clock; ``body`` is the object as JSON text. Objects are looked up by owner and id together, so
 another owner's id takes the same time as an unknown one. A child object (a message in a thread) names
-its ``parent`` and is deleted with it.
+its ``parent`` and is deleted with it. Version 2 added chat completions, conversations and batches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 metadata = MetaData()
 # SQLite autoincrements only INTEGER columns.
@@ -65,6 +65,11 @@ threads = _objects("threads")
 messages = _objects("messages", "threads")
 runs = _objects("runs", "threads")
 run_steps = _objects("run_steps", "runs")
+chat_completions = _objects("chat_completions")
+conversations = _objects("conversations")
+conversation_items = _objects("conversation_items", "conversations")
+batches = _objects("batches")
+batch_requests = _objects("batch_requests", "batches")
 files = _objects(
     "files",
     None,

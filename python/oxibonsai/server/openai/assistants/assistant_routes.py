@@ -6,8 +6,8 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.server.access import owner
 from oxibonsai.server.openai.assistants.objects import changed_assistant, new_assistant
-from oxibonsai.server.openai.paging import list_page, page_query
 from oxibonsai.server.openai.schemas.assistants import AssistantChange, AssistantCreate
+from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.stores import Collection
 from oxibonsai.server.validation import read_body
 

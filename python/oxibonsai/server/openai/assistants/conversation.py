@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oxibonsai.chat import ChatRequest
-from oxibonsai.server.openai.paging import all_of
+from oxibonsai.server.paging import all_of
 from oxibonsai.server.stores import Object, Store
 from oxibonsai.structured import Structure
 

@@ -10,7 +10,6 @@ from oxibonsai.server.openai.assistants.objects import view
 from oxibonsai.server.openai.assistants.run_service import RunService, run_frames
 from oxibonsai.server.openai.assistants.thread_routes import create_thread
 from oxibonsai.server.openai.background_tasks import BackgroundTask
-from oxibonsai.server.openai.paging import list_page, page_query
 from oxibonsai.server.openai.schemas.assistants import (
     MetadataChange,
     RunCreate,
@@ -18,6 +17,7 @@ from oxibonsai.server.openai.schemas.assistants import (
     ThreadCreate,
     ToolOutputs,
 )
+from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.sse import stream_response
 from oxibonsai.server.stores import Object, Page, Store
 from oxibonsai.server.validation import read_body

@@ -20,13 +20,13 @@ from oxibonsai.server.openai.assistants.objects import (
 )
 from oxibonsai.server.openai.assistants.run_work import RunWork
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks
-from oxibonsai.server.openai.paging import all_of
 from oxibonsai.server.openai.schemas.assistants import (
     MessageCreate,
     RunFields,
     ToolOutput,
 )
 from oxibonsai.server.openai.truncation import fitting_turn
+from oxibonsai.server.paging import all_of
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame

@@ -7,13 +7,13 @@ from flask import Blueprint, Response, jsonify, request
 from oxibonsai.server.access import owner
 from oxibonsai.server.openai.assistants.objects import new_message, new_thread, view
 from oxibonsai.server.openai.assistants.run_service import RunService
-from oxibonsai.server.openai.paging import list_page, page_query
 from oxibonsai.server.openai.schemas.assistants import (
     MessageCreate,
     MetadataChange,
     ThreadChange,
     ThreadCreate,
 )
+from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.stores import Object, Store
 from oxibonsai.server.validation import read_body
 

@@ -1,15 +1,29 @@
-"""The conversation history: chains of stored responses."""
+"""The conversation history: a stored conversation, or a chain of stored responses."""
 
 from __future__ import annotations
 
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.openai.responses.run import ENDED
-from oxibonsai.server.stores import Collection, NoSuchObjectError, Object
+from oxibonsai.server.openai.schemas.responses import InputTokensRequest
+from oxibonsai.server.paging import all_of
+from oxibonsai.server.stores import Collection, NoSuchObjectError, Object, Store
 
 _LONGEST = 2000
 
 
-def history(store: Collection, owner: str, response_id: str | None) -> list[Object]:
+def history(store: Store, owner: str, request: InputTokensRequest) -> list[Object]:
+    """What the request continues, the oldest first.
+
+    Raises:
+        NoSuchObjectError: There is no such conversation.
+        ApiError: See :func:`_chain`.
+    """
+    if request.conversation is not None:
+        return all_of(store.conversation_items, owner, request.conversation.id)
+    return _chain(store.responses, owner, request.previous_response_id)
+
+
+def _chain(store: Collection, owner: str, response_id: str | None) -> list[Object]:
     """Inputs and outputs of a chain of responses, the oldest first.
 
     Raises:

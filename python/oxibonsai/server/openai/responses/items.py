@@ -29,6 +29,11 @@ def stored_items(given: Iterable[Item]) -> list[Object]:
     return list(stored.values())
 
 
+def new_items(given: Iterable[Item]) -> list[Object]:
+    """The items as a conversation keeps them; each has a new id, since it may be in several."""
+    return [_stored(item, new_id(_PREFIXES[item.type])) for item in given]
+
+
 def _stored(item: Item, item_id: str) -> Object:
     given = {**item.model_dump(), "id": item_id}
     fields = {k: v for k, v in given.items() if v is not None}

@@ -6,9 +6,9 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.server.access import owner
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.openai.paging import item_page, list_page, page_query
 from oxibonsai.server.openai.responses.service import ResponseService
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
+from oxibonsai.server.paging import item_page, list_page, page_query
 from oxibonsai.server.stores import Collection, Page
 from oxibonsai.server.validation import read_body
 

@@ -30,6 +30,7 @@ def new_response(request: ResponseRequest, model: str, params: SamplingParams) -
         "object": "response",
         "created_at": int(time.time()),
         "completed_at": None,
+        "conversation": request.conversation and {"id": request.conversation.id},
         "status": "queued" if request.background else "in_progress",
         "background": bool(request.background),
         "error": None,

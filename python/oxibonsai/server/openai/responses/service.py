@@ -16,7 +16,7 @@ from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
 from oxibonsai.server.openai.responses.compaction import compacted, summary_request, summary_tokens
 from oxibonsai.server.openai.responses.history import history
-from oxibonsai.server.openai.responses.items import stored_items
+from oxibonsai.server.openai.responses.items import new_items, stored_items
 from oxibonsai.server.openai.responses.output import Event
 from oxibonsai.server.openai.responses.request import make_turn, sampling
 from oxibonsai.server.openai.responses.run import ENDED, ResponseRun, new_response
@@ -26,6 +26,8 @@ from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.stores import NoSuchObjectError, Object
 from oxibonsai.server.validation import check_model
 
+# A response that failed or was cancelled is no part of its conversation.
+_CONTINUING = ("completed", "incomplete")
 # How long a cancel request waits for the task to end.
 _CANCEL_SECONDS = 10.0
 
@@ -46,6 +48,7 @@ class ResponseService:
     def __init__(self, app: Server, tasks: BackgroundTasks) -> None:
         self._app = app
         self._store = app.store.responses
+        self._conversations = app.store.conversation_items
         self._lifecycle = app.lifecycle
         self._tasks = tasks
 
@@ -54,8 +57,8 @@ class ResponseService:
         check_model(body.model, self._app.settings)
         generations = self._app.generations
         engine = generations.engine
-        items = stored_items(body.input)
-        earlier = history(self._store, owner, body.previous_response_id)
+        items = new_items(body.input) if body.conversation else stored_items(body.input)
+        earlier = history(self._app.store, owner, body)
         turn = make_turn(generations, body, [*earlier, *items])
         params = sampling(engine, body, generations.settings)
         response = new_response(body, generations.model_id, params)
@@ -78,7 +81,7 @@ class ResponseService:
     def count(self, owner: str, body: InputTokensRequest) -> int:
         """Number of tokens in the prompt of a response; 0 if there is no input at all."""
         check_model(body.model, self._app.settings)
-        items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
+        items = [*history(self._app.store, owner, body), *stored_items(body.input)]
         if not (items or body.instructions):
             return 0
         return len(make_turn(self._app.generations, body, items, runs=False).ids)
@@ -88,7 +91,7 @@ class ResponseService:
         check_model(body.model, self._app.settings)
         generations = self._app.generations
         engine = generations.engine
-        items = [*history(self._store, owner, body.previous_response_id), *stored_items(body.input)]
+        items = [*history(self._app.store, owner, body), *stored_items(body.input)]
         if not items:
             raise ApiError(400, "input: there is no conversation to summarize.", param="input")
         asked, conversation = summary_request(body, items)
@@ -147,6 +150,7 @@ class ResponseService:
         self._finish(run, turn, params)
         if run.response["store"]:
             self._store.create(owner, record)
+        self._continue_conversation(owner, record)
         return jsonify(run.response)
 
     def _finish(self, run: ResponseRun, turn: ChatTurn, params: SamplingParams) -> None:
@@ -166,6 +170,7 @@ class ResponseService:
         def save() -> None:
             if stored:
                 self._save(owner, record)
+            self._continue_conversation(owner, record)
 
         def frames() -> Iterator[str | None]:
             yield event_frame(run.created())
@@ -232,6 +237,7 @@ class ResponseService:
         def publish(event: Event) -> None:
             if run.ended:
                 self._save(owner, record)
+                self._continue_conversation(owner, record)
             task.publish(event)
 
         if task.cancelled:
@@ -253,6 +259,19 @@ class ResponseService:
         return stream_response(
             frames, close=lambda: None, stopping=lambda: self._lifecycle.stopping
         )
+
+    def _continue_conversation(self, owner: str, record: Object) -> None:
+        """Adds the items of a response that has ended to its conversation."""
+        response = record["response"]
+        if response["conversation"] is None or response["status"] not in _CONTINUING:
+            return
+        # It may have been deleted in the meantime.
+        with contextlib.suppress(NoSuchObjectError):
+            self._conversations.create_all(
+                owner,
+                [*record["input"], *response["output"]],
+                parent=response["conversation"]["id"],
+            )
 
     def _save(self, owner: str, record: Object) -> None:
         # It may have been deleted in the meantime.

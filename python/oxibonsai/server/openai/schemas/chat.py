@@ -15,7 +15,7 @@ from oxibonsai.server.openai.schemas.assistants import NamedFunction
 from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
 from oxibonsai.server.sampling_fields import SamplingFields
-from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields, Metadata
 from oxibonsai.server.schemas.known import OLD_TOOLS, ConversationRequest
 from oxibonsai.server.settings import ModelSettings
 from oxibonsai.structured import Structure
@@ -143,6 +143,10 @@ class ChatBody(
     n_predict: int | None = Field(None, ge=-1, description="llama-server's name of max_tokens.")
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
+    store: bool | None = Field(
+        None, description="Keep the completion for GET /v1/chat/completions/{completion_id}."
+    )
+    metadata: Metadata | None = Field(None, description="Kept with a stored completion.")
 
     @property
     def limit(self) -> int | None:

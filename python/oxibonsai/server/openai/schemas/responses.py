@@ -161,7 +161,13 @@ class ReasoningField(Fields):
 
 
 # References to stored objects that this server does not have; they can't be ignored.
-_UNKNOWN = ("conversation", "prompt", "context_management")
+_UNKNOWN = ("prompt", "context_management")
+
+
+class ConversationReference(Fields):
+    """A conversation by its id."""
+
+    id: str
 
 
 class InputTokensRequest(Fields):
@@ -172,6 +178,9 @@ class InputTokensRequest(Fields):
     input: list[Item] = Field(default_factory=list, max_length=MOST_MESSAGES)
     instructions: str | None = None
     previous_response_id: str | None = None
+    conversation: ConversationReference | None = Field(
+        None, description="The conversation whose items come first, or its id."
+    )
     tools: list[FunctionTool] = Field(default_factory=list, max_length=MOST_TOOLS)
     tool_choice: (
         Literal["none", "auto", "required"]
@@ -190,10 +199,14 @@ class InputTokensRequest(Fields):
         for name in _UNKNOWN:
             if name in body:
                 raise ValueError(f"{name} is not supported: send the items themselves")
+        if isinstance(body.get("conversation"), str):
+            body["conversation"] = {"id": body["conversation"]}
+        if "conversation" in body and "previous_response_id" in body:
+            raise ValueError("conversation and previous_response_id exclude each other")
         if isinstance(body.get("input"), str):
             body["input"] = [{"role": "user", "content": body["input"]}]
         if isinstance(body.get("input"), list):
-            body["input"] = [_with_type(item) for item in body["input"]]
+            body["input"] = [with_type(item) for item in body["input"]]
         return body
 
 
@@ -225,7 +238,8 @@ class ResponseRequest(TextRequest, InputTokensRequest, SamplingFields):
         return self
 
 
-def _with_type(item: Any) -> Any:
+def with_type(item: Any) -> Any:
+    """An item as it is validated: a message may lack its type, and its content may be a text."""
     if not isinstance(item, dict) or "role" not in item:
         return item
     item = {"type": "message", **item}

@@ -23,8 +23,15 @@ class PageQuery(Fields):
     before: str | None = None
 
 
-def page_query(*, most: int = MAX_PAGE, default: int = 20) -> PageQuery:
+def page_query(
+    *, most: int = MAX_PAGE, default: int = 20, order: Literal["asc", "desc"] = "desc"
+) -> PageQuery:
     """The pagination parameters of the current request.
+
+    Args:
+        most: The highest limit.
+        default: The limit if the request has none.
+        order: The order if the request has none.
 
     Raises:
         ApiError: 400 for a limit outside 1 to ``most`` or an unknown order.
@@ -34,7 +41,7 @@ def page_query(*, most: int = MAX_PAGE, default: int = 20) -> PageQuery:
     number = int(limit) if limit.isdecimal() and len(limit) < 10 else -1
     if not 1 <= number <= most:
         raise ApiError(400, f"limit is {limit[:20]}; it is 1 to {most}", param="limit")
-    return as_body(PageQuery, {**given, "limit": number})
+    return as_body(PageQuery, {"order": order, **given, "limit": number})
 
 
 def list_page(

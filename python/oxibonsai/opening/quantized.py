@@ -1,0 +1,111 @@
+"""Models in another weight type than their files, quantized once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import warnings
+from pathlib import Path
+
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.errors import RequestError, SourceError
+from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.files.progress import Progress
+from oxibonsai.quantize import TypeWish, find_mix, make_plan, write
+
+_DEFAULT_GB = 50.0
+
+
+class QuantizedCache:
+    """A folder of quantized models, bounded in size: the least recently used go first.
+
+    A file's name has the hash of the model that it was made from, and the type.
+
+    Args:
+        folder: None: ``quantized`` in :func:`oxibonsai.files.cache_folder.cache_folder`.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = cache_folder() / "quantized" if folder is None else folder
+
+    def open(
+        self,
+        checkpoint: Checkpoint,
+        type_name: str,
+        *,
+        threads: int,
+        progress: Progress | None = None,
+    ) -> Checkpoint:
+        """The model in another type; errors go on naming the source.
+
+        Args:
+            checkpoint: The source.
+            type_name: A mix or a type, as ``oxibonsai quantize`` takes it.
+            threads: They share out the rows; the bytes don't depend on it.
+            progress: Told after each slab of rows; not called if the file is there already.
+
+        Raises:
+            RequestError: There is no such type, or it needs an importance matrix.
+            FormatError: A value is not finite or too large for the type.
+            SourceError: The folder can't be written.
+        """
+        wish = TypeWish(find_mix(type_name))
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(f"{type_name.upper()};{checkpoint.identity()}".encode())
+        place = self.folder / f"{digest.hexdigest()}-{type_name.upper()}.gguf"
+        try:
+            if not place.is_file():
+                plan = make_plan(checkpoint.file, wish, None)
+                for note in [*plan.warnings(), *filter(None, [plan.requantized()])]:
+                    warnings.warn(note, stacklevel=3)
+                write(plan, place, threads=threads, progress=progress)
+                self._evict(place)
+            opened = Checkpoint(place)
+            # The time of access says when it was last used; that of change is part of its identity.
+            os.utime(place, ns=(time.time_ns(), place.stat().st_mtime_ns))
+            opened.remember_identity(checkpoint.path)
+        except OSError as e:
+            raise SourceError(
+                f"cannot keep {checkpoint.path} as {type_name} in {place}: {e}"
+            ) from e
+        return opened
+
+    def entries(self) -> list[Path]:
+        """The kept files, the most recently used first."""
+        return sorted(
+            self.folder.glob("*.gguf"), key=lambda path: path.stat().st_atime_ns, reverse=True
+        )
+
+    def clear(self) -> int:
+        """Removes them all; returns the bytes freed."""
+        freed = 0
+        for path in self.entries():
+            freed += path.stat().st_size
+            path.unlink()
+        return freed
+
+    def _evict(self, newest: Path) -> None:
+        """Removes files beyond the limit, but not the one that is about to be used."""
+        kept = newest.stat().st_size
+        for path in self.entries():
+            if path != newest:
+                kept += path.stat().st_size
+                if kept > limit_bytes():
+                    path.unlink(missing_ok=True)
+
+
+def limit_bytes() -> int:
+    """``OXIBONSAI_QUANTIZED_CACHE_GB`` (50) in bytes.
+
+    Raises:
+        RequestError: It is no number.
+    """
+    text = os.environ.get("OXIBONSAI_QUANTIZED_CACHE_GB", "")
+    try:
+        size = float(text or _DEFAULT_GB)
+    except ValueError:
+        size = -1.0
+    if not 0.0 <= size < 1e6:
+        raise RequestError(f"OXIBONSAI_QUANTIZED_CACHE_GB is {text!r}; it must be a number of GB")
+    return int(size * 1e9)

@@ -1,0 +1,1 @@
+"""Batches: many requests that are answered in the background, of OpenAI's and Anthropic's APIs."""

@@ -1,0 +1,83 @@
+"""What the store keeps of a batch and of its requests.
+
+A batch has OpenAI's statuses; those of Anthropic's API follow from them. A request is answered once
+its ``result`` is not null: ``{"status", "request_id", "body"}`` of an HTTP response. A request that
+has none when the batch has ended was cancelled or has expired, as the batch has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from oxibonsai.server.stores import Collection, Object
+
+ENDED = ("completed", "failed", "expired", "cancelled")
+WINDOW_SECONDS = 24 * 3600
+MOST_REQUESTS = 50_000
+# Times that a request is begun again after the server was stopped in the middle of it.
+MOST_STARTS = 5
+_PAGE = 100
+
+
+def new_batch(batch_id: str, kind: str, status: str, **fields: Any) -> Object:
+    """A batch that was just created.
+
+    Args:
+        batch_id: Its id.
+        kind: The API it belongs to: ``openai`` or ``anthropic``.
+        status: Its first status.
+        fields: What its API needs besides.
+    """
+    now = int(time.time())
+    times = {"created": now, status: now, "expires": now + WINDOW_SECONDS}
+    begun = {"id": batch_id, "kind": kind, "status": status, "times": times}
+    return {**begun, "counts": {}, "errors": None, **fields}
+
+
+def with_status(batch: Object, status: str, **fields: Any) -> Object:
+    """The batch with a new status; the time of the change is kept under its name."""
+    times = {**batch["times"], status: int(time.time())}
+    return {**batch, "status": status, "times": times, **fields}
+
+
+def new_request(custom_id: str, body: Mapping[str, Any], path: str) -> Object:
+    """A request of a batch; its result is still to come."""
+    return {"custom_id": custom_id, "path": path, "body": body, "starts": 0, "result": None}
+
+
+def succeeded(result: Object) -> bool:
+    """Whether a request was answered without an error."""
+    return bool(result["status"] < 400)
+
+
+def requests_of(
+    store: Collection,
+    owner: str,
+    batch_id: str,
+    keep: Callable[[Object], bool] | None = None,
+) -> Iterator[Object]:
+    """The requests of a batch in their order, a page at a time.
+
+    Raises:
+        NoSuchObjectError: The batch was deleted.
+    """
+    after: str | None = None
+    while True:
+        page = store.list(owner, parent=batch_id, after=after, order="asc", keep=keep, limit=_PAGE)
+        yield from page.data
+        if not page.has_more:
+            return
+        after = page.data[-1]["id"]
+
+
+def count_results(requests: Iterator[Object]) -> Counter[str]:
+    """How many requests there are in all (``total``), and how many ``succeeded`` and ``errored``."""
+    counts: Counter[str] = Counter()
+    for request in requests:
+        counts["total"] += 1
+        if request["result"] is not None:
+            counts["succeeded" if succeeded(request["result"]) else "errored"] += 1
+    return counts

@@ -1,0 +1,327 @@
+"""Runs batches: a few requests at a time, in turn for each owner, across restarts of the server."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from oxibonsai.server.batches.input_file import InvalidInputError, read_requests
+from oxibonsai.server.batches.output_files import write_results
+from oxibonsai.server.batches.records import (
+    ENDED,
+    MOST_STARTS,
+    count_results,
+    requests_of,
+    succeeded,
+    with_status,
+)
+from oxibonsai.server.batches.request_line import answer_request, refuse_request
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.lifecycle import Phase
+from oxibonsai.server.server import Server
+from oxibonsai.server.stores import NoSuchObjectError, Object, StoreError, TooLargeError
+from oxibonsai.server.stores.collection import new_id
+
+_log = logging.getLogger("oxibonsai.server")
+
+_POLL_SECONDS = 0.25
+# While the server is busy, a request is tried again after these times, about seven minutes in all.
+_RETRY_SECONDS = (0.5, 1, 2, 4, 8, 16, *[32] * 12)
+_EXPIRED = {
+    "code": "batch_expired",
+    "message": "This request could not be executed before the completion window expired.",
+}
+
+Key = tuple[str, str]
+
+
+class OpenBatch:
+    """A batch that has not ended.
+
+    Attributes:
+        owner: Its owner.
+        id: Its id.
+        expires: When it ends at the latest, in Unix seconds.
+        counts: Requests in all (``total``), ``succeeded`` and ``errored``.
+        pending: Its requests without a result; None before they have been looked up.
+        exhausted: Whether all of them have been begun.
+        stopped: Its status at the end, if it ends early: ``cancelled`` or ``expired``.
+        active: How many threads work on it.
+        alone: Whether one of them begins or ends it, so that no other may work on it.
+    """
+
+    def __init__(self, owner: str, record: Object) -> None:
+        self.owner = owner
+        self.id: str = record["id"]
+        self.expires: int = record["times"]["expires"]
+        self.counts: Counter[str] = Counter(record["counts"])
+        self.pending: Iterator[Object] | None = None
+        self.exhausted = False
+        self.stopped = "cancelled" if record["status"] == "cancelling" else None
+        self.active = 0
+        self.alone = False
+        self._reading = threading.Lock()
+
+    def take(self) -> Object | None:
+        """The next request."""
+        with self._reading:
+            request = None if self.pending is None else next(self.pending, None)
+            self.exhausted = self.exhausted or request is None
+            return request
+
+
+class BatchRunner:
+    """Runs batches in threads of its own, which end when there are none.
+
+    Args:
+        app: The application; its routes answer the requests.
+        threads: How many requests are answered at the same time.
+        most_of_owner: How many unfinished batches an owner may have.
+    """
+
+    def __init__(self, app: Server, *, threads: int, most_of_owner: int) -> None:
+        self._app = app
+        self._lifecycle = app.lifecycle
+        self._batches = app.store.batches
+        self._requests = app.store.batch_requests
+        self._most_threads = threads
+        self._most_of_owner = most_of_owner
+        self._changed = threading.Condition()
+        self._open: dict[Key, OpenBatch] = {}
+        self._threads = 0
+
+    def resume(self) -> None:
+        """Goes on with the batches that an earlier process left unfinished."""
+        for status in ("validating", "in_progress", "cancelling", "finalizing"):
+            for owner, record in self._batches.search(f'"status":"{status}"'):
+                if record["status"] == status:
+                    self.start(owner, record)
+
+    def check_room(self, owner: str) -> None:
+        """Raises ApiError 429 if the owner can't have another batch."""
+        with self._changed:
+            count = sum(batch.owner == owner for batch in self._open.values())
+        if count >= self._most_of_owner:
+            raise ApiError(
+                429,
+                f"{count} batches of this API key have not ended: wait for them or cancel some.",
+                code="too_many_batches",
+            )
+
+    def start(self, owner: str, record: Object) -> None:
+        """Begins a batch that has just been stored."""
+        with self._changed:
+            self._open[owner, record["id"]] = OpenBatch(owner, record)
+            while self._threads < self._most_threads:
+                self._threads += 1
+                threading.Thread(target=self._work, name="batches", daemon=True).start()
+            self._changed.notify_all()
+
+    def counts(self, owner: str, record: Object) -> Counter[str]:
+        """How many requests of a batch there are in all, have succeeded, and have failed."""
+        with self._changed:
+            batch = self._open.get((owner, record["id"]))
+            return Counter(record["counts"] if batch is None else batch.counts)
+
+    def cancel(self, owner: str, batch_id: str) -> Object:
+        """Cancels a batch; does nothing if it ends already.
+
+        Raises:
+            ApiError: 400 if it has ended.
+        """
+
+        def edit(record: Object) -> Object:
+            if record["status"] in ENDED:
+                told = f"The batch '{batch_id}' has ended: its status is {record['status']}."
+                raise ApiError(400, told, code="batch_ended")
+            ending = record["status"] in ("cancelling", "finalizing")
+            return record if ending else with_status(record, "cancelling")
+
+        record = self._batches.change(owner, batch_id, edit)
+        with self._changed:
+            batch = self._open.get((owner, batch_id))
+            if batch is not None and record["status"] == "cancelling":
+                batch.stopped = batch.stopped or "cancelled"
+            self._changed.notify_all()
+        return record
+
+    # What the threads do.
+
+    def _work(self) -> None:
+        while (job := self._next_job()) is not None:
+            batch, step = job
+            try:
+                step(batch)
+            except NoSuchObjectError:  # it was deleted
+                self._forget(batch)
+            except StoreError as e:
+                _log.error("batches: %s", e)
+                batch.pending = None  # looked up again
+                time.sleep(1)
+            except Exception as e:
+                _log.exception("batches: unexpected error")
+                self._fail(batch, [{"code": "server_error", "message": type(e).__name__}])
+            finally:
+                with self._changed:
+                    batch.active -= 1
+                    batch.alone = False
+                    self._changed.notify_all()
+
+    def _next_job(self) -> tuple[OpenBatch, Callable[[OpenBatch], None]] | None:
+        """The next thing to do; None if this thread is not needed any more."""
+        with self._changed:
+            while self._open and self._lifecycle.phase <= Phase.READY:
+                if self._lifecycle.phase == Phase.READY:
+                    active: Counter[str] = Counter()
+                    for batch in self._open.values():
+                        active[batch.owner] += batch.active
+                    for batch in sorted(self._open.values(), key=lambda b: active[b.owner]):
+                        step = self._step_of(batch)
+                        if step is not None:
+                            batch.active += 1
+                            return batch, step
+                self._changed.wait(_POLL_SECONDS)
+            self._threads -= 1
+            return None
+
+    def _step_of(self, batch: OpenBatch) -> Callable[[OpenBatch], None] | None:
+        """What a free thread can do for a batch."""
+        if batch.alone:
+            return None
+        if time.time() >= batch.expires:
+            batch.stopped = batch.stopped or "expired"
+        if batch.pending is not None and not (batch.stopped or batch.exhausted):
+            return self._answer_next
+        if batch.active:
+            return None
+        batch.alone = True
+        return self._prepare if batch.pending is None else self._finish
+
+    def _prepare(self, batch: OpenBatch) -> None:
+        """Reads the input file of a new batch, and looks up which requests have no result."""
+        record = self._batches.get(batch.owner, batch.id)
+        if record["status"] == "validating":
+            try:
+                self._read_input(batch, record)
+            except InvalidInputError as e:
+                self._fail(batch, e.errors)
+                return
+        elif record["status"] == "finalizing":
+            batch.stopped = None if record["ending"] == "completed" else record["ending"]
+            batch.exhausted = True
+        find = partial(requests_of, self._requests, batch.owner, batch.id)
+        counts = count_results(find())
+        with self._changed:
+            batch.counts = counts
+        batch.pending = find(lambda request: request["result"] is None)
+
+    def _read_input(self, batch: OpenBatch, record: Object) -> None:
+        if not self._requests.list(batch.owner, parent=batch.id, limit=1).data:
+            try:
+                file = self._app.store.files.open(batch.owner, record["input_file_id"])
+            except NoSuchObjectError:
+                told = "the input file was deleted"
+                raise InvalidInputError([{"code": "no_such_file", "message": told}]) from None
+            with file:
+                found = read_requests(file, record["endpoint"])
+            self._requests.create_all(batch.owner, found, parent=batch.id)
+
+        def begin(record: Object) -> Object:
+            cancelled = record["status"] != "validating"
+            return record if cancelled else with_status(record, "in_progress")
+
+        self._batches.change(batch.owner, batch.id, begin)
+
+    def _answer_next(self, batch: OpenBatch) -> None:
+        request = batch.take()
+        if request is None:
+            return
+        with self._lifecycle.work():
+            result = self._answered(batch, request)
+        if result is None:
+            return
+        self._requests.change(batch.owner, request["id"], lambda r: {**r, "result": result})
+        with self._changed:
+            batch.counts["succeeded" if succeeded(result) else "errored"] += 1
+
+    def _answered(self, batch: OpenBatch, request: Object) -> Object | None:
+        """The result of a request; None if it is not wanted now."""
+
+        def withdrawn() -> bool:
+            if time.time() >= batch.expires:
+                batch.stopped = batch.stopped or "expired"
+            return batch.stopped is not None or self._lifecycle.stopping
+
+        if request["starts"] >= MOST_STARTS:
+            told = f"The server was stopped {MOST_STARTS} times while it answered this."
+            return refuse_request(self._app, batch.owner, request["path"], ApiError(500, told))
+        self._requests.change(
+            batch.owner, request["id"], lambda r: {**r, "starts": r["starts"] + 1}
+        )
+        for delay in (*_RETRY_SECONDS, 0):
+            result, busy = answer_request(
+                self._app, batch.owner, request["path"], request["body"], withdrawn
+            )
+            ready = self._lifecycle.phase == Phase.READY
+            if withdrawn() or (not ready and not succeeded(result)):
+                return None
+            if not busy or not delay:
+                return result
+            with self._changed:
+                unwanted = lambda: withdrawn() or self._lifecycle.phase != Phase.READY  # noqa: E731
+                if self._changed.wait_for(unwanted, delay):
+                    return None
+        return None
+
+    def _finish(self, batch: OpenBatch) -> None:
+        """Ends a batch: writes its files, if its API has any."""
+        ending = batch.stopped or "completed"
+
+        def finalize(record: Object) -> Object:
+            if record["status"] == "finalizing":
+                return record
+            ids = {name: new_id("file-") for name in ("output", "error")}
+            return with_status(record, "finalizing", ending=ending, reserved=ids)
+
+        record = self._batches.change(batch.owner, batch.id, finalize)
+        made: dict[str, str | None] = {}
+        if record["kind"] == "openai":
+            try:
+                made = write_results(
+                    self._app.store.files,
+                    batch.owner,
+                    record,
+                    partial(requests_of, self._requests, batch.owner, batch.id),
+                    _EXPIRED if ending == "expired" else None,
+                )
+            except TooLargeError as e:
+                told = f"The results can't be stored: {e}."
+                self._fail(batch, [{"code": "too_large", "message": told}])
+                return
+        counts = dict(batch.counts)
+        self._batches.change(
+            batch.owner, batch.id, lambda r: with_status(r, ending, counts=counts, **made)
+        )
+        self._forget(batch)
+        if record["kind"] == "openai":
+            self._requests.delete_all(batch.owner, parent=batch.id)
+
+    def _fail(self, batch: OpenBatch, errors: list[Object]) -> None:
+        self._forget(batch)
+        counts = dict(batch.counts)
+        # If the store fails too, the next process goes on with the batch.
+        with contextlib.suppress(NoSuchObjectError, StoreError):
+            self._batches.change(
+                batch.owner,
+                batch.id,
+                lambda r: with_status(r, "failed", errors=errors, counts=counts),
+            )
+
+    def _forget(self, batch: OpenBatch) -> None:
+        with self._changed:
+            self._open.pop((batch.owner, batch.id), None)

