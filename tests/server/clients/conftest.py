@@ -1,10 +1,11 @@
-"""Servers that the clients' tests share: each starts once."""
+"""Servers that the clients' tests share, and the clients of npm: each starts, and is fetched, once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import node_clients
 import pytest
 from real_server import real_server
 from running_server import RunningServer
@@ -43,3 +44,9 @@ def server(request: pytest.FixtureRequest) -> RunningServer:
     found = request.getfixturevalue(f"{request.param}_server")
     assert isinstance(found, RunningServer)
     return found
+
+
+@pytest.fixture(scope="session")
+def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the clients of npm and the scripts that use them."""
+    return node_clients.install(tmp_path_factory.mktemp("node-clients"))
