@@ -20,6 +20,15 @@ FLAGS = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _no_calls_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What clients would fetch from elsewhere, or tell."""
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    monkeypatch.setenv("DO_NOT_TRACK", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+
+
 @pytest.fixture(scope="session")
 def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """Random weights, one byte a token, and room for a prompt with tools."""

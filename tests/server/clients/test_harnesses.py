@@ -55,12 +55,6 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-
-
 def answers(model: Any, tasks: Path, *names: str, **options: Any) -> list[Any]:
     """What a model answered to each request of the tasks, in their order."""
     lm_eval = pytest.importorskip("lm_eval", reason="lm-eval is not installed")
