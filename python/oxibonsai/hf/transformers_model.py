@@ -56,6 +56,13 @@ class EngineCache(Cache):
         self._rows = Rows(engine)
         self._lengths: list[list[int]] = []  # tokens of each row up to each column
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> EngineCache:
+        """A cache of the same texts, to go on from several times."""
+        made = EngineCache(self._rows.engine)
+        made._rows = self._rows.fork()
+        made._lengths = [list(lengths) for lengths in self._lengths]
+        return made
+
     def extend(
         self, ids: np.ndarray, mask: np.ndarray, run: Any, *, last_only: bool
     ) -> list[Results]:

@@ -60,7 +60,7 @@ const cases = {
   },
   async errors(stream) {
     await assert.rejects(ask(stream, { temperature: -1 }), Anthropic.BadRequestError);
-    await assert.rejects(ask(stream, { messages: [] }), Anthropic.BadRequestError);
+    await assert.rejects(ask(stream, { messages: [{ role: "tool", content: "21" }] }), Anthropic.BadRequestError);
   },
 };
 

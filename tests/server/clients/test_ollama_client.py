@@ -1,7 +1,5 @@
 """Ollama's Python client over a socket; what each field means is in tests/server/test_ollama.py."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
