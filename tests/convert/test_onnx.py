@@ -13,11 +13,13 @@ pytest.importorskip("torch", reason="needs transformers and torch")
 pytest.importorskip("transformers", reason="needs transformers and torch")
 pytest.importorskip("onnx", reason="needs the onnx package (extra: convert)")
 import onnx_models as om
+from click.testing import CliRunner
 from hf_folders import logits
 from onnx import TensorProto, helper, numpy_helper
 
 import oxibonsai
 from oxibonsai import FormatError, RequestError, SourceError, UnsupportedError, _core
+from oxibonsai.cli.convert import convert as convert_command
 from oxibonsai.convert import convert
 from oxibonsai.convert.onnx_names import norm_parameter, product_parameter, table_parameter
 
@@ -317,6 +319,25 @@ def test_a_folder_or_file_is_loaded_as_it_is(
         oxibonsai.load(tmp_path / "m")
     with pytest.raises(SourceError, match=r"absent\.onnx is no folder and no ONNX file"):
         oxibonsai.load(tmp_path / "absent.onnx")
+
+
+def test_a_folder_with_safetensors_can_be_asked_for_its_onnx(tmp_path: Path) -> None:
+    graph, _ = om.build(tmp_path / "m", "optimum", 4, 32, zeros=False)
+    graph.save(tmp_path / "m" / "model.onnx")
+    convert(tmp_path / "m" / "model.onnx", tmp_path / "truth.gguf")
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"not read")
+    out = tmp_path / "m.gguf"
+    for source in (tmp_path / "m", tmp_path / "m" / "model.onnx"):
+        CliRunner().invoke(
+            convert_command, [str(source), str(out), "--onnx"], catch_exceptions=False
+        )
+        assert out.read_bytes() == (tmp_path / "truth.gguf").read_bytes()
+        out.unlink()
+    for source in (tmp_path, tmp_path / "truth.gguf", "hf:org/repo"):
+        with pytest.raises(RequestError, match="is no ONNX file, and no folder with one"):
+            CliRunner().invoke(
+                convert_command, [str(source), str(out), "--onnx"], catch_exceptions=False
+            )
 
 
 def test_the_file_is_named_where_there_are_several(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import node_clients
 import numpy as np
 import pytest
 from fake_backend import FakeBackend
@@ -317,6 +318,28 @@ def test_openais_client_draws_edits_and_streams(
     assert linked.data is not None
     file_id = str(linked.data[0].url).split("/")[-2]
     assert client.files.content(file_id).read() == expected
+
+
+@pytest.mark.suite
+def test_openais_javascript_client_draws_edits_and_streams(
+    running: RunningServer, pipeline: ImagePipeline, tmp_path: Path
+) -> None:
+    node = node_clients.install(tmp_path)
+    paths = [tmp_path / "a.png", tmp_path / "b.png"]
+    for i, path in enumerate(paths):
+        path.write_bytes(png(i, 96, 64))
+    url = f"http://127.0.0.1:{running.port}/v1"
+    found = node_clients.run(node, "images.mjs", url, *paths)
+    drawn = file_of(pipeline, ImageRequest("a tree", 42, 96, 64))
+    given = tuple(Image.open(path).convert("RGB") for path in paths)
+    edited = file_of(pipeline, ImageRequest("a tree", 42, 96, 64, references=given))
+    assert base64.b64decode(found["drawn"]) == drawn
+    assert base64.b64decode(found["edited"]) == edited
+    streamed, edit = found["streamed"], found["editedStream"]
+    assert streamed["kinds"] == ["image_generation.partial_image", "image_generation.completed"]
+    assert edit["kinds"][-1] == "image_edit.completed"
+    assert base64.b64decode(streamed["picture"]) == drawn
+    assert base64.b64decode(edit["picture"]) == edited
 
 
 @pytest.mark.slow

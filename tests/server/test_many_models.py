@@ -170,6 +170,17 @@ def test_a_list_names_its_models(serve: Apps, folder: Path) -> None:
     assert text(client, "first") == alone(folder / "one.gguf")
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_the_first_alias_is_the_id_of_the_model(folder: Path, several: bool) -> None:
+    values: dict[str, Any] = {"model": str(folder / "one.gguf"), "alias": ("served", "other")}
+    if several:
+        values["models"] = (f"two={folder / 'two.gguf'}",)
+    spec = Catalog(load_settings(values)).specs()["served"]
+    assert spec.settings.alias == ("served", "other")
+    plain = Catalog(load_settings({**values, "alias": ()})).specs()["one"]
+    assert plain.settings.alias == ("one",)
+
+
 TOML = """
 ["*"]
 parallel = 2

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from oxibonsai.errors import RequestError
+from oxibonsai.sampling import PRESETS
 from oxibonsai.server.setting_options import given, setting_options
 from oxibonsai.server.setting_sources import flag, load_settings, variable
 from oxibonsai.server.settings import Settings
@@ -37,6 +38,18 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(
     settings = load_settings({"port": "3000"}, config)
     assert (settings.port, settings.parallel, settings.seed) == (3000, 5, 3)
     assert settings.ctx_size is None
+
+
+def test_a_preset_decides_what_nothing_else_does(tmp_path: Path) -> None:
+    code = PRESETS["code"]
+    found = parse("--preset", "code", "--top-k", "5")
+    assert (found.temperature, found.top_k, found.top_p) == (code.temperature, 5, code.top_p)
+    config = tmp_path / "server.toml"
+    config.write_text('preset = "code"\ntemperature = 0.9\n')
+    found = load_settings({"top_p": "0.7"}, config)
+    assert (found.temperature, found.top_k, found.top_p) == (0.9, code.top_k, 0.7)
+    with pytest.raises(RequestError, match=r"--preset is 'cod': .* must be one of greedy"):
+        parse("--preset", "cod")
 
 
 def test_replicas_come_from_the_environment_and_the_file_too(

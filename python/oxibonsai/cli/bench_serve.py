@@ -62,7 +62,15 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--slo-tpot-ms", type=click.FloatRange(0, min_open=True), help="Goodput: TPOT.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600.0,
               show_default=True, help="Seconds after which a request has failed.")  # fmt: skip
-@click.option("--json", "json_file", type=_FILE, help="Write the figures to this file.")
+@click.option(
+    "--json",
+    "json_file",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
+    help="Write the figures to this file; without one, print them as one JSON object.",
+)
 @click.option("--raw", is_flag=True, help="With every request's own times in the JSON.")
 @click.option("--plot", "plot_file", type=_FILE, help="Plot the figures (PNG, SVG, PDF).")
 def serve(
@@ -93,10 +101,13 @@ def serve(
     loads = [*map(ClosedLoop, concurrency or ()), *(OpenLoop(r, seed) for r in rate or ())]
     settings, levels = asyncio.run(_run(loads, seed, **options))
     if json_file is not None:
-        json_file.write_text(json.dumps(report.as_json(settings, levels, raw), indent=2) + "\n")
+        text = json.dumps(report.as_json(settings, levels, raw), indent=2)
+        with click.open_file(str(json_file), "w") as file:
+            file.write(f"{text}\n")
     if plot_file is not None:
         report.plot(levels, plot_file)
-    Console().print(report.tables(levels), soft_wrap=True)
+    if json_file != Path("-"):
+        Console().print(report.tables(levels), soft_wrap=True)
     if all(sum(level.figures.errors.values()) == level.figures.requests for level in levels):
         raise OxiBonsaiError("no request was answered")
 

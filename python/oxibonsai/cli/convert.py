@@ -12,6 +12,7 @@ from oxibonsai.cli.options import json_option, threads_option
 from oxibonsai.cli.written import say_written
 from oxibonsai.convert import check_dtype
 from oxibonsai.convert import convert as convert_folder
+from oxibonsai.convert.folder import find_onnx
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.devices import default_threads
 from oxibonsai.errors import RequestError
@@ -40,16 +41,25 @@ from oxibonsai.sources.model_folder import model_folder, model_name
     metavar="MODEL",
     help="The model of an adapter that PEFT saved, which IN then is; OUT is llama.cpp's LoRA file.",
 )
+@click.option(
+    "--onnx", is_flag=True, help="Take the ONNX file of a folder that has safetensors, too."
+)
 @threads_option
 @json_option
 def convert(
-    source: str, out: Path, dtype: str, base: str | None, threads: int | None, as_json: bool
+    source: str,
+    out: Path,
+    dtype: str,
+    base: str | None,
+    onnx: bool,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
     """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, a safetensors or ONNX file in
     one, hf:org/repo[:FILE.onnx] or pip:package; a folder of networks that draw; or a LoRA adapter.
     """
     check_dtype(dtype)
-    source = _folder_of(source)
+    source = _onnx_of(source) if onnx else _folder_of(source)
     if is_peft_folder(source) or base is not None:
         _convert_adapter(source, out, dtype, base)
         say_written(out, as_json)
@@ -84,6 +94,16 @@ def _folder_of(source: str) -> str:
     if not (path.parent / "config.json").is_file():
         raise RequestError(f"{path} has no config.json beside it, which says what model it is")
     return str(path.parent)
+
+
+def _onnx_of(source: str) -> str:
+    path = Path(source).expanduser()
+    if source.endswith(".onnx"):
+        return source
+    found = find_onnx(path) if path.is_dir() else None
+    if found is None:
+        raise RequestError(f"--onnx: {source} is no ONNX file, and no folder with one")
+    return str(found)
 
 
 def _convert_image_model(source: str, out: Path, dtype: str, threads: int) -> None:

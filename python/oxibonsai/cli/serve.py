@@ -8,18 +8,23 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai.cli.llama_cpp_names import flash_attention_option
-from oxibonsai.cli.model_choice import hub_option, named_model
+from oxibonsai.cli.model_choice import complete_model, hub_option, named_model
 from oxibonsai.errors import RequestError
 from oxibonsai.server.setting_options import given, setting_options
 from oxibonsai.server.setting_sources import load_settings
 
 
 @click.command()
-@click.argument("named", metavar="[MODEL]", required=False)
+@click.argument("named", metavar="[MODEL]", required=False, shell_complete=complete_model)
 @setting_options
 @hub_option
 @flash_attention_option
-@click.option("--config", metavar="PATH", help="A TOML file with any of these settings.")
+@click.option(
+    "--config",
+    metavar="PATH",
+    type=click.Path(dir_okay=False),
+    help="A TOML file with any of these settings.",
+)
 @click.pass_context
 def serve(ctx: click.RichContext, /, named: str | None, config: str | None, **options: Any) -> None:
     """Serve a model over HTTP until SIGTERM or Ctrl-C.

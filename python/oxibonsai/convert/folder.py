@@ -17,6 +17,21 @@ _MOST_LAYERS = 9999  # names of parameters have four digits for them
 _ONNX = "onnx"  # where exports for browsers have their ONNX files, beside the configuration
 
 
+def find_onnx(folder: Path) -> Path | None:
+    """The only ONNX file of a folder; None where it has none.
+
+    Raises:
+        FormatError: It has several.
+    """
+    found = sorted([*folder.glob("*.onnx"), *folder.glob(f"{_ONNX}/*.onnx")])
+    if len(found) > 1:
+        raise FormatError(
+            f"{folder} has {len(found)} ONNX files: name the one to convert, of "
+            + ", ".join(str(f.relative_to(folder)) for f in found[:8])
+        )
+    return found[0] if found else None
+
+
 class ModelFolder:
     """Reads what a recipe asks for.
 
@@ -108,13 +123,7 @@ class ModelFolder:
         """The ONNX file that was named, or the only one of a folder without safetensors."""
         if self._onnx is not None or any((self.path / n).is_file() for n in (_WEIGHTS, _INDEX)):
             return self._onnx
-        found = sorted([*self.path.glob("*.onnx"), *self.path.glob(f"{_ONNX}/*.onnx")])
-        if len(found) > 1:
-            raise FormatError(
-                f"{self.path} has {len(found)} ONNX files: name the one to convert, of "
-                + ", ".join(str(f.relative_to(self.path)) for f in found[:8])
-            )
-        return found[0] if found else None
+        return find_onnx(self.path)
 
     def _tensors(self) -> dict[str, StoredTensor]:
         if not (self.path / _INDEX).is_file():

@@ -128,6 +128,29 @@ def framed_row(
     return row
 
 
+def windows(
+    ids: list[int], places: list[Offset], frame: Frame, limits: Limits, stride: int
+) -> list[tuple[list[int], list[Offset]]]:
+    """A text in pieces that fit, each of which begins with the last tokens of the one before.
+
+    Args:
+        ids, places: Of the whole text.
+        frame: Special tokens around each piece.
+        limits: How long a piece may be.
+        stride: Tokens that neighbours share.
+    """
+    if limits.strategy is None:
+        raise RequestError("return_overflowing_tokens needs truncation=True")
+    most = limits.length("truncation") - sum(token is not None for token, _ in frame)
+    if not 0 <= stride < most:
+        raise RequestError(f"stride is {stride}; it must be below the {most} tokens of a window")
+    starts = [0, *range(most - stride, max(len(ids) - stride, 0), most - stride)]
+    spans = [(start, min(start + most, len(ids))) for start in starts]
+    if limits.truncation_side == "left":
+        spans = [(len(ids) - last, len(ids) - first) for first, last in spans]
+    return [(ids[a:b], places[a:b]) for a, b in spans]
+
+
 def padded(
     columns: Mapping[str, list[list[Any]]], limits: Limits
 ) -> tuple[dict[str, list[list[Any]]], int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.hf.arrays import tensor
 from oxibonsai.hf.batch import (
     UNKNOWN_LENGTH,
     Frame,
@@ -16,6 +17,7 @@ from oxibonsai.hf.batch import (
     finished,
     framed_row,
     padded,
+    windows,
 )
 from oxibonsai.hf.encoding import BatchEncoding, Offset, Row, find_offsets
 from oxibonsai.hf.special_tokens import SpecialTokens
@@ -84,11 +86,13 @@ class TextEncoder(SpecialTokens):
         padding: Padding = False,
         truncation: bool | str | None = None,
         max_length: int | None = None,
+        stride: int = 0,
         pad_to_multiple_of: int | None = None,
         padding_side: Side | None = None,
         return_tensors: str | None = None,
         return_attention_mask: bool | None = None,
         return_token_type_ids: bool | None = None,
+        return_overflowing_tokens: bool = False,
         return_special_tokens_mask: bool = False,
         return_offsets_mapping: bool = False,
         return_length: bool = False,
@@ -105,11 +109,14 @@ class TextEncoder(SpecialTokens):
             truncation: Cut longer texts to ``max_length``; None: if only ``max_length`` is given.
                 ``"only_first"`` and ``"only_second"`` cut one text of a pair.
             max_length: Tokens; default: the model's context.
+            stride: With return_overflowing_tokens: tokens that two rows of one text share.
             pad_to_multiple_of: Fill up to a multiple of so many.
             padding_side: In place of the attribute.
             return_tensors: None for lists, ``"np"`` or ``"pt"``.
             return_attention_mask: False leaves it out.
             return_token_type_ids: Add which text of a pair each token is of.
+            return_overflowing_tokens: What truncation leaves out of a text gets rows of its own; the
+                column ``overflow_to_sample_mapping`` has the number of each row's text. Not for pairs.
             return_special_tokens_mask: Add where tokens are not of a text.
             return_offsets_mapping: Add the characters of each token's text.
             return_length: Add how many tokens each row has.
@@ -128,11 +135,17 @@ class TextEncoder(SpecialTokens):
         frame = self._frame(pairs is not None)
         if not add_special_tokens:
             frame = [part for part in frame if part[0] is None]
-        rows = []
+        rows, numbers = [], []
         for i, first in enumerate(texts):
             both = [first] if pairs is None else [first, pairs[i]]
             parts = [self._part(t, return_offsets_mapping) for t in both]
-            rows.append(framed_row(parts, frame, limits))
+            pieces = [parts]
+            if return_overflowing_tokens:
+                if pairs is not None:
+                    raise UnsupportedError("return_overflowing_tokens is not available for pairs")
+                pieces = [[piece] for piece in windows(*parts[0], frame, limits, stride)]
+            rows += [framed_row(piece, frame, limits) for piece in pieces]
+            numbers += [i] * len(pieces)
         columns: dict[str, list[list[Any]]] = {"input_ids": [r.ids for r in rows]}
         if return_token_type_ids:
             columns["token_type_ids"] = [r.types for r in rows]
@@ -142,7 +155,12 @@ class TextEncoder(SpecialTokens):
             columns["special_tokens_mask"] = [[int(s is None) for s in r.sequences] for r in rows]
         if return_offsets_mapping:
             columns["offset_mapping"] = [list(r.offsets) for r in rows]
+        if return_overflowing_tokens:
+            is_one = False
         encoding = self._encoding(columns, rows, limits, is_one, return_tensors)
+        if return_overflowing_tokens:
+            mapping = numbers if return_tensors is None else tensor(numbers, return_tensors)
+            encoding["overflow_to_sample_mapping"] = mapping
         if return_length:
             lengths = [len(ids) for ids in padded(columns, limits)[0]["input_ids"]]
             encoding["length"] = lengths[0] if is_one and return_tensors is None else lengths

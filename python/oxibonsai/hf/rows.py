@@ -106,6 +106,17 @@ class Rows:
         self.rows[:] = new
         self._release(old)
 
+    def fork(self) -> Rows:
+        """The same texts once more; pages are shared.
+
+        Raises:
+            CapacityError: No slot is free for a copy.
+        """
+        made = Rows(self.engine)
+        for row in self.rows:
+            made.rows.append(self._fork(row))
+        return made
+
     def crop(self, row: int, length: int) -> None:
         """Takes away all tokens of a row but the first ``length``."""
         sequence = self.rows[row]

@@ -56,6 +56,13 @@ class EngineCache(Cache):
         self._rows = Rows(engine)
         self._lengths: list[list[int]] = []  # tokens of each row up to each column
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> EngineCache:
+        """A cache of the same texts, to go on from several times."""
+        made = EngineCache(self._rows.engine)
+        made._rows = self._rows.fork()
+        made._lengths = [list(lengths) for lengths in self._lengths]
+        return made
+
     def extend(
         self, ids: np.ndarray, mask: np.ndarray, run: Any, *, last_only: bool
     ) -> list[Results]:
@@ -128,7 +135,8 @@ class EngineCache(Cache):
 class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
     """A model that transformers, its pipelines and evaluation harnesses take for one of theirs.
 
-    It holds no parameters of torch: ``forward`` runs in the engine, on the CPU, in float32.
+    ``forward`` runs in the engine, on the CPU, in float32. The one parameter of torch is empty: programs
+    ask the first for the device and type of a model.
 
     Args:
         engine: Runs it.
@@ -145,6 +153,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
         super().__init__(_as_transformers(config))
         self.engine = engine
         self.generation_config = GenerationConfig.from_dict(config.generation)
+        self.place = torch.nn.Parameter(torch.empty(0), requires_grad=False)
         # Training it makes no sense, and modules are born in training mode.
         self.eval()
 
@@ -162,6 +171,15 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
         """Weights of the model, none of which is trainable here."""
         checkpoint = self.engine.model.weights.checkpoint
         return 0 if only_trainable else count_parameters(checkpoint, exclude_embeddings)
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, **_: Any) -> None:
+        """Only for the number of tokens that the model has: no row can be added or taken away."""
+        rows = self.config.vocab_size
+        if new_num_tokens not in (None, rows):
+            raise UnsupportedError(
+                f"the model has {rows} rows of embeddings, not {new_num_tokens}: they stay so here; "
+                "do it in transformers, save the model, and load that"
+            )
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:
         """As of :meth:`oxibonsai.hf.CausalLM.save_pretrained`."""

@@ -6,12 +6,17 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import click
+from click.shell_completion import CompletionItem
 from pydantic.fields import FieldInfo
 
+from oxibonsai.sampling import PRESETS
 from oxibonsai.server.setting_sources import flag
 from oxibonsai.server.settings import Flag, Names, Paths, Settings, Switch
 
 Command = Callable[..., Any]
+
+# Fields that a file can be given to, among other things.
+_FILES_OR_SOURCES = ("model", "models", "image_model", "draft_model", "mmproj", "lora")
 
 
 def setting_options(command: Command) -> Command:
@@ -36,7 +41,7 @@ def _option(name: str, field: FieldInfo) -> Callable[[Command], Command]:
         return click.option(*pairs, name, default=None, help=help_text)
     return click.option(
         *names, name, default=None, multiple=_is_list(field), metavar=_metavar(field),
-        help=help_text,
+        help=help_text, shell_complete=_completion(name, field),
     )  # fmt: skip
 
 
@@ -57,10 +62,29 @@ def _default(field: FieldInfo) -> str:
     return f" [default: {', '.join(value) if isinstance(value, tuple) else value}]"
 
 
+def _words(field: FieldInfo) -> list[str]:
+    """The values of a field that has no others."""
+    if "Literal" not in str(field.annotation):
+        return []
+    words = [w for a in (field.annotation, *get_args(field.annotation)) for w in get_args(a)]
+    return [w for w in words if isinstance(w, str)]
+
+
+def _completion(name: str, field: FieldInfo) -> Callable[..., list[CompletionItem]]:
+    """What a shell offers for a flag's value."""
+    words = list(PRESETS) if name == "preset" else _words(field)
+    takes_file = name in _FILES_OR_SOURCES or "Path" in str(field.annotation)
+
+    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+        found = [CompletionItem(w) for w in words if w.startswith(begun)]
+        return found or ([CompletionItem(begun, type="file")] if takes_file else [])
+
+    return complete
+
+
 def _metavar(field: FieldInfo) -> str:
     text = str(field.annotation)
-    if "Literal" in text:
-        words = [w for a in (field.annotation, *get_args(field.annotation)) for w in get_args(a)]
-        return "[" + "|".join(w for w in words if isinstance(w, str)) + "]"
+    if words := _words(field):
+        return "[" + "|".join(words) + "]"
     kinds = {"int": "N", "float": "X", "Path": "PATH"}
     return next((word for kind, word in kinds.items() if kind in text), "TEXT")

@@ -12,10 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from oxibonsai.device_names import DEVICE_PATTERN
+from oxibonsai.sampling import PRESETS, preset
 
 ENV_PREFIX = "OXIBONSAI_"
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
@@ -43,11 +51,22 @@ def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _check_preset(name: str) -> str:
+    preset(name)
+    return name
+
+
 def _switch(value: Any) -> Any:
     """Accepts llama-server's words for on and off, in addition to pydantic's."""
     words = {"enabled": True, "disabled": False, "": False}
     return words.get(value.strip().lower(), value) if isinstance(value, str) else value
 
+
+# What a preset decides.
+_SAMPLING = (
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window",
+    "presence_penalty", "frequency_penalty",
+)  # fmt: skip
 
 # An environment variable holds a list as comma-separated words, not as JSON.
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
@@ -141,6 +160,11 @@ class ModelSettings(BaseModel):
     )
     seed: Annotated[int, Flag(("-s",))] = Field(
         -1, ge=-1, lt=2**64, description="Default seed; -1: random."
+    )
+    preset: Annotated[str, AfterValidator(_check_preset)] | None = Field(
+        None,
+        description=f"Default sampling in place of llama-server's: {', '.join(PRESETS)}. Settings that are "
+        "given themselves, like --temperature, go before.",
     )
     temperature: Annotated[float, Flag(("--temp",))] = Field(0.8, ge=0, le=100, description=(
         "Default temperature."
@@ -252,6 +276,14 @@ class ModelSettings(BaseModel):
     slot_save_path: Path | None = Field(
         None, description="Folder for saved slots; enables POST /slots/{id}."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_preset(cls, values: dict[str, Any]) -> dict[str, Any]:
+        chosen = PRESETS.get(str(values.get("preset")))
+        if chosen is None:
+            return values
+        return {**{name: getattr(chosen, name) for name in _SAMPLING}, **values}
 
 
 class Settings(ModelSettings, BaseSettings):

@@ -1,10 +1,11 @@
-"""Servers that the clients' tests share: each starts once."""
+"""Servers that the clients' tests share, and the clients of npm: each starts, and is fetched, once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import node_clients
 import pytest
 from real_server import real_server
 from running_server import RunningServer
@@ -17,6 +18,15 @@ FLAGS = (
     *("--ctx-size", "4096", "--parallel", "4", "--alias", "served", "--seed", "1"),
     *("--chat-template-file", str(TEMPLATE)),
 )
+
+
+@pytest.fixture(autouse=True)
+def _no_calls_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What clients would fetch from elsewhere, or tell."""
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    monkeypatch.setenv("DO_NOT_TRACK", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +53,9 @@ def server(request: pytest.FixtureRequest) -> RunningServer:
     found = request.getfixturevalue(f"{request.param}_server")
     assert isinstance(found, RunningServer)
     return found
+
+
+@pytest.fixture(scope="session")
+def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the clients of npm and the scripts that use them."""
+    return node_clients.install(tmp_path_factory.mktemp("node-clients"))

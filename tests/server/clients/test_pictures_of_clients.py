@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import base64
-import json
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import node_clients
 import pytest
 from odd_pictures import drawn, saved
 from PIL import Image
 from running_model import served
 from running_server import RunningServer
 from seeing_model import write_seeing_model
+from weather import address
 
 pytestmark = pytest.mark.suite
 
-HERE = Path(__file__).parent
 TEXT = "What is this?"
 ROWS = 35  # of 40 x 56 pixels
 AROUND = 2  # tokens before and behind them
@@ -37,10 +35,6 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("picture") / "cat.png"
     path.write_bytes(saved(Image.fromarray(drawn(40, 56))))
     return path
-
-
-def address(server: RunningServer) -> str:
-    return f"http://127.0.0.1:{server.port}"
 
 
 def test_openais_python_client(server: RunningServer, picture: Path) -> None:
@@ -89,17 +83,7 @@ def test_anthropics_python_client(server: RunningServer, picture: Path) -> None:
     assert ask({"type": "image", "source": url}) == seen
 
 
-def test_javascript_clients(server: RunningServer, picture: Path, tmp_path: Path) -> None:
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node and npm are not installed (Debian: nodejs, npm)")
-    install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(tmp_path)]
-    done = subprocess.run([*install, "openai", "@anthropic-ai/sdk"], capture_output=True, text=True)
-    if done.returncode != 0:
-        pytest.skip(f"packages of npm can't be installed: {done.stderr[-200:]}")
-    shutil.copy(HERE / "pictures.mjs", tmp_path)
-    command = ["node", tmp_path / "pictures.mjs", address(server), picture]
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+def test_javascript_clients(server: RunningServer, picture: Path, node_folder: Path) -> None:
+    found = node_clients.run(node_folder, "pictures.mjs", address(server), picture)
     assert len(set(found["plain"])) == 1
     assert found["seen"] == [found["plain"][0] + ROWS + AROUND] * 5

@@ -1,4 +1,4 @@
-"""Anthropic's client, and an agent's tool loop of LangChain."""
+"""Anthropic's Python client: answers, streams, tools, errors."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ from typing import Any
 
 import pytest
 from running_server import RunningServer
+from weather import CITIES, PARAMETERS
 
 pytestmark = pytest.mark.suite
-
-CITIES = {"type": "string", "enum": ["Paris", "Rome"]}
-PARAMETERS = {
-    "type": "object",
-    "properties": {"city": CITIES},
-    "required": ["city"],
-    "additionalProperties": False,  # else a model of random weights makes up names without end
-}
 
 
 def anthropic_client(server: RunningServer) -> Any:
@@ -77,7 +70,7 @@ def test_anthropics_client_calls_tools(server: RunningServer, streamed: bool) ->
     assert answer.stop_reason == "tool_use"
     uses = [b for b in answer.content if b.type == "tool_use"]
     assert uses[0].name == "weather"
-    assert uses[0].input["city"] in CITIES["enum"]
+    assert uses[0].input["city"] in CITIES
     results = [{"type": "tool_result", "tool_use_id": u.id, "content": "21 degrees"} for u in uses]
     turns = [
         *ask()["messages"],
@@ -95,37 +88,3 @@ def test_anthropics_client_sees_its_own_errors(server: RunningServer) -> None:
         client.messages.create(**ask(messages=[{"role": "tool", "content": "21"}]))
     with pytest.raises(anthropic.BadRequestError):
         client.messages.create(**ask(extra_body={"temperature": -1}))
-
-
-def test_langchain_runs_a_tool_loop(server: RunningServer) -> None:
-    langchain = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
-    from langchain_core.messages import HumanMessage, ToolMessage
-    from langchain_core.tools import tool
-
-    asked: list[str] = []
-
-    @tool("weather", args_schema=PARAMETERS)
-    def weather(city: str) -> str:
-        """Says the weather of a city."""
-        asked.append(city)
-        return "21 degrees"
-
-    model = langchain.ChatOpenAI(
-        base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", model="served",
-        temperature=0, max_tokens=128, max_retries=0,
-    )  # fmt: skip
-    messages: list[Any] = [HumanMessage("What is the weather in Rome?")]
-    forced = model.bind_tools([weather], tool_choice="required")
-    answer = forced.invoke(messages)
-    assert answer.tool_calls
-    messages.append(answer)
-    for call in answer.tool_calls:
-        messages.append(ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"]))
-    assert set(asked) <= set(CITIES["enum"])
-    last = model.invoke(messages)
-    assert last.usage_metadata["output_tokens"] > 0
-    pieces = list(forced.stream(messages[:1]))
-    whole = pieces[0]
-    for piece in pieces[1:]:
-        whole += piece
-    assert [c["args"] for c in whole.tool_calls] == [c["args"] for c in answer.tool_calls]
