@@ -83,6 +83,7 @@ PYTHON = {
         "imatrix",
         "train",
     },
+    "ray_app": {"errors", "server"},
     "serve": {"cli"},
     "__main__": {"cli"},
 }

@@ -18,7 +18,7 @@ from flask import Flask, current_app, g, has_request_context, request
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.rate_limit import RateLimiter
+from oxibonsai.server.rate_limit import TakesTokens
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -131,7 +131,7 @@ def owner_of(key: str) -> str:
     return hashlib.sha256(b"oxibonsai owner\0" + key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def register_access(app: Flask, keys: KeyRing, limiter: RateLimiter | None) -> None:
+def register_access(app: Flask, keys: KeyRing, limiter: TakesTokens | None) -> None:
     """Checks every request before its view; views need a key unless they are :func:`public`."""
 
     def check() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from oxibonsai.server.anthropic.errors import anthropic_error
 from oxibonsai.server.anthropic.routes import messages_blueprint
 from oxibonsai.server.errors import register_error_formats
@@ -26,6 +28,7 @@ from oxibonsai.server.openai.assistants.thread_routes import (
 from oxibonsai.server.openai.background_tasks import BackgroundTasks
 from oxibonsai.server.openai.chat_completions import chat_blueprint
 from oxibonsai.server.openai.completions import completions_blueprint
+from oxibonsai.server.openai.elsewhere import Elsewhere
 from oxibonsai.server.openai.embeddings import embeddings_blueprint
 from oxibonsai.server.openai.files import files_blueprint
 from oxibonsai.server.openai.images import images_blueprint
@@ -33,6 +36,7 @@ from oxibonsai.server.openai.interrupted import fail_interrupted
 from oxibonsai.server.openai.responses.routes import responses_blueprint
 from oxibonsai.server.openai.responses.service import ResponseService
 from oxibonsai.server.server import Server
+from oxibonsai.server.stores.peers import PeerWork
 
 
 def register_routes(app: Server) -> None:
@@ -61,13 +65,19 @@ def _register_generation(app: Server) -> None:
 def _register_stored(app: Server) -> None:
     """Fails what an earlier process left unfinished, then adds the routes on stored objects."""
     settings, store = app.settings, app.store
-    fail_interrupted(store)
     register_error_formats(app, {"/v1/messages": anthropic_error, "/api/": ollama_error})
     running = 2 * settings.parallel * settings.replicas
     tasks = BackgroundTasks(app.lifecycle, running=running, waiting=settings.queue_size)
-    runs = RunService(app, tasks)
+    if app.peers is None:
+        fail_interrupted(store)
+    else:
+        sweep = partial(fail_interrupted, store)
+        app.peers.begin(PeerWork(cancel=tasks.cancel, sweep=sweep))
+    elsewhere = Elsewhere(app.peers)
+    runs = RunService(app, tasks, elsewhere)
+    responses = ResponseService(app, tasks, elsewhere)
     app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
-    app.register_blueprint(responses_blueprint(ResponseService(app, tasks), store.responses))
+    app.register_blueprint(responses_blueprint(responses, store.responses))
     app.register_blueprint(messages_blueprint(app))
     app.register_blueprint(assistants_blueprint(store.assistants))
     app.register_blueprint(threads_blueprint(store, runs))

@@ -20,8 +20,14 @@ class ClientGoneError(ConnectionError):
     """The client has closed its connection."""
 
 
+# Key of a WSGI environment: a function that says whether the client is gone, where no socket tells.
+CLIENT_IS_GONE = "oxibonsai.client_is_gone"
+
+
 def client_is_gone(environ: Mapping[str, Any]) -> bool:
     """Whether the client of a request closed its connection; False if that is unknown."""
+    if (told := environ.get(CLIENT_IS_GONE)) is not None:
+        return bool(told())
     sock = environ.get("gunicorn.socket")
     if not isinstance(sock, socket.socket):
         return False

@@ -18,13 +18,15 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.server.stores.errors import StoreError
 from oxibonsai.server.stores.permits import Permits
-from oxibonsai.server.stores.tables import SCHEMA_VERSION, metadata, schema_version
+from oxibonsai.server.stores.tables import SCHEMA_VERSION, SHARED, metadata, schema_version
 
 _BUSY_SECONDS = 10
 _CONNECTIONS = 16
 _WRITERS = 8  # of PostgreSQL; SQLite has one
 # Schema migrations by the version that they migrate to.
-_MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {}
+_MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {
+    2: lambda connection: metadata.create_all(connection, tables=SHARED),
+}
 
 
 class Database:
