@@ -54,6 +54,7 @@ class Request:
     block_tokens: int
     prompt_tokens: int
     output_tokens: int
+    conversation: int | None = None  # unknown in recorded traces
 
 
 @dataclass
@@ -151,13 +152,23 @@ class LeastLoaded:
 
 
 class HashOfBeginning:
-    """The hash of the first block, whatever the load: a proxy with consistent hashing."""
+    """The hash of the first block, whatever the load."""
 
     def __init__(self, rng: random.Random) -> None:
         self._salt = rng.random()
 
     def choose(self, request: Request, replicas: Sequence[Replica]) -> int:
         return hash((self._salt, request.blocks[:1])) % len(replicas)
+
+
+class HashOfConversation:
+    """The hash of a conversation's name, whatever the load: a proxy with a session header."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._salt = rng.random()
+
+    def choose(self, request: Request, replicas: Sequence[Replica]) -> int:
+        return hash((self._salt, request.conversation)) % len(replicas)
 
 
 class Affinity:
@@ -250,13 +261,14 @@ def poisson(rng: random.Random, count: int, rate: float) -> list[Request]:
     while now < last:
         now += rng.expovariate(rate / mean_turns)
         chosen = rng.choices(range(len(prompts)), weights)[0]
+        conversation = next(new)
         blocks = [-1 - chosen * 64 - i for i in range(prompts[chosen])]
         at = now
         while True:
             blocks += [next(new) for _ in range(rng.randrange(1, 9))]
             output = 1 + int(rng.expovariate(1 / 150))
             tokens = len(blocks) * _BLOCK + rng.randrange(_BLOCK)
-            requests.append(Request(at, tuple(blocks), _BLOCK, tokens, output))
+            requests.append(Request(at, tuple(blocks), _BLOCK, tokens, output, conversation))
             if rng.random() < 1 / mean_turns:
                 break
             blocks += [next(new) for _ in range(output // _BLOCK)]
@@ -289,6 +301,7 @@ def policies(seed: int, max_imbalance: int) -> Iterator[tuple[str, Callable[[], 
     yield "random", lambda: Anyone(random.Random(seed))
     yield "round_robin", lambda: RoundRobin(random.Random(seed))
     yield "hash_of_beginning", lambda: HashOfBeginning(random.Random(seed))
+    yield "hash_of_conversation", lambda: HashOfConversation(random.Random(seed))
     yield "power_of_two", lambda: PowerOfTwo(random.Random(seed))
     yield "least_loaded", lambda: LeastLoaded(random.Random(seed))
     yield "prefix_affinity", lambda: Affinity(random.Random(seed), max_imbalance)
@@ -318,6 +331,8 @@ def main() -> None:
         else:
             requests = poisson(random.Random(given.seed), given.requests * count, rate)
         for name, make in policies(given.seed, given.max_imbalance):
+            if name == "hash_of_conversation" and requests[0].conversation is None:
+                continue
             got = simulate(requests, count, speeds, make())
             print(
                 f"| {count} | {name} | {got.median:.2f} | {got.p99:.2f} | {got.hits:.0%} "

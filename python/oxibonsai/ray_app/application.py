@@ -48,6 +48,7 @@ def make_application(args: Mapping[str, Any]) -> Application:
         engines.bind(settings),
         max_body_bytes=settings.max_upload_bytes,
         share_prefix_cache=settings.share_prefix_cache,
+        allow_public=bool(settings.api_key or settings.api_key_file or settings.allow_public),
     )
 
 
@@ -67,6 +68,7 @@ def _autoscaling(options: ScaleOptions, settings: Settings) -> AutoscalingConfig
         min_replicas=options.min_replicas,
         max_replicas=options.max_replicas,
         target_ongoing_requests=target,
+        **options.autoscaling,
     )
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayError
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("oxibonsai.server")
 
 _SCOPE = ("type", "method", "path", "root_path", "query_string", "scheme", "http_version")
+_NO_KEY = (
+    "This server has no API key and answers only clients of its own machine: set api_key_file, or "
+    "allow_public to allow others deliberately."
+)
 _LOST = "The replica that answered was lost: try again."
 
 
@@ -32,17 +37,27 @@ class Front:
         engines: The replicas.
         max_body_bytes: Largest request body.
         share_prefix_cache: Whether requests of different API keys share prefix caches.
+        allow_public: Whether to answer other machines: there are API keys, or it was allowed. Ray
+            decides where its proxy listens, so it is the request that shows who can connect.
     """
 
     def __init__(
-        self, engines: DeploymentHandle, max_body_bytes: int, share_prefix_cache: bool
+        self,
+        engines: DeploymentHandle,
+        *,
+        max_body_bytes: int,
+        share_prefix_cache: bool,
+        allow_public: bool,
     ) -> None:
         self._engines = engines.options(stream=True)
         self._max_body_bytes = max_body_bytes
         self._share_prefix_cache = share_prefix_cache
+        self._allow_public = allow_public
 
     async def __call__(self, request: Request) -> Response:
         """Answers a request of a client."""
+        if not self._allow_public and not _is_local(request):
+            return _error(403, _NO_KEY, "permission_error")
         body = await self._body(request)
         if body is None:
             message = f"The body is larger than {self._max_body_bytes} bytes."
@@ -92,6 +107,13 @@ async def _body_of(pieces: Any, head: AnswerHead) -> AsyncIterator[bytes]:
             raise
         error = {"error": {"message": _LOST, "type": "server_error", "code": "lost", "param": None}}
         yield f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+
+
+def _is_local(request: Request) -> bool:
+    try:
+        return request.client is not None and ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
 
 
 def _error(status: int, message: str, kind: str) -> JSONResponse:

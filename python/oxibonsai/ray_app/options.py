@@ -31,6 +31,7 @@ class ScaleOptions(BaseModel):
         max_replicas: Most engines; more than one needs PostgreSQL as the store.
         target_ongoing_requests: Requests of an engine above which there will be another one. Default:
             ``parallel``, what it runs at once.
+        autoscaling: Further fields of Ray's ``AutoscalingConfig``, ``upscale_delay_s`` say.
         fronts: Processes that choose a replica for each request, one on each node at best.
         affinity: Prefer the replica that was sent the beginning of a prompt; otherwise the less
             loaded one of two.
@@ -42,6 +43,7 @@ class ScaleOptions(BaseModel):
     min_replicas: int = Field(1, ge=1)
     max_replicas: int = Field(1, ge=1)
     target_ongoing_requests: float | None = Field(None, gt=0)
+    autoscaling: dict[str, Any] = {}
     fronts: int = Field(1, ge=1)
     affinity: bool = True
     max_imbalance: int = Field(4, ge=0)

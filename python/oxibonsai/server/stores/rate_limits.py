@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import ColumnElement, bindparam, func, select
 from sqlalchemy.dialects.postgresql import insert
 
@@ -52,5 +54,6 @@ class SharedRateLimits:
             return max(float(connection.execute(left).scalar_one()), 0.001)
 
 
-def _now() -> ColumnElement[float]:
+def _now() -> ColumnElement[Any]:
+    """The database's clock, in seconds."""
     return func.extract("epoch", func.clock_timestamp())
