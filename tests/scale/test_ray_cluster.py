@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import postgresql_server
 from fake_backend import free_port
 from model_app import close_model_app, make_model_app
 from running_server import wait_until
@@ -68,7 +69,13 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(postgresql: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def database() -> Iterator[str]:
+    with postgresql_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def site(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     from ray import serve
     from ray.cluster_utils import Cluster
 
@@ -82,7 +89,7 @@ def site(postgresql: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     args = {
         **SETTINGS,
-        "store": postgresql,
+        "store": database,
         "state_dir": str(tmp_path_factory.mktemp("state")),
         "max_replicas": 2,
         "target_ongoing_requests": 4,
@@ -95,7 +102,7 @@ def site(postgresql: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         },
     }
     serve.run(build(args))
-    made = Site(cluster, second_node, port, postgresql)
+    made = Site(cluster, second_node, port, database)
     yield made
     made.close()
     serve.shutdown()

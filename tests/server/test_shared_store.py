@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import own_database
 from model_app import close_model_app, make_model_app
 from named_events import read_events
 from running_server import wait_until
@@ -33,15 +34,8 @@ def test_a_file_is_no_store_to_share(tmp_path: Path) -> None:
 @pytest.fixture
 def database(postgresql: str) -> Iterator[str]:
     """An empty database of its own: locks are a database's."""
-    from sqlalchemy import create_engine, text
-
-    engine = create_engine(postgresql, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text("CREATE DATABASE shared"))
-    yield postgresql.rsplit("/", 1)[0] + "/shared"
-    with engine.connect() as connection:
-        connection.execute(text("DROP DATABASE shared WITH (FORCE)"))
-    engine.dispose()
+    with own_database(postgresql, "shared") as url:
+        yield url
 
 
 @pytest.fixture
