@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import postgresql_server
+from databases import own_database, postgresql_server
 from fake_backend import free_port
 from model_app import close_model_app, make_model_app
 from running_server import wait_until
 from sqlalchemy import create_engine, text
 
+import tiny_model
+
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'oxibonsai[ray]'")
 pytest.importorskip("a2wsgi", reason="a2wsgi is not installed: pip install 'oxibonsai[ray]'")
+httpx = pytest.importorskip("httpx", reason="httpx is not installed")
 openai = pytest.importorskip("openai", reason="OpenAI's Python client is not installed")
 
 pytestmark = [
@@ -45,10 +48,11 @@ class Site:
         self.cluster = cluster
         self.second_node = second_node
         self.url = f"http://127.0.0.1:{port}/v1"
+        self.client = openai.OpenAI(
+            base_url=self.url, api_key="none", max_retries=0, timeout=120,
+            http_client=httpx.Client(limits=httpx.Limits(max_connections=2 * STREAMS)),
+        )  # fmt: skip
         self._database = create_engine(database, isolation_level="AUTOCOMMIT")
-
-    def client(self) -> Any:
-        return openai.OpenAI(base_url=self.url, api_key="none", max_retries=0, timeout=120)
 
     def servers(self) -> set[int]:
         """Numbers of the replicas that live."""
@@ -65,6 +69,7 @@ class Site:
         return number
 
     def close(self) -> None:
+        self.client.close()
         self._database.dispose()
 
 
@@ -136,19 +141,20 @@ class Load:
         return lambda: len(self.ended) >= enough
 
     def _ask(self, number: int) -> None:
-        client, count = self._site.client(), 0
+        count = 0
         while not self._ending.is_set():
             response_id, complete, count = "", False, count + 1
             try:
-                stream = client.responses.create(
+                stream = self._site.client.responses.create(
                     model=MODEL, input=f"Story {number} {count}", max_output_tokens=48, stream=True,
                     extra_body={"ignore_eos": True},
                 )  # fmt: skip
-                for event in stream:
-                    if event.type == "response.created":
-                        response_id = event.response.id
-                    complete = complete or event.type in _ENDS
-            except openai.APIError:
+                with stream:
+                    for event in stream:
+                        if event.type == "response.created":
+                            response_id = event.response.id
+                        complete = complete or event.type in _ENDS
+            except (openai.APIError, httpx.HTTPError):
                 complete = False
             (self.ended if complete else self.failed).append(response_id)
 
@@ -183,15 +189,31 @@ def test_forty_streams_at_once_have_the_bytes_of_one_process(site: Site, tmp_pat
         close_model_app(app)
     expected = [answer["choices"][0]["text"] for answer in answers]
     assert len(set(expected)) == STREAMS
-    client = site.client()
     with ThreadPoolExecutor(STREAMS) as threads:
-        got = list(threads.map(lambda i: completion(client, i), range(STREAMS)))
+        got = list(threads.map(lambda i: completion(site.client, i), range(STREAMS)))
     assert got == expected
 
 
-def test_the_official_client_s_cases_pass_through_the_ingress(site: Site) -> None:
-    line = [sys.executable, str(CLIENTS / "openai_matrix.py"), site.url, MODEL]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=CLIENTS, timeout=500)
+def test_the_official_client_s_cases_pass_at_an_application_of_its_own(
+    site: Site, database: str, tmp_path: Path
+) -> None:
+    from ray import serve
+
+    from oxibonsai.ray_app import build
+
+    path = tmp_path / "tiny.gguf"
+    tiny_model.write(path, changes={"qwen3.context_length": (4096, "u32")})
+    with own_database(database, "tiny") as store:
+        args = {
+            "model": str(path), "alias": "served", "threads": 1, "parallel": 4, "seed": 1,
+            "chat_template_file": str(CLIENTS / "chatml_tools.jinja"), "store": store,
+            "state_dir": str(tmp_path),
+        }  # fmt: skip
+        serve.run(build(args), name="tiny", route_prefix="/tiny")
+        url = site.url.replace("/v1", "/tiny/v1")
+        line = [sys.executable, str(CLIENTS / "openai_matrix.py"), url, "served"]
+        done = subprocess.run(line, capture_output=True, text=True, cwd=CLIENTS, timeout=500)
+        serve.delete("tiny")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["failures"] == {}
@@ -208,7 +230,7 @@ def test_replicas_come_and_go_with_the_load_and_no_request_fails(site: Site) -> 
 
 
 def test_a_conversation_goes_on_at_another_replica(site: Site) -> None:
-    client = site.client()
+    client = site.client
     fields = {"model": MODEL, "max_output_tokens": 16, "temperature": 0}
     begun = client.responses.create(input="Once upon a time", **fields)
 
