@@ -98,7 +98,7 @@ def site(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
         "state_dir": str(tmp_path_factory.mktemp("state")),
         "max_replicas": 2,
         "target_ongoing_requests": 4,
-        "fronts": 2,
+        "max_imbalance": 100,  # so that only beginnings decide, where prompts are long enough
         "autoscaling": {
             "upscale_delay_s": 0.5,
             "downscale_delay_s": 2,
@@ -248,6 +248,20 @@ def test_a_conversation_goes_on_at_another_replica(site: Site) -> None:
 
         wait_until(from_both)
     assert len(set.union(*found.values())) == 1
+
+
+def test_a_prompt_goes_where_its_beginning_went(site: Site) -> None:
+    def server_of(number: int, end: str) -> int:
+        answer = site.client.responses.create(
+            model=MODEL, input=f"{number} " + "word " * 60 + end, max_output_tokens=1
+        )
+        return site.server_of(answer.id)
+
+    with Load(site):
+        wait_until(lambda: len(site.servers()) == 2)
+        first = [server_of(i, "") for i in range(16)]
+        assert [server_of(i, "more") for i in range(16)] == first
+    assert len(set(first)) == 2  # chance sends all to one in 1 of 32,768 runs
 
 
 def test_a_killed_replica_fails_only_what_it_was_answering(site: Site) -> None:

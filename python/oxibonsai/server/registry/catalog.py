@@ -70,13 +70,12 @@ class Catalog:
 
     def _specs(self, pulled: Mapping[str, str]) -> dict[str, ModelSpec]:
         s = self._settings
+        name = s.alias[0] if s.alias else short_name(s.model)
         if not self.several:
-            spec = self._spec(short_name(s.model), s.model, Preset(), alias=s.alias, startup=True)
-            return {spec.name: spec}
+            return {name: self._spec(name, s.model, Preset(), alias=s.alias, startup=True)}
         presets = read_presets(s.models_preset) if s.models_preset else {}
         found: dict[str, ModelSpec] = {}
         if s.model is not None:
-            name = s.alias[0] if s.alias else short_name(s.model)
             preset = presets.pop(name, Preset())
             found[name] = self._spec(name, s.model, preset, alias=s.alias, startup=True)
         for name, source in self._sources(presets, pulled):
