@@ -92,6 +92,7 @@ PYTHON = {
         "imatrix",
         "train",
     },
+    "ray_app": {"errors", "server"},
     "serve": {"cli"},
     "__main__": {"cli"},
 }

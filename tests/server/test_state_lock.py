@@ -176,7 +176,7 @@ class Sessions:
 
     def wait_for_lock(self) -> None:
         """Takes the lock as soon as it is free."""
-        key = database_lock_module._KEY
+        key = database_lock_module.KEY
         self._connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": key})
 
     def close(self) -> None:

@@ -225,6 +225,25 @@ def test_a_store_of_a_newer_version_is_refused(store_url: str, tmp_path: Path) -
         Store(store_url, tmp_path / "files")
 
 
+def test_a_store_of_the_first_version_is_upgraded(store_url: str, tmp_path: Path) -> None:
+    from sqlalchemy import create_engine, inspect, text
+
+    first = Store(store_url, tmp_path / "files")
+    kept = first.responses.create(A, {"x": 1})
+    first.close()
+    engine = create_engine(store_url)
+    shared = ("file_contents", "rate_limits", "cancellations")
+    with engine.begin() as connection:
+        for table in shared:
+            connection.execute(text(f"DROP TABLE {table}"))
+        connection.execute(text("UPDATE schema_version SET version = 1"))
+    upgraded = Store(store_url, tmp_path / "files")
+    assert upgraded.responses.get(A, kept["id"]) == kept
+    upgraded.close()
+    assert set(shared) <= set(inspect(engine).get_table_names())
+    engine.dispose()
+
+
 def test_two_processes_may_open_a_new_store_at_once(store_url: str, tmp_path: Path) -> None:
     opened: list[Store] = []
     failed: list[Exception] = []

@@ -18,7 +18,7 @@ from flask import Flask, current_app, g, has_request_context, request
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.rate_limit import RateLimiter
+from oxibonsai.server.rate_limit import TakesTokens
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -140,7 +140,7 @@ def owner_of(key: str) -> str:
 
 
 def register_access(
-    app: Flask, keys: KeyRing, limiter: RateLimiter | None, admins: KeyRing
+    app: Flask, keys: KeyRing, limiter: TakesTokens | None, admins: KeyRing
 ) -> None:
     """Checks every request before its view; views need a key unless they are :func:`public`.
 

@@ -21,11 +21,12 @@ from oxibonsai.server.hosts import register_hosts
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.openai.models import models_blueprint
 from oxibonsai.server.page import page
-from oxibonsai.server.rate_limit import RateLimiter
+from oxibonsai.server.rate_limit import RateLimiter, TakesTokens
 from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
+from oxibonsai.server.stores.peers import Peers
 
 # Endpoints that work while the model loads or the server drains.
 _ALWAYS = ("health.", "metrics.", "page.")
@@ -57,9 +58,13 @@ def create_app(
     app.store = Store(
         settings.store_url,
         settings.files_dir,
+        shared=settings.shared_store,
         max_file_bytes=settings.max_file_bytes,
         max_total_bytes=int(settings.max_files_mb * 2**20),
     )
+    app.peers = None
+    if settings.shared_store:
+        app.peers = Peers(settings.store_url, settings.port, app.lifecycle.fail)
     from oxibonsai.server.admin.operations import OPERATIONS
     from oxibonsai.server.generation_metrics import GenerationMetrics
     from oxibonsai.server.inputs import register_inputs
@@ -74,9 +79,6 @@ def create_app(
     app.config["MAX_FORM_PARTS"] = 64
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.url_map.strict_slashes = False
-    limiter = None
-    if settings.rate_limit is not None:
-        limiter = RateLimiter(settings.rate_limit, settings.rate_burst)
     register_errors(app)
     # In this order: every response is logged and counted, then host and origin are checked, then the
     # API key, then whether the server is ready.
@@ -85,7 +87,9 @@ def create_app(
     register_metrics(app, metrics, more, served=settings.metrics)
     register_hosts(app, settings, app.keys)
     register_origins(app, settings.cors_origins)
-    register_access(app, app.keys, limiter, KeyRing(settings.admin_key, settings.admin_key_file))
+    limiter = _limiter(settings, app.store)
+    admins = KeyRing(settings.admin_key, settings.admin_key_file)
+    register_access(app, app.keys, limiter, admins)
     app.before_request(_readiness(app.lifecycle))
     register_content_encoding(app, settings.max_upload_bytes)
     register_inputs(app, settings.threads_for_http // 4)
@@ -97,6 +101,14 @@ def create_app(
         app.register_blueprint(page)
     register_routes(app)
     return app
+
+
+def _limiter(settings: Settings, store: Store) -> TakesTokens | None:
+    if settings.rate_limit is None:
+        return None
+    if settings.shared_store:
+        return store.shared_rate_limits(settings.rate_limit, settings.rate_burst)
+    return RateLimiter(settings.rate_limit, settings.rate_burst)
 
 
 def _readiness(lifecycle: Lifecycle) -> Callable[[], None]:

@@ -136,7 +136,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             from oxibonsai.server.stores.housekeeping import start_housekeeping
 
             url = self.settings.store_url
-            if url.startswith("postgresql"):
+            if url.startswith("postgresql") and not self.settings.shared_store:
                 port = self.settings.port
                 self._database_lock = DatabaseLock(url, port, self.lifecycle.fail)
             app = (self._make_app or create_app)(self.settings, backend, self.lifecycle)

@@ -12,12 +12,20 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass
 class _Bucket:
     tokens: float
     updated: float  # clock seconds
+
+
+class TakesTokens(Protocol):
+    """A rate limiter, of this server alone or of all servers that share a store."""
+
+    def take(self, owner: str) -> float:
+        """Takes a token; returns 0 if there was one, else the seconds until there will be."""
 
 
 class RateLimiter:

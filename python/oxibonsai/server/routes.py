@@ -30,6 +30,7 @@ from oxibonsai.server.openai.batches import batches_blueprint
 from oxibonsai.server.openai.chat_completions import chat_blueprint
 from oxibonsai.server.openai.completions import completions_blueprint
 from oxibonsai.server.openai.conversations import conversations_blueprint
+from oxibonsai.server.openai.elsewhere import Elsewhere
 from oxibonsai.server.openai.embeddings import embeddings_blueprint
 from oxibonsai.server.openai.files import files_blueprint
 from oxibonsai.server.openai.images import images_blueprint
@@ -38,6 +39,7 @@ from oxibonsai.server.openai.responses.routes import responses_blueprint
 from oxibonsai.server.openai.responses.service import ResponseService
 from oxibonsai.server.openai.stored_completions import stored_completions_blueprint
 from oxibonsai.server.server import Server
+from oxibonsai.server.stores.peers import Key, PeerWork
 
 
 def register_routes(app: Server) -> None:
@@ -64,18 +66,19 @@ def _register_generation(app: Server) -> None:
 
 
 def _register_stored(app: Server) -> None:
-    """Fails what an earlier process left unfinished, then adds the routes on stored objects."""
+    """Adds the routes on stored objects, and goes on with what an earlier process left unfinished."""
     settings, store = app.settings, app.store
-    fail_interrupted(store)
     register_error_formats(app, {"/v1/messages": anthropic_error, "/api/": ollama_error})
     running = 2 * settings.parallel * settings.replicas
     tasks = BackgroundTasks(app.lifecycle, running=running, waiting=settings.queue_size)
-    runs = RunService(app, tasks)
+    elsewhere = Elsewhere(app.peers)
+    runs = RunService(app, tasks, elsewhere)
+    responses = ResponseService(app, tasks, elsewhere)
     batches = BatchRunner(
-        app, threads=settings.threads_for_batches, most_of_owner=settings.max_batches
+        app, elsewhere, threads=settings.threads_for_batches, most_of_owner=settings.max_batches
     )
     app.register_blueprint(files_blueprint(store.files, max_upload_bytes=settings.max_upload_bytes))
-    app.register_blueprint(responses_blueprint(ResponseService(app, tasks), store.responses))
+    app.register_blueprint(responses_blueprint(responses, store.responses))
     app.register_blueprint(conversations_blueprint(store))
     app.register_blueprint(stored_completions_blueprint(store.chat_completions))
     app.register_blueprint(messages_blueprint(app))
@@ -86,4 +89,21 @@ def _register_stored(app: Server) -> None:
     app.register_blueprint(thread_messages_blueprint(store, runs))
     app.register_blueprint(runs_blueprint(store, runs, app.lifecycle))
     app.register_blueprint(run_steps_blueprint(store, runs))
-    batches.resume()
+    _take_over(app, tasks, batches)
+
+
+def _take_over(app: Server, tasks: BackgroundTasks, batches: BatchRunner) -> None:
+    """What servers that ended left unfinished: batches go on, responses and runs have failed."""
+
+    def cancel(key: Key) -> None:
+        tasks.cancel(key)
+        batches.withdraw(key)
+
+    def sweep(living: frozenset[int] = frozenset()) -> None:
+        fail_interrupted(app.store, living)
+        batches.resume(living)
+
+    if app.peers is None:
+        sweep()
+    else:
+        app.peers.begin(PeerWork(cancel, sweep))

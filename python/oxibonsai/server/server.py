@@ -14,6 +14,7 @@ from oxibonsai.server.registry.instance import Instance, Lease
 from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
+from oxibonsai.server.stores.peers import Peers
 
 if TYPE_CHECKING:
     from oxibonsai.server.generations import Generations
@@ -29,6 +30,7 @@ class Server(Flask):
         lifecycle: The phase between start and end.
         keys: The accepted API keys; read again at SIGHUP.
         store: Files, responses, assistants, threads, messages and runs.
+        peers: This server among those that share the store; None if it shares nothing.
         studio: Draws pictures.
     """
 
@@ -37,6 +39,7 @@ class Server(Flask):
     lifecycle: Lifecycle
     keys: KeyRing
     store: Store
+    peers: Peers | None
     studio: Studio
 
     @property

@@ -56,6 +56,7 @@ def load_settings(
         origin |= {field: flag(field) for field in flags}
         raise RequestError(_sentence(e, origin)) from e
     _check_public(settings)
+    check_shared(settings)
     return settings
 
 
@@ -99,6 +100,19 @@ def _check_public(settings: Settings) -> None:
                 f"--host {host} would let other machines use this server, and no API key is set: "
                 "give --api-key or --api-key-file, or --allow-public to allow it deliberately"
             )
+
+
+def check_shared(settings: Settings) -> None:
+    """Checks that servers which share a store can share it.
+
+    Raises:
+        RequestError: They can't.
+    """
+    if settings.shared_store and not settings.store_url.startswith("postgresql"):
+        raise RequestError(
+            f"--shared-store needs PostgreSQL, and the store {settings.store_url} belongs to one "
+            "server: give --store postgresql+psycopg://user:password@host/name"
+        )
 
 
 def _is_loopback(host: str) -> bool:

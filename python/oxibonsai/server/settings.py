@@ -449,6 +449,11 @@ class Settings(ModelSettings, BaseSettings):
         description="Database of stored objects: sqlite:///path or postgresql+psycopg://... "
         "Default: store.sqlite in the state folder.",
     )
+    shared_store: Switch = Field(
+        False,
+        description="Share the database with other servers, replicas behind one address: any of them "
+        "answers for what another has stored. Needs PostgreSQL.",
+    )
     retention_days: float = Field(30, gt=0, description="Days that stored responses are kept.")
     log_file: Path | None = Field(None, description="Write the log to this file instead of stderr.")
     log_max_mb: float = Field(

@@ -23,11 +23,15 @@ def locked_state(settings: Settings) -> Iterator[None]:
 
     Processes forked within the block inherit the locks, which are held until the last of them has
     ended, however it ends. A PostgreSQL database has a lock of its own:
-    :class:`~oxibonsai.server.stores.database_lock.DatabaseLock`.
+    :class:`~oxibonsai.server.stores.database_lock.DatabaseLock`. Servers that share a database keep
+    nothing on disk but uploads in progress, and need no lock.
 
     Raises:
         CapacityError: Another server uses one of them, or locking failed.
     """
+    if settings.shared_store:
+        yield
+        return
     used = [settings.files_dir, *([settings.store_file] if settings.store_file else [])]
     with contextlib.ExitStack() as files:
         for path in used:

@@ -48,7 +48,7 @@ def message_batches_blueprint(store: Store, runner: BatchRunner) -> Blueprint:
         record = new_batch(
             new_id("msgbatch_"), _KIND, "in_progress", counts={"total": len(body.requests)}
         )
-        store.batches.create(owner(), record)
+        record = runner.create(owner(), record)
         # After a kill in between, the batch ends without requests: nobody knows its id.
         store.batch_requests.create_all(
             owner(),

@@ -10,7 +10,7 @@ from werkzeug.test import EnvironBuilder
 
 from oxibonsai.server.access import ACTING_FOR
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.disconnect import WITHDRAWN
+from oxibonsai.server.http.disconnect import CLIENT_IS_GONE
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores import Object
 
@@ -27,7 +27,7 @@ def answer_request(
         body: The request's JSON object; not one that asks for a stream.
         withdrawn: Whether the answer is not wanted any more; the work then ends early.
     """
-    environ = {**_environ(owner, path, body), WITHDRAWN: withdrawn}
+    environ = {**_environ(owner, path, body), CLIENT_IS_GONE: withdrawn}
     with app.request_context(environ):
         response = app.full_dispatch_request()
         return _result(response), "Retry-After" in response.headers

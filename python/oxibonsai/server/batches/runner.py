@@ -23,6 +23,7 @@ from oxibonsai.server.batches.records import (
 from oxibonsai.server.batches.request_line import answer_request, refuse_request
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Phase
+from oxibonsai.server.openai.elsewhere import Elsewhere
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores import NoSuchObjectError, Object, StoreError, TooLargeError
 from oxibonsai.server.stores.collection import new_id
@@ -80,12 +81,16 @@ class BatchRunner:
 
     Args:
         app: The application; its routes answer the requests.
+        elsewhere: Batches of other servers.
         threads: How many requests are answered at the same time.
         most_of_owner: How many unfinished batches an owner may have.
     """
 
-    def __init__(self, app: Server, *, threads: int, most_of_owner: int) -> None:
+    def __init__(
+        self, app: Server, elsewhere: Elsewhere, *, threads: int, most_of_owner: int
+    ) -> None:
         self._app = app
+        self._elsewhere = elsewhere
         self._lifecycle = app.lifecycle
         self._batches = app.store.batches
         self._requests = app.store.batch_requests
@@ -95,12 +100,29 @@ class BatchRunner:
         self._open: dict[Key, OpenBatch] = {}
         self._threads = 0
 
-    def resume(self) -> None:
-        """Goes on with the batches that an earlier process left unfinished."""
+    def resume(self, living: frozenset[int] = frozenset()) -> None:
+        """Goes on with unfinished batches, except those of servers that live.
+
+        Args:
+            living: Numbers of the servers that share the store and live.
+        """
         for status in ("validating", "in_progress", "cancelling", "finalizing"):
             for owner, record in self._batches.search(f'"status":"{status}"'):
-                if record["status"] == status:
-                    self.start(owner, record)
+                if record["status"] == status and record.get("server") not in living:
+                    self._take_over(owner, record)
+
+    def _take_over(self, owner: str, record: Object) -> None:
+        """Begins a batch of a server that ended, unless another one has taken it over."""
+        of_ended = record.get("server")
+
+        def edit(current: Object) -> Object:
+            taken = current.get("server") != of_ended or current["status"] in ENDED
+            return current if taken else current | self._elsewhere.mark
+
+        with contextlib.suppress(NoSuchObjectError):  # it was deleted
+            record = self._batches.change(owner, record["id"], edit)
+            if record["status"] not in ENDED and not self._elsewhere.has(record):
+                self.start(owner, record)
 
     def check_room(self, owner: str) -> None:
         """Raises ApiError 429 if the owner can't have another batch."""
@@ -113,8 +135,12 @@ class BatchRunner:
                 code="too_many_batches",
             )
 
+    def create(self, owner: str, record: Object) -> Object:
+        """Stores a new batch as this server's work; returns what was stored."""
+        return self._batches.create(owner, record | self._elsewhere.mark)
+
     def start(self, owner: str, record: Object) -> None:
-        """Begins a batch that has just been stored."""
+        """Begins a batch of this server."""
         with self._changed:
             self._open[owner, record["id"]] = OpenBatch(owner, record)
             while self._threads < self._most_threads:
@@ -124,6 +150,8 @@ class BatchRunner:
 
     def counts(self, owner: str, record: Object) -> Counter[str]:
         """How many requests of a batch there are in all, have succeeded, and have failed."""
+        if record["status"] not in ENDED and self._elsewhere.has(record):
+            return count_results(requests_of(self._requests, owner, record["id"]))
         with self._changed:
             batch = self._open.get((owner, record["id"]))
             return Counter(record["counts"] if batch is None else batch.counts)
@@ -143,12 +171,18 @@ class BatchRunner:
             return record if ending else with_status(record, "cancelling")
 
         record = self._batches.change(owner, batch_id, edit)
+        if record["status"] == "cancelling":
+            self.withdraw((owner, batch_id))
+            self._elsewhere.cancel((owner, batch_id), record)
+        return record
+
+    def withdraw(self, key: Key) -> None:
+        """Stops work on a batch that is cancelled, if this server does any."""
         with self._changed:
-            batch = self._open.get((owner, batch_id))
-            if batch is not None and record["status"] == "cancelling":
+            batch = self._open.get(key)
+            if batch is not None:
                 batch.stopped = batch.stopped or "cancelled"
             self._changed.notify_all()
-        return record
 
     # What the threads do.
 

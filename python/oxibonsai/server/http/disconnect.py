@@ -12,8 +12,8 @@ _T = TypeVar("_T")
 
 # Linux reports a closed connection even if unread bytes precede the end; other systems don't.
 _LEFT = getattr(select, "POLLRDHUP", 0)
-# WSGI key of requests that the server itself makes: what says whether their answer is still wanted.
-WITHDRAWN = "oxibonsai.withdrawn"
+# Key of a WSGI environment: a function that says whether the client is gone, where no socket tells.
+CLIENT_IS_GONE = "oxibonsai.client_is_gone"
 # How often connections are checked, and thus how late a disconnect is detected.
 POLL_SECONDS = 0.25
 
@@ -24,9 +24,8 @@ class ClientGoneError(ConnectionError):
 
 def client_is_gone(environ: Mapping[str, Any]) -> bool:
     """Whether the client of a request closed its connection; False if that is unknown."""
-    withdrawn = environ.get(WITHDRAWN)
-    if withdrawn is not None:
-        return bool(withdrawn())
+    if (told := environ.get(CLIENT_IS_GONE)) is not None:
+        return bool(told())
     sock = environ.get("gunicorn.socket")
     if not isinstance(sock, socket.socket):
         return False

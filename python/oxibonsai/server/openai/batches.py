@@ -48,7 +48,7 @@ def batches_blueprint(store: Store, runner: BatchRunner) -> Blueprint:
             metadata=body.metadata,
             output_expires_seconds=expires and expires.seconds,
         )
-        store.batches.create(owner(), record)
+        record = runner.create(owner(), record)
         answer = jsonify(shown(record))
         runner.start(owner(), record)
         return answer

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from functools import partial
 
 from oxibonsai.server.openai.assistants.objects import ended_step
 from oxibonsai.server.paging import all_of
-from oxibonsai.server.stores import Object, Store
+from oxibonsai.server.stores import NoSuchObjectError, Object, Store
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -15,10 +17,15 @@ _MESSAGE = "The server was stopped while processing this."
 _ERROR = {"code": "server_error", "message": _MESSAGE}
 
 
-def fail_interrupted(store: Store) -> int:
-    """Fails all responses and runs that were in progress; called before requests are accepted.
+def fail_interrupted(store: Store, living: frozenset[int] = frozenset()) -> int:
+    """Fails all responses and runs that were in progress, except those of servers that live.
 
+    Called before requests are accepted, or, where servers share the store, when one of them is gone.
     A run that waits for tool outputs goes on waiting.
+
+    Args:
+        store: The store.
+        living: Numbers of the servers that share it and live.
 
     Returns:
         The number of failed responses and runs.
@@ -26,17 +33,24 @@ def fail_interrupted(store: Store) -> int:
     count = 0
     for status in ("queued", "in_progress", "cancelling"):
         for owner, record in store.responses.search(f'"status":"{status}"'):
-            if record["response"]["status"] == status:
+            if record["response"]["status"] == status and record.get("server") not in living:
                 failed = {**record["response"], "status": "failed", "error": _ERROR}
-                _replace(store, owner, {**record, "response": failed})
-                count += 1
+                count += _ended(partial(_replace, store, owner, {**record, "response": failed}))
         for owner, run in store.runs.search(f'"status":"{status}"'):
-            if run["status"] == status:
-                _fail_run(store, owner, run)
-                count += 1
+            if run["status"] == status and run.get("server") not in living:
+                count += _ended(partial(_fail_run, store, owner, run))
     if count:
         _log.warning("%d interrupted responses and runs were marked as failed", count)
     return count
+
+
+def _ended(end: Callable[[], None]) -> bool:
+    """Ends an object, unless it was deleted in the meantime."""
+    try:
+        end()
+    except NoSuchObjectError:
+        return False
+    return True
 
 
 def _replace(store: Store, owner: str, record: Object) -> None:

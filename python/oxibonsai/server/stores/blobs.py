@@ -8,9 +8,12 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
+
+from sqlalchemy import Connection
 
 from oxibonsai.server.stores.errors import StoreError, TooLargeError
 
@@ -28,8 +31,23 @@ class Upload:
     size: int
 
 
+class Blobs(Protocol):
+    """Contents by their SHA-256; the database records which objects refer to them.
+
+    The connection is the transaction in which an object begins or ceases to refer to a content; a
+    folder has no use for it.
+    """
+
+    def receive(self, source: IO[bytes], max_bytes: int) -> AbstractContextManager[Upload]: ...
+    def keep(self, connection: Connection, upload: Upload) -> None: ...
+    def open(self, connection: Connection, sha256: str) -> IO[bytes]: ...
+    def remove(self, connection: Connection, sha256: str) -> None: ...
+    def contents(self, connection: Connection) -> Iterator[str]: ...
+    def sweep_uploads(self) -> None: ...
+
+
 class BlobFolder:
-    """A folder of contents; the database records which objects refer to them.
+    """A folder of contents.
 
     Args:
         folder: Created if missing.
@@ -65,7 +83,7 @@ class BlobFolder:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
-    def keep(self, upload: Upload) -> None:
+    def keep(self, connection: Connection, upload: Upload) -> None:
         """Moves an upload to its final name; it is durable when this returns."""
         final = self.path(upload.sha256)
         with _errors(final):
@@ -76,7 +94,7 @@ class BlobFolder:
             _sync_folder(final.parent)
             _sync_folder(self._folder)
 
-    def open(self, sha256: str) -> IO[bytes]:
+    def open(self, connection: Connection, sha256: str) -> IO[bytes]:
         """Opens a content for reading.
 
         Raises:
@@ -85,12 +103,12 @@ class BlobFolder:
         with _errors(self.path(sha256)):
             return self.path(sha256).open("rb")
 
-    def remove(self, sha256: str) -> None:
+    def remove(self, connection: Connection, sha256: str) -> None:
         """Deletes a content; idempotent."""
         with _errors(self.path(sha256)):
             self.path(sha256).unlink(missing_ok=True)
 
-    def contents(self) -> Iterator[str]:
+    def contents(self, connection: Connection) -> Iterator[str]:
         """The names of all contents."""
         for path in self._folder.glob("??/*"):
             yield path.name

@@ -1,4 +1,4 @@
-"""Ensures that only one server uses a PostgreSQL database."""
+"""Ensures that only one server uses a PostgreSQL database, or only servers that share it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from oxibonsai.server.stores.errors import StoreError
 
 _log = logging.getLogger("oxibonsai.server")
 
-_KEY = int.from_bytes(hashlib.sha256(b"oxibonsai server").digest()[:4], "big")
+
+def lock_key(name: bytes) -> int:
+    """The number of an advisory lock, of 32 bits."""
+    return int.from_bytes(hashlib.sha256(name).digest()[:4], "big")
+
+
+KEY = lock_key(b"oxibonsai server")
 _EVERY_SECONDS = 5.0
 # PostgreSQL keeps the lock of an unreachable machine until keepalives fail.
 _SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
@@ -51,7 +57,7 @@ class DatabaseLock:
         try:
             connection, holder = self._take()
         except SQLAlchemyError as e:
-            raise StoreError(f"the store {self._name} can't be used now: {_reason(e)}") from e
+            raise self._unusable(e) from e
         if connection is None:
             raise StoreError(
                 f"the store {self._name} is in use by {holder}: end that server, or give this one "
@@ -72,21 +78,37 @@ class DatabaseLock:
         try:
             for setting in _SETTINGS:
                 connection.execute(text(f"SET {setting}"))
-            taken = text("SELECT pg_try_advisory_lock(:key)")
-            if connection.execute(taken, {"key": _KEY}).scalar_one():
+            if self._acquire(connection):
                 return connection, ""
-            holder = connection.execute(_HOLDER, {"key": _KEY}).scalar()
+            holder = connection.execute(_HOLDER, {"key": KEY}).scalar()
         except BaseException:
             connection.close()
             raise
         connection.close()
         return None, holder or "another server"
 
+    @property
+    def _every_seconds(self) -> float:
+        """Between two beats."""
+        return _EVERY_SECONDS
+
+    def _acquire(self, connection: Connection) -> bool:
+        """Takes the lock; False if another server holds it."""
+        taken = text("SELECT pg_try_advisory_lock(:key)")
+        return bool(connection.execute(taken, {"key": KEY}).scalar_one())
+
+    def _beat(self, connection: Connection) -> None:
+        """Uses the connection, so that its end is noticed."""
+        connection.execute(text("SELECT 1"))
+
+    def _unusable(self, error: SQLAlchemyError) -> StoreError:
+        return StoreError(f"the store {self._name} can't be used now: {_reason(error)}")
+
     def _watch(self) -> None:
-        while not self._closed.wait(_EVERY_SECONDS):
+        while not self._closed.wait(self._every_seconds):
             try:
                 if self._connection is not None:
-                    self._connection.execute(text("SELECT 1"))
+                    self._beat(self._connection)
                     continue
                 self._connection, holder = self._take()
             except SQLAlchemyError as e:

@@ -1,4 +1,4 @@
-"""Uploaded files: metadata in the database, contents in a folder."""
+"""Uploaded files: metadata in the database, contents there or in a folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import IO
 
 from sqlalchemy import Connection, func, select
 
-from oxibonsai.server.stores.blobs import BlobFolder
+from oxibonsai.server.stores.blobs import Blobs
 from oxibonsai.server.stores.collection import Collection, Object
 from oxibonsai.server.stores.database import Database
 from oxibonsai.server.stores.errors import NoSuchObjectError, TooLargeError
@@ -26,7 +26,7 @@ class FileStore(Collection):
     """
 
     def __init__(
-        self, database: Database, blobs: BlobFolder, max_file_bytes: int, max_total_bytes: int
+        self, database: Database, blobs: Blobs, max_file_bytes: int, max_total_bytes: int
     ) -> None:
         super().__init__(database, files, "file-", "file")
         self._blobs = blobs
@@ -55,7 +55,7 @@ class FileStore(Collection):
                 raise TooLargeError(f"all files together exceed {self._max_total_bytes} bytes")
             self._database.lock(connection, upload.sha256)
             # Before the object, so that an object always has its content.
-            self._blobs.keep(upload)
+            self._blobs.keep(connection, upload)
             return self.create_in(
                 connection, owner, {**body, "bytes": upload.size},
                 sha256=upload.sha256, size=upload.size,
@@ -73,7 +73,7 @@ class FileStore(Collection):
                 raise NoSuchObjectError("file", file_id)
             # Within the transaction, so that SQLite allows no delete in between; with PostgreSQL the
             # content may be gone, as it would be a moment later.
-            return self._blobs.open(row.sha256)
+            return self._blobs.open(connection, row.sha256)
 
     def delete(self, owner: str, object_id: str, *, parent: str | None = None) -> None:
         """Deletes the object, and its content if no other object refers to it."""
@@ -94,8 +94,9 @@ class FileStore(Collection):
         self._blobs.sweep_uploads()
         with self._database.read() as connection:
             used = set(connection.execute(select(files.c.sha256).distinct()).scalars())
+            kept = set(self._blobs.contents(connection))
         # `used` may miss a new file; _drop_content checks again under a lock.
-        for sha256 in set(self._blobs.contents()) - used:
+        for sha256 in kept - used:
             self._drop_content(sha256)
 
     def _drop_content(self, sha256: str) -> None:
@@ -103,7 +104,7 @@ class FileStore(Collection):
             self._database.lock(connection, sha256)
             users = select(files.c.seq).where(files.c.sha256 == sha256).limit(1)
             if connection.execute(users).first() is None:
-                self._blobs.remove(sha256)
+                self._blobs.remove(connection, sha256)
 
     def _total(self, connection: Connection, owner: str) -> int:
         query = select(func.coalesce(func.sum(files.c.size), 0)).where(files.c.owner == owner)

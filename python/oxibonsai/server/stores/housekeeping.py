@@ -21,6 +21,7 @@ def start_housekeeping(store: Store, retention_seconds: float) -> None:
             try:
                 forgotten = store.forget_old(retention_seconds)
                 store.files.sweep()
+                store.forget_rate_limits()
             except OxiBonsaiError as e:
                 _log.error("housekeeping: %s", e)
             else:

@@ -10,13 +10,16 @@ from pathlib import Path
 from sqlalchemy import delete
 
 from oxibonsai.server.stores import tables
-from oxibonsai.server.stores.blobs import BlobFolder
+from oxibonsai.server.stores.blob_table import BlobTable
+from oxibonsai.server.stores.blobs import BlobFolder, Blobs
 from oxibonsai.server.stores.collection import Collection, new_id
 from oxibonsai.server.stores.database import Database
 from oxibonsai.server.stores.faults import Faults
 from oxibonsai.server.stores.files import FileStore
+from oxibonsai.server.stores.rate_limits import SharedRateLimits
 
 _PROBE_BYTES = 64 * 1024
+_FULL_SECONDS = 3600.0  # more than the clocks of servers differ
 _NOBODY = "-"  # never the owner of a request
 
 
@@ -25,7 +28,8 @@ class Store:
 
     Args:
         url: URL of the database.
-        folder: Folder of file contents; shared by processes that share the database.
+        folder: Folder of file contents, and of uploads that are in progress.
+        shared: Keep file contents in the database, for servers that share it.
         max_file_bytes: Size limit of one file.
         max_total_bytes: Size limit of all files of an owner.
 
@@ -38,6 +42,7 @@ class Store:
         url: str,
         folder: Path,
         *,
+        shared: bool = False,
         max_file_bytes: int = 512 * 2**20,
         max_total_bytes: int = 8 * 2**30,
     ) -> None:
@@ -55,10 +60,14 @@ class Store:
         self.conversation_items = Collection(db, tables.conversation_items, "item_", "item")
         self.batches = Collection(db, tables.batches, "batch_", "batch")
         self.batch_requests = Collection(db, tables.batch_requests, "batch_req_", "request")
-        self._blobs = BlobFolder(folder)
+        self._blobs: Blobs = BlobTable(folder) if shared else BlobFolder(folder)
         self.files = FileStore(db, self._blobs, max_file_bytes, max_total_bytes)
         self._faults = Faults(self._try_writing)
         db.writing = self._faults.noted
+
+    def shared_rate_limits(self, rate: float, burst: int) -> SharedRateLimits:
+        """Token buckets of all servers that share the database, which is PostgreSQL."""
+        return SharedRateLimits(self._database, rate, burst)
 
     @property
     def failing(self) -> bool:
@@ -77,6 +86,12 @@ class Store:
                 old = delete(table).where(table.c.created < time.time() - older_than_seconds)
                 count += connection.execute(old).rowcount
         return count
+
+    def forget_rate_limits(self) -> None:
+        """Deletes buckets that have long been full, which is what an unknown owner's is."""
+        table = tables.rate_limits
+        with self._database.write() as connection:
+            connection.execute(delete(table).where(table.c.full_at < time.time() - _FULL_SECONDS))
 
     def close(self) -> None:
         """Closes the database."""

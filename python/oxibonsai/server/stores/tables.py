@@ -15,6 +15,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -75,4 +76,30 @@ files = _objects(
     None,
     Column("sha256", String(64), nullable=False, index=True),
     Column("size", BigInteger, nullable=False),  # bytes
+)
+
+# What servers that share a database keep in it besides the objects.
+
+# Contents of uploaded files, in pieces.
+file_contents = Table(
+    "file_contents",
+    metadata,
+    Column("sha256", String(64), primary_key=True),
+    Column("piece", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+# When an owner's bucket of requests is full again, in seconds of the database's clock.
+rate_limits = Table(
+    "rate_limits",
+    metadata,
+    Column("owner", String(80), primary_key=True),
+    Column("full_at", Float(53), nullable=False),
+)
+# Background work that a server was asked by another one to cancel.
+cancellations = Table(
+    "cancellations",
+    metadata,
+    Column("server", Integer, primary_key=True),
+    Column("owner", String(80), primary_key=True),
+    Column("id", String(80), primary_key=True),
 )

@@ -20,7 +20,7 @@ RUN_SECONDS = 600
 ENDED = ("completed", "incomplete", "failed", "cancelled", "expired")
 
 # Internal members of stored objects.
-_HIDDEN = ("active_run", "used")
+_HIDDEN = ("active_run", "server", "used")
 
 
 def view(kept: Object) -> Object:

@@ -20,6 +20,7 @@ from oxibonsai.server.openai.assistants.objects import (
 )
 from oxibonsai.server.openai.assistants.run_work import RunWork
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks
+from oxibonsai.server.openai.elsewhere import Elsewhere, wait_until_ended
 from oxibonsai.server.openai.schemas.assistants import (
     MessageCreate,
     RunFields,
@@ -43,12 +44,14 @@ class RunService:
     Args:
         app: The application: its store, and the models.
         tasks: Runs the rounds in the background.
+        elsewhere: The rounds of other servers.
     """
 
-    def __init__(self, app: Server, tasks: BackgroundTasks) -> None:
+    def __init__(self, app: Server, tasks: BackgroundTasks, elsewhere: Elsewhere) -> None:
         self._app = app
         self._store = app.store
         self._tasks = tasks
+        self._elsewhere = elsewhere
         self._submitting = threading.Lock()
 
     def create(
@@ -83,7 +86,7 @@ class RunService:
             raise ApiError(
                 404, f"No assistant found with id '{e.object_id[:80]}'.", param="assistant_id"
             ) from None
-        run = new_run(thread["id"], assistant, body)
+        run = new_run(thread["id"], assistant, body) | self._elsewhere.mark
         if more_instructions:
             run["instructions"] = "\n\n".join(
                 filter(None, [run["instructions"], more_instructions])
@@ -146,7 +149,7 @@ class RunService:
 
         def queue(run: Object) -> Object:
             _check_outputs(run, given)  # it may have been cancelled
-            return {**run, "status": "queued", "required_action": None}
+            return {**run, "status": "queued", "required_action": None, **self._elsewhere.mark}
 
         # One at a time: a second request for the same run must not start another task.
         with self._submitting:
@@ -203,6 +206,9 @@ class RunService:
             task.publish({"event": "thread.run.cancelling", "data": view(run)})
             task.cancel()
             task.wait(_CANCEL_SECONDS)
+        elif self._elsewhere.cancel((owner, run_id), run):
+            ended = lambda: self._store.runs.get(owner, run_id)["status"] in ENDED  # noqa: E731
+            wait_until_ended(ended, _CANCEL_SECONDS)
         return self._store.runs.get(owner, run_id)
 
     def active(self, owner: str, thread: Object) -> Object | None:

@@ -14,6 +14,7 @@ from oxibonsai.server.generations import Generations
 from oxibonsai.server.http.disconnect import watched
 from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
+from oxibonsai.server.openai.elsewhere import Elsewhere, looks, wait_until_ended
 from oxibonsai.server.openai.responses.compaction import compacted, summary_request, summary_tokens
 from oxibonsai.server.openai.responses.history import history
 from oxibonsai.server.openai.responses.items import new_items, stored_items
@@ -43,14 +44,16 @@ class ResponseService:
     Args:
         app: The application.
         tasks: Runs background responses.
+        elsewhere: Those of other servers.
     """
 
-    def __init__(self, app: Server, tasks: BackgroundTasks) -> None:
+    def __init__(self, app: Server, tasks: BackgroundTasks, elsewhere: Elsewhere) -> None:
         self._app = app
         self._store = app.store.responses
         self._conversations = app.store.conversation_items
         self._lifecycle = app.lifecycle
         self._tasks = tasks
+        self._elsewhere = elsewhere
 
     def create(self, owner: str, body: ResponseRequest, *, always_completed: bool) -> Response:
         """Implements ``POST /v1/responses``; see :class:`ResponseRun` for ``always_completed``."""
@@ -71,6 +74,7 @@ class ResponseService:
             always_completed=always_completed,
         )
         record = {"id": response["id"], "response": response, "input": items}
+        record |= self._elsewhere.mark
         if body.background:
             PromptLimit(engine.ctx_size).check_count(len(turn.ids))
             return self._in_background(owner, body, record, run, turn, params)
@@ -106,25 +110,37 @@ class ResponseService:
     def follow(self, owner: str, record: Object, after: int | None) -> Response:
         """Streams the events of a background response after a sequence number, to its end.
 
-        If they are no longer in memory, only the last event, which has the complete response.
+        If they are not in the memory of this server, only the last event, which has the complete
+        response.
         """
         start = 0 if after is None else after + 1
         task = self._tasks.find((owner, record["id"]))
         if task is not None:
             return self._follow(task, start)
         response = record["response"]
-        status = response["status"]
-        if status not in ENDED:
+        if response["status"] not in ENDED and not (
+            response["background"] and self._elsewhere.has(record)
+        ):
             raise ApiError(
                 400, "Only a response created with background=true can be streamed before its end.",
                 param="stream",
             )  # fmt: skip
-        last = {"type": f"response.{status}", "response": response, "sequence_number": start}
         return stream_response(
-            iter([event_frame(last)]),
+            self._last_event(owner, record["id"], start),
             close=lambda: None,
             stopping=lambda: self._lifecycle.stopping,
         )
+
+    def _last_event(self, owner: str, response_id: str, number: int) -> Iterator[str | None]:
+        """The last event of a response that another server may still be working on."""
+        yield from looks(lambda: self._stored(owner, response_id)["status"] in ENDED)
+        response = self._stored(owner, response_id)
+        last = {"type": f"response.{response['status']}", "response": response}
+        yield event_frame({**last, "sequence_number": number})
+
+    def _stored(self, owner: str, response_id: str) -> Object:
+        response: Object = self._store.get(owner, response_id)["response"]
+        return response
 
     def cancel(self, owner: str, response_id: str) -> Object:
         """Cancels a background response; idempotent once it has ended."""
@@ -134,15 +150,21 @@ class ResponseService:
             raise ApiError(400, "Only a response created with background=true can be cancelled.")
         if response["status"] in ENDED:
             return response
-        if not self._tasks.cancel((owner, response_id), seconds=_CANCEL_SECONDS):
-            self._save(owner, {**record, "response": {**response, "status": "cancelled"}})
-        ended: Object = self._store.get(owner, response_id)["response"]
-        return ended
+        key = owner, response_id
+        if not self._tasks.cancel(key, seconds=_CANCEL_SECONDS):
+            if self._elsewhere.cancel(key, record):
+                ended = lambda: self._stored(*key)["status"] in ENDED  # noqa: E731
+                wait_until_ended(ended, _CANCEL_SECONDS)
+            else:
+                self._save(owner, {**record, "response": {**response, "status": "cancelled"}})
+        return self._stored(*key)
 
     def delete(self, owner: str, response_id: str) -> None:
         """Deletes a response; cancels it if it is in progress."""
+        record = self._store.get(owner, response_id)
         self._store.delete(owner, response_id)
-        self._tasks.cancel((owner, response_id))
+        if not self._tasks.cancel((owner, response_id)):
+            self._elsewhere.cancel((owner, response_id), record)
 
     def _at_once(
         self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
