@@ -83,6 +83,7 @@ PYTHON = {
         "imatrix",
         "train",
     },
+    "distributed": _BELOW_SERVER | {"server"},
     "serve": {"cli"},
     "__main__": {"cli"},
 }
