@@ -176,7 +176,9 @@ class RankDevice(StagedDevice):
         own = self.share
         if graph is not self._main:
             own = self._share(stages[self.group.layout.stage])
-        return RankPass(self.group, stages, own, self.local.compile(own), graph.results)
+        # A stage that only has the output matrix has nothing to do in a pass without it.
+        executable = self.local.compile(own) if own.ops else None
+        return RankPass(self.group, stages, own, executable, graph.results)
 
     def make_pages(
         self, layers: Sequence[_core.PagedLayer], type: str | Sequence[str], pages: int

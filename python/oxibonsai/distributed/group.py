@@ -74,7 +74,7 @@ class Group:
         self.traffic.gathers += 1
         self.traffic.gathered_bytes += own.nbytes
         self._guarded(
-            lambda: dist.all_gather_into_tensor(
+            lambda: dist.all_gather_single(
                 torch.from_numpy(everything), torch.from_numpy(own), group=self.tensor
             )
         )

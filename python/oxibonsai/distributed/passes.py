@@ -22,7 +22,7 @@ class RankPass:
         group: The processes.
         stages: What each stage has of the whole graph, before its rows are shared.
         own: The share of this process.
-        executable: ``own``, compiled.
+        executable: ``own``, compiled; None where it has no ops.
         results: Of the whole graph.
     """
 
@@ -31,14 +31,14 @@ class RankPass:
         group: Group,
         stages: list[_core.Graph],
         own: _core.Graph,
-        executable: Executable,
+        executable: Executable | None,
         results: list[Matrix],
     ) -> None:
         layout = group.layout
         self._group = group
         self._graph = own
         self._executable = executable
-        self._results = results
+        self._results = sorted(results)
         self._received = _crossing(stages, layout.stage, results)
         self._sent = _crossing(stages, layout.stage + 1, results)
 
@@ -68,13 +68,15 @@ class RankPass:
             least = max(_PIECE_ROWS, -(-len(batch) // layout.pipeline))
             pieces = batch.pieces(least)
         made = [self._run_piece(p, pools, slots) for p in pieces]
+        if layout.pipeline > 1 and layout.rank == layout.results_from:
+            # Behind the last piece: until then rank 0 is busy with its own stage.
+            names = [name for name, _, _ in self._sent]
+            self._send({n: np.concatenate([m[n] for m in made]) for n in names}, 0)
         if layout.rank != 0:
             return {}
         if layout.pipeline > 1:
-            made = [self._receive(p, self._results, layout.results_from) for p in pieces]
-        if len(made) == 1:
-            return {name: made[0][name] for name, _, _ in self._results}
-        return {name: np.concatenate([m[name] for m in made]) for name, _, _ in self._results}
+            return self._receive(batch, self._results, layout.results_from)
+        return made[0]
 
     def _run_piece(
         self, batch: _core.Batch, pools: list[KvPages], slots: Slots | None
@@ -83,18 +85,14 @@ class RankPass:
         values: dict[str, Floats] = {}
         if layout.stage > 0:
             values = self._receive(batch, self._received, layout.previous)
-        if layout.pipeline == 1:
-            return self._executable.run(batch, pools, slots)
-        if self._graph.ops:
-            own = batch.for_stage(self._graph, values)
+        if self._executable is not None:
+            own = batch if layout.pipeline == 1 else batch.for_stage(self._graph, values)
             values |= self._executable.run(own, pools, slots)
         if not layout.is_last_stage:
-            self._send(batch, values, layout.next)
-        elif layout.row_share == 0:
-            self._send(batch, values, 0)
+            self._send(values, layout.next)
         return values
 
-    def _send(self, batch: _core.Batch, values: dict[str, Floats], to: int) -> None:
+    def _send(self, values: dict[str, Floats], to: int) -> None:
         parts = [values[name].ravel() for name, _, _ in self._sent]
         message = np.concatenate(parts) if parts else np.empty(0, np.float32)
         if message.size:
