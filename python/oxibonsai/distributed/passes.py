@@ -39,8 +39,8 @@ class RankPass:
         self._graph = own
         self._executable = executable
         self._results = sorted(results)
-        self._received = _crossing(stages, layout.stage, results)
-        self._sent = _crossing(stages, layout.stage + 1, results)
+        self._received = crossing(stages, layout.stage, results)
+        self._sent = crossing(stages, layout.stage + 1, results)
 
     @property
     def has_pages(self) -> bool:
@@ -110,7 +110,7 @@ class RankPass:
         return received
 
 
-def _crossing(stages: list[_core.Graph], at: int, results: list[Matrix]) -> list[Matrix]:
+def crossing(stages: list[_core.Graph], at: int, results: list[Matrix]) -> list[Matrix]:
     """What goes from the stages before ``at`` to those from there on, or to rank 0 at the end."""
     made = {name: (name, space, cols) for g in stages[:at] for name, space, cols in g.results}
     read = {name for g in stages[at:] for name, _, _ in g.inputs}
