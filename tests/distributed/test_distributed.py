@@ -94,8 +94,7 @@ class Served:
         self.port = processes.free_port()
         arguments = [
             *PROGRAM, "serve", "--tensor-parallel", str(world), *QUICK, "--model", model,
-            "--port", str(self.port), "--parity", "off", "--files-dir", folder / "files",
-            "--store-url", f"sqlite:///{folder / 'store.db'}",
+            "--port", str(self.port), "--parity", "off", "--state-dir", folder,
         ]  # fmt: skip
         self.ranks = processes.start(arguments, world)
 

@@ -81,7 +81,7 @@ def serve(**options: Any) -> None:
         settings.model, *sizes, link, settings.threads, settings.parity, settings.quant_type,
         [*settings.lora, *map(split_scaled, settings.lora_scaled)],
     )  # fmt: skip
-    sys.exit(run_server(choice, settings))
+    raise click.exceptions.Exit(run_server(choice, settings))
 
 
 @cli.command()
@@ -150,12 +150,17 @@ def _refuse_unshared(settings: Any) -> None:
 
 def main() -> None:
     """Runs a command, turns errors into one line and an exit code."""
-    sys.exit(_run())
+    code = _run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of torch.distributed may abort an interpreter that ends while others close connections.
+    os._exit(code)
 
 
 def _run() -> int:
     try:
-        cli.main(prog_name="oxibonsai.distributed", standalone_mode=False)
+        # The code of click.exceptions.Exit, or what a command returns: None.
+        code = cli.main(prog_name="oxibonsai.distributed", standalone_mode=False)
     except click.exceptions.Exit as e:
         return int(e.exit_code)
     except click.ClickException as e:
@@ -168,7 +173,7 @@ def _run() -> int:
         return _fail(str(e), 3)
     except (OxiBonsaiError, OSError) as e:
         return _fail(str(e), 1)
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _fail(message: str, code: int) -> int:

@@ -149,8 +149,9 @@ class Group:
         return DeviceError(self.failure)
 
     def leave(self) -> None:
-        """Closes the connections."""
+        """Closes the connections, once all processes are about to."""
         if self.failure is None:
+            self.meet(late=True)
             _torch()[1].destroy_process_group()
 
     def _guarded(self, collective: Callable[[], object]) -> None:

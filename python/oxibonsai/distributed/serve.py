@@ -7,15 +7,12 @@ import os
 import signal
 import sys
 import threading
-import time
 
 from oxibonsai.distributed.session import Choice, serve_rank, start
 from oxibonsai.server.engine_backend import EngineBackend
+from oxibonsai.server.http.arbiter import Outcome
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.settings import Settings
-
-# For requests that a lost process has ended to be answered before the server drains.
-_ANSWER_SECONDS = 1.0
 
 
 def serve(choice: Choice, settings: Settings) -> int:
@@ -30,6 +27,8 @@ def serve(choice: Choice, settings: Settings) -> int:
     """
     if os.environ.get("RANK") != "0":
         group, plan = start(choice)
+        # The end comes from rank 0, once it has answered its requests.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         serve_rank(choice, group, plan)
         group.leave()
         return 0
@@ -38,10 +37,12 @@ def serve(choice: Choice, settings: Settings) -> int:
     lost = mmap.mmap(-1, 1)  # shared with the worker's process, which has the engine
 
     def make_backend(settings: Settings, lifecycle: Lifecycle) -> _Backend:
+        if lost[0]:  # in the worker that would replace the one that has drained
+            print("oxibonsai (rank 0): a process of the group was lost", file=sys.stderr, flush=True)
+            os._exit(Outcome.FAILED)
         return _Backend(choice, settings, lifecycle, lost)
 
-    code = run_server(settings, make_backend)
-    return code or lost[0]
+    return run_server(settings, make_backend)
 
 
 class _Backend(EngineBackend):
@@ -73,6 +74,7 @@ class _Backend(EngineBackend):
         """As of :class:`~oxibonsai.server.backend.Backend`."""
         super().close()
         self._leader.stop()
+        self._group.leave()
 
     def _on_failure(self) -> None:
         self._end()
@@ -84,10 +86,3 @@ class _Backend(EngineBackend):
         self._failed.set()
         self._lost[0] = 1
         self._server.fail()
-        threading.Thread(target=_end_server, daemon=True).start()
-
-
-def _end_server() -> None:
-    time.sleep(_ANSWER_SECONDS)
-    print("oxibonsai: a process of the group was lost; the server ends", file=sys.stderr)
-    os.kill(os.getppid(), signal.SIGTERM)
