@@ -92,6 +92,7 @@ PYTHON = {
         "imatrix",
         "train",
     },
+    "distributed": _BELOW_SERVER | {"server"},
     "ray_app": {"errors", "server"},
     "serve": {"cli"},
     "__main__": {"cli"},

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "bindings/register.h"
+#include "graph/batch_words.h"
 #include "graph/graph.h"
 
 namespace py = pybind11;
@@ -14,6 +15,7 @@ namespace {
 
 using graph::Batch;
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+using Words = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using Positions = py::array_t<int32_t, py::array::c_style>;
 using Blocks = std::vector<std::pair<int32_t, int32_t>>;
 // How many of the last rows want a result, or which rows.
@@ -126,6 +128,32 @@ void register_batch(py::module_& m) {
           },
           py::arg("name"), py::arg("counts"),
           "Rows of each run of rows that see each other in ops that name these segments.")
+      .def_property_readonly(
+          "num_outputs", [](const PyBatch& b) { return b.batch.outputs.size(); },
+          "Rows that want a result.")
+      .def(
+          "to_words",
+          [](const PyBatch& b) {
+            const std::vector<int32_t> words = graph::to_words(b.batch);
+            return py::array_t<int32_t>(static_cast<py::ssize_t>(words.size()), words.data());
+          },
+          "The batch as int32 numbers, for another process.")
+      .def_static(
+          "from_words",
+          [](const Words& words) {
+            return PyBatch{graph::from_words({words.data(), words.data() + words.size()}), {}};
+          },
+          py::arg("words"), "The batch that to_words() gave.")
+      .def(
+          "pieces",
+          [](const PyBatch& b, int64_t rows) {
+            std::vector<PyBatch> all;
+            for (Batch& piece : graph::pieces(b.batch, rows))
+              all.push_back({std::move(piece), b.arrays});
+            return all;
+          },
+          py::arg("rows"),
+          "The same rows in order, as batches of so many, if they can be told apart.")
       .def("for_stage", &PyBatch::for_stage, py::arg("stage"), py::arg("made"),
            "The same rows for a stage of the graph: `made` has what other stages gave.");
 }

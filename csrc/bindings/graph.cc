@@ -582,6 +582,24 @@ std::vector<std::vector<std::string>> op_matrices(const Graph& g) {
   return all;
 }
 
+// (name, row space, columns)
+using Matrix = std::tuple<std::string, std::string, int64_t>;
+
+std::vector<Matrix> inputs(const Graph& g) {
+  std::vector<Matrix> all;
+  for (const graph::Op& op : g.ops())
+    if (const auto* input = std::get_if<graph::Input>(&op))
+      all.emplace_back(input->name, to_string(input->rows), input->cols);
+  return all;
+}
+
+std::vector<Matrix> results(const Graph& g) {
+  std::vector<Matrix> all;
+  for (const auto& [name, id] : g.outputs())
+    all.emplace_back(name, to_string(g.value(id).rows), g.value(id).cols);
+  return all;
+}
+
 std::vector<std::string> output_names(const Graph& g) {
   std::vector<std::string> all;
   for (const auto& [name, id] : g.outputs()) all.push_back(name);
@@ -642,6 +660,8 @@ void register_graph_class(py::module_& m) {
           "slot_entries", [](const Graph& g) { return g.state().slot; },
           "Floats of each entry of recurrent state.")
       .def_property_readonly("outputs", &output_names, "Names of the outputs.")
+      .def_property_readonly("results", &results, "(name, row space, columns) of the outputs.")
+      .def_property_readonly("inputs", &inputs, "(name, row space, columns) of the inputs.")
       .def_property_readonly("op_matrices", &op_matrices,
                              "Names of the matrices of each op, in order; most have none.")
       .def(

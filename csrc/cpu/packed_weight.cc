@@ -46,8 +46,8 @@ void write_pieces(const graph::Weight& w, const LinearKernel& kernel, int64_t ex
     const int64_t count = std::min(w.rows() - i * rows, rows);
     w.check_finite(row, row + count);
     if (kernel.tile_rows == 0) continue;
-    pack_tile(w.type(), w.data() + row * w.row_bytes(), w.row_bytes(), static_cast<int>(count),
-              w.cols(), kernel.tile_rows, kernel.form, tiles + i * bytes_of_tile(w, kernel));
+    pack_tile(w.type(), w.row(row), w.row_bytes(), static_cast<int>(count), w.cols(),
+              kernel.tile_rows, kernel.form, tiles + i * bytes_of_tile(w, kernel));
   }
   if (kernel.tile_rows != 0)
     w.release(begin + first * rows, begin + std::min(w.rows(), last * rows));
@@ -90,7 +90,7 @@ void PackedWeight::bind(int64_t expert, LinearArgs* args) const {
   args->row_bytes = w.row_bytes();
   args->tile_bytes = bytes_of_tile(w, kernel_);
   args->weight = kernel_.tile_rows == 0
-                     ? w.data() + expert * w.rows() * w.row_bytes()
+                     ? w.row(expert * w.rows())
                      : tiles_ + expert * pieces_of(w, kernel_) * args->tile_bytes;
   args->cols = w.cols();
 }

@@ -74,6 +74,7 @@ RunnerPtr make_runner(const graph::Route& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Dispatch& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Combine& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Gather& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Conv1d& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c);

@@ -212,7 +212,7 @@ void split_rows(const graph::Weight& w, int64_t expert, int64_t first, int64_t l
   w.check_finite(begin + first, begin + last);
   quant::BlockParts parts;
   for (int64_t row = first; row < last; ++row) {
-    const uint8_t* block = w.data() + (begin + row) * w.row_bytes();
+    const uint8_t* block = w.row(begin + row);
     for (int64_t col = 0; col < w.cols(); col += t.group, block += t.bytes) {
       quant::split_block(w.type(), block, &parts);
       writer.put(&parts, row, col);

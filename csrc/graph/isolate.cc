@@ -206,6 +206,7 @@ class Collector {
   void collect(const SelectOutputs&) {}  // a copy
   void collect(const StoreKv&) {}        // goes with attention
   void collect(const Observe&) {}        // makes nothing
+  void collect(const Gather&) {}         // copies of what other processes have made
   void collect(const Route& op) { whole(op); }
 
   template <class T>

@@ -14,6 +14,7 @@
 #include "graph/conv2d.h"
 #include "graph/elementwise.h"
 #include "graph/experts.h"
+#include "graph/gather.h"
 #include "graph/linear.h"
 #include "graph/modulation.h"
 #include "graph/norm.h"
@@ -29,7 +30,7 @@ using Op = std::variant<Embed, EmbedPositions, Input, InsertRows, SelectOutputs,
                         Route, Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta,
                         Mamba2Scan, MambaScan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear,
                         JoinRows, SplitRows, Sinusoids, Modulate, AddGated, GroupMoments, Conv2d,
-                        MixParts, MatchRms, KeepLargest>;
+                        MixParts, MatchRms, KeepLargest, Gather>;
 
 // Whether ops of a kind use a layer of the cache, or an entry of the slots.
 template <class T, class = void>

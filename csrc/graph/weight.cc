@@ -15,6 +15,7 @@ Weight::Weight(std::string name, quant::QuantType type, int64_t rows, int64_t co
       cols_(cols),
       row_bytes_(quant::row_bytes(type, cols)),
       experts_(experts),
+      expert_bytes_(rows * row_bytes_),
       data_(data),
       owner_(std::move(owner)) {
   if (rows < 1 || cols < 1 || experts < 1)
@@ -24,16 +25,17 @@ Weight::Weight(std::string name, quant::QuantType type, int64_t rows, int64_t co
 bool Weight::integer() const { return quant::is_integer(type_); }
 
 void Weight::decode_row(int64_t r, float* out) const {
-  quant::traits(type_).decode(data_ + r * row_bytes_, out, cols_);
+  quant::traits(type_).decode(row(r), out, cols_);
 }
 
 quant::BlockReport Weight::inspect() const {
+  if (expert_bytes_ != rows_ * row_bytes_)
+    throw RequestError(name_ + ": a slice of experts is inspected with its whole tensor");
   return quant::inspect(type_, data_, experts_ * rows_ * cols_);
 }
 
 void Weight::check_finite(int64_t first, int64_t last) const {
-  const int64_t block =
-      quant::find_not_finite(type_, data_ + first * row_bytes_, (last - first) * cols_);
+  const int64_t block = quant::find_not_finite(type_, row(first), (last - first) * cols_);
   if (block < 0) return;
   const int64_t weight = block * quant::traits(type_).group;
   throw FormatError("tensor " + name_ + " has a scale or value that is not finite (row " +
@@ -43,17 +45,18 @@ void Weight::check_finite(int64_t first, int64_t last) const {
 }
 
 void Weight::release(int64_t first, int64_t last) const {
-  if (owner_ != nullptr) owner_->release(data_ + first * row_bytes_, (last - first) * row_bytes_);
+  if (owner_ != nullptr) owner_->release(row(first), (last - first) * row_bytes_);
 }
 
 std::shared_ptr<Weight> Weight::slice(const std::shared_ptr<Weight>& whole, int64_t first,
                                       int64_t last) {
-  if (whole->experts() != 1 || first < 0 || last <= first || last > whole->rows())
+  if (first < 0 || last <= first || last > whole->rows())
     throw RequestError(whole->name() + " has no rows " + std::to_string(first) + " to " +
                        std::to_string(last));
   auto part = std::make_shared<Weight>(whole->name_, whole->type_, last - first, whole->cols_,
-                                       whole->data_ + first * whole->row_bytes_, whole->owner_);
-  part->whole_ = whole;
+                                       whole->row(first), whole->owner_, whole->experts_);
+  part->expert_bytes_ = whole->expert_bytes_;
+  if (whole->experts_ == 1) part->whole_ = whole;
   part->first_row_ = first;
   return part;
 }

@@ -27,6 +27,10 @@ class Weight {
   int64_t row_bytes() const { return row_bytes_; }
   int64_t bytes() const { return experts_ * rows_ * row_bytes_; }
   const uint8_t* data() const { return data_; }
+  // Row r of all experts' rows. In memory, the rows of one expert follow each other.
+  const uint8_t* row(int64_t r) const {
+    return data_ + r / rows_ * expert_bytes_ + r % rows_ * row_bytes_;
+  }
 
   // Whether a linear layer rounds its input to int8 for it.
   bool integer() const;
@@ -34,18 +38,18 @@ class Weight {
   // Row r of all experts' rows as float32: cols values.
   void decode_row(int64_t r, float* out) const;
 
-  // A look at every block.
+  // A look at every block. RequestError for a slice of experts.
   quant::BlockReport inspect() const;
-  // FormatError where a scale or value in rows first .. last - 1 is not finite.
+  // FormatError where a scale or value in rows first .. last - 1, of one expert, is not finite.
   void check_finite(int64_t first, int64_t last) const;
-  // These rows won't be read soon.
+  // These rows, of one expert, won't be read soon.
   void release(int64_t first, int64_t last) const;
 
-  // Rows first .. last - 1 of a weight with one expert; a device that has packed the whole uses
-  // that for its slices.
+  // Rows first .. last - 1 of each expert. A device that has packed a whole matrix uses that for
+  // its slices; a slice of several experts is packed by itself.
   static std::shared_ptr<Weight> slice(const std::shared_ptr<Weight>& whole, int64_t first,
                                        int64_t last);
-  // What this is a slice of, and from which row on; null and 0 where it is none.
+  // The matrix that this is a slice of, and from which row on; null and 0 where it is none.
   const std::shared_ptr<Weight>& whole() const { return whole_; }
   int64_t first_row() const { return first_row_; }
 
@@ -53,6 +57,7 @@ class Weight {
   const std::string name_;
   const quant::QuantType type_;
   const int64_t rows_, cols_, row_bytes_, experts_;
+  int64_t expert_bytes_;  // from one expert's first row to the next one's
   const uint8_t* const data_;
   const std::shared_ptr<const DataOwner> owner_;
   std::shared_ptr<Weight> whole_;

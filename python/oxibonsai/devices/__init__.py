@@ -10,7 +10,15 @@ from oxibonsai.devices.choice import (
     one_device,
     open_device,
 )
-from oxibonsai.devices.pipeline import LayerSplit, Pipeline
+from oxibonsai.devices.pipeline import (
+    DevicePlan,
+    LayerSplit,
+    Pipeline,
+    Stage,
+    StagedDevice,
+    cut_at_layers,
+    share_layers,
+)
 from oxibonsai.devices.protocols import Device, Executable, KvPages, Packed, Slots
 from oxibonsai.devices.threads import default_threads, keep_in_forks
 
@@ -19,17 +27,22 @@ __all__ = [
     "CPU",
     "Device",
     "DeviceInfo",
+    "DevicePlan",
     "Executable",
     "KvPages",
     "LayerSplit",
     "Packed",
     "Pipeline",
     "Slots",
+    "Stage",
+    "StagedDevice",
     "candidates",
     "chosen_device",
+    "cut_at_layers",
     "default_threads",
     "keep_in_forks",
     "list_devices",
     "one_device",
     "open_device",
+    "share_layers",
 ]

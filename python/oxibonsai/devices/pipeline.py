@@ -7,6 +7,7 @@ bytes are those of one device.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,33 @@ class Stage:
     slots: range
 
 
-class Pipeline:
+class StagedDevice(ABC):
+    """A device of parts that run one model together.
+
+    Attributes:
+        stages: The parts that this process runs.
+    """
+
+    stages: list[Stage]
+
+
+class DevicePlan(ABC):
+    """Where a model is to run whose layers are not known yet."""
+
+    @abstractmethod
+    def place(self, graph: _core.Graph, layers: int) -> Device:
+        """The device for a model's pass.
+
+        Args:
+            graph: The pass.
+            layers: How many the model has.
+
+        Raises:
+            UnsupportedError: The graph has no border there over which only floats go.
+        """
+
+
+class Pipeline(StagedDevice):
     """A device made of several, for one model.
 
     Args:
@@ -147,14 +174,11 @@ class Pipeline:
             yield stage.device, [w for w in weights if id(w) in own]
 
     def _cut(self, graph: _core.Graph) -> list[Stage]:
-        parts = graph.cut([_border(graph, layer) for layer in self._first_layers])
-        return [
-            Stage(device, part, _range(paged), _range(slots))
-            for device, (part, paged, slots) in zip(self._devices, parts, strict=True)
-        ]
+        parts = cut_at_layers(graph, self._first_layers)
+        return [Stage(d, *part) for d, part in zip(self._devices, parts, strict=True)]
 
 
-class LayerSplit:
+class LayerSplit(DevicePlan):
     """Which devices run a model whose layers are not known yet.
 
     Args:
@@ -170,19 +194,12 @@ class LayerSplit:
         self._gpu_layers = gpu_layers
 
     def place(self, graph: _core.Graph, layers: int) -> Device:
-        """The device for a model's pass, a pipeline where several run it.
-
-        Args:
-            graph: The pass.
-            layers: How many the model has.
-
-        Raises:
-            UnsupportedError: The graph has no border there over which only floats go.
-        """
+        """As of :class:`DevicePlan`; a pipeline where several devices run the model."""
         first = 0 if self._gpu_layers is None else max(layers + 1 - self._gpu_layers, 0)
         parts = [(self._host, 0)] if first > 0 else []
         if first <= layers:
-            parts += zip(self._cards, self._shares(graph, first, layers), strict=True)
+            rooms = [card.free_bytes or 1 for card in self._cards]
+            parts += zip(self._cards, share_layers(graph, first, layers, rooms), strict=True)
         # A card whose share is no layer is left out.
         begins = [begin for _, begin in parts[1:]] + [layers + 1]
         used = [p for p, end in zip(parts, begins, strict=True) if p[1] < end]
@@ -190,20 +207,43 @@ class LayerSplit:
             return used[0][0]
         return Pipeline([d for d, _ in used], [begin for _, begin in used[1:]], graph)
 
-    def _shares(self, graph: _core.Graph, first: int, layers: int) -> list[int]:
-        """The first layer of each card."""
-        sizes = [0] * (layers + 1)
-        for weight in graph.matrices:
-            layer = layer_of([weight.name])
-            sizes[layers if layer is None else layer] += weight.nbytes
-        room = [card.free_bytes or 1 for card in self._cards]
-        begins, layer = [first], first
-        for i in range(1, len(room)):
-            wanted = sum(sizes[first:]) * sum(room[:i]) / sum(room)
-            while layer < layers and sum(sizes[first:layer]) + sizes[layer] / 2 < wanted:
-                layer += 1
-            begins.append(layer)
-        return begins
+
+def share_layers(graph: _core.Graph, first: int, layers: int, rooms: Sequence[int]) -> list[int]:
+    """The first layer of each of several devices.
+
+    Args:
+        graph: The model's pass.
+        first: The first layer that they run.
+        layers: How many the model has.
+        rooms: In what proportion the devices take bytes of weights.
+    """
+    sizes = [0] * (layers + 1)
+    for weight in graph.matrices:
+        layer = layer_of([weight.name])
+        sizes[layers if layer is None else layer] += weight.nbytes
+    begins, layer = [first], first
+    for i in range(1, len(rooms)):
+        wanted = sum(sizes[first:]) * sum(rooms[:i]) / sum(rooms)
+        while layer < layers and sum(sizes[first:layer]) + sizes[layer] / 2 < wanted:
+            layer += 1
+        begins.append(layer)
+    return begins
+
+
+def cut_at_layers(
+    graph: _core.Graph, first_layers: Sequence[int]
+) -> list[tuple[_core.Graph, range, range]]:
+    """The parts of a pass, with their layers of the cache and entries of recurrent state.
+
+    Args:
+        graph: The pass.
+        first_layers: Of each part but the first, ascending.
+
+    Raises:
+        UnsupportedError: The graph has no border there over which only floats go.
+    """
+    parts = graph.cut([_border(graph, layer) for layer in first_layers])
+    return [(part, _range(paged), _range(slots)) for part, paged, slots in parts]
 
 
 def layer_of(op_matrices: list[str]) -> int | None:

@@ -11,7 +11,7 @@ from oxibonsai.devices import (
     AUTO,
     CPU,
     Device,
-    LayerSplit,
+    DevicePlan,
     chosen_device,
     default_threads,
     keep_in_forks,
@@ -41,7 +41,7 @@ _PROFILES = {"balanced": BALANCED, "aggressive": AGGRESSIVE}
 def load(
     source: str | os.PathLike[str] | None = None,
     *,
-    device: str | None = None,
+    device: str | DevicePlan | None = None,
     gpu_layers: int | None = None,
     threads: int | None = None,
     ctx_size: int | None = None,
@@ -68,7 +68,8 @@ def load(
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"metal"``, or ``"auto"``: a GPU if one can run
             the model and gives the definition's bytes, else the CPU and a warning that says why. None:
             ``OXIBONSAI_DEVICE``, else the CPU. ``"cuda:0,cuda:1"``: these cards share the layers. The
-            text does not depend on it.
+            text does not depend on it. A plan: what several processes run together
+            (:mod:`oxibonsai.distributed`).
         gpu_layers: Only so many of the last layers run on the GPU, what follows the last one counted
             as one more, and the others on the CPU; None: all of them. As llama.cpp's.
         threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.
@@ -144,7 +145,8 @@ def load(
         raise RequestError(f"kv_type is {kv_type!r}; it is one of {', '.join(_core.KV_TYPES)}")
     if kv_pressure is not None and kv_type is not None:
         raise RequestError("kv_type and kv_pressure exclude each other: give one of them")
-    if packed_cache and chosen_device(device) != CPU:
+    named = None if isinstance(device, DevicePlan) else chosen_device(device)
+    if packed_cache and named != CPU:
         raise RequestError("packed_cache keeps the weights of CPUs: leave it out for other devices")
     if ctx_checkpoints and not prefix_cache:
         raise RequestError("ctx_checkpoints is for the prefix cache, which is off: leave it out")
@@ -161,12 +163,12 @@ def load(
             return PRESSURE_KV_TYPES
         return (kv_type or default_kv_type(model.graph.paged_layers),)
 
-    def load_on(device: Device | LayerSplit) -> Model:
+    def load_on(device: Device | DevicePlan) -> Model:
         return load_model(checkpoint, device, progress, cache, adapters)
 
     def check(model: Model) -> None:
         # A GPU that nobody named has to prove itself even where parity is "off".
-        unnamed = chosen_device(device) == AUTO and model.device.name != CPU
+        unnamed = named == AUTO and model.device.name != CPU
         level = "quick" if unnamed and parity == "off" else parity
         check_parity(model, level, types_of(model)[0])
 

@@ -9,6 +9,7 @@ from oxibonsai.devices import (
     AUTO,
     CPU,
     Device,
+    DevicePlan,
     LayerSplit,
     candidates,
     chosen_device,
@@ -28,10 +29,10 @@ _UNFIT = (CapacityError, DeviceError, ParityError, UnsupportedError)
 
 
 def place_model(
-    device: str | None,
+    device: str | DevicePlan | None,
     gpu_layers: int | None,
     threads: int | None,
-    load: Callable[[Device | LayerSplit], Model],
+    load: Callable[[Device | DevicePlan], Model],
     check: Callable[[Model], None],
 ) -> Model:
     """A model on a device, its kernels compared with the definition.
@@ -53,6 +54,10 @@ def place_model(
         DeviceError: The device that is named failed.
         ParityError: The kernels of the device that is named, or of the CPU, give other bytes.
     """
+    if isinstance(device, DevicePlan):
+        model = load(device)
+        check(model)
+        return model
     name = chosen_device(device)
     if name == AUTO:
         gpus, reason = candidates()
@@ -75,7 +80,7 @@ def _placed(
     name: str,
     gpu_layers: int | None,
     threads: int | None,
-    load: Callable[[Device | LayerSplit], Model],
+    load: Callable[[Device | DevicePlan], Model],
     check: Callable[[Model], None],
 ) -> Model:
     devices = [open_device(n, threads) for n in name.split(",")]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.devices import Device, LayerSplit
+from oxibonsai.devices import Device, DevicePlan
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder
@@ -246,7 +246,7 @@ def describe(checkpoint: Checkpoint) -> _core.Graph:
 
 def load_model(
     checkpoint: Checkpoint,
-    device: Device | LayerSplit,
+    device: Device | DevicePlan,
     progress: Progress | None = None,
     cache: PackedCache | None = None,
     adapters: Sequence[Adapter] = (),

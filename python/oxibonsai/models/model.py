@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.devices import Device, Executable, KvPages, LayerSplit, Pipeline, Slots
+from oxibonsai.devices import Device, DevicePlan, Executable, KvPages, Slots, StagedDevice
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
@@ -64,7 +64,7 @@ class Model:
         config: ModelConfig,
         weights: Weights,
         architecture: Architecture,
-        device: Device | LayerSplit,
+        device: Device | DevicePlan,
         progress: Progress | None = None,
         cache: PackedCache | None = None,
         adapters: Sequence[Adapter] = (),
@@ -74,7 +74,7 @@ class Model:
         self.adapters = tuple(adapters)
         self.architecture = architecture
         self.graph = self._described()
-        if isinstance(device, LayerSplit):
+        if isinstance(device, DevicePlan):
             device = device.place(self.graph, config.num_hidden_layers)
         self.device = device
         own = set(weights.matrices)
@@ -109,13 +109,13 @@ class Model:
             UnsupportedError: An adapter changes what is no linear layer of the model, or the model's
                 layers are on several devices.
         """
-        if isinstance(self.device, Pipeline):
+        if isinstance(self.device, StagedDevice):
             raise UnsupportedError(
                 "adapters by request need a model on one device: load it with its adapters instead"
             )
         other = copy.copy(self)
         other.adapters = tuple(adapters)
-        for own in ("hidden_graph", *_PASSES):
+        for own in ("hidden_graph", "followed_graph", *_PASSES):
             other.__dict__.pop(own, None)
         other.graph = other._described()
         known = set(self._used_matrices())
@@ -167,21 +167,26 @@ class Model:
         return self.device.compile(self.hidden_graph) if self.config.generates else self.executable
 
     @cached_property
-    def _followed_executable(self) -> Executable:
+    def followed_graph(self) -> _core.Graph:
+        """The pass to the logits that also gives the hidden states of all rows."""
         builder, c, w = self._builder(), self.config, self.weights
         h = self.architecture.hidden_states(builder, c, w)
         builder.output(_HIDDEN, self.architecture.final_norm(builder, c, w, h))
         h = self.architecture.final_norm(builder, c, w, builder.select_outputs(h))
         builder.output(_LOGITS, self.architecture.logits(builder, c, w, h))
-        return self.device.compile(builder.graph)
+        return builder.graph
+
+    @cached_property
+    def _followed_executable(self) -> Executable:
+        return self.device.compile(self.followed_graph)
 
     @cached_property
     def _image_executable(self) -> Executable:
         c = self.config
-        if isinstance(self.device, Pipeline):
+        if isinstance(self.device, StagedDevice):
             raise UnsupportedError(
-                "pictures need all layers of the model on one device: leave out gpu_layers, and "
-                "name one device"
+                "pictures need the whole model on one device of one process: leave out gpu_layers, "
+                "and name one device"
             )
         builder = ImageBuilder(c.image_width, c.hadamard, self.adapters)
         h = self._final_states(builder)
@@ -239,8 +244,8 @@ class Model:
 
     @property
     def stages(self) -> list[tuple[Device, _core.Graph]]:
-        """The devices that run the model, and what each runs; one device runs the whole graph."""
-        if isinstance(self.device, Pipeline):
+        """The devices of this process that run the model, and what each runs."""
+        if isinstance(self.device, StagedDevice):
             return [(s.device, s.graph) for s in self.device.stages]
         return [(self.device, self.graph)]
 

@@ -17,6 +17,7 @@ from oxibonsai.server.settings import Settings
 
 if TYPE_CHECKING:
     from oxibonsai.chat_template import ChatTemplate
+    from oxibonsai.devices import DevicePlan
     from oxibonsai.engine import Engine, EnginePool
     from oxibonsai.engine.sequence import Speculate
     from oxibonsai.vision import PictureReader
@@ -26,11 +27,22 @@ class EngineBackend:
     """Loads the model that the settings name; see :class:`~oxibonsai.server.backend.Backend`.
 
     Created after the fork: the core starts threads.
+
+    Args:
+        settings: All settings.
+        lifecycle: Told when a step has failed.
+        device: Runs the model in place of the device that the settings name.
     """
 
-    def __init__(self, settings: Settings, lifecycle: Lifecycle | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        lifecycle: Lifecycle | None = None,
+        device: DevicePlan | None = None,
+    ) -> None:
         self._settings = settings
         self._lifecycle = lifecycle
+        self._device = device
         self._models: tuple[ModelInfo, ...] = ()
         self.pool: EnginePool | None = None
         self.chat_template: ChatTemplate | None = None
@@ -48,7 +60,7 @@ class EngineBackend:
             raise RequestError(f"--slot-save-path: there is no folder {s.slot_save_path}")
         pool = EnginePool.from_pretrained(
             s.model,
-            device=s.device,
+            device=self._device or s.device,
             gpu_layers=s.gpu_layers,
             threads=s.threads,
             ctx_size=s.ctx_size,
@@ -66,7 +78,7 @@ class EngineBackend:
             mmproj=s.mmproj or (None if s.mmproj_auto else False),
             image_min_tokens=s.image_min_tokens,
             image_max_tokens=s.image_max_tokens,
-            on_failure=None if self._lifecycle is None else self._lifecycle.fail,
+            on_failure=self._on_failure,
         )
         try:
             self._prepare(pool)
@@ -96,6 +108,11 @@ class EngineBackend:
         self.ranks = engine.model.config.classifier is not None
         names = s.alias or (short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
+
+    def _on_failure(self) -> None:
+        """A step has failed."""
+        if self._lifecycle is not None:
+            self._lifecycle.fail()
 
     def models(self) -> Sequence[ModelInfo]:
         """The one model, once it is loaded."""

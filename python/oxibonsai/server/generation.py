@@ -10,7 +10,7 @@ from typing import Any
 
 from oxibonsai.chat import ChatTurn
 from oxibonsai.engine import Engine, EnginePool, EngineRequest, Options, submit_samples
-from oxibonsai.errors import CapacityError
+from oxibonsai.errors import CapacityError, DeviceError
 from oxibonsai.output import Delta
 from oxibonsai.output.tools import call_ids
 from oxibonsai.sampling import SamplingParams
@@ -226,7 +226,10 @@ class Generation:
             raise CapacityError("the request was cancelled: the server is about to end")
 
     def _check_engine(self) -> None:
-        if self._pool.failure is not None:
+        failure = self._pool.failure
+        if isinstance(failure, DeviceError):
+            raise ApiError(503, "What runs the model was lost; ask again in a while.")
+        if failure is not None:
             raise ApiError(500, "The engine has stopped; see the server's log.")
 
 

@@ -1,0 +1,326 @@
+#include "graph/shards.h"
+
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "graph/split_wishes.h"
+
+namespace oxibonsai::graph {
+namespace {
+
+struct Range {
+  int64_t first, last;
+};
+
+// What has become of a value of the whole graph: all of its columns, or those of this rank, or
+// both.
+struct Moved {
+  ValueId whole = kNoValue;
+  ValueId part = kNoValue;
+  int64_t units = 0;  // into which the columns of `part` are divided
+};
+
+class Sharer {
+ public:
+  Sharer(const Graph& graph, Sharding* sharding)
+      : from_(graph),
+        sharding_(sharding),
+        ranks_(sharding->exchange()->ranks()),
+        rank_(sharding->exchange()->rank()),
+        wishes_(graph, ranks_),
+        moved_(graph.values().size()) {
+    for (const PagedLayer& layer : from_.state().paged) {
+      PagedLayer own = layer;
+      if (splits_heads(layer, ranks_))
+        own.kv_heads = static_cast<int>(width(layer.kv_heads, layer.kv_heads));
+      to_.add_paged_layer(own);
+    }
+    for (const int64_t floats : from_.state().slot) to_.add_slot(floats);
+  }
+
+  Graph run() {
+    for (const Op& op : from_.ops()) std::visit([this](const auto& o) { put(o); }, op);
+    std::vector<ValueId> results;
+    for (const auto& [name, id] : from_.outputs()) results.push_back(id);
+    gather(results);
+    for (const auto& [name, id] : from_.outputs()) to_.set_output(name, moved(id).whole);
+    return std::move(to_);
+  }
+
+ private:
+  Moved& moved(ValueId id) { return moved_[static_cast<size_t>(id)]; }
+  bool is_split(ValueId id) { return moved(id).whole == kNoValue; }
+
+  // Columns of a rank, of `cols` in equal units of which each rank has neighbouring ones.
+  Range range(int64_t cols, int64_t units, int rank) const {
+    const int64_t width = cols / units;
+    return {units * rank / ranks_ * width, units * (rank + 1) / ranks_ * width};
+  }
+  Range own(int64_t cols, int64_t units) const { return range(cols, units, rank_); }
+  int64_t width(int64_t cols, int64_t units) const {
+    const Range r = own(cols, units);
+    return r.last - r.first;
+  }
+
+  // Puts together what this rank has only a part of, one message for all of a row space.
+  void gather(const std::vector<ValueId>& ids) {
+    std::vector<ValueId> left;
+    std::set<ValueId> seen;
+    for (const ValueId id : ids)
+      if (id != kNoValue && is_split(id) && seen.insert(id).second) left.push_back(id);
+    while (!left.empty()) {
+      const RowSpace rows = from_.value(left.front()).rows;
+      Gather op;
+      op.exchange = sharding_->exchange();
+      std::vector<ValueId> put_together, others;
+      for (const ValueId id : left) {
+        if (from_.value(id).rows != rows) {
+          others.push_back(id);
+          continue;
+        }
+        put_together.push_back(id);
+        op.x.push_back(moved(id).part);
+        op.columns.emplace_back();
+        for (int rank = 0; rank < ranks_; ++rank) {
+          const Range r = range(from_.value(id).cols, moved(id).units, rank);
+          op.columns.back().push_back(r.last - r.first);
+        }
+      }
+      const std::vector<ValueId> made = to_.add(op);
+      for (size_t i = 0; i < made.size(); ++i) moved(put_together[i]).whole = made[i];
+      left = std::move(others);
+    }
+  }
+
+  ValueId whole(ValueId id) {
+    if (id == kNoValue) return id;
+    gather({id});
+    return moved(id).whole;
+  }
+
+  // This rank's columns of a value, in these units.
+  ValueId part(ValueId id, int64_t units) {
+    Moved& m = moved(id);
+    if (m.part != kNoValue && m.units == units) return m.part;
+    const int64_t cols = from_.value(id).cols;
+    const Range r = own(cols, units);
+    SelectColumns select;
+    select.x = whole(id);
+    select.first = r.first;
+    select.count = r.last - r.first;
+    select.period = cols;
+    const ValueId made = to_.add(select).front();
+    if (moved(id).part == kNoValue) {
+      moved(id).part = made;
+      moved(id).units = units;
+    }
+    return made;
+  }
+
+  Vector own_part(const Vector& v, int64_t units) const {
+    if (v == nullptr) return v;
+    const Range r = own(static_cast<int64_t>(v->size()), units);
+    return std::make_shared<const std::vector<float>>(v->begin() + r.first, v->begin() + r.last);
+  }
+
+  WeightPtr own_rows(const WeightPtr& w, int64_t units) {
+    const Range r = own(w->rows(), units);
+    return sharding_->rows(w, r.first, r.last);
+  }
+
+  // Adds an op whose inputs are in place already.
+  template <class T>
+  void add_whole(const T& op, const std::vector<ValueId>& outputs) {
+    const std::vector<ValueId> made = to_.add(op);
+    for (size_t i = 0; i < made.size(); ++i) moved(outputs[i]).whole = made[i];
+  }
+
+  template <class T>
+  void add_part(const T& op, ValueId out, int64_t units) {
+    moved(out).part = to_.add(op).front();
+    moved(out).units = units;
+  }
+
+  // In every process alike.
+  template <class T>
+  void put(const T& op) {
+    T moved_op = op;
+    const std::vector<ValueId> outputs = outputs_of(Op(op));
+    gather(inputs_of(Op(op)));
+    for (ValueId* id : moved_op.inputs())
+      if (*id != kNoValue) *id = whole(*id);
+    add_whole(moved_op, outputs);
+  }
+
+  // An op of one input whose columns are each computed from the same one.
+  template <class T, class Narrow>
+  void put_by_column(T op, const Narrow& narrow) {
+    if (!is_split(op.x)) return put<T>(op);
+    const int64_t units = moved(op.x).units;
+    const ValueId out = op.out;
+    op.x = moved(op.x).part;
+    narrow(&op, units);
+    add_part(op, out, units);
+  }
+  template <class T>
+  void put_by_column(const T& op) {
+    put_by_column(op, [](T*, int64_t) {});
+  }
+  void put(const Activate& op) { put_by_column(op); }
+  void put(const Scale& op) { put_by_column(op); }
+  void put(const Xielu& op) { put_by_column(op); }
+  void put(const Clamp& op) { put_by_column(op); }
+  void put(const Softcap& op) { put_by_column(op); }
+  void put(const AddVector& op) {
+    put_by_column(op,
+                  [this](AddVector* o, int64_t units) { o->vector = own_part(o->vector, units); });
+  }
+
+  void put(Gated op) {
+    if (!is_split(op.gate) && !is_split(op.up)) return put<Gated>(op);
+    const int64_t units = moved(is_split(op.gate) ? op.gate : op.up).units;
+    const ValueId out = op.out;
+    op.gate = part(op.gate, units);
+    op.up = part(op.up, units);
+    add_part(op, out, units);
+  }
+
+  // Groups of neighbouring columns, each computed from its own.
+  template <class Norm>
+  void put_norm(const Norm& op) {
+    if (!is_split(op.x) || op.groups % moved(op.x).units != 0) return put<Norm>(op);
+    const int64_t cols = from_.value(op.x).cols;
+    put_by_column(op, [&](Norm* o, int64_t units) {
+      o->groups = static_cast<int>(width(op.groups, units));
+      if (static_cast<int64_t>(op.weight->size()) == cols) o->weight = own_part(op.weight, units);
+      if constexpr (std::is_same_v<Norm, LayerNorm>)
+        if (op.bias != nullptr && static_cast<int64_t>(op.bias->size()) == cols)
+          o->bias = own_part(op.bias, units);
+    });
+  }
+  void put(const RmsNorm& op) { put_norm(op); }
+  void put(const LayerNorm& op) { put_norm(op); }
+
+  void put(Rope op) {
+    const Moved& x = moved(op.x);
+    if (!is_split(op.x) || from_.value(op.x).cols / x.units % op.head_dim != 0)
+      return put<Rope>(op);
+    const ValueId out = op.out;
+    const int64_t units = x.units;
+    op.table = whole(op.table);
+    op.x = x.part;
+    add_part(op, out, units);
+  }
+
+  void put(StoreKv op) {
+    const PagedLayer& layer = from_.state().paged[static_cast<size_t>(op.layer)];
+    if (!splits_heads(layer, ranks_)) return put<StoreKv>(op);
+    op.k = part(op.k, layer.kv_heads);
+    op.v = part(op.v, layer.kv_heads);
+    to_.add(op);
+  }
+
+  void put(Attend op) {
+    const PagedLayer& layer = from_.state().paged[static_cast<size_t>(op.layer)];
+    if (!splits_heads(layer, ranks_)) return put<Attend>(op);
+    const int64_t units = layer.kv_heads;
+    const ValueId out = op.out;
+    op.q = part(op.q, units);
+    op.heads = static_cast<int>(width(op.heads, units));
+    op.slopes = own_part(op.slopes, units);
+    op.sinks = own_part(op.sinks, units);
+    op.position_bias = own_part(op.position_bias, units);
+    add_part(op, out, units);
+  }
+
+  // Splits the rows of each matrix, as what reads the result wants them.
+  void put(const Linear& op) {
+    Linear replicated, split;
+    std::vector<ValueId> alike, gathered;
+    std::vector<std::pair<ValueId, int64_t>> parts;  // value, units
+    gather({op.x, op.add});
+    replicated.x = split.x = whole(op.x);
+    for (size_t i = 0; i < op.weights.size(); ++i) {
+      const ValueId out = op.out[i];
+      const int64_t units = wishes_.units(out);
+      Linear& into = units == 0 ? replicated : split;
+      const bool biased = !op.biases.empty();
+      if (units == 0) {
+        alike.push_back(out);
+        into.weights.push_back(op.weights[i]);
+        if (biased) into.biases.push_back(op.biases[i]);
+      } else {
+        parts.emplace_back(out, units);
+        into.weights.push_back(own_rows(op.weights[i], units));
+        if (biased) into.biases.push_back(own_part(op.biases[i], units));
+        if (wishes_.wants_whole(out)) gathered.push_back(out);
+      }
+    }
+    if (!alike.empty()) {
+      replicated.add = whole(op.add);
+      add_whole(replicated, alike);
+    }
+    if (parts.empty()) return;
+    if (op.add != kNoValue) split.add = part(op.add, parts.front().second);
+    const std::vector<ValueId> made = to_.add(split);
+    for (size_t i = 0; i < made.size(); ++i)
+      moved(parts[i].first) = {kNoValue, made[i], parts[i].second};
+    gather(gathered);
+  }
+
+  void put(ExpertLinear op) {
+    const int64_t units = wishes_.units(op.out);
+    if (units == 0) return put<ExpertLinear>(op);
+    const ValueId out = op.out;
+    gather({op.x, op.panels});
+    op.x = whole(op.x);
+    op.panels = whole(op.panels);
+    if (op.bias != nullptr) op.bias = own_expert_bias(*op.bias, op.weight->rows(), units);
+    op.weight = own_rows(op.weight, units);
+    add_part(op, out, units);
+    if (wishes_.wants_whole(out)) whole(out);
+  }
+
+  Vector own_expert_bias(const std::vector<float>& bias, int64_t rows, int64_t units) const {
+    const Range r = own(rows, units);
+    auto mine = std::make_shared<std::vector<float>>();
+    for (auto expert = bias.begin(); expert != bias.end(); expert += rows)
+      mine->insert(mine->end(), expert + r.first, expert + r.last);
+    return mine;
+  }
+
+  void put(Combine op) {
+    if (!is_split(op.x)) return put<Combine>(op);
+    const int64_t units = moved(op.x).units;
+    const ValueId out = op.out;
+    op.x = moved(op.x).part;
+    op.places = whole(op.places);
+    op.weights = whole(op.weights);
+    add_part(op, out, units);
+    if (wishes_.wants_whole(out)) whole(out);
+  }
+
+  const Graph& from_;
+  Sharding* const sharding_;
+  const int ranks_, rank_;
+  const SplitWishes wishes_;
+  std::vector<Moved> moved_;
+  Graph to_;
+};
+
+}  // namespace
+
+Sharding::Sharding(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {
+  if (exchange_ == nullptr) throw RequestError("a graph is shared with somebody");
+}
+
+WeightPtr Sharding::rows(const WeightPtr& whole, int64_t first, int64_t last) {
+  WeightPtr& part = rows_[{whole.get(), first}];
+  if (part == nullptr || part->rows() != last - first) part = Weight::slice(whole, first, last);
+  return part;
+}
+
+Graph Sharding::share(const Graph& graph) { return Sharer(graph, this).run(); }
+
+}  // namespace oxibonsai::graph

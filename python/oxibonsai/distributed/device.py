@@ -1,0 +1,248 @@
+"""All processes of a group as one device, and the part of the model that this one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from oxibonsai import _core
+from oxibonsai.devices import (
+    CPU,
+    Device,
+    DevicePlan,
+    Executable,
+    KvPages,
+    Packed,
+    Slots,
+    Stage,
+    StagedDevice,
+    cut_at_layers,
+    open_device,
+    share_layers,
+)
+from oxibonsai.distributed.commands import Command, Leader
+from oxibonsai.distributed.group import Floats, Group
+from oxibonsai.distributed.passes import RankPass
+from oxibonsai.distributed.state import SharedPages, SharedSlots
+from oxibonsai.errors import RequestError, UnsupportedError
+
+Kind = TypeVar("Kind")
+
+# The passes of a model that processes can share, by their results; others are refused.
+PASSES = (("logits",), ("hidden",), ("hidden", "logits"))
+
+
+class RankPlan(DevicePlan):
+    """Has the processes of a group run a model; each makes one, and loads the model with it.
+
+    Args:
+        group: The processes.
+        threads: Worker threads of this process; None: the default.
+
+    Attributes:
+        leader: Rank 0's voice.
+    """
+
+    def __init__(self, group: Group, threads: int | None = None) -> None:
+        self._group = group
+        self._threads = threads
+        self.leader = Leader(group)
+
+    def place(self, graph: _core.Graph, layers: int) -> RankDevice:
+        """As of :class:`~oxibonsai.devices.DevicePlan`.
+
+        Raises:
+            UnsupportedError: The model has fewer layers than there are stages, or is none that
+                generates text.
+        """
+        group = self._group
+        local = open_device(CPU, self._threads)
+        stages = group.layout.pipeline
+        if stages > layers:
+            raise UnsupportedError(
+                f"the model has {layers} layers, which cannot be shared by {stages} stages: choose a "
+                "smaller --pipeline-parallel"
+            )
+        borders = share_layers(graph, 0, layers, [1] * stages)[1:]
+        return RankDevice(group, self.leader, local, borders, graph)
+
+
+class RankDevice(StagedDevice):
+    """A device made of several processes, as one of them has it.
+
+    On rank 0, steps and copies are commands that the others follow; elsewhere the follower calls
+    :meth:`own_pass` and the state's parts.
+
+    Args:
+        group: The processes.
+        leader: Rank 0's voice.
+        local: This process's device.
+        first_layers: Of each stage but the first.
+        graph: The model's pass.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        leader: Leader,
+        local: Device,
+        first_layers: list[int],
+        graph: _core.Graph,
+    ) -> None:
+        self.group = group
+        self.leader = leader
+        self.local = local
+        self._first_layers = first_layers
+        self._sharding: _core.Sharding | None = None
+        if group.layout.tensor > 1:
+            exchange = _core.Exchange(group.layout.tensor, group.layout.row_share, group.all_gather)
+            self._sharding = _core.Sharding(exchange)
+        self._main = graph
+        parts = self._cut(graph)
+        own, paged, slots = parts[group.layout.stage]
+        self.share = self._share(own)
+        self.stages = [Stage(local, self.share, paged, slots)]
+        self._pools = self._stores = 0
+
+    @property
+    def name(self) -> str:
+        """``cpu``, where the group has one process; else its size too: ``cpu x 4``."""
+        world = self.group.layout.world
+        return self.local.name if world == 1 else f"{self.local.name} x {world}"
+
+    @property
+    def tier(self) -> str:
+        """Of this process."""
+        return self.local.tier
+
+    @property
+    def threads(self) -> int:
+        """Of this process."""
+        return self.local.threads
+
+    @property
+    def free_bytes(self) -> int | None:
+        """None: it is the machines' memory."""
+        return self.local.free_bytes
+
+    def with_threads(self, threads: int) -> Device:
+        """UnsupportedError: a group runs one engine."""
+        raise UnsupportedError(
+            "several processes run one engine of a model: leave out --replicas, and start more groups "
+            "instead"
+        )
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of the model's file that this process has rows of."""
+        return sum(w.nbytes for w in self.share.matrices)
+
+    def packed_size(self, weights: list[_core.Weight]) -> int:
+        """Bytes that this process packs."""
+        return self.local.packed_size(self.share.matrices)
+
+    def pack(
+        self, weights: list[_core.Weight], progress: Callable[[int], None] | None = None
+    ) -> Packed:
+        """Packs this process's rows of the model's matrices, whatever others are asked for."""
+        return self.local.pack(self.share.matrices, progress)
+
+    def packed_nbytes(self, weight: _core.Weight) -> int | None:
+        """None: no process has a whole one."""
+        return None
+
+    def compile(self, graph: _core.Graph) -> Executable:
+        """As of :class:`Device`; all processes have to compile the main pass before any runs."""
+        compiled = self.own_pass(graph)
+        if graph is self._main:
+            self.group.meet(late=True)
+            if self.group.rank == 0:
+                self.leader.start()
+        return LedPass(self, PASSES.index(tuple(graph.outputs)), compiled)
+
+    def own_pass(self, graph: _core.Graph) -> RankPass:
+        """This process's part of a pass.
+
+        Raises:
+            UnsupportedError: The pass is none of those that processes share.
+        """
+        if tuple(graph.outputs) not in PASSES or graph.inputs:
+            raise UnsupportedError(
+                "this is not available where several processes run the model: run it in one process"
+            )
+        stages = [g for g, _, _ in self._cut(graph)]
+        own = self.share
+        if graph is not self._main:
+            own = self._share(stages[self.group.layout.stage])
+        # A stage that only has the output matrix has nothing to do in a pass without it.
+        executable = self.local.compile(own) if own.ops else None
+        return RankPass(self.group, stages, own, executable, graph.results)
+
+    def make_pages(
+        self, layers: Sequence[_core.PagedLayer], type: str | Sequence[str], pages: int
+    ) -> KvPages:
+        """As of :class:`Device`, of the main pass's layers and one type."""
+        if list(layers) != self._main.paged_layers or not isinstance(type, str):
+            raise UnsupportedError("several processes keep keys and values of one type")
+        with self.leader.command(Command.MAKE_PAGES, (_core.KV_TYPES.index(type), pages)):
+            own = self.own_pages(type, pages)
+        self._pools += 1
+        size = _core.kv_page_bytes(layers, type)
+        return SharedPages(self, self._pools - 1, own, pages, type, size)
+
+    def own_pages(self, type: str, pages: int) -> KvPages | None:
+        """This process's part of the pages."""
+        layers = self.share.paged_layers
+        return self.local.make_pages(layers, type, pages) if layers else None
+
+    def make_slots(self, entries: Sequence[int], slots: int) -> Slots:
+        """As of :class:`Device`, of the main pass's entries."""
+        if list(entries) != self._main.slot_entries:
+            raise UnsupportedError("several processes keep recurrent state of the main pass alone")
+        with self.leader.command(Command.MAKE_SLOTS, (slots,)):
+            own = self.own_slots(slots)
+        self._stores += 1
+        return SharedSlots(self, self._stores - 1, own, slots, list(entries))
+
+    def own_slots(self, slots: int) -> Slots | None:
+        """This process's part of the slots."""
+        entries = self.share.slot_entries
+        return self.local.make_slots(entries, slots) if entries else None
+
+    def _cut(self, graph: _core.Graph) -> list[tuple[_core.Graph, range, range]]:
+        if self.group.layout.pipeline == 1:
+            paged, slots = len(graph.paged_layers), len(graph.slot_entries)
+            return [(graph, range(paged), range(slots))]
+        return cut_at_layers(graph, self._first_layers)
+
+    def _share(self, stage: _core.Graph) -> _core.Graph:
+        return stage if self._sharding is None else self._sharding.share(stage)
+
+
+class LedPass:
+    """A pass as rank 0 runs it: the others are told to do their parts."""
+
+    def __init__(self, device: RankDevice, index: int, own: RankPass) -> None:
+        self._device = device
+        self._index = index
+        self.own = own
+
+    def run(
+        self, batch: _core.Batch, pools: Sequence[KvPages] = (), slots: Slots | None = None
+    ) -> dict[str, Floats]:
+        shared = [_checked(SharedPages, p) for p in pools]
+        store = None if slots is None else _checked(SharedSlots, slots)
+        head = [self._index, -1 if store is None else store.index, len(shared)]
+        head += [p.index for p in shared]
+        words = np.concatenate([np.array(head, np.int32), batch.to_words()])
+        with self._device.leader.command(Command.RUN, words):
+            own_pools = [p.own for p in shared if p.own is not None]
+            return self.own.run(batch, own_pools, None if store is None else store.own)
+
+
+def _checked(kind: type[Kind], state: object) -> Kind:
+    if not isinstance(state, kind):
+        raise RequestError("the state was made by another device than the one that runs the step")
+    return state

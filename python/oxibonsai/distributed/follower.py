@@ -1,0 +1,85 @@
+"""What the other processes do: rank 0's commands, one after the other."""
+
+from __future__ import annotations
+
+from oxibonsai import _core
+from oxibonsai.devices import KvPages, Slots
+from oxibonsai.distributed.commands import Command
+from oxibonsai.distributed.device import LedPass, RankDevice
+from oxibonsai.distributed.group import Group, Words
+from oxibonsai.distributed.passes import RankPass
+from oxibonsai.errors import DeviceError
+from oxibonsai.models import Model
+
+
+def follow(group: Group, model: Model) -> None:
+    """Runs this process's part of a model until rank 0 stops.
+
+    Args:
+        group: The processes.
+        model: Loaded with a :class:`~oxibonsai.distributed.RankPlan`.
+
+    Raises:
+        DeviceError: Another process was lost.
+    """
+    follower = _Follower(group, model)
+    while follower.obey(group.receive_plan()):
+        pass
+
+
+class _Follower:
+    """The state that this process keeps for rank 0."""
+
+    def __init__(self, group: Group, model: Model) -> None:
+        assert isinstance(model.device, RankDevice)
+        self._group = group
+        self._model = model
+        self._device = model.device
+        assert isinstance(model.executable, LedPass)
+        self._passes: dict[int, RankPass] = {0: model.executable.own}
+        self._pools: list[KvPages | None] = []
+        self._stores: list[Slots | None] = []
+
+    def obey(self, words: Words) -> bool:
+        """Does a command; False where it was the last one."""
+        command, arguments = int(words[0]), words[1:]
+        numbers = [int(n) for n in arguments[:3]]
+        if command == Command.STOP:
+            return False
+        if command == Command.WAIT:
+            self._group.meet()
+        elif command == Command.RUN:
+            self._run(arguments)
+        elif command == Command.MAKE_PAGES:
+            self._pools.append(self._device.own_pages(_core.KV_TYPES[numbers[0]], numbers[1]))
+        elif command == Command.COPY_PAGE:
+            pool = self._pools[numbers[0]]
+            if pool is not None:
+                pool.copy(*numbers[1:])
+        elif command == Command.RELEASE_PAGE:
+            pool = self._pools[numbers[0]]
+            if pool is not None:
+                pool.release(numbers[1])
+        elif command == Command.MAKE_SLOTS:
+            self._stores.append(self._device.own_slots(numbers[0]))
+        elif command == Command.COPY_SLOT:
+            store = self._stores[numbers[0]]
+            if store is not None:
+                store.copy(*numbers[1:])
+        else:
+            raise DeviceError(f"rank 0 sent the command {command}: it is another version")
+        return True
+
+    def _run(self, words: Words) -> None:
+        index, store, count = (int(n) for n in words[:3])
+        pools = [self._pools[int(n)] for n in words[3 : 3 + count]]
+        batch = _core.Batch.from_words(words[3 + count :])
+        slots = None if store < 0 else self._stores[store]
+        self._pass(index).run(batch, [p for p in pools if p is not None], slots)
+
+    def _pass(self, index: int) -> RankPass:
+        """One of :data:`~oxibonsai.distributed.device.PASSES`, compiled when it is first wanted."""
+        if index not in self._passes:
+            graphs = (self._model.graph, self._model.hidden_graph, self._model.followed_graph)
+            self._passes[index] = self._device.own_pass(graphs[index])
+        return self._passes[index]

@@ -1,0 +1,239 @@
+"""The processes that run a model together, and what they send each other: torch.distributed, gloo."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.distributed.layout import Layout
+from oxibonsai.errors import DeviceError, RequestError, UnsupportedError
+
+Floats = npt.NDArray[np.float32]
+Words = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+
+# int32 words of the message that begins every command; longer commands have a second one.
+PLAN_WORDS = 1024
+# A command never is longer: the rows of a step, and the pages of their sequences.
+_MOST_WORDS = 1 << 24
+
+
+@dataclass
+class Traffic:
+    """What this process has sent since the start, or since :meth:`Group.reset_traffic`.
+
+    Attributes:
+        plans: Commands of rank 0.
+        gathers: Messages in which a tensor-parallel group puts rows together.
+        gathered_bytes: Those that this process put into them.
+        sends: Messages from one stage to the next, or with results to rank 0.
+        sent_bytes: Of these.
+    """
+
+    plans: int = 0
+    gathers: int = 0
+    gathered_bytes: int = 0
+    sends: int = 0
+    sent_bytes: int = 0
+
+
+@dataclass
+class Group:
+    """This process among those that run a model.
+
+    Attributes:
+        layout: Who has which part.
+        timeout: Seconds after which a process that does not answer counts as lost.
+        traffic: What was sent.
+        failure: Why the group has ended; None while all is well.
+    """
+
+    layout: Layout
+    timeout: float
+    world: Any
+    tensor: Any
+    late: Any  # the same processes, with the patience of the start
+    traffic: Traffic = field(default_factory=Traffic)
+    failure: str | None = None
+
+    @property
+    def rank(self) -> int:
+        """Of this process."""
+        return self.layout.rank
+
+    def all_gather(self, own: Floats, everything: Floats) -> None:
+        """Puts together what the processes of this stage have, in the order of their ranks."""
+        torch, dist = _torch()
+        self.traffic.gathers += 1
+        self.traffic.gathered_bytes += own.nbytes
+        self._guarded(
+            lambda: dist.all_gather_single(
+                torch.from_numpy(everything), torch.from_numpy(own), group=self.tensor
+            )
+        )
+
+    def all_gather_bytes(self, own: bytes) -> list[bytes]:
+        """As many bytes of every process, in the order of ranks; waits for late ones."""
+        torch, dist = _torch()
+        sent = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+        received = [torch.empty_like(sent) for _ in range(self.layout.world)]
+        self._guarded(lambda: dist.all_gather(received, sent, group=self.late))
+        return [r.numpy().tobytes() for r in received]
+
+    def send(self, values: Floats, to: int) -> None:
+        """Sends floats to one process."""
+        torch, dist = _torch()
+        self.traffic.sends += 1
+        self.traffic.sent_bytes += values.nbytes
+        self._guarded(lambda: dist.send(torch.from_numpy(values), to, group=self.world))
+
+    def receive(self, values: Floats, source: int) -> None:
+        """Receives floats from one process."""
+        torch, dist = _torch()
+        self._guarded(lambda: dist.recv(torch.from_numpy(values), source, group=self.world))
+
+    def send_plan(self, words: Words) -> None:
+        """Sends a command from rank 0 to all others."""
+        if len(words) > _MOST_WORDS:
+            raise RequestError(f"a command of {len(words)} words is too long for one step")
+        torch, dist = _torch()
+        first = np.zeros(PLAN_WORDS, np.int32)
+        first[0] = len(words)
+        head = words[: PLAN_WORDS - 1]
+        first[1 : 1 + len(head)] = head
+        self.traffic.plans += 1
+        self._guarded(lambda: dist.broadcast(torch.from_numpy(first), 0, group=self.world))
+        if len(words) > len(head):
+            rest = np.ascontiguousarray(words[len(head) :])
+            self._guarded(lambda: dist.broadcast(torch.from_numpy(rest), 0, group=self.world))
+
+    def receive_plan(self) -> Words:
+        """The next command of rank 0."""
+        torch, dist = _torch()
+        first = np.zeros(PLAN_WORDS, np.int32)
+        self._guarded(lambda: dist.broadcast(torch.from_numpy(first), 0, group=self.world))
+        count = int(first[0])
+        if not 1 <= count <= _MOST_WORDS:
+            raise DeviceError(f"rank 0 sent a command of {count} words: it is another program")
+        head = first[1 : 1 + count]
+        rest = np.zeros(count - len(head), np.int32)
+        if len(rest):
+            self._guarded(lambda: dist.broadcast(torch.from_numpy(rest), 0, group=self.world))
+        return np.concatenate([head, rest])
+
+    def meet(self, *, late: bool = False) -> None:
+        """Waits until every process has come here.
+
+        Args:
+            late: With the patience of the start.
+        """
+        torch, dist = _torch()
+        one = torch.ones(1, dtype=torch.int32)
+        self._guarded(lambda: dist.all_reduce(one, group=self.late if late else self.world))
+
+    def reset_traffic(self) -> Traffic:
+        """What was sent since the last call."""
+        traffic, self.traffic = self.traffic, Traffic()
+        return traffic
+
+    def fail(self, reason: str) -> DeviceError:
+        """Ends the group: nothing more is sent."""
+        self.failure = self.failure or reason
+        return DeviceError(self.failure)
+
+    def leave(self) -> None:
+        """Closes the connections, once all processes are about to."""
+        if self.failure is None:
+            self.meet(late=True)
+            _torch()[1].destroy_process_group()
+
+    def _guarded(self, collective: Callable[[], object]) -> None:
+        if self.failure is not None:
+            raise DeviceError(self.failure)
+        try:
+            collective()
+        except (RuntimeError, ValueError) as e:
+            reason = " ".join(str(e).split())
+            raise self.fail(
+                f"rank {self.rank} of {self.layout.world} has lost another process of the group, or "
+                f"waited for it for more than {self.timeout:g} s: {reason}"
+            ) from e
+
+
+@dataclass(frozen=True)
+class Link:
+    """How the processes reach each other.
+
+    Attributes:
+        interface: The network interface that gloo binds to (``eth0``, ``lo``); None: gloo's choice.
+        timeout: Seconds after which a process that does not answer counts as lost.
+        start_timeout: Seconds to wait for late ones at the start, while they load the model too.
+    """
+
+    interface: str | None = None
+    timeout: float = 60.0
+    start_timeout: float = 600.0
+
+
+def join(tensor: int, pipeline: int, link: Link) -> Group:
+    """Joins the group that torchrun has started this process for.
+
+    Raises:
+        UnsupportedError: torch is missing.
+        RequestError: torchrun's world is not tensor x pipeline, or this is not run by torchrun.
+        DeviceError: The others did not come in time.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise UnsupportedError(
+            "several processes need torch, which is not installed: pip install 'oxibonsai[hf]'"
+        )
+    world = _variable("WORLD_SIZE")
+    if tensor * pipeline != world:
+        raise RequestError(
+            f"torchrun has started {world} processes, but --tensor-parallel {tensor} x "
+            f"--pipeline-parallel {pipeline} needs {tensor * pipeline}"
+        )
+    layout = Layout(tensor, pipeline, _variable("RANK"))
+    if link.interface is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = link.interface
+    torch, dist = _torch()
+    torch.set_num_threads(1)  # the model's own threads do the work
+    patience = timedelta(seconds=link.start_timeout)
+    try:
+        dist.init_process_group("gloo", timeout=patience)
+        timeout = timedelta(seconds=link.timeout)
+        everybody = dist.new_group(backend="gloo", timeout=timeout)
+        groups = [
+            dist.new_group(layout.tensor_group(s), backend="gloo", timeout=timeout)
+            for s in range(pipeline)
+        ]
+    except (RuntimeError, ValueError) as e:
+        reason = " ".join(str(e).split())
+        raise DeviceError(
+            f"rank {layout.rank} of {world} could not join the others within "
+            f"{link.start_timeout:g} s: {reason}"
+        ) from e
+    return Group(layout, link.timeout, everybody, groups[layout.stage], dist.group.WORLD)
+
+
+def _variable(name: str) -> int:
+    text = os.environ.get(name, "")
+    if not text.isdecimal():
+        raise RequestError(
+            f"{name} is not set: start this with torchrun --nproc-per-node N -m oxibonsai.distributed"
+        )
+    return int(text)
+
+
+def _torch() -> tuple[Any, Any]:
+    import torch
+    import torch.distributed
+
+    return torch, torch.distributed

@@ -1,0 +1,88 @@
+"""Rank 0 serves HTTP; the others run their parts of the model."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import sys
+import threading
+
+from oxibonsai.distributed.session import Choice, serve_rank, start
+from oxibonsai.server.engine_backend import EngineBackend
+from oxibonsai.server.http.arbiter import Outcome
+from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.settings import Settings
+
+
+def serve(choice: Choice, settings: Settings) -> int:
+    """Serves until a signal ends it, or a process of the group is lost.
+
+    Args:
+        choice: What this process is started for.
+        settings: Of the server.
+
+    Returns:
+        The exit code: 1 where a process was lost, so that torchrun starts the group again.
+    """
+    if os.environ.get("RANK") != "0":
+        group, plan = start(choice)
+        # The end comes from rank 0, once it has answered its requests.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        serve_rank(choice, group, plan)
+        group.leave()
+        return 0
+    from oxibonsai.server.launcher import serve as run_server
+
+    lost = mmap.mmap(-1, 1)  # shared with the worker's process, which has the engine
+
+    def make_backend(settings: Settings, lifecycle: Lifecycle) -> _Backend:
+        if lost[0]:  # in the worker that would replace the one that has drained
+            print("oxibonsai (rank 0): a process of the group was lost", file=sys.stderr, flush=True)
+            os._exit(Outcome.FAILED)
+        return _Backend(choice, settings, lifecycle, lost)
+
+    return run_server(settings, make_backend)
+
+
+class _Backend(EngineBackend):
+    """The engine whose model all processes run; made in the worker's process, as it has the sockets
+    of the group.
+    """
+
+    def __init__(
+        self, choice: Choice, settings: Settings, lifecycle: Lifecycle, lost: mmap.mmap
+    ) -> None:
+        # Before the application is made: two threads that import one package can deadlock.
+        import oxibonsai.engine  # noqa: F401
+
+        super().__init__(settings, lifecycle)
+        self._choice = choice
+        self._failed = threading.Event()
+        self._lost = lost
+        self._server = lifecycle
+
+    def load(self) -> None:
+        """As of :class:`~oxibonsai.server.backend.Backend`."""
+        self._group, plan = start(self._choice)
+        self._device = plan
+        self._leader = plan.leader
+        self._leader.on_failure = self._end
+        super().load()
+
+    def close(self) -> None:
+        """As of :class:`~oxibonsai.server.backend.Backend`."""
+        super().close()
+        self._leader.stop()
+        self._group.leave()
+
+    def _on_failure(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        """A process was lost: new requests are refused, the server drains and exits with code 1."""
+        if self._failed.is_set():
+            return
+        self._failed.set()
+        self._lost[0] = 1
+        self._server.fail()
