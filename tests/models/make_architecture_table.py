@@ -15,7 +15,7 @@ import re
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from oxibonsai.models import ARCHITECTURES, Model, load_model
 from oxibonsai.quantize import quantize
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
+RUNS = Path(__file__).with_name("llama_cpp_runs.json")  # make_llama_cpp_runs.py writes it
 TRANSFORMERS, LLAMA_CPP = "transformers", "llama.cpp"
 GELU_TABLE = "llama.cpp, whose GELU is a table of float16"
 TIERS = _core.cpu.tiers()
@@ -61,10 +62,15 @@ this; `tests/models/make_architecture_table.py` writes the table. For encoders
 ([encoders.md](encoders.md)) the hidden states are compared; they are not computed in chunks. CodeShell
 and Grok differ more from llama.cpp than the others, because its GELU is a table of float16 values.
 
-The architectures `rwkv7` and `plamo2` and T5's decoder are not supported yet.
+*Runs as llama.cpp*: llama.cpp's converter makes a file of a random model, and `oxibonsai run` and
+llama.cpp continue a text of 70 characters with the likeliest tokens. The number is that of files, then
+that of tokens, of at most 24, which are equal in every file. They may differ only from a token on
+that leads the next by less than 0.2 % of the largest logit. Without a number: an encoder, or a model
+that llama.cpp's converter or transformers cannot make. `tests/models/make_llama_cpp_runs.py` repeats
+this with an installed llama.cpp.
 
-| architecture | structures | compared with | distance | same bytes |
-| --- | --- | --- | --- | --- |
+| architecture | structures | compared with | distance | same bytes | runs as llama.cpp |
+| --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -209,8 +215,17 @@ def matrices(path: Path) -> list[str]:
 
 
 def written_rows() -> dict[str, str]:
-    """Those of the page as it is."""
-    return {m[1]: m[0] for m in re.finditer(r"^\| `(\S+)` \|.*$", OUT.read_text(), re.MULTILINE)}
+    """Those of the page as it is, without the last column."""
+    row = re.compile(r"^(\| `(\S+)` \|(?:[^|]*\|){4}).*$", re.MULTILINE)
+    return {m[2]: m[1] for m in row.finditer(OUT.read_text())}
+
+
+def write(rows: Mapping[str, str]) -> None:
+    """The page, with a last column of what is recorded."""
+    runs = json.loads(RUNS.read_text())
+    said = {name: f" {run['files']}: {run['tokens']} |" for name, run in runs.items()}
+    lines = [rows[name] + said.get(name, " |") for name in sorted(rows)]
+    OUT.write_text(HEADER.format(tiers=", ".join(TIERS)) + "\n".join(lines) + "\n")
 
 
 def main(*names: str) -> None:
@@ -258,11 +273,7 @@ def main(*names: str) -> None:
             f"{max(distances[architecture]):.1e} | {said}"
             f"{f'; not {different}' if different else ''} |"
         )
-    OUT.write_text(
-        HEADER.format(tiers=", ".join(TIERS))
-        + "\n".join(rows[name] for name in sorted(rows))
-        + "\n"
-    )
+    write(rows)
 
 
 if __name__ == "__main__":
