@@ -63,9 +63,9 @@ def main(path: str, text: str, count: str) -> None:
         leads.append(float((best - second) / np.abs(logits).max()))
         first += len(ids)
         ids = [int(logits.argmax())]
+        tokens += ids
         if ids[0] == model.token_eos():
             break
-        tokens += ids
     print(json.dumps({"prompt": prompt, "tokens": tokens, "leads": leads}))
 
 

@@ -223,7 +223,7 @@ def written_rows() -> dict[str, str]:
 def write(rows: Mapping[str, str]) -> None:
     """The page, with a last column of what is recorded."""
     runs = json.loads(RUNS.read_text())
-    said = {name: f" {run['files']}: {run['tokens']} |" for name, run in runs.items()}
+    said = {name: f" {len(of)}: {min(of.values())} |" for name, of in runs.items()}
     lines = [rows[name] + said.get(name, " |") for name in sorted(rows)]
     OUT.write_text(HEADER.format(tiers=", ".join(TIERS)) + "\n".join(lines) + "\n")
 

@@ -44,6 +44,7 @@ def convert(
 
     ModelBase.load_hparams = staticmethod(read)
     kind = get_model_class(get_model_architecture(read(folder), ModelType.TEXT))
+    kind.no_mtp = True  # no folder has such layers
     with torch.inference_mode():
         model = kind(folder, gguf.LlamaFileType.ALL_F32, out)
         for part in filter(None, (model, getattr(model, "impl", None))):
@@ -51,9 +52,9 @@ def convert(
         model.write()
 
 
-def count_tokens(folder: Path) -> None:
+def count_tokens(folder: Path, count: int = dense_models.VOCABULARY) -> None:
     """Gemma's converter cuts tables to the number of tokens, which it counts in this file."""
-    names = {str(i): i for i in range(dense_models.VOCABULARY)}
+    names = {str(i): i for i in range(count)}
     tokenizer = {"model": {"vocab": names}, "added_tokens": []}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 

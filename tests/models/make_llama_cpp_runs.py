@@ -2,10 +2,11 @@
 docs/architectures.md.
 
     cd tests/models
-    PYTHONPATH=..:.:../vision:../convert python make_llama_cpp_runs.py PYTHON LLAMA_CPP [NAME ...]
+    export PYTHONPATH=LLAMA_CPP:LLAMA_CPP/gguf-py:..:.:../vision:../convert
+    python make_llama_cpp_runs.py PYTHON [NAME ...]
 
 PYTHON is an interpreter that has llama-cpp-python; LLAMA_CPP its folder, with conversion/ and
-gguf-py/. With names of architectures, only they are run anew.
+gguf-py/. With names of models, only they are run anew.
 
 Each file is made by llama.cpp's own converter, from a random folder of the tests. Both sides take the
 likeliest token each time. From where two tokens are about equally likely, they may differ.
@@ -19,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,21 +34,35 @@ import numpy as np
 import random_vision
 import recurrent_models
 import remote_folders
+import transformers
 from click.testing import CliRunner
 
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.cli.run import run as oxibonsai_run
 
 RECORDED = make_architecture_table.RUNS
 COUNT = 24  # tokens
 CLEAR = 2e-3  # a lead, as a share of the largest logit; llama.cpp's tables of GELU cost 5e-4
-CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789,;:+-*/%"
-SMALLEST = 48  # context of the models
+CHARACTERS = list("abcdefghijklmnopqrstuvwxyz0123456789,;:+-*/%")
+# Further ones are for models that soon find two tokens equally likely.
+TEXTS = ["".join(np.random.default_rng(i).choice(CHARACTERS, 70)) for i in (3, 4, 5)]
+# Structures that llama.cpp runs otherwise than transformers does.
+LEFT_OUT = {
+    "command-r-plus": "norms of queries and keys are read in models of 64 layers alone",
+    "ernie4_5-biases": "biases of the feed-forward part are not read",
+    "olmo3-magnitude": "the magnitude of cos and sin is not read",
+    "phi3": "its window is not applied",
+    "phi3-short": "contexts are at least 256 tokens, so the long factors are taken",
+}
 
 
 def folders() -> Iterator[tuple[str, Callable[[Path], Any]]]:
     """Names of models, and what writes their folders."""
     for plain in hf_folders.CASES:
-        yield f"plain {plain.name}", lambda folder, c=plain: hf_folders.save(c, folder)
+        yield (
+            f"plain {plain.name}",
+            lambda folder, c=plain: hf_folders.save(c, folder, tokenizer=False),
+        )
     for case in (*dense_models.CASES, *expert_models.CASES):
         if case.converted_by_llama_cpp:
             yield case.name, lambda folder, c=case: dense_models.save(c, folder)
@@ -85,19 +99,11 @@ def write_vocabulary(model: Any) -> None:
     writer.add_add_bos_token(False)
 
 
-def text_of(name: str) -> str:
-    """A random text that leaves room in the smallest context; others get a longer one."""
-    length = SMALLEST - COUNT if name.endswith("-short") else 70
-    return "".join(np.random.default_rng(3).choice(list(CHARACTERS), length))
-
-
 def run(path: Path, text: str) -> dict[str, Any]:
     """What ``oxibonsai run`` says."""
-    from oxibonsai.cli.main import main as cli
-
-    arguments = ["run", "--model", str(path), "--raw", "--temperature", "0", "--kv-type", "f32"]
+    arguments = ["--model", str(path), "--raw", "--temperature", "0", "--kv-type", "f32"]
     arguments += ["--max-tokens", str(COUNT), "--json", "--prompt", text]
-    result = CliRunner().invoke(cli, arguments)
+    result = CliRunner().invoke(oxibonsai_run, arguments)
     if result.exit_code != 0:
         raise RuntimeError(f"{result.output} {result.exception!r}")
     said: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
@@ -127,31 +133,34 @@ def compare(python: str, path: Path, text: str) -> int:
     return len(theirs["leads"])
 
 
-def main(python: str, llama_cpp: str, *names: str) -> None:
+def main(python: str, *names: str) -> None:
     """Runs the models and writes the page."""
-    sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    runs: dict[str, list[int]] = defaultdict(list)
+    transformers.utils.logging.disable_progress_bar()
+    recorded = json.loads(RECORDED.read_text()) if names and RECORDED.exists() else {}
     failed: set[str] = set()
     for name, save in folders():
+        if name in LEFT_OUT or (names and name not in names):
+            continue
         with tempfile.TemporaryDirectory() as temporary:
             folder, path = Path(temporary) / "model", Path(temporary) / "model.gguf"
             try:
                 save(folder)
-                if not (folder / "tokenizer.json").exists():
-                    make_llama_cpp_conversions.count_tokens(folder)
+                config = json.loads((folder / "config.json").read_text())
+                size = {**config, **config.get("text_config", {})}["vocab_size"]
+                make_llama_cpp_conversions.count_tokens(folder, size)
                 make_llama_cpp_conversions.convert(folder, path, write_vocabulary)
                 architecture = Checkpoint(path).architecture
-                if names and architecture not in names:
-                    continue
-                runs[architecture].append(compare(python, path, text_of(name)))
-                print(name, architecture, runs[architecture][-1], flush=True)
+                tokens = 0
+                for text in TEXTS:
+                    if tokens < COUNT:
+                        tokens = max(tokens, compare(python, path, text))
+                recorded.setdefault(architecture, {})[name] = tokens
+                print(name, architecture, tokens, flush=True)
             except Exception as e:  # one model must not hide the others
                 failed.add(name)
                 print(name, "FAILED", repr(e)[:900], flush=True)
-    recorded = json.loads(RECORDED.read_text()) if names and RECORDED.exists() else {}
-    recorded |= {name: {"files": len(n), "tokens": min(n)} for name, n in runs.items()}
     RECORDED.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
     make_architecture_table.write(make_architecture_table.written_rows())
     if failed:

@@ -40,6 +40,7 @@ from oxibonsai.convert.gptj import GPTJ
 from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.granitemoe import GRANITEMOE
+from oxibonsai.convert.grok import GROK
 from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
 from oxibonsai.convert.internlm2 import INTERNLM2
@@ -151,6 +152,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "gpt_neox": GPTNEOX,
     "gptj": GPTJ,
     "granite": GRANITE,
+    "grok-1": GROK,
     "granitemoehybrid": GRANITE_HYBRID,
     "hunyuan_v1_dense": HUNYUAN,
     "jamba": JAMBA,

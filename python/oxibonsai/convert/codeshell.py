@@ -17,7 +17,11 @@ _LEFT_OUT = (".attn.bias", ".attn.masked_bias", ".attn.rotary_emb.inv_freq")
 
 def config(folder: ModelFolder) -> dict[str, Any]:
     """The configuration under the usual names."""
-    shared = folder.config.get("num_query_groups") if folder.config.get("group_query_attention") else None
+    shared = (
+        folder.config.get("num_query_groups")
+        if folder.config.get("group_query_attention")
+        else None
+    )
     return {**gpt2.config(folder), "num_key_value_heads": shared or folder.config.get("n_head")}
 
 

@@ -222,15 +222,20 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
     return ARCHITECTURES[name]
 
 
-def read_config(checkpoint: Checkpoint) -> ModelConfig:
+def read_config(checkpoint: Checkpoint, ctx_size: int | None = None) -> ModelConfig:
     """A checkpoint's dimensions and constants.
+
+    Args:
+        checkpoint: The model's file.
+        ctx_size: Positions of a text that it is loaded for, by which LongRoPE chooses its factors; None:
+            the model's own.
 
     Raises:
         FormatError: A key is missing or makes no sense.
         UnsupportedError: The architecture, or a key of the file, is not known.
     """
     architecture = architecture_of(checkpoint)
-    keys = Keys(checkpoint)
+    keys = Keys(checkpoint, ctx_size)
     config = architecture.read_config(keys)
     keys.refuse_unread()
     return config
@@ -255,8 +260,9 @@ def load_model(
     progress: Progress | None = None,
     cache: PackedCache | None = None,
     adapters: Sequence[Adapter] = (),
+    ctx_size: int | None = None,
 ) -> Model:
     """Describes a checkpoint's architecture, packs its weights for its devices and compiles it."""
-    config = read_config(checkpoint)
+    config = read_config(checkpoint, ctx_size)
     architecture = architecture_of(checkpoint)
     return Model(config, Weights(checkpoint), architecture, device, progress, cache, adapters)

@@ -282,8 +282,13 @@ class Model:
         return other
 
     def fingerprint(self) -> str:
-        """Names what keys and values depend on: the checkpoint, and adapters with their scales."""
+        """Names what keys and values depend on: the checkpoint, and adapters with their scales.
+
+        Also LongRoPE's factors, which the size of the context chooses.
+        """
         own = self.weights.checkpoint.fingerprint()
+        if self.weights.has("rope_factors_long.weight"):
+            own += repr(self.config.rope.frequency_factors)
         used = [(a.fingerprint, a.scale) for a in in_use(self.adapters)]
         if not used:
             return own
