@@ -3,8 +3,10 @@
     python bench/make_random_model.py --shape qwen3moe-30b-a3b --layers 8 --type Q4_K OUT.gguf
 
 Speed depends on shapes and types, not on values; the text of such a model is noise. A matrix repeats a
-few thousand rows that were encoded once. A matrix whose width the type does not allow has the type that
-quantize takes then; vectors, routers and small tables are F32. Then: python bench/compare_llama_cpp.py OUT.gguf.
+few thousand rows that were encoded once. A matrix whose width the type does not allow has the type
+that quantize takes then; vectors, routers and small tables are F32. Then:
+
+    python bench/compare_llama_cpp.py OUT.gguf
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,53 @@ TEXTS = ["".join(np.random.default_rng(i).choice(CHARACTERS, 70)) for i in (3, 4
 LEFT_OUT = {
     "command-r-plus": "norms of queries and keys are read in models of 64 layers alone",
     "ernie4_5-biases": "biases of the feed-forward part are not read",
+    "ernie4_5-moe": "the converter writes another width of the shared experts",
+    "gemma3n": "sizes are those of the published models",
+    "gpt-oss": "the bounds of YaRN's ramp are whole numbers, which its configuration forbids",
     "olmo3-magnitude": "the magnitude of cos and sin is not read",
+    "olmoe": "there are as many keys as queries",
     "phi3": "its window is not applied",
     "phi3-short": "contexts are at least 256 tokens, so the long factors are taken",
 }
+
+
+_EXPERTS = {case.name: case for case in expert_models.CASES}
+_PLAIN_ROPE = {"rope_type": "default", "rope_theta": 1e4}
+# The same architectures within those limits.
+WITHIN = [
+    dense_models.Case(
+        "gemma3n within limits",
+        "Gemma3nText",
+        {
+            "num_hidden_layers": 24,
+            "num_kv_shared_layers": 4,
+            "head_dim": 8,
+            "sliding_window": 24,
+            "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 4
+            + ["sliding_attention"] * 4,
+            "hidden_size_per_layer_input": 256,
+            "vocab_size_per_layer_input": dense_models.VOCABULARY,
+            "laurel_rank": 64,
+            "activation_sparsity_pattern": [0.95] * 10 + [0.0] * 14,
+            "altup_num_inputs": 4,
+        },
+    ),
+    replace(
+        _EXPERTS["ernie4_5-moe"],
+        name="ernie4_5-moe within limits",
+        options={**_EXPERTS["ernie4_5-moe"].options, "intermediate_size": 128},
+    ),
+    replace(
+        _EXPERTS["gpt-oss"],
+        name="gpt-oss within limits",
+        options={**_EXPERTS["gpt-oss"].options, "rope_parameters": _PLAIN_ROPE},
+    ),
+    replace(
+        _EXPERTS["olmoe"],
+        name="olmoe within limits",
+        options={**_EXPERTS["olmoe"].options, "num_key_value_heads": dense_models.HEADS},
+    ),
+]
 
 
 def folders() -> Iterator[tuple[str, Callable[[Path], Any]]]:
@@ -63,7 +107,7 @@ def folders() -> Iterator[tuple[str, Callable[[Path], Any]]]:
             f"plain {plain.name}",
             lambda folder, c=plain: hf_folders.save(c, folder, tokenizer=False),
         )
-    for case in (*dense_models.CASES, *expert_models.CASES):
+    for case in (*dense_models.CASES, *expert_models.CASES, *WITHIN):
         if case.converted_by_llama_cpp:
             yield case.name, lambda folder, c=case: dense_models.save(c, folder)
     for hybrid in recurrent_models.CASES:
