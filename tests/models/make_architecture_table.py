@@ -15,7 +15,7 @@ import re
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ import random_models
 import random_vision
 import recurrent_models
 import remote_models
+import seq2seq_runs
 from make_llama_cpp_encoders import POSITIONS
 from make_llama_cpp_encoders import RECORDED as RECORDED_ENCODERS
 from make_llama_cpp_remote import RECORDED
@@ -130,6 +131,38 @@ def encoders(folder: Path) -> Iterator[tuple[Structure, list[int]]]:
         yield Structure(path, encoder_models.IDS, truth, GELU_TABLE), list(POSITIONS)
 
 
+def seq2seq(folder: Path) -> Iterator[Structure]:
+    """Decoders behind an encoder, which has read a text of its own."""
+    for case in encoder_models.SEQ2SEQ:
+        path = folder / f"{case.name}.gguf"
+        model = encoder_models.save(case, folder / case.name)
+        convert(folder / case.name, path, dtype="f32")
+        truth = encoder_models.seq2seq_logits(model, encoder_models.IDS, seq2seq_runs.DECODED)
+        yield Structure(path, encoder_models.IDS, truth, TRANSFORMERS)
+
+
+def decoded(path: Path, tier: str, threads: int, ids: list[int], chunk: int) -> Floats:
+    """Logits of a decoder's tokens, beside another text of the same batch."""
+    runs, count, n = (
+        seq2seq_runs.Runs(path, tier, threads), len(seq2seq_runs.DECODED), len(ids)
+    )  # fmt: skip
+    runs.encode(ids, ids[:7])
+    spans = [(a, min(a + chunk, count)) for a in range(0, count, chunk)]
+    rows = [runs.decode((0, n, a, b), (1, 7, a, b))[: b - a] for a, b in spans]
+    return np.concatenate(rows)
+
+
+def same_decoded(path: Path, ids: list[int]) -> bool:
+    """Whether tiers, threads and chunks change no byte of a decoder's logits."""
+    truth = decoded(path, "scalar", 1, ids, len(seq2seq_runs.DECODED)).tobytes()
+    return all(
+        decoded(path, tier, threads, ids, chunk).tobytes() == truth
+        for tier in TIERS
+        for threads in (1, 2)
+        for chunk in (1, 7, 64)
+    )
+
+
 def states(path: Path, tier: str, threads: int, *texts: list[int]) -> list[Floats]:
     """Hidden states of texts that share a step."""
     model = load_model(Checkpoint(path), _core.CpuDevice(threads, tier))
@@ -228,40 +261,34 @@ def write(rows: Mapping[str, str]) -> None:
     OUT.write_text(HEADER.format(tiers=", ".join(TIERS)) + "\n".join(lines) + "\n")
 
 
+def measured(folder: Path) -> Iterator[tuple[Structure, Floats, Callable[[Path], bool]]]:
+    """Structures, what they give, and what tells whether a file of theirs gives the same bytes."""
+    for s in structures(folder):
+        found = Runs(s.path, TIERS[-1], 2).logits(s.ids, 64)[-len(s.truth) :]
+        yield s, found, lambda path, s=s: same_bytes(path, s.ids[:40])
+    for s in seq2seq(folder):
+        found = decoded(s.path, TIERS[-1], 2, s.ids, 64)
+        yield s, found, lambda path, s=s: same_decoded(path, s.ids)
+    for s, positions in encoders(folder):
+        found = states(s.path, TIERS[-1], 2, s.ids)[0][positions]
+        yield s, found, lambda path, s=s: same_states(path, s.ids)
+
+
 def main(*names: str) -> None:
     """Measures the structures and writes the page."""
     distances: dict[str, list[float]] = defaultdict(list)
     sources: dict[str, set[str]] = defaultdict(set)
     equal: dict[str, dict[str, bool]] = defaultdict(dict)
     with tempfile.TemporaryDirectory() as name:
-        for s in structures(Path(name)):
-            architecture = Checkpoint(s.path).architecture
-            if names and architecture not in names:
+        for s, found, same in measured(Path(name)):
+            a = Checkpoint(s.path).architecture
+            if names and a not in names:
                 continue
-            found = Runs(s.path, TIERS[-1], 2).logits(s.ids, 64)[-len(s.truth) :]
-            distances[architecture].append(
-                float(np.abs(found - s.truth).max() / np.abs(s.truth).max())
-            )
-            sources[architecture].add(s.source)
+            distances[a].append(float(np.abs(found - s.truth).max() / np.abs(s.truth).max()))
+            sources[a].add(s.source)
             for quant_type, path in quantized(s.path).items():
-                same = same_bytes(path, s.ids[:40])
-                equal[architecture][quant_type] = equal[architecture].get(quant_type, True) and same
-            print(
-                s.path.stem, f"{distances[architecture][-1]:.1e}", equal[architecture], flush=True
-            )
-        for s, positions in encoders(Path(name)):
-            architecture = Checkpoint(s.path).architecture
-            found = states(s.path, TIERS[-1], 2, s.ids)[0][positions]
-            distances[architecture].append(
-                float(np.abs(found - s.truth).max() / np.abs(s.truth).max())
-            )
-            sources[architecture].add(s.source)
-            for quant_type, path in quantized(s.path).items():
-                same = same_states(path, s.ids)
-                equal[architecture][quant_type] = equal[architecture].get(quant_type, True) and same
-            print(
-                s.path.stem, f"{distances[architecture][-1]:.1e}", equal[architecture], flush=True
-            )
+                equal[a][quant_type] = equal[a].get(quant_type, True) and same(path)
+            print(s.path.stem, f"{distances[a][-1]:.1e}", equal[a], flush=True)
     rows = written_rows() if names else {}
     for architecture in sorted(ARCHITECTURES.keys() & distances.keys()):
         types = equal[architecture]

@@ -52,6 +52,7 @@ LEFT_OUT = {
     "command-r-plus": "norms of queries and keys are read in models of 64 layers alone",
     "ernie4_5-biases": "biases of the feed-forward part are not read",
     "ernie4_5-moe": "the converter writes another width of the shared experts",
+    "exaone4-windows": "windows are those of models of 64 layers",
     "gemma3n": "sizes are those of the published models",
     "gpt-oss": "the bounds of YaRN's ramp are whole numbers, which its configuration forbids",
     "olmo3-magnitude": "the magnitude of cos and sin is not read",
