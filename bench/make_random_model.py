@@ -3,8 +3,10 @@
     python bench/make_random_model.py --shape qwen3moe-30b-a3b --layers 8 --type Q4_K OUT.gguf
 
 Speed depends on shapes and types, not on values; the text of such a model is noise. A matrix repeats a
-few thousand rows that were encoded once. Matrices whose width the type does not allow, vectors, routers and
-small tables are F32. Then: python bench/compare_llama_cpp.py OUT.gguf.
+few thousand rows that were encoded once. A matrix whose width the type does not allow has the type
+that quantize takes then; vectors, routers and small tables are F32. Then:
+
+    python bench/compare_llama_cpp.py OUT.gguf
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy.typing as npt
 
 from make_random_bonsai import make_up_vocabulary
 from oxibonsai import _core
+from oxibonsai.quantize.choice import fitting_type
 from oxibonsai.quantize.weight_types import type_named
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
@@ -207,10 +210,9 @@ def tensors(shape: Shape, layers: int) -> Shapes:
 
 
 def type_of(name: str, size: tuple[int, ...], wanted: str) -> str:
-    """The type of a tensor: the wanted one where it is a matrix of whole blocks."""
+    """The type of a tensor: of a matrix the wanted one, or what that gives way to for its width."""
     small = any(part in name for part in SMALL) or not name.endswith(".weight")
-    fits = size[-1] % type_named(wanted).group == 0
-    return wanted if len(size) > 1 and not small and fits else "F32"
+    return "F32" if small or len(size) == 1 else fitting_type(wanted, size[-1]).name
 
 
 def values(

@@ -27,11 +27,13 @@ struct PyBatch {
   std::vector<Floats> arrays;
 
   void add(const std::vector<int32_t>& tokens, int32_t first, std::vector<int32_t> pages,
-           int32_t pool, int32_t slot, const Wanted& wanted, Blocks blocks, int32_t visible) {
+           int32_t pool, int32_t slot, const Wanted& wanted, Blocks blocks, int32_t visible,
+           int32_t encoded) {
     add_span(static_cast<int64_t>(tokens.size()), first, std::move(pages), pool, slot, wanted,
              std::move(blocks));
     batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end());
     batch.spans.back().visible = visible;
+    batch.spans.back().encoded = encoded;
   }
 
   void add_span(int64_t count, int32_t first, std::vector<int32_t> pages, int32_t pool,
@@ -105,10 +107,12 @@ void register_batch(py::module_& m) {
           "add", &PyBatch::add, py::arg("tokens"), py::kw_only(), py::arg("first") = 0,
           py::arg("pages") = std::vector<int32_t>{}, py::arg("pool") = 0, py::arg("slot") = 0,
           py::arg("outputs") = 0, py::arg("blocks") = Blocks{}, py::arg("visible") = 0,
+          py::arg("encoded") = 0,
           "Tokens of one sequence from position `first` on. outputs: how many of the last rows "
           "want a result, or which rows, counted from the first. blocks: (first, end) of positions "
           "whose rows see each other, also later ones. visible: rows that the others see in causal "
-          "attention without a cache, the rest is padding; 0: all.")
+          "attention without a cache, the rest is padding; 0: all. encoded: positions of an "
+          "encoder's tokens, which come before the decoder's.")
       .def(
           "set_grid", [](PyBatch& b, int32_t width) { b.batch.grid_width = width; },
           py::arg("width"), "The tokens are a picture's, row after row, so many in a row.")

@@ -152,6 +152,14 @@ graph::Activation activation(const std::string& name) {
                      "; there are silu, gelu, gelu_tanh, relu2, sigmoid, identity and swiglu_oai");
 }
 
+graph::KeyPart key_part(const std::string& name) {
+  if (name == "all") return graph::KeyPart::kAll;
+  if (name == "encoded") return graph::KeyPart::kEncoded;
+  if (name == "own") return graph::KeyPart::kOwn;
+  throw RequestError("no part of the positions is called " + name +
+                     "; known are all, encoded, own");
+}
+
 graph::Route::Scoring scoring(const std::string& name) {
   if (name == "softmax") return graph::Route::Scoring::kSoftmax;
   if (name == "softmax_of_chosen") return graph::Route::Scoring::kSoftmaxOfChosen;
@@ -360,14 +368,14 @@ void register_attention_ops(GraphClass& c) {
           "attend",
           [](Graph& g, const PyValue& q, int layer, int heads, float scale, int window,
              float softcap, const OptionalFloats& slopes, const OptionalFloats& sinks, int chunk,
-             const OptionalFloats& position_bias) {
-            return add_one(g,
-                           graph::Attend{q.id, layer, heads, scale, window, softcap, vector(slopes),
-                                         vector(sinks), chunk, vector(position_bias)});
+             const OptionalFloats& position_bias, const std::string& part) {
+            return add_one(
+                g, graph::Attend{q.id, layer, heads, scale, window, softcap, vector(slopes),
+                                 vector(sinks), chunk, vector(position_bias), key_part(part)});
           },
           py::arg("q"), py::arg("layer"), py::arg("heads"), py::arg("scale"), py::arg("window") = 0,
           py::arg("softcap") = 0.0f, py::arg("slopes") = py::none(), py::arg("sinks") = py::none(),
-          py::arg("chunk") = 0, py::arg("position_bias") = py::none())
+          py::arg("chunk") = 0, py::arg("position_bias") = py::none(), py::arg("part") = "all")
       .def(
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
@@ -545,6 +553,14 @@ void register_recurrent_ops(GraphClass& c) {
           },
           py::arg("x"), py::arg("time_step"), py::arg("b"), py::arg("c"), py::arg("dt_bias"),
           py::arg("decay"), py::arg("skip"), py::arg("slot"))
+      .def(
+          "wkv7_scan",
+          [](Graph& g, const PyValue& r, const PyValue& w, const PyValue& k, const PyValue& v,
+             const PyValue& kk, const PyValue& a, int head_dim, int slot) {
+            return add_one(g, graph::Wkv7Scan{r.id, w.id, k.id, v.id, kk.id, a.id, head_dim, slot});
+          },
+          py::arg("r"), py::arg("w"), py::arg("k"), py::arg("v"), py::arg("kk"), py::arg("a"),
+          py::arg("head_dim"), py::arg("slot"))
       .def_static("scan_floats", &graph::scan_floats, py::arg("heads"), py::arg("key_dim"),
                   py::arg("value_dim"), "Floats of a scan's state.");
 }

@@ -30,6 +30,7 @@ int state_written(const graph::Conv1d& op) { return 2 * op.slot + 1; }
 int state_written(const graph::GatedDelta& op) { return 2 * op.slot + 1; }
 int state_written(const graph::Mamba2Scan& op) { return 2 * op.slot + 1; }
 int state_written(const graph::MambaScan& op) { return 2 * op.slot + 1; }
+int state_written(const graph::Wkv7Scan& op) { return 2 * op.slot + 1; }
 
 void add_segment(Segments* segments, int32_t count) {
   segments->first_row.push_back(static_cast<int32_t>(segments->of_row.size()));

@@ -174,6 +174,19 @@ struct ChannelScanArgs {
   int tokens;
 };
 
+// Some tokens of one sequence through kScanColumns columns of the state of one head of RWKV-7.
+struct Wkv7Args {
+  float* state;  // [dim, kScanColumns]
+  const float *r, *k, *kk;
+  const float* decay;  // [tokens, dim]
+  const float* erase;  // [tokens, dim]: -(kk * a)
+  const float* v;
+  float* y;
+  int64_t stride;  // floats between two tokens of r, k, kk, v and y
+  int dim, columns;
+  int tokens;
+};
+
 using graph::kConvBlock;
 // Pixels of a tile, which a convolution works on at once, at most.
 constexpr int kConvPixels = 96;
@@ -251,6 +264,7 @@ struct KernelTable {
   void (*delta_scan)(const ScanArgs&);   // writes write * (v - what the state holds for k)
   void (*linear_scan)(const ScanArgs&);  // writes write * v
   void (*channel_scan)(const ChannelScanArgs&);
+  void (*wkv7_scan)(const Wkv7Args&);
   // x * (1 + scale) + shift, and x + gate * y, as one fma each.
   void (*modulate)(const float* x, const float* scale, const float* shift, int64_t n, float* y);
   void (*add_gated)(const float* x, const float* y, const float* gate, int64_t n, float* out);

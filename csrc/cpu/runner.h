@@ -79,6 +79,7 @@ RunnerPtr make_runner(const graph::Conv1d& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Wkv7Scan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::SelectColumns& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::TransposeHeads& op, const RunnerContext& c);
 

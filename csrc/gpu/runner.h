@@ -88,6 +88,7 @@ RunnerPtr make_runner(const graph::HeadLinear& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GatedDelta& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::Wkv7Scan& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::JoinRows& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::SplitRows& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Sinusoids& op, const RunnerContext& c);

@@ -52,6 +52,8 @@ std::vector<Value> infer(const Attend& op, const Checker& c) {
             "heads are no multiple of key-value heads");
   c.require(op.window >= 0 && op.chunk >= 0, "a window or a chunk is negative");
   c.require(op.window == 0 || op.chunk == 0, "attention has a window or chunks, not both");
+  c.require(op.part == KeyPart::kAll || (op.window == 0 && op.chunk == 0),
+            "attention to a part of the positions has no window and no chunks");
   c.require(c.value(op.q).cols == static_cast<int64_t>(op.heads) * layer.key_dim,
             "q has another width than the pages");
   check_biases(op.slopes, op.position_bias, op.heads, c);

@@ -15,6 +15,14 @@ struct StoreKv {
   std::vector<ValueId*> outputs() { return {}; }
 };
 
+// Which positions of the pages a query may see, in a sequence that begins with the tokens of an
+// encoder (Span::encoded).
+enum class KeyPart : uint8_t {
+  kAll,
+  kEncoded,  // those of the encoder, all of them (cross-attention)
+  kOwn,      // those behind them
+};
+
 // Softmax attention of q over the pages of a layer, which hold the batch's own tokens already. A
 // query sees the positions up to its own, or to the end of the block that it lies in
 // (Span::blocks); [tokens, heads * value_dim].
@@ -31,6 +39,7 @@ struct Attend {
   int chunk = 0;         // a query sees none before the multiple of this at or below it; 0: all
   // [heads, 2 * reach + 1] or null: joins a score, by key - query position within -reach and reach.
   Vector position_bias = {};
+  KeyPart part = KeyPart::kAll;
   ValueId out = kNoValue;
   std::vector<ValueId*> inputs() { return {&q}; }
   std::vector<ValueId*> outputs() { return {&out}; }

@@ -21,6 +21,8 @@ struct Span {
   // Rows that the span's rows see in causal attention among themselves (AttendLocal), the others
   // are padding; 0: all.
   int32_t visible = 0;
+  // Positions of an encoder's tokens, 0 .. encoded - 1, before those of the decoder (KeyPart).
+  int32_t encoded = 0;
 };
 
 // A float matrix for an input of the graph; the caller keeps the data.

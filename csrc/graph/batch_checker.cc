@@ -55,6 +55,7 @@ BatchChecker::BatchChecker(const LoweredGraph& lowered, const StateSpec& state)
     if (const auto* j = std::get_if<JoinRows>(&op))
       joined_.emplace_back(lowered_.values[static_cast<size_t>(j->a)].rows,
                            lowered_.values[static_cast<size_t>(j->b)].rows);
+    if (const auto* a = std::get_if<Attend>(&op)) decodes_ = decodes_ || a->part != KeyPart::kAll;
     if (const auto* a = std::get_if<AttendLocal>(&op)) padding_ = padding_ || a->causal;
     if (const auto* t = std::get_if<RopeTable>(&op)) axes_ = std::max(axes_, t->axis_count());
     if (const auto* i = std::get_if<InsertRows>(&op))
@@ -108,6 +109,8 @@ void BatchChecker::check_spans(const Batch& b) const {
     if (positions_ >= 0 && last > positions_)
       throw RequestError("position " + std::to_string(last - 1) + " is outside the table of " +
                          std::to_string(positions_) + where);
+    if (s.encoded < 0 || (decodes_ && (s.encoded == 0 || s.encoded > s.first)))
+      throw RequestError("a decoder's rows lie behind those of its encoder" + where);
     int32_t end = 0;
     for (const auto& [begin, past] : s.blocks) {
       if (begin < end || past <= begin || (past > s.first && past > last))

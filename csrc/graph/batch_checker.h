@@ -67,6 +67,7 @@ class BatchChecker {
   int32_t axes_ = 0;      // of positions that rope reads
   std::string inserted_;  // the input whose rows are inserted; empty: none
   std::set<std::string> segments_;
+  bool decodes_ = false;  // attends to what an encoder has stored
 };
 
 }  // namespace oxibonsai::graph

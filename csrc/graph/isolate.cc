@@ -123,6 +123,7 @@ class Isolation {
   template <class T>
   static void forget_segments(T*) {}
   static void forget_segments(AttendLocal* op) { op->segments.clear(); }
+  static void forget_segments(Attend* op) { op->part = KeyPart::kAll; }
 
   template <class T>
   void add_needed(const T&) {}
@@ -208,6 +209,10 @@ class Collector {
   void collect(const Observe&) {}        // makes nothing
   void collect(const Gather&) {}         // copies of what other processes have made
   void collect(const Route& op) { whole(op); }
+  // Cross-attention reads what another pass has stored; only the keys that it sees are others.
+  void collect(const Attend& op) {
+    if (op.part != KeyPart::kEncoded) whole(op);
+  }
 
   template <class T>
   void collect(const T& op) {

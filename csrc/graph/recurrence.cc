@@ -72,4 +72,16 @@ std::vector<Value> infer(const MambaScan& op, const Checker& c) {
   return {{x.rows, x.cols}};
 }
 
+std::vector<Value> infer(const Wkv7Scan& op, const Checker& c) {
+  const Value& r = c.floats(op.r);
+  c.require(r.rows == tokens(), "a scan runs over the rows of the tokens");
+  for (const ValueId other : {op.w, op.k, op.v, op.kk, op.a}) {
+    c.same_rows(op.r, other);
+    c.require(c.value(other).cols == r.cols, "the inputs of the scan have different widths");
+  }
+  c.require(op.head_dim > 0 && r.cols % op.head_dim == 0, "the width is not that of whole heads");
+  check_slot(c, op.slot, scan_floats(r.cols / op.head_dim, op.head_dim, op.head_dim));
+  return {{r.rows, r.cols}};
+}
+
 }  // namespace oxibonsai::graph

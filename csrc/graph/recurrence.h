@@ -88,9 +88,25 @@ struct MambaScan {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// The scan of RWKV-7. Each head keeps a matrix S [head_dim, head_dim]; a token does
+//   S = exp(-e^-0.5 * sigmoid(w)) * S - (kk * a) (S^T kk)^T + k v^T, of the S before
+//   out = S^T r
+// where exp(...) is a factor of each row of S.
+struct Wkv7Scan {
+  static constexpr const char* kName = "wkv7_scan";
+  ValueId r = kNoValue, w = kNoValue, k = kNoValue, v = kNoValue;  // [tokens, heads * head_dim]
+  ValueId kk = kNoValue, a = kNoValue;                             // as r
+  int head_dim = 0;
+  int slot = 0;            // of StateSpec::slot
+  ValueId out = kNoValue;  // as r
+  std::vector<ValueId*> inputs() { return {&r, &w, &k, &v, &kk, &a}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
 std::vector<Value> infer(const Conv1d& op, const Checker& c);
 std::vector<Value> infer(const GatedDelta& op, const Checker& c);
 std::vector<Value> infer(const Mamba2Scan& op, const Checker& c);
 std::vector<Value> infer(const MambaScan& op, const Checker& c);
+std::vector<Value> infer(const Wkv7Scan& op, const Checker& c);
 
 }  // namespace oxibonsai::graph

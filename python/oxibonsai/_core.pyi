@@ -269,6 +269,7 @@ class Graph:
         sinks: _Floats | None = None,
         chunk: int = 0,
         position_bias: _Floats | None = None,
+        part: str = "all",
     ) -> Value: ...
     def attend_local(
         self,
@@ -360,6 +361,17 @@ class Graph:
         skip: _Floats,
         slot: int,
     ) -> Value: ...
+    def wkv7_scan(
+        self,
+        r: Value,
+        w: Value,
+        k: Value,
+        v: Value,
+        kk: Value,
+        a: Value,
+        head_dim: int,
+        slot: int,
+    ) -> Value: ...
     @staticmethod
     def scan_floats(heads: int, key_dim: int, value_dim: int) -> int: ...
 
@@ -377,6 +389,7 @@ class Batch:
         outputs: int | Sequence[int] = 0,
         blocks: Sequence[tuple[int, int]] = [],
         visible: int = 0,
+        encoded: int = 0,
     ) -> None: ...
     def add_span(
         self,

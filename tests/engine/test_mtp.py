@@ -74,7 +74,7 @@ def test_logits_are_those_of_the_layer_in_transformers(
     assert (found[0] == engine.logits(IDS)).all()
 
 
-@pytest.mark.parametrize("name", ["glm4moe", "deepseek2-v3"])
+@pytest.mark.parametrize("name", ["glm4moe", "deepseek2-v3", "qwen35"])
 def test_a_published_folder_keeps_the_layer(
     name: str, make: Callable[[str], Drafting], tmp_path: Path
 ) -> None:

@@ -135,6 +135,31 @@ def mamba(channels: int, state_dim: int) -> Case:
     return Case({"x": channels, "dt": channels, "b": state_dim, "c": state_dim}, build, formula)
 
 
+def wkv7(heads: int, dim: int) -> Case:
+    def build(g: Builder, v: dict[str, Value]) -> Value:
+        # A removal key longer than 1 would let the state grow without end.
+        kk, a = g.scale(v["kk"], 0.1), g.sigmoid(v["a"])
+        return g.wkv7_scan(v["r"], v["w"], v["k"], v["v"], kk, a, head_dim=dim)
+
+    def formula(x: dict[str, Floats]) -> Floats:
+        n = len(x["r"])
+        x = {name: rows.reshape(n, heads, dim) for name, rows in x.items()}
+        decay = np.exp(-np.exp(-0.5) * sigmoid(x["w"]))
+        out = np.zeros((n, heads, dim))
+        for h in range(heads):
+            state = np.zeros((dim, dim))
+            for t in range(n):
+                kk, a, k, v, r = (x[name][t, h] for name in ("kk", "a", "k", "v", "r"))
+                kk, a = 0.1 * kk, sigmoid(a)
+                state = decay[t, h][:, None] * state - np.outer(kk * a, state.T @ kk)
+                state += np.outer(k, v)
+                out[t, h] = state.T @ r
+        return out.reshape(n, -1)
+
+    widths = dict.fromkeys(("r", "w", "k", "v", "kk", "a"), heads * dim)
+    return Case(widths, build, formula)
+
+
 def conv(channels: int, taps: int, biased: bool, silu: bool) -> Case:
     weight, bias = normal(channels, taps), normal(channels) if biased else None
 
@@ -157,6 +182,8 @@ CASES = {
     "mamba 2 tails": mamba2(2, 19, 1, 7),
     "mamba": mamba(64, 16),
     "mamba tails": mamba(37, 6),
+    "wkv7": wkv7(2, 32),
+    "wkv7 tails": wkv7(3, 13),
     "conv": conv(48, 4, biased=False, silu=False),
     "conv silu": conv(300, 3, biased=True, silu=True),
 }

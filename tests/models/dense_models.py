@@ -56,7 +56,7 @@ def random_values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """Of a parameter, a function of its name: norms around one, biases around zero."""
     random = np.random.default_rng(zlib.crc32(name.encode()))
     if len(shape) < 2:
-        norm = name.endswith(("weight", "layer_scalar"))
+        norm = name.endswith(("weight", "layer_scalar", "_norm"))
         return random.normal(1.0 if norm else 0.0, 0.2, shape).astype(np.float32)
     embedding = any(part in name for part in ("embed", "wte", "wpe"))
     deviation = 0.5 if embedding else 1.6 / np.sqrt(shape[-1])

@@ -21,6 +21,12 @@ Floats = npt.NDArray[np.float32]
 
 _BY_NAME: dict[str, Any] = {c.name: c for c in expert_models.CASES}
 _QWEN = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
+_QWEN_HEAD = {
+    "eh_proj": "fc",
+    "enorm": "pre_fc_norm_embedding",
+    "hnorm": "pre_fc_norm_hidden",
+    "shared_head_norm": "norm",
+}
 NAMES = ("glm4moe", "deepseek2-v3", "qwen35", "qwen35moe", "qwen3next")
 
 
@@ -66,7 +72,9 @@ def make(name: str, folder: Path) -> Drafting:
 
 
 def save_as_published(drafting: Drafting, folder: Path) -> None:
-    """The folder with the drafting layer behind the model's own, as GLM and DeepSeek publish it."""
+    """The folder with the drafting layer behind the model's own, as GLM and DeepSeek publish it, or
+    beside them, as Qwen does.
+    """
     from safetensors.numpy import load_file, save_file
 
     source = drafting.path.parent / "model"
@@ -75,10 +83,19 @@ def save_as_published(drafting: Drafting, folder: Path) -> None:
     layers = config["num_hidden_layers"] - 1
     config |= {"num_hidden_layers": layers, "num_nextn_predict_layers": 1}
     (folder / "config.json").write_text(json.dumps(config))
-    b = f"model.layers.{layers}"
+    b, held = f"model.layers.{layers}", load_file(source / "model.safetensors")
     names = {**dict.fromkeys(drafting.head), "shared_head_norm": f"{b}.shared_head.norm.weight"}
     own = {names[part] or f"{b}.{part}.weight": v for part, v in drafting.head.items()}
-    save_file({**load_file(source / "model.safetensors"), **own}, folder / "model.safetensors")
+    if config["model_type"].startswith("qwen"):
+        config["layer_types"] = config["layer_types"][:layers]
+        (folder / "config.json").write_text(json.dumps(config))
+        held = {name.replace(f"{b}.", "mtp.layers.0."): v for name, v in held.items()}
+        # Norms hold their distance from 1.
+        own = {
+            f"mtp.{published}.weight": drafting.head[part] - np.float32("norm" in published)
+            for part, published in _QWEN_HEAD.items()
+        }
+    save_file({**held, **own}, folder / "model.safetensors")
 
 
 def reference(drafting: Drafting, ids: list[int]) -> tuple[Floats, Floats]:

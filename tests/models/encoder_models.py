@@ -83,6 +83,16 @@ def states(model: Any, ids: list[int]) -> npt.NDArray[np.float32]:
     return found
 
 
+def seq2seq_logits(model: Any, ids: list[int], decoded: list[int]) -> npt.NDArray[np.float32]:
+    """Of a decoder's tokens, behind an encoder that has read ``ids``: [n, vocabulary]."""
+    import torch
+
+    with torch.no_grad():
+        output = model(torch.tensor([ids]), decoder_input_ids=torch.tensor([decoded]))
+    found: npt.NDArray[np.float32] = output.logits[0].float().numpy()
+    return found
+
+
 def scores(
     model: Any, ids: list[int], segments: list[int] | None = None
 ) -> npt.NDArray[np.float32]:
@@ -177,6 +187,30 @@ ENCODERS = [
         converted_by_llama_cpp=False,
     ),
 ]
+
+
+_T5_DECODER = {**_T5, "decoder_start_token_id": 3}
+SEQ2SEQ = [
+    Encoder(
+        "t5",
+        "T5",
+        {**_T5_DECODER, "feed_forward_proj": "relu"},
+        model="ForConditionalGeneration",
+    ),
+    Encoder(
+        "t5-gated",
+        "T5",
+        {**_T5_DECODER, "feed_forward_proj": "gated-gelu", "num_decoder_layers": 3,
+         "relative_attention_num_buckets": 16, "tie_word_embeddings": False},
+        model="ForConditionalGeneration",
+    ),
+    Encoder(
+        "umt5",
+        "UMT5",
+        {**_T5_DECODER, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        model="ForConditionalGeneration",
+    ),
+]  # fmt: skip
 
 
 _LABELS = {"num_labels": 3, "id2label": {0: "no", 1: "maybe", 2: "yes"}}

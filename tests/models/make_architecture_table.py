@@ -15,7 +15,7 @@ import re
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ import random_models
 import random_vision
 import recurrent_models
 import remote_models
+import seq2seq_runs
 from make_llama_cpp_encoders import POSITIONS
 from make_llama_cpp_encoders import RECORDED as RECORDED_ENCODERS
 from make_llama_cpp_remote import RECORDED
@@ -41,6 +42,7 @@ from oxibonsai.models import ARCHITECTURES, Model, load_model
 from oxibonsai.quantize import quantize
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
+RUNS = Path(__file__).with_name("llama_cpp_runs.json")  # make_llama_cpp_runs.py writes it
 TRANSFORMERS, LLAMA_CPP = "transformers", "llama.cpp"
 GELU_TABLE = "llama.cpp, whose GELU is a table of float16"
 TIERS = _core.cpu.tiers()
@@ -61,10 +63,15 @@ this; `tests/models/make_architecture_table.py` writes the table. For encoders
 ([encoders.md](encoders.md)) the hidden states are compared; they are not computed in chunks. CodeShell
 and Grok differ more from llama.cpp than the others, because its GELU is a table of float16 values.
 
-The architectures `rwkv7` and `plamo2` and T5's decoder are not supported yet.
+*Runs as llama.cpp*: llama.cpp's converter makes a file of a random model, and `oxibonsai run` and
+llama.cpp continue a text of 70 characters with the likeliest tokens. The number is that of files, then
+that of tokens, of at most 24, which are equal in every file. They may differ only from a token on
+that leads the next by less than 0.2 % of the largest logit. Without a number: an encoder, or a model
+that llama.cpp's converter or transformers cannot make. `tests/models/make_llama_cpp_runs.py` repeats
+this with an installed llama.cpp.
 
-| architecture | structures | compared with | distance | same bytes |
-| --- | --- | --- | --- | --- |
+| architecture | structures | compared with | distance | same bytes | runs as llama.cpp |
+| --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -122,6 +129,38 @@ def encoders(folder: Path) -> Iterator[tuple[Structure, list[int]]]:
         encoder_models.write(remote, path)
         truth = np.array(recorded[remote.name])
         yield Structure(path, encoder_models.IDS, truth, GELU_TABLE), list(POSITIONS)
+
+
+def seq2seq(folder: Path) -> Iterator[Structure]:
+    """Decoders behind an encoder, which has read a text of its own."""
+    for case in encoder_models.SEQ2SEQ:
+        path = folder / f"{case.name}.gguf"
+        model = encoder_models.save(case, folder / case.name)
+        convert(folder / case.name, path, dtype="f32")
+        truth = encoder_models.seq2seq_logits(model, encoder_models.IDS, seq2seq_runs.DECODED)
+        yield Structure(path, encoder_models.IDS, truth, TRANSFORMERS)
+
+
+def decoded(path: Path, tier: str, threads: int, ids: list[int], chunk: int) -> Floats:
+    """Logits of a decoder's tokens, beside another text of the same batch."""
+    runs, count, n = (
+        seq2seq_runs.Runs(path, tier, threads), len(seq2seq_runs.DECODED), len(ids)
+    )  # fmt: skip
+    runs.encode(ids, ids[:7])
+    spans = [(a, min(a + chunk, count)) for a in range(0, count, chunk)]
+    rows = [runs.decode((0, n, a, b), (1, 7, a, b))[: b - a] for a, b in spans]
+    return np.concatenate(rows)
+
+
+def same_decoded(path: Path, ids: list[int]) -> bool:
+    """Whether tiers, threads and chunks change no byte of a decoder's logits."""
+    truth = decoded(path, "scalar", 1, ids, len(seq2seq_runs.DECODED)).tobytes()
+    return all(
+        decoded(path, tier, threads, ids, chunk).tobytes() == truth
+        for tier in TIERS
+        for threads in (1, 2)
+        for chunk in (1, 7, 64)
+    )
 
 
 def states(path: Path, tier: str, threads: int, *texts: list[int]) -> list[Floats]:
@@ -209,8 +248,30 @@ def matrices(path: Path) -> list[str]:
 
 
 def written_rows() -> dict[str, str]:
-    """Those of the page as it is."""
-    return {m[1]: m[0] for m in re.finditer(r"^\| `(\S+)` \|.*$", OUT.read_text(), re.MULTILINE)}
+    """Those of the page as it is, without the last column."""
+    row = re.compile(r"^(\| `(\S+)` \|(?:[^|]*\|){4}).*$", re.MULTILINE)
+    return {m[2]: m[1] for m in row.finditer(OUT.read_text())}
+
+
+def write(rows: Mapping[str, str]) -> None:
+    """The page, with a last column of what is recorded."""
+    runs = json.loads(RUNS.read_text())
+    said = {name: f" {len(of)}: {min(of.values())} |" for name, of in runs.items()}
+    lines = [rows[name] + said.get(name, " |") for name in sorted(rows)]
+    OUT.write_text(HEADER.format(tiers=", ".join(TIERS)) + "\n".join(lines) + "\n")
+
+
+def measured(folder: Path) -> Iterator[tuple[Structure, Floats, Callable[[Path], bool]]]:
+    """Structures, what they give, and what tells whether a file of theirs gives the same bytes."""
+    for s in structures(folder):
+        found = Runs(s.path, TIERS[-1], 2).logits(s.ids, 64)[-len(s.truth) :]
+        yield s, found, lambda path, s=s: same_bytes(path, s.ids[:40])
+    for s in seq2seq(folder):
+        found = decoded(s.path, TIERS[-1], 2, s.ids, 64)
+        yield s, found, lambda path, s=s: same_decoded(path, s.ids)
+    for s, positions in encoders(folder):
+        found = states(s.path, TIERS[-1], 2, s.ids)[0][positions]
+        yield s, found, lambda path, s=s: same_states(path, s.ids)
 
 
 def main(*names: str) -> None:
@@ -219,34 +280,15 @@ def main(*names: str) -> None:
     sources: dict[str, set[str]] = defaultdict(set)
     equal: dict[str, dict[str, bool]] = defaultdict(dict)
     with tempfile.TemporaryDirectory() as name:
-        for s in structures(Path(name)):
-            architecture = Checkpoint(s.path).architecture
-            if names and architecture not in names:
+        for s, found, same in measured(Path(name)):
+            a = Checkpoint(s.path).architecture
+            if names and a not in names:
                 continue
-            found = Runs(s.path, TIERS[-1], 2).logits(s.ids, 64)[-len(s.truth) :]
-            distances[architecture].append(
-                float(np.abs(found - s.truth).max() / np.abs(s.truth).max())
-            )
-            sources[architecture].add(s.source)
+            distances[a].append(float(np.abs(found - s.truth).max() / np.abs(s.truth).max()))
+            sources[a].add(s.source)
             for quant_type, path in quantized(s.path).items():
-                same = same_bytes(path, s.ids[:40])
-                equal[architecture][quant_type] = equal[architecture].get(quant_type, True) and same
-            print(
-                s.path.stem, f"{distances[architecture][-1]:.1e}", equal[architecture], flush=True
-            )
-        for s, positions in encoders(Path(name)):
-            architecture = Checkpoint(s.path).architecture
-            found = states(s.path, TIERS[-1], 2, s.ids)[0][positions]
-            distances[architecture].append(
-                float(np.abs(found - s.truth).max() / np.abs(s.truth).max())
-            )
-            sources[architecture].add(s.source)
-            for quant_type, path in quantized(s.path).items():
-                same = same_states(path, s.ids)
-                equal[architecture][quant_type] = equal[architecture].get(quant_type, True) and same
-            print(
-                s.path.stem, f"{distances[architecture][-1]:.1e}", equal[architecture], flush=True
-            )
+                equal[a][quant_type] = equal[a].get(quant_type, True) and same(path)
+            print(s.path.stem, f"{distances[a][-1]:.1e}", equal[a], flush=True)
     rows = written_rows() if names else {}
     for architecture in sorted(ARCHITECTURES.keys() & distances.keys()):
         types = equal[architecture]
@@ -258,11 +300,7 @@ def main(*names: str) -> None:
             f"{max(distances[architecture]):.1e} | {said}"
             f"{f'; not {different}' if different else ''} |"
         )
-    OUT.write_text(
-        HEADER.format(tiers=", ".join(TIERS))
-        + "\n".join(rows[name] for name in sorted(rows))
-        + "\n"
-    )
+    write(rows)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import json
 import logging
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,16 @@ import expert_models
 import remote_folders
 
 
-def convert(folder: Path, out: Path) -> None:
-    """llama.cpp's conversion to float32, without a vocabulary."""
+def convert(
+    folder: Path, out: Path, write_vocabulary: Callable[[Any], None] = lambda model: None
+) -> None:
+    """llama.cpp's conversion to float32.
+
+    Args:
+        folder: As transformers has it.
+        out: The GGUF file.
+        write_vocabulary: Writes one with the converter it is given; by default there is none.
+    """
     import gguf
     import torch
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
@@ -35,16 +44,17 @@ def convert(folder: Path, out: Path) -> None:
 
     ModelBase.load_hparams = staticmethod(read)
     kind = get_model_class(get_model_architecture(read(folder), ModelType.TEXT))
+    kind.no_mtp = True  # no folder has such layers
     with torch.inference_mode():
         model = kind(folder, gguf.LlamaFileType.ALL_F32, out)
         for part in filter(None, (model, getattr(model, "impl", None))):
-            part.set_vocab = lambda: None
+            part.set_vocab = lambda part=part: write_vocabulary(part)
         model.write()
 
 
-def count_tokens(folder: Path) -> None:
+def count_tokens(folder: Path, count: int = dense_models.VOCABULARY) -> None:
     """Gemma's converter cuts tables to the number of tokens, which it counts in this file."""
-    names = {str(i): i for i in range(dense_models.VOCABULARY)}
+    names = {str(i): i for i in range(count)}
     tokenizer = {"model": {"vocab": names}, "added_tokens": []}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 

@@ -39,7 +39,7 @@ def main(python: str, llama_cpp: str) -> None:
         for case in em.REMOTE:
             rows = np.load(paths[case.name].with_suffix(".npy"))
             found[case.name] = [[float(f"{v:.6g}") for v in rows[i]] for i in POSITIONS]
-        for encoder in (*em.ENCODERS, *em.CLASSIFIERS):
+        for encoder in (*em.ENCODERS, *em.CLASSIFIERS, *em.SEQ2SEQ):
             if encoder.converted_by_llama_cpp:
                 em.save(encoder, folder / encoder.name)
                 pieces = {str(i): i for i in range(em.VOCABULARY)}

@@ -100,6 +100,16 @@ _LLAMA3 = {
     "original_max_position_embeddings": 32,
 }  # fmt: skip
 
+_GROK_ATTENTION = {
+    f"multi_head_attention.{name}.weight": _LLAMA[f"self_attn.{part}_proj.weight"]
+    for name, part in {"query": "q", "key": "k", "value": "v", "linear": "o"}.items()
+}
+_GROK_EXPERTS = {
+    f"moe.{i}.{name}.weight": (HIDDEN, FF) if name == "linear_1" else (FF, HIDDEN)
+    for i in range(4)
+    for name in ("linear", "linear_v", "linear_1")
+}
+
 _QKV_PARTS = ("self_attn.q", "self_attn.k", "self_attn.v")
 _GPT_OUTSIDE = {
     "transformer.wte.weight": _TABLE,
@@ -237,6 +247,31 @@ FOLDERS = [
         {"attn_norm.weight": (HIDDEN,), "ffn_norm.weight": (HIDDEN,), "attn.q_norm.weight": (16,),
          "attn.k_norm.weight": (16,)},
         own=(_elm(4, 2, 96), _elm(6, 3, 128)),
+    ),
+    RemoteFolder(
+        "CodeShellForCausalLM", "codeshell",
+        {**_GPT_SIZES, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_pytorch_tanh",
+         "group_query_attention": True, "num_query_groups": KV_HEADS,
+         "position_embedding_type": "rope"},
+        {**_GPT_OUTSIDE, "transformer.ln_f.bias": (HIDDEN,)}, "transformer.h",
+        {"ln_1.weight": (HIDDEN,), "ln_1.bias": (HIDDEN,), "ln_2.weight": (HIDDEN,),
+         "ln_2.bias": (HIDDEN,), "attn.c_attn.weight": (HIDDEN + 2 * _KV, HIDDEN),
+         "attn.c_attn.bias": (HIDDEN + 2 * _KV,), "attn.c_proj.weight": (HIDDEN, HIDDEN),
+         "attn.c_proj.bias": (HIDDEN,), "mlp.c_fc.weight": (4 * HIDDEN, HIDDEN),
+         "mlp.c_fc.bias": (4 * HIDDEN,), "mlp.c_proj.weight": (HIDDEN, 4 * HIDDEN),
+         "mlp.c_proj.bias": (HIDDEN,)},
+        ("rope.scaling.factor", "rope.scaling.type"),  # a factor of 1
+    ),
+    RemoteFolder(
+        "Grok1ForCausalLM", "grok-1",
+        {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "rope_theta": 10000.0,
+         "embedding_multiplier_scale": 3.0, "output_multiplier_scale": 0.7,
+         "attn_output_multiplier": 0.2},
+        {"transformer.in_out_embed.weight": _TABLE, "transformer.rms_norm.weight": (HIDDEN,),
+         "lm_head.weight": _TABLE},
+        "transformer.decoder_layer",
+        {**_GROK_ATTENTION, **_GROK_EXPERTS, "router.weight": (4, HIDDEN),
+         **{f"rms_norm{i}.weight": (HIDDEN,) for i in ("", "_1", "_2", "_3")}},
     ),
     RemoteFolder(
         "PlamoForCausalLM", "plamo", {"n_shared_head": 2},

@@ -6,11 +6,12 @@ Weights are functions of their tensors' names, so that the file need not be kept
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 from dense_models import FF, HEADS, HIDDEN, KV_HEADS, POSITIONS, VOCABULARY, random_values
 
 KV = HIDDEN // HEADS * KV_HEADS
@@ -37,6 +38,8 @@ class RemoteCase:
         variant: Tells two structures of one architecture apart.
         own_layers: Of each layer in place of ``layer``, where they differ.
         own_vectors: Shapes of tensors of each layer whose names end in no ``weight``.
+        hidden: Columns of the hidden states.
+        outside: Shapes of further tensors outside of the layers.
         distance: Largest one of a logit, relative to the largest logit.
     """
 
@@ -50,6 +53,8 @@ class RemoteCase:
     variant: str = ""
     own_layers: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     own_vectors: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    hidden: int = HIDDEN
+    outside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     distance: float = 1e-4
 
     @property
@@ -64,7 +69,7 @@ def write(case: RemoteCase, path: Path) -> None:
     writer.add_tokenizer_model("no_vocab")
     epsilon = "layer_norm_epsilon" if case.layer_norm else "layer_norm_rms_epsilon"
     counts = {
-        "vocab_size": VOCABULARY, "context_length": POSITIONS, "embedding_length": HIDDEN,
+        "vocab_size": VOCABULARY, "context_length": POSITIONS, "embedding_length": case.hidden,
         "block_count": case.layers, "feed_forward_length": FF, "attention.head_count": HEADS,
     }  # fmt: skip
     for key, value in {**counts, f"attention.{epsilon}": 1e-5, **case.keys}.items():
@@ -73,7 +78,8 @@ def write(case: RemoteCase, path: Path) -> None:
         add = writer.add_bool if isinstance(value, bool) else add
         add(f"{case.architecture}.{key}", value)
     for name, shape in _tensors(case).items():
-        writer.add_tensor(name, random_values(f"{case.name}.{name}", shape))
+        values = random_values(f"{case.name}.{name}", shape)
+        writer.add_tensor(name, -np.exp(values) if name.endswith("ssm_a") else values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -81,12 +87,13 @@ def write(case: RemoteCase, path: Path) -> None:
 
 
 def _tensors(case: RemoteCase) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCABULARY, HIDDEN)}
+    found: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCABULARY, case.hidden)}
     if not case.tied:
-        found["output.weight"] = (VOCABULARY, HIDDEN)
-    found["output_norm.weight"] = (HIDDEN,)
+        found["output.weight"] = (VOCABULARY, case.hidden)
+    found["output_norm.weight"] = (case.hidden,)
     if case.layer_norm:
-        found["output_norm.bias"] = (HIDDEN,)
+        found["output_norm.bias"] = (case.hidden,)
+    found |= case.outside
     for i in range(case.layers):
         for part, shape in (case.own_layers[i] if case.own_layers else case.layer).items():
             found[f"blk.{i}.{part}.weight"] = shape
@@ -151,6 +158,48 @@ _SHARED = {
 _GROK = {**_NORMS, **_QKV, **_OUT, "attn_output_norm": (HIDDEN,), **_EXPERTS}
 _GROK_KEYS = {**_GROUPED, **_EXPERT_KEYS, "attention.output_scale": 0.2, "embedding_scale": 3.0,
               "logit_scale": 0.7, "attn_logit_softcapping": 5.0}  # fmt: skip
+_PLAMO2 = {**_NORMS, "ffn_up": (2 * FF, HIDDEN), "ffn_down": (HIDDEN, FF)}
+_PLAMO2_SCAN = {
+    **_PLAMO2, "ssm_in": (2 * HIDDEN, HIDDEN), "ssm_conv1d": (HIDDEN, 4), "ssm_x": (64 + 32, HIDDEN),
+    "ssm_dt": (4, 64), "ssm_out": (HIDDEN, HIDDEN),
+}  # fmt: skip
+_PLAMO2_ATTENTION = {
+    **_PLAMO2, "attn_qkv": (HIDDEN + 2 * KV, HIDDEN), **_OUT, "attn_q_norm": (HEADS, 16),
+    "attn_k_norm": (KV_HEADS, 16),
+}  # fmt: skip
+_PLAMO2_NORMS = {"post_attention_norm": (HIDDEN,), "post_ffw_norm": (HIDDEN,)}
+_PLAMO2_VECTORS = {
+    **_PLAMO2_NORMS, "ssm_dt.bias": (4,), "ssm_a": (4,), "ssm_d": (4,), "ssm_dt_norm": (64,),
+    "ssm_b_norm": (16,), "ssm_c_norm": (16,),
+}  # fmt: skip
+_PLAMO2_KEYS = {
+    "attention.head_count": [0, HEADS, 0], "attention.head_count_kv": [0, KV_HEADS, 0],
+    "attention.key_length": 16, "attention.value_length": 16, "rope.freq_base": 5e3,
+    "ssm.state_size": 16, "ssm.conv_kernel": 4, "ssm.time_step_rank": 4, "ssm.inner_size": HIDDEN,
+    "ssm.group_count": 0,
+}  # fmt: skip
+
+# llama.cpp has a kernel for heads of 64 dims alone.
+_RWKV_HIDDEN, _RWKV_FF = 128, 160
+_RWKV_RANKS = {"w": 32, "a": 24, "v": 16, "g": 40}
+_RWKV_SQUARE = (_RWKV_HIDDEN, _RWKV_HIDDEN)
+_RWKV = {
+    **dict.fromkeys(("attn_norm", "attn_norm_2"), (_RWKV_HIDDEN,)),
+    **{f"time_mix_{n}0": (_RWKV_HIDDEN,) for n in "wav"},
+    **{f"time_mix_{n}1": (rank, _RWKV_HIDDEN) for n, rank in _RWKV_RANKS.items()},
+    **{f"time_mix_{n}2": (_RWKV_HIDDEN, rank) for n, rank in _RWKV_RANKS.items()},
+    **{f"time_mix_{n}": (_RWKV_HIDDEN,) for n in ("k_k", "k_a", "r_k", "ln")},
+    **{f"time_mix_{n}": _RWKV_SQUARE for n in ("key", "value", "receptance", "output")},
+    "time_mix_lerp_fused": (6, 1, 1, _RWKV_HIDDEN), "channel_mix_lerp_k": (_RWKV_HIDDEN,),
+    "channel_mix_key": (_RWKV_FF, _RWKV_HIDDEN), "channel_mix_value": (_RWKV_HIDDEN, _RWKV_FF),
+}  # fmt: skip
+# llama.cpp wants matrices that nobody reads in the first layer, as wide as those of the rates.
+_RWKV_FIRST = {**_RWKV, "time_mix_v1": _RWKV["time_mix_a1"], "time_mix_v2": _RWKV["time_mix_a2"]}
+_RWKV_KEYS = {
+    "attention.head_count": 0, "feed_forward_length": _RWKV_FF, "wkv.head_size": 64,
+    "attention.decay_lora_rank": 32, "attention.iclr_lora_rank": 24,
+    "attention.value_residual_mix_lora_rank": 16, "attention.gate_lora_rank": 40,
+}  # fmt: skip
 # llama.cpp's GELU is a table of binary16.
 _GELU = 1e-3
 
@@ -211,5 +260,15 @@ CASES = [
          "ffn_down": (HIDDEN, FF)},
         _GROUPED, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), layer_norm=True,
         distance=_GELU,
+    ),
+    RemoteCase(
+        "plamo2", {}, _PLAMO2_KEYS, layers=3,
+        own_layers=(_PLAMO2_SCAN, _PLAMO2_ATTENTION, _PLAMO2_SCAN),
+        own_vectors=(_PLAMO2_VECTORS, _PLAMO2_NORMS, _PLAMO2_VECTORS),
+    ),
+    RemoteCase(
+        "rwkv7", {}, _RWKV_KEYS, layers=3, layer_norm=True, hidden=_RWKV_HIDDEN,
+        own_layers=(_RWKV_FIRST, _RWKV, _RWKV), biased=("attn_norm_2", "time_mix_ln"),
+        outside={"token_embd_norm.weight": (_RWKV_HIDDEN,), "token_embd_norm.bias": (_RWKV_HIDDEN,)},
     ),
 ]  # fmt: skip

@@ -66,6 +66,18 @@ def test_logits_are_those_of_transformers(case: dm.Case, saved: Saved) -> None:
     assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
 
 
+def test_longrope_chooses_its_factors_by_the_size_of_the_context(saved: Saved) -> None:
+    case = next(c for c in dm.CASES if c.name == "phi3-long")
+    ids = dm.IDS[:48]  # the original context, for which transformers takes the short ones
+    truth = dm.logits(dm.save(case, saved.folder / "phi3-short-text"), ids)
+    path = saved.file(case)
+    short, long = oxibonsai.load(path, ctx_size=48), oxibonsai.load(path, ctx_size=49)
+    assert np.abs(short.logits(ids) - truth).max() <= 1e-4 * np.abs(truth).max()
+    assert np.abs(long.logits(ids) - truth).max() > 1e-2 * np.abs(truth).max()
+    assert np.array_equal(long.logits(ids), oxibonsai.load(path).logits(ids))
+    assert short.model.fingerprint() != long.model.fingerprint()
+
+
 @pytest.mark.parametrize(
     "case", [c for c in dm.CASES if c.converted_by_llama_cpp], ids=lambda c: c.name
 )

@@ -478,6 +478,24 @@ void check_mamba(std::mt19937& random) {
   check_recurrent(random, g, in.widths, "mamba_scan");
 }
 
+void check_wkv7(std::mt19937& random) {
+  constexpr int kHeads = 3, kDim = 21;
+  graph::Graph g;
+  Inputs in;
+  graph::Wkv7Scan op;
+  op.slot = g.add_slot(graph::scan_floats(kHeads, kDim, kDim));
+  op.r = in.add(g, "r", kHeads * kDim);
+  op.w = in.add(g, "w", kHeads * kDim);
+  op.k = in.add(g, "k", kHeads * kDim);
+  op.v = in.add(g, "v", kHeads * kDim);
+  // Removal keys longer than 1 would let the state grow without end.
+  op.kk = g.add(graph::Scale{in.add(g, "kk", kHeads * kDim), 0.1f}).front();
+  op.a = g.add(graph::Scale{in.add(g, "a", kHeads * kDim), 0.1f}).front();
+  op.head_dim = kDim;
+  g.set_output("y", g.add(op).front());
+  check_recurrent(random, g, in.widths, "wkv7_scan");
+}
+
 void check_top(std::mt19937& random) {
   constexpr int64_t kCols = 1000;
   constexpr int kTop = 7;
@@ -549,6 +567,7 @@ int main() {
   for (const bool tiled : {false, true}) check_delta(random, tiled);
   check_mamba2(random);
   check_mamba(random);
+  check_wkv7(random);
   check_top(random);
   return test::finish("gpu ops");
 }

@@ -139,6 +139,40 @@ void check_channels(const cpu::KernelTable& t, std::mt19937& random, int state_d
   CHECK(test::same_bytes(test::flushed([&] { return run(t); }), truth), where + ", flushed");
 }
 
+void check_wkv7(const cpu::KernelTable& t, std::mt19937& random, int dim, int columns) {
+  const auto size = static_cast<size_t>(kTokens * dim);
+  const Floats start = test::normal(random, size_t{16} * static_cast<size_t>(dim));
+  const Floats r = test::normal(random, size), k = test::normal(random, size);
+  const Floats v = test::normal(random, size), kk = test::normal(random, size, 0.1f);
+  const Floats erase = test::normal(random, size, 0.1f);
+  Floats decay = test::normal(random, size);
+  for (float& d : decay) d = std::exp(-std::fabs(d));
+  const auto run = [&](const cpu::KernelTable& table) {
+    Floats state = start, y(size);
+    cpu::Wkv7Args a{};
+    a.state = state.data();
+    a.r = r.data();
+    a.k = k.data();
+    a.kk = kk.data();
+    a.decay = decay.data();
+    a.erase = erase.data();
+    a.v = v.data();
+    a.y = y.data();
+    a.stride = dim;
+    a.dim = dim;
+    a.columns = columns;
+    a.tokens = kTokens;
+    table.wkv7_scan(a);
+    y.insert(y.end(), state.begin(), state.end());
+    return y;
+  };
+  const std::string where =
+      std::string(t.name) + " wkv7 " + std::to_string(dim) + " x " + std::to_string(columns);
+  const Floats truth = run(scalar());
+  CHECK(test::same_bytes(run(t), truth), where);
+  CHECK(test::same_bytes(test::flushed([&] { return run(t); }), truth), where + ", flushed");
+}
+
 void check_conv(const cpu::KernelTable& t, std::mt19937& random, int taps, int n, bool more) {
   const auto size = static_cast<size_t>(n);
   std::vector<Floats> rows;
@@ -179,6 +213,8 @@ int main() {
     for (const int state_dim : {1, 6, 16})
       for (int channels = 1; channels <= 16; ++channels)
         check_channels(t, random, state_dim, channels);
+    for (const int dim : {16, 21, 64})
+      for (const int columns : {1, 7, 16}) check_wkv7(t, random, dim, columns);
     for (const int taps : {2, 3, 4})
       for (const int n : {1, 15, 16, 33, 256})
         for (const bool more : {false, true}) check_conv(t, random, taps, n, more);

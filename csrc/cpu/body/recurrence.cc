@@ -12,6 +12,7 @@ void fill_recurrence(KernelTable& table) {
   table.delta_scan = &scan<true>;
   table.linear_scan = &scan<false>;
   table.channel_scan = &channel_scan;
+  table.wkv7_scan = &wkv7_scan;
 }
 
 }  // namespace oxibonsai::cpu::OXI_TIER

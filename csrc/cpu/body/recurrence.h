@@ -19,6 +19,7 @@ using oxibonsai::cpu::ChannelScanArgs;
 using oxibonsai::cpu::ConvArgs;
 using oxibonsai::cpu::kScanColumns;
 using oxibonsai::cpu::ScanArgs;
+using oxibonsai::cpu::Wkv7Args;
 
 static_assert(kScanColumns == simd::kLanes);
 
@@ -83,6 +84,29 @@ void channel_scan(const ChannelScanArgs& a) {
       return fma(s, splat(c[i]), sum);
     });
     store_n(a.y + at, flush_tiny(fma(skip, x, y)), a.channels);
+  }
+}
+
+void wkv7_scan(const Wkv7Args& a) {
+  using namespace simd;
+  for (int t = 0; t < a.tokens; ++t) {
+    const float* decay = a.decay + t * a.dim;
+    const float* erase = a.erase + t * a.dim;
+    const float* r = a.r + t * a.stride;
+    const float* k = a.k + t * a.stride;
+    const float* kk = a.kk + t * a.stride;
+    const Vec v = load_n(a.v + t * a.stride, a.columns);
+    const Vec held = flush_tiny(sum_rows(a.dim, [&](Vec sum, int i) {
+      return fma(load(a.state + i * kScanColumns), splat(kk[i]), sum);
+    }));
+    const Vec y = sum_rows(a.dim, [&](Vec sum, int i) {
+      float* row = a.state + i * kScanColumns;
+      const Vec erased = fma(splat(erase[i]), held, mul(splat(decay[i]), load(row)));
+      const Vec s = flush_tiny(fma(splat(k[i]), v, erased));
+      store(row, s);
+      return fma(s, splat(r[i]), sum);
+    });
+    store_n(a.y + t * a.stride, flush_tiny(y), a.columns);
   }
 }
 

@@ -347,8 +347,9 @@ class AttentionRunner : public Runner {
 // Over the pages of a sequence; a row sees the positions up to its own, and its block.
 class PagedAttentionRunner : public AttentionRunner {
  public:
-  PagedAttentionRunner(const Shape& shape, int layer, const ValueRef& q, const ValueRef& out)
-      : AttentionRunner(shape, q, out), layer_(layer) {}
+  PagedAttentionRunner(const Shape& shape, const graph::Attend& op, const ValueRef& q,
+                       const ValueRef& out)
+      : AttentionRunner(shape, q, out), layer_(op.layer), part_(op.part) {}
 
  protected:
   KvLayout layout(const Step& s, int64_t row) const override {
@@ -361,11 +362,13 @@ class PagedAttentionRunner : public AttentionRunner {
     return s.pages_of(row).values(page(s, row, index), layer_, head);
   }
   int first_seen(const Step& s, int64_t row) const override {
+    if (part_ == graph::KeyPart::kOwn) return s.span_of(row).encoded;
     const int at = position(s, row);
     if (shape().chunk > 0) return at / shape().chunk * shape().chunk;
     return shape().window == 0 ? 0 : std::max(0, at + 1 - shape().window);
   }
   int end_seen(const Step& s, int64_t row) const override {
+    if (part_ == graph::KeyPart::kEncoded) return s.span_of(row).encoded;
     return s.seen_end[static_cast<size_t>(row)];
   }
   int position(const Step& s, int64_t row) const override {
@@ -382,6 +385,7 @@ class PagedAttentionRunner : public AttentionRunner {
   }
 
   const int layer_;
+  const graph::KeyPart part_;
 };
 
 // Among the rows of a segment, which see each other within the window, or those before them. Their
@@ -469,7 +473,7 @@ RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const Shape shape{op.heads,  layer.kv_heads, layer.key_dim,   layer.value_dim,
                     op.scale,  op.window,      op.chunk,        op.softcap,
                     op.slopes, op.sinks,       op.position_bias};
-  return std::make_unique<PagedAttentionRunner>(shape, op.layer, q, c.value(op.out));
+  return std::make_unique<PagedAttentionRunner>(shape, op, q, c.value(op.out));
 }
 
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {

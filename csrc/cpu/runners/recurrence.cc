@@ -281,6 +281,76 @@ class MambaScanRunner : public Runner {
   std::vector<float> decay_;  // [blocks of channels, state_dim, kScanColumns]
 };
 
+// An item is a head of a sequence.
+class Wkv7ScanRunner : public Runner {
+ public:
+  Wkv7ScanRunner(const graph::Wkv7Scan& op, const RunnerContext& c)
+      : dim_(op.head_dim),
+        slot_(op.slot),
+        r_(c.value(op.r)),
+        w_(c.value(op.w)),
+        k_(c.value(op.k)),
+        v_(c.value(op.v)),
+        kk_(c.value(op.kk)),
+        a_(c.value(op.a)),
+        out_(c.value(op.out)),
+        heads_(r_.cols / dim_) {}
+
+  int64_t items(const Step& s, int) const override {
+    return static_cast<int64_t>(s.batch->spans.size()) * heads_;
+  }
+
+  void run(const Step& s, int, int64_t item) const override {
+    const auto index = static_cast<size_t>(item / heads_);
+    const graph::Span& span = s.batch->spans[index];
+    const int64_t head = item % heads_, floats = graph::scan_floats(1, dim_, dim_);
+    float* state = state_of(s, span, slot_, head * floats, floats);
+    for (int t = 0; t < span.count; t += kScanTokens)
+      scan(s, head * dim_, s.first_row[index] + t, std::min(kScanTokens, span.count - t), state);
+  }
+
+ private:
+  void scan(const Step& s, int64_t column, int64_t row, int tokens, float* state) const {
+    // -e^-0.5: the state keeps at least exp of that.
+    constexpr float kSlowest = -0.6065306597f;
+    thread_local std::vector<float> factors;
+    factors.resize(static_cast<size_t>(2 * kScanTokens * dim_));
+    float* decay = factors.data();
+    float* erase = decay + kScanTokens * dim_;
+    for (int t = 0; t < tokens; ++t) {
+      const float* kk = s.row(kk_, row + t) + column;
+      const float* a = s.row(a_, row + t) + column;
+      float* d = decay + t * dim_;
+      s.kernels->activate[kSigmoid](s.row(w_, row + t) + column, dim_, d);
+      for (int i = 0; i < dim_; ++i) {
+        d[i] = kSlowest * d[i];
+        erase[t * dim_ + i] = -(kk[i] * a[i]);
+      }
+      s.kernels->exp(d, dim_, d);
+    }
+    Wkv7Args args{};
+    args.r = s.row(r_, row) + column;
+    args.k = s.row(k_, row) + column;
+    args.kk = s.row(kk_, row) + column;
+    args.decay = decay;
+    args.erase = erase;
+    args.stride = out_.cols;
+    args.dim = dim_;
+    args.tokens = tokens;
+    for (int first = 0; first < dim_; first += kScanColumns) {
+      args.columns = std::min(kScanColumns, dim_ - first);
+      args.state = state + int64_t{first} * dim_;
+      args.v = s.row(v_, row) + column + first;
+      args.y = s.row(out_, row) + column + first;
+      s.kernels->wkv7_scan(args);
+    }
+  }
+
+  const int dim_, slot_;
+  const ValueRef r_, w_, k_, v_, kk_, a_, out_;
+  const int64_t heads_;
+};
+
 }  // namespace
 
 RunnerPtr make_runner(const graph::Conv1d& op, const RunnerContext& c) {
@@ -297,6 +367,10 @@ RunnerPtr make_runner(const graph::Mamba2Scan& op, const RunnerContext& c) {
 
 RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c) {
   return std::make_unique<MambaScanRunner>(op, c);
+}
+
+RunnerPtr make_runner(const graph::Wkv7Scan& op, const RunnerContext& c) {
+  return std::make_unique<Wkv7ScanRunner>(op, c);
 }
 
 }  // namespace oxibonsai::cpu

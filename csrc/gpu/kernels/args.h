@@ -182,6 +182,12 @@ struct ChannelScanArgs {
   uint32_t channels, state_dim;
 };
 
+struct Wkv7Args {
+  uint64_t slot_stride, offset;
+  uint32_t heads, dim;
+  uint32_t columns;  // dim rounded up to whole blocks of the state
+};
+
 struct TopArgs {
   uint32_t cols;
   uint32_t k;

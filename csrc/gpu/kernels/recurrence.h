@@ -184,3 +184,52 @@ KERNEL(channel_scan, ChannelScanArgs, READ(1, float, x), READ(2, float, time_ste
     y[at] = flush_tiny(fused(skip[channel], x[at], fold_chains(sum)));
   }
 }
+
+// RWKV-7: a thread takes a column of a head's state, as in a scan; the tokens' rows are shared.
+#define WKV_DIMS 256  // of a head, at most
+
+KERNEL(wkv7_scan, Wkv7Args, READ(1, float, r), READ(2, float, w), READ(3, float, k),
+       READ(4, float, v), READ(5, float, kk), READ(6, float, a), READ(7, int32_t, spans),
+       WRITE(8, float, slots), WRITE(9, float, y)) {
+  SHARED(float, reads, WKV_DIMS);
+  SHARED(float, keys, WKV_DIMS);
+  SHARED(float, removes, WKV_DIMS);
+  SHARED(float, decay, WKV_DIMS);
+  SHARED(float, erase, WKV_DIMS);
+  GLOBAL const int32_t* span = spans + 4 * BLOCK_Z;
+  const uint64_t first_row = uint64_t(span[0]);
+  const uint32_t head = BLOCK_Y, column = BLOCK_X * SCAN_THREADS + THREAD;
+  GLOBAL float* state = slots + uint64_t(span[3]) * args.slot_stride + args.offset +
+                        uint64_t(head) * args.dim * args.columns +
+                        uint64_t(column / SCAN_COLUMNS) * args.dim * SCAN_COLUMNS +
+                        column % SCAN_COLUMNS;
+  const bool works = column < args.columns;
+  if (works && span[2] == 0)
+    for (uint32_t i = 0; i < args.dim; ++i) state[i * SCAN_COLUMNS] = 0.0f;
+  for (uint32_t t = 0; t < uint32_t(span[1]); ++t) {
+    const uint64_t at = ((first_row + t) * args.heads + head) * args.dim;
+    BARRIER();
+    for (uint32_t i = THREAD; i < args.dim; i += SCAN_THREADS) {
+      reads[i] = r[at + i];
+      keys[i] = k[at + i];
+      removes[i] = kk[at + i];
+      decay[i] = exp_of(-0.6065306597f * flush_tiny(sigmoid_of(w[at + i])));
+      erase[i] = 0.0f - kk[at + i] * a[at + i];
+    }
+    BARRIER();
+    if (!works) continue;
+    const float value = column < args.dim ? v[at + column] : 0.0f;
+    Chains sum = no_chains();
+    for (uint32_t i = 0; i < args.dim; ++i)
+      sum = add_to_chain(sum, i, state[i * SCAN_COLUMNS], removes[i]);
+    const float held = flush_tiny(fold_chains(sum));
+    sum = no_chains();
+    for (uint32_t i = 0; i < args.dim; ++i) {
+      const float erased = fused(erase[i], held, decay[i] * state[i * SCAN_COLUMNS]);
+      const float s = flush_tiny(fused(keys[i], value, erased));
+      state[i * SCAN_COLUMNS] = s;
+      sum = add_to_chain(sum, i, s, reads[i]);
+    }
+    if (column < args.dim) y[at + column] = flush_tiny(fold_chains(sum));
+  }
+}

@@ -262,6 +262,8 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 }
 
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
+  if (op.part != graph::KeyPart::kAll)
+    throw UnsupportedError("a decoder that attends to an encoder's tokens has no kernel on GPUs");
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
   const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, op.sinks, op.heads);
   const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,

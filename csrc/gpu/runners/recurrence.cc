@@ -8,6 +8,7 @@ namespace {
 // Of gpu/kernels/recurrence.h.
 constexpr uint32_t kScanThreads = 128;
 constexpr int64_t kScanKeys = 512;
+constexpr int64_t kWkvDims = 256;
 static_assert(graph::kScanColumns == 16);
 
 // A scan over matrices: factors of all rows, then the scan.
@@ -153,6 +154,31 @@ RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c) {
              std::array<Address, 10>{s.address(x), s.address(step), s.address(b),
                                      s.address(c_value), dt_bias, decay, skip,
                                      s.table(s.tables.spans), slots.data(), s.address(out)});
+  });
+}
+
+RunnerPtr make_runner(const graph::Wkv7Scan& op, const RunnerContext& c) {
+  if (op.head_dim > kWkvDims)
+    throw UnsupportedError("a scan over heads of " + std::to_string(op.head_dim) +
+                           " dims: GPUs have a kernel for up to " + std::to_string(kWkvDims));
+  const ValueRef r = c.value(op.r), w = c.value(op.w), k = c.value(op.k), v = c.value(op.v);
+  const ValueRef kk = c.value(op.kk), a = c.value(op.a), out = c.value(op.out);
+  const int slot = op.slot;
+  args::Wkv7Args now{};
+  now.dim = static_cast<uint32_t>(op.head_dim);
+  now.heads = static_cast<uint32_t>(r.cols) / now.dim;
+  now.columns = whole_blocks(op.head_dim);
+  return flat_runner(out, [=](const Step& s) {
+    const Slots& slots = *s.state->slots;
+    args::Wkv7Args args = now;
+    args.slot_stride = static_cast<uint64_t>(slots.stride());
+    args.offset = static_cast<uint64_t>(slots.offset(slot));
+    const auto spans = static_cast<uint32_t>(s.batch->spans.size());
+    s.launch("wkv7_scan", {blocks_of(args.columns, kScanThreads), args.heads, spans}, kScanThreads,
+             args,
+             std::array<Address, 9>{s.address(r), s.address(w), s.address(k), s.address(v),
+                                    s.address(kk), s.address(a), s.table(s.tables.spans),
+                                    slots.data(), s.address(out)});
   });
 }
 

@@ -140,7 +140,9 @@ def run(
         job = Job(engine, params, replace(own, structure=request.structure), ids)
     else:
         job = Job.of_chat(engine, template, params, own, request)
-    continues = engine.tokenizer.decode(job.ids).endswith(message)
+    # Behind an encoder a text begins anew.
+    continues = engine.model.config.decoder is None
+    continues = continues and engine.tokenizer.decode(job.ids).endswith(message)
     if display_prompt and continues and request.structure is None:
         job = replace(job, opening=message)
     if beams is not None:

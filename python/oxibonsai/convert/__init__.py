@@ -14,6 +14,7 @@ from oxibonsai.convert.bailingmoe2 import BAILINGMOE2
 from oxibonsai.convert.bert import BERT, ROBERTA
 from oxibonsai.convert.bitnet import BITNET
 from oxibonsai.convert.bloom import BLOOM
+from oxibonsai.convert.codeshell import CODESHELL
 from oxibonsai.convert.cohere import COHERE2, COMMAND_R
 from oxibonsai.convert.dbrx import DBRX
 from oxibonsai.convert.deci import DECI
@@ -39,6 +40,7 @@ from oxibonsai.convert.gptj import GPTJ
 from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.granitemoe import GRANITEMOE
+from oxibonsai.convert.grok import GROK
 from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
 from oxibonsai.convert.internlm2 import INTERNLM2
@@ -55,6 +57,7 @@ from oxibonsai.convert.minicpm import MINICPM
 from oxibonsai.convert.minicpm3 import MINICPM3
 from oxibonsai.convert.minimax_m2 import MINIMAX_M2
 from oxibonsai.convert.mistral3 import MISTRAL3
+from oxibonsai.convert.mistral3_multimodal import MISTRAL3_MULTIMODAL
 from oxibonsai.convert.mixtral import MIXTRAL
 from oxibonsai.convert.modern_bert import MODERN_BERT
 from oxibonsai.convert.mpt import MPT
@@ -85,7 +88,7 @@ from oxibonsai.convert.seed_oss import SEED_OSS
 from oxibonsai.convert.smollm3 import SMOLLM3
 from oxibonsai.convert.stablelm import STABLELM
 from oxibonsai.convert.starcoder2 import STARCODER2
-from oxibonsai.convert.t5 import T5_ENCODER
+from oxibonsai.convert.t5 import T5, T5_ENCODER
 from oxibonsai.convert.target import Target, check_dtype
 from oxibonsai.convert.xverse import XVERSE
 from oxibonsai.errors import RequestError, UnsupportedError
@@ -108,7 +111,10 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "nomic_bert": NOMIC_BERT,
     "nomic_bert_moe": NOMIC_BERT_MOE,
     "roberta": ROBERTA,
+    "mt5": T5,
+    "t5": T5,
     "t5_encoder": T5_ENCODER,
+    "umt5": T5,
     "xlm-roberta": ROBERTA,
     "baichuan": BAICHUAN,
     "deci": DECI,
@@ -122,6 +128,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "xverse": XVERSE,
     "bitnet": BITNET,
     "bloom": BLOOM,
+    "codeshell": CODESHELL,
     "cohere": COMMAND_R,
     "cohere2": COHERE2,
     "ernie4_5": ERNIE4_5,
@@ -145,6 +152,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "gpt_neox": GPTNEOX,
     "gptj": GPTJ,
     "granite": GRANITE,
+    "grok-1": GROK,
     "granitemoehybrid": GRANITE_HYBRID,
     "hunyuan_v1_dense": HUNYUAN,
     "jamba": JAMBA,
@@ -154,6 +162,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "llama": LLAMA,
     "minicpm": MINICPM,
     "ministral3": MISTRAL3,
+    "mistral3": MISTRAL3_MULTIMODAL,
     "mamba": MAMBA,
     "mamba2": MAMBA2,
     "mistral": LLAMA,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,10 @@ import numpy.typing as npt
 from oxibonsai.convert import decoder, gated_delta
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.mamba import conv_shape, ssm_values
+from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
-from oxibonsai.errors import FormatError
+from oxibonsai.errors import FormatError, UnsupportedError
 
 LAYER = {
     **decoder.LAYER,
@@ -31,9 +32,50 @@ LAYER = {
 }
 # Parameters that are no module's weight.
 LOOSE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
-# Layers that predict further tokens, which no pass runs.
+# The layer that predicts further tokens, past the others in the file.
 _DRAFTING = ("mtp.", "model.mtp.")
+_DRAFTING_PARTS = {
+    "fc": "eh_proj",
+    "pre_fc_norm_embedding": "enorm",
+    "pre_fc_norm_hidden": "hnorm",
+    "norm": "shared_head_norm",
+}
+_DRAFTING_LAYER = "mtp.layers.0."
 _HEADS = ("attn_gate", "ssm_alpha", "ssm_beta", "ssm_a", "ssm_dt")
+
+
+def drafts(folder: ModelFolder) -> bool:
+    """Whether the folder has one layer that predicts further tokens; several are left out."""
+    parts = {p.removeprefix("model.") for p in folder.parameters if p.startswith(_DRAFTING)}
+    layers = {p.split(".")[2] for p in parts if p.startswith("mtp.layers.")}
+    return layers == {"0"}
+
+
+def drafting_keys(folder: ModelFolder) -> Metadata:
+    """How many layers there are with that one."""
+    if not drafts(folder):
+        return {}
+    layers = folder.count("num_hidden_layers")
+    return {
+        "qwen35.block_count": (layers + 1, "u32"),
+        "qwen35.nextn_predict_layers": (1, "u32"),
+    }
+
+
+def _drafting_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
+    """What is of that layer, by the layer's number in the file."""
+    if not parameter.startswith(_DRAFTING) or not drafts(folder):
+        return ()
+    name, kind = parameter.removeprefix("model.").removesuffix(".weight"), ".weight"
+    part = LAYER.get(name.removeprefix(_DRAFTING_LAYER))
+    if name.startswith(_DRAFTING_LAYER) and part is not None:
+        return (Piece(f"blk.{folder.count('num_hidden_layers')}.{part}{kind}"),)
+    part = _DRAFTING_PARTS.get(name.removeprefix("mtp."))
+    if part is None:
+        raise UnsupportedError(
+            f"the model has the parameter {parameter}, which is none of Qwen3.5's"
+        )
+    return (Piece(f"blk.{folder.count('num_hidden_layers')}.nextn.{part}{kind}"),)
 
 
 def metadata(folder: ModelFolder) -> Metadata:
@@ -42,6 +84,7 @@ def metadata(folder: ModelFolder) -> Metadata:
     folder.require("attention_bias", False)
     return {
         **decoder.dimension_keys(folder, "qwen35"),
+        **drafting_keys(folder),
         **gated_delta.keys(folder, "qwen35"),
         **gated_delta.section_keys(folder, "qwen35"),
         **tokenizer_keys(folder),
@@ -49,7 +92,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def namer(family: str, layer_names: Mapping[str, str]) -> Callable[[str], str | None]:
-    """GGUF's name of a parameter; None for what drafts further tokens."""
+    """GGUF's name of a parameter; None for what drafts further tokens, if that is left out."""
     plain = decoder.namer(family, layer_names)
 
     def name(parameter: str) -> str | None:
@@ -114,7 +157,16 @@ def _shapes(folder: ModelFolder) -> Shapes:
         "ssm_alpha.weight": (heads, hidden),
         "ssm_beta.weight": (heads, hidden),
     }
-    return gated_delta.layer_shapes(folder, common, linear)
+    found = gated_delta.layer_shapes(folder, common, linear)
+    if drafts(folder):
+        b = f"blk.{folder.count('num_hidden_layers')}"
+        own = {**common, **gated_delta.attention_shapes(folder)}
+        found |= {f"{b}.{part}": shape for part, shape in own.items()}
+        found |= {
+            f"{b}.nextn.{n}.weight": (hidden,) for n in ("enorm", "hnorm", "shared_head_norm")
+        }
+        found[f"{b}.nextn.eh_proj.weight"] = (hidden, 2 * hidden)
+    return found
 
 
 QWEN35 = Recipe(
@@ -123,6 +175,7 @@ QWEN35 = Recipe(
     tensor_name,
     is_matrix,
     shapes=_shapes,
+    pieces=_drafting_pieces,
     row_order=row_order,
     column_order=column_order,
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),

@@ -1,4 +1,4 @@
-"""T5's encoder: names and keys."""
+"""T5, whole or its encoder alone: names and keys."""
 
 from __future__ import annotations
 
@@ -10,22 +10,50 @@ from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pooling import pooling_keys, projection_keys, projections
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
-from oxibonsai.errors import UnsupportedError
+from oxibonsai.errors import FormatError, UnsupportedError
 
-_PARTS = {
+_ATTENTION = {
     "layer.0.SelfAttention.q": "attn_q",
     "layer.0.SelfAttention.k": "attn_k",
     "layer.0.SelfAttention.v": "attn_v",
     "layer.0.SelfAttention.o": "attn_o",
     "layer.0.SelfAttention.relative_attention_bias": "attn_rel_b",
     "layer.0.layer_norm": "attn_norm",
-    "layer.1.DenseReluDense.wi": "ffn_up",
-    "layer.1.DenseReluDense.wi_0": "ffn_gate",
-    "layer.1.DenseReluDense.wi_1": "ffn_up",
-    "layer.1.DenseReluDense.wo": "ffn_down",
-    "layer.1.layer_norm": "ffn_norm",
 }
-_FIXED = {"shared": "token_embd", "encoder.final_layer_norm": "enc.output_norm"}
+_CROSS_ATTENTION = {
+    "layer.1.EncDecAttention.q": "cross_attn_q",
+    "layer.1.EncDecAttention.k": "cross_attn_k",
+    "layer.1.EncDecAttention.v": "cross_attn_v",
+    "layer.1.EncDecAttention.o": "cross_attn_o",
+    "layer.1.EncDecAttention.relative_attention_bias": "cross_attn_rel_b",  # of old models, unused
+    "layer.1.layer_norm": "cross_attn_norm",
+}
+_FEED_FORWARD = {
+    "DenseReluDense.wi": "ffn_up",
+    "DenseReluDense.wi_0": "ffn_gate",
+    "DenseReluDense.wi_1": "ffn_up",
+    "DenseReluDense.wo": "ffn_down",
+    "layer_norm": "ffn_norm",
+}
+# By the side, whose feed-forward part is its last: GGUF's name of it, and of the parts of its layers.
+_PARTS = {
+    "encoder": ("enc", {**_ATTENTION, **{f"layer.1.{k}": v for k, v in _FEED_FORWARD.items()}}),
+    "decoder": (
+        "dec",
+        {
+            **_ATTENTION,
+            **_CROSS_ATTENTION,
+            **{f"layer.2.{k}": v for k, v in _FEED_FORWARD.items()},
+        },
+    ),
+}
+_FIXED = {
+    "shared": "token_embd",
+    "lm_head": "output",
+    "encoder.final_layer_norm": "enc.output_norm",
+    "decoder.final_layer_norm": "dec.output_norm",
+}
+_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 _NAMES = {
     "d_model": "hidden_size",
     "d_ff": "intermediate_size",
@@ -35,7 +63,7 @@ _NAMES = {
     "n_positions": "max_position_embeddings",
 }
 _POSITIONS = 512  # where the configuration does not say; no weight depends on it
-_LAYER = re.compile(r"encoder\.block\.([0-9]{1,4})\.(.+)")
+_LAYER = re.compile(r"(encoder|decoder)\.block\.([0-9]{1,4})\.(.+)")
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
@@ -45,21 +73,19 @@ def config(folder: ModelFolder) -> dict[str, Any]:
 
 def tensor_name(parameter: str) -> str | None:
     """GGUF's name; None for a further copy of the table."""
-    if parameter == "encoder.embed_tokens.weight":
+    if parameter in _COPIES:
         return None
     module, _, last = parameter.rpartition(".")
-    layer = _LAYER.fullmatch(module)
-    if last == "weight" and layer is not None and layer[2] in _PARTS:
-        return f"enc.blk.{int(layer[1])}.{_PARTS[layer[2]]}.weight"
+    if last == "weight" and (layer := _LAYER.fullmatch(module)) is not None:
+        side, parts = _PARTS[layer[1]]
+        if layer[3] in parts:
+            return f"{side}.blk.{int(layer[2])}.{parts[layer[3]]}.weight"
     if last == "weight" and module in _FIXED:
         return f"{_FIXED[module]}.weight"
-    raise UnsupportedError(
-        f"the model has the parameter {parameter}, which is none of T5's encoder"
-    )
+    raise UnsupportedError(f"the model has the parameter {parameter}, which is none of T5's")
 
 
-def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+def _model_keys(folder: ModelFolder, architecture: str) -> Metadata:
     folder.require("feed_forward_proj", "relu", "gated-gelu")
     folder.require("relative_attention_max_distance", 128)
     width = (folder.count("head_dim"), "u32")
@@ -73,13 +99,35 @@ def metadata(folder: ModelFolder) -> Metadata:
         "attention.relative_buckets_count": folder.count("relative_attention_num_buckets"),
     }
     return {
-        **{f"t5encoder.{key}": (value, "u32") for key, value in counts.items()},
-        "t5encoder.attention.key_length": width,
-        "t5encoder.attention.value_length": width,
-        "t5encoder.attention.layer_norm_epsilon": epsilon,
-        "t5encoder.attention.layer_norm_rms_epsilon": epsilon,
+        **{f"{architecture}.{key}": (value, "u32") for key, value in counts.items()},
+        f"{architecture}.attention.key_length": width,
+        f"{architecture}.attention.value_length": width,
+        f"{architecture}.attention.layer_norm_epsilon": epsilon,
+        f"{architecture}.attention.layer_norm_rms_epsilon": epsilon,
+    }
+
+
+def encoder_metadata(folder: ModelFolder) -> Metadata:
+    """Keys of the encoder alone, then its tokenizer's."""
+    return {
+        **_model_keys(folder, "t5encoder"),
         **pooling_keys(folder, "t5encoder", projects=True),
         **projection_keys(folder, "t5encoder"),
+        **tokenizer_keys(folder),
+    }
+
+
+def metadata(folder: ModelFolder) -> Metadata:
+    """Keys of both sides, then the tokenizer's."""
+    start = folder.config.get("decoder_start_token_id")
+    if type(start) is not int or not 0 <= start < folder.count("vocab_size"):
+        raise FormatError(
+            f"{folder.path / 'config.json'}: decoder_start_token_id is {start!r}, no token"
+        )
+    return {
+        **_model_keys(folder, "t5"),
+        "t5.decoder_block_count": (folder.count("num_decoder_layers"), "u32"),
+        "t5.decoder_start_token_id": (start, "u32"),
         **tokenizer_keys(folder),
     }
 
@@ -89,4 +137,7 @@ def is_matrix(tensor: str) -> bool:
     return encoder.is_matrix(tensor) and "attn_rel_b" not in tensor
 
 
-T5_ENCODER = Recipe("t5encoder", metadata, tensor_name, is_matrix, config=config, extra=projections)
+T5_ENCODER = Recipe(
+    "t5encoder", encoder_metadata, tensor_name, is_matrix, config=config, extra=projections
+)
+T5 = Recipe("t5", metadata, tensor_name, is_matrix, config=config)

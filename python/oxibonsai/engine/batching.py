@@ -32,6 +32,7 @@ def add_span(
     first: int,
     outputs: int | Items[int],
     blocks: Items[tuple[int, int]] = (),
+    encoded: int = 0,
 ) -> None:
     """Adds tokens of one sequence to a batch; its slot holds the state after them from then on.
 
@@ -42,6 +43,7 @@ def add_span(
         first: 0, or the position that the state of the sequence has reached.
         outputs: How many of the last rows want a result, or which rows.
         blocks: Positions first .. end - 1 whose rows see each other.
+        encoded: Positions of an encoder's tokens, which come before the decoder's.
     """
     slot = table.slot
     if slot is not None:
@@ -59,6 +61,7 @@ def add_span(
         slot=-1 if slot is None else slot.index,
         outputs=outputs,
         blocks=blocks,
+        encoded=encoded,
     )
 
 
@@ -73,7 +76,7 @@ def make_batch(chunks: list[Chunk], *, all_rows: bool = False) -> _core.Batch:
             tokens = images.fill(tokens, c.first, rows)
             blocks = images.blocks(c.first, c.first + c.count)
         outputs = c.rows if all_rows else c.outputs
-        add_span(batch, c.sequence.table, tokens, c.first, outputs, blocks)
+        add_span(batch, c.sequence.table, tokens, c.first, outputs, blocks, c.sequence.encoded)
     if rows:
         batch.set_input(IMAGES, np.concatenate(rows))
     _set_positions(batch, chunks)

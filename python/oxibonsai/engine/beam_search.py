@@ -97,6 +97,7 @@ def beam_search(
         raise RequestError(f'early_stopping is {early_stopping!r}; it is True, False or "never"')
     if n is not None and not 1 <= n <= width:
         raise RequestError(f"n is {n}; it must be from 1 to the width, {width}")
+    engine.model.check_decoder_only("beam search")
     ids = engine.check_prompt(ids)
     limit = min(max_new_tokens, engine.ctx_size - len(ids))
     if limit < 1:

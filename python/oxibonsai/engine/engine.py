@@ -218,6 +218,9 @@ class Engine:
         self.lock.check_process()
         self.model.check_generates()
         ids = self.check_prompt(prompt)
+        encoded, decoder = 0, self.model.config.decoder
+        if decoder is not None:
+            encoded, ids = len(ids), self.check_prompt([*ids, decoder.start_token_id])
         for name, value, kind in (
             ("params", params, SamplingParams),
             ("options", options, Options),
@@ -229,6 +232,7 @@ class Engine:
         self._engine_core.models.check(options.adapter)
         if options.shift is not None:
             options.shift.window_of(self.ctx_size)  # refuses what does not fit
+            self.model.check_decoder_only("context shift")
             if options.images:
                 raise RequestError(
                     "a context with pictures cannot be shifted: leave out the context shift"
@@ -251,7 +255,9 @@ class Engine:
             encode = partial(self.tokenizer.encode, add_special=False)
             bad_words = word_tokens(params.bad_words, encode)
         images = self.prompt_images(ids, options.images)
-        return Sequence(ids, params, options, text, constraint, breakers, bad_words, images)
+        return Sequence(
+            ids, params, options, text, constraint, breakers, bad_words, images, encoded
+        )
 
     def prompt_images(
         self, ids: Items[int], placed: tuple[PlacedImage, ...]

@@ -153,6 +153,11 @@ class EngineCore:
                     self._retire(c.sequence)
                 continue
             ordered += group
+            if encoding := [c for c in group if c.encodes]:
+                model.encode(make_batch(encoding), pools)
+                group = [c for c in group if not c.encodes]
+            if not group:
+                continue
             batch = make_batch(group)
             if followed:
                 of_outputs, of_rows = model.run_followed(batch, pools, slots)
@@ -162,15 +167,13 @@ class EngineCore:
             logits.append(of_outputs)
         if len(logits) == 1:
             return ordered, logits[0], states[0] if followed else None
-        if not ordered:
-            return [], np.empty((0, 0), np.float32), None
+        if not logits:
+            return ordered, np.empty((0, 0), np.float32), None
         return ordered, np.concatenate(logits), np.concatenate(states) if followed else None
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Takes in a sequence whose table holds the state of its first tokens already."""
-        self._cache.remember(
-            sequence.table, sequence.cache_ids, computed, sequence.options.cache_root
-        )
+        self._cache.remember(sequence.table, sequence.cache_ids, computed, sequence.cache_root)
         # At least one token is left to compute: the logits after the last one are wanted.
         computed = min(computed, len(sequence.tokens) - 1)
         sequence.num_computed = self._cache.rewind(sequence.table, computed)
@@ -273,7 +276,9 @@ class EngineCore:
             return False
         # One that had to give way goes on with the type that it began with.
         pool = self.pool() if s.times.started is None else s.table.pool
-        s.table = self._cache.find(s.cache_ids, pool, s.options.cache_root)
+        s.table = self._cache.find(s.cache_ids, pool, s.cache_root)
+        if len(s.table.keys) * _core.PAGE_POSITIONS < s.encoded:
+            self._cache.release(s.table)  # a prompt goes through an encoder whole
         needed = len(s.tokens) // _core.PAGE_POSITIONS + 1 - len(s.table.pages)
         # One more page for every running sequence, so that they need not give way at once.
         if self.running and self._cache.free_pages(pool) < needed + len(self.running):
@@ -311,8 +316,10 @@ class EngineCore:
 
     def _cut(self, c: Chunk) -> Chunk:
         """The chunk, or less of it where the state after that is to be kept; pictures whose rows see
-        each other are not cut, and may make it longer.
+        each other are not cut, and may make it longer, nor is what goes through an encoder.
         """
+        if c.encodes:
+            return replace(c, count=c.sequence.encoded - c.first)
         end = self._cache.chunk_end(c.first, c.count, len(c.sequence.tokens))
         end = min(end, c.first + c.count)
         if c.sequence.images is not None:
@@ -391,9 +398,8 @@ class EngineCore:
             if c.draft and not s.finished:
                 computed = self._cache.rewind(s.table, s.num_computed)
                 s.replay, s.num_computed = s.num_computed - computed, computed
-            root = s.options.cache_root
             self._cache.remember(
-                s.table, s.cache_ids, s.num_computed, root, generated=len(rows) > 0
+                s.table, s.cache_ids, s.num_computed, s.cache_root, generated=len(rows) > 0
             )
             if s.finished:
                 self._retire(s)

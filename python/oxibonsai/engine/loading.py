@@ -74,7 +74,8 @@ def load(
             as one more, and the others on the CPU; None: all of them. As llama.cpp's.
         threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.
         ctx_size: Positions of a sequence; None: the model's own, cut to suit the memory
-            of the device.
+            of the device. One within the original context of a model with LongRoPE chooses its short
+            factors.
         kv_type: ``"f32"``, ``"f16"``, ``"q8_0"`` or ``"q4_0"``; None: f32 for models with a small
             cache, else f16.
         quant_type: Layout of tensors of type id 42, where the file leaves it open.
@@ -164,7 +165,7 @@ def load(
         return (kv_type or default_kv_type(model.graph.paged_layers),)
 
     def load_on(device: Device | DevicePlan) -> Model:
-        return load_model(checkpoint, device, progress, cache, adapters)
+        return load_model(checkpoint, device, progress, cache, adapters, ctx_size)
 
     def check(model: Model) -> None:
         # A GPU that nobody named has to prove itself even where parity is "off".

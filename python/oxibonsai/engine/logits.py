@@ -49,6 +49,7 @@ def iter_logits(
     if chunk_size < 1:
         raise RequestError(f"chunk_size is {chunk_size}; it must be at least 1")
     engine.model.check_generates()
+    engine.model.check_decoder_only("logits of whole texts")
     checked = [engine.check_prompt(ids) for ids in texts]
     placed = [()] * len(checked) if images is None else images
     sequences = [

@@ -29,6 +29,11 @@ class Chunk:
         return self.count + len(self.draft)
 
     @property
+    def encodes(self) -> bool:
+        """Whether it goes through an encoder."""
+        return self.first < self.sequence.encoded
+
+    @property
     def outputs(self) -> int:
         """Rows whose logits are wanted."""
         return 1 + len(self.draft) if self.reaches_end else 0

@@ -81,6 +81,7 @@ class Sequence:
     Attributes:
         tokens: The context: prompt and generated tokens, less what a context shift left out.
         images: The pictures that some tokens of the prompt stand for; None: there are none.
+        encoded: How many of the first tokens go through an encoder, whole; 0: the model has none.
         history: Prompt and all generated tokens.
         num_prompt_tokens: How many of the history are the prompt.
         num_computed: How many of ``tokens`` have keys and values in the cache.
@@ -113,8 +114,10 @@ class Sequence:
         breakers: frozenset[int] = frozenset(),
         bad_words: tuple[tuple[int, ...], ...] = (),
         images: PromptImages | None = None,
+        encoded: int = 0,
     ) -> None:
         self.tokens = list(prompt)
+        self.encoded = encoded
         self.images = images
         self.history = self.tokens  # one list until a context shift
         self.num_prompt_tokens = len(prompt)
@@ -148,6 +151,18 @@ class Sequence:
         known = self.images.cache_ids
         known += self.tokens[len(known) :]
         return known
+
+    @property
+    def cache_root(self) -> bytes:
+        """What keys and values depend on beside the tokens before them; see :class:`KvCache`.
+
+        Behind an encoder, which sees its tokens from both sides, that is all that it has read.
+        """
+        root = self.options.cache_root
+        if self.encoded == 0:
+            return root
+        parts = repr((root, self.tokens[: self.encoded]))
+        return hashlib.blake2b(parts.encode(), digest_size=32).digest()
 
     @property
     def num_generated(self) -> int:

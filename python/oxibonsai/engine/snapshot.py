@@ -67,8 +67,9 @@ def save(
 
     Raises:
         OSError: The file can't be written.
-        UnsupportedError: The text has pictures.
+        UnsupportedError: The text has pictures, or the model an encoder.
     """
+    engine.model.check_decoder_only("snapshots")
     if sequence.images is not None:
         raise UnsupportedError("a snapshot of a text with pictures is not supported")
     with engine.lock:

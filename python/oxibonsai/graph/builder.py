@@ -187,9 +187,17 @@ class Builder:
         )
 
     def attend_to(
-        self, q: Value, *, layer: int, head_dim: int, scale: float, window: int = 0
+        self,
+        q: Value,
+        *,
+        layer: int,
+        head_dim: int,
+        scale: float,
+        window: int = 0,
+        position_bias: Vector | None = None,
+        part: str = "all",
     ) -> Value:
-        """Attention over the pages of another layer, whose keys and values q's layer shares.
+        """Attention over pages that hold their keys and values already, of another layer say.
 
         Args:
             q: [tokens, heads * head_dim].
@@ -197,8 +205,26 @@ class Builder:
             head_dim: Dimensions of a head.
             scale: Factor of the scores.
             window: Keys that a query may look back on, itself counted; 0: all.
+            position_bias: As of :meth:`attend_local`.
+            part: ``"all"`` positions up to the query's, or in a decoder behind an encoder those of the
+                encoder (``"encoded"``, all of them) or those behind them (``"own"``).
         """
-        return self.graph.attend(q, layer, q.cols // head_dim, scale, window)
+        bias = None if position_bias is None else position_bias.ravel()
+        return self.graph.attend(
+            q, layer, q.cols // head_dim, scale, window, position_bias=bias, part=part
+        )
+
+    def add_paged_layer(self, kv_heads: int, head_dim: int) -> int:
+        """Declares keys and values of one more layer of the cache; returns its number.
+
+        For passes that store and attend apart; :meth:`attention` does all three.
+        """
+        self.graph.add_paged_layer(_core.PagedLayer(kv_heads, head_dim, head_dim))
+        return len(self.graph.paged_layers) - 1
+
+    def store_kv(self, k: Value, v: Value, layer: int) -> None:
+        """Writes the tokens' keys and values to the pages of a layer."""
+        self.graph.store_kv(k, v, layer)
 
     def attend_local(
         self,
@@ -551,6 +577,26 @@ class Builder:
         """
         slot = self.graph.add_slot(self.graph.scan_floats(1, b.cols, x.cols))
         return self.graph.mamba_scan(x, time_step, b, c, dt_bias, decay, skip, slot)
+
+    def wkv7_scan(
+        self, r: Value, w: Value, k: Value, v: Value, kk: Value, a: Value, *, head_dim: int
+    ) -> Value:
+        """The scan of RWKV-7 over a sequence's tokens: [tokens, heads * head_dim].
+
+        The state S of a head becomes ``decay S - (kk * a) (S^T kk)^T + k v^T``, where each row of S
+        has a factor, ``decay = exp(-e^-0.5 * sigmoid(w))``; the result is ``S^T r``.
+
+        Args:
+            r: Receptance, [tokens, heads * head_dim].
+            w: As r, of the decay.
+            k: As r, the key.
+            v: As r, the value.
+            kk: As r, the removal key, of length 1 in each head.
+            a: As r, the in-context learning rate.
+            head_dim: Of a head.
+        """
+        slot = self.graph.add_slot(self.graph.scan_floats(r.cols // head_dim, head_dim, head_dim))
+        return self.graph.wkv7_scan(r, w, k, v, kk, a, head_dim, slot)
 
     def select_columns(self, x: Value, first: int, count: int, period: int | None = None) -> Value:
         """Columns ``first`` to ``first + count - 1`` of each ``period`` columns; None: of the row."""

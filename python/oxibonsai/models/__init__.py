@@ -71,6 +71,7 @@ from oxibonsai.models import (
     phi3,
     phimoe,
     plamo,
+    plamo2,
     qwen,
     qwen2moe,
     qwen2vl,
@@ -80,6 +81,7 @@ from oxibonsai.models import (
     qwen3vl,
     qwen35,
     refact,
+    rwkv7,
     seed_oss,
     smollm3,
     stablelm,
@@ -125,6 +127,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "jina-bert-v3": bert.JINA_BERT_V3,
     "modern-bert": modern_bert.ARCHITECTURE,
     "gemma-embedding": gemma_embedding.ARCHITECTURE,
+    "t5": t5.T5,
     "t5encoder": t5.ENCODER,
     "gemma": gemma.ARCHITECTURE,
     "gemma2": gemma2.ARCHITECTURE,
@@ -167,6 +170,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "jais": jais.ARCHITECTURE,
     "jais2": jais2.ARCHITECTURE,
     "plamo": plamo.ARCHITECTURE,
+    "plamo2": plamo2.ARCHITECTURE,
+    "rwkv7": rwkv7.ARCHITECTURE,
     "deci": deci.ARCHITECTURE,
     "openelm": openelm.ARCHITECTURE,
     "dbrx": dbrx.ARCHITECTURE,
@@ -217,15 +222,20 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
     return ARCHITECTURES[name]
 
 
-def read_config(checkpoint: Checkpoint) -> ModelConfig:
+def read_config(checkpoint: Checkpoint, ctx_size: int | None = None) -> ModelConfig:
     """A checkpoint's dimensions and constants.
+
+    Args:
+        checkpoint: The model's file.
+        ctx_size: Positions of a text that it is loaded for, by which LongRoPE chooses its factors; None:
+            the model's own.
 
     Raises:
         FormatError: A key is missing or makes no sense.
         UnsupportedError: The architecture, or a key of the file, is not known.
     """
     architecture = architecture_of(checkpoint)
-    keys = Keys(checkpoint)
+    keys = Keys(checkpoint, ctx_size)
     config = architecture.read_config(keys)
     keys.refuse_unread()
     return config
@@ -250,8 +260,9 @@ def load_model(
     progress: Progress | None = None,
     cache: PackedCache | None = None,
     adapters: Sequence[Adapter] = (),
+    ctx_size: int | None = None,
 ) -> Model:
     """Describes a checkpoint's architecture, packs its weights for its devices and compiles it."""
-    config = read_config(checkpoint)
+    config = read_config(checkpoint, ctx_size)
     architecture = architecture_of(checkpoint)
     return Model(config, Weights(checkpoint), architecture, device, progress, cache, adapters)

@@ -47,6 +47,8 @@ class Architecture:
         logits: What follows that, where the model has an output matrix.
         drafting_layer: What a layer past those of the pass, which predicts a further token, makes of
             its input: [tokens, hidden]; None: the architecture has no such layers.
+        encode: The pass of a prompt through an encoder, which stores what the decoder's layers attend
+            to; ``hidden_states`` is then that of the decoder. None: there is no encoder.
     """
 
     read_config: Callable[[Keys], ModelConfig]
@@ -54,16 +56,20 @@ class Architecture:
     final_norm: Callable[[Builder, ModelConfig, Weights, Value], Value] = final_norm
     logits: Callable[[Builder, ModelConfig, Weights, Value], Value] = logits
     drafting_layer: Callable[[Builder, ModelConfig, Weights, int, Value], Value] | None = None
+    encode: Callable[[Builder, ModelConfig, Weights], Value] | None = None
 
 
-def attention_heads(keys: Keys, kv_heads: int | None = None) -> tuple[int, int, int]:
+def attention_heads(
+    keys: Keys, kv_heads: int | None = None, heads: int | None = None
+) -> tuple[int, int, int]:
     """Attention heads, key-value heads and the dims of each.
 
     Args:
         keys: Of the file.
         kv_heads: Where not all layers attend; None: what the file says of all.
+        heads: As ``kv_heads``.
     """
-    hidden, heads = keys.integer("embedding_length"), keys.integer("attention.head_count")
+    hidden, heads = keys.integer("embedding_length"), heads or keys.integer("attention.head_count")
     default = hidden // heads if hidden % heads == 0 else None
     head_dim = keys.integer("attention.key_length", default)
     if keys.integer("attention.value_length", head_dim) != head_dim:
@@ -78,17 +84,24 @@ def attention_heads(keys: Keys, kv_heads: int | None = None) -> tuple[int, int, 
 def hybrid_dimensions(keys: Keys, other: str) -> dict[str, Any]:
     """The same where only layers attend that have key-value heads; the others are of type ``other``."""
     counts = keys.counts("attention.head_count_kv", keys.layers())
-    kv_heads = set(counts) - {0}
-    if len(kv_heads) != 1:
-        raise keys.fail(f"{sorted(kv_heads)} are no one number of key-value heads")
     types = tuple(FULL_ATTENTION if n > 0 else other for n in counts)
-    return {**dimensions(keys, kv_heads.pop()), "layer_types": types}
+    kv_heads, heads = _of_attention(keys, "head_count_kv"), _of_attention(keys, "head_count")
+    return {**dimensions(keys, kv_heads, heads=heads), "layer_types": types}
+
+
+def _of_attention(keys: Keys, name: str) -> int:
+    """A number that all layers share which have any."""
+    found = set(keys.counts(f"attention.{name}", keys.layers())) - {0}
+    if len(found) != 1:
+        raise keys.fail(f"{sorted(found)} are no one {keys.architecture}.attention.{name}")
+    return found.pop()
 
 
 def dimensions(
     keys: Keys,
     kv_heads: int | None = None,
     *,
+    heads: int | None = None,
     head_dim: int | None = None,
     ff: int | None = None,
 ) -> dict[str, Any]:
@@ -97,11 +110,12 @@ def dimensions(
     Args:
         keys: Of the file.
         kv_heads: Where not all layers attend; None: what the file says of all.
+        heads: As ``kv_heads``.
         head_dim: Of keys in the cache, where latent attention makes it; None: what the file says.
         ff: The feed-forward length; None: what the file says of all layers.
     """
     if head_dim is None:
-        heads, kv_heads, head_dim = attention_heads(keys, kv_heads)
+        heads, kv_heads, head_dim = attention_heads(keys, kv_heads, heads)
     else:
         heads = keys.integer("attention.head_count")
     return {

@@ -8,7 +8,7 @@ from oxibonsai.graph import HadamardFold, RopeConfig
 
 # Values of ModelConfig.layer_types.
 FULL_ATTENTION, LINEAR_ATTENTION = "full_attention", "linear_attention"
-MAMBA, CONVOLUTION, FEED_FORWARD = "mamba", "conv", "mlp"
+MAMBA, CONVOLUTION, FEED_FORWARD, RWKV = "mamba", "conv", "mlp", "rwkv"
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,36 @@ class MambaConfig:
 
 
 @dataclass(frozen=True)
+class RwkvConfig:
+    """RWKV-7: layers whose state is a matrix for each head.
+
+    Attributes:
+        head_size: Of a head.
+        decay_rank, rate_rank, value_rank, gate_rank: Columns between the two matrices that make decays,
+            learning rates, shares of the first layer's values, and gates.
+    """
+
+    head_size: int
+    decay_rank: int
+    rate_rank: int
+    value_rank: int
+    gate_rank: int
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The decoder of a model whose prompts go through an encoder.
+
+    Attributes:
+        num_layers: Of the decoder.
+        start_token_id: What each of its texts begins with.
+    """
+
+    num_layers: int
+    start_token_id: int
+
+
+@dataclass(frozen=True)
 class StreamsConfig:
     """Several streams of hidden states, of which one goes through a layer (AltUp).
 
@@ -199,7 +229,10 @@ class ModelConfig:
         experts: Of the layers that have them; None: none does.
         latent: How layers attend, if by a latent vector.
         mamba: Of the layers of type ``"mamba"``.
+        rwkv: Of the layers of type ``"rwkv"``.
         streams: Of hidden states; None: there is one.
+        decoder: Of a model with an encoder too, whose sizes the other fields are; None: there is one
+            pass for all tokens.
         inner_norm_eps: Of norms without weights within a layer of type ``"mamba"``; 0: there are none.
         conv_kernel: Taps of the layers of type ``"conv"``.
         hadamard: How weights are folded; None: they are not.
@@ -252,7 +285,9 @@ class ModelConfig:
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None
     mamba: MambaConfig | None = None
+    rwkv: RwkvConfig | None = None
     streams: StreamsConfig | None = None
+    decoder: DecoderConfig | None = None
     inner_norm_eps: float = 0.0
     conv_kernel: int = 0
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)

@@ -37,13 +37,15 @@ class Keys:
 
     Args:
         checkpoint: The model's file.
+        ctx_size: Positions of a text that the model is loaded for; None: its own.
 
     Attributes:
         architecture: As the file names it.
     """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, ctx_size: int | None = None) -> None:
         self.checkpoint = checkpoint
+        self._ctx_size = ctx_size
         self.architecture = checkpoint.architecture
         self._file = checkpoint.file
         self._read = set(_IDLE)
@@ -286,15 +288,16 @@ class Keys:
             return float(Decimal(stated) / own)
 
     def _frequency_factors(self, rotary: int) -> tuple[float, ...]:
-        """Divisors of the frequencies; of LongRoPE's two sets the one for the model's own context.
+        """Divisors of the frequencies; of LongRoPE's two sets the one for the context's size.
 
-        A model whose context was extended runs with the long set at every length of a text, so that
-        keys in the cache need not change when a text grows past the original context.
+        As in llama.cpp and vLLM, what counts is how long texts may become, not how long one is: keys in
+        the cache need not change when a text grows past the original context.
         """
         name = "rope_freqs.weight"
         if self.checkpoint.has("rope_factors_long.weight"):
-            context = self.integer("context_length")
-            extended = context > self.integer("rope.scaling.original_context_length", context)
+            whole = self.integer("context_length")
+            original = self.integer("rope.scaling.original_context_length", whole)
+            extended = (self._ctx_size or whole) > original
             name = f"rope_factors_{'long' if extended else 'short'}.weight"
         if not self.checkpoint.has(name):
             return ()

@@ -17,10 +17,16 @@ from oxibonsai.models.weights import Weights
 _FALCON_EPS = 1e-6
 
 
-def attention_free(keys: Keys) -> dict[str, Any]:
-    """Fields of :class:`ModelConfig` of a model whose layers are all state spaces."""
+def attention_free(keys: Keys, layer_type: str = MAMBA) -> dict[str, Any]:
+    """Fields of :class:`ModelConfig` of a model no layer of which attends.
+
+    Args:
+        keys: Of the file.
+        layer_type: Of its layers; those of Mamba have no feed-forward part.
+    """
     layers = keys.layers()
-    for key in ("attention.head_count", "feed_forward_length"):
+    zeros = ["attention.head_count", *(["feed_forward_length"] if layer_type == MAMBA else [])]
+    for key in zeros:
         if not keys.is_zero(key, 0):
             raise keys.unsupported(
                 f"{keys.architecture}.{key} is {keys.get(key)!r}, which is 0 where no layer attends"
@@ -30,7 +36,7 @@ def attention_free(keys: Keys) -> dict[str, Any]:
         "architecture": keys.architecture,
         "vocab_size": keys.checkpoint.shape("token_embd.weight")[0],
         "hidden_size": keys.integer("embedding_length"),
-        "intermediate_size": 0,
+        "intermediate_size": keys.count("feed_forward_length"),
         "num_hidden_layers": layers,
         "num_attention_heads": 0,
         "num_key_value_heads": 0,
@@ -38,9 +44,8 @@ def attention_free(keys: Keys) -> dict[str, Any]:
         "max_position_embeddings": keys.integer("context_length"),
         "attention_scale": 1.0,
         "rope": RopeConfig(rotary_dim=0, theta=10000.0),
-        "rms_norm_eps": keys.real("attention.layer_norm_rms_epsilon"),
         "pooling": keys.pooling("last"),
-        "layer_types": (MAMBA,) * layers,
+        "layer_types": (layer_type,) * layers,
         "name": str(file.get("general.name", "")),
         "hadamard": read_fold(file, keys.checkpoint.path),
     }
@@ -63,6 +68,7 @@ def read_config(keys: Keys) -> ModelConfig:
         raise keys.fail(f"{keys.architecture}.ssm.dt_b_c_rms is {normed!r}, not true or false")
     return ModelConfig(
         **attention_free(keys),
+        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         mamba=read_mamba(keys),
         inner_norm_eps=_FALCON_EPS if normed else 0.0,
     )

@@ -27,7 +27,11 @@ def read_mamba2(keys: Keys) -> MambaConfig:
 
 def read_config(keys: Keys) -> ModelConfig:
     """Dimensions and constants."""
-    return ModelConfig(**attention_free(keys), mamba=read_mamba2(keys))
+    return ModelConfig(
+        **attention_free(keys),
+        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
+        mamba=read_mamba2(keys),
+    )
 
 
 def scan_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:

@@ -38,6 +38,7 @@ _PASSES = (
     "_image_executable",
     "_pooled_executables",
     "_states_executable",
+    "_encoder_executable",
 )
 
 
@@ -96,6 +97,7 @@ class Model:
         else:
             builder.output(_HIDDEN, h)
         self._pooled_graphs = self._describe_pooled()
+        self._encoder_graph = self._describe_encoder()
         self.weights.refuse_unused()
         builder.refuse_unused()
         return builder.graph
@@ -125,10 +127,22 @@ class Model:
         return other
 
     def _used_matrices(self) -> list[_core.Weight]:
-        return [w for g in (self.graph, *self._pooled_graphs.values()) for w in g.matrices]
+        graphs = [self.graph, *self._pooled_graphs.values()]
+        if self._encoder_graph is not None:
+            graphs.append(self._encoder_graph)
+        return list(dict.fromkeys(w for g in graphs for w in g.matrices))
 
     def _builder(self) -> AdaptedBuilder:
         return AdaptedBuilder(self.config.hadamard, self.adapters)
+
+    def _describe_encoder(self) -> _core.Graph | None:
+        """The pass of prompts through the encoder; None: the model has none."""
+        if self.architecture.encode is None:
+            return None
+        builder = self._builder()
+        h = self.architecture.encode(builder, self.config, self.weights)
+        builder.output(_HIDDEN, builder.select_outputs(h))
+        return builder.graph
 
     def _describe_pooled(self) -> dict[str, _core.Graph]:
         """The passes over pooled hidden states that the model has, by the name of their result."""
@@ -158,9 +172,23 @@ class Model:
         """The pass up to the final norm, over the same packed matrices: for embeddings."""
         if not self.config.generates:
             return self.graph
+        self.check_decoder_only("embeddings; those of an encoder alone come from a t5encoder")
         builder = self._builder()
         builder.output(_HIDDEN, self._final_states(builder))
         return builder.graph
+
+    @cached_property
+    def _encoder_executable(self) -> Executable:
+        assert self._encoder_graph is not None
+        return self.device.compile(self._encoder_graph)
+
+    def check_decoder_only(self, what: str) -> None:
+        """UnsupportedError where prompts go through an encoder, which ``what`` does not know."""
+        if self.config.decoder is not None:
+            raise UnsupportedError(
+                f"{self.weights.checkpoint.path} has an encoder and a decoder "
+                f"({self.config.architecture}), for which this version has no {what}"
+            )
 
     @cached_property
     def _hidden_executable(self) -> Executable:
@@ -259,8 +287,13 @@ class Model:
         return other
 
     def fingerprint(self) -> str:
-        """Names what keys and values depend on: the checkpoint, and adapters with their scales."""
+        """Names what keys and values depend on: the checkpoint, and adapters with their scales.
+
+        Also LongRoPE's factors, which the size of the context chooses.
+        """
         own = self.weights.checkpoint.fingerprint()
+        if self.weights.has("rope_factors_long.weight"):
+            own += repr(self.config.rope.frequency_factors)
         used = [(a.fingerprint, a.scale) for a in in_use(self.adapters)]
         if not used:
             return own
@@ -339,6 +372,10 @@ class Model:
         self.check_generates()
         executable = self._image_executable if images else self.executable
         return executable.run(batch, pools, slots)[_LOGITS]
+
+    def encode(self, batch: _core.Batch, pools: Sequence[KvPages]) -> None:
+        """Runs whole prompts through the encoder; what the decoder attends to is in their pages then."""
+        self._encoder_executable.run(batch, pools, None)
 
     def run_hidden(
         self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None

@@ -21,6 +21,8 @@ _LOCAL_THETA, _PERIOD = 10000.0, 3
 def read_config(keys: Keys) -> ModelConfig:
     """The window counts the keys on both sides; local layers have a rotary embedding of their own."""
     shared = dimensions(keys)
+    if keys.window() == 1:
+        raise keys.unsupported("a window of one token, which sees itself alone, is not supported")
     rope = keys.rope(shared["head_dim"])
     return ModelConfig(
         **shared,

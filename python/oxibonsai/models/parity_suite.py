@@ -60,6 +60,7 @@ def _suite() -> Iterator[tuple[str, Describe]]:
     yield "convolution", _convolution
     yield "gated delta rule", _gated_delta
     yield "scans of Mamba", _mamba
+    yield "scan of RWKV-7", _wkv7
 
 
 def _random(*shape: int) -> npt.NDArray[np.float32]:
@@ -271,6 +272,13 @@ def _gated_delta(b: Builder) -> None:
             eps=1e-6,
         )
         b.output("tiled" if tiled else "out", out)
+
+
+def _wkv7(b: Builder) -> None:
+    r, w, k, v = (b.input(name, _WIDTH) for name in "rwkv")
+    # A removal key longer than 1 would let the state grow without end.
+    kk, a = b.scale(b.input("kk", _WIDTH), 0.1), b.sigmoid(b.input("a", _WIDTH))
+    b.output("out", b.wkv7_scan(r, w, k, v, kk, a, head_dim=_DIM))
 
 
 def _mamba(b: Builder) -> None:

@@ -28,6 +28,7 @@ class Weights:
         self._matrices: dict[str, _core.Weight] = {}
         self._parts: dict[str, list[_core.Weight]] = {}
         self._made: dict[str, tuple[_core.Weight, _core.Weight]] = {}
+        self._sums: dict[str, _core.Weight] = {}
         self._used = set(_ROPE_FACTORS)
 
     def has(self, name: str) -> bool:
@@ -108,6 +109,17 @@ class Weights:
                 _made_of(f"{name}.values", values),
             )
         return self._made[full]
+
+    def head_sums(self, name: str, heads: int, dim: int) -> _core.Weight:
+        """A matrix [dim, dim] for each head, of which each row is the head's part of ``name.weight``.
+
+        A head times its matrix is in all dims its sum with these weights.
+        """
+        full = f"{name}.weight"
+        if full not in self._sums:
+            rows = self.floats(full, heads * dim).reshape(heads, 1, dim)
+            self._sums[full] = _made_of(f"{name}.sums", np.repeat(rows, dim, axis=1))
+        return self._sums[full]
 
     def leave_out_drafting(self, config: ModelConfig) -> None:
         """The layers that predict further tokens: a pass gives the same without them."""

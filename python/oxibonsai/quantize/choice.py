@@ -224,11 +224,16 @@ def _type_name(tensor: Tensor, wish: TypeWish, place: Place, tied: bool) -> str:
     return wish.mix.type_of("output", place)
 
 
-def _fitting(tensor: Tensor, wanted: str) -> Choice:
-    """The type, or the first of those that it gives way to whose groups divide the rows."""
+def fitting_type(wanted: str, width: int) -> WeightType:
+    """The type, or the first of those that it gives way to whose groups divide rows of ``width``."""
     wider = _WIDER.get(wanted, "IQ4_NL" if wanted.startswith("IQ") else "Q4_0")
     for name in (wanted, wider, "F16"):
         kind = type_named(name)
-        if tensor.shape[-1] % kind.group == 0:
+        if width % kind.group == 0:
             break
+    return kind
+
+
+def _fitting(tensor: Tensor, wanted: str) -> Choice:
+    kind = fitting_type(wanted, tensor.shape[-1])
     return Choice(tensor, kind, None if kind.name == wanted else wanted)

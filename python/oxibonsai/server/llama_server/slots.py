@@ -130,7 +130,7 @@ def _restore(app: Server, slot: Slot, name: str) -> dict[str, Any]:
 
 def _erase(slot: Slot) -> int:
     sequence, engine = _own(slot), slot.engine
-    root = sequence.options.cache_root
+    root = sequence.cache_root
     with engine.lock:
         return engine.cache.forget(sequence.cache_ids, sequence.table.pool, root)
 
