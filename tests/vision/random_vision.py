@@ -27,7 +27,7 @@ from recurrent_models import random_values as recurrent_values
 from oxibonsai.convert import convert
 
 Floats = npt.NDArray[np.float32]
-VOCABULARY, HIDDEN, TEXT_LAYERS, HEADS, KV_HEADS, HEAD_DIM, FF = 131, 64, 3, 4, 2, 16, 96
+VOCABULARY, HIDDEN, TEXT_LAYERS, HEADS, KV_HEADS, HEAD_DIM, FF = 317, 64, 3, 4, 2, 16, 96
 IMAGE_TOKEN, EXPERT_FF = 7, 40
 TEXT = {
     "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": FF,
@@ -138,8 +138,8 @@ def vision_keys(config: Any, projector: str, eps: float, **more: Any) -> dict[st
     }  # fmt: skip
 
 
-def qwen3vl(folder: Path, *, experts: bool = False) -> Eyed:
-    """Deep stack behind two layers, places for a grid of 5 x 5 patches."""
+def qwen3vl(folder: Path, *, experts: bool = False, **sizes: int) -> Eyed:
+    """Deep stack behind two layers, places for a grid of 5 x 5 patches; or with a tower of other sizes."""
     kind = "Qwen3VLMoe" if experts else "Qwen3VL"
     mixed = {
         "moe_intermediate_size": EXPERT_FF, "num_experts": 4, "num_experts_per_tok": 2,
@@ -148,7 +148,7 @@ def qwen3vl(folder: Path, *, experts: bool = False) -> Eyed:
     vision = {
         "depth": 3, "hidden_size": 32, "intermediate_size": 40, "num_heads": 2, "patch_size": 4,
         "out_hidden_size": HIDDEN, "num_position_embeddings": 25,
-        "deepstack_visual_indexes": [0, 2],
+        "deepstack_visual_indexes": [0, 2], **sizes,
     }  # fmt: skip
     rope = {"rope_type": "default", "rope_theta": 5e4, "mrope_section": [4, 2, 2]}
     text = {**TEXT, "rope_parameters": rope, "rms_norm_eps": 1e-6, **(mixed if experts else {})}
@@ -175,7 +175,7 @@ def qwen3vl(folder: Path, *, experts: bool = False) -> Eyed:
     write_gguf(folder / "text.gguf", "qwen3vlmoe" if experts else "qwen3vl", keys, tensors)
     keys = vision_keys(
         model.config.vision_config, "qwen3vl_merger", 1e-6, **{
-            "vision.image_size": 20, "vision.spatial_merge_size": 2,
+            "vision.image_size": 5 * vision["patch_size"], "vision.spatial_merge_size": 2,
             "vision.is_deepstack_layers": [True, False, True],
         },
     )  # fmt: skip
@@ -250,12 +250,13 @@ def qwen3vl_tensors(visual: torch.nn.Module) -> dict[str, Floats]:
     return found
 
 
-def gemma3(folder: Path) -> Eyed:
+def gemma3(folder: Path, **sizes: int) -> Eyed:
     """Windows shorter than a picture's 16 rows; every second layer is global."""
-    vision = transformers.SiglipVisionConfig(
-        hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2,
-        image_size=48, patch_size=6, layer_norm_eps=1e-6,
-    )  # fmt: skip
+    small = {
+        "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "image_size": 48, "patch_size": 6,
+    }  # fmt: skip
+    vision = transformers.SiglipVisionConfig(**{**small, **sizes}, layer_norm_eps=1e-6)
     options = {
         "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"] * 2,
         "query_pre_attn_scalar": HEAD_DIM, "tie_word_embeddings": True, "rms_norm_eps": 1e-6,
@@ -281,8 +282,11 @@ def gemma3(folder: Path) -> Eyed:
         text_tensors(model.model.language_model, None, gemma=True),
     )  # fmt: skip
     keys = vision_keys(
-        vision, "gemma3", 1e-6, **{"vision.image_size": 48, "vision.projector.scale_factor": 2}
-    )
+        vision, "gemma3", 1e-6, **{
+            "vision.image_size": vision.image_size,
+            "vision.projector.scale_factor": vision.image_size // vision.patch_size // 4,
+        },
+    )  # fmt: skip
     projector = parameters(model.model.multi_modal_projector)
     tensors = siglip_tensors(model.model.vision_tower)
     tensors["mm.input_projection.weight"] = projector["mm_input_projection_weight"]
@@ -312,14 +316,20 @@ def siglip_tensors(tower: torch.nn.Module) -> dict[str, Floats]:
     return found
 
 
-def qwen2vl(folder: Path, *, windowed: bool = False) -> Eyed:
-    """Qwen2.5-VL's windows are 2 x 2 rows, and its second layer sees the whole picture."""
+def qwen2vl(folder: Path, *, windowed: bool = False, window: int = 16) -> Eyed:
+    """Qwen2.5-VL's windows are 2 x 2 rows, and its second layer sees the whole picture.
+
+    Args:
+        folder: For the files.
+        windowed: Qwen2.5-VL.
+        window: Side of its windows in pixels.
+    """
     kind = "Qwen2_5_VL" if windowed else "Qwen2VL"
     vision = {"depth": 3, "num_heads": 2, "patch_size": 4, "hidden_act": "quick_gelu"}
     if windowed:
         vision |= {
             "hidden_size": 32, "intermediate_size": 40, "out_hidden_size": HIDDEN,
-            "window_size": 16, "fullatt_block_indexes": [1], "hidden_act": "silu",
+            "window_size": window, "fullatt_block_indexes": [1], "hidden_act": "silu",
         }  # fmt: skip
     else:
         vision |= {"embed_dim": 32, "hidden_size": HIDDEN, "mlp_ratio": 2}
@@ -347,7 +357,7 @@ def qwen2vl(folder: Path, *, windowed: bool = False) -> Eyed:
         "vision.image_mean": MEAN, "vision.image_std": STD,
     }  # fmt: skip
     if windowed:
-        keys |= {"use_silu": True, "vision.n_wa_pattern": 2, "vision.window_size": 16}
+        keys |= {"use_silu": True, "vision.n_wa_pattern": 2, "vision.window_size": window}
     write_gguf(folder / "mmproj.gguf", "clip", keys, qwen2vl_tensors(model.model.visual))
     return Eyed(model, folder / "text.gguf", folder / "mmproj.gguf")
 
@@ -465,7 +475,7 @@ def pixtral_tensors(tower: torch.nn.Module, projector: torch.nn.Module) -> dict[
 def internvl(folder: Path) -> Eyed:
     """Tiles of 6 x 6 patches and a class, of which squares of 2 x 2 are joined."""
     vision = {
-        "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+        "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 4,
         "num_attention_heads": 2, "image_size": [24, 24], "patch_size": [4, 4],
         "layer_norm_eps": 1e-6, "attention_bias": True, "hidden_act": "gelu",
         "use_mean_pooling": True,

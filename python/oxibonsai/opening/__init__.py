@@ -10,6 +10,7 @@ from oxibonsai.opening.adapters import (
     split_scaled,
 )
 from oxibonsai.opening.model import open_model
+from oxibonsai.opening.tower import open_tower, towers_beside
 
 __all__ = [
     "LoraChoice",
@@ -17,5 +18,7 @@ __all__ = [
     "is_peft_folder",
     "open_adapters",
     "open_model",
+    "open_tower",
     "split_scaled",
+    "towers_beside",
 ]
