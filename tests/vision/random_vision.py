@@ -5,7 +5,6 @@ Weights leave nothing at its default: a norm, a bias or a factor that is missing
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ import transformers
 from dense_models import random_values
 from hf_folders import write_tokenizer
 from random_models import _tensor_name
-from recurrent_models import _QWEN35
+from recurrent_models import _MIXED, _QWEN35
 from recurrent_models import VOCABULARY as RECURRENT_VOCABULARY
 from recurrent_models import random_values as recurrent_values
 
@@ -183,22 +182,23 @@ def qwen3vl(folder: Path, *, experts: bool = False, **sizes: int) -> Eyed:
     return Eyed(model, folder / "text.gguf", folder / "mmproj.gguf")
 
 
-def qwen35(folder: Path) -> Eyed:
+def qwen35(folder: Path, *, experts: bool = False) -> Eyed:
     """Recurrent layers, and a quarter of a head's dims that turn; a tower without deep stack."""
+    kind, text = ("Qwen3_5Moe", _MIXED) if experts else ("Qwen3_5", _QWEN35)
     hidden = _QWEN35["hidden_size"]
     vision = {
         "depth": 2, "hidden_size": 32, "intermediate_size": 40, "num_heads": 2, "patch_size": 4,
         "out_hidden_size": hidden, "num_position_embeddings": 25,
     }  # fmt: skip
     rope = {**_QWEN35["rope_parameters"], "mrope_section": [2, 1, 1]}
-    config = transformers.Qwen3_5Config(
-        text_config={**_QWEN35, "vocab_size": RECURRENT_VOCABULARY, "rope_parameters": rope},
+    config = getattr(transformers, f"{kind}Config")(
+        text_config={**text, "vocab_size": RECURRENT_VOCABULARY, "rope_parameters": rope},
         vision_config=vision,
         image_token_id=IMAGE_TOKEN, video_token_id=8, vision_start_token_id=9,
         vision_end_token_id=10, tie_word_embeddings=False,
     )  # fmt: skip
     config._attn_implementation = "eager"
-    model = transformers.Qwen3_5ForConditionalGeneration(config).float().eval()
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).float().eval()
     randomise(model.model.visual)
     random = np.random.default_rng(7)
     with torch.no_grad():
@@ -208,16 +208,16 @@ def qwen35(folder: Path) -> Eyed:
                 parameter.copy_(torch.from_numpy(values))
     model.save_pretrained(folder)
     write_tokenizer(folder, spm=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the part for images is left out
-        convert(folder, folder / "text.gguf")
+    (folder / "text").mkdir()
+    path = folder / "text/text.gguf"  # away from the tower, for whose tokens its tokenizer has none
+    convert(folder, path)
     keys = vision_keys(
         model.config.vision_config, "qwen3vl_merger", 1e-6, **{
             "vision.image_size": 20, "vision.projection_dim": hidden,
         },
     )  # fmt: skip
     write_gguf(folder / "mmproj.gguf", "clip", keys, qwen3vl_tensors(model.model.visual))
-    return Eyed(model, folder / "text.gguf", folder / "mmproj.gguf")
+    return Eyed(model, path, folder / "mmproj.gguf")
 
 
 def qwen3vl_tensors(visual: torch.nn.Module) -> dict[str, Floats]:
@@ -626,4 +626,5 @@ MODELS: dict[str, Callable[[Path], Eyed]] = {
     "qwen3vl": qwen3vl,
     "qwen3vlmoe": partial(qwen3vl, experts=True),
     "qwen35": qwen35,
+    "qwen35moe": partial(qwen35, experts=True),
 }

@@ -45,6 +45,7 @@ SIDES = {
     "qwen3vl": _ANY_SIZE,
     "qwen3vlmoe": _ANY_SIZE,
     "qwen35": _ANY_SIZE,
+    "qwen35moe": _ANY_SIZE,
     "gemma3": [(1, 1, 48, 48)],
     "mistral3": _ANY_SIZE[1:],  # of a picture of one row, transformers loses a dimension
     "llava": [(1, 1, 24, 24)],
@@ -62,7 +63,7 @@ class Case:
     tower: Tower
 
 
-SLOW = {"idefics3", "internvl", "llava", "qwen2vl", "qwen3vlmoe"}
+SLOW = {"idefics3", "internvl", "llava", "qwen2vl", "qwen35moe", "qwen3vlmoe"}
 FAMILIES = [pytest.param(m, marks=[pytest.mark.slow] * (m in SLOW)) for m in sorted(MODELS)]
 
 

@@ -73,7 +73,7 @@ def _beside(source: Source | None, model: Model, tokenizer: Tokenizer) -> Pictur
         try:
             return _opened(open_file(), model, tokenizer)
         except (FormatError, UnsupportedError, RequestError) as e:
-            misfit = misfit or f"the vision tower {path} is not used: {e}"
+            misfit = misfit or f"the vision tower in {path.name} is not used: {e}"
     if misfit:
         warnings.warn(misfit, stacklevel=2)
     return None
