@@ -3,7 +3,8 @@
 Usage: make_llama_cpp_towers.py LLAMA_CPP
 
 LLAMA_CPP is its folder, with conversion/ and gguf-py/. Of each mmproj file, in f16: its keys, and a hash
-of each tensor. It knows no tower of LLaVA 1.5 and 1.6.
+of each tensor. It knows no tower of LLaVA 1.5 and 1.6, and
+not the norms of InternVL's largest by transformers' names.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-UNKNOWN = ("llava", "llava 1.6")
+UNKNOWN = ("internvl 6B", "llava", "llava 1.6")
 # Other names of the same parameters, which it asks for.
 RENAMED = {
     "gemma3": {"vision_tower.": "vision_tower.vision_model."},

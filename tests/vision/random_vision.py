@@ -472,13 +472,19 @@ def pixtral_tensors(tower: torch.nn.Module, projector: torch.nn.Module) -> dict[
     return found
 
 
-def internvl(folder: Path) -> Eyed:
-    """Tiles of 6 x 6 patches and a class, of which squares of 2 x 2 are joined."""
+def internvl(folder: Path, *, large: bool = False) -> Eyed:
+    """Tiles of 6 x 6 patches and a class, of which squares of 2 x 2 are joined.
+
+    Args:
+        folder: For the files.
+        large: As the tower of 6 billion parameters: RMSNorms, also of queries and keys.
+    """
     vision = {
         "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 4,
         "num_attention_heads": 2, "image_size": [24, 24], "patch_size": [4, 4],
         "layer_norm_eps": 1e-6, "attention_bias": True, "hidden_act": "gelu",
         "use_mean_pooling": True,
+        **({"use_qk_norm": True, "norm_type": "rms_norm", "attention_bias": False} if large else {}),
     }  # fmt: skip
     rope = {"rope_type": "default", "rope_theta": 5e4}
     text = {"model_type": "llama", **TEXT, "rope_parameters": rope, "rms_norm_eps": 1e-6}
@@ -505,6 +511,7 @@ def internvl_tensors(tower: torch.nn.Module, projector: torch.nn.Module) -> dict
     parts = {
         "layernorm_before": "ln1", "layernorm_after": "ln2", "attention.q_proj": "attn_q",
         "attention.k_proj": "attn_k", "attention.v_proj": "attn_v",
+        "attention.q_norm": "attn_q_norm", "attention.k_norm": "attn_k_norm",
         "attention.projection_layer": "attn_out", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
     }  # fmt: skip
     fixed = {
@@ -620,6 +627,7 @@ MODELS: dict[str, Callable[[Path], Eyed]] = {
     "llava": llava,
     "llava 1.6": partial(llava, tiled=True),
     "internvl": internvl,
+    "internvl 6B": partial(internvl, large=True),
     "mistral3": mistral3,
     "qwen2vl": qwen2vl,
     "qwen2.5vl": partial(qwen2vl, windowed=True),

@@ -15,6 +15,7 @@ from toy_tower import MARKER, TOKENS
 import oxibonsai
 from oxibonsai import AutoModelForImageTextToText, AutoProcessor, SamplingParams
 from oxibonsai.chat import ChatRequest, prepare
+from oxibonsai.engine import beam_search
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf import ImageTextToText, Processor
 from oxibonsai.hf.pixels import as_columns, as_grids
@@ -191,8 +192,14 @@ def test_generation_is_that_of_a_chat(model: ImageTextToText, processor: Process
     assert processor.batch_decode(made[:, start:])
     two = model.generate(**inputs, max_new_tokens=4, do_sample=True, num_return_sequences=2, seed=3)
     assert two.shape[0] == 2
+    beams = model.generate(**inputs, num_beams=2, max_new_tokens=4)
+    images = prepare(model.engine, ChatRequest(messages)).options.images
+    best = beam_search(
+        model.engine, inputs["input_ids"][0], width=2, max_new_tokens=4, images=images
+    )
+    assert beams[0, start:].tolist()[: len(best[0].tokens)] == best[0].tokens
     with pytest.raises(UnsupportedError, match="with pictures"):
-        model.generate(**inputs, num_beams=2)
+        model.generate(**inputs, penalty_alpha=0.5)
 
 
 def test_pictures_and_places_have_to_fit(model: ImageTextToText, processor: Processor) -> None:

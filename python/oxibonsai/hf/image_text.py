@@ -127,9 +127,9 @@ class ImageTextToText(CausalLM):
             )
         seed, streamer = options.pop("seed", None), options.pop("streamer", None)
         asked = {**self._defaults(generation_config), **options}
-        if not generation.is_native(asked) or (asked.get("num_beams") or 1) > 1:
+        if not generation.is_native(asked):
             raise UnsupportedError(
-                "with pictures, generate() takes lengths, sampling, penalties and stop strings"
+                "with pictures, generate() takes lengths, sampling, penalties, stop strings and beams"
             )
         values = generation.completed(asked)
         ends = generation.end_ids(values["eos_token_id"], self.engine.eos_ids)
