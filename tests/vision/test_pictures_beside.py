@@ -13,9 +13,12 @@ from seeing_model import write_seeing_model
 import oxibonsai
 from oxibonsai import SamplingParams
 from oxibonsai.chat import ChatRequest, prepare
-from oxibonsai.engine import Engine, Options, beam_search, save, submit_samples
+from oxibonsai.devices import LayerSplit, open_device
+from oxibonsai.engine import Engine, Options, beam_search, loading, save, submit_samples
 from oxibonsai.engine.context_shift import ContextShift
 from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.models import Model, load_model
+from oxibonsai.opening import open_model
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +86,20 @@ def test_a_context_with_pictures_is_not_shifted(engine: Engine) -> None:
     options = Options(images=asked.options.images, shift=ContextShift())
     with pytest.raises(RequestError, match="leave out the context shift"):
         engine.submit(asked.ids, SamplingParams(max_tokens=2), options)
+
+
+def test_a_divided_model_reads_texts_only_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_seeing_model(tmp_path)
+
+    def place(device: str | None, gpu_layers: int | None, threads: int | None, *rest: Any) -> Model:
+        split = LayerSplit(open_device("cpu", 1), [open_device("cpu", 1)], 1)
+        return load_model(open_model(path), split)
+
+    monkeypatch.setattr(loading, "place_model", place)
+    with pytest.warns(UserWarning, match="pictures need all layers of the model on one device"):
+        engine = oxibonsai.load(path)
+    assert engine.pictures is None
+    with pytest.raises(UnsupportedError, match="leave out gpu_layers"):
+        oxibonsai.load(path, mmproj=path.with_name("mmproj-eyes-F32.gguf"))

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import Pipeline
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.models import Model
 from oxibonsai.opening import open_tower, towers_beside
@@ -64,12 +65,16 @@ def open_pictures(
 
 def _beside(source: Source | None, model: Model, tokenizer: Tokenizer) -> PictureReader | None:
     """The first that fits. Nobody asked for the others, but why none of them fits is said."""
+    found = towers_beside(source, model.weights.checkpoint.path)
     try:
         _check_sees(model)
-    except UnsupportedError:
-        return None  # whatever lies there is another model's
+    except UnsupportedError as e:
+        # Whatever lies beside a model of texts is another model's.
+        if isinstance(model.device, Pipeline) and next(found, None) is not None:
+            warnings.warn(f"the model does not see: {e}", stacklevel=2)
+        return None
     misfit = ""
-    for path, open_file in towers_beside(source, model.weights.checkpoint.path):
+    for path, open_file in found:
         try:
             return _opened(open_file(), model, tokenizer)
         except (FormatError, UnsupportedError, RequestError) as e:
