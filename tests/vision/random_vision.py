@@ -5,7 +5,6 @@ Weights leave nothing at its default: a norm, a bias or a factor that is missing
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,14 +19,14 @@ import transformers
 from dense_models import random_values
 from hf_folders import write_tokenizer
 from random_models import _tensor_name
-from recurrent_models import _QWEN35
+from recurrent_models import _MIXED, _QWEN35
 from recurrent_models import VOCABULARY as RECURRENT_VOCABULARY
 from recurrent_models import random_values as recurrent_values
 
 from oxibonsai.convert import convert
 
 Floats = npt.NDArray[np.float32]
-VOCABULARY, HIDDEN, TEXT_LAYERS, HEADS, KV_HEADS, HEAD_DIM, FF = 131, 64, 3, 4, 2, 16, 96
+VOCABULARY, HIDDEN, TEXT_LAYERS, HEADS, KV_HEADS, HEAD_DIM, FF = 317, 64, 3, 4, 2, 16, 96
 IMAGE_TOKEN, EXPERT_FF = 7, 40
 TEXT = {
     "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": FF,
@@ -138,8 +137,8 @@ def vision_keys(config: Any, projector: str, eps: float, **more: Any) -> dict[st
     }  # fmt: skip
 
 
-def qwen3vl(folder: Path, *, experts: bool = False) -> Eyed:
-    """Deep stack behind two layers, places for a grid of 5 x 5 patches."""
+def qwen3vl(folder: Path, *, experts: bool = False, **sizes: int) -> Eyed:
+    """Deep stack behind two layers, places for a grid of 5 x 5 patches; or with a tower of other sizes."""
     kind = "Qwen3VLMoe" if experts else "Qwen3VL"
     mixed = {
         "moe_intermediate_size": EXPERT_FF, "num_experts": 4, "num_experts_per_tok": 2,
@@ -148,7 +147,7 @@ def qwen3vl(folder: Path, *, experts: bool = False) -> Eyed:
     vision = {
         "depth": 3, "hidden_size": 32, "intermediate_size": 40, "num_heads": 2, "patch_size": 4,
         "out_hidden_size": HIDDEN, "num_position_embeddings": 25,
-        "deepstack_visual_indexes": [0, 2],
+        "deepstack_visual_indexes": [0, 2], **sizes,
     }  # fmt: skip
     rope = {"rope_type": "default", "rope_theta": 5e4, "mrope_section": [4, 2, 2]}
     text = {**TEXT, "rope_parameters": rope, "rms_norm_eps": 1e-6, **(mixed if experts else {})}
@@ -175,7 +174,7 @@ def qwen3vl(folder: Path, *, experts: bool = False) -> Eyed:
     write_gguf(folder / "text.gguf", "qwen3vlmoe" if experts else "qwen3vl", keys, tensors)
     keys = vision_keys(
         model.config.vision_config, "qwen3vl_merger", 1e-6, **{
-            "vision.image_size": 20, "vision.spatial_merge_size": 2,
+            "vision.image_size": 5 * vision["patch_size"], "vision.spatial_merge_size": 2,
             "vision.is_deepstack_layers": [True, False, True],
         },
     )  # fmt: skip
@@ -183,22 +182,23 @@ def qwen3vl(folder: Path, *, experts: bool = False) -> Eyed:
     return Eyed(model, folder / "text.gguf", folder / "mmproj.gguf")
 
 
-def qwen35(folder: Path) -> Eyed:
+def qwen35(folder: Path, *, experts: bool = False) -> Eyed:
     """Recurrent layers, and a quarter of a head's dims that turn; a tower without deep stack."""
+    kind, text = ("Qwen3_5Moe", _MIXED) if experts else ("Qwen3_5", _QWEN35)
     hidden = _QWEN35["hidden_size"]
     vision = {
         "depth": 2, "hidden_size": 32, "intermediate_size": 40, "num_heads": 2, "patch_size": 4,
         "out_hidden_size": hidden, "num_position_embeddings": 25,
     }  # fmt: skip
     rope = {**_QWEN35["rope_parameters"], "mrope_section": [2, 1, 1]}
-    config = transformers.Qwen3_5Config(
-        text_config={**_QWEN35, "vocab_size": RECURRENT_VOCABULARY, "rope_parameters": rope},
+    config = getattr(transformers, f"{kind}Config")(
+        text_config={**text, "vocab_size": RECURRENT_VOCABULARY, "rope_parameters": rope},
         vision_config=vision,
         image_token_id=IMAGE_TOKEN, video_token_id=8, vision_start_token_id=9,
         vision_end_token_id=10, tie_word_embeddings=False,
     )  # fmt: skip
     config._attn_implementation = "eager"
-    model = transformers.Qwen3_5ForConditionalGeneration(config).float().eval()
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).float().eval()
     randomise(model.model.visual)
     random = np.random.default_rng(7)
     with torch.no_grad():
@@ -208,16 +208,16 @@ def qwen35(folder: Path) -> Eyed:
                 parameter.copy_(torch.from_numpy(values))
     model.save_pretrained(folder)
     write_tokenizer(folder, spm=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the part for images is left out
-        convert(folder, folder / "text.gguf")
+    (folder / "text").mkdir()
+    path = folder / "text/text.gguf"  # away from the tower, for whose tokens its tokenizer has none
+    convert(folder, path)
     keys = vision_keys(
         model.config.vision_config, "qwen3vl_merger", 1e-6, **{
             "vision.image_size": 20, "vision.projection_dim": hidden,
         },
     )  # fmt: skip
     write_gguf(folder / "mmproj.gguf", "clip", keys, qwen3vl_tensors(model.model.visual))
-    return Eyed(model, folder / "text.gguf", folder / "mmproj.gguf")
+    return Eyed(model, path, folder / "mmproj.gguf")
 
 
 def qwen3vl_tensors(visual: torch.nn.Module) -> dict[str, Floats]:
@@ -250,12 +250,13 @@ def qwen3vl_tensors(visual: torch.nn.Module) -> dict[str, Floats]:
     return found
 
 
-def gemma3(folder: Path) -> Eyed:
+def gemma3(folder: Path, **sizes: int) -> Eyed:
     """Windows shorter than a picture's 16 rows; every second layer is global."""
-    vision = transformers.SiglipVisionConfig(
-        hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2,
-        image_size=48, patch_size=6, layer_norm_eps=1e-6,
-    )  # fmt: skip
+    small = {
+        "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "image_size": 48, "patch_size": 6,
+    }  # fmt: skip
+    vision = transformers.SiglipVisionConfig(**{**small, **sizes}, layer_norm_eps=1e-6)
     options = {
         "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"] * 2,
         "query_pre_attn_scalar": HEAD_DIM, "tie_word_embeddings": True, "rms_norm_eps": 1e-6,
@@ -281,8 +282,11 @@ def gemma3(folder: Path) -> Eyed:
         text_tensors(model.model.language_model, None, gemma=True),
     )  # fmt: skip
     keys = vision_keys(
-        vision, "gemma3", 1e-6, **{"vision.image_size": 48, "vision.projector.scale_factor": 2}
-    )
+        vision, "gemma3", 1e-6, **{
+            "vision.image_size": vision.image_size,
+            "vision.projector.scale_factor": vision.image_size // vision.patch_size // 4,
+        },
+    )  # fmt: skip
     projector = parameters(model.model.multi_modal_projector)
     tensors = siglip_tensors(model.model.vision_tower)
     tensors["mm.input_projection.weight"] = projector["mm_input_projection_weight"]
@@ -312,14 +316,20 @@ def siglip_tensors(tower: torch.nn.Module) -> dict[str, Floats]:
     return found
 
 
-def qwen2vl(folder: Path, *, windowed: bool = False) -> Eyed:
-    """Qwen2.5-VL's windows are 2 x 2 rows, and its second layer sees the whole picture."""
+def qwen2vl(folder: Path, *, windowed: bool = False, window: int = 16) -> Eyed:
+    """Qwen2.5-VL's windows are 2 x 2 rows, and its second layer sees the whole picture.
+
+    Args:
+        folder: For the files.
+        windowed: Qwen2.5-VL.
+        window: Side of its windows in pixels.
+    """
     kind = "Qwen2_5_VL" if windowed else "Qwen2VL"
     vision = {"depth": 3, "num_heads": 2, "patch_size": 4, "hidden_act": "quick_gelu"}
     if windowed:
         vision |= {
             "hidden_size": 32, "intermediate_size": 40, "out_hidden_size": HIDDEN,
-            "window_size": 16, "fullatt_block_indexes": [1], "hidden_act": "silu",
+            "window_size": window, "fullatt_block_indexes": [1], "hidden_act": "silu",
         }  # fmt: skip
     else:
         vision |= {"embed_dim": 32, "hidden_size": HIDDEN, "mlp_ratio": 2}
@@ -347,7 +357,7 @@ def qwen2vl(folder: Path, *, windowed: bool = False) -> Eyed:
         "vision.image_mean": MEAN, "vision.image_std": STD,
     }  # fmt: skip
     if windowed:
-        keys |= {"use_silu": True, "vision.n_wa_pattern": 2, "vision.window_size": 16}
+        keys |= {"use_silu": True, "vision.n_wa_pattern": 2, "vision.window_size": window}
     write_gguf(folder / "mmproj.gguf", "clip", keys, qwen2vl_tensors(model.model.visual))
     return Eyed(model, folder / "text.gguf", folder / "mmproj.gguf")
 
@@ -462,13 +472,19 @@ def pixtral_tensors(tower: torch.nn.Module, projector: torch.nn.Module) -> dict[
     return found
 
 
-def internvl(folder: Path) -> Eyed:
-    """Tiles of 6 x 6 patches and a class, of which squares of 2 x 2 are joined."""
+def internvl(folder: Path, *, large: bool = False) -> Eyed:
+    """Tiles of 6 x 6 patches and a class, of which squares of 2 x 2 are joined.
+
+    Args:
+        folder: For the files.
+        large: As the tower of 6 billion parameters: RMSNorms, also of queries and keys.
+    """
     vision = {
-        "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+        "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 4,
         "num_attention_heads": 2, "image_size": [24, 24], "patch_size": [4, 4],
         "layer_norm_eps": 1e-6, "attention_bias": True, "hidden_act": "gelu",
         "use_mean_pooling": True,
+        **({"use_qk_norm": True, "norm_type": "rms_norm", "attention_bias": False} if large else {}),
     }  # fmt: skip
     rope = {"rope_type": "default", "rope_theta": 5e4}
     text = {"model_type": "llama", **TEXT, "rope_parameters": rope, "rms_norm_eps": 1e-6}
@@ -495,6 +511,7 @@ def internvl_tensors(tower: torch.nn.Module, projector: torch.nn.Module) -> dict
     parts = {
         "layernorm_before": "ln1", "layernorm_after": "ln2", "attention.q_proj": "attn_q",
         "attention.k_proj": "attn_k", "attention.v_proj": "attn_v",
+        "attention.q_norm": "attn_q_norm", "attention.k_norm": "attn_k_norm",
         "attention.projection_layer": "attn_out", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
     }  # fmt: skip
     fixed = {
@@ -610,10 +627,12 @@ MODELS: dict[str, Callable[[Path], Eyed]] = {
     "llava": llava,
     "llava 1.6": partial(llava, tiled=True),
     "internvl": internvl,
+    "internvl 6B": partial(internvl, large=True),
     "mistral3": mistral3,
     "qwen2vl": qwen2vl,
     "qwen2.5vl": partial(qwen2vl, windowed=True),
     "qwen3vl": qwen3vl,
     "qwen3vlmoe": partial(qwen3vl, experts=True),
     "qwen35": qwen35,
+    "qwen35moe": partial(qwen35, experts=True),
 }

@@ -15,12 +15,14 @@ from toy_tower import MARKER, TOKENS
 import oxibonsai
 from oxibonsai import AutoModelForImageTextToText, AutoProcessor, SamplingParams
 from oxibonsai.chat import ChatRequest, prepare
+from oxibonsai.engine import beam_search
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf import ImageTextToText, Processor
 from oxibonsai.hf.pixels import as_columns, as_grids
 from oxibonsai.vision.pictures import decode_picture
 from oxibonsai.vision.processors import (
     Gemma3Processor,
+    Idefics3Processor,
     InternVLProcessor,
     LlavaNextProcessor,
     LlavaProcessor,
@@ -78,20 +80,58 @@ def test_pixels_are_in_the_form_of_transformers() -> None:
     _check(own, pictures, peer(images, return_tensors="np"), ("pixel_values", "image_sizes"))
     own, peer = Gemma3Processor(56), Gemma3ImageProcessorPil(size={"height": 56, "width": 56})
     _check(own, pictures, peer(images, return_tensors="np"), ("pixel_values",))
-    with pytest.raises(UnsupportedError, match=r"engine\.chat"):
-        as_columns(InternVLProcessor(), [InternVLProcessor(56).prepare(pictures[0])])
     with pytest.raises(RequestError, match="have shape"):
         as_grids(LlavaProcessor(), {"pixel_values": np.zeros((3, 4), np.float32)})
 
 
 def _check(own: Any, pictures: list[Any], expected: Any, names: tuple[str, ...]) -> None:
     grids = [own.prepare(picture) for picture in pictures]
-    found = as_columns(own, grids)
+    found = as_columns(own, grids, [len(grids)])
     for name in names:
         assert np.array_equal(found[name], expected[name]), name
     again = as_grids(own, found)
     assert [g.tiles for g in again] == [g.tiles for g in grids]
     assert [g.pixels.tobytes() for g in again] == [g.pixels.tobytes() for g in grids]
+
+
+def test_tiles_are_in_the_form_of_transformers() -> None:
+    """A model reads them one by one, since nothing says which are of one picture."""
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import (
+        GotOcr2ImageProcessorPil,
+    )
+    from transformers.models.idefics3.image_processing_pil_idefics3 import (
+        Idefics3ImageProcessorPil,
+    )
+
+    pictures = [decode_picture(ODD_PICTURES[name]) for name in ("wide", "grey", "37 x 1001")]
+    images = [picture.image for picture in pictures]
+    intern: Any = InternVLProcessor(56, 1, 6)
+    grids = [intern.prepare(picture) for picture in pictures]
+    peer: Any = GotOcr2ImageProcessorPil(
+        size={"height": 56, "width": 56}, crop_to_patches=True, min_patches=1, max_patches=6,
+        image_mean=intern.image_mean, image_std=intern.image_std,
+    )  # fmt: skip
+    found = as_columns(intern, grids, [1, 2])
+    assert np.array_equal(found["pixel_values"], peer(images, return_tensors="np")["pixel_values"])
+    again = [g.pixels for g in as_grids(intern, found)]
+    assert np.array_equal(np.concatenate(again), np.concatenate([g.pixels for g in grids]))
+
+    own: Any = Idefics3Processor(128, 64)
+    grids = [own.prepare(picture) for picture in pictures]
+    peer = Idefics3ImageProcessorPil(
+        size={"longest_edge": 128}, max_image_size={"longest_edge": 64},
+        image_mean=own.image_mean, image_std=own.image_std,
+    )  # fmt: skip
+    expected = peer([images[:1], images[1:]], return_tensors="np")
+    found = as_columns(own, grids, [1, 2])
+    for name in ("pixel_values", "pixel_attention_mask"):
+        assert np.array_equal(found[name], expected[name]), name
+    tiles = np.concatenate([g.pixels for g in grids])
+    for columns in (found, {"pixel_values": found["pixel_values"]}):
+        assert np.array_equal(np.concatenate([g.pixels for g in as_grids(own, columns)]), tiles)
+    found["pixel_attention_mask"][0, 0, 0, 0] = 0
+    with pytest.raises(UnsupportedError, match="a part of a tile"):
+        as_grids(own, found)
 
 
 def test_text_gets_a_token_for_each_row(processor: Processor) -> None:
@@ -152,8 +192,14 @@ def test_generation_is_that_of_a_chat(model: ImageTextToText, processor: Process
     assert processor.batch_decode(made[:, start:])
     two = model.generate(**inputs, max_new_tokens=4, do_sample=True, num_return_sequences=2, seed=3)
     assert two.shape[0] == 2
+    beams = model.generate(**inputs, num_beams=2, max_new_tokens=4)
+    images = prepare(model.engine, ChatRequest(messages)).options.images
+    best = beam_search(
+        model.engine, inputs["input_ids"][0], width=2, max_new_tokens=4, images=images
+    )
+    assert beams[0, start:].tolist()[: len(best[0].tokens)] == best[0].tokens
     with pytest.raises(UnsupportedError, match="with pictures"):
-        model.generate(**inputs, num_beams=2)
+        model.generate(**inputs, penalty_alpha=0.5)
 
 
 def test_pictures_and_places_have_to_fit(model: ImageTextToText, processor: Processor) -> None:

@@ -168,3 +168,20 @@ def test_bounds_in_tokens() -> None:
     assert many.pixels.shape[2] * many.pixels.shape[3] >= 100 * 28 * 28
     with pytest.raises(RequestError, match="--image-max-tokens"):
         processor.with_tokens(2000, None)
+
+
+@pytest.mark.parametrize("name", sorted(ODD_PICTURES))
+def test_bounds_on_tokens_hold_for_pixtral(name: str) -> None:
+    picture = decode_picture(ODD_PICTURES[name])
+    plain = PixtralProcessor(256, 16)
+    for least, most in ((None, 40), (60, 120), (9, 256)):
+        bounded = plain.with_tokens(least, most)
+        _, _, height, width = bounded.prepare(picture).pixels.shape
+        rows, columns = height // 16, width // 16
+        assert rows * columns <= (most or 256) or 1 in (rows, columns)
+        assert rows * columns >= (least or 1)
+    assert plain.with_tokens(None, 256).prepare(picture).digest() == plain.prepare(picture).digest()
+    with pytest.raises(RequestError, match="set both"):
+        plain.with_tokens(50, 40)
+    with pytest.raises(RequestError, match="up to 256 tokens"):
+        plain.with_tokens(300, 400)

@@ -120,7 +120,8 @@ def test_a_tower_is_found_named_or_left_out(path: Path, tmp_path: Path) -> None:
         {"clip.vision.is_deepstack_layers": ([True, False, False], "arr[bool]")},
         deep=[True, False, False],
     )
-    assert oxibonsai.load(model).pictures is None
+    with pytest.warns(UserWarning, match=r"mmproj-eyes-F16\.gguf is not used: .*another model"):
+        assert oxibonsai.load(model).pictures is None
     shutil.copy(own, tmp_path / "mmproj-eyes-BF16.gguf")
     assert oxibonsai.load(model).pictures is not None
 

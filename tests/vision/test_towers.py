@@ -45,11 +45,13 @@ SIDES = {
     "qwen3vl": _ANY_SIZE,
     "qwen3vlmoe": _ANY_SIZE,
     "qwen35": _ANY_SIZE,
+    "qwen35moe": _ANY_SIZE,
     "gemma3": [(1, 1, 48, 48)],
     "mistral3": _ANY_SIZE[1:],  # of a picture of one row, transformers loses a dimension
     "llava": [(1, 1, 24, 24)],
     "llava 1.6": [(2, 1, 24, 24), (1, 2, 24, 24), (3, 1, 24, 24)],
     "internvl": [(1, 1, 24, 24), (2, 1, 24, 24), (1, 3, 24, 24)],
+    "internvl 6B": [(1, 1, 24, 24), (2, 1, 24, 24), (1, 3, 24, 24)],
     "idefics3": [(1, 1, 24, 24), (2, 1, 24, 24), (1, 3, 24, 24)],
 }
 
@@ -62,7 +64,7 @@ class Case:
     tower: Tower
 
 
-SLOW = {"idefics3", "internvl", "llava", "qwen2vl", "qwen3vlmoe"}
+SLOW = {"idefics3", "internvl", "internvl 6B", "llava", "qwen2vl", "qwen35moe", "qwen3vlmoe"}
 FAMILIES = [pytest.param(m, marks=[pytest.mark.slow] * (m in SLOW)) for m in sorted(MODELS)]
 
 
@@ -113,7 +115,7 @@ def truth_inputs(case: Case, pictures: list[PixelGrid]) -> dict[str, torch.Tenso
             padded[: len(p.pixels)] = p.pixels
         sizes = torch.tensor([p.original_size for p in pictures])
         return {"pixel_values": torch.from_numpy(pixels), "image_sizes": sizes}
-    if case.name in ("gemma3", "internvl", "llava"):
+    if case.name in ("gemma3", "internvl", "internvl 6B", "llava"):
         return {"pixel_values": torch.from_numpy(np.concatenate([p.pixels for p in pictures]))}
     size = case.eyed.truth.config.vision_config.patch_size
     grids = [[1, p.pixels.shape[2] // size, p.pixels.shape[3] // size] for p in pictures]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import rich_click as click
@@ -14,6 +15,7 @@ from oxibonsai.convert import check_dtype
 from oxibonsai.convert import convert as convert_folder
 from oxibonsai.convert.folder import find_onnx
 from oxibonsai.convert.lora import convert_lora
+from oxibonsai.convert.towers import convert_tower, has_tower
 from oxibonsai.devices import default_threads
 from oxibonsai.errors import RequestError
 from oxibonsai.images.model_files import PartNames, is_image_model, open_image_model
@@ -44,6 +46,11 @@ from oxibonsai.sources.model_folder import model_folder, model_name
 @click.option(
     "--onnx", is_flag=True, help="Take the ONNX file of a folder that has safetensors, too."
 )
+@click.option(
+    "--mmproj",
+    is_flag=True,
+    help="Write the vision tower of a model that sees, as llama.cpp reads it, and not its language model.",
+)
 @threads_option
 @json_option
 def convert(
@@ -52,6 +59,7 @@ def convert(
     dtype: str,
     base: str | None,
     onnx: bool,
+    mmproj: bool,
     threads: int | None,
     as_json: bool,
 ) -> None:
@@ -60,6 +68,11 @@ def convert(
     """
     check_dtype(dtype)
     source = _onnx_of(source) if onnx else _folder_of(source)
+    if mmproj:
+        if base is not None:
+            raise RequestError("--mmproj writes a vision tower, --base an adapter: leave one out")
+        _convert_model(source, out, dtype, threads, as_json, convert_tower)
+        return
     if is_peft_folder(source) or base is not None:
         _convert_adapter(source, out, dtype, base)
         say_written(out, as_json)
@@ -68,8 +81,19 @@ def convert(
         _convert_image_model(source, out, dtype, threads or default_threads())
         say_written(out, as_json)
         return
+    _convert_model(source, out, dtype, threads, as_json, convert_folder)
+
+
+def _convert_model(
+    source: str,
+    out: Path,
+    dtype: str,
+    threads: int | None,
+    as_json: bool,
+    convert_part: Callable[..., list[str]],
+) -> None:
     with model_folder(source) as folder, byte_progress("Converting") as progress:
-        warnings = convert_folder(
+        warnings = convert_part(
             folder,
             out,
             dtype=dtype,
@@ -77,6 +101,10 @@ def convert(
             threads=threads or default_threads(),
             progress=progress,
         )
+        if convert_part is convert_folder and folder.is_dir() and has_tower(folder):
+            warnings.append(
+                "the vision tower is left out, which is a file of its own: --mmproj writes it"
+            )
     warn(warnings)
     say_written(out, as_json, warnings=warnings)
 

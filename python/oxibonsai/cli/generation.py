@@ -93,7 +93,12 @@ def run_beams(job: Job, width: int, length_penalty: float, *, show: bool) -> dic
     """Searches the likeliest texts."""
     limit = job.params.max_tokens or job.engine.ctx_size
     beams = beam_search(
-        job.engine, job.ids, width=width, max_new_tokens=limit, length_penalty=length_penalty
+        job.engine,
+        job.ids,
+        width=width,
+        max_new_tokens=limit,
+        length_penalty=length_penalty,
+        images=job.options.images,
     )
     if show:
         print(job.opening + beams[0].text)

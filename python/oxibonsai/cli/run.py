@@ -112,10 +112,8 @@ def run(
     if params.logprobs and not as_json:
         raise RequestError("--logprobs needs --json: the probabilities are part of the object")
     if beams is not None:
-        if request.structure or tools or images or samples > 1 or best_of is not None:
-            raise RequestError(
-                "--beams goes with no structure, tools, --image, --samples or --best-of"
-            )
+        if request.structure or tools or samples > 1 or best_of is not None:
+            raise RequestError("--beams goes with no structure, tools, --samples or --best-of")
         _check_beams(params, others=own.shift is not None or speculates)
     if best_of is not None and best_of < samples:
         raise RequestError(f"--best-of {best_of} is less than --samples {samples}")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from pathlib import Path
 
-from oxibonsai import _core
 from oxibonsai.convert.apertus import APERTUS
 from oxibonsai.convert.arcee import ARCEE
 from oxibonsai.convert.baichuan import BAICHUAN
@@ -61,6 +58,7 @@ from oxibonsai.convert.mistral3_multimodal import MISTRAL3_MULTIMODAL
 from oxibonsai.convert.mixtral import MIXTRAL
 from oxibonsai.convert.modern_bert import MODERN_BERT
 from oxibonsai.convert.mpt import MPT
+from oxibonsai.convert.multimodal import inner_recipe
 from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.nemotron_h import NEMOTRON_H
 from oxibonsai.convert.nomic_bert import NOMIC_BERT, NOMIC_BERT_MOE
@@ -73,7 +71,6 @@ from oxibonsai.convert.phi2 import PHI2
 from oxibonsai.convert.phi3 import PHI3
 from oxibonsai.convert.phimoe import PHIMOE
 from oxibonsai.convert.plamo import PLAMO
-from oxibonsai.convert.plan import Planned, plan
 from oxibonsai.convert.qwen import QWEN
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen2moe import QWEN2MOE
@@ -82,20 +79,19 @@ from oxibonsai.convert.qwen3_reranker import QWEN3_RERANKER, is_reranker
 from oxibonsai.convert.qwen3moe import QWEN3MOE
 from oxibonsai.convert.qwen3next import QWEN3NEXT, QWEN35MOE, QWEN35MOE_MULTIMODAL
 from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
-from oxibonsai.convert.recipe import Metadata, Recipe
+from oxibonsai.convert.qwen_vl import QWEN2VL, QWEN3VL, QWEN3VLMOE
+from oxibonsai.convert.recipe import Recipe
 from oxibonsai.convert.refact import REFACT
 from oxibonsai.convert.seed_oss import SEED_OSS
 from oxibonsai.convert.smollm3 import SMOLLM3
 from oxibonsai.convert.stablelm import STABLELM
 from oxibonsai.convert.starcoder2 import STARCODER2
 from oxibonsai.convert.t5 import T5, T5_ENCODER
-from oxibonsai.convert.target import Target, check_dtype
+from oxibonsai.convert.target import check_dtype
+from oxibonsai.convert.writing import write_model
 from oxibonsai.convert.xverse import XVERSE
-from oxibonsai.errors import RequestError, UnsupportedError
-from oxibonsai.files.progress import Progress, counted
-from oxibonsai.files.whole_file import make_room
-from oxibonsai.quantize.blocks import Loss
-from oxibonsai.quantize.plan import destruction
+from oxibonsai.errors import UnsupportedError
+from oxibonsai.files.progress import Progress
 
 __all__ = ["RECIPES", "check_dtype", "convert"]
 
@@ -176,6 +172,10 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "phi": PHI2,
     "phi3": PHI3,
     "qwen2": QWEN2,
+    "qwen2_vl": QWEN2VL,
+    "qwen2_5_vl": QWEN2VL,
+    "qwen3_vl": QWEN3VL,
+    "qwen3_vl_moe": QWEN3VLMOE,
     "qwen3": QWEN3,
     "qwen3_reranker": QWEN3_RERANKER,
     "qwen3_5": QWEN35_MULTIMODAL,
@@ -251,26 +251,15 @@ def convert(
     """
     source = ModelFolder(folder)
     kind = model_kind(source)
-    recipe = RECIPES.get(kind)
+    recipe = inner_recipe(source, RECIPES) or RECIPES.get(kind)
     if recipe is None:
         raise UnsupportedError(
             f"{folder} holds a model of type {kind!r}; convert knows {', '.join(sorted(RECIPES))}"
         )
-    if out.resolve() == folder.resolve():
-        raise RequestError(f"{out} is what would be converted: name another OUT")
-    source.config = recipe.config(source)
-    if recipe.variant is not None:
-        recipe = recipe.variant(source)
-    keys = _general(recipe, name or source.path.resolve().name)
-    own = recipe.metadata(source)
-    target = Target(dtype, keys | own)
-    tensors = plan(source, recipe, target, threads) if weights else []
-    number = target.file_type([(t.shape, math.prod(t.shape), t.type) for t in tensors])
-    if number is not None:
-        keys["general.file_type"] = (number, "u32")
-    losses = _write(out, keys | own, tensors, progress)
-    ruined = [w for name, loss in losses.items() if (w := destruction(name, loss))]
-    return [*ruined, *(recipe.notes if weights else ()), *target.warnings]
+    return write_model(
+        source, recipe, out, dtype=dtype, name=name, weights=weights, threads=threads,
+        progress=progress,
+    )  # fmt: skip
 
 
 def model_kind(folder: ModelFolder) -> str:
@@ -292,34 +281,3 @@ def model_kind(folder: ModelFolder) -> str:
     if kind == "qwen3" and is_reranker(folder):
         return "qwen3_reranker"
     return kind
-
-
-def _write(
-    out: Path, keys: Metadata, tensors: list[Planned], progress: Progress | None
-) -> dict[str, Loss]:
-    """What is lost, by type."""
-    make_room(out)
-    writer = _core.GgufWriter(str(out))
-    for key, (value, value_type) in keys.items():
-        writer.add_metadata(key, value, value_type)
-    for tensor in tensors:
-        writer.add_tensor(tensor.name, tensor.shape, tensor.type.gguf_id, tensor.nbytes)
-    writer.write_header()
-    report = counted(sum(t.nbytes for t in tensors), progress)
-    losses: defaultdict[str, Loss] = defaultdict(Loss)
-    for tensor in tensors:
-        blocks, loss = tensor.blocks()
-        losses[tensor.type.name] += loss
-        writer.write_tensor(blocks)
-        report(tensor.nbytes)
-    writer.close()
-    return losses
-
-
-def _general(recipe: Recipe, name: str) -> Metadata:
-    return {
-        "general.architecture": (recipe.architecture, "str"),
-        "general.type": ("model", "str"),
-        "general.name": (name, "str"),
-        "general.quantization_version": (2, "u32"),
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import cached_property
 from pathlib import Path
@@ -89,6 +90,20 @@ class ModelFolder:
                 f"{self.path / 'config.json'}: {key} is {value!r}, not a number between 0 and 1"
             )
         return float(value)
+
+    def part(self, name: str, **defaults: Any) -> ModelFolder:
+        """The folder with an object of ``config.json`` in the place of all of it.
+
+        Args:
+            name: The object's.
+            defaults: What it has where it does not say.
+        """
+        held = self.config.get(name)
+        if not isinstance(held, dict):
+            raise FormatError(f"{self.path / 'config.json'} has no object {name}")
+        found = copy.copy(self)
+        found.config = {**defaults, **held}
+        return found
 
     def text_config(self) -> dict[str, Any]:
         """``text_config`` of a model that takes more than texts, over what stands beside it."""

@@ -61,7 +61,8 @@ def _interval(folder: ModelFolder) -> int:
 
 def section_keys(folder: ModelFolder, architecture: str) -> Metadata:
     """Sections of the rotary embedding, four of them."""
-    rope = folder.config.get("rope_parameters") or {}
+    config = folder.config
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     sections = rope.get("mrope_section") or _SECTIONS
     whole = isinstance(sections, list | tuple) and all(type(n) is int and n >= 0 for n in sections)
     if not whole or not 3 <= len(sections) <= 4:

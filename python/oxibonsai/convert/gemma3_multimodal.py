@@ -49,5 +49,4 @@ GEMMA3_MULTIMODAL = replace(
     GEMMA3,
     config=_text_config,
     tensor_name=_tensor_name,
-    notes=("the model's part for images is left out: what is made of it takes texts alone",),
 )

@@ -118,7 +118,7 @@ def _planned(
     held = source.held
     where = f"{folder.path}: {source.name}"
     shape = recipe.shape(folder, name, held.shape)
-    most = 3 if isinstance(held, Part | Stack) else 2
+    most = max(recipe.most_dims, 3 if isinstance(held, Part | Stack) else 2)
     if not shape or len(shape) > most or 0 in shape:
         raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
     transposed = recipe.transposed(name)
@@ -156,7 +156,7 @@ def _planned(
         values = recipe.values(folder, name, values)
         if (offset := recipe.offset(name)) != 0.0:
             values = values + np.float32(offset)
-        if values.ndim == 3:
+        if values.ndim > 2:
             values = values.reshape(-1, shape[-1])
         doubles = isinstance(held, CODED)
         return encode_measured(values, type_name, where, doubles=doubles, threads=threads)

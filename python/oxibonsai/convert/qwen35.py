@@ -209,5 +209,4 @@ QWEN35_MULTIMODAL = replace(
     QWEN35,
     config=text_config,
     tensor_name=_multimodal_name,
-    notes=("the model's part for images is left out: what is made of it takes texts alone",),
 )

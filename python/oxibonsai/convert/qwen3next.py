@@ -160,7 +160,6 @@ QWEN35MOE_MULTIMODAL = replace(
     config=qwen35.text_config,
     tensor_name=_multimodal_name,
     pieces=_multimodal_pieces,
-    notes=qwen35.QWEN35_MULTIMODAL.notes,
 )
 QWEN3NEXT = Recipe(
     "qwen3next",

@@ -47,6 +47,7 @@ class Recipe:
         config: The configuration of the part of the model that is converted.
         variant: The recipe of one model, where a model type has several architectures.
         notes: What the user should know.
+        most_dims: Of a parameter; those of one that is put together of pieces may be three.
     """
 
     architecture: str
@@ -70,3 +71,4 @@ class Recipe:
     config: Callable[[ModelFolder], dict[str, Any]] = lambda folder: folder.config
     variant: Callable[[ModelFolder], Recipe] | None = None
     notes: tuple[str, ...] = ()
+    most_dims: int = 2

@@ -17,6 +17,7 @@ _ORIGINAL = "original_max_position_embeddings"
 # What each kind needs beside rope_theta.
 _NUMBERS = {
     "default": [],
+    "mrope": [],
     "linear": ["factor"],
     "dynamic": ["factor"],
     "yarn": ["factor", _ORIGINAL],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -37,6 +37,24 @@ def transposed_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
         Piece(f"{b}_gate_exps.weight", part=lambda v: np.split(_rows(v), 2, axis=1)[0]),
         Piece(f"{b}_up_exps.weight", part=lambda v: np.split(_rows(v), 2, axis=1)[1]),
     )
+
+
+def either_way_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
+    """As :func:`transposed_pieces`, also where rows and columns are in order: the hidden size tells."""
+    hidden = folder.count("hidden_size")
+    found = _PARAMETER.fullmatch(parameter)
+    if found is None:
+        return ()
+    b = f"blk.{int(found[1])}.ffn"
+    if found[2] == "down":
+        return (
+            Piece(f"{b}_down_exps.weight", part=lambda v: v if v.shape[1] == hidden else _rows(v)),
+        )
+
+    def half(number: int) -> Callable[[Floats], Floats]:
+        return lambda v: np.split(v if v.shape[2] == hidden else _rows(v), 2, axis=1)[number]
+
+    return Piece(f"{b}_gate_exps.weight", part=half(0)), Piece(f"{b}_up_exps.weight", part=half(1))
 
 
 def _all(values: Floats) -> Floats:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.engine.batching import make_batch, reserve
+from oxibonsai.engine.batching import make_batch, reads_images, reserve
+from oxibonsai.engine.images import PromptImages
 from oxibonsai.engine.scheduler import Chunk
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.text import TextOutput
@@ -19,6 +20,7 @@ from oxibonsai.sampling import SamplingParams, token_logprobs
 
 if TYPE_CHECKING:
     from oxibonsai.engine.engine import Engine
+    from oxibonsai.vision import PlacedImage
 
 _CHUNK = 256
 _MOST_WIDTH = 64
@@ -61,6 +63,7 @@ def beam_search(
     early_stopping: EarlyStopping = False,
     stop_token_ids: Items[int] | None = None,
     n: int | None = None,
+    images: tuple[PlacedImage, ...] = (),
 ) -> list[Beam]:
     """The best texts that continue a prompt, best first.
 
@@ -78,6 +81,7 @@ def beam_search(
             at any length (as in transformers' ``generate``).
         stop_token_ids: Tokens that end a text; None: the model's own.
         n: Texts to return; None: all ``width``.
+        images: Pictures of the prompt, and the ids that stand for their rows, in order.
 
     Raises:
         RequestError: An argument is out of range, or the prompt is refused.
@@ -103,7 +107,9 @@ def beam_search(
     if limit < 1:
         raise RequestError("the prompt fills the context: there is no room for a new token")
     ends = engine.eos_ids if stop_token_ids is None else frozenset(stop_token_ids)
-    search = _Search(engine, ids, width, limit, length_penalty, early_stopping, ends)
+    placed = engine.prompt_images(ids, images)
+    first = Sequence(ids, SamplingParams(), Options(), images=placed)
+    search = _Search(engine, first, width, limit, length_penalty, early_stopping, ends)
     return search.run()[: n or width]
 
 
@@ -111,7 +117,7 @@ class _Search:
     def __init__(
         self,
         engine: Engine,
-        ids: list[int],
+        first: Sequence,
         width: int,
         limit: int,
         length_penalty: float,
@@ -124,7 +130,8 @@ class _Search:
         self._penalty = length_penalty
         self._early_stopping = early_stopping
         self._ends = ends
-        self._running = [_Hypothesis(Sequence(ids, SamplingParams(), Options()))]
+        self._images = first.images
+        self._running = [_Hypothesis(first)]
         self._finished: list[Beam] = []  # best first, at most `width`
 
     def run(self) -> list[Beam]:
@@ -144,14 +151,13 @@ class _Search:
         """Logits [beams, vocabulary] after the last token of every running text."""
         engine, cache = self._engine, self._engine.cache
         while True:
-            chunks = [
-                Chunk(h.sequence, h.sequence.num_computed, min(h.sequence.num_waiting, _CHUNK))
-                for h in self._running
-            ]
+            chunks = [_next_chunk(h.sequence, self._images) for h in self._running]
             with engine.lock:
                 for c in chunks:
                     reserve(cache, c.sequence.table, c.first, c.count)
-                logits = engine.model.run(make_batch(chunks), cache.pools, cache.slot_memory)
+                logits = engine.model.run(
+                    make_batch(chunks), cache.pools, cache.slot_memory, images=reads_images(chunks)
+                )
             for c in chunks:
                 c.sequence.num_computed = c.first + c.count
             if chunks[0].reaches_end:
@@ -176,7 +182,7 @@ class _Search:
         del self._running[:parents]
 
     def _child(self, parent: Sequence, token: int) -> Sequence:
-        child = Sequence(parent.tokens, SamplingParams(), Options())
+        child = Sequence(parent.tokens, SamplingParams(), Options(), images=self._images)
         child.num_prompt_tokens = parent.num_prompt_tokens
         child.num_computed = parent.num_computed
         with self._engine.lock:
@@ -217,3 +223,12 @@ class _Search:
         )
         best = self._score(max(h.logprob for h in self._running), best_length)
         return self._finished[-1].score >= best
+
+
+def _next_chunk(sequence: Sequence, images: PromptImages | None) -> Chunk:
+    """What is run next of a text; rows of a picture that see each other are not divided."""
+    first = sequence.num_computed
+    end = first + min(sequence.num_waiting, _CHUNK)
+    if images is not None:
+        end = images.chunk_end(first, end)
+    return Chunk(sequence, first, end - first)

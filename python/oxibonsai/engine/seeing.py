@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import warnings
 
 import numpy as np
 
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import Pipeline
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.models import Model
-from oxibonsai.sources.beside import find_towers, resolve_tower
+from oxibonsai.opening import open_tower, towers_beside
 from oxibonsai.tokenizer import Tokenizer
 from oxibonsai.vision import PictureReader
 from oxibonsai.vision.tower import Tower
@@ -32,8 +34,8 @@ def open_pictures(
         model: The language model.
         tokenizer: Its tokenizer.
         source: What it was named.
-        mmproj: The file of its tower; None: the first one beside the model, or in its repository, that
-            fits it; False: none.
+        mmproj: The file of its tower, or the folder of the whole model; None: the first one beside the
+            model, in its repository or in its own folder, that fits it; False: none.
         image_min_tokens, image_max_tokens: Bounds on the tokens of a picture; None: the model's own.
 
     Raises:
@@ -48,7 +50,8 @@ def open_pictures(
             raise RequestError(
                 "a model that sees needs a tokenizer, and this model's file has none"
             )
-        reader = _opened(resolve_tower(mmproj), model, tokenizer)
+        _check_sees(model)
+        reader = _opened(open_tower(mmproj), model, tokenizer)
     elif mmproj is not False and tokenizer is not None:
         reader = _beside(source, model, tokenizer)
     if reader is None:
@@ -61,26 +64,42 @@ def open_pictures(
 
 
 def _beside(source: Source | None, model: Model, tokenizer: Tokenizer) -> PictureReader | None:
-    for path in find_towers(source, model.weights.checkpoint.path):
+    """The first that fits. Nobody asked for the others, but why none of them fits is said."""
+    found = towers_beside(source, model.weights.checkpoint.path)
+    try:
+        _check_sees(model)
+    except UnsupportedError as e:
+        # Whatever lies beside a model of texts is another model's.
+        if isinstance(model.device, Pipeline) and next(found, None) is not None:
+            warnings.warn(f"the model does not see: {e}", stacklevel=2)
+        return None
+    misfit = ""
+    for path, open_file in found:
         try:
-            return _opened(path, model, tokenizer)
-        except (FormatError, UnsupportedError, RequestError):
-            continue  # nobody asked for this one: it may be another model's
+            return _opened(open_file(), model, tokenizer)
+        except (FormatError, UnsupportedError, RequestError) as e:
+            misfit = misfit or f"the vision tower in {path.name} is not used: {e}"
+    if misfit:
+        warnings.warn(misfit, stacklevel=2)
     return None
 
 
-def _opened(path: Path, model: Model, tokenizer: Tokenizer) -> PictureReader:
+def _check_sees(model: Model) -> None:
+    """UnsupportedError where the architecture reads texts only."""
+    model.check_image_rows(np.zeros((1, model.config.image_width), np.float32))
+
+
+def _opened(checkpoint: Checkpoint, model: Model, tokenizer: Tokenizer) -> PictureReader:
     texts = tokenizer.vocabulary.texts
 
     def token_id(text: str) -> int | None:
         return texts.index(text) if text in texts else None
 
     width = model.config.image_width
-    model.check_image_rows(np.zeros((1, width), np.float32))  # not every architecture reads them
-    tower = Tower.open(path, model.device, token_id)
+    tower = Tower.of_checkpoint(checkpoint, model.device, token_id)
     if tower.width != width:
         raise RequestError(
-            f"{path} is the tower of another model: it makes rows of {tower.width} values, and this "
-            f"model reads {width}"
+            f"{checkpoint.path} is the tower of another model: it makes rows of {tower.width} values, and "
+            f"this model reads {width}"
         )
     return PictureReader.of_tower(tower)

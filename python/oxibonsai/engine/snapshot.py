@@ -71,7 +71,10 @@ def save(
     """
     engine.model.check_decoder_only("snapshots")
     if sequence.images is not None:
-        raise UnsupportedError("a snapshot of a text with pictures is not supported")
+        raise UnsupportedError(
+            "a text with pictures can't be saved: a snapshot holds tokens and their state, no pictures; "
+            "the prefix cache keeps what is computed of it while the engine runs"
+        )
     with engine.lock:
         computed, pages, slot = _state(engine, sequence)
         header = _header(engine, sequence, computed, len(pages), len(slot), notes or {})

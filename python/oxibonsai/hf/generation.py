@@ -131,12 +131,12 @@ def generate(
     params = _params(options, len(rows[0]), ends, seed)
     if streamer is not None:
         streamer.put(like(np.array(rows, dtype=np.int64), prompts.example))
+    placed = images or [()] * len(prompts.shown)
     if beams > 1:
-        new = _search(engine, prompts, options, params)
+        new = _search(engine, prompts, options, params, placed)
     else:
         draft = None if assistant is None else DraftModel(assistant, engine).speculator
         deadline = time.monotonic() + (options["max_time"] or float("inf"))
-        placed = images or [()] * len(prompts.shown)
         each = [Options(speculate=draft, images=own) for own in placed]
         new = _run(engine, prompts, params, samples, each, streamer, deadline)
     if streamer is not None:
@@ -203,7 +203,11 @@ def _params(
 
 
 def _search(
-    engine: Engine, prompts: Prompts, options: Mapping[str, Any], params: SamplingParams
+    engine: Engine,
+    prompts: Prompts,
+    options: Mapping[str, Any],
+    params: SamplingParams,
+    images: Items[tuple[PlacedImage, ...]],
 ) -> list[list[int]]:
     assert params.max_tokens is not None
     search: Callable[..., Any] = partial(
@@ -216,7 +220,8 @@ def _search(
         stop_token_ids=params.stop_token_ids,
         n=options["num_return_sequences"],
     )
-    return [beam.tokens for prompt in prompts.shown for beam in search(prompt)]
+    pairs = zip(prompts.shown, images, strict=True)
+    return [beam.tokens for prompt, own in pairs for beam in search(prompt, images=own)]
 
 
 def _run(

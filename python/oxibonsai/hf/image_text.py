@@ -60,6 +60,7 @@ class ImageTextToText(CausalLM):
         pixel_values: Any = None,
         image_grid_thw: Any = None,
         image_sizes: Any = None,
+        pixel_attention_mask: Any = None,
         **inputs: Any,
     ) -> Any:
         """Logits after every token.
@@ -70,6 +71,7 @@ class ImageTextToText(CausalLM):
             pixel_values: Of all pictures in order; None: as :class:`CausalLM`.
             image_grid_thw: Of Qwen's, patches of each picture.
             image_sizes: Of LLaVA 1.6's and Pixtral's, sizes of the pictures.
+            pixel_attention_mask: Of those of Idefics 3, which tiles there are.
             **inputs: As of :class:`CausalLM`.
 
         Raises:
@@ -83,7 +85,8 @@ class ImageTextToText(CausalLM):
             raise UnsupportedError(f"{next(iter(inputs))} does not go with pixel_values")
         ids, mask = as_ids_and_mask(input_ids, attention_mask, 0)
         rows = [row[shown].tolist() for row, shown in zip(ids, mask, strict=True)]
-        images = self._place(rows, pixel_values, image_grid_thw, image_sizes)
+        columns = _columns(pixel_values, image_grid_thw, image_sizes, pixel_attention_mask)
+        images = self._place(rows, columns)
         logits = np.zeros((*ids.shape, self.engine.model.config.vocab_size), np.float32)
         for i, own in enumerate(self.engine.logits_batch(rows, images=images)):
             logits[i, mask[i]] = own
@@ -101,13 +104,14 @@ class ImageTextToText(CausalLM):
         pixel_values: Any = None,
         image_grid_thw: Any = None,
         image_sizes: Any = None,
+        pixel_attention_mask: Any = None,
         **options: Any,
     ) -> Any:
         """As :meth:`CausalLM.generate`, also of prompts with pictures.
 
         Args:
             inputs, generation_config, input_ids, attention_mask: As there.
-            pixel_values, image_grid_thw, image_sizes: As in a call.
+            pixel_values, image_grid_thw, image_sizes, pixel_attention_mask: As in a call.
             **options: As there; with pictures those that the engine does itself.
 
         Raises:
@@ -116,15 +120,16 @@ class ImageTextToText(CausalLM):
         for name in _NEEDLESS:
             options.pop(name, None)
         ids = inputs if input_ids is None else input_ids
+        columns = _columns(pixel_values, image_grid_thw, image_sizes, pixel_attention_mask)
         if pixel_values is None:
             return super().generate(
                 ids, generation_config, attention_mask=attention_mask, **options
             )
         seed, streamer = options.pop("seed", None), options.pop("streamer", None)
         asked = {**self._defaults(generation_config), **options}
-        if not generation.is_native(asked) or (asked.get("num_beams") or 1) > 1:
+        if not generation.is_native(asked):
             raise UnsupportedError(
-                "with pictures, generate() takes lengths, sampling, penalties and stop strings"
+                "with pictures, generate() takes lengths, sampling, penalties, stop strings and beams"
             )
         values = generation.completed(asked)
         ends = generation.end_ids(values["eos_token_id"], self.engine.eos_ids)
@@ -137,23 +142,12 @@ class ImageTextToText(CausalLM):
             seed=seed,
             streamer=streamer,
             assistant=None,
-            images=self._place(prompts.shown, pixel_values, image_grid_thw, image_sizes),
+            images=self._place(prompts.shown, columns),
         )
 
-    def _place(
-        self,
-        rows: Sequence[Sequence[int]],
-        pixel_values: Any,
-        image_grid_thw: Any,
-        image_sizes: Any,
-    ) -> list[Placed]:
+    def _place(self, rows: Sequence[Sequence[int]], columns: dict[str, Any]) -> list[Placed]:
         """The pictures of each text, at the placeholders that stand for their rows."""
         reader = self.pictures
-        columns = {
-            "pixel_values": pixel_values,
-            "image_grid_thw": image_grid_thw,
-            "image_sizes": image_sizes,
-        }
         embeddings = [
             part
             for grid in as_grids(reader.processor, columns)
@@ -188,6 +182,12 @@ class ImageTextToText(CausalLM):
             f"{sum(map(len, embeddings))} rows in {len(embeddings)} runs: give both as the processor "
             "gave them"
         )
+
+
+def _columns(*values: Any) -> dict[str, Any]:
+    """What a processor gave beside ids, by name."""
+    names = ("pixel_values", "image_grid_thw", "image_sizes", "pixel_attention_mask")
+    return dict(zip(names, values, strict=True))
 
 
 class AutoModelForImageTextToText:

@@ -11,10 +11,9 @@ from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.arrays import is_torch
 from oxibonsai.vision import PixelGrid
 from oxibonsai.vision.processors import (
-    Gemma3Processor,
+    Idefics3Processor,
     ImageProcessor,
     LlavaNextProcessor,
-    LlavaProcessor,
     PixtralProcessor,
     Qwen2VLProcessor,
 )
@@ -23,14 +22,25 @@ _FRAMES = 2  # of a video in one patch of Qwen's; of a picture both are the same
 Columns = dict[str, np.ndarray[Any, Any]]
 
 
-def as_columns(processor: ImageProcessor, grids: Sequence[PixelGrid]) -> Columns:
+def as_columns(
+    processor: ImageProcessor, grids: Sequence[PixelGrid], counts: Sequence[int]
+) -> Columns:
     """``pixel_values`` and what belongs to it, as transformers has them for this family.
+
+    Args:
+        processor: Of the family.
+        grids: The pictures of all texts, in order.
+        counts: How many of them each text has.
 
     Qwen's are float32 [patches, 3 * 2 * patch * patch] with ``image_grid_thw`` int64 [pictures, 3];
     Gemma 3's and LLaVA 1.5's float32 [pictures, 3, height, width]; LLaVA 1.6's [pictures, tiles, 3,
     height, width] and Pixtral's [pictures, 3, height, width], filled up with zeros, with
-    ``image_sizes`` int64 [pictures, 2]: heights and widths before and after resizing.
+    ``image_sizes`` int64 [pictures, 2]: heights and widths before and after resizing. InternVL's are
+    [tiles of all pictures, 3, height, width]; those of Idefics 3 [texts, tiles, 3, height, width], filled
+    up with zeros, with ``pixel_attention_mask`` int64 [texts, tiles, height, width], 1 for pixels.
     """
+    if isinstance(processor, Idefics3Processor):
+        return _tiles_of_texts(grids, counts)
     if isinstance(processor, Qwen2VLProcessor):
         grid = [_patch_grid(processor, g) for g in grids]
         return {
@@ -49,15 +59,35 @@ def as_columns(processor: ImageProcessor, grids: Sequence[PixelGrid]) -> Columns
             "pixel_values": _stacked([g.pixels[0] for g in grids]),
             "image_sizes": np.array(sizes, np.int64),
         }
-    _check_square(processor)
     return {"pixel_values": np.concatenate([g.pixels for g in grids])}
 
 
+def _tiles_of_texts(grids: Sequence[PixelGrid], counts: Sequence[int]) -> Columns:
+    rest = iter(grids)
+    texts = [
+        [tile for _, g in zip(range(n), rest, strict=False) for tile in g.pixels] for n in counts
+    ]
+    most = max(map(len, texts))
+    _, _, height, width = grids[0].pixels.shape
+    pixels = np.zeros((len(texts), most, 3, height, width), np.float32)
+    mask = np.zeros((len(texts), most, height, width), np.int64)
+    for i, tiles in enumerate(texts):
+        for j, tile in enumerate(tiles):
+            pixels[i, j], mask[i, j] = tile, 1
+    return {"pixel_values": pixels, "pixel_attention_mask": mask}
+
+
 def as_grids(processor: ImageProcessor, columns: Mapping[str, Any]) -> list[PixelGrid]:
-    """The pictures of :func:`as_columns`; RequestError where they are none of this model."""
+    """The pictures of :func:`as_columns`; of a family that cuts them, their tiles one by one.
+
+    Raises:
+        RequestError: They are none of this model.
+    """
     pixels = _array(columns.get("pixel_values"), "pixel_values", np.float32)
     if isinstance(processor, Qwen2VLProcessor):
         return _grids_of_patches(processor, pixels, columns)
+    if isinstance(processor, Idefics3Processor):
+        return _grids_of_texts(pixels, columns)
     tiled = isinstance(processor, LlavaNextProcessor)
     if pixels.ndim != 4 + tiled:
         tiles = "tiles, " if tiled else ""
@@ -72,8 +102,29 @@ def as_grids(processor: ImageProcessor, columns: Mapping[str, Any]) -> list[Pixe
         if isinstance(processor, PixtralProcessor):
             return [PixelGrid(np.ascontiguousarray(p[None, :, :h, :w])) for p, (h, w) in pairs]
         return [_grid_of_tiles(processor, p, size) for p, size in pairs]
-    _check_square(processor)
     return [PixelGrid(pixels[i : i + 1]) for i in range(len(pixels))]
+
+
+def _grids_of_texts(pixels: np.ndarray[Any, Any], columns: Mapping[str, Any]) -> list[PixelGrid]:
+    """Tiles that the mask shows; where there is no mask, those that are not zero."""
+    if pixels.ndim != 5:
+        raise RequestError(
+            f"pixel_values have shape {pixels.shape}; they are [texts, tiles, 3, height, width]"
+        )
+    shown = (pixels != 0).any(axis=(2, 3, 4))
+    if columns.get("pixel_attention_mask") is not None:
+        mask = _array(columns["pixel_attention_mask"], "pixel_attention_mask", np.int64) != 0
+        if mask.shape != pixels.shape[:2] + pixels.shape[3:]:
+            raise RequestError(
+                f"pixel_attention_mask has shape {mask.shape}; it is [texts, tiles, height, width]"
+            )
+        shown = mask.all(axis=(2, 3))
+        if (mask.any(axis=(2, 3)) != shown).any():
+            raise UnsupportedError(
+                "pixel_attention_mask hides a part of a tile, which this version does not support: the "
+                "model's processor fills each tile"
+            )
+    return [PixelGrid(tile[None]) for tile in pixels[shown]]
 
 
 def _grid_of_tiles(
@@ -127,14 +178,6 @@ def _patches(processor: Qwen2VLProcessor, grid: PixelGrid) -> np.ndarray[Any, An
     squares = grid.pixels[0].reshape(3, rows // m, m, p, cols // m, m, p)
     ordered = squares.transpose(1, 4, 2, 5, 0, 3, 6)[:, :, :, :, :, None]
     return np.repeat(ordered, _FRAMES, axis=5).reshape(rows * cols, -1)
-
-
-def _check_square(processor: ImageProcessor) -> None:
-    if not isinstance(processor, Gemma3Processor | LlavaProcessor):
-        raise UnsupportedError(
-            "transformers' form of pixels is available for Qwen-VL, Gemma 3, LLaVA and Pixtral: use "
-            "oxibonsai.load() and engine.chat() for this model"
-        )
 
 
 def _array(value: Any, name: str, dtype: Any) -> np.ndarray[Any, Any]:

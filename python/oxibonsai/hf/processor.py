@@ -81,7 +81,9 @@ class Processor:
         )
         if not grids:
             return encoding
-        columns: dict[str, Any] = dict(as_columns(self.pictures.processor, grids))
+        columns: dict[str, Any] = dict(
+            as_columns(self.pictures.processor, grids, [len(own) for own in given])
+        )
         if return_tensors == "pt":
             import torch
 

@@ -67,7 +67,7 @@ def drafting_layer(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> 
 
 def hidden_states(g: Builder, c: ModelConfig, w: Weights, *, mixer: Mixer) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
-    h = g.embed(w.embedding(c))
+    h = g.images(g.embed(w.embedding(c)))
     for i in range(c.num_hidden_layers):
         x = norm(g, c, w, h, f"blk.{i}.attn_norm")
         h = (gated_attention if c.attends(i) else mixer)(g, c, w, i, x, h)

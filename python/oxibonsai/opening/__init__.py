@@ -11,6 +11,7 @@ from oxibonsai.opening.adapters import (
 )
 from oxibonsai.opening.model import open_model
 from oxibonsai.opening.quantized import QuantizedCache
+from oxibonsai.opening.tower import open_tower, towers_beside
 
 __all__ = [
     "LoraChoice",
@@ -19,5 +20,7 @@ __all__ = [
     "is_peft_folder",
     "open_adapters",
     "open_model",
+    "open_tower",
     "split_scaled",
+    "towers_beside",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 from oxibonsai.checkpoint import Checkpoint
@@ -43,20 +44,30 @@ def open_model(
 
 
 def _open_weights(weights: Path, name: str, vocabulary_only: bool) -> Checkpoint:
-    """Writes the same bytes as ``oxibonsai convert`` to a file that loses its name once it is mapped.
+    from oxibonsai.convert import convert
+
+    return converted(
+        weights, lambda file: convert(weights, file, name=name, weights=not vocabulary_only)
+    )
+
+
+def converted(weights: Path, convert: Callable[[Path], list[str]]) -> Checkpoint:
+    """Opens what ``oxibonsai convert`` would write, in a file that loses its name once it is mapped.
 
     The file lies in the cache folder, not in memory: its pages can then leave memory as those of any
     model file, which matters once the weights are packed. Its room on the disk is given back when
     the checkpoint is.
-    """
-    from oxibonsai.convert import convert
 
+    Args:
+        weights: The folder; errors name it.
+        convert: Writes the file, and says what the user should know.
+    """
     place = cache_folder()
     try:
         with scratch_folder(place) as scratch:
             file = scratch / f"{weights.resolve().name}.gguf"
-            for note in convert(weights, file, name=name, weights=not vocabulary_only):
-                warnings.warn(note, stacklevel=2)
+            for note in convert(file):
+                warnings.warn(note, stacklevel=3)
             _set_time(file, weights)
             checkpoint = Checkpoint(file)
             checkpoint.remember_identity(weights)

@@ -11,7 +11,7 @@ from oxibonsai.lane import Lane
 from oxibonsai.vision.given import Fetch, picture_of_part
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.pictures import Picture, PictureLimits
-from oxibonsai.vision.processors import ImageProcessor, Qwen2VLProcessor
+from oxibonsai.vision.processors import ImageProcessor, PixtralProcessor, Qwen2VLProcessor
 
 Count = Callable[[int], None]  # told a number of tokens; may refuse it
 _MOST_WAITING = 256
@@ -82,10 +82,11 @@ class PictureReader:
         """
         if least is None and most is None:
             return self
-        if not isinstance(self.processor, Qwen2VLProcessor):
+        if not isinstance(self.processor, Qwen2VLProcessor | PixtralProcessor):
             raise UnsupportedError(
                 "--image-min-tokens and --image-max-tokens are for models that read pictures in their "
-                "own size, such as Qwen3-VL: leave them out"
+                "own size (Qwen-VL, Pixtral); this one cuts or resizes them to squares of one size, each "
+                "of which has its number of tokens: leave them out"
             )
         return replace(self, processor=self.processor.with_tokens(least, most))
 

@@ -88,7 +88,11 @@ class Tower:
             UnsupportedError: This version does not have its family, or one of its keys or tensors.
             RequestError: It is the tower of another model.
         """
-        checkpoint = Checkpoint(path)
+        return cls.of_checkpoint(Checkpoint(path), device, token_id)
+
+    @classmethod
+    def of_checkpoint(cls, checkpoint: Checkpoint, device: Device, token_id: TokenId) -> Tower:
+        """As :meth:`open`, of a file that is open already."""
         keys, projector = clip_keys(checkpoint)
         if projector not in FAMILIES:
             raise unknown_projector(keys, projector, sorted(FAMILIES))

@@ -87,6 +87,11 @@ def attention(
         matrices = [w.matrix(f"{b}.attn_{n}", hidden, hidden) for n in "qkv"]
         biases = [w.bias(f"{b}.attn_{n}", hidden) for n in "qkv"]
     q, k, v = g.linear(x, *matrices, bias=biases)
+    if w.has(f"{b}.attn_q_norm.weight"):  # of InternVL's largest tower, over all heads together
+        q, k = (
+            g.rms_norm(y, w.vector(f"{b}.attn_{n}_norm.weight", hidden), c.layer_norm_eps)
+            for y, n in ((q, "q"), (k, "k"))
+        )
     if rope is not None:
         q, k = g.rope(q, rope, c.head_dim), g.rope(k, rope, c.head_dim)
     return g.attend_local(q, k, v, head_dim=c.head_dim, scale=c.head_dim**-0.5, segments=segments)

@@ -129,6 +129,14 @@ def test_a_field_of_several_forms_is_refused_by_what_is_wrong_in_the_form_that_w
     assert error["message"].startswith(f"{field}{param}: ")
 
 
+@pytest.mark.parametrize("kind", ["image_url", "image_file"])
+def test_a_thread_holds_no_pictures(client: FlaskClient, thread: str, kind: str) -> None:
+    parts = [{"type": "text", "text": "What?"}, {"type": kind, kind: {"url": "data:"}}]
+    path = f"threads/{thread}/messages"
+    error = post(client, path, 400, role="user", content=parts)["error"]
+    assert "threads hold no pictures in this version" in error["message"]
+
+
 def test_a_run_of_an_unknown_assistant_is_not_found(client: FlaskClient, thread: str) -> None:
     for path in ("threads/runs", f"threads/{thread}/runs"):
         error = post(client, path, 404, assistant_id="asst_none")["error"]

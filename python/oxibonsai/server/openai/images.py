@@ -62,13 +62,14 @@ def images_blueprint(app: Server) -> Blueprint:
             raise ApiError(
                 400, f"image: send one to {_MOST_INPUTS} pictures, not {len(files)}.", param="image"
             )
-        pictures = [_picture(file) for file in files]
         if form.strength is not None:
-            if len(pictures) > 1:
+            if len(files) > 1:
                 raise ApiError(400, "strength: starts from one picture.", param="strength")
             asked = _request(form, (WIDTH, HEIGHT))
-            asked = replace(asked, start=pictures[0], strength=form.strength)
+            asked = replace(asked, start=_picture(files[0]), strength=form.strength)
         else:
+            # What waits for its turn holds pictures in the size in which a network looks at them.
+            pictures = [as_reference(_picture(file), 1) for file in files]
             size = as_reference(pictures[0], _REFERENCE_PATCH).size
             asked = replace(_request(form, size), references=tuple(pictures))
         return respond("image_edit", form, asked)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -40,6 +42,60 @@ class ImageProcessor(Protocol):
             RequestError: Its shape is nothing for this model.
         """
         ...
+
+
+@dataclass(frozen=True)
+class PixelBounds:
+    """Bounds on what a picture of any size is resized to.
+
+    Attributes:
+        unit: Side of what becomes one token, in pixels.
+        least: Pixels; smaller pictures are enlarged.
+        most: Pixels; larger ones are reduced.
+    """
+
+    unit: int
+    least: int
+    most: int
+
+    def with_tokens(self, least: int | None, most: int | None) -> PixelBounds:
+        """The same with other bounds, in tokens of a picture; None: as it is.
+
+        Raises:
+            RequestError: They exclude each other.
+        """
+        area = self.unit**2
+        changed = PixelBounds(
+            self.unit,
+            self.least if least is None else least * area,
+            self.most if most is None else most * area,
+        )
+        if changed.least > changed.most:
+            raise RequestError(
+                f"a picture would have at least {changed.least // area} tokens and at most "
+                f"{changed.most // area}: set both --image-min-tokens and --image-max-tokens"
+            )
+        return changed
+
+    def fit(self, size: Size, tokens: Size) -> Size:
+        """Rows and columns of tokens, in about the picture's ratio.
+
+        Args:
+            size: Of the picture, in pixels.
+            tokens: Rows and columns that it has by itself.
+        """
+        height, width = size
+        rows, columns = tokens
+        area = rows * columns * self.unit**2
+        if area > self.most:
+            shrink = math.sqrt(height * width / self.most)
+            rows = max(1, math.floor(height / shrink / self.unit))
+            columns = max(1, math.floor(width / shrink / self.unit))
+        elif area < self.least:
+            grow = math.sqrt(self.least / (height * width))
+            rows = math.ceil(height * grow / self.unit)
+            columns = math.ceil(width * grow / self.unit)
+        return rows, columns
 
 
 def resize(image: Image.Image, size: Size, resample: Filter) -> Image.Image:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from oxibonsai.errors import RequestError
@@ -12,6 +11,7 @@ from oxibonsai.vision.processors.processor import (
     CLIP_MEAN,
     CLIP_STD,
     Channels,
+    PixelBounds,
     Size,
     as_pixels,
     resize,
@@ -41,24 +41,13 @@ class Qwen2VLProcessor:
     image_std: Channels = CLIP_STD
 
     @property
-    def token_pixels(self) -> int:
-        """Pixels that become one token."""
-        return (self.patch_size * self.merge_size) ** 2
+    def _bounds(self) -> PixelBounds:
+        return PixelBounds(self.patch_size * self.merge_size, self.min_pixels, self.max_pixels)
 
     def with_tokens(self, least: int | None, most: int | None) -> Qwen2VLProcessor:
         """The same with other bounds, in tokens of a picture; None: as it is."""
-        changed = self
-        if least is not None:
-            changed = replace(changed, min_pixels=least * self.token_pixels)
-        if most is not None:
-            changed = replace(changed, max_pixels=most * self.token_pixels)
-        if changed.min_pixels > changed.max_pixels:
-            raise RequestError(
-                f"a picture would have at least {changed.min_pixels // self.token_pixels} tokens and at "
-                f"most {changed.max_pixels // self.token_pixels}: set both --image-min-tokens and "
-                "--image-max-tokens"
-            )
-        return changed
+        bounds = self._bounds.with_tokens(least, most)
+        return replace(self, min_pixels=bounds.least, max_pixels=bounds.most)
 
     def prepare(self, picture: Picture) -> PixelGrid:
         """See :class:`oxibonsai.vision.processors.processor.ImageProcessor`."""
@@ -76,14 +65,6 @@ class Qwen2VLProcessor:
                 f"the picture is {ratio:.0f} times as long as wide; this model reads pictures up to "
                 f"{_MOST_RATIO}: cut it"
             )
-        rows, columns = round(height / unit), round(width / unit)
-        area = rows * columns * unit * unit
-        if area > self.max_pixels:
-            shrink = math.sqrt(height * width / self.max_pixels)
-            rows = max(1, math.floor(height / shrink / unit))
-            columns = max(1, math.floor(width / shrink / unit))
-        elif area < self.min_pixels:
-            grow = math.sqrt(self.min_pixels / (height * width))
-            rows = math.ceil(height * grow / unit)
-            columns = math.ceil(width * grow / unit)
+        tokens = round(height / unit), round(width / unit)
+        rows, columns = self._bounds.fit(size, tokens)
         return rows * unit, columns * unit

@@ -16,8 +16,6 @@ from oxibonsai.vision.processors import InternVLProcessor
 from oxibonsai.vision.towers.family import count_tiles, filled
 
 _PROJECTOR_EPS = 1e-5
-# The layers of 6 billion parameters, which have RMSNorms and norms of all heads' queries and keys.
-_LARGE = 3200
 _MOST_TILES = 64  # published models have 12; the grids to choose from grow with the square
 
 
@@ -28,8 +26,6 @@ class InternVLTower:
 
     def __init__(self, keys: Keys, w: Weights, device: Device) -> None:
         self._config = c = read_vision(keys)
-        if c.hidden_size == _LARGE or w.has("v.blk.0.attn_q_norm.weight"):
-            raise keys.unsupported("InternVL's tower of 6 billion parameters is not supported")
         if not keys.flag("use_gelu", False) or keys.flag("use_silu", False):
             raise keys.unsupported("an activation other than GELU is not supported for internvl")
         self._joined = read_square(keys, "vision.projector.scale_factor", side=c.side)
@@ -55,15 +51,21 @@ class InternVLTower:
         (h,) = g.linear(patches, kernels, add=g.input("places", c.hidden_size))
         for i in range(c.num_hidden_layers):
             b = f"v.blk.{i}"
-            a = t.attention(g, c, w, t.layer_norm(g, c, w, h, f"{b}.ln1"), i)
+            a = t.attention(g, c, w, self._norm(g, w, h, f"{b}.ln1"), i)
             a = t.linear(g, w, a, f"{b}.attn_out", c.hidden_size)
             h = g.add(h, self._scaled(g, w, a, f"{b}.ls1"))
-            x = t.layer_norm(g, c, w, h, f"{b}.ln2")
+            x = self._norm(g, w, h, f"{b}.ln2")
             x = g.gelu(t.linear(g, w, x, f"{b}.ffn_up", c.intermediate_size))
             x = t.linear(g, w, x, f"{b}.ffn_down", c.hidden_size)
             h = g.add(h, self._scaled(g, w, x, f"{b}.ls2"))
         g.output("hidden", h)
         return g
+
+    def _norm(self, g: Builder, w: Weights, x: Value, name: str) -> Value:
+        """A LayerNorm; of the tower of 6 billion parameters, whose norms have no bias, an RMSNorm."""
+        if w.has(f"{name}.bias"):
+            return t.layer_norm(g, self._config, w, x, name)
+        return g.rms_norm(x, w.vector(f"{name}.weight", x.cols), self._config.layer_norm_eps)
 
     def _scaled(self, g: Builder, w: Weights, x: Value, name: str) -> Value:
         return g.scale_columns(x, w.vector(f"{name}.weight", x.cols))

@@ -77,7 +77,8 @@ class Qwen2VLTower:
 
     def _feed_forward(self, g: Builder, w: Weights, x: Value, b: str) -> Value:
         """Up to the matrix back to the hidden states."""
-        ff = self._config.intermediate_size
+        # llama.cpp's converter writes the language model's width as Qwen2-VL's feed_forward_length.
+        ff = w.rows(f"{b}.ffn_up")
         up = t.linear(g, w, x, f"{b}.ffn_up", ff)
         if self._windowed:
             return g.swiglu(t.linear(g, w, x, f"{b}.ffn_gate", ff), up)

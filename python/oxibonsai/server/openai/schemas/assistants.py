@@ -103,6 +103,17 @@ class TextPart(Fields):
     type: Literal["text"]
     text: str
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_picture(cls, part: Any) -> Any:
+        """Refuses pictures, which other routes read."""
+        if isinstance(part, dict) and part.get("type") in ("image_url", "image_file"):
+            raise ValueError(
+                "threads hold no pictures in this version: send them to /v1/chat/completions or "
+                "/v1/responses"
+            )
+        return part
+
 
 class MessageCreate(Fields):
     """A new message. Attachments are not supported, since no tool would read them."""

@@ -1,0 +1,248 @@
+"""Times the encoding of a picture beside llama.cpp's mtmd, on random towers of published shapes.
+
+    python bench/vision_encode.py LLAMA_CPP LIBRARIES [--towers qwen3vl-2b,gemma3] [--types f16,q8_0]
+        [--threads N] [--side 1024] [--repetitions 3] [--layers N] [--build FOLDER] [--out JSON]
+
+LLAMA_CPP is llama.cpp's folder, LIBRARIES that of the libggml*.so made of it. Each engine runs in a
+process of its own, on the same mmproj file and pixels, in turn; the picture is a square of ``side``
+pixels, resized as the model's processor does. Memory is the peak of the process (VmHWM); the time that
+decoding and resizing take is not included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from mtmd import MtmdTower, build
+from oxibonsai import _core
+from oxibonsai.devices import default_threads
+from oxibonsai.vision import Picture, Tower
+
+Floats = npt.NDArray[np.float32]
+Shapes = dict[str, tuple[int, ...]]
+_TYPES = {"f32": "F32", "f16": "F16", "q8_0": "Q8_0"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A published tower."""
+
+    projector: str
+    hidden: int
+    ff: int
+    layers: int
+    heads: int
+    patch: int
+    image: int
+    out: int
+    deep: tuple[int, ...] = ()
+
+
+TOWERS = {
+    "qwen3vl-2b": Shape("qwen3vl_merger", 1024, 4096, 24, 16, 16, 768, 2048, (5, 11, 17)),
+    "gemma3": Shape("gemma3", 1152, 4304, 27, 16, 14, 896, 2560),
+}
+
+
+def tensor_shapes(s: Shape) -> Shapes:
+    """Of all tensors of a tower."""
+    patches: tuple[int, ...] = (s.hidden, 3, s.patch, s.patch)
+    qwen = s.projector == "qwen3vl_merger"
+    found: Shapes = {
+        "v.patch_embd.weight": patches,
+        "v.patch_embd.bias": (s.hidden,),
+        "v.position_embd.weight": ((s.image // s.patch) ** 2, s.hidden),
+        **_with_bias("v.post_ln", (s.hidden,)),
+    }
+    for i in range(s.layers):
+        b = f"v.blk.{i}"
+        found |= _with_bias(f"{b}.ln1", (s.hidden,)) | _with_bias(f"{b}.ln2", (s.hidden,))
+        heads = {"attn_qkv": 3} if qwen else dict.fromkeys(("attn_q", "attn_k", "attn_v"), 1)
+        for name, count in (*heads.items(), ("attn_out", 1)):
+            found |= _with_bias(f"{b}.{name}", (count * s.hidden, s.hidden))
+        found |= _with_bias(f"{b}.ffn_up", (s.ff, s.hidden))
+        found |= _with_bias(f"{b}.ffn_down", (s.hidden, s.ff))
+    if not qwen:
+        found["mm.input_projection.weight"] = (s.hidden, s.out)
+        found["mm.soft_emb_norm.weight"] = (s.hidden,)
+        return found
+    wide = 4 * s.hidden
+    found["v.patch_embd.weight.1"] = patches
+    found |= _with_bias("mm.0", (wide, wide)) | _with_bias("mm.2", (s.out, wide))
+    for i in s.deep:
+        d = f"v.deepstack.{i}"
+        found |= _with_bias(f"{d}.norm", (wide,)) | _with_bias(f"{d}.fc1", (wide, wide))
+        found |= _with_bias(f"{d}.fc2", (s.out, wide))
+    return found
+
+
+def _with_bias(name: str, shape: tuple[int, ...]) -> Shapes:
+    return {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+
+
+def write_tower(path: Path, s: Shape, kind: str) -> None:
+    """A random tower, its linear layers of a type; the last of Gemma 3 is F16 as in published files."""
+    writer = _core.GgufWriter(str(path))
+    keys: dict[str, tuple[Any, str]] = {
+        "general.architecture": ("clip", "str"),
+        "clip.has_vision_encoder": (True, "bool"),
+        "clip.projector_type": (s.projector, "str"),
+        "clip.use_gelu": (True, "bool"),
+        "clip.vision.embedding_length": (s.hidden, "u32"),
+        "clip.vision.feed_forward_length": (s.ff, "u32"),
+        "clip.vision.block_count": (s.layers, "u32"),
+        "clip.vision.attention.head_count": (s.heads, "u32"),
+        "clip.vision.attention.layer_norm_epsilon": (1e-6, "f32"),
+        "clip.vision.patch_size": (s.patch, "u32"),
+        "clip.vision.image_size": (s.image, "u32"),
+        "clip.vision.projection_dim": (s.out, "u32"),
+        "clip.vision.image_mean": ([0.5, 0.5, 0.5], "arr[f32]"),
+        "clip.vision.image_std": ([0.5, 0.5, 0.5], "arr[f32]"),
+    }
+    if s.deep:
+        deep = [i in s.deep for i in range(s.layers)]
+        keys["clip.vision.is_deepstack_layers"] = (deep, "arr[bool]")
+        keys["clip.vision.spatial_merge_size"] = (2, "u32")
+    for key, entry in keys.items():
+        writer.add_metadata(key, *entry)
+    ids = {t["name"]: t for t in _core.quant_types()}
+    random = np.random.default_rng(1)
+    blocks: list[npt.NDArray[np.uint8]] = []
+    for name, shape in tensor_shapes(s).items():
+        values = random.standard_normal(shape, dtype=np.float32)
+        values /= np.float32(np.sqrt(np.prod(shape[1:]))) if len(shape) > 1 else np.float32(1.0)
+        linear = len(shape) == 2 and "position" not in name
+        own = "F16" if "input_projection" in name else _TYPES[kind]
+        if linear and own == "Q8_0" and shape[1] % 32 != 0:
+            own = "F16"
+        own = own if linear else "F32"
+        blocks.append(_core.encode(values.reshape(-1, shape[-1]), own))
+        writer.add_tensor(name, shape, ids[own]["gguf_id"], blocks[-1].nbytes)
+    writer.write_header()
+    for block in blocks:
+        writer.write_tensor(block)
+    writer.close()
+
+
+def run_own(path: Path, threads: int, pixels: list[Floats]) -> Callable[[int], Floats]:
+    """Encodes picture i with our tower."""
+    from oxibonsai.vision import ImageEmbedding, PixelGrid
+
+    tower = Tower.open(path, _core.CpuDevice(threads), lambda text: 1)
+
+    def rows(number: int) -> Floats:
+        parts = tower.encode(PixelGrid(pixels[number]))
+        return np.concatenate([p.rows for p in parts if isinstance(p, ImageEmbedding)])
+
+    return rows
+
+
+def run_peer(
+    library: Path, path: Path, threads: int, pixels: list[Floats]
+) -> Callable[[int], Floats]:
+    """Encodes picture i with mtmd's."""
+    tower = MtmdTower(library, path, threads)
+    return lambda number: tower.encode(pixels[number][0])
+
+
+def serve(asked: Connection, make: Callable[..., Callable[[int], Floats]], *arguments: Any) -> None:
+    """A process: seconds and the sum of the rows for each number, at the end its peak memory."""
+    encode_picture = make(*arguments)
+    while (number := asked.recv()) is not None:
+        begin = time.perf_counter()
+        rows = encode_picture(number)
+        asked.send((time.perf_counter() - begin, rows.shape, float(np.abs(rows).mean())))
+    status = Path("/proc/self/status").read_text()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    asked.send(int(fields["VmHWM"].split()[0]) / 1024)
+
+
+def compare(
+    path: Path, library: Path, threads: int, side: int, repetitions: int
+) -> dict[str, dict[str, Any]]:
+    """Both engines on one file, in turn; the first round warms up."""
+    tower = Tower.open(path, _core.CpuDevice(1), lambda text: 1)
+    random = np.random.default_rng(3)
+    pixels = []
+    for _ in range(repetitions + 1):
+        image = Image.fromarray(random.integers(0, 256, (side, side, 3), np.uint8))
+        pixels.append(tower.processor.prepare(Picture(image)).pixels)
+    del tower
+    start = multiprocessing.get_context("spawn")
+    makers = {
+        "oxibonsai": (run_own, path, threads, pixels),
+        "mtmd": (run_peer, library, path, threads, pixels),
+    }
+    pipes: dict[str, Any] = {}
+    for name, arguments in makers.items():
+        ours, theirs = start.Pipe()
+        start.Process(target=serve, args=(theirs, *arguments), daemon=True).start()
+        pipes[name] = ours
+    found: dict[str, dict[str, Any]] = {name: {"seconds": []} for name in makers}
+    for number in range(repetitions + 1):
+        for name, pipe in pipes.items():
+            pipe.send(number)
+            seconds, shape, size = pipe.recv()
+            found[name] |= {"rows": list(shape), "mean_of_magnitudes": size}
+            if number:
+                found[name]["seconds"].append(seconds)
+    for name, pipe in pipes.items():
+        pipe.send(None)
+        found[name]["peak_mib"] = pipe.recv()
+    return found
+
+
+def main() -> None:
+    """Prints a line for each tower and type."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("llama_cpp", type=Path)
+    parser.add_argument("libraries", type=Path)
+    parser.add_argument("--towers", default=",".join(TOWERS))
+    parser.add_argument("--types", default="f16,q8_0")
+    parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--side", type=int, default=1024)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--layers", type=int, help="of the towers, for a trial")
+    parser.add_argument("--build", type=Path, default=Path(tempfile.gettempdir()) / "mtmd_tower")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    library = build(given.llama_cpp.resolve(), given.libraries.resolve(), given.build)
+    results = []
+    for name in given.towers.split(","):
+        shape = TOWERS[name]
+        if given.layers:
+            deep = tuple(i for i in shape.deep if i < given.layers)
+            shape = replace(shape, layers=given.layers, deep=deep)
+        for kind in given.types.split(","):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "mmproj.gguf"
+                write_tower(path, shape, kind)
+                found = compare(path, library, given.threads, given.side, given.repetitions)
+            own, peer = (statistics.median(found[e]["seconds"]) for e in ("oxibonsai", "mtmd"))
+            memory = " / ".join(f"{found[e]['peak_mib']:.0f}" for e in ("oxibonsai", "mtmd"))
+            print(
+                f"{name:12} {kind:5} {own:8.2f} s, mtmd {peer:8.2f} s: {peer / own:5.2f} times as fast; "
+                f"peak {memory} MiB",
+                flush=True,
+            )
+            results.append({"tower": name, "type": kind, "threads": given.threads, **found})
+    if given.out:
+        given.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

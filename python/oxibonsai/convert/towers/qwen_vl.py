@@ -1,0 +1,197 @@
+"""Towers of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5: the convolution spans two frames."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from oxibonsai.convert.float_types import Floats
+from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.pieces import Piece
+from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
+from oxibonsai.convert.towers import tower as t
+from oxibonsai.errors import FormatError, UnsupportedError
+
+_PREFIX = re.compile(r"(?:model\.)?visual\.")
+_EPS = 1e-6  # of all norms; no configuration says it
+_COUNTS = {**t.COUNTS, "block_count": "depth", "attention.head_count": "num_heads"}
+_PLAIN = {"norm1": "ln1", "norm2": "ln2", "attn.proj": "attn_out"}
+_PARTS_2 = {**_PLAIN, "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}
+_PARTS_25 = {
+    **_PLAIN,
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_PARTS_3 = {
+    **_PLAIN,
+    "attn.qkv": "attn_qkv",
+    "mlp.linear_fc1": "ffn_up",
+    "mlp.linear_fc2": "ffn_down",
+}
+_FIXED_2 = {"merger.ln_q": "v.post_ln", "merger.mlp.0": "mm.0", "merger.mlp.2": "mm.2"}
+_FIXED_3 = {
+    "patch_embed.proj": t.PATCHES,
+    "pos_embed": "v.position_embd",
+    "merger.norm": "v.post_ln",
+    "merger.linear_fc1": "mm.0",
+    "merger.linear_fc2": "mm.2",
+}
+_DEEP = {"norm": "norm", "linear_fc1": "fc1", "linear_fc2": "fc2"}
+# What the models' own tower has where a file does not say otherwise.
+_MERGE, _WINDOW, _GRID_2 = 2, 112, 560
+
+
+def _vision(folder: ModelFolder) -> ModelFolder:
+    vision = folder.part("vision_config")
+    vision.require("temporal_patch_size", 2)
+    vision.require("in_channels", 3)
+    vision.require("in_chans", 3)
+    kind = folder.config.get("model_type")
+    if kind == "qwen2_vl":
+        vision.config.setdefault("mlp_ratio", 4)
+        wide = vision.count("embed_dim") * vision.count("mlp_ratio")
+        vision.config |= {"hidden_size": vision.count("embed_dim"), "intermediate_size": wide}
+    if kind in ("qwen2_vl", "qwen2_5_vl"):
+        vision.config.setdefault("image_size", _GRID_2)
+    else:
+        side = math.isqrt(vision.count("num_position_embeddings"))
+        vision.config["image_size"] = side * vision.count("patch_size")
+    return vision
+
+
+def _metadata_2(folder: ModelFolder) -> Metadata:
+    vision = _vision(folder)
+    vision.require("hidden_act", "quick_gelu")
+    found = t.tower_keys(folder, vision, "qwen2vl_merger", _EPS, _COUNTS)
+    return found | _merge_key(vision)
+
+
+def _metadata_25(folder: ModelFolder) -> Metadata:
+    vision = _vision(folder)
+    vision.require("hidden_act", "silu")
+    found = t.tower_keys(folder, vision, "qwen2.5vl_merger", _EPS, _COUNTS)
+    found["clip.use_silu"] = (True, "bool")
+    found["clip.vision.n_wa_pattern"] = (_period(vision), "u32")
+    window = vision.count("window_size")
+    if window != _WINDOW:
+        found["clip.vision.window_size"] = (window, "u32")
+    return found | _merge_key(vision)
+
+
+def _merge_key(vision: ModelFolder) -> Metadata:
+    merge = vision.count("spatial_merge_size")
+    return {} if merge == _MERGE else {"clip.vision.spatial_merge_size": (merge, "u32")}
+
+
+def _period(vision: ModelFolder) -> int:
+    """Every so many layers, one sees the whole picture."""
+    whole = vision.config.get("fullatt_block_indexes")
+    if not isinstance(whole, list) or not whole or not all(type(n) is int for n in whole):
+        raise FormatError(
+            f"{vision.path / 'config.json'}: fullatt_block_indexes is {whole!r}, no numbers of layers"
+        )
+    period = whole[0] + 1
+    if whole != list(range(period - 1, vision.count("depth"), period)):
+        raise UnsupportedError(
+            f"{vision.path / 'config.json'}: fullatt_block_indexes is {whole!r}, not every so many layers"
+        )
+    return period
+
+
+def _metadata_3(folder: ModelFolder) -> Metadata:
+    vision = _vision(folder)
+    vision.require("hidden_act", "gelu_pytorch_tanh")
+    deep = _deep_layers(folder)
+    return {
+        **t.tower_keys(folder, vision, "qwen3vl_merger", _EPS, _COUNTS),
+        "clip.use_gelu": (True, "bool"),
+        "clip.vision.spatial_merge_size": (vision.count("spatial_merge_size"), "u32"),
+        "clip.vision.is_deepstack_layers": (
+            [i in deep for i in range(vision.count("depth"))],
+            "arr[bool]",
+        ),
+    }
+
+
+def _deep_layers(folder: ModelFolder) -> list[int]:
+    vision = folder.part("vision_config")
+    found = vision.config.get("deepstack_visual_indexes", [])
+    layers = vision.count("depth")
+    if not isinstance(found, list) or not all(type(n) is int and 0 <= n < layers for n in found):
+        raise FormatError(
+            f"{folder.path / 'config.json'}: deepstack_visual_indexes is {found!r}, no numbers of "
+            f"{layers} layers"
+        )
+    return found
+
+
+def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
+    """The convolution frame by frame; before Qwen3-VL, q, k and v each by itself."""
+    name = _PREFIX.sub("", parameter, count=1)
+    if name == "patch_embed.proj.weight":
+        return (
+            Piece(f"{t.PATCHES}.weight", part=lambda v: v[:, :, 0]),
+            Piece(f"{t.PATCHES}.weight.1", part=lambda v: v[:, :, 1]),
+        )
+    if name.startswith("deepstack_merger_list."):
+        _, number, module, kind = (*name.split(".", 3), "", "")[:4]
+        layers = _deep_layers(folder)
+        if number.isdecimal() and int(number) < len(layers) and module in _DEEP:
+            return (Piece(f"v.deepstack.{layers[int(number)]}.{_DEEP[module]}.{kind}"),)
+    fused = re.fullmatch(r"blocks\.([0-9]{1,4})\.attn\.qkv\.(weight|bias)", name)
+    if fused is not None and folder.config.get("model_type") in ("qwen2_vl", "qwen2_5_vl"):
+        b = f"v.blk.{int(fused[1])}.attn"
+        return [Piece(f"{b}_{n}.{fused[2]}", part=_third(i)) for i, n in enumerate("qkv")]
+    return ()
+
+
+def _third(number: int) -> Callable[[Floats], Floats]:
+    return lambda values: np.split(values, 3)[number]
+
+
+def _shapes(folder: ModelFolder) -> Shapes:
+    vision, kind = _vision(folder), folder.config.get("model_type")
+    width, ff = vision.count("hidden_size"), vision.count("intermediate_size")
+    size, wide = vision.count("patch_size"), width * vision.count("spatial_merge_size") ** 2
+    older = kind in ("qwen2_vl", "qwen2_5_vl")
+    heads = {"attn_q", "attn_k", "attn_v"} if older else {"attn_qkv"}
+    parts = {"ln1", "ln2", "attn_out", "ffn_up", "ffn_down", *heads}
+    if kind == "qwen2_5_vl":
+        parts.add("ffn_gate")
+    biased = parts - {"ln1", "ln2"} if kind == "qwen2_5_vl" else parts
+    patches = (width, 3, size, size)
+    found = t.layer_shapes(vision.count("depth"), width, ff, parts, biased)
+    found |= {f"{t.PATCHES}.weight": patches, f"{t.PATCHES}.weight.1": patches}
+    found |= {"v.post_ln.weight": (width,), "mm.0.weight": (wide, wide), "mm.0.bias": (wide,)}
+    found |= {"mm.2.weight": (t.text_width(folder), wide), "mm.2.bias": (t.text_width(folder),)}
+    if not older:
+        found |= {t.PLACES: (vision.count("num_position_embeddings"), width)}
+        found |= {f"{t.PATCHES}.bias": (width,), "v.post_ln.bias": (width,)}
+    return found
+
+
+def _recipe(
+    family: str,
+    metadata: Callable[[ModelFolder], Metadata],
+    fixed: dict[str, str],
+    parts: dict[str, str],
+) -> Recipe:
+    return Recipe(
+        "clip",
+        metadata,
+        lambda p: t.module_name(family, p, _PREFIX, fixed, "blocks", parts),
+        t.is_matrix_or_patches,
+        shapes=_shapes,
+        left_out=lambda folder, p: _PREFIX.match(p) is None,
+        pieces=_pieces,
+        most_dims=4,
+    )
+
+
+QWEN2VL = _recipe("Qwen2-VL", _metadata_2, _FIXED_2, _PARTS_2)
+QWEN25VL = _recipe("Qwen2.5-VL", _metadata_25, _FIXED_2, _PARTS_25)
+QWEN3VL = _recipe("Qwen3-VL", _metadata_3, _FIXED_3, _PARTS_3)
