@@ -44,6 +44,12 @@ class Studio:
         """Of the model."""
         return self._files.name if self._files is not None else ""
 
+    @property
+    def default_size(self) -> tuple[int, int]:
+        """Width and height of a picture for which none is asked; only where there is a model."""
+        assert self._files is not None
+        return self._files.default_pixels, self._files.default_pixels
+
     def require(self) -> None:
         """Raises ApiError 501 if there is no image model."""
         if self._files is None:
