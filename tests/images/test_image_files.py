@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from diffusers import Flux2Transformer2DModel
+from diffusers_models import TRANSFORMER, live
 from safetensors.numpy import load_file, save_file
 
 from oxibonsai import ImagePipeline, _core
@@ -17,6 +19,7 @@ from oxibonsai.errors import FormatError, OxiBonsaiError, SourceError, Unsupport
 from oxibonsai.images.folder_tensors import FolderTensors
 from oxibonsai.images.model_files import PartNames, open_image_model
 from oxibonsai.images.write_one_file import write_one_file
+from oxibonsai.sources.packaged import resolve_packaged
 
 NAME = "diffusion_pytorch_model.safetensors"
 ARGUMENTS: dict[str, Any] = {
@@ -195,6 +198,29 @@ def test_unpacked_ternary_weights_become_packed_without_loss(
     assert np.array_equal(draw(tmp_path / "model.gguf"), draw(folder))
 
 
+def test_a_small_model_has_its_own_sizes_and_a_ternary_text_encoder(
+    image_folder: Path, tmp_path: Path
+) -> None:
+    """Whose type 42 is Q2_0 in groups of 64, not the one of OxiBonsai's transformers."""
+    folder = tmp_path / "small"
+    shutil.copytree(image_folder, folder)
+    edit_json(folder / "model_index.json", default_size=64, max_sequence_length=24)
+    edit_json(folder / "model_index.json", text_encoder_out_layers=[0, 2])
+    config = {**TRANSFORMER, "joint_attention_dim": 512}
+    live(Flux2Transformer2DModel(**config), seed=5).save_pretrained(folder / "transformer")
+    parts = PartNames(text_encoder=str(resolve_packaged("seedling-ternary")))
+    write_one_file(open_image_model(folder, parts), tmp_path / "model.gguf", dtype="q8_0")
+    pipe = ImagePipeline.from_pretrained(tmp_path / "model.gguf", threads=2)
+    states = pipe.painter.encode_prompt("a red pot")
+    assert states.shape == (24, 512)
+    assert pipe.painter.prompt_length == 24
+    image = pipe("a red pot", seed=1, num_inference_steps=1).images[0]
+    assert image.size == (64, 64)
+    alike = ImagePipeline.from_pretrained(folder, text_encoder=parts.text_encoder, threads=2)
+    assert np.array_equal(alike.painter.encode_prompt("a red pot"), states)
+    assert alike("a red pot", seed=1, num_inference_steps=1).images[0].size == (64, 64)
+
+
 def test_a_type_that_would_lose_something_is_refused(image_folder: Path, tmp_path: Path) -> None:
     files = open_image_model(image_folder, PartNames())
     with pytest.raises(FormatError, match="without loss"):
@@ -363,6 +389,13 @@ BROKEN: dict[str, tuple[Change, type[OxiBonsaiError], str]] = {
     ),
     "a size of nonsense": (
         lambda f: edit_json(f / "model_index.json", minimum_size=-4), FormatError, "minimum_size",
+    ),
+    "a default size of nonsense": (
+        lambda f: edit_json(f / "model_index.json", default_size=True), FormatError, "default_size",
+    ),
+    "a prompt that is too long": (
+        lambda f: edit_json(f / "model_index.json", max_sequence_length=513),
+        FormatError, "max_sequence_length is 513, not a count up to 512",
     ),
     "layers of nonsense": (
         lambda f: edit_json(f / "model_index.json", text_encoder_out_layers="all"),

@@ -16,8 +16,7 @@ from oxibonsai import _core
 from oxibonsai.cli.options import device_option, json_option, threads_option
 from oxibonsai.images.painter import Painter, Step
 from oxibonsai.images.pipeline import ImagePipeline
-from oxibonsai.images.request import HEIGHT, STEPS, WIDTH, ImageRequest
-from oxibonsai.images.text_encoder import LENGTH
+from oxibonsai.images.request import STEPS, ImageRequest
 
 _PROMPT = "a tiny bonsai tree in a ceramic pot"
 _PASSES = 3  # of the measurement of the limit; the fastest counts
@@ -26,9 +25,9 @@ _OF_TEXT = (".add_", ".to_add_out", ".ff_context.")
 
 
 @click.command(short_help="Measure the speed of image generation.")
-@click.option("--model", "-m", help="As for oxibonsai image. Default: OXIBONSAI_IMAGE_MODEL.")
-@click.option("--width", type=int, default=WIDTH, show_default=True)
-@click.option("--height", type=int, default=HEIGHT, show_default=True)
+@click.option("--model", "-m", help="As for oxibonsai image, with the same default.")
+@click.option("--width", type=int, help="Default: as the model says.")
+@click.option("--height", type=int, help="Likewise.")
 @click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True)
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=1, show_default=True)
 @device_option
@@ -36,8 +35,8 @@ _OF_TEXT = (".add_", ".to_add_out", ".ff_context.")
 @json_option
 def image(
     model: str | None,
-    width: int,
-    height: int,
+    width: int | None,
+    height: int | None,
     steps: int,
     repetitions: int,
     device: str | None,
@@ -52,7 +51,8 @@ def image(
     begin = time.perf_counter()
     painter = ImagePipeline.from_pretrained(model, device=device, threads=threads).painter
     seconds: dict[str, list[float]] = {"open": [time.perf_counter() - begin]}
-    request = ImageRequest(_PROMPT, 42, width, height, steps)
+    side = painter.default_pixels
+    request = ImageRequest(_PROMPT, 42, width or side, height or side, steps)
     painter.check(request)
     for _ in range(repetitions):
         for name, found in _draw(painter, request).items():
@@ -60,7 +60,7 @@ def image(
     rows = {name: round(statistics.median(found), 4) for name, found in seconds.items()}
     report: dict[str, Any] = {
         "model": painter.name,
-        "size": f"{width}x{height}",
+        "size": f"{request.width}x{request.height}",
         "steps": steps,
         "seconds": rows,
         "picture_seconds": round(rows["prompt"] + steps * rows["step"] + rows["decode"], 4),
@@ -107,12 +107,13 @@ def _share(painter: Painter, request: ImageRequest, step_seconds: float) -> dict
 def _products(painter: Painter, request: ImageRequest) -> int:
     """Multiply-adds of a step in the matrices of all blocks."""
     picture = painter.grid(request.width, request.height).tokens
+    text = painter.prompt_length
     total = 0
     for name, size in painter.matrix_sizes().items():
         if name.startswith("single_transformer_blocks."):
-            total += size * (picture + LENGTH)
+            total += size * (picture + text)
         elif name.startswith("transformer_blocks."):
-            total += size * (LENGTH if any(part in name for part in _OF_TEXT) else picture)
+            total += size * (text if any(part in name for part in _OF_TEXT) else picture)
     return total
 
 

@@ -23,7 +23,7 @@ from oxibonsai.images.pipeline import ImagePipeline, random_seed
 from oxibonsai.images.pixels import as_reference, to_pixels
 from oxibonsai.images.png import encode_png
 from oxibonsai.images.record import png_texts, read_record, record_of
-from oxibonsai.images.request import HEIGHT, STEPS, STRENGTH, WIDTH, ImageRequest
+from oxibonsai.images.request import SIDE, STEPS, STRENGTH, ImageRequest
 from oxibonsai.opening import split_scaled
 from oxibonsai.vision.given import read_picture
 
@@ -94,9 +94,10 @@ _PICTURE = [
     click.option(
         "--width",
         type=int,
-        help=f"Width in pixels, a multiple of 16 from 256 to 2048. Default: {WIDTH}.",
+        help=f"Width in pixels, a multiple of 16 from 256 (small models: less) to 2048. "
+        f"Default: as the model says, usually {SIDE}.",
     ),
-    click.option("--height", type=int, help=f"Height in pixels, likewise. Default: {HEIGHT}."),
+    click.option("--height", type=int, help="Height in pixels, likewise."),
     click.option(
         "--guidance",
         type=float,
@@ -213,7 +214,7 @@ def image(
         device=device,
         threads=threads,
     ).painter
-    request = _with_size_of_reference(request, wishes, asked, painter)
+    request = _with_size(request, wishes, asked, painter)
     painter.check(request)
     paths = [str(p) for p in (wishes["image"], *wishes["references"]) if p is not None]
     out = _Output(output, metadata, not no_exif, steps_folder)
@@ -255,7 +256,7 @@ def _request(wishes: dict[str, Any], asked: dict[str, Any]) -> ImageRequest:
         return default if value is None else value
 
     request = ImageRequest(
-        "", 0, chosen("width", WIDTH), chosen("height", HEIGHT), chosen("steps", STEPS),
+        "", 0, chosen("width", SIDE), chosen("height", SIDE), chosen("steps", STEPS),
         chosen("rng", "mlx"),
     )  # fmt: skip
     if any(type(v) is not int for v in (request.width, request.height, request.steps)):
@@ -267,15 +268,17 @@ def _request(wishes: dict[str, Any], asked: dict[str, Any]) -> ImageRequest:
     return replace(request, references=tuple(read_picture(p).image for p in wishes["references"]))
 
 
-def _with_size_of_reference(
+def _with_size(
     request: ImageRequest, wishes: dict[str, Any], asked: dict[str, Any], painter: Painter
 ) -> ImageRequest:
-    """An edited picture has the size of the first reference where none is given."""
-    sizes = [source[side] for source in (wishes, asked) for side in ("width", "height")]
-    if not request.references or any(size is not None for size in sizes):
-        return request
-    first = as_reference(request.references[0], painter.vae.scale)
-    return replace(request, width=first.width, height=first.height)
+    """Where no size is given, that of the first reference, or the model's own."""
+    missing = [s for s in ("width", "height") if wishes[s] is None and asked[s] is None]
+    if request.references and len(missing) == 2:
+        first = as_reference(request.references[0], painter.vae.scale)
+        return replace(request, width=first.width, height=first.height)
+    side = painter.default_pixels
+    width = side if "width" in missing else request.width
+    return replace(request, width=width, height=side if "height" in missing else request.height)
 
 
 def _draw(

@@ -54,7 +54,6 @@ from oxibonsai.convert.minicpm import MINICPM
 from oxibonsai.convert.minicpm3 import MINICPM3
 from oxibonsai.convert.minimax_m2 import MINIMAX_M2
 from oxibonsai.convert.mistral3 import MISTRAL3
-from oxibonsai.convert.mistral3_multimodal import MISTRAL3_MULTIMODAL
 from oxibonsai.convert.mixtral import MIXTRAL
 from oxibonsai.convert.modern_bert import MODERN_BERT
 from oxibonsai.convert.mpt import MPT
@@ -158,7 +157,6 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "llama": LLAMA,
     "minicpm": MINICPM,
     "ministral3": MISTRAL3,
-    "mistral3": MISTRAL3_MULTIMODAL,
     "mamba": MAMBA,
     "mamba2": MAMBA2,
     "mistral": LLAMA,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from oxibonsai.errors import FormatError, SourceError, UnsupportedError
 from oxibonsai.images.folder_tensors import FolderTensors, read_json
@@ -15,14 +16,16 @@ from oxibonsai.images.one_file import (
     ARCHITECTURE,
     TEXT_PREFIXES,
     VAE_PREFIX,
-    least_pixels,
+    checked_counts,
+    counts,
     open_image_gguf,
     text_encoder_of,
     text_layers,
     transformer_config,
     vae_config,
 )
-from oxibonsai.images.text_encoder import LAYERS
+from oxibonsai.images.request import SIDE
+from oxibonsai.images.text_encoder import LAYERS, LENGTH
 from oxibonsai.images.text_files import TextFiles, open_text_encoder
 
 # Names of a network's folder in the repositories that are known, the most usual first.
@@ -46,7 +49,9 @@ class ModelFiles:
         transformer, vae: Their tensors.
         text_encoder: A language model.
         text_layers: Whose hidden states the transformer reads.
+        prompt_length: Tokens of a prompt with its padding.
         least_pixels: The shortest side that the model draws.
+        default_pixels: Of a side, where none is asked for.
     """
 
     name: str
@@ -54,7 +59,9 @@ class ModelFiles:
     vae: Network
     text_encoder: TextFiles
     text_layers: tuple[int, ...] = LAYERS
+    prompt_length: int = LENGTH
     least_pixels: int = LEAST_PIXELS
+    default_pixels: int = SIDE
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ def open_image_model(source: str | os.PathLike[str] | None, parts: PartNames) ->
         _transformer(transformer),
         _vae(vae),
         open_text_encoder(text, _tokenizer(place, parts, text)),
-        *(_settings(place) if place is not None else ()),
+        **(_settings(place) if place is not None else {}),
     )
 
 
@@ -176,17 +183,14 @@ def _check_pipeline(folder: Path) -> None:
         _check_scheduler(scheduler)
 
 
-def _settings(folder: Path) -> tuple[tuple[int, ...], int]:
-    """Layers and shortest side, which ``model_index.json`` may name: small models have others."""
+def _settings(folder: Path) -> dict[str, Any]:
+    """Fields of ModelFiles that ``model_index.json`` may name: small models have others."""
     index = folder / _INDEX
     settings = read_json(index) if index.is_file() else {}
     layers = settings.get("text_encoder_out_layers", list(LAYERS))
     if not isinstance(layers, list) or any(type(n) is not int for n in layers):
         raise FormatError(f"{index}: text_encoder_out_layers is {layers!r}, no list of layers")
-    least = settings.get("minimum_size", LEAST_PIXELS)
-    if type(least) is not int or not 1 <= least <= LEAST_PIXELS:
-        raise FormatError(f"{index}: minimum_size is {least!r}, not a count up to {LEAST_PIXELS}")
-    return tuple(layers), least
+    return {"text_layers": tuple(layers), **checked_counts(settings, index)}
 
 
 def _check_scheduler(path: Path) -> None:
@@ -290,5 +294,5 @@ def _open_one_file(path: Path, parts: PartNames) -> ModelFiles:
         vae,
         text,
         text_layers(checkpoint) or LAYERS,
-        least_pixels(checkpoint) or LEAST_PIXELS,
+        **counts(checkpoint),
     )

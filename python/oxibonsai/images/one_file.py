@@ -8,6 +8,7 @@ is stored like the language model that it is, its keys and its tokenizer include
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, SourceError
+from oxibonsai.images.latents import LEAST_PIXELS, MOST_PIXELS
+from oxibonsai.images.text_encoder import LENGTH
 from oxibonsai.images.text_files import TextFiles
 
 ARCHITECTURE = "bonsai-image"
@@ -23,8 +26,19 @@ TEXT_PREFIXES = ("token_embd.", "blk.", "output_norm.", "output.")
 TEXT_ARCHITECTURE_KEY = f"{ARCHITECTURE}.text_encoder.architecture"
 VAE_CONFIG_KEY = f"{ARCHITECTURE}.vae.config"
 TEXT_LAYERS_KEY = f"{ARCHITECTURE}.text_encoder.layers"
-LEAST_PIXELS_KEY = f"{ARCHITECTURE}.minimum_size"
-_OTHER_KEYS = (TEXT_ARCHITECTURE_KEY, TEXT_LAYERS_KEY, VAE_CONFIG_KEY, LEAST_PIXELS_KEY)
+# Counts that small models have of their own, by the field of ModelFiles: the key in GGUF (after the
+# architecture) and in diffusers' index, and the largest value.
+COUNTS = {
+    "prompt_length": ("max_sequence_length", LENGTH),
+    "least_pixels": ("minimum_size", LEAST_PIXELS),
+    "default_pixels": ("default_size", MOST_PIXELS),
+}
+_OTHER_KEYS = (
+    TEXT_ARCHITECTURE_KEY,
+    TEXT_LAYERS_KEY,
+    VAE_CONFIG_KEY,
+    *(f"{ARCHITECTURE}.{key}" for key, _ in COUNTS.values()),
+)
 
 # Keys of the transformer's configuration: GGUF's, after the architecture, by diffusers'; with GGUF's
 # type of the value.
@@ -53,8 +67,11 @@ def open_image_gguf(path: Path) -> Checkpoint:
     """
     if not path.is_file():
         raise SourceError(f"{path} is no file")
-    # Its two-bit type is OxiBonsai's, whose number other types share.
-    return Checkpoint(path, "TQ2_0_g128")
+    # Type 42 is OxiBonsai's of the transformer, or else that of a ternary text encoder.
+    try:
+        return Checkpoint(path, "TQ2_0_g128")
+    except FormatError:
+        return Checkpoint(path, "Q2_0_g64")
 
 
 def transformer_config(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -97,11 +114,30 @@ def vae_config(checkpoint: Checkpoint) -> dict[str, Any]:
     return config
 
 
-def least_pixels(checkpoint: Checkpoint) -> int | None:
-    """The shortest side that the model draws, where the file says one."""
-    found = checkpoint.file.get(LEAST_PIXELS_KEY)
-    if found is not None and (type(found) is not int or found < 1):
-        raise FormatError(f"{checkpoint.path}: {LEAST_PIXELS_KEY} is {found!r}, not a count")
+def counts(checkpoint: Checkpoint) -> dict[str, int]:
+    """Those of ``COUNTS`` that the file has, by the field of ModelFiles."""
+    given = {key: checkpoint.file.get(f"{ARCHITECTURE}.{key}") for key, _ in COUNTS.values()}
+    return checked_counts({k: v for k, v in given.items() if v is not None}, checkpoint.path)
+
+
+def checked_counts(given: Mapping[str, Any], where: Path) -> dict[str, int]:
+    """Counts by the field of ModelFiles.
+
+    Args:
+        given: By the key; other keys are ignored.
+        where: Names the file in errors.
+
+    Raises:
+        FormatError: A value is no count, or too large.
+    """
+    found: dict[str, int] = {}
+    for field, (key, most) in COUNTS.items():
+        if key not in given:
+            continue
+        value = given[key]
+        if type(value) is not int or not 1 <= value <= most:
+            raise FormatError(f"{where}: {key} is {value!r}, not a count up to {most}")
+        found[field] = value
     return found
 
 

@@ -17,7 +17,7 @@ from oxibonsai.images.noise import noise
 from oxibonsai.images.pixels import as_reference, resized, to_pixels, to_values
 from oxibonsai.images.request import ImageRequest
 from oxibonsai.images.schedule import first_step, sigmas
-from oxibonsai.images.text_encoder import LENGTH, TextEncoder
+from oxibonsai.images.text_encoder import TextEncoder
 from oxibonsai.images.transformer import ImageTransformer
 from oxibonsai.images.vae import Vae
 from oxibonsai.lora import Adapter
@@ -76,7 +76,8 @@ class Painter:
     ) -> None:
         self.name = files.name
         self.adapters = tuple(adapters)
-        self.least_pixels = files.least_pixels
+        self.least_pixels, self.default_pixels = files.least_pixels, files.default_pixels
+        self.prompt_length = files.prompt_length
         self._files, self._device = files, device
         self._keep = keep_text_encoder
         self._text_encoder: TextEncoder | None = None
@@ -121,8 +122,14 @@ class Painter:
         if request.start is not None:
             first_step(request.steps, request.strength)
 
-    def encode_prompt(self, prompt: str, length: int = LENGTH) -> Floats:
-        """Hidden states of a prompt: float32 [length, width of the text encoder]."""
+    def encode_prompt(self, prompt: str, length: int | None = None) -> Floats:
+        """Hidden states of a prompt: float32 [length, width of the text encoder].
+
+        Args:
+            prompt: A text.
+            length: Tokens with the padding; None: as the model says.
+        """
+        length = self.prompt_length if length is None else length
         encoder = self._text_encoder or self._files.text_encoder.load(
             self._device, self._files.text_layers
         )
@@ -140,8 +147,9 @@ class Painter:
         """What the transformer's blocks read of a prompt's hidden states: [1, tokens, inner]."""
         return self.transformer.embed_text(states[None])
 
-    def embed_prompt(self, prompt: str, length: int = LENGTH) -> Floats:
+    def embed_prompt(self, prompt: str, length: int | None = None) -> Floats:
         """The same of a prompt; the last ones are kept."""
+        length = self.prompt_length if length is None else length
         key = (prompt, length)
         if key not in self._prompts:
             self._prompts[key] = self.embed(self.encode_prompt(prompt, length))

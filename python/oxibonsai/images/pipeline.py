@@ -19,8 +19,7 @@ from oxibonsai.images.lora import read_lora
 from oxibonsai.images.model_files import PartNames, open_image_model
 from oxibonsai.images.painter import OnStep, Painter, Step
 from oxibonsai.images.pixels import as_reference, to_pixels
-from oxibonsai.images.request import HEIGHT, STEPS, WIDTH, ImageRequest
-from oxibonsai.images.text_encoder import LENGTH
+from oxibonsai.images.request import STEPS, ImageRequest
 from oxibonsai.lora import Adapter
 from oxibonsai.opening import LoraChoice, chosen_adapters
 from oxibonsai.vision.given import read_picture
@@ -131,7 +130,7 @@ class ImagePipeline:
         strength: float | None = None,
         latents: Floats | None = None,
         prompt_embeds: Floats | None = None,
-        max_sequence_length: int = LENGTH,
+        max_sequence_length: int | None = None,
         output_type: str = "pil",
         callback_on_step_end: StepCallback | None = None,
     ) -> ImagePipelineOutput:
@@ -141,7 +140,8 @@ class ImagePipeline:
             prompt: One, or several.
             image: With ``strength``, a picture to start from; without, the picture or pictures that the
                 prompt is about: paths, pictures of Pillow's, or uint8 [h, w, 3].
-            height, width: Multiples of 16 from 256 to 2048; None: 512, or those of the first reference.
+            height, width: Multiples of 16 from 256 (a small model may draw smaller ones) to 2048; None:
+                those of the first reference, else the model's default, usually 512.
             num_inference_steps: Passes of the transformer.
             guidance_scale: Only 1: the model is distilled.
             num_images_per_prompt: Pictures of each prompt, with the seeds ``seed``, ``seed`` + 1 ...
@@ -151,8 +151,8 @@ class ImagePipeline:
             strength: How much of ``image`` is kept, from 0 to 1: more is kept with a higher one.
             latents: float32 [n, channels, rows, cols] of noise, instead of seeds.
             prompt_embeds: float32 [n, tokens, width] of a text encoder, instead of prompts.
-            max_sequence_length: Tokens of a prompt with its padding; another one than 512 draws another
-                picture.
+            max_sequence_length: Tokens of a prompt with its padding; None: as the model says, usually
+                512. Another one draws another picture.
             output_type: ``"pil"``, ``"np"`` or ``"latent"``.
             callback_on_step_end: Called after each step as by diffusers.
 
@@ -205,7 +205,8 @@ class ImagePipeline:
         if strength is None and pictures:
             reference = as_reference(pictures[0], self.painter.vae.scale)
             width, height = width or reference.width, height or reference.height
-        request = ImageRequest("", 0, width or WIDTH, height or HEIGHT, steps, rng)
+        side = self.painter.default_pixels
+        request = ImageRequest("", 0, width or side, height or side, steps, rng)
         if strength is not None:
             request = replace(request, start=pictures[0], strength=strength)
         else:

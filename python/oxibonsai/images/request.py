@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float32]
 
-STEPS, WIDTH, HEIGHT = 4, 512, 512
+STEPS = 4
+SIDE = 512  # pixels, for networks of the usual size
 STRENGTH = 0.4
 MOST_REFERENCES = 8
 
@@ -37,8 +38,8 @@ class ImageRequest:
 
     prompt: str
     seed: int
-    width: int = WIDTH
-    height: int = HEIGHT
+    width: int = SIDE
+    height: int = SIDE
     steps: int = STEPS
     generator: str = "mlx"
     start: Image | None = None

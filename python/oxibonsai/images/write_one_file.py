@@ -25,7 +25,7 @@ from oxibonsai.images.model_files import ModelFiles
 from oxibonsai.images.network import Network
 from oxibonsai.images.one_file import (
     ARCHITECTURE,
-    LEAST_PIXELS_KEY,
+    COUNTS,
     TEXT_ARCHITECTURE_KEY,
     TEXT_LAYERS_KEY,
     TEXT_PREFIXES,
@@ -177,7 +177,8 @@ def _write_keys(writer: _core.GgufWriter, files: ModelFiles) -> None:
     writer.add_metadata(VAE_CONFIG_KEY, json.dumps(dict(files.vae.config), sort_keys=True), "str")
     writer.add_metadata(TEXT_ARCHITECTURE_KEY, text.architecture, "str")
     writer.add_metadata(TEXT_LAYERS_KEY, list(files.text_layers), "arr[u32]")
-    writer.add_metadata(LEAST_PIXELS_KEY, files.least_pixels, "u32")
+    for field, (key, _) in COUNTS.items():
+        writer.add_metadata(f"{ARCHITECTURE}.{key}", getattr(files, field), "u32")
     for key in text.file.keys():  # noqa: SIM118 - no dictionary
         if key.startswith((f"{text.architecture}.", "tokenizer.")):
             writer.copy_metadata(text.file.shards[0], key)

@@ -54,6 +54,12 @@ class Studio:
             return None
         return ModelInfo(self.name, self._opened_at, (self.name,), output="image")
 
+    @property
+    def default_size(self) -> tuple[int, int]:
+        """Width and height of a picture for which none is asked; only where there is a model."""
+        assert self._files is not None
+        return self._files.default_pixels, self._files.default_pixels
+
     def require(self) -> None:
         """Raises ApiError 501 if there is no image model."""
         if self._files is None:

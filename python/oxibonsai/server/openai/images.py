@@ -12,7 +12,7 @@ from flask import Blueprint, Response, request
 from werkzeug.datastructures import FileStorage
 
 from oxibonsai.images.pixels import as_reference
-from oxibonsai.images.request import HEIGHT, STEPS, WIDTH, ImageRequest
+from oxibonsai.images.request import STEPS, ImageRequest
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.openai.image_answers import answer, stream
 from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody, ImageFields
@@ -48,7 +48,7 @@ def images_blueprint(app: Server) -> Blueprint:
     def generate() -> Response:
         body = read_body(GenerationBody, request)
         app.studio.require()
-        return respond("image_generation", body, _request(body, (WIDTH, HEIGHT)))
+        return respond("image_generation", body, _request(body, app.studio.default_size))
 
     @bp.post("/v1/images/edits")
     def edit() -> Response:
@@ -65,7 +65,7 @@ def images_blueprint(app: Server) -> Blueprint:
         if form.strength is not None:
             if len(files) > 1:
                 raise ApiError(400, "strength: starts from one picture.", param="strength")
-            asked = _request(form, (WIDTH, HEIGHT))
+            asked = _request(form, app.studio.default_size)
             asked = replace(asked, start=_picture(files[0]), strength=form.strength)
         else:
             # What waits for its turn holds pictures in the size in which a network looks at them.

@@ -19,7 +19,9 @@ class ImageFields(EveryRequest):
     model: str | None = None
     n: int | None = Field(None, ge=1, le=10)
     size: str | None = Field(
-        None, pattern=r"^(auto|\d{1,5}x\d{1,5})$", description="WIDTHxHEIGHT. Default: 512x512."
+        None,
+        pattern=r"^(auto|\d{1,5}x\d{1,5})$",
+        description="WIDTHxHEIGHT. Default: as the model says, usually 512x512.",
     )
     response_format: Literal["b64_json", "url"] | None = Field(
         None, description="url: of a file that is stored for an hour. Default: b64_json."

@@ -1,0 +1,114 @@
+"""The small autoencoder: pictures to 4 x 4 tokens of 64 numbers, and back."""
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKLFlux2
+
+from pictures.captions import training_scenes
+from pictures.drawing import SIDE, draw
+
+CONFIG: dict[str, Any] = {
+    "block_out_channels": (16, 32, 64, 64),
+    "down_block_types": ("DownEncoderBlock2D",) * 4,
+    "up_block_types": ("UpDecoderBlock2D",) * 4,
+    "layers_per_block": 1,
+    "latent_channels": 16,
+    "norm_num_groups": 2,  # many groups of few channels would lose the plain colours
+    "sample_size": SIDE,
+}
+_KL_WEIGHT = 3e-4  # of the mean over all latents, beside the mean error of a value
+_FIRST_LOG_VARIANCE = -4.0  # of the latents: with unit noise, little would be learnt at first
+_LEARNING_RATE = 1.5e-3
+_CROPS = 0.7  # of the steps
+
+
+def pictures(count: int, seed: int) -> torch.Tensor:
+    """Drawn training scenes: float32 [count, 3, 64, 64] from -1 to 1."""
+    rng = random.Random(seed)
+    drawn = np.stack([draw(scene, rng) for scene in training_scenes(count, seed)])
+    return torch.from_numpy(drawn).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def crops(count: int, seed: int) -> torch.Tensor:
+    """Four parts of each of ``count`` pictures: float32 [4 count, 3, 32, 32]."""
+    rng, half = random.Random(seed), SIDE // 2
+    corners = [(rng.randint(4, half - 4), rng.randint(4, half - 4)) for _ in range(4 * count)]
+    parts = pictures(count, seed).repeat_interleave(4, dim=0)
+    cut = [x[:, i : i + half, j : j + half] for x, (i, j) in zip(parts, corners, strict=True)]
+    return torch.stack(cut)
+
+
+def train_autoencoder(folder: Path, steps: int, begun: Path | None = None, batch: int = 8) -> None:
+    """Trains and saves it as diffusers does.
+
+    Args:
+        folder: Written.
+        steps: Of the optimizer.
+        begun: Folder of networks to go on with; None: new ones.
+        batch: Pictures of a step, all new; parts of them in the first steps, which costs less.
+    """
+    torch.manual_seed(0)
+    vae: Any = _new() if begun is None else AutoencoderKLFlux2.from_pretrained(begun)
+    optimizer = torch.optim.AdamW(vae.parameters(), _LEARNING_RATE, weight_decay=0.0, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LEARNING_RATE, steps, pct_start=0.05)
+    begin = time.monotonic()
+    for step in range(steps):
+        seed = steps + step
+        x = crops(batch, seed) if step < _CROPS * steps else pictures(batch, seed)
+        posterior = vae.encode(x).latent_dist
+        difference = vae.decode(posterior.sample()).sample - x
+        error = difference.abs().mean()
+        kl = posterior.kl().mean() / posterior.mean[0].numel()
+        loss = error + difference.square().mean() + _KL_WEIGHT * kl
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(vae.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % 25 == 0 or step == steps - 1:
+            seconds = time.monotonic() - begin
+            print(f"step {step}: error {error:.4f}, loss {loss:.4f}, {seconds:.0f} s", flush=True)
+        if step % 100 == 99:
+            _save(vae, folder)
+    _save(vae, folder)
+
+
+def _new() -> Any:
+    vae: Any = AutoencoderKLFlux2(**CONFIG)
+    torch.nn.init.constant_(vae.quant_conv.bias[CONFIG["latent_channels"] :], _FIRST_LOG_VARIANCE)
+    return vae
+
+
+def _save(vae: Any, folder: Path) -> None:
+    """With the statistics of the latents that it gives now."""
+    with torch.no_grad():
+        latents = patchified(vae.encode(pictures(128, seed=1_000_000)).latent_dist.mean)
+        vae.bn.running_mean.copy_(latents.mean(dim=(0, 2, 3)))
+        vae.bn.running_var.copy_(latents.var(dim=(0, 2, 3)))
+    vae.save_pretrained(folder)
+
+
+def load_autoencoder(folder: Path) -> Any:
+    """What :func:`train_autoencoder` saved."""
+    return AutoencoderKLFlux2.from_pretrained(folder).eval().requires_grad_(False)
+
+
+def encode(vae: Any, x: torch.Tensor) -> torch.Tensor:
+    """Tokens, as the transformer works on them: [n, 16, 64]."""
+    latents = patchified(vae.encode(x).latent_dist.mean)
+    mean, variance = (v[:, None, None] for v in (vae.bn.running_mean, vae.bn.running_var))
+    tokens: torch.Tensor = (latents - mean) / (variance + vae.bn.eps).sqrt()
+    return tokens.flatten(2).transpose(1, 2)
+
+
+def patchified(x: torch.Tensor) -> torch.Tensor:
+    """[n, c, 2 h, 2 w] to [n, 4 c, h, w]."""
+    return torch.nn.functional.pixel_unshuffle(x, 2)
