@@ -19,8 +19,7 @@ pytestmark = pytest.mark.hf
 def test_a_mistral_3_with_a_mistral_for_texts_becomes_a_llama(tmp_path: Path) -> None:
     eyed = random_vision.MODELS["mistral3"](tmp_path)
     eyed.truth.save_pretrained(tmp_path / "model")
-    (note,) = convert(tmp_path / "model", tmp_path / "model.gguf", dtype="f32")
-    assert "takes texts alone" in note
+    convert(tmp_path / "model", tmp_path / "model.gguf", dtype="f32")
     found, wanted = _core.GgufFile(str(tmp_path / "model.gguf")), _core.GgufFile(str(eyed.text))
     assert {t.name for t in found.tensors} == {t.name for t in wanted.tensors}
     for tensor in wanted.tensors:
