@@ -136,7 +136,8 @@ def _choice(options: dict[str, Any]) -> tuple[Choice, Any]:
 
 # Settings of the server that need a whole model in one process, and what they are otherwise.
 _UNSHARED = {"device": None, "gpu_layers": None, "replicas": 1, "packed_cache": False,
-             "kv_pressure": None, "mmproj": None, "slot_save_path": None}  # fmt: skip
+             "kv_pressure": None, "mmproj": None, "slot_save_path": None, "models": (),
+             "models_dir": None, "models_preset": None, "allow_pull": False}  # fmt: skip
 
 
 def _refuse_unshared(settings: Any) -> None:
