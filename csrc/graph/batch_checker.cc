@@ -208,9 +208,7 @@ void BatchChecker::check_inputs(const Batch& b) const {
     const Value& v = lowered_.values[static_cast<size_t>(id)];
     const auto found = b.inputs.find(name);
     if (found == b.inputs.end()) throw RequestError("the batch has no input " + name);
-    // A batch may have no outputs; an input of its own has rows.
-    const bool is_empty = v.rows.kind == RowSpace::Kind::kInput && found->second.rows < 1;
-    if (found->second.cols != v.cols || is_empty)
+    if (found->second.cols != v.cols || found->second.rows < 1)
       throw RequestError("the input " + name + " needs rows of " + std::to_string(v.cols) +
                          " columns");
     if (found->second.rows != rows_in(v.rows, b))

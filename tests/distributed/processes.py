@@ -57,13 +57,17 @@ def start(
 def finish(ranks: list[subprocess.Popen[str]], timeout: float) -> list[tuple[int, str, str]]:
     """Exit code, output and errors of each; none is left behind."""
     try:
-        return [(p.wait(timeout), *_read(p)) for p in ranks]
+        texts = [p.communicate(timeout=timeout) for p in ranks]
+        return [(p.returncode, *text) for p, text in zip(ranks, texts, strict=True)]
     finally:
-        for p in ranks:
-            p.kill()
-            p.wait()
+        end(ranks)
 
 
-def _read(process: subprocess.Popen[str]) -> tuple[str, str]:
-    out, err = process.communicate()
-    return out, err
+def end(ranks: list[subprocess.Popen[str]]) -> None:
+    """Kills what still runs, and closes the pipes."""
+    for p in ranks:
+        p.kill()
+        p.wait()
+        for pipe in (p.stdout, p.stderr):
+            if pipe is not None:
+                pipe.close()

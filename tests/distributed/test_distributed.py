@@ -138,9 +138,7 @@ def test_a_lost_process_ends_requests_with_503(tiny_path: Path, tmp_path: Path) 
             pytest.fail("the server was gone before it answered")
         assert served.ranks[0].wait(60) == 1
     finally:
-        for p in served.ranks:
-            p.kill()
-            p.wait()
+        processes.end(served.ranks)
 
 
 def test_a_world_of_another_size_is_refused(tiny_path: Path) -> None:

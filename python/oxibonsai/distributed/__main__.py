@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rich_click as click
+from click.exceptions import Abort, ClickException, Exit
 
 from oxibonsai.distributed.group import Link
 from oxibonsai.distributed.session import Choice
@@ -81,7 +82,7 @@ def serve(**options: Any) -> None:
         settings.model, *sizes, link, settings.threads, settings.parity, settings.quant_type,
         [*settings.lora, *map(split_scaled, settings.lora_scaled)],
     )  # fmt: skip
-    raise click.exceptions.Exit(run_server(choice, settings))
+    raise Exit(run_server(choice, settings))
 
 
 @cli.command()
@@ -136,7 +137,8 @@ def _choice(options: dict[str, Any]) -> tuple[Choice, Any]:
 
 # Settings of the server that need a whole model in one process, and what they are otherwise.
 _UNSHARED = {"device": None, "gpu_layers": None, "replicas": 1, "packed_cache": False,
-             "kv_pressure": None, "mmproj": None, "slot_save_path": None}  # fmt: skip
+             "kv_pressure": None, "mmproj": None, "slot_save_path": None, "models": (),
+             "models_dir": None, "models_preset": None, "allow_pull": False}  # fmt: skip
 
 
 def _refuse_unshared(settings: Any) -> None:
@@ -159,13 +161,13 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        # The code of click.exceptions.Exit, or what a command returns: None.
+        # The code of an Exit, or what a command returns: None.
         code = cli.main(prog_name="oxibonsai.distributed", standalone_mode=False)
-    except click.exceptions.Exit as e:
+    except Exit as e:
         return int(e.exit_code)
-    except click.ClickException as e:
+    except ClickException as e:
         return _fail(e.format_message(), 2)
-    except (click.Abort, KeyboardInterrupt):
+    except (Abort, KeyboardInterrupt):
         return 130
     except RequestError as e:
         return _fail(str(e), 2)

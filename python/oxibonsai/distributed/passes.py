@@ -85,12 +85,19 @@ class RankPass:
         values: dict[str, Floats] = {}
         if layout.stage > 0:
             values = self._receive(batch, self._received, layout.previous)
-        if self._executable is not None:
+        if self._is_idle(batch):
+            values |= {name: np.empty((0, cols), np.float32) for name, _, cols in self._sent}
+        elif self._executable is not None:
             own = batch if layout.pipeline == 1 else batch.for_stage(self._graph, values)
             values |= self._executable.run(own, pools, slots)
         if not layout.is_last_stage:
             self._send(values, layout.next)
         return values
+
+    def _is_idle(self, batch: _core.Batch) -> bool:
+        """Whether this stage only reads rows that want a result, and none does."""
+        spaces = {space for _, space, _ in self._received}
+        return batch.num_outputs == 0 and spaces == {"outputs"}
 
     def _send(self, values: dict[str, Floats], to: int) -> None:
         parts = [values[name].ravel() for name, _, _ in self._sent]

@@ -38,11 +38,14 @@ def serve(choice: Choice, settings: Settings) -> int:
 
     def make_backend(settings: Settings, lifecycle: Lifecycle) -> _Backend:
         if lost[0]:  # in the worker that would replace the one that has drained
-            print("oxibonsai (rank 0): a process of the group was lost", file=sys.stderr, flush=True)
+            print(
+                "oxibonsai (rank 0): a process of the group was lost", file=sys.stderr, flush=True
+            )
             os._exit(Outcome.FAILED)
         return _Backend(choice, settings, lifecycle, lost)
 
-    return run_server(settings, make_backend)
+    # No process has a whole model to read pictures with.
+    return run_server(settings.model_copy(update={"mmproj_auto": False}), make_backend)
 
 
 class _Backend(EngineBackend):
