@@ -46,6 +46,7 @@ def test_what_can_not_be_is_one_clear_error(args: dict[str, Any], words: str) ->
         read_arguments(args)
 
 
+@pytest.mark.slow
 def test_nothing_imports_ray_but_what_serves_on_it() -> None:
     program = (
         "import sys, oxibonsai, oxibonsai.cli.serve, oxibonsai.server.app, oxibonsai.server.routes\n"

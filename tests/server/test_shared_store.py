@@ -11,7 +11,7 @@ import pytest
 from databases import own_database
 from model_app import close_model_app, make_model_app
 from named_events import read_events
-from running_server import wait_until
+from running_server import running_server, wait_until
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.server import Server
@@ -78,6 +78,17 @@ def status(app: Server, response_id: str) -> str:
 def text_of(response: Any) -> str:
     text: str = response["output"][0]["content"][0]["text"]
     return text
+
+
+@pytest.mark.slow
+def test_servers_of_one_folder_and_database_run_side_by_side(database: str, tmp_path: Path) -> None:
+    flags = ("--store", database, "--shared-store")
+    with running_server(tmp_path, *flags) as one, running_server(tmp_path, *flags) as other:
+        assert one.ask("/readyz")[0] == other.ask("/readyz")[0] == 200
+        (tmp_path / "alone").mkdir()
+        with running_server(tmp_path / "alone", "--store", database, wait=False) as alone:
+            assert alone.wait() == 1
+            assert "is in use by oxibonsai on port" in alone.log.read_text()
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -24,8 +23,6 @@ from oxibonsai.server.state_lock import locked_state
 
 if TYPE_CHECKING:
     from oxibonsai.server.settings import Settings
-
-_log = logging.getLogger("oxibonsai.server")
 
 # Pieces of an answer that wait for a slow client; then its thread waits.
 _PIECES_AHEAD = 64
@@ -55,8 +52,8 @@ class EngineReplica:
         self._settings = settings
         self._lifecycle = Lifecycle()
         self._held = contextlib.ExitStack()
-        # Ray's own configuration may ask for more replicas than the arguments do.
-        if serve.get_replica_context().world_size > 1 and not settings.shared_store:
+        # Ray's own configuration may ask for more replicas than the arguments do. The first has rank 0.
+        if serve.get_replica_context().rank.rank > 0 and not settings.shared_store:
             raise RequestError(refusal(settings))
         self._held.enter_context(locked_state(settings))
         self._models = served_models(settings, self._lifecycle)
