@@ -2,6 +2,7 @@
 
     python seedling/make_pictures.py autoencoder WORK
     python seedling/make_pictures.py transformer WORK
+    python seedling/make_pictures.py decoder WORK         # the autoencoder's, further
     python seedling/make_pictures.py file WORK            # python/oxibonsai/seedling/seedling-picture.gguf
     python seedling/make_pictures.py results WORK         # seedling/pictures/results.json
     python seedling/make_pictures.py strip WORK           # docs/assets/seedling-picture.png
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +58,7 @@ def main() -> None:
     parts: dict[str, Callable[[Path, Any], None]] = {
         "autoencoder": _autoencoder,
         "transformer": _transformer,
+        "decoder": _decoder,
         "file": _file,
         "results": _results,
         "strip": _strip,
@@ -64,8 +67,11 @@ def main() -> None:
     parser.add_argument("part", choices=parts)
     parser.add_argument("work", type=Path, help="folder of the trained networks")
     parser.add_argument("--steps", type=int, help="of the optimizer")
-    parser.add_argument("--begun", type=Path, help="folder of an autoencoder to go on with")
+    parser.add_argument(
+        "--begun", type=Path, help="folder of an autoencoder, or learnt.safetensors, to go on with"
+    )
     parser.add_argument("--pictures", type=int, default=8000, help="that the transformer learns")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="of a training at most")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -73,19 +79,34 @@ def main() -> None:
 
 
 def _autoencoder(work: Path, options: Any) -> None:
-    train_autoencoder(work / "vae", options.steps or 1500, options.begun)
+    steps, begun = options.steps or 3000, options.begun
+    train_autoencoder(work / "vae", steps, begun, minutes=options.minutes)
+
+
+def _decoder(work: Path, options: Any) -> None:
+    folder, steps = work / "vae", options.steps or 2000
+    train_autoencoder(folder, steps, folder, minutes=options.minutes, decoder_only=True)
 
 
 def _transformer(work: Path, options: Any) -> None:
-    folders = work / "transformer", work / "vae"
-    train_transformer(*folders, TEXT_ENCODER, options.steps or 2000, options.pictures)
+    train_transformer(
+        work / "transformer",
+        work / "vae",
+        TEXT_ENCODER,
+        options.steps or 6000,
+        options.pictures,
+        minutes=options.minutes,
+        begun=options.begun,
+    )
 
 
 def _file(work: Path, _: Any) -> None:
     """Joins the networks: the autoencoder in float16, the matrices of blocks ternary."""
     folder = work / PICTURE_MODEL
     load_autoencoder(work / "vae").half().save_pretrained(folder / "vae")
-    shutil.copytree(work / "transformer", folder / "transformer", dirs_exist_ok=True)
+    (folder / "transformer").mkdir(exist_ok=True)
+    for name in ("config.json", "diffusion_pytorch_model.safetensors"):
+        shutil.copyfile(work / "transformer" / name, folder / "transformer" / name)
     index = {
         "_class_name": "Flux2KleinPipeline",
         "text_encoder_out_layers": list(TEXT_LAYERS),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from pathlib import Path
@@ -27,6 +28,7 @@ CONFIG: dict[str, Any] = {
 _KL_WEIGHT = 3e-4  # of the mean over all latents, beside the mean error of a value
 _FIRST_LOG_VARIANCE = -4.0  # of the latents: with unit noise, little would be learnt at first
 _LEARNING_RATE = 1.5e-3
+_WARMUP = 50  # steps
 _CROPS = 0.7  # of the steps
 
 
@@ -46,23 +48,42 @@ def crops(count: int, seed: int) -> torch.Tensor:
     return torch.stack(cut)
 
 
-def train_autoencoder(folder: Path, steps: int, begun: Path | None = None, batch: int = 8) -> None:
+def train_autoencoder(
+    folder: Path,
+    steps: int,
+    begun: Path | None = None,
+    batch: int = 8,
+    *,
+    minutes: float = math.inf,
+    decoder_only: bool = False,
+) -> None:
     """Trains and saves it as diffusers does.
 
     Args:
         folder: Written.
         steps: Of the optimizer.
         begun: Folder of networks to go on with; None: new ones.
-        batch: Pictures of a step, all new; parts of them in the first steps, which costs less.
+        batch: Pictures of a step, all new; parts of them in the first steps, which costs less, unless
+            only the decoder is trained.
+        minutes: The steps end after so many at the latest, and the rate falls in time.
+        decoder_only: Leave the latents as they are, so that a trained transformer still fits.
     """
     torch.manual_seed(0)
     vae: Any = _new() if begun is None else AutoencoderKLFlux2.from_pretrained(begun)
-    optimizer = torch.optim.AdamW(vae.parameters(), _LEARNING_RATE, weight_decay=0.0, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LEARNING_RATE, steps, pct_start=0.05)
+    if decoder_only:
+        vae.encoder.requires_grad_(False)
+        vae.quant_conv.requires_grad_(False)
+    trained = [p for p in vae.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, _LEARNING_RATE, weight_decay=0.0, fused=True)
+    in_parts = 0.0 if decoder_only else _CROPS
     begin = time.monotonic()
     for step in range(steps):
         seed = steps + step
-        x = crops(batch, seed) if step < _CROPS * steps else pictures(batch, seed)
+        done = max(step / steps, (time.monotonic() - begin) / (60 * minutes))
+        if done >= 1.0:
+            break
+        optimizer.param_groups[0]["lr"] = _LEARNING_RATE * learning_rate(step, done)
+        x = crops(batch, seed) if done < in_parts else pictures(batch, seed)
         posterior = vae.encode(x).latent_dist
         difference = vae.decode(posterior.sample()).sample - x
         error = difference.abs().mean()
@@ -70,15 +91,14 @@ def train_autoencoder(folder: Path, steps: int, begun: Path | None = None, batch
         loss = error + difference.square().mean() + _KL_WEIGHT * kl
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(vae.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
-        schedule.step()
         if step % 25 == 0 or step == steps - 1:
             seconds = time.monotonic() - begin
             print(f"step {step}: error {error:.4f}, loss {loss:.4f}, {seconds:.0f} s", flush=True)
-        if step % 100 == 99:
-            _save(vae, folder)
-    _save(vae, folder)
+    if not decoder_only:
+        _measure_latents(vae)
+    vae.save_pretrained(folder)
 
 
 def _new() -> Any:
@@ -87,13 +107,22 @@ def _new() -> Any:
     return vae
 
 
-def _save(vae: Any, folder: Path) -> None:
-    """With the statistics of the latents that it gives now."""
+def _measure_latents(vae: Any) -> None:
+    """Keeps the statistics of the latents that it gives."""
     with torch.no_grad():
         latents = patchified(vae.encode(pictures(128, seed=1_000_000)).latent_dist.mean)
         vae.bn.running_mean.copy_(latents.mean(dim=(0, 2, 3)))
         vae.bn.running_var.copy_(latents.var(dim=(0, 2, 3)))
-    vae.save_pretrained(folder)
+
+
+def learning_rate(step: int, done: float) -> float:
+    """A share of the highest rate: it rises for some steps, and falls to zero in the second half.
+
+    Args:
+        step: Of the optimizer.
+        done: Share of the training.
+    """
+    return min(1.0, (step + 1) / _WARMUP, 2.0 * (1.0 - done))
 
 
 def load_autoencoder(folder: Path) -> Any:

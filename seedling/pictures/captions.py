@@ -13,7 +13,6 @@ SIZES = (None, "small", "big")
 BACKGROUNDS = (None, "white", "gray", "black")
 
 _SIZE_WEIGHTS = (2, 1, 1)
-_BACKGROUND_WEIGHTS = (3, 1, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def training_scenes(count: int, seed: int) -> list[Scene]:
             rng.choice(COLOURS),
             rng.choice(COLOURS) if potted else None,
             rng.choices(SIZES, _SIZE_WEIGHTS)[0],
-            rng.choices(BACKGROUNDS, _BACKGROUND_WEIGHTS)[0],
+            rng.choice(BACKGROUNDS),
         )
         if not scene.held_out:
             found.append(scene)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from diffusers import Flux2Transformer2DModel
+from safetensors.torch import load_file, save_file
 from torch.nn.utils import parametrize
 
 from oxibonsai.checkpoint import Checkpoint
@@ -20,7 +22,7 @@ from oxibonsai.images.schedule import shift, sigmas
 from oxibonsai.images.text_files import TextFiles
 from oxibonsai.train.quantizer import GroupQuantizer, quantized
 from oxibonsai.train.settings import FORMATS, WeightFormat
-from pictures.autoencoder import encode, load_autoencoder
+from pictures.autoencoder import encode, learning_rate, load_autoencoder
 from pictures.captions import all_scenes, training_scenes
 from pictures.drawing import draw
 
@@ -45,7 +47,7 @@ CONFIG: dict[str, Any] = {
 _GRID = Grid(4, 4)
 _STEPS = 4  # of the schedule whose noise levels half of the training sees
 _LEARNING_RATE = 1.5e-3
-_WARMUP, _DECAY = 50, 0.5  # steps; share of the steps in which the rate falls to zero
+_LEARNT = "learnt.safetensors"  # before they are made ternary
 
 
 def prompt_states(text_encoder: Path) -> dict[str, torch.Tensor]:
@@ -75,8 +77,10 @@ def train_transformer(
     text_encoder: Path,
     steps: int,
     count: int,
+    minutes: float = math.inf,
     float_share: float = 0.3,
-    batch: int = 64,
+    batch: int = 32,
+    begun: Path | None = None,
 ) -> None:
     """Trains and saves it as diffusers does, with matrices that are ternary in the file.
 
@@ -86,8 +90,11 @@ def train_transformer(
         text_encoder: A GGUF file.
         steps: Of the optimizer.
         count: Pictures to learn from.
+        minutes: The steps end after so many at the latest, and the rate falls in time.
         float_share: Of the steps, before the matrices become ternary.
         batch: Pictures of a step.
+        begun: Weights to go on with, ``learnt.safetensors`` of another training that has come to its
+            ternary matrices; None: new ones.
     """
     torch.manual_seed(0)
     tokens, captions = examples(load_autoencoder(vae), count, seed=2_000_000)
@@ -95,15 +102,23 @@ def train_transformer(
     spread = _spread(list(states.values()))
     model: Any = Flux2Transformer2DModel(**CONFIG)
     torch.nn.init.zeros_(model.proj_out.weight)
+    ternary = begun is not None
+    if begun is not None:
+        model.load_state_dict(load_file(begun))
+        _make_ternary(model)
     optimizer = torch.optim.AdamW(
         model.parameters(), _LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True
     )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
     image_ids, text_ids = positions()
     begin, total = time.monotonic(), 0.0
     for step in range(steps):
-        if step == round(float_share * steps):
+        done = max(step / steps, (time.monotonic() - begin) / (60 * minutes))
+        if done >= 1.0:
+            break
+        if done >= float_share and not ternary:
             _make_ternary(model)
+            ternary = True
+        optimizer.param_groups[0]["lr"] = _LEARNING_RATE * learning_rate(step, done)
         chosen = torch.randint(count, (batch,))
         x = tokens[chosen]
         text = torch.stack([states[captions[i]] for i in chosen]) / spread
@@ -117,7 +132,6 @@ def train_transformer(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        schedule.step()
         total += loss.item()
         if step % 25 == 24:
             seconds = time.monotonic() - begin
@@ -149,10 +163,6 @@ def _spread(states: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack(states)[:, 3:].square().mean(dim=(0, 1)).sqrt()
 
 
-def _rate(step: int, steps: int) -> float:
-    return min(1.0, (step + 1) / _WARMUP, (steps - step) / (_DECAY * steps))
-
-
 def _format() -> WeightFormat:
     found = FORMATS[TYPE]
     assert found is not None
@@ -181,3 +191,4 @@ def _save(model: Any, spread: torch.Tensor, folder: Path) -> None:
             module.weight.copy_(quantized(module.weight, _format()))
         copy.context_embedder.weight.div_(spread)
     copy.half().save_pretrained(folder)
+    save_file(learnt, folder / _LEARNT)
