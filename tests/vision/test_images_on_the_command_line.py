@@ -99,9 +99,20 @@ def test_run_takes_pictures(engine: Engine, picture: Path, monkeypatch: pytest.M
     plain_name.write_bytes(picture.read_bytes())
     assert count("--image", str(picture), "--image", str(plain_name)) == plain + 2 * 8
     assert count("--image", f"{plain_name},{plain_name}") == plain + 2 * 8
+    beams = [
+        "--beams",
+        "2",
+        "--image",
+        str(picture),
+        "--max-tokens",
+        "2",
+        "--json",
+        "What is this?",
+    ]
+    found = CliRunner().invoke(run_command.run, beams, catch_exceptions=False)
+    assert len(json.loads(found.stdout)["prompt_tokens"]) == one
     for options, message in (
         (["--raw", "--image", str(picture)], "--raw takes no --image"),
-        (["--beams", "2", "--image", str(picture)], "--beams goes with no"),
         (["--image", "/nowhere.png"], "cannot read the picture"),
     ):
         with pytest.raises(RequestError, match=message):

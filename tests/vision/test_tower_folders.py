@@ -13,18 +13,27 @@ pytest.importorskip("torch", reason="needs transformers and torch")
 pytest.importorskip("transformers", reason="needs transformers and torch")
 import gguf
 from click.testing import CliRunner
+from odd_pictures import drawn
 from random_vision import MODELS, Eyed
 from test_towers import FAMILIES, SIDES, Case, conversation, open_tower, picture, rows_of
 from tower_folders import recorded, rename, save, summary
 
 import oxibonsai
-from oxibonsai import FormatError, RequestError, UnsupportedError
+from oxibonsai import (
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    FormatError,
+    RequestError,
+    UnsupportedError,
+)
 from oxibonsai.cli.convert import convert as command
 from oxibonsai.convert import convert
 from oxibonsai.convert.towers import TOWERS, convert_tower
 from oxibonsai.engine import Engine
+from oxibonsai.vision import ImageEmbedding, PlacedImage
+from oxibonsai.vision.given import read_picture
 
-pytestmark = pytest.mark.hf
+pytestmark = [pytest.mark.hf, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -42,28 +51,8 @@ def folder(named: str, eyed: Eyed, tmp_path_factory: pytest.TempPathFactory) -> 
     return save(eyed, named, tmp_path_factory.mktemp(named) / "model")
 
 
-def tensors_of(path: Path) -> dict[str, Any]:
-    return {t.name: t.data for t in gguf.GGUFReader(path).tensors}
-
-
 def load(path: Path, **options: Any) -> Engine:
     return oxibonsai.load(path, kv_type="f32", threads=2, ctx_size=512, parity="off", **options)
-
-
-def test_values_are_those_of_the_file_written_by_hand(
-    named: str, eyed: Eyed, folder: Path, tmp_path: Path
-) -> None:
-    convert_tower(folder, tmp_path / "mmproj.gguf", dtype="f32")
-    found, wanted = tensors_of(tmp_path / "mmproj.gguf"), tensors_of(eyed.tower)
-    if named.startswith("llava"):  # that file has the old names of an MLP's two matrices
-        swap = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
-        wanted = {
-            ".".join(swap.get(p, p) for p in name.split(".")): v for name, v in wanted.items()
-        }
-    assert set(found) == set(wanted)
-    for name, values in wanted.items():
-        if name != "v.token_embd.img_break":
-            assert found[name].tobytes() == values.tobytes(), name
 
 
 def test_files_are_those_of_llama_cpp(named: str, folder: Path, tmp_path: Path) -> None:
@@ -95,6 +84,35 @@ def test_a_folder_sees_with_the_bytes_of_its_files(
     pixels = picture(*SIDES[named][0])
     rows = rows_of(whole.pictures.tower.encode(pixels))
     assert rows.tobytes() == rows_of(case.tower.encode(pixels)).tobytes()
+
+
+@pytest.mark.parametrize("family", ["idefics3", "internvl"])
+def test_a_processor_of_tiles_gives_what_the_model_reads(family: str, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    place = save(MODELS[family](tmp_path / "files"), family, tmp_path / "model")
+    model = AutoModelForImageTextToText.from_pretrained(place)
+    processor = AutoProcessor.from_pretrained(model)
+    pictures = [drawn(40, 90), drawn(24, 24)]
+    token = processor.image_token
+    inputs = processor(
+        text=[f"Hello{token}rl", f"{token} w"],
+        images=[pictures[:1], pictures[1:]],
+        padding=True,
+        return_tensors="np",
+    )
+    logits = model(**inputs).logits
+    for i, image in enumerate(pictures):
+        ids = inputs["input_ids"][i][inputs["attention_mask"][i] == 1].tolist()
+        parts = processor.pictures.read(read_picture(image))
+        rows = [p for p in parts if isinstance(p, ImageEmbedding)]
+        at = [n for n, t in enumerate(ids) if t == processor.pictures.tower.placeholder]
+        assert len(at) == sum(map(len, rows))
+        placed, taken = [], 0
+        for embedding in rows:
+            placed.append(PlacedImage(at[taken], embedding))
+            taken += len(embedding)
+        wanted = model.engine.logits(ids, images=tuple(placed))
+        assert logits[i][inputs["attention_mask"][i] == 1].tobytes() == wanted.tobytes()
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ from oxibonsai.convert.mistral3 import MISTRAL3
 from oxibonsai.convert.mixtral import MIXTRAL
 from oxibonsai.convert.modern_bert import MODERN_BERT
 from oxibonsai.convert.mpt import MPT
-from oxibonsai.convert.multimodal import inner_recipe
+from oxibonsai.convert.multimodal import INNER, inner_recipe
 from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.nemotron_h import NEMOTRON_H
 from oxibonsai.convert.nomic_bert import NOMIC_BERT, NOMIC_BERT_MOE
@@ -252,7 +252,8 @@ def convert(
     recipe = inner_recipe(source, RECIPES) or RECIPES.get(kind)
     if recipe is None:
         raise UnsupportedError(
-            f"{folder} holds a model of type {kind!r}; convert knows {', '.join(sorted(RECIPES))}"
+            f"{folder} holds a model of type {kind!r}; convert knows "
+            + ", ".join(sorted({*RECIPES, *INNER}))
         )
     return write_model(
         source, recipe, out, dtype=dtype, name=name, weights=weights, threads=threads,

@@ -94,7 +94,7 @@ def _period(vision: ModelFolder) -> int:
         raise FormatError(
             f"{vision.path / 'config.json'}: fullatt_block_indexes is {whole!r}, no numbers of layers"
         )
-    period = whole[0] + 1
+    period: int = whole[0] + 1
     if whole != list(range(period - 1, vision.count("depth"), period)):
         raise UnsupportedError(
             f"{vision.path / 'config.json'}: fullatt_block_indexes is {whole!r}, not every so many layers"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import isqrt
 
 from oxibonsai.convert.folder import ModelFolder
@@ -70,7 +71,7 @@ def _idefics3_metadata(folder: ModelFolder) -> Metadata:
     }
 
 
-def shapes(folder: ModelFolder, defaults: dict[str, object]) -> Shapes:
+def _shapes(folder: ModelFolder, defaults: Mapping[str, float]) -> Shapes:
     """Of SigLIP's tensors."""
     vision = folder.part("vision_config", **defaults)
     width, size = vision.count("hidden_size"), vision.count("patch_size")
@@ -89,14 +90,14 @@ def shapes(folder: ModelFolder, defaults: dict[str, object]) -> Shapes:
 def _gemma3_shapes(folder: ModelFolder) -> Shapes:
     width = folder.part("vision_config").count("hidden_size")
     return {
-        **shapes(folder, _SIGLIP),
+        **_shapes(folder, _SIGLIP),
         t.INPUT: (width, t.text_width(folder)),
         "mm.soft_emb_norm.weight": (width,),
     }
 
 
 def _idefics3_shapes(folder: ModelFolder) -> Shapes:
-    found = shapes(folder, _SMOLVLM)
+    found = _shapes(folder, _SMOLVLM)
     joined = folder.count("scale_factor") if "scale_factor" in folder.config else 2
     wide = found["v.post_ln.weight"][0] * joined**2
     return {**found, "mm.model.fc.weight": (t.text_width(folder), wide)}
