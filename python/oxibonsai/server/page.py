@@ -1,4 +1,4 @@
-"""The chat page at ``/`` and the page of routes at ``/docs``: static files without a build step, served without an API key."""
+"""The chat page at ``/`` and the page of routes at ``/docs``: static files, served without a key."""
 
 from __future__ import annotations
 
