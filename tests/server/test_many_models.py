@@ -483,16 +483,15 @@ def test_the_old_version_goes_first_where_there_is_no_room_for_both(
             loaded.append(self)
             super().load()
 
-    place = tmp_path / "models"
-    place.mkdir()
-    model = place / "own.gguf"
-    shutil.copy(folder / "one.gguf", model)
-    app = serve(Watching, models_dir=place, models_memory_gb=1)
-    text(app.test_client(), "own")
+    app = serve(models_dir=folder, models_memory_gb=1)
+    text(app.test_client(), "one")
     size = app.models.default.memory_bytes
     for factor, beside in ((1.5, False), (2.5, True)):
-        loaded.clear()
+        place = tmp_path / str(factor)
+        place.mkdir()
+        model = place / "own.gguf"
         shutil.copy(folder / "one.gguf", model)
+        loaded.clear()
         app = serve(Watching, models_dir=place, models_memory_gb=factor * size / 2**30)
         client = app.test_client()
         assert text(client, "own") == alone(folder / "one.gguf")
