@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import adapters
 import oxibonsai
 from oxibonsai import CapacityError, RequestError, SamplingParams
-from oxibonsai.engine import Options
+from oxibonsai.engine import Options, adapted_models
 from oxibonsai.engine.engine import Engine
 from oxibonsai.lora import Adapter
 from oxibonsai.opening import open_adapters
@@ -88,6 +89,46 @@ def test_sets_that_were_dropped_are_compiled_again(engine: Engine, files: list[P
     for i in range(20):
         engine.adapter_key(opened(engine, (files[1], 0.1 + i)))
     assert written(engine, first) == before
+
+
+def test_the_sets_of_one_step_are_compiled_once(
+    engine: Engine, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapted_models, "_MOST_COMPILED", 2)
+    keys = [engine.adapter_key(opened(engine, (files[0], 0.5 + i))) for i in range(4)]
+    compiled = []
+    with_adapters = engine.model.with_adapters
+
+    def counted(adapters: Any) -> Any:
+        compiled.append(adapters)
+        return with_adapters(adapters)
+
+    monkeypatch.setattr(engine.model, "with_adapters", counted)
+    written(engine, *keys)
+    assert len(compiled) <= 4
+    # Once they are not needed any more, as many are given up as are too many.
+    engine.adapter_key(opened(engine, (files[1], 1.0)))
+    written(engine, "")
+    engine.adapter_key(opened(engine, (files[1], 2.0)))
+    kept = engine._engine_core.models._compiled
+    assert len(kept) == 2
+
+
+def test_a_set_that_was_forgotten_ends_its_own_sequences_only(
+    engine: Engine, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapted_models, "_MOST_SETS", 2)
+    first = engine.adapter_key(opened(engine, (files[0], 1.0)))
+    waiting = engine.submit(PROMPT, PARAMS, Options(adapter=first))
+    for i in range(2):
+        engine.adapter_key(opened(engine, (files[1], 0.1 + i)))
+    other = engine.submit(PROMPT, PARAMS, Options())
+    while not (waiting.finished and other.finished):
+        engine.step()
+    assert isinstance(waiting.error, CapacityError)
+    assert other.generated == written(engine, "")[0]
+    assert not engine.knows_adapter(first)
+    assert engine.adapter_key(opened(engine, (files[0], 1.0))) == first  # it can be used again
 
 
 def test_a_key_that_names_nothing_is_refused(engine: Engine) -> None:

@@ -33,6 +33,7 @@ def app(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         parallel=1,
         n_predict=2,
         slot_save_path=tmp_path_factory.mktemp("slots"),
+        max_batches=10_000,  # of many tests at once
     )
     yield made
     close_model_app(made)

@@ -482,6 +482,35 @@ def test_a_changed_file_is_loaded_anew_and_a_broken_one_is_not(
     assert text(client, "own") == alone(folder / "two.gguf")
 
 
+def test_the_old_version_goes_first_where_there_is_no_room_for_both(
+    serve: Apps, folder: Path, tmp_path: Path
+) -> None:
+    alive: list[bool] = []
+    loaded: list[EngineBackend] = []
+
+    class Watching(EngineBackend):
+        def load(self) -> None:
+            alive.append(any(earlier.pool is not None for earlier in loaded))
+            loaded.append(self)
+            super().load()
+
+    app = serve(models_dir=folder, models_memory_gb=1)
+    text(app.test_client(), "one")
+    size = app.models.default.memory_bytes
+    for factor, beside in ((1.5, False), (2.5, True)):
+        place = tmp_path / str(factor)
+        place.mkdir()
+        model = place / "own.gguf"
+        shutil.copy(folder / "one.gguf", model)
+        loaded.clear()
+        app = serve(Watching, models_dir=place, models_memory_gb=factor * size / 2**30)
+        client = app.test_client()
+        assert text(client, "own") == alone(folder / "one.gguf")
+        replace(folder / "two.gguf", model)
+        wait_until(lambda client=client: text(client, "own") == alone(folder / "two.gguf"))
+        assert alive[-1] == beside
+
+
 def replace(source: Path, target: Path) -> None:
     new = target.with_suffix(".new")
     shutil.copy(source, new)

@@ -16,6 +16,7 @@ PUBLIC = {
     "/livez",
     "/readyz",
     "/",
+    "/docs",
     "/ui/<name>",
     "/ui/vendor/<name>",
     "/ui/vendor/fonts/<name>",

@@ -41,6 +41,7 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     "embeddings.create_native_embeddings": {"content": ["a", "b"]},
     "rerank.rerank": {"model": "tiny", "query": "a", "documents": ["b", {"text": "c"}]},
     "router.load": {"model": "tiny"},
+    "router.download": {"model": "hf:org/repo"},
     "router.unload": {"model": "tiny"},
     "native_completion.infill": {
         "input_prefix": "a", "input_suffix": "b", "n_predict": 2,

@@ -38,9 +38,9 @@ def cache(clear: bool, as_json: bool) -> None:
         click.echo(f"{e.bytes / 1e6:9.0f} MB  {e.tier:<11} {day}  {e.model}")
     total = sum(e.bytes for e in entries)
     click.echo(f"{total / 1e9:.2f} of {kept.limit_bytes / 1e9:g} GB in {kept.folder}")
-    files = {path: path.stat().st_size for path in quantized.entries()}
-    for path, size in files.items():
+    sizes = {path: path.stat().st_size for path in quantized.entries()}
+    for path, size in sizes.items():
         click.echo(f"{size / 1e6:9.0f} MB  quantized   {path.name}")
-    if files:
-        total = sum(files.values())
+    if sizes:
+        total = sum(sizes.values())
         click.echo(f"{total / 1e9:.2f} of {limit_bytes() / 1e9:g} GB in {quantized.folder}")

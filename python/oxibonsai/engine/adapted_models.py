@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.lora.adapter import Adapter, in_use
 from oxibonsai.models import Model
 
-# Compiled passes that are kept; the others are compiled again when they are needed.
+# Compiled passes that are kept, beside those of the present step; the others are compiled again when
+# they are needed.
 _MOST_COMPILED = 16
-_MOST_SETS = 4096
+_MOST_SETS = 4096  # whose keys are known; the least recently used are forgotten
 
 
 class AdaptedModels:
@@ -28,33 +29,37 @@ class AdaptedModels:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._sets: dict[str, tuple[Adapter, ...]] = {}
+        self._sets: OrderedDict[str, tuple[Adapter, ...]] = OrderedDict()
+        self._in_step: frozenset[str] = frozenset()
         self._compiled: OrderedDict[str, Model] = OrderedDict()
         self._lock = threading.Lock()
 
     def key(self, adapters: Sequence[Adapter]) -> str:
-        """The key of a set; adapters of scale 0 change nothing.
-
-        Raises:
-            CapacityError: There are too many sets.
-        """
+        """The key of a set; adapters of scale 0 change nothing."""
         used = in_use(adapters)
         if used == in_use(self._model.adapters):
             return ""
         told = repr([(a.fingerprint, a.scale) for a in used])
         key = hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
         with self._lock:
-            if key not in self._sets and len(self._sets) >= _MOST_SETS:
-                raise CapacityError(
-                    f"{_MOST_SETS} sets of adapters and scales have been used: load the model again"
-                )
             self._sets[key] = used
+            self._sets.move_to_end(key)
+            if len(self._sets) > _MOST_SETS:
+                self._sets.popitem(last=False)
         return key
 
     def check(self, key: str) -> None:
         """RequestError for a key that :meth:`key` did not return."""
-        if key and key not in self._sets:
+        if not self.knows(key):
             raise RequestError(f"adapter is {key!r}; it must be a key of Engine.adapter_key()")
+
+    def knows(self, key: str) -> bool:
+        """Whether :meth:`key` has returned a key, and it was not forgotten."""
+        return not key or key in self._sets
+
+    def begin_step(self, keys: Iterable[str]) -> None:
+        """Says which sets a step needs: their passes are kept until the next one begins."""
+        self._in_step = frozenset(keys)
 
     def is_compiled(self, key: str) -> bool:
         """Whether a pass is ready."""
@@ -64,9 +69,18 @@ class AdaptedModels:
         """The model with a set of adapters; compiled here, under the engine's lock, if it is not."""
         if not key:
             return self._model
+        with self._lock:
+            used = self._sets.get(key)
+            if used is None:
+                raise CapacityError(
+                    f"these adapters were forgotten, as {_MOST_SETS} other sets have been used since: send "
+                    "the request again"
+                )
+            self._sets.move_to_end(key)
         if key not in self._compiled:
-            self._compiled[key] = self._model.with_adapters(self._sets[key])
-            if len(self._compiled) > _MOST_COMPILED:
-                self._compiled.popitem(last=False)
+            self._compiled[key] = self._model.with_adapters(used)
+            unused = [k for k in self._compiled if k not in self._in_step and k != key]
+            for old in unused[: max(0, len(self._compiled) - _MOST_COMPILED)]:
+                del self._compiled[old]
         self._compiled.move_to_end(key)
         return self._compiled[key]

@@ -289,7 +289,6 @@ class Engine:
             adapters: As :func:`oxibonsai.opening.open_adapters` returns them, each with its scale.
 
         Raises:
-            CapacityError: Too many sets of adapters and scales have been used.
             UnsupportedError: An adapter changes what is no linear layer of the model.
         """
         models = self._engine_core.models
@@ -298,6 +297,10 @@ class Engine:
             with self.lock:
                 models.of(key)
         return key
+
+    def knows_adapter(self, key: str) -> bool:
+        """Whether :meth:`adapter_key` has returned a key, and it is still in use."""
+        return self._engine_core.models.knows(key)
 
     def step(self) -> list[Sequence]:
         """One pass of the model over all running sequences; returns those with new tokens."""

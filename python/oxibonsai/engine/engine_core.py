@@ -140,6 +140,7 @@ class EngineCore:
         groups: dict[str, list[Chunk]] = {}
         for c in chunks:
             groups.setdefault(c.sequence.options.adapter, []).append(c)
+        self.models.begin_step(groups)
         ordered: list[Chunk] = []
         logits, states = [], []
         for key, group in groups.items():

@@ -232,6 +232,11 @@ def _check_fit(engine: Engine, path: Path, header: dict[str, Any], data: memoryv
         raise FormatError(
             f"{path} is a snapshot of another model, or of other adapters, than what is loaded"
         )
+    if not engine.knows_adapter(str(header["adapter"])):
+        raise RequestError(
+            f"{path} was saved with adapters that this engine has not been given yet: call "
+            "Engine.adapter_key() with the same adapters and scales, then restore it"
+        )
     cache = engine.cache
     types = [p.type for p in cache.pools]
     known = header["kv_type"] in types if types else header["kv_type"] is None

@@ -184,6 +184,11 @@ def _state(pools: list[EnginePool]) -> Iterator[Metric]:
             "Share of the KV cache that sequences use.",
             sum(e.cache.used_bytes for e in engines) / max(sum(e.cache.budget for e in engines), 1),
         ),
+        "kv_pressure_ratio": (
+            "Smoothed share of the KV cache in use, of the engine where it is highest; 0 without "
+            "--kv-pressure.",
+            max((e.policy.smoothed for e in engines if e.policy is not None), default=0.0),
+        ),
         "kv_cache_idle_pages": (
             "Pages kept only as prefix cache.", sum(e.cache.idle_pages for e in engines)
         ),

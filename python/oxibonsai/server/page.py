@@ -1,4 +1,4 @@
-"""The chat page at ``/``: static files without a build step, served without an API key."""
+"""The chat page at ``/`` and the page of routes at ``/docs``: static files, served without a key."""
 
 from __future__ import annotations
 
@@ -57,6 +57,13 @@ page = Blueprint("page", __name__)
 def index() -> Response:
     """The page itself. Its links are relative, so it works behind any path prefix."""
     return _send("index.html")
+
+
+@page.get("/docs")
+@public
+def routes() -> Response:
+    """The page of all routes, which it reads from ``/openapi.json``."""
+    return _send("routes.html")
 
 
 @page.get("/ui/<name>")

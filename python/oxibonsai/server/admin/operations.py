@@ -130,6 +130,7 @@ _SERVER = {
     ),
     "openapi.openapi": Operation("This document", response=object_with("openapi", "paths")),
     "page.index": Operation("The chat page", media_type="text/html", public=True),
+    "page.routes": Operation("The page of all routes", media_type="text/html", public=True),
     "page.asset": Operation("A file of the chat page", media_type="*/*", public=True),
     "page.font": Operation("A font of the chat page", media_type="*/*", public=True),
     "page.vendored": Operation(

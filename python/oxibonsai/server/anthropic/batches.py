@@ -40,11 +40,11 @@ def message_batches_blueprint(store: Store, runner: BatchRunner) -> Blueprint:
     @bp.post("/v1/messages/batches")
     def create() -> Response:
         body = read_body(BatchCreate, request)
-        runner.check_room(owner())
         for i, one in enumerate(body.requests):
             if (reason := refusal_in_a_batch(one.params)) is not None:
                 place = f"requests.{i}.params"
                 raise ApiError(400, f"{place}: {reason}.", param=place)
+        runner.check_room(owner())
         record = new_batch(
             new_id("msgbatch_"), _KIND, "in_progress", counts={"total": len(body.requests)}
         )

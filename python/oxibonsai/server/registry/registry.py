@@ -42,7 +42,8 @@ class ModelRegistry:
 
     One model loads at a time, in the order in which they were asked for; requests for other models
     go on meanwhile. Where there is no room, the one that was least recently used is unloaded; one
-    that answers a request never is.
+    that answers a request never is. A model whose file has changed is loaded beside its earlier
+    version, unless the budget has no room for both.
 
     Args:
         settings: The server's settings.
@@ -463,14 +464,17 @@ class ModelRegistry:
         return True
 
     def _unload_one(self, entry: Entry) -> bool:
-        """Unloads the least recently used model that is idle, but for one; whether there was any."""
+        """Unloads a model that is idle; whether there was any.
+
+        A model that is loaded anew goes first, then the one that was least recently used.
+        """
         with self._changed:
             idle = [
-                (e.instance.last_used, e.spec.name, e)
-                for e in self._others(entry)
+                (e is not entry, e.instance.last_used, e.spec.name, e)
+                for e in self.entries()
                 if e.instance is not None and not e.instance.busy
             ]
-            instance = self._take_out(min(idle)[2], sleeping=False) if idle else None
+            instance = self._take_out(min(idle)[3], sleeping=False) if idle else None
         if instance is not None:
             instance.retire()
         return instance is not None
@@ -481,16 +485,18 @@ class ModelRegistry:
         if self.several and most and len(others) >= most:
             return True
         budget = self._budget_bytes
-        if budget is None or not others:
+        if budget is None or not (others or entry.instance is not None):
             return False
-        # Before it is loaded, its size on the disk is what is known of it.
+        # Before it is loaded, its size on the disk is what is known of it, or its earlier version's.
         path = entry.spec.path
         size = path.stat().st_size if path is not None and path.is_file() else 0
-        return self._taken_bytes(entry) + size > budget
+        if (earlier := entry.instance) is not None:
+            size = max(size, earlier.memory_bytes)
+        return self._taken_bytes() + size > budget
 
-    def _taken_bytes(self, entry: Entry) -> int:
-        """Memory of all loaded models but for one."""
-        return sum(i.memory_bytes for e in self._others(entry) if (i := e.instance) is not None)
+    def _taken_bytes(self) -> int:
+        """Memory of all loaded models, of one that is loaded anew the earlier version."""
+        return sum(i.memory_bytes for e in self.entries() if (i := e.instance) is not None)
 
     def _check_budget(self, entry: Entry, instance: Instance) -> None:
         """Unloads other models if this one takes more than was expected.
@@ -501,7 +507,7 @@ class ModelRegistry:
         budget, size = self._budget_bytes, instance.memory_bytes
         if budget is None:
             return
-        while size + self._taken_bytes(entry) > budget:
+        while size + self._taken_bytes() > budget:
             if not self._unload_one(entry):
                 instance.close()
                 raise CapacityError(

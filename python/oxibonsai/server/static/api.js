@@ -82,7 +82,7 @@ function when(seconds) {
   return `Try again in ${Math.ceil(seconds / 60)} minutes.`;
 }
 
-const headers = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
+export const headers = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
 
 async function send(address, options) {
   let answer;
