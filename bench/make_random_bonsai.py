@@ -75,6 +75,7 @@ class Format:
     valid: Bytes
     file_type: int | None = None  # general.file_type, where llama.cpp has one
     four_digits_at: int | None = None  # first byte that holds four base-3 digits, not five
+    deviation: float = math.sqrt(2 / 3)  # of what the codes stand for: -1, 0 and 1 alike
 
 
 _ANY = np.arange(256, dtype=np.uint8)
@@ -82,7 +83,8 @@ _ANY = np.arange(256, dtype=np.uint8)
 _TWO_BIT = np.array([b for b in range(256) if not b & b >> 1 & 0x55], dtype=np.uint8)
 _BASE_3 = np.array([(n * 256 + 242) // 243 for n in range(243)], dtype=np.uint8)
 FORMATS = {
-    "Q1_0": Format(41, 128, 18, 0, _ANY, 40),
+    "Q1_0": Format(41, 128, 18, 0, _ANY, 40, deviation=1.0),
+    "Q4_0": Format(2, 32, 18, 0, _ANY, 2, deviation=math.sqrt(255 / 12)),
     "Q2_0_g64": Format(42, 64, 18, 0, _TWO_BIT, 41),
     "PQ2_0": Format(142, 128, 34, 0, _TWO_BIT),
     "PTQ1_0": Format(143, 128, 28, 26, _BASE_3, four_digits_at=24),
@@ -173,8 +175,7 @@ def random_tensor(
         last = f.valid[::3]  # a fifth digit of 0
         where = raw[:, f.four_digits_at : f.scale_at]
         where[...] = last[random.integers(0, len(last), where.shape, dtype=np.uint8)]
-    codes = 1.0 if f.valid is _ANY else math.sqrt(2 / 3)  # deviation of -1, 1 or of -1, 0, 1
-    scales = random.uniform(0.9, 1.1, blocks) * (GAIN / math.sqrt(shape[1]) / codes)
+    scales = random.uniform(0.9, 1.1, blocks) * (GAIN / math.sqrt(shape[1]) / f.deviation)
     half = scales.astype(np.float16).view(np.uint8).reshape(-1, 2)
     raw[:, f.scale_at : f.scale_at + 2] = half
     return raw

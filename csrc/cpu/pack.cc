@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "quant/fp4_scales.h"
 #include "quant/split.h"
 
 namespace oxibonsai::cpu {
@@ -33,7 +34,9 @@ void put_block(const TileFormat& f, const TileBlock& at, const quant::BlockParts
   put_codes(block + at.low, parts.code, f.group, 0, f.low_bits, tile_rows, row);
   if (f.high_bits != 0)
     put_codes(block + at.high, parts.code, f.group, f.low_bits, f.high_bits, tile_rows, row);
-  if (f.wide_group != 0) {
+  if (f.exponents) {
+    block[at.d + row] = quant::mxfp4_exponent(parts.wide[0]);
+  } else if (f.wide_group != 0) {
     for (int g = 0; g < f.group / f.wide_group; ++g)
       std::memcpy(block + at.d + 4 * (g * tile_rows + row), &parts.wide[g], 4);
   } else {
@@ -126,7 +129,7 @@ TileBlock tile_block(const TileFormat& f, int tile_rows) {
   };
   b.low = place(f.group * tile_rows * f.low_bits / 8);
   b.high = place(f.group * tile_rows * f.high_bits / 8);
-  b.d = place(f.wide_group != 0 ? 4 * (f.group / f.wide_group) * tile_rows : 2 * tile_rows);
+  b.d = place(f.d_bytes() * tile_rows);
   b.m = place(f.minima ? 2 * tile_rows : 0);
   b.scale = place(f.scale_group != 0 ? f.group / f.scale_group * tile_rows : 0);
   b.min = place(f.group_minima ? f.group / f.scale_group * tile_rows : 0);

@@ -12,7 +12,8 @@
 // `group` columns and holds, without padding:
 //   low    codes, low_bits each          [group / 32][4 * low_bits / 4 vectors]
 //   high   their upper bits, if any      [group / 32][high_bits vectors]
-//   d      binary16 scales               [R], or binary32 [group / wide_group][R]
+//   d      binary16 scales               [R], or binary32 [group / wide_group][R], or 8-bit
+//          exponents [R]
 //   m      binary16 minima, if any       [R]; negated in Q4_K and Q5_K
 //   scale  group scales, one byte each   [group / scale_group][R]
 //   min    group minima, one byte each   [group / scale_group][R]
@@ -41,7 +42,14 @@ struct TileFormat {
   // Of 4-bit codes: what they stand for (quant/codebook_values.h), null if themselves. Then offset
   // is a power of two above all of them, which is added to make them unsigned.
   const int8_t* codebook = nullptr;
-  int wide_group = 0;  // weights per binary32 d; 0: d is binary16
+  int wide_group = 0;      // weights per binary32 d; 0: d is binary16
+  bool exponents = false;  // d is the exponent of a power of two (quant/fp4_scales.h), in a byte
+
+  // Of one row's d in a block.
+  constexpr int d_bytes() const {
+    if (exponents) return 1;
+    return wide_group != 0 ? 4 * (group / wide_group) : 2;
+  }
 };
 
 constexpr TileFormat kTernary64{2, 0, 64, false, 0, false, 1};
@@ -49,8 +57,8 @@ constexpr TileFormat kTernary128{2, 0, 128, false, 0, false, 1};
 constexpr TileFormat kTernary256{2, 0, 256, false, 0, false, 1};
 
 constexpr TileFormat with_codebook(const int8_t* codebook, int offset, int group, int scale_group,
-                                   int wide_group) {
-  return {4, 0, group, false, scale_group, false, offset, codebook, wide_group};
+                                   int wide_group, bool exponents = false) {
+  return {4, 0, group, false, scale_group, false, offset, codebook, wide_group, exponents};
 }
 
 // In the order of QuantType. The ternary types share three forms: base-3 digits are unpacked to
@@ -80,7 +88,7 @@ constexpr TileFormat kTileFormats[] = {
     {2, 1, 256, false, 16, false, 4},                       // Q3_K
     with_codebook(quant::kIq4Values, 128, 32, 0, 0),        // IQ4_NL
     with_codebook(quant::kIq4Values, 128, 256, 32, 0),      // IQ4_XS
-    with_codebook(quant::kFp4Values, 16, 32, 0, 32),        // MXFP4
+    with_codebook(quant::kFp4Values, 16, 32, 0, 0, true),   // MXFP4
     with_codebook(quant::kFp4Values, 16, 64, 0, 16),        // NVFP4
     with_codebook(quant::kIq2Values, 64, 256, 32, 256),     // IQ2_XXS
     with_codebook(quant::kIq2Values, 64, 256, 16, 256),     // IQ2_XS

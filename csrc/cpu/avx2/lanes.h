@@ -53,6 +53,7 @@ inline Sums sum_shift_left(Sums a) {
 }
 inline Sums sum_add(Sums a, Sums b) { return _mm256_add_epi32(a, b); }
 inline Sums sum_sub(Sums a, Sums b) { return _mm256_sub_epi32(a, b); }
+inline Sums sum_max(Sums a, Sums b) { return _mm256_max_epi32(a, b); }
 inline Sums sum_mul(Sums a, Sums b) { return _mm256_mullo_epi32(a, b); }
 inline __m128i load_eight(const uint8_t* p) {
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));

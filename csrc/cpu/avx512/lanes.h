@@ -51,6 +51,7 @@ inline Sums sum_shift_left(Sums a) {
 }
 inline Sums sum_add(Sums a, Sums b) { return _mm512_add_epi32(a, b); }
 inline Sums sum_sub(Sums a, Sums b) { return _mm512_sub_epi32(a, b); }
+inline Sums sum_max(Sums a, Sums b) { return _mm512_max_epi32(a, b); }
 inline Sums sum_mul(Sums a, Sums b) { return _mm512_mullo_epi32(a, b); }
 inline Sums load_signed(const uint8_t* p) {
   return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "cpu/body/fetch.h"
 #include "cpu/body/flush.h"
 #include "cpu/kernel_table.h"
 
@@ -18,6 +19,9 @@ struct RowsF32 {
   static simd::Vec load_n(const uint8_t* row, int64_t k, int n) {
     return simd::load_n(at(row, k), n);
   }
+  static void fetch_ahead(const uint8_t* row, int64_t k) {
+    __builtin_prefetch(row + 4 * k + kAhead, 0, 2);
+  }
   static const float* at(const uint8_t* row, int64_t k) {
     return reinterpret_cast<const float*>(row) + k;
   }
@@ -28,6 +32,9 @@ inline const uint16_t* halves_at(const uint8_t* row, int64_t k) {
 }
 
 struct RowsF16 {
+  static void fetch_ahead(const uint8_t* row, int64_t k) {
+    __builtin_prefetch(row + 2 * k + kAhead, 0, 2);
+  }
   static simd::Vec load(const uint8_t* row, int64_t k) {
     return simd::load_half(halves_at(row, k));
   }
@@ -37,6 +44,9 @@ struct RowsF16 {
 };
 
 struct RowsBF16 {
+  static void fetch_ahead(const uint8_t* row, int64_t k) {
+    __builtin_prefetch(row + 2 * k + kAhead, 0, 2);
+  }
   static simd::Vec load(const uint8_t* row, int64_t k) {
     return simd::load_bf16(halves_at(row, k));
   }
@@ -49,6 +59,7 @@ struct RowsBF16 {
 // binary16 but for an exponent that is 8 smaller; its NaN is refused before it gets here.
 template <int kShift, int kScale>
 struct RowsF8 {
+  static void fetch_ahead(const uint8_t*, int64_t) {}
   static simd::Vec load(const uint8_t* row, int64_t k) {
     const uint8_t* block = row + k / 32 * 34;
     uint16_t half[16];
@@ -85,6 +96,7 @@ inline void dot_block(const LinearArgs& a, int64_t r, int64_t t) {
   int64_t k = 0;
   for (; k + kLanes <= a.cols; k += kLanes) {
     for (int i = 0; i < R; ++i) {
+      if constexpr (T == 1) Rows::fetch_ahead(w + i * a.row_bytes, k);
       const Vec wi = Rows::load(w + i * a.row_bytes, k);
       for (int j = 0; j < T; ++j) acc[i][j] = fma(wi, load(x + j * a.cols + k), acc[i][j]);
     }

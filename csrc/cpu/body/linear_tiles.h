@@ -38,7 +38,7 @@ struct Block {
   static constexpr int kLow = 0;
   static constexpr int kHigh = kLow + f.group * R * f.low_bits / 8;
   static constexpr int kD = kHigh + f.group * R * f.high_bits / 8;
-  static constexpr int kM = kD + (f.wide_group != 0 ? 4 * (f.group / f.wide_group) * R : 2 * R);
+  static constexpr int kM = kD + f.d_bytes() * R;
   static constexpr int kScale = kM + (f.minima ? 2 * R : 0);
   static constexpr int kMin = kScale + (f.scale_group != 0 ? f.group / f.scale_group * R : 0);
   static constexpr int kBytes = kMin + (f.group_minima ? f.group / f.scale_group * R : 0);
@@ -148,6 +148,25 @@ constexpr int code_offset(TileFormat f) {
 
 inline const uint16_t* halves(const uint8_t* p) { return reinterpret_cast<const uint16_t*>(p); }
 inline const float* floats(const uint8_t* p) { return reinterpret_cast<const float*>(p); }
+
+// 2^(exponent - 128) of a byte a row, below 2 a subnormal number (quant/fp4_scales.h): of the bits
+// of either kind of number the right ones are the larger ones.
+inline dot::Floats load_exponents(const uint8_t* p) {
+  using namespace dot;
+  const Sums exponent = load_unsigned(p);
+  const Sums normal = sum_shift_left<23>(sum_add(exponent, sum_splat(-1)));
+  const Sums subnormal = sum_shift_left<21>(sum_add(exponent, sum_splat(1)));
+  return as_floats(sum_max(normal, subnormal));
+}
+
+// The scales of a block that has one a row.
+template <QuantType kType>
+inline dot::Floats load_d(const uint8_t* block) {
+  constexpr TileFormat f = format_of(kType);
+  const uint8_t* d = block + Block<kType>::kD;
+  if constexpr (f.exponents) return load_exponents(d);
+  return f.wide_group != 0 ? dot::load_floats(floats(d)) : dot::load_halves(halves(d));
+}
 
 // offset * minus_sum, the start of a sum of codes; offsets are powers of two.
 template <int kOffset>
@@ -259,8 +278,7 @@ inline void add_block(const uint8_t* block, const QuantizedRows& x, int64_t firs
     }
   }
   if constexpr (f.wide_group == 16) return;
-  const uint8_t* at = block + Block<kType>::kD;
-  const Floats d = f.wide_group != 0 ? load_floats(floats(at)) : load_halves(halves(at));
+  const Floats d = load_d<kType>(block);
   for (int j = 0; j < T; ++j) row[j] = fma(d, inner[j], row[j]);
   if constexpr (f.minima) {
     const Floats m = load_halves(halves(block + Block<kType>::kM));

@@ -56,6 +56,7 @@ inline Sums sum_shift_left(Sums a) {
 }
 inline Sums sum_add(Sums a, Sums b) { return vaddq_s32(a, b); }
 inline Sums sum_sub(Sums a, Sums b) { return vsubq_s32(a, b); }
+inline Sums sum_max(Sums a, Sums b) { return vmaxq_s32(a, b); }
 inline Sums sum_mul(Sums a, Sums b) { return vmulq_s32(a, b); }
 inline uint8x8_t load_four(const uint8_t* p) {
   uint32_t four;
