@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 import tiny_model
 from oxibonsai.cli import byte_progress
+from oxibonsai.cli.main import _run as run_command
+from oxibonsai.cli.serve import serve
 from oxibonsai.cli.word_wrap import WordWrap
 
 COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
@@ -53,6 +56,49 @@ def test_options_of_llama_cpp(tiny_path: Path) -> None:
         assert f"{name} has no effect: " in done.stderr
     assert "flash" not in done.stderr
     assert "one attention" in oxibonsai(*plain, "-fa", "off", "ab").stderr
+
+
+@pytest.fixture
+def no_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command in this process finds stdin closed."""
+    monkeypatch.setattr(sys, "stdin", None)
+
+
+@pytest.mark.usefixtures("no_stdin")
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--no-conversation", "--numa", "distribute", "--poll", "50"], "--numa has no effect: "),
+        (
+            ["-no-cnv", "-st", "-cb", "--simple-io", "--log-disable"],
+            "--cont-batching has no effect",
+        ),
+        (["--raw", "-cnv"], "oxibonsai chat is for conversations"),
+        (["--raw", "--rope-freq-base", "1e6"], "positions are as the model's file says"),
+        (["--raw", "--main-gpu", "1"], "name the GPU: --device cuda:1"),
+        (["--raw", "--tempature", "1"], "Did you mean one of: '--chat-template', '--temp'"),
+        (["second"], "name the model with -m, and put the text in quotes"),
+    ],
+)
+def test_more_options_of_llama_cpp_are_explained(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    plain = ["run", "-m", str(tiny_path), "--temp", "0", "-n", "2", "-t", "1", "ab"]
+    code = run_command([*plain, *more])
+    found = capsys.readouterr()
+    assert said in found.err
+    if "has no effect" not in said:
+        assert (code, found.out) == (2, "")
+        return
+    run_command([*plain, "--raw"])
+    assert (code, found.out) == (0, capsys.readouterr().out)
+
+
+@pytest.mark.usefixtures("no_stdin")
+def test_a_grammar_on_the_command_line(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grammar = 'root ::= "yes" | "no"'
+    assert run_command(["run", "-m", str(tiny_path), "-t", "1", "--grammar", grammar, "ab"]) == 0
+    assert capsys.readouterr().out in ("yes\n", "no\n")
 
 
 def test_no_limit_but_the_context(tiny_path: Path) -> None:
@@ -217,6 +263,23 @@ def test_shells_complete_commands_and_options() -> None:
     assert oxibonsai(**words).stdout.split() == ["file,mod"]
     words |= {"COMP_WORDS": "oxibonsai quantize a b Q4_K_", "COMP_CWORD": "4"}
     assert oxibonsai(**words).stdout.split() == ["plain,Q4_K_S", "plain,Q4_K_M"]
+
+
+@pytest.mark.parametrize(
+    ("before", "begun", "offered"),
+    [
+        (["--preset"], "co", ["code", "conversational"]),
+        (["--kv-type"], "q", ["q8_0", "q4_0"]),
+        (["--model"], "mod", ["mod"]),  # a file
+        ([], "seedling-1", ["seedling-1bit"]),
+        (["--port"], "8", []),
+    ],
+)
+def test_shells_complete_settings_of_the_server(
+    before: list[str], begun: str, offered: list[str]
+) -> None:
+    shell = ShellComplete(serve, {}, "oxibonsai", "_OXIBONSAI_COMPLETE")
+    assert [item.value for item in shell.get_completions(before, begun)] == offered
 
 
 @pytest.mark.hf

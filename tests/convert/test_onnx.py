@@ -317,7 +317,7 @@ def test_a_folder_or_file_is_loaded_as_it_is(
     graph.save(tmp_path / "m" / "model.onnx")
     with pytest.raises(FormatError, match="2 ONNX files"):
         oxibonsai.load(tmp_path / "m")
-    with pytest.raises(SourceError, match=r"absent\.onnx is no folder and no ONNX file"):
+    with pytest.raises(SourceError, match=r"absent\.onnx does not exist"):
         oxibonsai.load(tmp_path / "absent.onnx")
 
 

@@ -76,7 +76,11 @@ def test_tokens_and_text_are_each_others_inverse(model_client: FlaskClient) -> N
     tokens = model_client.post("/tokenize", json={"content": text}).get_json()["tokens"]
     assert 257 in tokens
     back = model_client.post("/detokenize", json={"tokens": tokens}).get_json()
-    assert back == {"content": text}
+    assert back == {"content": text, "prompt": text}  # as llama-server and as vLLM
+    whole = model_client.post("/tokenize", json={"prompt": text, "model": "tiny"}).get_json()
+    assert whole == {"tokens": tokens, "count": len(tokens), "max_model_len": 512}
+    for wrong in ({}, {"content": text, "prompt": text}):
+        assert model_client.post("/tokenize", json=wrong).status_code == 400
     body = {"content": text, "with_pieces": True, "parse_special": False}
     pieces = model_client.post("/tokenize", json=body).get_json()["tokens"]
     assert 257 not in [p["id"] for p in pieces]

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from oxibonsai.chat import ChatRequest
-from oxibonsai.cli.chat_options import reasoning_options, take_template, template_options
+from oxibonsai.cli.chat_options import (
+    reasoning_options,
+    system_option,
+    take_template,
+    template_options,
+)
 from oxibonsai.cli.conversation import Conversation
 from oxibonsai.cli.generation_options import (
     context_shift_options,
@@ -22,6 +27,7 @@ from oxibonsai.cli.generation_options import (
     take_context_shift,
     take_speculation,
 )
+from oxibonsai.cli.llama_cpp_names import conversation_option
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import engine_options, load_engine, model_options
 from oxibonsai.cli.picture_options import image_option, vision_options
@@ -53,7 +59,8 @@ _COMMANDS = ("/reset", "/regen", "/set", "/system", "/save", "/load", "/image", 
 @click.command()
 @model_argument
 @model_options
-@click.option("--system", metavar="TEXT", help="System message.")
+@system_option
+@conversation_option("oxibonsai run answers one prompt", single_turn=False)
 @click.option(
     "--load", "load_path", type=click.Path(path_type=Path), help="Go on from a saved chat."
 )

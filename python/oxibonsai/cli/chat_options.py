@@ -38,6 +38,16 @@ def reasoning_options(command: Command) -> Command:
     )
 
 
+system_option = click.option(
+    "--system",
+    "--system-prompt",
+    "-sys",
+    "system",
+    metavar="TEXT",
+    help="System message of the chat.",
+)
+
+
 def tool_options(command: Command) -> Command:
     """Functions that the model may call."""
     return apply(

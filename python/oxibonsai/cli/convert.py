@@ -27,9 +27,18 @@ from oxibonsai.sources.model_folder import model_folder, model_name
 
 @click.command()
 @click.argument("source", metavar="IN")
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument(
+    "out", metavar="OUT", required=False, type=click.Path(path_type=Path, dir_okay=False)
+)
+@click.option(
+    "--outfile",
+    metavar="OUT",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="OUT, as convert_hf_to_gguf.py has it.",
+)
 @click.option(
     "--type",
+    "--outtype",
     "dtype",
     metavar="TYPE",
     default="auto",
@@ -55,7 +64,8 @@ from oxibonsai.sources.model_folder import model_folder, model_name
 @json_option
 def convert(
     source: str,
-    out: Path,
+    out: Path | None,
+    outfile: Path | None,
     dtype: str,
     base: str | None,
     onnx: bool,
@@ -66,6 +76,12 @@ def convert(
     """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, a safetensors or ONNX file in
     one, hf:org/repo[:FILE.onnx] or pip:package; a folder of networks that draw; or a LoRA adapter.
     """
+    if (out is None) == (outfile is None):
+        raise RequestError(
+            "name the file to write once: oxibonsai convert IN OUT, or --outfile OUT"
+        )
+    out = out or outfile
+    assert out is not None
     check_dtype(dtype)
     source = _onnx_of(source) if onnx else _folder_of(source)
     if mmproj:

@@ -21,7 +21,7 @@ _PANELS: dict[str, tuple[str, ...]] = {
         "mirostat_tau", "mirostat_eta", "samplers", "banned_tokens", "allowed_tokens", "bad_words",
         "logprobs", "top_logprobs", "drawn_logprobs",
     ),
-    "Structure": ("json_schema", "json_object", "regex", "choice", "grammar_file", "lark"),
+    "Structure": ("json_schema", "json_object", "regex", "choice", "grammar", "grammar_file", "lark"),
     "Conversation": (
         "system", "raw", "display_prompt", "chat_template", "chat_template_file", "tools", "tool_choice",
         "enable_thinking", "thinking_budget",

@@ -1,4 +1,5 @@
-"""llama.cpp's options that ask here for what is always so: taken, and explained in a line."""
+"""llama.cpp's options that ask here for what is always so: taken, and explained in a line. Those that
+ask for what is not available are refused with what to do instead."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import rich_click as click
+
+from oxibonsai.errors import RequestError
 
 Command = Callable[..., Any]
 
@@ -19,9 +22,30 @@ _EXPLAINED: tuple[tuple[tuple[str, ...], bool, str], ...] = (
     (("--threads-batch", "-tb"), True, "prompts and generation use the same --threads"),
     (("--no-warmup",), False, "there is no warm-up"),
     (("--no-repack", "-nr"), False, "weights are always packed for the machine"),
+    (("--numa",), True, "threads and memory lie where the system puts them"),
+    (("--prio",), True, "start the command with nice to change its priority"),
+    (("--poll",), True, "threads wait a moment for the next step, then sleep"),
+    (("--cont-batching", "-cb"), False, "sequences always share steps"),
+    (("--defrag-thold", "-dt"), True, "the cache has pages, which need no defragmentation"),
+    (("--color", "-co"), False, "texts have no colours"),
+    (("--escape", "-e"), False, "prompts are read as they are: write line ends, or use --file"),
+    (("--verbose",), False, "there is no log"),
+    (("--reasoning-format",), True, "reasoning is shown apart, on stderr"),
 )
+# What would change a result or its place, with the remedy.
+_REFUSED: tuple[tuple[tuple[str, ...], bool, str], ...] = (
+    (("--no-kv-offload", "-nkvo"), False, "keys and values lie with their layers: --gpu-layers"),
+    (("--main-gpu", "-mg"), True, "name the GPU: --device cuda:1"),
+    (("--tensor-split", "-ts"), True, "name the GPUs: --device cuda:0,cuda:1"),
+    (("--override-tensor", "-ot"), True, "choose the number of layers on the GPU: --gpu-layers"),
+    (("--override-kv",), True, "the model is what its file says"),
+    (("--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale"), True,
+     "positions are as the model's file says"),
+)  # fmt: skip
 # What is always so here.
-_GRANTED: tuple[tuple[str, ...], ...] = (("--jinja",), ("--mmap",))
+_GRANTED: tuple[tuple[str, ...], ...] = (
+    ("--jinja",), ("--mmap",), ("--simple-io",), ("--log-disable",), ("--no-perf",), ("--no-escape",),
+)  # fmt: skip
 
 
 def _explain(reason: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -30,6 +54,14 @@ def _explain(reason: str) -> Callable[[click.Context, click.Parameter, Any], Non
             click.echo(f"oxibonsai: {param.opts[0]} has no effect: {reason}", err=True)
 
     return explain
+
+
+def _refuse(remedy: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def refuse(_: click.Context, param: click.Parameter, value: Any) -> None:
+        if value not in (None, False):
+            raise RequestError(f"{param.opts[0]} is not available: {remedy}")
+
+    return refuse
 
 
 def _flash_attention(_: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -58,7 +90,33 @@ def llama_cpp_options(command: Command) -> Command:
     command = flash_attention_option(command)
     for names in _GRANTED:
         command = click.option(*names, is_flag=True, **_HIDDEN)(command)
-    for names, takes_value, reason in _EXPLAINED:
-        kind: dict[str, Any] = {"type": str} if takes_value else {"is_flag": True}
-        command = click.option(*names, callback=_explain(reason), **kind, **_HIDDEN)(command)
+    explained = [(names, value, _explain(reason)) for names, value, reason in _EXPLAINED]
+    refused = [(names, value, _refuse(remedy)) for names, value, remedy in _REFUSED]
+    for names, takes_value, say in (*explained, *refused):
+        command = _hidden(names, takes_value, say)(command)
     return command
+
+
+def _hidden(
+    names: tuple[str, ...], takes_value: bool, callback: Callable[..., None]
+) -> Callable[[Command], Command]:
+    kind: dict[str, Any] = {"type": str} if takes_value else {"is_flag": True}
+    return click.option(*names, callback=callback, **kind, **_HIDDEN)
+
+
+def conversation_option(remedy: str, *, single_turn: bool) -> Callable[[Command], Command]:
+    """llama-cli's options for one turn or several: one is what the command does, the other is refused.
+
+    Args:
+        remedy: Which command is for the other.
+        single_turn: The command is for one turn.
+    """
+    one = ("--single-turn", "-st")
+    several = ("--conversation", "-cnv", "--interactive", "-i")
+    granted, refused = (one, several) if single_turn else (several, one)
+
+    def add(command: Command) -> Command:
+        command = click.option(*granted, is_flag=True, **_HIDDEN)(command)
+        return _hidden(refused, False, _refuse(remedy))(command)
+
+    return add

@@ -67,7 +67,7 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as e:
         return int(e.exit_code)
     except click.ClickException as e:
-        return _fail(e.format_message(), 2)
+        return _fail(e.format_message() + _hint(e, arguments), 2)
     except (click.Abort, KeyboardInterrupt):
         print(file=sys.stderr)
         return 130
@@ -114,6 +114,17 @@ def _unknown(name: str) -> str:
         meant = _ELSEWHERE.get(likely[0], likely[0])
         return f"there is no command {name!r}; did you mean {meant!r}?"
     return f"there is no command {name!r}; oxibonsai --help lists them"
+
+
+# Commands whose argument is a text, so that a model needs its option.
+_OF_TEXT = ("run", "embed", "tokenize")
+
+
+def _hint(error: Exception, arguments: list[str]) -> str:
+    """What somebody meant who gave a model and a text without options."""
+    if "unexpected extra argument" in str(error) and arguments[0] in _OF_TEXT:
+        return f": {arguments[0]} takes a text; name the model with -m, and put the text in quotes"
+    return ""
 
 
 def _fail(message: str, code: int) -> int:

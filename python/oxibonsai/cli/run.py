@@ -12,6 +12,7 @@ import rich_click as click
 from oxibonsai.chat import ChatRequest
 from oxibonsai.cli.chat_options import (
     reasoning_options,
+    system_option,
     take_template,
     take_tools,
     template_options,
@@ -24,6 +25,7 @@ from oxibonsai.cli.generation_options import (
     take_context_shift,
     take_speculation,
 )
+from oxibonsai.cli.llama_cpp_names import conversation_option
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
 from oxibonsai.cli.picture_options import check_sees, image_option, vision_options, with_images
 from oxibonsai.cli.prompt import read_prompt
@@ -41,7 +43,15 @@ from oxibonsai.sampling import SamplingParams
     "--prompt", "-p", help="The prompt; also as an argument or a file; - or nothing: stdin."
 )
 @click.option("--file", "-f", type=click.Path(path_type=Path), help="Read the prompt from a file.")
-@click.option("--raw", is_flag=True, help="Take the prompt as it stands, without a chat template.")
+@click.option(
+    "--raw",
+    "--no-conversation",
+    "-no-cnv",
+    "raw",
+    is_flag=True,
+    help="Take the prompt as it stands, without a chat template.",
+)
+@conversation_option("oxibonsai chat is for conversations", single_turn=True)
 @click.option(
     "--display-prompt/--no-display-prompt",
     "display_prompt",
@@ -49,7 +59,7 @@ from oxibonsai.sampling import SamplingParams
     help="Print the prompt before the text that continues it, as with --raw. A question, or the "
     "prompt of structured output, is never printed.",
 )
-@click.option("--system", metavar="TEXT", help="System message of the chat template.")
+@system_option
 @image_option
 @vision_options
 @click.option("--samples", type=click.IntRange(1, 128), default=1, help="Texts to make.")

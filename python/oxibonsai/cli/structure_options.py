@@ -19,6 +19,7 @@ _MAKERS: dict[str, Callable[[Any], Structure]] = {
     "json_object": lambda _: Structure.json_object(),
     "regex": Structure.regex,
     "choice": Structure.choice,
+    "grammar": Structure.gbnf,
     "grammar_file": lambda path: Structure.gbnf(_read(path)),
     "lark": lambda path: Structure.lark(_read(path)),
 }
@@ -36,7 +37,8 @@ def structure_options(command: Command) -> Command:
         click.option(
             "--choice", multiple=True, metavar="TEXT", help="One of some texts; give it for each."
         ),
-        click.option("--grammar-file", metavar="FILE", help="A text of a GBNF grammar."),
+        click.option("--grammar", metavar="GBNF", help="A text of a GBNF grammar."),
+        click.option("--grammar-file", "-gf", metavar="FILE", help="A text of the grammar in a file."),
         click.option("--lark", metavar="FILE", help="A text of a Lark grammar."),
     ]  # fmt: skip
     for option in reversed(options):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from oxibonsai.errors import RequestError
 from oxibonsai.quantize.weight_types import encodable_types, find_type, type_named
@@ -258,5 +259,9 @@ def find_mix(name: str) -> Mix:
     if found is None and (kind := find_type(name)) is not None:
         found = MIXES.get(kind.name) or Mix(kind.name)
     if found is None:
-        raise RequestError(f"{name} is no type; oxibonsai quantize knows {', '.join(mix_names())}")
+        likely = get_close_matches(name.upper(), mix_names(), n=1)
+        hint = f"did you mean {likely[0]}? " if likely else ""
+        raise RequestError(
+            f"{name} is no type; {hint}oxibonsai quantize knows {', '.join(mix_names())}"
+        )
     return found

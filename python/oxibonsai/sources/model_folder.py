@@ -31,6 +31,8 @@ def model_folder(source: str) -> Iterator[Path]:
         return
     if not source.startswith("pip:"):
         path = Path(os.path.expanduser(source))
+        if not path.exists():
+            raise SourceError(f"{path} does not exist")
         if not path.is_dir() and not (path.is_file() and path.suffix == ".onnx"):
             raise SourceError(
                 f"{path} is no folder and no ONNX file; name one, hf:org/repo or pip:package"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -103,15 +104,18 @@ def test_lm_eval_chats(smollm2_server: RunningServer, tasks: Path) -> None:
 def test_guidellm_measures_a_server(
     smollm2_server: RunningServer, smollm2_path: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("guidellm", reason="guidellm is not installed")
+    if find_spec("guidellm") is None:
+        pytest.skip("guidellm is not installed")
     AutoTokenizer.from_pretrained(smollm2_path).save_pretrained(tmp_path / "tokenizer")
     report = tmp_path / "report.json"
+    target = openai_url(smollm2_server).removesuffix("/v1")
     command = [
-        sys.executable, "-m", "guidellm", "benchmark", "run",
-        "--target", openai_url(smollm2_server).removesuffix("/v1"), "--model", MODEL,
-        "--processor", str(tmp_path / "tokenizer"),
-        "--data", json.dumps({"prompt_tokens": 32, "output_tokens": 8}),
-        "--profile", "synchronous", "--max-requests", "3", "--output-path", str(report),
+        sys.executable, "-m", "guidellm", "run", "--disable-console",
+        "--backend", f"kind=openai_http,target={target},model={MODEL}",
+        "--tokenizer", f"kind=huggingface_auto,model={tmp_path / 'tokenizer'}",
+        "--data", "kind=synthetic_text,prompt_tokens=32,output_tokens=8",
+        "--profile", "kind=synchronous", "--constraint", "kind=max_requests,count=3",
+        "--output", f"kind=json,path={report}",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from oxibonsai.server.schemas.fields import Fields
 from oxibonsai.server.schemas.known import EveryRequest, Unsupported
@@ -26,14 +26,22 @@ class SlotFile(Fields):
 
 
 class TokenizeBody(BaseModel):
-    """``POST /tokenize``."""
+    """``POST /tokenize``: ``content`` as llama-server has it, or ``prompt`` as vLLM."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    content: str
+    content: str | None = None
     add_special: bool = False
+    prompt: str | None = Field(None, description="vLLM's: with the count of tokens in the answer.")
+    add_special_tokens: bool = Field(True, description="Of a prompt: put a bos before it.")
     parse_special: bool = True
     with_pieces: bool = False
+
+    @model_validator(mode="after")
+    def _one_text(self) -> TokenizeBody:
+        if (self.content is None) == (self.prompt is None):
+            raise ValueError("send content, or prompt in its place")
+        return self
 
 
 class DetokenizeBody(BaseModel):

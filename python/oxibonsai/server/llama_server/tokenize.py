@@ -33,13 +33,16 @@ def token_blueprint(app: Server) -> Blueprint:
     def tokenize() -> Response:
         body = read_body(TokenizeBody, request)
         words = tokenizer()
-        ids = read_text(
-            body.content, words, add_special=body.add_special, parse_special=body.parse_special
-        )
-        if len(ids) > _TOKENS_AT_ONCE:
-            shown = _written(_packed(ids), words if body.with_pieces else None)
-            return Response(shown, mimetype="application/json")
-        return jsonify(tokens=[_shown(i, words) for i in ids] if body.with_pieces else ids)
+        if body.prompt is None:
+            text, add_special = body.content or "", body.add_special
+        else:
+            text, add_special = body.prompt, body.add_special_tokens
+        ids = read_text(text, words, add_special=add_special, parse_special=body.parse_special)
+        more: dict[str, int] = {}
+        if body.prompt is not None:
+            more = {"count": len(ids), "max_model_len": app.generations.engine.ctx_size}
+        shown = _written(_packed(ids), words if body.with_pieces else None, more)
+        return Response(shown, mimetype="application/json")
 
     @bp.get("/tokenizer_info")
     def tokenizer_info() -> Response:
@@ -48,7 +51,8 @@ def token_blueprint(app: Server) -> Blueprint:
     @bp.post("/detokenize")
     def detokenize() -> Response:
         body = read_body(DetokenizeBody, request)
-        return jsonify(content=_text(body.tokens, tokenizer(), app.settings.max_body_bytes))
+        text = _text(body.tokens, tokenizer(), app.settings.max_body_bytes)
+        return jsonify(content=text, prompt=text)  # llama-server's name and vLLM's
 
     @bp.post("/apply-template")
     def apply_template() -> Response:
@@ -98,14 +102,14 @@ def _packed(ids: list[int]) -> array[int]:
     return packed
 
 
-def _written(ids: array[int], words: Tokenizer | None) -> Iterator[str]:
+def _written(ids: array[int], words: Tokenizer | None, more: dict[str, int]) -> Iterator[str]:
     """The response in pieces: as one text, it would take many times the memory of the ids."""
     yield '{"tokens":['
     for start in range(0, len(ids), _TOKENS_AT_ONCE):
         some = ids[start : start + _TOKENS_AT_ONCE]
         shown = some.tolist() if words is None else [_shown(i, words) for i in some]
         yield ("," if start else "") + compact(shown)[1:-1]
-    yield "]}\n"
+    yield "]" + "".join(f',"{name}":{value}' for name, value in more.items()) + "}\n"
 
 
 def _text(ids: list[int], words: Tokenizer, most_bytes: int) -> str:
