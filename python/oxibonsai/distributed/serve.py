@@ -6,7 +6,6 @@ import mmap
 import os
 import signal
 import sys
-import threading
 
 from oxibonsai.distributed.session import Choice, serve_rank, start
 from oxibonsai.server.engine_backend import EngineBackend
@@ -34,15 +33,17 @@ def serve(choice: Choice, settings: Settings) -> int:
         return 0
     from oxibonsai.server.launcher import serve as run_server
 
-    lost = mmap.mmap(-1, 1)  # shared with the worker's process, which has the engine
+    had_worker = mmap.mmap(-1, 1)  # shared with the worker's process, which has the engine
 
     def make_backend(settings: Settings, lifecycle: Lifecycle) -> _Backend:
-        if lost[0]:  # in the worker that would replace the one that has drained
+        if had_worker[0]:
+            # The first worker has drained, or was killed: a second one cannot join the old group.
             print(
                 "oxibonsai (rank 0): a process of the group was lost", file=sys.stderr, flush=True
             )
             os._exit(Outcome.FAILED)
-        return _Backend(choice, settings, lifecycle, lost)
+        had_worker[0] = 1
+        return _Backend(choice, settings, lifecycle)
 
     # No process has a whole model to read pictures with.
     return run_server(settings.model_copy(update={"mmproj_auto": False}), make_backend)
@@ -53,16 +54,12 @@ class _Backend(EngineBackend):
     of the group.
     """
 
-    def __init__(
-        self, choice: Choice, settings: Settings, lifecycle: Lifecycle, lost: mmap.mmap
-    ) -> None:
+    def __init__(self, choice: Choice, settings: Settings, lifecycle: Lifecycle) -> None:
         # Before the application is made: two threads that import one package can deadlock.
         import oxibonsai.engine  # noqa: F401
 
         super().__init__(settings, lifecycle)
         self._choice = choice
-        self._failed = threading.Event()
-        self._lost = lost
         self._server = lifecycle
 
     def load(self) -> None:
@@ -70,7 +67,8 @@ class _Backend(EngineBackend):
         self._group, plan = start(self._choice)
         self._device = plan
         self._leader = plan.leader
-        self._leader.on_failure = self._end
+        # As after a failed step: the server drains, and its process ends with code 1.
+        self._leader.on_failure = self._server.fail
         super().load()
 
     def close(self) -> None:
@@ -78,14 +76,3 @@ class _Backend(EngineBackend):
         super().close()
         self._leader.stop()
         self._group.leave()
-
-    def _on_failure(self) -> None:
-        self._end()
-
-    def _end(self) -> None:
-        """A process was lost: new requests are refused, the server drains and exits with code 1."""
-        if self._failed.is_set():
-            return
-        self._failed.set()
-        self._lost[0] = 1
-        self._server.fail()

@@ -78,7 +78,7 @@ class EngineBackend:
             mmproj=s.mmproj or (None if s.mmproj_auto else False),
             image_min_tokens=s.image_min_tokens,
             image_max_tokens=s.image_max_tokens,
-            on_failure=self._on_failure,
+            on_failure=None if self._lifecycle is None else self._lifecycle.fail,
         )
         try:
             self._prepare(pool)
@@ -108,11 +108,6 @@ class EngineBackend:
         self.ranks = engine.model.config.classifier is not None
         names = s.alias or (short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
-
-    def _on_failure(self) -> None:
-        """A step has failed."""
-        if self._lifecycle is not None:
-            self._lifecycle.fail()
 
     def models(self) -> Sequence[ModelInfo]:
         """The one model, once it is loaded."""
