@@ -208,7 +208,9 @@ void BatchChecker::check_inputs(const Batch& b) const {
     const Value& v = lowered_.values[static_cast<size_t>(id)];
     const auto found = b.inputs.find(name);
     if (found == b.inputs.end()) throw RequestError("the batch has no input " + name);
-    if (found->second.cols != v.cols || found->second.rows < 1)
+    // A batch that wants no output has no rows in the space of outputs.
+    const int64_t least = v.rows.kind == RowSpace::Kind::kInput ? 1 : 0;
+    if (found->second.cols != v.cols || found->second.rows < least)
       throw RequestError("the input " + name + " needs rows of " + std::to_string(v.cols) +
                          " columns");
     if (found->second.rows != rows_in(v.rows, b))

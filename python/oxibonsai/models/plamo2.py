@@ -76,13 +76,13 @@ def _scan_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) ->
 def _attention_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
     """The layer's normed input x through its attention: [n, hidden]."""
     q, k, v = blocks.query_key_value(g, c, w, x, layer)
-    normed = []
-    for name, part in (("q", q), ("k", k)):
+
+    def turned(name: str, part: Value) -> Value:
         heads = part.cols // c.head_dim
         weight = w.floats(f"blk.{layer}.attn_{name}_norm.weight", heads, c.head_dim)
-        part = g.group_norm(part, weight.ravel(), c.rms_norm_eps, heads)
-        normed.append(g.rope(part, c.rope, c.head_dim))
-    a = blocks.attention(g, c, *normed, v, c.cached_layer(layer))
+        return g.rope(g.group_norm(part, weight.ravel(), c.rms_norm_eps, heads), c.rope, c.head_dim)
+
+    a = blocks.attention(g, c, turned("q", q), turned("k", k), v, c.cached_layer(layer))
     return blocks.attention_output(g, c, w, a, layer)
 
 
