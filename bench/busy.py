@@ -27,6 +27,14 @@ from worker import Worker, WorkerError
 
 HERE = Path(__file__).parent
 OURS, THEIRS = "oxibonsai", "llama.cpp"
+# Ends with the process that has started it, however that ends.
+BUSY = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(1_000_000):
+        pass
+"""
 
 
 @contextmanager
@@ -34,7 +42,7 @@ def busy_processes(count: int) -> Iterator[None]:
     """So many processes that compute until the end of the block."""
     with ExitStack() as stack:
         for _ in range(count):
-            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            process = subprocess.Popen([sys.executable, "-c", BUSY])
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield
