@@ -69,7 +69,9 @@ def main(tensor: str, pipeline: str, *models: str) -> None:
     group = join(int(tensor), int(pipeline), Link("lo", 30.0, 120.0))
     for model in models:
         checkpoint = open_model(model)
-        verify(group, Identity("1", checkpoint.fingerprint(), f"{tensor} {pipeline}"), "secret")
+        verify(
+            group, Identity("1", checkpoint.fingerprint(), f"{tensor} {pipeline}", "256"), "secret"
+        )
         plan = RankPlan(group, 1)
         if group.rank == 0:
             print(json.dumps({"model": model, **answers(model, plan)}), flush=True)

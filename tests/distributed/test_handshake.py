@@ -17,7 +17,7 @@ from oxibonsai.distributed.traffic import predict
 from oxibonsai.models import load_model
 from oxibonsai.opening import open_model
 
-IDENTITY = Identity("1.0", "a model", "3 x 1")
+IDENTITY = Identity("1.0", "a model", "3 x 1", "4096")
 
 
 class Meeting:
@@ -71,6 +71,7 @@ def test_equal_processes_start() -> None:
         ("version", "runs another version"),
         ("model", "has another model file"),
         ("layout", "was started with another --tensor-parallel"),
+        ("ctx_size", "was started with another --ctx-size"),
     ],
 )
 def test_every_rank_names_the_one_that_differs(field: str, said: str) -> None:

@@ -13,9 +13,11 @@ import oxibonsai
 from oxibonsai import FormatError, RequestError, SamplingParams, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert import convert
+from oxibonsai.distributed import Group, Layout, RankPlan
 from oxibonsai.engine import ContextShift, Engine, Options
 from oxibonsai.models import load_model
 from oxibonsai.models.t5 import causal_bucket_of
+from oxibonsai.opening import open_model
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import conversions
@@ -137,6 +139,12 @@ def test_what_knows_no_encoder_says_so(engine: Engine, tmp_path: Path) -> None:
         engine.model.run(_batch(first=0, encoded=4), engine.cache.pools)
     with pytest.raises(RequestError, match="behind those of its encoder"):
         engine.model.run(_batch(first=4, encoded=0), engine.cache.pools)
+
+
+def test_processes_that_share_a_model_refuse_an_encoder(folder: Path) -> None:
+    group = Group(Layout(2, 1, 0), 1.0, None, None, None)
+    with pytest.raises(UnsupportedError, match="no way to run on several devices"):
+        load_model(open_model(file_of(em.SEQ2SEQ[0], folder)), RankPlan(group, 1))
 
 
 def _batch(first: int, encoded: int) -> _core.Batch:

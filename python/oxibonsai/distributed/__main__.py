@@ -80,7 +80,7 @@ def serve(**options: Any) -> None:
 
     choice = Choice(
         settings.model, *sizes, link, settings.threads, settings.parity, settings.quant_type,
-        [*settings.lora, *map(split_scaled, settings.lora_scaled)],
+        [*settings.lora, *map(split_scaled, settings.lora_scaled)], settings.ctx_size,
     )  # fmt: skip
     raise Exit(run_server(choice, settings))
 
@@ -97,10 +97,9 @@ def run(**options: Any) -> None:
     from oxibonsai.distributed.run import run as run_prompt
     from oxibonsai.sampling import SamplingParams
 
-    choice, cache = _choice(options)
     wanted = {name: options[name] for name in ("max_tokens", "temperature", "seed")}
     params = SamplingParams(**{k: v for k, v in wanted.items() if v is not None})
-    run_prompt(choice, cache, options["prompt"], params)
+    run_prompt(_choice(options), options["kv_type"], options["prompt"], params)
 
 
 @cli.command()
@@ -112,8 +111,7 @@ def bench(**options: Any) -> None:
     """Measure speed, messages and bytes; one line of JSON on rank 0."""
     from oxibonsai.distributed.run import bench as measure
 
-    choice, cache = _choice(options)
-    measure(choice, cache, options["prompt_tokens"], options["tokens"])
+    measure(_choice(options), options["kv_type"], options["prompt_tokens"], options["tokens"])
 
 
 def _link(options: dict[str, Any]) -> tuple[Link, tuple[int, int]]:
@@ -124,20 +122,17 @@ def _link(options: dict[str, Any]) -> tuple[Link, tuple[int, int]]:
     return link, (options.pop("tensor_parallel"), options.pop("pipeline_parallel"))
 
 
-def _choice(options: dict[str, Any]) -> tuple[Choice, Any]:
-    from oxibonsai.distributed.run import Cache
-
+def _choice(options: dict[str, Any]) -> Choice:
     link, sizes = _link(options)
-    choice = Choice(
+    return Choice(
         options["model"], *sizes, link, options["threads"], options["parity"],
-        options["quant_type"],
+        options["quant_type"], ctx_size=options["ctx_size"],
     )  # fmt: skip
-    return choice, Cache(options["ctx_size"], options["kv_type"])
 
 
 # Settings of the server that need a whole model in one process, and what they are otherwise.
 _UNSHARED = {"device": None, "gpu_layers": None, "replicas": 1, "packed_cache": False,
-             "kv_pressure": None, "mmproj": None, "slot_save_path": None, "models": (),
+             "load_as": None, "kv_pressure": None, "mmproj": None, "slot_save_path": None, "models": (),
              "models_dir": None, "models_preset": None, "allow_pull": False}  # fmt: skip
 
 

@@ -57,6 +57,10 @@ class RankPlan(DevicePlan):
             UnsupportedError: The model has fewer layers than there are stages, or is none that
                 generates text.
         """
+        if tuple(graph.outputs) != PASSES[0]:
+            raise UnsupportedError(
+                "several processes run only models that generate text: run this one in one process"
+            )
         group = self._group
         local = open_device(CPU, self._threads)
         stages = group.layout.pipeline

@@ -26,11 +26,13 @@ class Identity:
         version: Of oxibonsai.
         model: Fingerprint of the model's files and its adapters.
         layout: Tensor and pipeline parallelism.
+        ctx_size: As the user gave it; it chooses LongRoPE's factors.
     """
 
     version: str
     model: str
     layout: str
+    ctx_size: str
 
 
 # What a difference in each field of an identity is called.
@@ -38,6 +40,7 @@ _DIFFERENCES = {
     "version": "runs another version of oxibonsai",
     "model": "has another model file, or other adapters",
     "layout": "was started with another --tensor-parallel or --pipeline-parallel",
+    "ctx_size": "was started with another --ctx-size",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from oxibonsai.distributed.device import RankDevice, RankPlan
 from oxibonsai.distributed.group import Group
@@ -14,21 +14,13 @@ from oxibonsai.engine.loading import load
 from oxibonsai.sampling import SamplingParams
 
 
-@dataclass(frozen=True)
-class Cache:
-    """How the engine keeps the state of sequences; as of :func:`oxibonsai.load`."""
-
-    ctx_size: int | None = None
-    kv_type: str | None = None
-
-
-def run(choice: Choice, cache: Cache, prompt: str, params: SamplingParams) -> None:
+def run(choice: Choice, kv_type: str | None, prompt: str, params: SamplingParams) -> None:
     """Prints the text that continues a prompt, on rank 0."""
     group, plan = start(choice)
     if group.rank != 0:
         serve_rank(choice, group, plan)
     else:
-        engine = _engine(choice, cache, plan)
+        engine = _engine(choice, kv_type, plan)
         for piece in engine.generate(prompt, params):
             print(piece, end="", flush=True)
         print()
@@ -36,26 +28,26 @@ def run(choice: Choice, cache: Cache, prompt: str, params: SamplingParams) -> No
     group.leave()
 
 
-def bench(choice: Choice, cache: Cache, prompt_tokens: int, tokens: int) -> None:
+def bench(choice: Choice, kv_type: str | None, prompt_tokens: int, tokens: int) -> None:
     """Prints, on rank 0, one line of JSON: speeds, and what this process has sent."""
     group, plan = start(choice)
     if group.rank != 0:
         serve_rank(choice, group, plan)
     else:
-        print(json.dumps(_measure(group, _engine(choice, cache, plan), prompt_tokens, tokens)))
+        print(json.dumps(_measure(group, _engine(choice, kv_type, plan), prompt_tokens, tokens)))
         plan.leader.stop()
     group.leave()
 
 
-def _engine(choice: Choice, cache: Cache, plan: RankPlan) -> Engine:
+def _engine(choice: Choice, kv_type: str | None, plan: RankPlan) -> Engine:
     return load(
         choice.model,
         device=plan,
         quant_type=choice.quant_type,
         lora=choice.lora,
         parity=choice.parity,
-        ctx_size=cache.ctx_size,
-        kv_type=cache.kv_type,
+        ctx_size=choice.ctx_size,
+        kv_type=kv_type,
         mmproj=False,
     )
 

@@ -29,7 +29,8 @@ class Choice:
         tensor: Processes that share the rows of every matrix.
         pipeline: Stages that share the layers.
         link: How the processes reach each other.
-        threads, parity, quant_type, lora: As of :func:`oxibonsai.load`; parity is not ``full``.
+        threads, parity, quant_type, lora, ctx_size: As of :func:`oxibonsai.load`; parity is not
+            ``full``.
     """
 
     model: str | None
@@ -40,6 +41,7 @@ class Choice:
     parity: Parity = "quick"
     quant_type: str = ""
     lora: LoraChoice | None = None
+    ctx_size: int | None = None
 
 
 def start(choice: Choice) -> tuple[Group, RankPlan]:
@@ -60,8 +62,8 @@ def start(choice: Choice) -> tuple[Group, RankPlan]:
     checkpoint = open_model(choice.model, choice.quant_type)
     adapters = open_adapters(choice.lora, checkpoint)
     group = join(choice.tensor, choice.pipeline, choice.link)
-    layout = f"{choice.tensor} x {choice.pipeline}"
-    verify(group, Identity(__version__, _fingerprint(checkpoint, adapters), layout), secret)
+    layout, fingerprint = f"{choice.tensor} x {choice.pipeline}", _fingerprint(checkpoint, adapters)
+    verify(group, Identity(__version__, fingerprint, layout, str(choice.ctx_size)), secret)
     return group, RankPlan(group, choice.threads)
 
 
@@ -72,7 +74,8 @@ def serve_rank(choice: Choice, group: Group, plan: RankPlan) -> None:
         DeviceError: Another process was lost.
     """
     checkpoint = open_model(choice.model, choice.quant_type)
-    model = load_model(checkpoint, plan, adapters=open_adapters(choice.lora, checkpoint))
+    adapters = open_adapters(choice.lora, checkpoint)
+    model = load_model(checkpoint, plan, adapters=adapters, ctx_size=choice.ctx_size)
     check_parity(model, choice.parity, "f32")
     follow(group, model)
 

@@ -1,0 +1,51 @@
+"""What several processes cannot share is refused before any of them waits for another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import bert_folder
+from oxibonsai import RequestError, UnsupportedError
+from oxibonsai.convert import convert
+from oxibonsai.distributed import Group, Layout, RankPlan
+from oxibonsai.distributed.__main__ import cli
+from oxibonsai.models import load_model
+from oxibonsai.opening import open_model
+
+
+def plan(tensor: int, pipeline: int) -> RankPlan:
+    """Of a group whose connections nobody may use yet."""
+    return RankPlan(Group(Layout(tensor, pipeline, 0), 1.0, None, None, None), 1)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--device", "cuda"),
+        ("--gpu-layers", "3"),
+        ("--replicas", "2"),
+        ("--load-as", "Q4_0"),
+        ("--packed-cache",),
+        ("--kv-pressure", "balanced"),
+        ("--mmproj", "tower.gguf"),
+        ("--slot-save-path", "slots"),
+        ("--models", "a.gguf"),
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_flags_that_need_the_whole_model_are_refused(flags: tuple[str, ...]) -> None:
+    arguments = ["serve", "--model", "missing.gguf", *flags]
+    error = CliRunner().invoke(cli, arguments, standalone_mode=False).exception
+    assert isinstance(error, RequestError)
+    assert f"{flags[0]} is not available where several processes" in str(error)
+
+
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (1, 2)])
+def test_a_model_of_vectors_is_refused(tensor: int, pipeline: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    convert(bert_folder.write(tmp_path / "model"), path, dtype="f32")
+    with pytest.raises(UnsupportedError, match="only models that generate text"):
+        load_model(open_model(path), plan(tensor, pipeline))
