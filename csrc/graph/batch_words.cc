@@ -51,7 +51,7 @@ std::vector<int32_t> to_words(const Batch& batch) {
   std::vector<int32_t> words;
   words.push_back(static_cast<int32_t>(batch.spans.size()));
   for (const Span& s : batch.spans) {
-    words.insert(words.end(), {s.first, s.count, s.pool, s.slot, s.visible});
+    words.insert(words.end(), {s.first, s.count, s.pool, s.slot, s.visible, s.encoded});
     put(&words, s.pages);
     words.push_back(static_cast<int32_t>(s.blocks.size()));
     for (const auto& [first, last] : s.blocks) words.insert(words.end(), {first, last});
@@ -74,6 +74,7 @@ Batch from_words(const std::vector<int32_t>& words) {
     s.pool = read.next();
     s.slot = read.next();
     s.visible = read.next();
+    s.encoded = read.next();
     s.pages = read.list();
     for (int32_t blocks = read.next(); blocks > 0; --blocks) {
       const int32_t first = read.next();

@@ -316,7 +316,7 @@ Sharding::Sharding(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exc
 }
 
 WeightPtr Sharding::rows(const WeightPtr& whole, int64_t first, int64_t last) {
-  WeightPtr& part = rows_[{whole.get(), first}];
+  WeightPtr& part = rows_[{whole, first}];
   if (part == nullptr || part->rows() != last - first) part = Weight::slice(whole, first, last);
   return part;
 }

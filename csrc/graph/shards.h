@@ -32,7 +32,8 @@ class Sharding {
 
  private:
   const std::shared_ptr<Exchange> exchange_;
-  std::map<std::pair<const Weight*, int64_t>, WeightPtr> rows_;  // by weight and first row
+  // By weight and first row. The key keeps the weight alive, so that no other has its address.
+  std::map<std::pair<WeightPtr, int64_t>, WeightPtr> rows_;
 };
 
 }  // namespace oxibonsai::graph

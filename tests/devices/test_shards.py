@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -144,7 +145,26 @@ def test_a_batch_survives_its_words() -> None:
     assert (len(again), again.num_outputs) == (4, 3)
 
 
-@pytest.mark.parametrize("size", [0, 1, 5, 10])
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"first": 64},
+        {"pool": 1},
+        {"slot": 1},
+        {"visible": 2},
+        {"encoded": 64},
+        {"blocks": [(0, 2)]},
+    ],
+    ids=lambda difference: next(iter(difference)),
+)
+def test_words_say_all_of_a_span(difference: dict[str, Any]) -> None:
+    plain, other = _core.Batch(), _core.Batch()
+    plain.add([1, 2, 3], pages=[4], outputs=1)
+    other.add([1, 2, 3], pages=[4], outputs=1, **difference)
+    assert other.to_words().tolist() != plain.to_words().tolist()
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 11])
 def test_words_that_end_early_are_refused(size: int) -> None:
     with pytest.raises(RequestError, match=r"end too early|longer than they are"):
         words_of(lambda words: words[:size])
