@@ -44,8 +44,8 @@ void StagedWork::take_part(int thread) {
   }
 }
 
-void StagedWork::rethrow() const {
-  if (error_) std::rethrow_exception(error_);
+void StagedWork::rethrow() {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 int64_t StagedWork::take_items(uint32_t stage, int thread) {

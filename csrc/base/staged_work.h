@@ -25,8 +25,10 @@ class StagedWork {
   // Does items until all stages are done. Any of the threads may come late or never.
   void take_part(int thread);
 
-  // Throws what the first of the items that failed threw; after it no further ones were done.
-  void rethrow() const;
+  // When all is done: throws what the first of the items that failed threw; after it no further
+  // ones were begun. The error is the caller's from then on: a late thread that still holds the
+  // work must not be the one that destroys it.
+  void rethrow();
 
  private:
   int64_t take_items(uint32_t stage, int thread);

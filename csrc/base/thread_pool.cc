@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -15,64 +16,71 @@ ThreadPool::ThreadPool(int threads) : size_(threads) {
 }
 
 ThreadPool::~ThreadPool() {
+  if (crew_ == nullptr) return;
   if (owner_process_ != getpid()) {
-    for (std::thread& t : threads_) t.detach();  // they exist in the parent process only
+    leave_behind();
     return;
   }
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stop_ = true;
+    const std::lock_guard<std::mutex> lock(crew_->mutex);
+    crew_->stop = true;
   }
-  wake_.notify_all();
-  for (std::thread& t : threads_) t.join();
+  crew_->wake.notify_all();
+  for (std::thread& t : crew_->threads) t.join();
 }
 
 void ThreadPool::start() {
-  for (std::thread& t : threads_) t.detach();
-  threads_.clear();
+  leave_behind();
+  crew_ = std::make_unique<Crew>();
   owner_process_ = getpid();
-  generation_ = 0;
-  for (int i = 1; i < size_; ++i) threads_.emplace_back([this, i] { serve(i); });
+  for (int i = 1; i < size_; ++i)
+    crew_->threads.emplace_back([&crew = *crew_, i] { serve(crew, i); });
 }
 
-void ThreadPool::serve(int index) {
+// Forgets threads that exist in the parent process only. Neither they nor what they wait on may be
+// destroyed, nor used: the condition still counts them, and a call would wait for them for ever.
+void ThreadPool::leave_behind() { static_cast<void>(crew_.release()); }
+
+void ThreadPool::serve(Crew& crew, int index) {
   unsigned seen = 0;
   for (;;) {
     std::shared_ptr<StagedWork> work;
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
-      if (stop_) return;
-      seen = generation_;
-      work = work_;
+      std::unique_lock<std::mutex> lock(crew.mutex);
+      crew.wake.wait(lock, [&] { return crew.stop || crew.generation != seen; });
+      if (crew.stop) return;
+      seen = crew.generation;
+      work = crew.work;
     }
     if (work != nullptr) work->take_part(index);
   }
 }
 
 void ThreadPool::offer(std::shared_ptr<StagedWork> work) {
+  if (owner_process_ != getpid()) start();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    work_ = std::move(work);
-    ++generation_;
+    const std::lock_guard<std::mutex> lock(crew_->mutex);
+    crew_->work = std::move(work);
+    ++crew_->generation;
   }
-  wake_.notify_all();
+  crew_->wake.notify_all();
+}
+
+// A thread that wakes from now on finds nothing to do.
+void ThreadPool::withdraw() {
+  const std::lock_guard<std::mutex> lock(crew_->mutex);
+  crew_->work.reset();
 }
 
 void ThreadPool::run(std::vector<int64_t> items, const StagedWork::Work& work) {
   const std::lock_guard<std::mutex> one_at_a_time(run_mutex_);
   // A stage of one item is the caller's.
-  const bool shared = std::any_of(items.begin(), items.end(), [](int64_t n) { return n > 1; });
+  const bool shared =
+      size_ > 1 && std::any_of(items.begin(), items.end(), [](int64_t n) { return n > 1; });
   const auto staged = std::make_shared<StagedWork>(size_, std::move(items), work);
-  if (shared && size_ > 1) {
-    if (owner_process_ != getpid()) start();
-    offer(staged);
-  }
+  if (shared) offer(staged);
   staged->take_part(0);
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    work_.reset();  // a thread that wakes now finds nothing to do
-  }
+  if (shared) withdraw();
   staged->rethrow();
 }
 

@@ -31,20 +31,27 @@ class ThreadPool {
   void for_each(int64_t count, int64_t piece, const std::function<void(int64_t, int64_t)>& work);
 
  private:
+  // The threads beside the caller's, and what they wait for.
+  struct Crew {
+    std::mutex mutex;
+    std::condition_variable wake;
+    // A thread may still hold the work when run() has returned, so that it needs no waiting for.
+    std::shared_ptr<StagedWork> work;
+    unsigned generation = 0;
+    bool stop = false;
+    std::vector<std::thread> threads;
+  };
+
   void start();
-  void serve(int index);
+  void leave_behind();
+  static void serve(Crew& crew, int index);
   void offer(std::shared_ptr<StagedWork> work);
+  void withdraw();
 
   const int size_;
   long owner_process_ = 0;  // threads don't survive a fork: a child makes its own
-  std::vector<std::thread> threads_;
   std::mutex run_mutex_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  // A thread may still hold the work when run() has returned, so that it needs no waiting for.
-  std::shared_ptr<StagedWork> work_;
-  unsigned generation_ = 0;
-  bool stop_ = false;
+  std::unique_ptr<Crew> crew_;  // null until there is work to share
 };
 
 }  // namespace oxibonsai

@@ -1,13 +1,32 @@
-"""Threads by default: as many as a process may use, by affinity and by quotas of its cgroups."""
+"""Threads: as many by default as affinity and quotas of cgroups allow; and their end in a fork."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from oxibonsai.devices.threads import default_threads, quotas
 from oxibonsai.errors import RequestError
+
+# Uses its parent's threads, makes its own and ends them; an alarm ends it where it waits for ever.
+CHILD = """
+import os, signal
+from oxibonsai import _core
+used, unused = _core.ThreadPool(2), _core.ThreadPool(2)
+for pool in (used, unused):
+    pool.read_bandwidth(16 << 20, 1)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    for _ in range(5):
+        used.read_bandwidth(16 << 20, 1)
+    del pool, used, unused
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 
 
 def group(folder: Path, **files: str) -> None:
@@ -59,3 +78,10 @@ def test_the_environment_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("OXIBONSAI_THREADS", "many")
     with pytest.raises(RequestError, match="OXIBONSAI_THREADS is 'many'"):
         default_threads()
+
+
+def test_a_fork_has_threads_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "7\n", done.stderr
