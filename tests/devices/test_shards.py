@@ -15,7 +15,9 @@ import pytest
 import recurrent_model
 from oxibonsai import RequestError, _core
 from oxibonsai.devices import open_device
+from oxibonsai.graph import Builder
 from oxibonsai.models import ARCHITECTURES, Model, load_model
+from oxibonsai.models.parity_suite import _suite
 from oxibonsai.opening import open_model
 
 Floats = npt.NDArray[np.float32]
@@ -89,6 +91,43 @@ def test_every_rank_has_the_logits_of_one_process(model: Model, ranks: int) -> N
     shared, _ = run_shared(model.graph, ranks)
     for of_rank in shared:
         assert [x.tobytes() for x in of_rank] == whole
+
+
+def run_inputs(graph: _core.Graph, rows: int = 37) -> dict[str, bytes]:
+    """All results of one step of random inputs."""
+    device, random = open_device("cpu", 1), np.random.default_rng(5)
+    batch = _core.Batch()
+    batch.add_span(rows, pages=[0], outputs=rows)
+    if graph.position_axes:
+        batch.set_positions(random.integers(0, 99, (rows, graph.position_axes)).astype(np.int32))
+    for name, _, cols in graph.inputs:
+        batch.set_input(name, random.standard_normal((rows, cols), dtype=np.float32))
+    layers, entries = graph.paged_layers, graph.slot_entries
+    pools = [device.make_pages(layers, "f16", 1)] if layers else []
+    slots = device.make_slots(entries, 1) if entries else None
+    results = device.compile(graph).run(batch, pools, slots)
+    return {name: values.tobytes() for name, values in results.items()}
+
+
+GRAPHS = {name: describe for name, describe in _suite() if not name.startswith("linear ")}
+
+
+def described(name: str) -> _core.Graph:
+    builder = Builder()
+    GRAPHS[name](builder)
+    return builder.graph
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_op_of_a_share_has_the_bytes_of_one_process(name: str) -> None:
+    graph = described(name)
+    whole = run_inputs(graph)
+    for ranks in (2, 3):
+        meeting = Meeting(ranks)
+        shares = [_core.Sharding(meeting.exchange(rank)).share(graph) for rank in range(ranks)]
+        with ThreadPoolExecutor(ranks) as threads:
+            for of_rank in threads.map(run_inputs, shares):
+                assert of_rank == whole, ranks
 
 
 def share_of(graph: _core.Graph, ranks: int, rank: int) -> _core.Graph:

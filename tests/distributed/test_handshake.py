@@ -14,7 +14,9 @@ from oxibonsai import RequestError, _core
 from oxibonsai.devices import open_device
 from oxibonsai.distributed import Group, Identity, Layout, verify
 from oxibonsai.distributed.traffic import predict
+from oxibonsai.graph import Builder
 from oxibonsai.models import load_model
+from oxibonsai.models.parity_suite import _suite
 from oxibonsai.opening import open_model
 
 IDENTITY = Identity("1.0", "a model", "3 x 1", "4096")
@@ -115,3 +117,11 @@ def test_traffic_follows_from_the_graph(tiny_path: Path) -> None:
     assert (stage.gathers, stage.sends, stage.sent_bytes) == (0, 1, 4 * rows * hidden)
     last = predict(model.graph, layers, Layout(1, 2, 1), rows, outputs)
     assert last.sent_bytes == 4 * outputs * model.config.vocab_size
+
+
+def test_traffic_of_experts_counts_their_rows() -> None:
+    builder = Builder()
+    dict(_suite())["experts"](builder)
+    share = _core.Sharding(_core.Exchange(2, 0, lambda own, everything: None)).share(builder.graph)
+    assert _core.Sharding.messages(share) == [("routed(2)", 128), ("tokens", 128)]
+    assert predict(builder.graph, 1, Layout(2, 1, 0), 5).gathered_bytes == 4 * 128 * (5 * 2 + 5)

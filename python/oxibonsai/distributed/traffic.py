@@ -44,17 +44,21 @@ def predict(
         borders = share_layers(graph, 0, layers, [1] * layout.pipeline)[1:]
         stages = [g for g, _, _ in cut_at_layers(graph, borders)]
     own = stages[layout.stage]
-    count = {"tokens": rows, "outputs": outputs}
+
+    def floats(space: str, columns: int) -> int:
+        # "routed(k)" has a row for each of the k experts of a token.
+        experts = int(space[len("routed(") : -1]) if space.startswith("routed(") else 1
+        return columns * (outputs if space == "outputs" else rows * experts)
+
     gathered = [0]
     if layout.tensor > 1:
         exchange = _core.Exchange(layout.tensor, layout.row_share, _nobody)
         own = _core.Sharding(exchange).share(own)
-        # Of routed rows there are more, but what is put together has the rows of the tokens.
-        gathered = [4 * count[space] * cols for space, cols in _core.Sharding.messages(own)]
+        gathered = [4 * floats(space, cols) for space, cols in _core.Sharding.messages(own)]
     sent = [0]
     if layout.pipeline > 1 and (not layout.is_last_stage or layout.rank == layout.results_from):
         values = crossing(stages, layout.stage + 1, graph.results)
-        sent = [sum(4 * count[space] * cols for _, space, cols in values)]
+        sent = [sum(4 * floats(space, cols) for _, space, cols in values)]
     return StepTraffic(
         gathers=sum(b > 0 for b in gathered),
         gathered_bytes=sum(gathered),
