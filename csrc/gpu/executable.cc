@@ -133,9 +133,9 @@ void Executable::run_top(const Batch& batch, const State& state, size_t output, 
                          int32_t* ids, float* values) {
   const std::lock_guard<std::mutex> one_at_a_time(mutex_);
   const ValueRef value = ref(lowered_.outputs.at(output).second);
-  if (k < 1 || k > value.cols)
+  if (k < 1 || k > std::min(value.cols, kTopPart))
     throw RequestError("the " + std::to_string(k) + " largest of " + std::to_string(value.cols) +
-                       " values were asked for");
+                       " values were asked for; at most " + std::to_string(kTopPart) + " can be");
   const Step step = run_step(batch, state);
   const int64_t rows = step.rows_of(value);
   if (rows > 0) {

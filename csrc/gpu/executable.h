@@ -37,7 +37,8 @@ class Executable {
   void run(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
 
   // The same, of which only the k largest of each row of one output come back, the largest first,
-  // the lower id first where two are equal: [rows, k] each. All outputs stay on the device.
+  // the lower id first where two are equal: [rows, k] each. All outputs stay on the device. k is at
+  // most 2048, of which sampling wants far fewer.
   void run_top(const graph::Batch& batch, const State& state, size_t output, int64_t k,
                int32_t* ids, float* values);
 

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import bert_folder
+import oxibonsai
 from oxibonsai import RequestError, UnsupportedError
 from oxibonsai.convert import convert
 from oxibonsai.distributed import Group, Layout, RankPlan
@@ -41,6 +42,11 @@ def test_flags_that_need_the_whole_model_are_refused(flags: tuple[str, ...]) -> 
     error = CliRunner().invoke(cli, arguments, standalone_mode=False).exception
     assert isinstance(error, RequestError)
     assert f"{flags[0]} is not available where several processes" in str(error)
+
+
+def test_layers_for_a_gpu_are_refused_beside_a_plan(tiny_path: Path) -> None:
+    with pytest.raises(RequestError, match="leave out gpu_layers"):
+        oxibonsai.load(tiny_path, device=plan(2, 1), gpu_layers=1)
 
 
 @pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (1, 2)])

@@ -13,8 +13,8 @@ INLINE uint32_t ascending(float v) {
 
 // One place of the result after the other: the best of those that come after the one before it.
 // What the parts of a row have found is in the order of their ids where values are equal, so that
-// ids need not be compared. A part of less than k columns fills its last places with id -1 and
-// -inf.
+// ids need not be compared. A part of fewer than k columns, which only the last one may be, fills
+// its last places with id -1 and -inf: they come after all columns of that value.
 KERNEL(top_k, TopArgs, READ(1, float, x), READ(2, int32_t, ids), WRITE(3, int32_t, found_ids),
        WRITE(4, float, found)) {
   SHARED(uint32_t, best_value, TOP_THREADS / 32);

@@ -69,7 +69,7 @@ def load(
             the model and gives the definition's bytes, else the CPU and a warning that says why. None:
             ``OXIBONSAI_DEVICE``, else the CPU. ``"cuda:0,cuda:1"``: these cards share the layers. The
             text does not depend on it. A plan: what several processes run together
-            (:mod:`oxibonsai.distributed`).
+            (:mod:`oxibonsai.distributed`), with threads of its own.
         gpu_layers: Only so many of the last layers run on the GPU, what follows the last one counted
             as one more, and the others on the CPU; None: all of them. As llama.cpp's.
         threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.

@@ -48,13 +48,15 @@ def place_model(
         check: Compares a loaded model's kernels with the definition.
 
     Raises:
-        RequestError: No such name, or layers for a GPU where none is named.
+        RequestError: No such name, or layers for a GPU where none is named or a plan says where.
         UnsupportedError: This machine lacks the device that is named, or it lacks an op.
         CapacityError: The model does not fit the memory of the device that is named.
         DeviceError: The device that is named failed.
         ParityError: The kernels of the device that is named, or of the CPU, give other bytes.
     """
     if isinstance(device, DevicePlan):
+        if gpu_layers is not None:
+            raise RequestError("a plan says which layers run where: leave out gpu_layers")
         model = load(device)
         check(model)
         return model
