@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,9 +30,8 @@ HERE = Path(__file__).parent
 OURS, THEIRS = "oxibonsai", "llama.cpp"
 # Ends with the process that has started it, however that ends.
 BUSY = """
-import os
-parent = os.getppid()
-while os.getppid() == parent:
+import os, sys
+while os.getppid() == int(sys.argv[1]):
     for _ in range(1_000_000):
         pass
 """
@@ -42,7 +42,7 @@ def busy_processes(count: int) -> Iterator[None]:
     """So many processes that compute until the end of the block."""
     with ExitStack() as stack:
         for _ in range(count):
-            process = subprocess.Popen([sys.executable, "-c", BUSY])
+            process = subprocess.Popen([sys.executable, "-c", BUSY, str(os.getpid())])
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield

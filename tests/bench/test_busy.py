@@ -37,10 +37,10 @@ def test_busy_processes_run_for_as_long_as_the_block() -> None:
     before = children()
     with tool.busy_processes(2):
         assert len(children() - before) == 2
-    assert children() == before
+    assert children() <= before
     with pytest.raises(ValueError, match="inside"), tool.busy_processes(1):
         raise ValueError("inside")
-    assert children() == before
+    assert children() <= before
 
 
 def row(busy: int, engine: str, threads: int, median: float) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 
+from oxibonsai.distributed.commands import Leader
+from oxibonsai.distributed.group import Group
 from oxibonsai.distributed.session import Choice, serve_rank, start
 from oxibonsai.server.engine_backend import EngineBackend
 from oxibonsai.server.http.arbiter import Outcome
@@ -61,18 +63,22 @@ class _Backend(EngineBackend):
         super().__init__(settings, lifecycle)
         self._choice = choice
         self._server = lifecycle
+        self._joined: tuple[Group, Leader] | None = None
 
     def load(self) -> None:
         """As of :class:`~oxibonsai.server.backend.Backend`."""
-        self._group, plan = start(self._choice)
+        group, plan = start(self._choice)
         self._device = plan
-        self._leader = plan.leader
         # As after a failed step: the server drains, and its process ends with code 1.
-        self._leader.on_failure = self._server.fail
+        plan.leader.on_failure = self._server.fail
         super().load()
+        self._joined = group, plan.leader
 
     def close(self) -> None:
         """As of :class:`~oxibonsai.server.backend.Backend`."""
         super().close()
-        self._leader.stop()
-        self._group.leave()
+        if self._joined is None:
+            return  # while it loads; the others notice that this process is gone
+        group, leader = self._joined
+        leader.stop()
+        group.leave()
