@@ -67,8 +67,9 @@ and Grok differ more from llama.cpp than the others, because its GELU is a table
 llama.cpp continue a text of 70 characters with the likeliest tokens. The number is that of files, then
 that of tokens, of at most 24, which are equal in every file. They may differ only from a token on
 that leads the next by less than 0.2 % of the largest logit. Without a number: an encoder, or a model
-that llama.cpp's converter or transformers cannot make. `tests/models/make_llama_cpp_runs.py` repeats
-this with an installed llama.cpp.
+that llama.cpp's converter or transformers cannot make, or that llama.cpp does not run as transformers
+does. `tests/models/make_llama_cpp_runs.py` repeats this with an installed llama.cpp, and says why
+models are left out.
 
 | architecture | structures | compared with | distance | same bytes | runs as llama.cpp |
 | --- | --- | --- | --- | --- | --- |
