@@ -26,6 +26,7 @@ from seq2seq_runs import DECODED, START, Runs
 
 pytestmark = pytest.mark.hf
 LLAMA_CPP = json.loads(RECORDED.read_text())
+MT5 = replace(em.SEQ2SEQ[2], name="mt5", kind="MT5")
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
 
@@ -43,7 +44,7 @@ def file_of(case: em.Encoder, folder: Path, dtype: str = "f32") -> Path:
     return path
 
 
-@pytest.mark.parametrize("case", em.SEQ2SEQ, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", [*em.SEQ2SEQ, MT5], ids=lambda c: c.name)
 def test_logits_are_those_of_transformers(case: em.Encoder, folder: Path) -> None:
     model = em.save(case, folder / case.name)
     truth = em.seq2seq_logits(model, em.IDS, DECODED)
