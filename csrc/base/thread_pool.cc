@@ -3,57 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace oxibonsai {
-namespace {
-
-// About ten microseconds, longer than the usual gap between two threads at a barrier.
-constexpr int kSpins = 300;
-
-// Then about a hundred microseconds of yielding the core to other threads. A thread that sleeps
-// comes back so late that the next ones to wait go to sleep, too: one disturbance would cost many
-// barriers.
-constexpr int kYields = 200;
-
-void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
-
-}  // namespace
-
-void Barrier::wait() {
-  const unsigned round = round_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    // Under the lock, so that a thread that goes to sleep has seen the new round or is seen here.
-    const std::lock_guard<std::mutex> lock(mutex_);
-    round_.store(round + 1, std::memory_order_release);
-    if (sleepers_ > 0) next_round_.notify_all();
-    return;
-  }
-  for (int i = 0; i < kSpins; ++i) {
-    if (round_.load(std::memory_order_acquire) != round) return;
-    relax();
-  }
-  for (int i = 0; i < kYields; ++i) {
-    if (round_.load(std::memory_order_acquire) != round) return;
-    std::this_thread::yield();
-  }
-  std::unique_lock<std::mutex> lock(mutex_);
-  ++sleepers_;
-  next_round_.wait(lock, [&] { return round_.load(std::memory_order_acquire) != round; });
-  --sleepers_;
-}
 
 ThreadPool::ThreadPool(int threads) : size_(threads) {
   if (threads < 1 || threads > 1024)
@@ -78,60 +32,54 @@ void ThreadPool::start() {
   threads_.clear();
   owner_process_ = getpid();
   generation_ = 0;
-  pending_ = 0;
-  for (int i = 1; i < size_; ++i) threads_.emplace_back([this, i] { work(i); });
+  for (int i = 1; i < size_; ++i) threads_.emplace_back([this, i] { serve(i); });
 }
 
-void ThreadPool::call(const std::function<void(int)>& body, int index) {
-  try {
-    body(index);
-  } catch (...) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!error_) error_ = std::current_exception();
-  }
-}
-
-void ThreadPool::work(int index) {
+void ThreadPool::serve(int index) {
   unsigned seen = 0;
   for (;;) {
-    const std::function<void(int)>* body;
+    std::shared_ptr<StagedWork> work;
     {
       std::unique_lock<std::mutex> lock(mutex_);
       wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
       if (stop_) return;
       seen = generation_;
-      body = body_;
+      work = work_;
     }
-    call(*body, index);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (--pending_ == 0) done_.notify_one();
+    if (work != nullptr) work->take_part(index);
   }
 }
 
-void ThreadPool::run(const std::function<void(int)>& body) {
-  const std::lock_guard<std::mutex> one_at_a_time(run_mutex_);
-  if (owner_process_ != getpid()) start();
+void ThreadPool::offer(std::shared_ptr<StagedWork> work) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    body_ = &body;
-    pending_ = size_ - 1;
-    error_ = nullptr;
+    work_ = std::move(work);
     ++generation_;
   }
   wake_.notify_all();
-  call(body, 0);
-  std::unique_lock<std::mutex> lock(mutex_);
-  done_.wait(lock, [&] { return pending_ == 0; });
-  if (error_) std::rethrow_exception(error_);
+}
+
+void ThreadPool::run(std::vector<int64_t> items, const StagedWork::Work& work) {
+  const std::lock_guard<std::mutex> one_at_a_time(run_mutex_);
+  // A stage of one item is the caller's.
+  const bool shared = std::any_of(items.begin(), items.end(), [](int64_t n) { return n > 1; });
+  const auto staged = std::make_shared<StagedWork>(size_, std::move(items), work);
+  if (shared && size_ > 1) {
+    if (owner_process_ != getpid()) start();
+    offer(staged);
+  }
+  staged->take_part(0);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    work_.reset();  // a thread that wakes now finds nothing to do
+  }
+  staged->rethrow();
 }
 
 void ThreadPool::for_each(int64_t count, int64_t piece,
                           const std::function<void(int64_t, int64_t)>& work) {
-  std::atomic<int64_t> next{0};
-  run([&](int) {
-    for (int64_t begin; (begin = next.fetch_add(piece)) < count;)
-      work(begin, std::min(count, begin + piece));
-  });
+  run({(count + piece - 1) / piece},
+      [&](uint32_t, int64_t item) { work(item * piece, std::min(count, (item + 1) * piece)); });
 }
 
 }  // namespace oxibonsai

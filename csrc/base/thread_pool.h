@@ -1,31 +1,18 @@
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/staged_work.h"
+
 namespace oxibonsai {
 
-// Threads of one step meet here between two operations. Spins briefly, then sleeps: on a machine
-// shared with others the thread that is waited for may have been descheduled, and needs this core.
-class Barrier {
- public:
-  explicit Barrier(int threads) : threads_(threads) {}
-  void wait();
-
- private:
-  const int threads_;
-  std::atomic<int> arrived_{0};
-  std::atomic<unsigned> round_{0};
-  std::mutex mutex_;
-  int sleepers_ = 0;  // guarded by mutex_
-  std::condition_variable next_round_;
-};
-
-// A fixed set of threads that sleep between two calls of run().
+// A fixed set of threads that sleep between two calls of run(), the calling thread among them.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -35,17 +22,18 @@ class ThreadPool {
 
   int size() const { return size_; }
 
-  // Calls body(i) once for every i < size(), index 0 on the calling thread, and returns when all
-  // have returned. The first exception is thrown again. One call at a time; others wait.
-  void run(const std::function<void(int)>& body);
+  // Calls work(stage, item) for every item < items[stage], one stage after the other, the items of
+  // a stage in any order on any threads, and returns when the last one is done. The first exception
+  // is thrown again and ends the work. One call at a time; others wait.
+  void run(std::vector<int64_t> items, const StagedWork::Work& work);
 
   // Calls work(begin, end) over 0 .. count in pieces of at most `piece`, on all threads.
   void for_each(int64_t count, int64_t piece, const std::function<void(int64_t, int64_t)>& work);
 
  private:
   void start();
-  void work(int index);
-  void call(const std::function<void(int)>& body, int index);
+  void serve(int index);
+  void offer(std::shared_ptr<StagedWork> work);
 
   const int size_;
   long owner_process_ = 0;  // threads don't survive a fork: a child makes its own
@@ -53,12 +41,10 @@ class ThreadPool {
   std::mutex run_mutex_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::condition_variable done_;
-  const std::function<void(int)>* body_ = nullptr;
+  // A thread may still hold the work when run() has returned, so that it needs no waiting for.
+  std::shared_ptr<StagedWork> work_;
   unsigned generation_ = 0;
-  int pending_ = 0;
   bool stop_ = false;
-  std::exception_ptr error_;
 };
 
 }  // namespace oxibonsai

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/huge_buffer.h"
 #include "base/thread_pool.h"
-#include "base/work_shares.h"
 #include "bindings/register.h"
 #include "cpu/dispatch.h"
 #include "cpu/packed_weight.h"
@@ -49,7 +48,7 @@ class Linear {
  public:
   Linear(const std::string& tier, const std::string& type_name, const Bytes& rows, int64_t cols,
          std::shared_ptr<ThreadPool> pool)
-      : table_(cpu::table(tier)), pool_(std::move(pool)), rows_(rows), shares_(pool_->size()) {
+      : table_(cpu::table(tier)), pool_(std::move(pool)), rows_(rows) {
     const quant::QuantTraits* type = quant::find_by_name(type_name);
     if (type == nullptr) throw RequestError("no quant type is called " + type_name);
     if (rows.ndim() != 2 || rows.shape(1) != quant::row_bytes(type->type, cols))
@@ -81,18 +80,14 @@ class Linear {
     const int64_t pieces = (weight_->rows() + cpu::kItemRows - 1) / cpu::kItemRows;
     const int64_t panels = (x_.shape(0) + cpu::kPanelTokens - 1) / cpu::kPanelTokens;
     const py::gil_scoped_release free;
-    pool_->run([&](int thread) {
-      for (int64_t i; (i = shares_.next(phase_, thread, panels * pieces)) >= 0;) {
-        cpu::LinearArgs a = all;
-        a.first = i % pieces * cpu::kItemRows;
-        a.last = std::min(weight_->rows(), a.first + cpu::kItemRows);
-        a.first_token = i / pieces * cpu::kPanelTokens;
-        a.last_token = std::min<int64_t>(x_.shape(0), a.first_token + cpu::kPanelTokens);
-        packed_->kernel().run(a);
-      }
-      shares_.prepare_next(phase_, thread);
+    pool_->run({panels * pieces}, [&](uint32_t, int64_t i) {
+      cpu::LinearArgs a = all;
+      a.first = i % pieces * cpu::kItemRows;
+      a.last = std::min(weight_->rows(), a.first + cpu::kItemRows);
+      a.first_token = i / pieces * cpu::kPanelTokens;
+      a.last_token = std::min<int64_t>(x_.shape(0), a.first_token + cpu::kPanelTokens);
+      packed_->kernel().run(a);
     });
-    ++phase_;
   }
 
   py::array_t<float> output() const {
@@ -108,8 +103,6 @@ class Linear {
   Floats x_;
   std::unique_ptr<cpu::RoundedRows> rounded_;
   std::vector<float> y_;
-  WorkShares shares_;
-  unsigned phase_ = 0;
 };
 
 // Reads a buffer much larger than any cache, 64 bytes at a time, on all threads.
@@ -149,7 +142,7 @@ double int8_peak(ThreadPool& pool, const std::string& tier, int repeats) {
   for (int i = 0; i < repeats; ++i) {
     std::atomic<int64_t> done{0};
     const auto start = std::chrono::steady_clock::now();
-    pool.run([&](int) { done += table.int8_peak(kRounds); });
+    pool.for_each(pool.size(), 1, [&](int64_t, int64_t) { done += table.int8_peak(kRounds); });
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     best = std::max(best, static_cast<double>(done) / taken.count());
   }

@@ -14,18 +14,25 @@
 
 namespace oxibonsai::bindings {
 
-// Runs a batch: results by name, float32 [rows, columns]. The GIL is free while it runs.
-template <class State, class Executable, class KvPages, class Slots>
-pybind11::dict run(Executable& executable, const pybind11::object& py_batch,
-                   const std::vector<std::shared_ptr<KvPages>>& pools,
+template <class State, class KvPages, class Slots>
+State native_state(const std::vector<std::shared_ptr<KvPages>>& pools,
                    const std::shared_ptr<Slots>& slots) {
-  const graph::Batch& batch = native_batch(py_batch);
   State state;
   for (const auto& pool : pools) {
     if (pool == nullptr) throw RequestError("a pool of KV pages is None");
     state.pools.push_back(pool.get());
   }
   state.slots = slots.get();
+  return state;
+}
+
+// Runs a batch: results by name, float32 [rows, columns]. The GIL is free while it runs.
+template <class State, class Executable, class KvPages, class Slots>
+pybind11::dict run(Executable& executable, const pybind11::object& py_batch,
+                   const std::vector<std::shared_ptr<KvPages>>& pools,
+                   const std::shared_ptr<Slots>& slots) {
+  const graph::Batch& batch = native_batch(py_batch);
+  const auto state = native_state<State>(pools, slots);
   pybind11::dict results;
   std::vector<float*> memory;
   for (size_t i = 0; i < executable.outputs().size(); ++i) {

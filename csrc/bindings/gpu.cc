@@ -168,6 +168,44 @@ double copy_bandwidth(const GpuDevice& device, int64_t bytes, int repeats) {
   return best;
 }
 
+// ---- Results of which only a part leaves the device.
+
+size_t output_of(const Executable& executable, const std::string& name) {
+  const auto& outputs = executable.outputs();
+  const auto found = std::find_if(outputs.begin(), outputs.end(),
+                                  [&](const auto& output) { return output.first == name; });
+  if (found == outputs.end()) throw RequestError("the graph has no output " + name);
+  return static_cast<size_t>(found - outputs.begin());
+}
+
+py::tuple run_top(Executable& executable, const py::object& py_batch,
+                  const std::vector<std::shared_ptr<KvPages>>& pools,
+                  const std::shared_ptr<Slots>& slots, const std::string& output, int64_t k) {
+  const graph::Batch& batch = native_batch(py_batch);
+  const auto state = native_state<gpu::State>(pools, slots);
+  const size_t index = output_of(executable, output);
+  const auto rows = static_cast<py::ssize_t>(executable.output_rows(index, batch));
+  const auto columns = static_cast<py::ssize_t>(std::max<int64_t>(k, 0));
+  py::array_t<int32_t> ids({rows, columns});
+  py::array_t<float> values({rows, columns});
+  int32_t* id_data = ids.mutable_data();
+  float* value_data = values.mutable_data();
+  {
+    const py::gil_scoped_release free;
+    executable.run_top(batch, state, index, k, id_data, value_data);
+  }
+  return py::make_tuple(std::move(ids), std::move(values));
+}
+
+py::array_t<float> read_row(Executable& executable, const std::string& output, int64_t row) {
+  const size_t index = output_of(executable, output);
+  py::array_t<float> result(static_cast<py::ssize_t>(executable.outputs()[index].second));
+  float* data = result.mutable_data();
+  const py::gil_scoped_release free;
+  executable.read_row(index, row, data);
+  return result;
+}
+
 void register_state(py::module_& m) {
   py::class_<KvPages, std::shared_ptr<KvPages>>(m, "GpuPages")
       .def_property_readonly("type", [](const KvPages& p) { return kv_type_name(p.types()); })
@@ -199,7 +237,13 @@ void register_gpu_device(py::module_& m) {
                                                       "A graph that a GPU has compiled.")
       .def("run", &run<gpu::State, Executable, KvPages, Slots>, py::arg("batch"),
            py::arg("pools") = std::vector<std::shared_ptr<KvPages>>{}, py::arg("slots") = nullptr,
-           "Results by name, float32 [rows, columns]; the GIL is free while it runs.");
+           "Results by name, float32 [rows, columns]; the GIL is free while it runs.")
+      .def("run_top", &run_top, py::arg("batch"), py::arg("pools"), py::arg("slots"),
+           py::arg("output"), py::arg("k"),
+           "Runs the batch; ids and values of the k largest of each row of an output, [rows, k]: "
+           "the largest first, ties by lower id.")
+      .def("read_row", &read_row, py::arg("output"), py::arg("row"),
+           "A row of an output of the latest run_top(), float32 [columns].");
   py::class_<GpuDevice, std::shared_ptr<GpuDevice>>(m, "GpuDevice", "A GPU.")
       .def_property_readonly("name", [](const GpuDevice& d) { return d.backend()->name(); })
       .def_property_readonly("tier", [](const GpuDevice& d) { return d.backend()->device(); })

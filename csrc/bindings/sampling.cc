@@ -107,6 +107,14 @@ void bind_candidates(py::module_& m) {
       .def(py::init<>())
       .def("__len__", &Candidates::size)
       .def("start", &start, py::arg("logits"), py::arg("mask") = py::none())
+      .def(
+          "start_with",
+          [](Candidates& c, const Ids& ids, const Floats& logits, int64_t vocabulary) {
+            if (ids.size() == 0 || ids.size() != logits.size() || ids.size() > vocabulary)
+              throw RequestError("start_with() takes one logit for each id, of some ids");
+            c.start_with(ids.data(), logits.data(), ids.size(), vocabulary);
+          },
+          py::arg("ids"), py::arg("logits"), py::arg("vocabulary"))
       .def("add_bias",
            [](Candidates& c, const py::object& ids, const Floats& bias) {
              const History tokens(ids);

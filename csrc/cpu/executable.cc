@@ -1,13 +1,11 @@
 #include "cpu/executable.h"
 
 #include <algorithm>
-#include <exception>
-#include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
-#include "base/work_shares.h"
 #include "cpu/quantized_rows.h"
 
 namespace oxibonsai::cpu {
@@ -181,35 +179,23 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
   const std::lock_guard<std::mutex> one_at_a_time(mutex_);
   checker_.check(batch, graph::shape_of(state));
   const Step step = make_step(batch, state, results);
-  WorkShares shares(pool_->size());
-  Barrier barrier(pool_->size());
-  std::mutex error_mutex;
-  std::exception_ptr error;  // a thread that fails still meets the others at every barrier
-  const auto work = [&](int thread) {
-    unsigned phases = 0;
-    std::vector<int64_t> counts;  // items of each part of a stage
-    for (const Stage& stage : stages_) {
-      counts.clear();
-      for (const Part& part : stage) counts.push_back(part.runner->items(step, part.phase));
-      const int64_t count = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-      if (count == 0) continue;  // for all threads alike
-      try {
-        for (int64_t item; (item = shares.next(phases, thread, count)) >= 0;) {
-          size_t part = 0;
-          for (; item >= counts[part]; ++part) item -= counts[part];
-          stage[part].runner->run(step, stage[part].phase, item);
-        }
-      } catch (...) {
-        const std::lock_guard<std::mutex> lock(error_mutex);
-        error = std::current_exception();
-      }
-      shares.prepare_next(phases, thread);
-      ++phases;
-      barrier.wait();
-    }
-  };
-  pool_->run(work);
-  if (error) std::rethrow_exception(error);
+  std::vector<int64_t> items;  // of each stage
+  std::vector<int64_t> ends;   // of each part of all stages: its last item in the stage and one
+  std::vector<size_t> first_part;
+  for (const Stage& stage : stages_) {
+    first_part.push_back(ends.size());
+    items.push_back(0);
+    for (const Part& part : stage)
+      ends.push_back(items.back() += part.runner->items(step, part.phase));
+  }
+  pool_->run(std::move(items), [&](uint32_t stage, int64_t item) {
+    const int64_t* end = ends.data() + first_part[stage];
+    size_t part = 0;
+    while (item >= end[part]) ++part;
+    const int64_t first = part == 0 ? 0 : end[part - 1];
+    const Part& p = stages_[stage][part];
+    p.runner->run(step, p.phase, item - first);
+  });
 }
 
 }  // namespace oxibonsai::cpu

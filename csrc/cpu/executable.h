@@ -41,7 +41,7 @@ class Executable {
     const Runner* runner;
     int phase;
   };
-  // Phases that don't depend on each other: threads meet only behind all of them.
+  // Phases that don't depend on each other: the next stage waits for all of them.
   using Stage = std::vector<Part>;
 
   void make_runners(const CpuDevice& device);

@@ -17,7 +17,7 @@ class Runner {
  public:
   virtual ~Runner() = default;
   virtual int phases() const { return 1; }
-  virtual int64_t items(const Step& s, int phase) const = 0;  // a phase without items costs nothing
+  virtual int64_t items(const Step& s, int phase) const = 0;  // by the batch alone; 0 costs nothing
   virtual void run(const Step& s, int phase, int64_t item) const = 0;
   // Memory that the op needs during the step, beyond its outputs.
   virtual int64_t workspace_bytes(const Step&) const { return 0; }

@@ -13,6 +13,8 @@ using graph::ValueId;
 using graph::ValueType;
 
 constexpr uint32_t kTopThreads = 256;
+// Columns of a block of top_k: 8 for each of its threads, and a vocabulary occupies 75 blocks.
+constexpr int64_t kTopPart = 2048;
 // Of a device's memory: what one op may take to run in fewer launches.
 constexpr int64_t kWorkspaceShare = 64;
 
@@ -101,6 +103,7 @@ void Executable::upload_inputs(const Step& step) const {
 }
 
 Step Executable::run_step(const Batch& batch, const State& state) {
+  kept_rows_.clear();
   check(batch, state);
   Step step{};
   step.backend = backend_.get();
@@ -126,8 +129,8 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
   backend_->synchronize();
 }
 
-void Executable::run_top(const Batch& batch, const State& state, size_t output, int k,
-                         int32_t* indices, float* values) {
+void Executable::run_top(const Batch& batch, const State& state, size_t output, int64_t k,
+                         int32_t* ids, float* values) {
   const std::lock_guard<std::mutex> one_at_a_time(mutex_);
   const ValueRef value = ref(lowered_.outputs.at(output).second);
   if (k < 1 || k > value.cols)
@@ -136,16 +139,37 @@ void Executable::run_top(const Batch& batch, const State& state, size_t output, 
   const Step step = run_step(batch, state);
   const int64_t rows = step.rows_of(value);
   if (rows > 0) {
-    const int64_t bytes = rows * k * static_cast<int64_t>(sizeof(int32_t));
-    const Address found = with_room(*backend_, workspace_, 2 * bytes);
+    const int64_t parts = blocks_of(value.cols, kTopPart), bytes = 4 * rows * k;
+    const Address memory = with_room(*backend_, workspace_, 2 * bytes * (1 + parts));
     args::TopArgs a{};
     a.cols = static_cast<uint32_t>(value.cols);
+    a.part = static_cast<uint32_t>(kTopPart);
+    a.parts = static_cast<uint32_t>(parts);
     a.k = static_cast<uint32_t>(k);
-    step.launch("top_k", {static_cast<uint32_t>(rows)}, kTopThreads, a,
-                std::array<Address, 3>{step.address(value), found, found + bytes});
-    backend_->download(found, indices, bytes);
-    backend_->download(found + bytes, values, bytes);
+    const Address of_parts = memory + 2 * bytes;
+    const auto blocks = static_cast<uint32_t>(rows);
+    step.launch(
+        "top_k", {blocks, a.parts}, kTopThreads, a,
+        std::array<Address, 4>{step.address(value), of_parts, of_parts, of_parts + bytes * parts});
+    a.cols = a.part = static_cast<uint32_t>(parts * k);
+    a.parts = a.named = 1;
+    step.launch("top_k", {blocks}, kTopThreads, a,
+                std::array<Address, 4>{of_parts + bytes * parts, of_parts, memory, memory + bytes});
+    backend_->download(memory, ids, bytes);
+    backend_->download(memory + bytes, values, bytes);
   }
+  backend_->synchronize();
+  for (const auto& [name, id] : lowered_.outputs) kept_rows_.push_back(step.rows_of(ref(id)));
+}
+
+void Executable::read_row(size_t output, int64_t row, float* result) {
+  const std::lock_guard<std::mutex> one_at_a_time(mutex_);
+  if (output >= kept_rows_.size() || row < 0 || row >= kept_rows_[output])
+    throw RequestError("the latest step left no row " + std::to_string(row) + " on the device");
+  const ValueRef value = ref(lowered_.outputs[output].second);
+  const int64_t bytes = value.cols * static_cast<int64_t>(sizeof(float));
+  const Address memory{memory_[static_cast<size_t>(value.buffer)].get(), 0};
+  backend_->download(memory + row * bytes, result, bytes);
   backend_->synchronize();
 }
 

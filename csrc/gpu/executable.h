@@ -37,9 +37,12 @@ class Executable {
   void run(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
 
   // The same, of which only the k largest of each row of one output come back, the largest first,
-  // the lower index first where two are equal: [rows, k] each.
-  void run_top(const graph::Batch& batch, const State& state, size_t output, int k,
-               int32_t* indices, float* values);
+  // the lower id first where two are equal: [rows, k] each. All outputs stay on the device.
+  void run_top(const graph::Batch& batch, const State& state, size_t output, int64_t k,
+               int32_t* ids, float* values);
+
+  // A row of an output of the latest step, [columns]. RequestError where it has no such row.
+  void read_row(size_t output, int64_t row, float* result);
 
  private:
   ValueRef ref(graph::ValueId id) const;
@@ -60,6 +63,7 @@ class Executable {
   std::mutex mutex_;
   std::vector<BufferPtr> memory_;  // by buffer
   BufferPtr tables_, workspace_;
+  std::vector<int64_t> kept_rows_;  // by output: of the latest step; empty where it left none
 };
 
 }  // namespace oxibonsai::gpu

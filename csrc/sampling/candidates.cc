@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "base/check.h"
@@ -61,6 +62,26 @@ void Candidates::start(const float* logits, int64_t vocabulary, const uint32_t* 
       logits_[size_] = to_logit(logits[word * 32 + bit]);
       size_ += mask[word] >> bit & 1u;
     }
+  }
+}
+
+void Candidates::start_with(const int32_t* ids, const float* logits, int64_t count,
+                            int64_t vocabulary) {
+  vocabulary_ = vocabulary;
+  size_ = count;
+  dense_ = false;
+  weighed_ = false;
+  temperature_ = 1.0f;
+  counts_.resize(static_cast<size_t>(vocabulary));
+  kept_.resize(static_cast<size_t>(count));
+  std::iota(kept_.begin(), kept_.end(), 0);
+  std::sort(kept_.begin(), kept_.end(), [ids](int32_t a, int32_t b) { return ids[a] < ids[b]; });
+  ids_.resize(std::max(ids_.size(), static_cast<size_t>(count)));
+  logits_.resize(std::max(logits_.size(), static_cast<size_t>(count)));
+  for (int64_t i = 0; i < count; ++i) {
+    require_known(ids[kept_[i]]);
+    ids_[i] = ids[kept_[i]];
+    logits_[i] = to_logit(logits[kept_[i]]);
   }
 }
 

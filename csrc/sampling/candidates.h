@@ -31,6 +31,10 @@ class Candidates {
   // not set. NaN counts as -inf, and a token at -inf is no candidate.
   void start(const float* logits, int64_t vocabulary, const uint32_t* mask, int64_t mask_words);
 
+  // The candidates that are left when all but `count` of a vocabulary have been dropped; `ids` in
+  // any order, each once.
+  void start_with(const int32_t* ids, const float* logits, int64_t count, int64_t vocabulary);
+
   // Steps on logits.
   void add_bias(Tokens tokens, const float* bias);
   void ban(Tokens tokens);

@@ -18,7 +18,8 @@ class FakeCard:
     def __init__(self, library: Path) -> None:
         self.library = library
         self._calls = ctypes.CDLL(str(library))
-        self._calls.fake_used.restype = ctypes.c_uint64
+        for name in ("fake_used", "fake_fetched"):
+            getattr(self._calls, name).restype = ctypes.c_uint64
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._calls, f"fake_{name}")

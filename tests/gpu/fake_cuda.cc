@@ -44,8 +44,9 @@ struct Fake {
   long fails_allocation = 0;  // counts down to the allocation that fails; 0: none
   long fails_launch = 0;
   long made = 0, launched = 0, compiled = 0;
-  int lost = kSuccess;  // what every call gives once a card is lost
-  std::string words;    // of the last failure
+  uint64_t fetched = 0;  // bytes
+  int lost = kSuccess;   // what every call gives once a card is lost
+  std::string words;     // of the last failure
   bool refuses_ptx = false;
   uint64_t seed = 1;
 };
@@ -193,7 +194,10 @@ API int cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t bytes, void*) 
   return copy(at(to), from, bytes, to);
 }
 API int cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t bytes, void*) {
-  return copy(to, at(from), bytes, from);
+  const int result = copy(to, at(from), bytes, from);
+  const Call call;
+  fake().fetched += static_cast<uint64_t>(bytes);
+  return result;
 }
 API int cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t bytes, void*) {
   if (!inside(from, bytes)) return kIllegalAddress;
@@ -320,6 +324,7 @@ API void fake_reset(void) {
   f.generation = 90;
   f.cards = 1;
   f.fails_allocation = f.fails_launch = f.made = f.launched = f.compiled = 0;
+  f.fetched = 0;
   f.lost = kSuccess;
   f.refuses_ptx = false;
 }
@@ -334,4 +339,5 @@ API void fake_refuse_ptx(void) { fake().refuses_ptx = true; }
 API long fake_allocations(void) { return fake().made; }
 API long fake_launches(void) { return fake().launched; }
 API long fake_compilations(void) { return fake().compiled; }
+API uint64_t fake_fetched(void) { return fake().fetched; }
 API uint64_t fake_used(void) { return fake().used; }

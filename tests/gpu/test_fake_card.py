@@ -137,6 +137,25 @@ def test_batches_and_the_prefix_cache_give_the_cpus_texts(
     assert texts(engine, prompts, params) == wanted  # of pages that are kept now
 
 
+def test_only_the_largest_logits_leave_the_card(card: Any, tiny_path: Path) -> None:
+    options = {"ctx_size": 128, "parallel": 4}
+    wanting_all = replace(DRAWN, repetition_penalty=1.1)
+    host, engine = load(tiny_path, "cpu", **options), load(tiny_path, **options)
+    row_bytes = 4 * engine.model.config.vocab_size
+    for params, most in ((GREEDY, 8), (DRAWN, 8 * 31), (wanting_all, row_bytes)):
+        wanted = texts(host, [IDS[:3], IDS[:9]], params)
+        before = card.fetched()
+        assert texts(engine, [IDS[:3], IDS[:9]], params) == wanted
+        assert card.fetched() - before == most * 2 * params.max_tokens
+    # All in one step: each chooses from what the others want, too.
+    mixed = [GREEDY, DRAWN, replace(DRAWN, temperature=2.0, top_k=3)]
+    sequences = [[e.submit(IDS[:5], p) for p in mixed] for e in (host, engine)]
+    for e, own in zip((host, engine), sequences, strict=True):
+        while not all(s.finished for s in own):
+            e.step()
+    assert [s.generated for s in sequences[1]] == [s.generated for s in sequences[0]]
+
+
 def test_speculation_gives_the_cpus_text(card: Any, tiny_path: Path) -> None:
     prompt = IDS[:10] * 3
     wanted = texts(load(tiny_path, "cpu"), [prompt], GREEDY)

@@ -497,22 +497,30 @@ void check_wkv7(std::mt19937& random) {
 }
 
 void check_top(std::mt19937& random) {
-  constexpr int64_t kCols = 1000;
+  constexpr int64_t kCols = 4100;  // two parts and four columns, which are less than kTop
   constexpr int kTop = 7;
   graph::Graph g;
   const ValueId x = g.add(graph::Input{"x", graph::tokens(), kCols}).front();
   g.set_output("y", g.add(graph::Scale{x, 1.0f}).front());
   auto values = test::normal(random, 2 * kCols);
-  values[5] = values[900] = values[901] = 9.0f;
+  values[5] = values[2900] = values[2901] = values[4099] = 9.0f;
   values[17] = NAN;
+  for (int64_t i = kCols + 3; i < 2 * kCols; ++i) values[i] = -INFINITY;  // most of a mask's row
   graph::Batch batch;
   batch.spans = {{0, 2, {}, 0, 0}};
   batch.inputs["x"] = {values.data(), 2, kCols};
   const auto device = test::emulated_gpu();
   std::vector<int32_t> indices(2 * kTop);
   std::vector<float> found(2 * kTop);
-  device->compile(g)->run_top(batch, {}, 0, kTop, indices.data(), found.data());
-  CHECK(indices[0] == 5 && indices[1] == 900 && indices[2] == 901, "equal values in order");
+  const auto executable = device->compile(g);
+  executable->run_top(batch, {}, 0, kTop, indices.data(), found.data());
+  CHECK((std::vector<int32_t>(indices.begin(), indices.begin() + 4) ==
+         std::vector<int32_t>{5, 2900, 2901, 4099}),
+        "equal values in order");
+  std::vector<float> kept(kCols);
+  executable->read_row(0, 1, kept.data());
+  CHECK(std::memcmp(kept.data(), values.data() + kCols, kCols * sizeof(float)) == 0,
+        "rows stay on the device");
   for (int r = 0; r < 2; ++r) {
     std::vector<int32_t> order(kCols);
     for (int32_t i = 0; i < kCols; ++i) order[static_cast<size_t>(i)] = i;

@@ -52,7 +52,7 @@ def test_top_k_breaks_ties_by_lower_id(k: int, expected: list[int]) -> None:
 
 def test_top_k_sees_the_ties_that_the_temperature_makes() -> None:
     # Two neighbouring floats whose quotients by 3 are the same float: now the lower id wins.
-    low = np.float32(1.0)
+    low = np.float32(1.5)
     while True:
         high = np.nextafter(low, np.float32(2.0))
         if low / np.float32(3) == high / np.float32(3):

@@ -277,6 +277,7 @@ def test_the_valid_body_is_accepted(app: Server, client: FlaskClient, endpoint: 
         "responses.compact": (400, "context size"),
         "native_completion.infill": (400, "fill-in-the-middle"),
         "ollama_models.pull": (403, "--allow-pull"),
+        "router.download": (403, "--allow-pull"),
     }
     status, text = sound.get(endpoint, (200, ""))
     assert answer.status_code == status, answer.text

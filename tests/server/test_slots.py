@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from busy import engines_busy
+from busy_engines import engines_busy
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 

@@ -190,5 +190,7 @@ struct Wkv7Args {
 
 struct TopArgs {
   uint32_t cols;
+  uint32_t part, parts;  // columns of a block, blocks of a row
   uint32_t k;
+  uint32_t named;  // a column's id is in `ids`; else it is its number
 };

@@ -59,7 +59,7 @@ def text_config(folder: ModelFolder) -> dict[str, Any]:
     """That of the part for texts, over what stands beside it; whether the head is tied, as outside."""
     text = folder.config.get("text_config")
     inner = text if isinstance(text, dict) else {}
-    kind = inner.get("model_type", INNER.get(str(folder.config.get("model_type")), ""))
+    kind = str(inner.get("model_type", INNER.get(str(folder.config.get("model_type")), "")))
     outer = folder.config.get("tie_word_embeddings", inner.get("tie_word_embeddings", False))
     return {
         **folder.config,
@@ -89,7 +89,7 @@ def inner_recipe(folder: ModelFolder, recipes: Mapping[str, Recipe]) -> Recipe |
     Raises:
         UnsupportedError: Its language model is none that is known.
     """
-    if folder.config.get("model_type") not in INNER:
+    if str(folder.config.get("model_type")) not in INNER:
         return None
     kind = text_config(folder)["model_type"]
     if kind not in recipes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Sequence as Rows
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import astuple, dataclass, replace
 
@@ -19,9 +20,10 @@ from oxibonsai.engine.scheduler import Chunk, PromptBudget, ServiceCounts, sched
 from oxibonsai.engine.sequence import Sequence
 from oxibonsai.engine.speculation.mtp import MtpSpeculator
 from oxibonsai.engine.speculation.proposals import propose
-from oxibonsai.engine.token_sampling import sample_tokens
+from oxibonsai.engine.token_sampling import Row, sample_tokens, top_wanted
 from oxibonsai.errors import CapacityError, OxiBonsaiError
 from oxibonsai.models import Model
+from oxibonsai.sampling import TopLogits
 
 # Rows of one step: a prompt is read in chunks of this many tokens. Results don't depend on it.
 DEFAULT_CHUNK = 256
@@ -127,9 +129,9 @@ class EngineCore:
 
     def _run(
         self, chunks: list[Chunk]
-    ) -> tuple[list[Chunk], npt.NDArray[np.float32], npt.NDArray[np.float32] | None]:
-        """The chunks ordered by adapter, with a pass for each, and their logits; those whose pass cannot
-        be compiled end by that error.
+    ) -> tuple[list[Chunk], Rows[Row], npt.NDArray[np.float32] | None]:
+        """The chunks ordered by adapter, with a pass for each, and rows of their logits; those whose pass
+        cannot be compiled end by that error.
 
         Also the hidden states of all rows, where a speculator follows them; but none follows a step
         with rows of pictures: it begins anew behind them.
@@ -137,12 +139,14 @@ class EngineCore:
         pools, slots = self._cache.pools, self._cache.slot_memory
         followed = any(isinstance(c.sequence.speculator, MtpSpeculator) for c in chunks)
         followed = followed and not reads_images(chunks)
+        top = top_wanted(c.sequence for c in chunks if c.outputs > 0)
         groups: dict[str, list[Chunk]] = {}
         for c in chunks:
             groups.setdefault(c.sequence.options.adapter, []).append(c)
         self.models.begin_step(groups)
         ordered: list[Chunk] = []
-        logits, states = [], []
+        logits: list[Row] = []
+        states = []
         for key, group in groups.items():
             images = reads_images(group)
             try:
@@ -163,14 +167,15 @@ class EngineCore:
             if followed:
                 of_outputs, of_rows = model.run_followed(batch, pools, slots)
                 states.append(of_rows)
+                logits.extend(of_outputs)
+            elif top is not None and model.finds_top and not images:
+                found = model.run_top(batch, pools, slots, top)
+                logits.extend(
+                    TopLogits(i, v, model.config.vocab_size, fetch) for i, v, fetch in found
+                )
             else:
-                of_outputs = model.run(batch, pools, slots, images=images)
-            logits.append(of_outputs)
-        if len(logits) == 1:
-            return ordered, logits[0], states[0] if followed else None
-        if not logits:
-            return ordered, np.empty((0, 0), np.float32), None
-        return ordered, np.concatenate(logits), np.concatenate(states) if followed else None
+                logits.extend(model.run(batch, pools, slots, images=images))
+        return ordered, logits, np.concatenate(states) if states else None
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Takes in a sequence whose table holds the state of its first tokens already."""
@@ -369,7 +374,7 @@ class EngineCore:
     def _collect(
         self,
         chunks: list[Chunk],
-        logits: npt.NDArray[np.float32],
+        logits: Rows[Row],
         states: npt.NDArray[np.float32] | None,
     ) -> list[Sequence]:
         """Chooses tokens from the logits of a step."""

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from collections.abc import Sequence as Rows
 
 import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.engine.context_shift import Shifted
 from oxibonsai.engine.sequence import Sequence
-from oxibonsai.sampling import token_logprobs
+from oxibonsai.sampling import TopLogits, token_logprobs
 
-Row = npt.NDArray[np.float32]
+# The logits of one row: float32 [vocabulary], or the largest of them.
+Row = npt.NDArray[np.float32] | TopLogits
+
+
+def top_wanted(sequences: Iterable[Sequence]) -> int | None:
+    """How many of the largest logits the next tokens of all sequences can be chosen from.
+
+    None where one of them may need all: its structure, or its sampling, looks at others.
+    """
+    most = 0
+    for s in sequences:
+        wanted = s.sampler.top_wanted
+        if wanted is None or s.constraint is not None or s.num_generated < s.params.min_tokens:
+            return None
+        most = max(most, wanted)
+    return most or None
 
 
 def sample_tokens(
     sequence: Sequence,
-    logits: npt.NDArray[np.float32],
+    logits: Rows[Row],
     draft: list[int],
     eos_ids: frozenset[int],
     ctx_size: int,
@@ -25,7 +42,7 @@ def sample_tokens(
 
     Args:
         sequence: All but its last token is computed before; again afterwards.
-        logits: float32 [1 + len(draft), vocabulary], after the last token and each proposed one.
+        logits: Rows after the last token and each proposed one.
         draft: Proposed tokens.
         eos_ids: Tokens that end a text.
         ctx_size: Positions of the context.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import numpy as np
@@ -28,6 +28,8 @@ from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import pack
 from oxibonsai.models.weights import Weights
 
+# Brings a row of logits from the device.
+FetchLogits = Callable[[], npt.NDArray[np.float32]]
 # Results of a pass; the latter two over pooled hidden states.
 _LOGITS, _HIDDEN = "logits", "hidden"
 SCORES, PROJECTED = "scores", "projected"
@@ -378,6 +380,37 @@ class Model:
     def encode(self, batch: _core.Batch, pools: Sequence[KvPages]) -> None:
         """Runs whole prompts through the encoder; what the decoder attends to is in their pages then."""
         self._encoder_executable.run(batch, pools, None)
+
+    @property
+    def finds_top(self) -> bool:
+        """Whether the device can find the largest logits, so that :meth:`run_top` is of use.
+
+        A CPU has them all in its memory anyway.
+        """
+        return isinstance(self.device, _core.GpuDevice)
+
+    def run_top(
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None, k: int
+    ) -> list[tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], FetchLogits]]:
+        """The k largest logits of each output row; the others stay on the device.
+
+        Args:
+            batch: As of run().
+            pools: As of run().
+            slots: As of run().
+            k: How many; cut to the vocabulary.
+
+        Returns:
+            For each row int32 [k] and float32 [k], the largest first, ties by lower id; and what
+            brings the whole row, until the next step.
+        """
+        self.check_generates()
+        executable = cast(_core.GpuExecutable, self.executable)
+        k = min(k, self.config.vocab_size)
+        ids, values = executable.run_top(batch, pools, slots, _LOGITS, k)
+        return [
+            (ids[i], values[i], partial(executable.read_row, _LOGITS, i)) for i in range(len(ids))
+        ]
 
     def run_hidden(
         self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None

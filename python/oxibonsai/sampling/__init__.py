@@ -9,6 +9,7 @@ from oxibonsai.sampling.sampler import (
     token_logprobs,
     word_tokens,
 )
+from oxibonsai.sampling.top_logits import TopLogits
 
 __all__ = [
     "GREEDY",
@@ -17,6 +18,7 @@ __all__ = [
     "Sampler",
     "SamplingParams",
     "TokenLogprobs",
+    "TopLogits",
     "bonsai_preset",
     "bounds",
     "breaker_ids",

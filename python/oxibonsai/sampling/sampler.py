@@ -15,12 +15,15 @@ from oxibonsai.errors import RequestError
 from oxibonsai.sampling.chain import active_steps
 from oxibonsai.sampling.params import SamplingParams
 from oxibonsai.sampling.steps import Context
+from oxibonsai.sampling.top_logits import TopLogits
 
 Logits = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.uint32]
 
 # The draw of step t has counter t; XTC's has this bit set too, so that the two are independent.
 _XTC_COUNTER = 1 << 63
+# With more of them than this, finding the largest logits takes longer than fetching all.
+_MOST_TOP = 64
 
 
 class _Workspace(threading.local):
@@ -66,15 +69,28 @@ class Sampler:
         self._banned = (*params.banned_tokens, *(word[0] for word in bad_words if len(word) == 1))
         self._phrases = [word for word in bad_words if len(word) > 1]
         self._allowed = _mask_of(params.allowed_tokens) if params.allowed_tokens else None
-        self._untouched = params.greedy and not (
-            self._steps or params.logit_bias or self._banned or self._phrases
-        )
+        plain = not (params.logit_bias or self._banned or self._phrases)
+        self._untouched = params.greedy and plain and not self._steps
+        # How many of the largest logits the chain keeps before it looks at any other; None: it looks
+        # at all.
+        self._kept = _first_kept(params) if plain and self._allowed is None else None
         self._mu = 2.0 * params.mirostat_tau
         self._drawn: TokenLogprobs | None = None
 
+    @property
+    def top_wanted(self) -> int | None:
+        """How many of the largest logits :meth:`choose` needs as a rule; None: all of them.
+
+        One more than the chain keeps shows whether they decide.
+        """
+        p = self.params
+        if self._kept is None or self._kept >= _MOST_TOP or (p.logprobs and not p.drawn_logprobs):
+            return None
+        return 1 if self._untouched else self._kept + 1
+
     def choose(
         self,
-        logits: Logits,
+        logits: Logits | TopLogits,
         history: Sequence[int],
         step: int,
         *,
@@ -84,7 +100,8 @@ class Sampler:
         """The next token.
 
         Args:
-            logits: float32 [vocabulary].
+            logits: float32 [vocabulary]; or the largest of them, and the others are fetched where
+                these do not decide.
             history: Prompt and generated tokens; an int32 array is read in place.
             step: How many of its last tokens have been generated.
             mask: uint32 words; bit i of word i // 32 set: token i is allowed. Tokens past its end
@@ -100,7 +117,10 @@ class Sampler:
             return self._first_maximum(logits)
         p = self.params
         candidates = _workspace.candidates
-        candidates.start(logits, mask)
+        if isinstance(logits, TopLogits) and mask is None and not banned and self._decided(logits):
+            candidates.start_with(logits.ids, logits.values, logits.vocabulary)
+        else:
+            candidates.start(_all(logits), mask)
         if p.logit_bias:
             candidates.add_bias(self._bias_ids, self._bias)
         if self._banned:
@@ -149,10 +169,17 @@ class Sampler:
                 ends.append(last)
         return tuple(ends)
 
+    def _decided(self, logits: TopLogits) -> bool:
+        return self._kept is not None and logits.hold(self._kept, self.params.temperature)
+
     @staticmethod
-    def _first_maximum(logits: Logits) -> int:
-        token = _core.argmax(logits)
-        if not logits[token] > -np.inf:
+    def _first_maximum(logits: Logits | TopLogits) -> int:
+        if isinstance(logits, TopLogits):
+            token, largest = int(logits.ids[0]), logits.values[0]
+        else:
+            token = _core.argmax(logits)
+            largest = logits[token]
+        if not largest > -np.inf:
             raise RequestError("no token is left to choose from: every logit is NaN or -inf")
         return token
 
@@ -164,6 +191,23 @@ class Sampler:
         """Continues from a :meth:`state`."""
         self.seed = int(state["seed"])
         self._mu = float(state["mirostat_mu"])
+
+
+def _first_kept(params: SamplingParams) -> int | None:
+    """How many of the most likely tokens are left after the first step that drops any.
+
+    None where that is no ``top_k``, or where logits change before it by more than a division.
+    """
+    if params.greedy:
+        return None if active_steps(params) else 1
+    steps = [step.name for step in active_steps(params)]
+    if steps[:1] == ["temperature"] and params.dynatemp_range == 0.0:
+        steps = steps[1:]
+    return params.top_k if steps[:1] == ["top_k"] else None
+
+
+def _all(logits: Logits | TopLogits) -> Logits:
+    return logits.fetch() if isinstance(logits, TopLogits) else logits
 
 
 def _mask_of(tokens: Collection[int]) -> Mask:
@@ -186,11 +230,11 @@ class TokenLogprobs(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
-def token_logprobs(logits: Logits, token: int, top: int = 0) -> TokenLogprobs:
+def token_logprobs(logits: Logits | TopLogits, token: int, top: int = 0) -> TokenLogprobs:
     """Natural logarithms of probabilities of the unchanged logits.
 
     Args:
-        logits: float32 [vocabulary].
+        logits: float32 [vocabulary]; all of them are fetched if they are not here.
         token: The one that was chosen.
         top: How many of the most likely to report, largest first, ties by lower id.
 
@@ -198,7 +242,7 @@ def token_logprobs(logits: Logits, token: int, top: int = 0) -> TokenLogprobs:
         RequestError: The token lies outside the vocabulary, or every logit is NaN or -inf.
     """
     candidates = _workspace.candidates
-    candidates.start(logits, None)
+    candidates.start(_all(logits), None)
     logprob, best = candidates.logprobs(token, top)
     return TokenLogprobs(token, logprob, best)
 

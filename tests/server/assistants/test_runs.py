@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from assistant_calls import FORCED, get, outputs_for, post, settled, waiting_run
-from busy import engines_busy
+from busy_engines import engines_busy
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 from tool_template import TEMPLATE

@@ -38,7 +38,8 @@ const cases = {
     assert.equal(answer.stop_sequence, wanted);
   },
   async tools(stream) {
-    const forced = { tools, tool_choice: { type: "any" }, max_tokens: 128 };
+    const tool_choice = { type: "any", disable_parallel_tool_use: true };
+    const forced = { tools, tool_choice, max_tokens: 128 };
     const answer = await ask(stream, forced);
     assert.equal(answer.stop_reason, "tool_use");
     const uses = answer.content.filter((b) => b.type === "tool_use");

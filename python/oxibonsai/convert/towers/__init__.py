@@ -41,7 +41,7 @@ def has_tower(folder: Path) -> bool:
     if not (folder / "config.json").is_file():
         return False
     config = ModelFolder(folder).config
-    return config.get("model_type") in TOWERS and isinstance(config.get("vision_config"), dict)
+    return str(config.get("model_type")) in TOWERS and isinstance(config.get("vision_config"), dict)
 
 
 def convert_tower(
@@ -84,7 +84,7 @@ def convert_tower(
 
 
 def _recipe(folder: ModelFolder) -> Recipe:
-    kind = folder.config.get("model_type")
+    kind = str(folder.config.get("model_type"))
     if kind == "llava" and _vision_type(folder) == "pixtral":
         return PIXTRAL
     if kind not in TOWERS or not isinstance(folder.config.get("vision_config"), dict):
@@ -92,7 +92,7 @@ def _recipe(folder: ModelFolder) -> Recipe:
             f"{folder.path} holds a model of type {kind!r}, of which convert knows no vision tower; it "
             f"knows those of {', '.join(sorted(TOWERS))}"
         )
-    return TOWERS[str(kind)]
+    return TOWERS[kind]
 
 
 def _vision_type(folder: ModelFolder) -> str | None:
