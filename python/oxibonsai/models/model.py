@@ -80,7 +80,7 @@ class Model:
         if isinstance(device, DevicePlan):
             device = device.place(self.graph, config.num_hidden_layers)
         if isinstance(device, StagedDevice):
-            self.check_decoder_only("way to run on several devices or in several processes")
+            self.check_decoder_only("division over devices or processes")
         self.device = device
         own = set(weights.matrices)
         used = self._used_matrices()
