@@ -90,7 +90,7 @@ class Front:
         scope["server"] = given.get("server") and tuple(given["server"])
         blocks = []
         if request.method == "POST" and body[:1] == b"{":
-            key = "" if self._share_prefix_cache else request.headers.get("authorization", "")
+            key = "" if self._share_prefix_cache else _key_of(request)
             blocks = prompt_blocks(body, hashlib.sha256(key.encode()).hexdigest() if key else "")
         return ForwardedRequest(scope, body, blocks)
 
@@ -107,6 +107,11 @@ async def _body_of(pieces: Any, head: AnswerHead) -> AsyncIterator[bytes]:
             raise
         error = {"error": {"message": _LOST, "type": "server_error", "code": "lost", "param": None}}
         yield f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+
+
+def _key_of(request: Request) -> str:
+    """The API key as OpenAI's or Anthropic's clients send it."""
+    return request.headers.get("authorization") or request.headers.get("x-api-key", "")
 
 
 def _is_local(request: Request) -> bool:
