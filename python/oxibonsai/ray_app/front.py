@@ -111,7 +111,8 @@ async def _body_of(pieces: Any, head: AnswerHead) -> AsyncIterator[bytes]:
 
 def _key_of(request: Request) -> str:
     """The API key as OpenAI's or Anthropic's clients send it."""
-    return request.headers.get("authorization") or request.headers.get("x-api-key", "")
+    key: str = request.headers.get("authorization") or request.headers.get("x-api-key", "")
+    return key
 
 
 def _is_local(request: Request) -> bool:
