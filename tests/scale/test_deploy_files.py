@@ -53,6 +53,20 @@ def test_the_settings_of_ray_s_applications_are_settings(monkeypatch: pytest.Mon
             assert settings.shared_store
 
 
+def test_models_of_one_cluster_have_databases_of_their_own() -> None:
+    applications = documents("ray/serve.yaml")[0]["applications"]
+    stores = {application["args"]["store"] for application in applications}
+    assert len(stores) == len(applications) > 1
+
+
+def test_what_compose_mounts_is_no_part_of_the_image() -> None:
+    (compose,) = documents("compose.yaml")
+    mounted = [volume.split(":")[0] for volume in compose["services"]["oxibonsai"]["volumes"]]
+    mounted += [secret["file"] for secret in compose["secrets"].values()]
+    ignored = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
+    assert {f"deploy/{path.removeprefix('./')}" for path in mounted} <= set(ignored)
+
+
 def test_a_node_of_kuberay_holds_an_engine() -> None:
     spec = documents("ray/rayservice.yaml")[0]["spec"]
     threads = yaml.safe_load(spec["serveConfigV2"])["applications"][0]["args"]["threads"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
@@ -99,6 +100,19 @@ def test_a_body_that_is_too_large_is_refused() -> None:
     engines = Engines(head())
     assert ask(engines, bytes(101))[0] == 413
     assert ask(engines, bytes(100))[0] == 200
+
+
+def test_a_front_reads_the_beginning_of_a_prompt_that_is_not_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from oxibonsai.ray_app import front
+
+    body = json.dumps({"prompt": "x" * 600}).encode()
+    engines = Engines(head())
+    ask(engines, body, max_body_bytes=1000)
+    monkeypatch.setattr(front, "_SEARCHED_BYTES", len(body) - 1)
+    ask(engines, body, max_body_bytes=1000)
+    assert [len(sent.blocks) for sent in engines.sent] == [2, 0]
 
 
 def test_a_replica_that_is_lost_before_its_answer_is_a_503() -> None:

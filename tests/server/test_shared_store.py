@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+import threading
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ from named_events import read_events
 from running_server import running_server, wait_until
 
 from oxibonsai.errors import RequestError
+from oxibonsai.server.batches import runner
 from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
 from oxibonsai.server.stores import StoreError, blob_table, peers
@@ -145,6 +150,94 @@ def test_the_work_of_a_server_that_is_gone_fails_and_no_other(make_server: MakeS
     wait_until(lambda: status(looks, lost) == "failed")
     assert status(looks, kept) == "in_progress"
     works.test_client().post(f"/v1/responses/{kept}/cancel")
+
+
+class HeldAnswers:
+    """Stands for the routes: answers "go" at once, and "hold" when its server is let go."""
+
+    def __init__(self) -> None:
+        self.let_go: defaultdict[Server, threading.Event] = defaultdict(threading.Event)
+
+    def __call__(
+        self, app: Server, owner: str, path: str, body: Any, withdrawn: Callable[[], bool]
+    ) -> tuple[Any, bool]:
+        while body["input"] == "hold" and not (self.let_go[app].is_set() or withdrawn()):
+            time.sleep(0.005)
+        return {"status": 200, "request_id": "req_1", "body": {}}, False
+
+
+@pytest.fixture
+def answers(make_server: MakeServer, monkeypatch: pytest.MonkeyPatch) -> HeldAnswers:
+    made = HeldAnswers()
+    monkeypatch.setattr(runner, "answer_request", made)
+    return made
+
+
+def begin_batch(app: Server) -> str:
+    """A batch of two requests, of which the second is held."""
+    lines = [
+        {"custom_id": name, "method": "POST", "url": "/v1/responses", "body": {"input": name}}
+        for name in ("go", "hold")
+    ]
+    content = "\n".join(map(json.dumps, lines)).encode()
+    form = {"purpose": "batch", "file": (io.BytesIO(content), "in.jsonl")}
+    file_id = app.test_client().post("/v1/files", data=form).get_json()["id"]
+    body = {
+        "input_file_id": file_id, "endpoint": "/v1/responses", "completion_window": "24h",
+    }  # fmt: skip
+    batch_id: str = app.test_client().post("/v1/batches", json=body).get_json()["id"]
+    return batch_id
+
+
+def batch_at(app: Server, batch_id: str) -> Any:
+    return app.test_client().get(f"/v1/batches/{batch_id}").get_json()
+
+
+def wait_for_counts(app: Server, batch_id: str, completed: int) -> None:
+    counts = {"total": 2, "completed": completed, "failed": 0}
+    wait_until(lambda: batch_at(app, batch_id)["request_counts"] == counts)
+
+
+def output_of(app: Server, batch: Any) -> list[str]:
+    """Names of the requests that were answered."""
+    with app.test_client().get(f"/v1/files/{batch['output_file_id']}/content") as answer:
+        return [json.loads(line)["custom_id"] for line in answer.text.splitlines()]
+
+
+@pytest.mark.slow
+def test_a_batch_is_counted_and_cancelled_at_another_server(
+    make_server: MakeServer, answers: HeldAnswers
+) -> None:
+    one, other = make_server(), make_server()
+    batch_id = begin_batch(one)
+    wait_for_counts(other, batch_id, completed=1)
+    listed = other.test_client().get("/v1/batches").get_json()["data"]
+    assert [batch["id"] for batch in listed] == [batch_id]
+    stopping = other.test_client().post(f"/v1/batches/{batch_id}/cancel").get_json()
+    assert stopping["status"] == "cancelling"
+    wait_until(lambda: batch_at(other, batch_id)["status"] == "cancelled")
+    assert output_of(other, batch_at(other, batch_id)) == ["go"]
+
+
+@pytest.mark.slow
+def test_a_batch_goes_on_at_another_server_and_only_there(
+    make_server: MakeServer, answers: HeldAnswers, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = make_server(), make_server()
+    assert other.peers is not None
+    number = other.peers.number
+    batch_id = begin_batch(one)
+    wait_for_counts(other, batch_id, completed=1)
+    leave(one)  # or its connection broke: it goes on answering
+    stored = other.store.batches
+    wait_until(lambda: any(r["server"] == number for _, r in stored.search(batch_id)))
+    answers.let_go[one].set()
+    wait_until(lambda: "another server has taken over" in caplog.text)
+    assert batch_at(other, batch_id)["status"] == "in_progress"
+    answers.let_go[other].set()
+    wait_until(lambda: batch_at(other, batch_id)["status"] == "completed")
+    wait_for_counts(other, batch_id, completed=2)
+    assert output_of(other, batch_at(other, batch_id)) == ["go", "hold"]
 
 
 @pytest.mark.slow

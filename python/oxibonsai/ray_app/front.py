@@ -27,6 +27,8 @@ _NO_KEY = (
     "This server has no API key and answers only clients of its own machine: set api_key_file, or "
     "allow_public to allow others deliberately."
 )
+# A larger body is not searched for its prompt: all other requests of the front would wait for that.
+_SEARCHED_BYTES = 8 * 2**20
 _LOST = "The replica that answered was lost: try again."
 
 
@@ -89,8 +91,8 @@ class Front:
         scope["client"] = given.get("client") and tuple(given["client"])
         scope["server"] = given.get("server") and tuple(given["server"])
         blocks = []
-        if request.method == "POST" and body[:1] == b"{":
-            key = "" if self._share_prefix_cache else request.headers.get("authorization", "")
+        if request.method == "POST" and body[:1] == b"{" and len(body) <= _SEARCHED_BYTES:
+            key = "" if self._share_prefix_cache else _key_of(request)
             blocks = prompt_blocks(body, hashlib.sha256(key.encode()).hexdigest() if key else "")
         return ForwardedRequest(scope, body, blocks)
 
@@ -107,6 +109,12 @@ async def _body_of(pieces: Any, head: AnswerHead) -> AsyncIterator[bytes]:
             raise
         error = {"error": {"message": _LOST, "type": "server_error", "code": "lost", "param": None}}
         yield f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+
+
+def _key_of(request: Request) -> str:
+    """The API key as OpenAI's or Anthropic's clients send it."""
+    key: str = request.headers.get("authorization") or request.headers.get("x-api-key", "")
+    return key
 
 
 def _is_local(request: Request) -> bool:

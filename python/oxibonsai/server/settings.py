@@ -454,7 +454,9 @@ class Settings(ModelSettings, BaseSettings):
         description="Share the database with other servers, replicas behind one address: any of them "
         "answers for what another has stored. Needs PostgreSQL.",
     )
-    retention_days: float = Field(30, gt=0, description="Days that stored responses are kept.")
+    retention_days: float = Field(
+        30, gt=0, description="Days that stored responses, chat completions and batches are kept."
+    )
     log_file: Path | None = Field(None, description="Write the log to this file instead of stderr.")
     log_max_mb: float = Field(
         64, gt=0, description="Maximum size of a log file in MiB; three files are kept."

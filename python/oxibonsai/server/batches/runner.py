@@ -41,6 +41,10 @@ _EXPIRED = {
 Key = tuple[str, str]
 
 
+class TakenOverError(Exception):
+    """Another server goes on with the batch, since it took this one for gone."""
+
+
 class OpenBatch:
     """A batch that has not ended.
 
@@ -53,6 +57,7 @@ class OpenBatch:
         exhausted: Whether all of them have been begun.
         stopped: Its status at the end, if it ends early: ``cancelled`` or ``expired``.
         active: How many threads work on it.
+        turn: The latest number that a thread drew when it began to work on it.
         alone: Whether one of them begins or ends it, so that no other may work on it.
     """
 
@@ -65,6 +70,7 @@ class OpenBatch:
         self.exhausted = False
         self.stopped = "cancelled" if record["status"] == "cancelling" else None
         self.active = 0
+        self.turn = 0
         self.alone = False
         self._reading = threading.Lock()
 
@@ -98,6 +104,7 @@ class BatchRunner:
         self._most_of_owner = most_of_owner
         self._changed = threading.Condition()
         self._open: dict[Key, OpenBatch] = {}
+        self._turns = 0
         self._threads = 0
 
     def resume(self, living: frozenset[int] = frozenset()) -> None:
@@ -150,8 +157,6 @@ class BatchRunner:
 
     def counts(self, owner: str, record: Object) -> Counter[str]:
         """How many requests of a batch there are in all, have succeeded, and have failed."""
-        if record["status"] not in ENDED and self._elsewhere.has(record):
-            return count_results(requests_of(self._requests, owner, record["id"]))
         with self._changed:
             batch = self._open.get((owner, record["id"]))
             return Counter(record["counts"] if batch is None else batch.counts)
@@ -193,6 +198,9 @@ class BatchRunner:
                 step(batch)
             except NoSuchObjectError:  # it was deleted
                 self._forget(batch)
+            except TakenOverError:
+                _log.warning("batches: another server has taken over %s", batch.id)
+                self._forget(batch)
             except StoreError as e:
                 _log.error("batches: %s", e)
                 batch.pending = None  # looked up again
@@ -211,17 +219,24 @@ class BatchRunner:
         with self._changed:
             while self._open and self._lifecycle.phase <= Phase.READY:
                 if self._lifecycle.phase == Phase.READY:
-                    active: Counter[str] = Counter()
-                    for batch in self._open.values():
-                        active[batch.owner] += batch.active
-                    for batch in sorted(self._open.values(), key=lambda b: active[b.owner]):
+                    for batch in self._in_turn():
                         step = self._step_of(batch)
                         if step is not None:
                             batch.active += 1
+                            batch.turn = self._turns = self._turns + 1
                             return batch, step
                 self._changed.wait(_POLL_SECONDS)
             self._threads -= 1
             return None
+
+    def _in_turn(self) -> list[OpenBatch]:
+        """The batches, first those of owners with the fewest threads, then with the oldest turn."""
+        active: Counter[str] = Counter()
+        latest: Counter[str] = Counter()
+        for batch in self._open.values():
+            active[batch.owner] += batch.active
+            latest[batch.owner] = max(latest[batch.owner], batch.turn)
+        return sorted(self._open.values(), key=lambda b: (active[b.owner], latest[b.owner]))
 
     def _step_of(self, batch: OpenBatch) -> Callable[[OpenBatch], None] | None:
         """What a free thread can do for a batch."""
@@ -239,19 +254,23 @@ class BatchRunner:
     def _prepare(self, batch: OpenBatch) -> None:
         """Reads the input file of a new batch, and looks up which requests have no result."""
         record = self._batches.get(batch.owner, batch.id)
+        if self._elsewhere.has(record):
+            raise TakenOverError
         if record["status"] == "validating":
             try:
                 self._read_input(batch, record)
             except InvalidInputError as e:
                 self._fail(batch, e.errors)
                 return
+        elif record["status"] == "cancelling":  # perhaps before this server had begun it
+            batch.stopped = batch.stopped or "cancelled"
         elif record["status"] == "finalizing":
-            batch.stopped = None if record["ending"] == "completed" else record["ending"]
             batch.exhausted = True
         find = partial(requests_of, self._requests, batch.owner, batch.id)
         counts = count_results(find())
         with self._changed:
             batch.counts = counts
+        self._share_counts(batch)
         batch.pending = find(lambda request: request["result"] is None)
 
     def _read_input(self, batch: OpenBatch, record: Object) -> None:
@@ -269,7 +288,7 @@ class BatchRunner:
             cancelled = record["status"] != "validating"
             return record if cancelled else with_status(record, "in_progress")
 
-        self._batches.change(batch.owner, batch.id, begin)
+        self._change(batch, begin)
 
     def _answer_next(self, batch: OpenBatch) -> None:
         request = batch.take()
@@ -282,6 +301,12 @@ class BatchRunner:
         self._requests.change(batch.owner, request["id"], lambda r: {**r, "result": result})
         with self._changed:
             batch.counts["succeeded" if succeeded(result) else "errored"] += 1
+        self._share_counts(batch)
+
+    def _share_counts(self, batch: OpenBatch) -> None:
+        """Stores the counts if other servers may be asked for them."""
+        if self._elsewhere.mark:
+            self._change(batch, lambda record: {**record, "counts": dict(batch.counts)})
 
     def _answered(self, batch: OpenBatch, request: Object) -> Object | None:
         """The result of a request; None if it is not wanted now."""
@@ -314,15 +339,16 @@ class BatchRunner:
 
     def _finish(self, batch: OpenBatch) -> None:
         """Ends a batch: writes its files, if its API has any."""
-        ending = batch.stopped or "completed"
 
         def finalize(record: Object) -> Object:
-            if record["status"] == "finalizing":
+            if record["status"] == "finalizing":  # begun by an earlier process
                 return record
             ids = {name: new_id("file-") for name in ("output", "error")}
+            ending = batch.stopped or "completed"
             return with_status(record, "finalizing", ending=ending, reserved=ids)
 
-        record = self._batches.change(batch.owner, batch.id, finalize)
+        record = self._change(batch, finalize)
+        ending = record["ending"]
         made: dict[str, str | None] = {}
         if record["kind"] == "openai":
             try:
@@ -338,9 +364,7 @@ class BatchRunner:
                 self._fail(batch, [{"code": "too_large", "message": told}])
                 return
         counts = dict(batch.counts)
-        self._batches.change(
-            batch.owner, batch.id, lambda r: with_status(r, ending, counts=counts, **made)
-        )
+        self._change(batch, lambda r: with_status(r, ending, counts=counts, **made))
         self._forget(batch)
         if record["kind"] == "openai":
             self._requests.delete_all(batch.owner, parent=batch.id)
@@ -349,13 +373,20 @@ class BatchRunner:
         self._forget(batch)
         counts = dict(batch.counts)
         # If the store fails too, the next process goes on with the batch.
-        with contextlib.suppress(NoSuchObjectError, StoreError):
-            self._batches.change(
-                batch.owner,
-                batch.id,
-                lambda r: with_status(r, "failed", errors=errors, counts=counts),
-            )
+        with contextlib.suppress(NoSuchObjectError, TakenOverError, StoreError):
+            self._change(batch, lambda r: with_status(r, "failed", errors=errors, counts=counts))
+
+    def _change(self, batch: OpenBatch, edit: Callable[[Object], Object]) -> Object:
+        """Changes what is stored of a batch, unless another server has taken it over."""
+
+        def checked(record: Object) -> Object:
+            if self._elsewhere.has(record):
+                raise TakenOverError
+            return edit(record)
+
+        return self._batches.change(batch.owner, batch.id, checked)
 
     def _forget(self, batch: OpenBatch) -> None:
         with self._changed:
-            self._open.pop((batch.owner, batch.id), None)
+            if self._open.get((batch.owner, batch.id)) is batch:
+                del self._open[batch.owner, batch.id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ _log = logging.getLogger("oxibonsai.server")
 Key = tuple[str, str]
 
 _EVERY_SECONDS = 1.0
+# A server that is missing at so many beats is gone. One whose connection broke notices it at its next
+# beat and connects again at the one after that.
+_MISSED_BEATS = 4
 # Of the locks that say which servers live; positive, as the first of two numbers is an int4.
 _MEMBERS = lock_key(b"oxibonsai members") >> 1
 _ENTER = text("SELECT pg_advisory_lock(:members, :number)")
@@ -37,7 +41,8 @@ class PeerWork:
 
     Attributes:
         cancel: Cancels the background task of an object, if this server runs it.
-        sweep: Fails the unfinished objects of servers other than the given ones; may raise StoreError.
+        sweep: Ends or goes on with the unfinished objects of servers other than the given ones; may
+            raise StoreError.
     """
 
     cancel: Callable[[Key], object]
@@ -66,8 +71,8 @@ class Peers(DatabaseLock):
     def __init__(self, url: str, port: int, on_lost: Callable[[], None]) -> None:
         self.number = secrets.randbelow(2**31)
         self._work: PeerWork | None = None
-        self._before: frozenset[int] | None = None  # living at the last beat
-        self._known: frozenset[int] | None = None  # those whose objects no sweep has failed
+        self._seen: deque[frozenset[int]] = deque(maxlen=_MISSED_BEATS)  # living at the last beats
+        self._known: frozenset[int] | None = None  # those whose objects no sweep has ended
         super().__init__(url, port, on_lost)
 
     def begin(self, work: PeerWork) -> None:
@@ -109,11 +114,11 @@ class Peers(DatabaseLock):
         self._sweep(connection, living, self._work)
 
     def _sweep(self, connection: Connection, living: frozenset[int], work: PeerWork) -> None:
-        """Sweeps after a server that was missing at two beats, for a connection may break."""
-        before, self._before = self._before, living
-        if before is None:
+        """Sweeps when a server was missing for some beats, and once after the start."""
+        self._seen.append(living)
+        if len(self._seen) < _MISSED_BEATS:
             return
-        lately = living | before
+        lately = frozenset().union(*self._seen)
         if self._known is not None and self._known <= lately:
             self._known |= living
             return

@@ -163,8 +163,10 @@ class ResponseService:
         """Deletes a response; cancels it if it is in progress."""
         record = self._store.get(owner, response_id)
         self._store.delete(owner, response_id)
-        if not self._tasks.cancel((owner, response_id)):
-            self._elsewhere.cancel((owner, response_id), record)
+        if record["response"]["status"] not in ENDED:
+            here = self._tasks.cancel((owner, response_id))
+            if not here:
+                self._elsewhere.cancel((owner, response_id), record)
 
     def _at_once(
         self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
