@@ -438,7 +438,9 @@ class Settings(ModelSettings, BaseSettings):
     reload_changed: Switch = Field(
         True, description="Reload a model when its GGUF file has changed."
     )
-    ui: Annotated[Switch, Flag(("--webui",))] = Field(True, description="Serve the chat page at / and the page of all routes at /docs.")
+    ui: Annotated[Switch, Flag(("--webui",))] = Field(
+        True, description="Serve the chat page at / and the page of all routes at /docs."
+    )
     state_dir: Path = Field(
         default_factory=lambda values: default_state_dir(values.get("port", DEFAULT_PORT)),
         description="Folder of the store and uploaded files; not shared with other servers. Default: "
