@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -91,4 +92,16 @@ def test_what_can_not_be_is_refused(
         oxibonsai.load(model, load_as="Q9_9")
     monkeypatch.setenv("OXIBONSAI_QUANTIZED_CACHE_GB", "many")
     with pytest.raises(RequestError, match="OXIBONSAI_QUANTIZED_CACHE_GB"):
-        quantized.limit_bytes()
+        oxibonsai.load(model, load_as="Q8_0")
+    assert not cache.exists()  # nothing was quantized in vain
+
+
+def test_two_who_quantize_at_once_leave_one_whole_file(model: Path, cache: Path) -> None:
+    apart = logits(model, "Q8_0")
+    (kept,) = cache.iterdir()
+    content = kept.read_bytes()
+    kept.unlink()
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(logits, model, "Q8_0") for _ in range(2)]
+    assert [one.result() for one in both] == [apart, apart]
+    assert [path.read_bytes() for path in cache.iterdir()] == [content]

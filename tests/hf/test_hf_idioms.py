@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from oxibonsai.errors import UnsupportedError
 from oxibonsai.hf import CausalLM, PreTrainedTokenizer
 
 torch = pytest.importorskip("torch")
@@ -365,3 +366,9 @@ def test_idiom(
 ) -> None:
     run = IDIOMS[name]
     check_same(run(model, tokenizer), run(theirs, their_tokenizer))
+
+
+@pytest.mark.parametrize("wanted", [{"new_num_tokens": 7}, {"pad_to_multiple_of": 10_007}])
+def test_rows_for_more_tokens_are_refused(model: CausalLM, wanted: dict[str, int]) -> None:
+    with pytest.raises(UnsupportedError, match="rows of embeddings"):
+        model.transformers_model.resize_token_embeddings(**wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx2
 import pytest
 
 from oxibonsai.server.server import Server
@@ -11,19 +12,17 @@ from oxibonsai.server.server import Server
 
 def openai_client(app: Server, key: str = "key") -> Any:
     """OpenAI's client."""
-    httpx = pytest.importorskip("httpx", reason="httpx is not installed")
     openai = pytest.importorskip("openai", reason="OpenAI's client is not installed")
     return openai.OpenAI(
         base_url="http://localhost/v1",
         api_key=key,
         max_retries=0,
-        http_client=httpx.Client(transport=httpx.WSGITransport(app)),
+        http_client=httpx2.Client(transport=httpx2.WSGITransport(app)),
     )
 
 
 def anthropic_client(app: Server, key: str = "key") -> Any:
     """Anthropic's client."""
-    httpx2 = pytest.importorskip("httpx2", reason="httpx2 is not installed")
     anthropic = pytest.importorskip("anthropic", reason="Anthropic's client is not installed")
     return anthropic.Anthropic(
         base_url="http://localhost",

@@ -135,6 +135,7 @@ def test_metrics_count_what_answers_say(tiny_path: Path, tmp_path: Path) -> None
     assert found["oxibonsai_queue_seconds_count"] == 2
     assert found["oxibonsai_requests_running"] == 0
     assert found["oxibonsai_kv_cache_usage_ratio"] == 0
+    assert found["oxibonsai_kv_pressure_ratio"] == 0
     assert found["oxibonsai_step_sequences_total"] > found["oxibonsai_steps_total"] > 0
     assert found["llamacpp:tokens_predicted_total"] == 20
     assert found["llamacpp:prompt_tokens_cached_total"] == cached
@@ -144,12 +145,14 @@ def test_metrics_count_what_answers_say(tiny_path: Path, tmp_path: Path) -> None
 def test_the_page_is_there_unless_turned_off(
     model_app: Server, tiny_path: Path, tmp_path: Path
 ) -> None:
-    with model_app.test_client().get("/") as page:
-        assert page.status_code == 200
-        assert page.mimetype == "text/html"
+    for path in ("/", "/docs"):
+        with model_app.test_client().get(path) as page:
+            assert page.status_code == 200
+            assert page.mimetype == "text/html"
     app = make_model_app(tiny_path, tmp_path, ui=False)
     try:
-        assert app.test_client().get("/").status_code == 404
+        for path in ("/", "/docs"):
+            assert app.test_client().get(path).status_code == 404
     finally:
         close_model_app(app)
 

@@ -76,6 +76,7 @@ def test_a_model_is_downloaded_loaded_and_removed(client: FlaskClient, tiny_path
     client.post("/models/load", json={"model": name})
     states = [until(events, "model_status")["data"]["status"] for _ in range(2)]
     assert states == ["loading", "loaded"]
+    assert client.delete(f"/models?model={name}:adapter").status_code == 400
     assert client.delete(f"/models?model={name}").get_json() == {"success": True}
     until(events, "model_remove")
     assert status_of(client, name) is None
@@ -134,6 +135,9 @@ def test_a_few_models_are_downloaded_at_a_time_and_each_once(client: FlaskClient
 
 def test_a_download_is_cancelled_as_a_model_is_unloaded(client: FlaskClient, hub: Hub) -> None:
     client.post("/models", json={"model": "org/one"})
+    # Ollama's way to unload needs no admin key, and concerns models that are there.
+    unload = client.post("/api/generate", json={"model": "org/one", "keep_alive": 0})
+    assert unload.status_code == 404
     assert client.post("/models/unload", json={"model": "org/one"}).status_code == 200
     wait_until(lambda: status_of(client, "org/one") is None)
 

@@ -62,11 +62,15 @@ def test_a_text_goes_on_after_the_context_is_full(tiny_path: Path, tmp_path: Pat
 
 
 def test_pressure_excludes_a_type(tiny_path: Path, tmp_path: Path) -> None:
-    app = make_model_app(tiny_path, tmp_path, kv_pressure="balanced")
+    app = make_model_app(tiny_path, tmp_path, kv_pressure="balanced", metrics=True)
     try:
-        types = [p.type for p in app.generations.engine.cache.pools]
-        assert types == ["f16", "q8_0", "q4_0"]
+        engine = app.generations.engine
+        assert [p.type for p in engine.cache.pools] == ["f16", "q8_0", "q4_0"]
         assert text(app.test_client())
+        lines = app.test_client().get("/metrics").text.splitlines()
+        (told,) = [line for line in lines if line.startswith("oxibonsai_kv_pressure_ratio ")]
+        assert engine.policy is not None
+        assert float(told.split()[1]) == engine.policy.smoothed > 0
     finally:
         close_model_app(app)
     with pytest.raises(RequestError, match="exclude each other"):

@@ -28,7 +28,6 @@ _EXPLAINED: tuple[tuple[tuple[str, ...], bool, str], ...] = (
     (("--cont-batching", "-cb"), False, "sequences always share steps"),
     (("--defrag-thold", "-dt"), True, "the cache has pages, which need no defragmentation"),
     (("--color", "-co"), False, "texts have no colours"),
-    (("--escape", "-e"), False, "prompts are read as they are: write line ends, or use --file"),
     (("--verbose",), False, "there is no log"),
     (("--reasoning-format",), True, "reasoning is shown apart, on stderr"),
 )
@@ -39,9 +38,12 @@ _REFUSED: tuple[tuple[tuple[str, ...], bool, str], ...] = (
     (("--tensor-split", "-ts"), True, "name the GPUs: --device cuda:0,cuda:1"),
     (("--override-tensor", "-ot"), True, "choose the number of layers on the GPU: --gpu-layers"),
     (("--override-kv",), True, "the model is what its file says"),
-    (("--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale"), True,
-     "positions are as the model's file says"),
-)  # fmt: skip
+    (("--escape", "-e"), False, "prompts are read as they are: write line ends, or use --file"),
+    *(
+        ((name,), True, "positions are as the model's file says")
+        for name in ("--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale")
+    ),
+)
 # What is always so here.
 _GRANTED: tuple[tuple[str, ...], ...] = (
     ("--jinja",), ("--mmap",), ("--simple-io",), ("--log-disable",), ("--no-perf",), ("--no-escape",),

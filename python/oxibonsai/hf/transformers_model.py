@@ -172,13 +172,20 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
         checkpoint = self.engine.model.weights.checkpoint
         return 0 if only_trainable else count_parameters(checkpoint, exclude_embeddings)
 
-    def resize_token_embeddings(self, new_num_tokens: int | None = None, **_: Any) -> None:
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> None:
         """Only for the number of tokens that the model has: no row can be added or taken away."""
         rows = self.config.vocab_size
-        if new_num_tokens not in (None, rows):
+        wanted = rows if new_num_tokens is None else new_num_tokens
+        wanted += -wanted % (pad_to_multiple_of or 1)
+        if wanted != rows:
             raise UnsupportedError(
-                f"the model has {rows} rows of embeddings, not {new_num_tokens}: they stay so here; "
-                "do it in transformers, save the model, and load that"
+                f"the model has {rows} rows of embeddings, not {wanted}: they stay so here; do it in "
+                "transformers, save the model, and load that"
             )
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -9,12 +10,15 @@ import warnings
 from pathlib import Path
 
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.errors import RequestError, SourceError
-from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.errors import SourceError
+from oxibonsai.files.cache_folder import cache_folder, cache_limit
 from oxibonsai.files.progress import Progress
+from oxibonsai.files.scratch_folder import scratch_folder
 from oxibonsai.quantize import TypeWish, find_mix, make_plan, write
 
 _DEFAULT_GB = 50.0
+# Part of each name; it changes where the same source and type give other bytes than before.
+_FORM = "oxibonsai quantized 1"
 
 
 class QuantizedCache:
@@ -24,10 +28,14 @@ class QuantizedCache:
 
     Args:
         folder: None: ``quantized`` in :func:`oxibonsai.files.cache_folder.cache_folder`.
+
+    Raises:
+        RequestError: ``OXIBONSAI_QUANTIZED_CACHE_GB`` (50) is no number.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = cache_folder() / "quantized" if folder is None else folder
+        self.limit_bytes = cache_limit("OXIBONSAI_QUANTIZED_CACHE_GB", _DEFAULT_GB)
 
     def open(
         self,
@@ -52,18 +60,23 @@ class QuantizedCache:
         """
         wish = TypeWish(find_mix(type_name))
         digest = hashlib.blake2b(digest_size=16)
-        digest.update(f"{type_name.upper()};{checkpoint.identity()}".encode())
+        digest.update(f"{_FORM};{type_name.upper()};{checkpoint.identity()}".encode())
         place = self.folder / f"{digest.hexdigest()}-{type_name.upper()}.gguf"
         try:
             if not place.is_file():
                 plan = make_plan(checkpoint.file, wish, None)
                 for note in [*plan.warnings(), *filter(None, [plan.requantized()])]:
                     warnings.warn(note, stacklevel=3)
-                write(plan, place, threads=threads, progress=progress)
+                # Others may be writing the same file, in this process or in another container.
+                with scratch_folder(self.folder) as scratch:
+                    made = scratch / place.name
+                    write(plan, made, threads=threads, progress=progress)
+                    made.replace(place)
                 self._evict(place)
             opened = Checkpoint(place)
             # The time of access says when it was last used; that of change is part of its identity.
-            os.utime(place, ns=(time.time_ns(), place.stat().st_mtime_ns))
+            with contextlib.suppress(OSError):  # of a folder that may only be read
+                os.utime(place, ns=(time.time_ns(), place.stat().st_mtime_ns))
             opened.remember_identity(checkpoint.path)
         except OSError as e:
             raise SourceError(
@@ -82,7 +95,7 @@ class QuantizedCache:
         freed = 0
         for path in self.entries():
             freed += path.stat().st_size
-            path.unlink()
+            path.unlink(missing_ok=True)
         return freed
 
     def _evict(self, newest: Path) -> None:
@@ -91,21 +104,5 @@ class QuantizedCache:
         for path in self.entries():
             if path != newest:
                 kept += path.stat().st_size
-                if kept > limit_bytes():
+                if kept > self.limit_bytes:
                     path.unlink(missing_ok=True)
-
-
-def limit_bytes() -> int:
-    """``OXIBONSAI_QUANTIZED_CACHE_GB`` (50) in bytes.
-
-    Raises:
-        RequestError: It is no number.
-    """
-    text = os.environ.get("OXIBONSAI_QUANTIZED_CACHE_GB", "")
-    try:
-        size = float(text or _DEFAULT_GB)
-    except ValueError:
-        size = -1.0
-    if not 0.0 <= size < 1e6:
-        raise RequestError(f"OXIBONSAI_QUANTIZED_CACHE_GB is {text!r}; it must be a number of GB")
-    return int(size * 1e9)

@@ -164,7 +164,7 @@ class ModelSettings(BaseModel):
     preset: Annotated[str, AfterValidator(_check_preset)] | None = Field(
         None,
         description=f"Default sampling in place of llama-server's: {', '.join(PRESETS)}. Settings that are "
-        "given themselves, like --temperature, go before.",
+        "given themselves, like --temperature, take precedence.",
     )
     temperature: Annotated[float, Flag(("--temp",))] = Field(0.8, ge=0, le=100, description=(
         "Default temperature."
@@ -438,7 +438,9 @@ class Settings(ModelSettings, BaseSettings):
     reload_changed: Switch = Field(
         True, description="Reload a model when its GGUF file has changed."
     )
-    ui: Annotated[Switch, Flag(("--webui",))] = Field(True, description="Serve the chat page at /.")
+    ui: Annotated[Switch, Flag(("--webui",))] = Field(
+        True, description="Serve the chat page at / and the page of all routes at /docs."
+    )
     state_dir: Path = Field(
         default_factory=lambda values: default_state_dir(values.get("port", DEFAULT_PORT)),
         description="Folder of the store and uploaded files; not shared with other servers. Default: "

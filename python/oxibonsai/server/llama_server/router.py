@@ -35,7 +35,11 @@ def router_blueprint(app: Server) -> Blueprint:
     @bp.post("/models/unload")
     @for_admins
     def unload() -> Response:
-        app.models.unload(read_body(ModelName, request).model)
+        name = read_body(ModelName, request).model
+        if (download := app.models.downloads.find(name)) is not None:
+            download.cancel()
+        else:
+            app.models.unload(name)
         return jsonify(success=True)
 
     @bp.post("/models")

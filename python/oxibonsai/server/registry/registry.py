@@ -244,7 +244,9 @@ class ModelRegistry:
             ApiError: There is no such model.
             RequestError: It was not pulled.
         """
-        self._catalog.remove(self.find(name).spec.name)
+        found, adapter = self._find(name)
+        # The name of an adapter stands for no model that could be removed.
+        self._catalog.remove(name if adapter else found.spec.name)
         self.refresh()
 
     def start_loading(self, name: str) -> None:
@@ -256,7 +258,7 @@ class ModelRegistry:
                 self._enqueue(entry)
 
     def unload(self, name: str, *, missing_ok: bool = False) -> None:
-        """Unloads a model, or gives up loading or downloading it; running requests are answered first.
+        """Unloads a model, or gives up loading it; running requests are answered first.
 
         Args:
             name: Any of its names.
@@ -265,9 +267,6 @@ class ModelRegistry:
         Raises:
             ApiError: 400 if it is not loaded.
         """
-        if (download := self.downloads.find(name)) is not None:
-            download.cancel()
-            return
         entry = self.find(name)
         with self._changed:
             instance = entry.instance
