@@ -90,7 +90,8 @@ def _merge_key(vision: ModelFolder) -> Metadata:
 def _period(vision: ModelFolder) -> int:
     """Every so many layers, one sees the whole picture."""
     whole = vision.config.get("fullatt_block_indexes")
-    if not isinstance(whole, list) or not whole or not all(type(n) is int for n in whole):
+    numbers = isinstance(whole, list) and all(type(n) is int and n >= 0 for n in whole)
+    if not isinstance(whole, list) or not whole or not numbers:
         raise FormatError(
             f"{vision.path / 'config.json'}: fullatt_block_indexes is {whole!r}, no numbers of layers"
         )
