@@ -23,6 +23,7 @@ VISION: dict[str, dict[str, Any]] = {
     "internvl": {**SIZES, "hidden_act": "gelu"},
     "llava": {**SIZES, "model_type": "clip_vision_model"},
     "mistral3": {**SIZES, "model_type": "pixtral"},
+    "smolvlm": SIZES,
     "qwen2_5_vl": {
         **SIZES, "depth": 2, "num_heads": 2, "spatial_merge_size": 2, "hidden_act": "silu",
         "window_size": 112, "fullatt_block_indexes": [1],
@@ -78,6 +79,15 @@ def test_means_are_three_numbers_of_float32(tmp_path: Path, mean: Any) -> None:
     path = tmp_path / "preprocessor_config.json"
     path.write_text(json.dumps({**PREPARED, "image_mean": mean}))
     with pytest.raises(FormatError, match=r"image_mean is .*no three numbers"):
+        convert_tower(tmp_path, tmp_path / "mmproj.gguf")
+
+
+@pytest.mark.parametrize("edge", [-1, 2**40, "large"])
+def test_the_longest_edge_is_a_count(tmp_path: Path, edge: Any) -> None:
+    write(tmp_path, "smolvlm", {})
+    path = tmp_path / "preprocessor_config.json"
+    path.write_text(json.dumps({**PREPARED, "size": {"longest_edge": edge}}))
+    with pytest.raises(FormatError, match="longest_edge of the processor is"):
         convert_tower(tmp_path, tmp_path / "mmproj.gguf")
 
 

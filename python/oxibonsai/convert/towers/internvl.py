@@ -52,9 +52,7 @@ def _metadata(folder: ModelFolder) -> Metadata:
     found["clip.vision.projector.scale_factor"] = (_joined(folder), "u32")
     prepared = t.processor_config(folder)
     for key, (name, default) in _TILES.items():
-        count = prepared.get(name, default)
-        if type(count) is not int or count < 1:
-            raise FormatError(f"{folder.path}: {name} of the processor is {count!r}, no count")
+        count = t.processor_count(folder, prepared, name, default)
         if count != default:
             found[f"clip.vision.{key}"] = (count, "u32")
     return found

@@ -39,6 +39,21 @@ def processor_config(folder: ModelFolder) -> dict[str, Any]:
     return found
 
 
+def processor_count(folder: ModelFolder, held: Mapping[str, Any], name: str, default: int) -> int:
+    """A positive count of what :func:`processor_config` says, or of an object in it.
+
+    Args:
+        folder: For errors.
+        held: The configuration or the object.
+        name: Of the count.
+        default: Where it is missing or null.
+    """
+    count = default if held.get(name) is None else held[name]
+    if type(count) is not int or not 0 < count < 2**31:
+        raise FormatError(f"{folder.path}: {name} of the processor is {count!r}, no count")
+    return count
+
+
 def side(vision: ModelFolder, name: str) -> int:
     """Pixels of a square, which some write once for each axis."""
     value = vision.config.get(name)
