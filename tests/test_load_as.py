@@ -76,6 +76,7 @@ def test_the_least_recently_used_goes_first(
 
 def test_the_command_lists_and_clears_what_is_kept(model: Path, cache: Path) -> None:
     logits(model, "Q8_0")
+    (cache / "killed.gguf.part-1").write_bytes(b"half")
     listed = CliRunner().invoke(cache_command, ["--json"])
     (entry,) = json.loads(listed.output)["quantized"]
     assert Path(entry["path"]).parent == cache
@@ -91,4 +92,5 @@ def test_what_can_not_be_is_refused(
         oxibonsai.load(model, load_as="Q9_9")
     monkeypatch.setenv("OXIBONSAI_QUANTIZED_CACHE_GB", "many")
     with pytest.raises(RequestError, match="OXIBONSAI_QUANTIZED_CACHE_GB"):
-        quantized.limit_bytes()
+        oxibonsai.load(model, load_as="Q8_0")
+    assert not cache.exists()

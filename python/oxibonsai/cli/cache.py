@@ -10,7 +10,6 @@ import rich_click as click
 from oxibonsai.cli.options import json_option
 from oxibonsai.models import PackedCache
 from oxibonsai.opening import QuantizedCache
-from oxibonsai.opening.quantized import limit_bytes
 
 
 @click.command()
@@ -43,4 +42,4 @@ def cache(clear: bool, as_json: bool) -> None:
         click.echo(f"{size / 1e6:9.0f} MB  quantized   {path.name}")
     if sizes:
         total = sum(sizes.values())
-        click.echo(f"{total / 1e9:.2f} of {limit_bytes() / 1e9:g} GB in {quantized.folder}")
+        click.echo(f"{total / 1e9:.2f} of {quantized.limit_bytes / 1e9:g} GB in {quantized.folder}")

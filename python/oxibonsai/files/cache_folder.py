@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from oxibonsai.errors import SourceError
+from oxibonsai.errors import RequestError, SourceError
 
 
 def cache_folder() -> Path:
@@ -18,3 +18,23 @@ def cache_folder() -> Path:
         return Path.home() / ".cache" / "oxibonsai"
     except RuntimeError as e:
         raise SourceError("there is no home folder to keep models in; set OXIBONSAI_CACHE") from e
+
+
+def cache_limit(variable: str, default_gb: float) -> int:
+    """The bytes that a part of the cache may take.
+
+    Args:
+        variable: Of the environment, in GB.
+        default_gb: Where it is not set.
+
+    Raises:
+        RequestError: It is no number.
+    """
+    text = os.environ.get(variable, "")
+    try:
+        size = float(text or default_gb)
+    except ValueError:
+        size = -1.0
+    if not 0.0 <= size < 1e6:
+        raise RequestError(f"{variable} is {text!r}; it must be a number of GB")
+    return int(size * 1e9)

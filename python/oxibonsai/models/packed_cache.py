@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oxibonsai import _core
-from oxibonsai.errors import RequestError
-from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.files.cache_folder import cache_folder, cache_limit
 
 _HEADER_BYTES = 4096
 _MAGIC = "oxibonsai packed weights 1"
@@ -38,13 +37,17 @@ class PackedCache:
     """A folder of packed weights, bounded in size: the least recently used go first.
 
     Args:
-        folder: None: ``packed`` in :func:`oxibonsai.cache_folder.cache_folder`.
+        folder: None: ``packed`` in :func:`oxibonsai.files.cache_folder.cache_folder`.
         limit_bytes: None: ``OXIBONSAI_PACKED_CACHE_GB`` (20) in bytes.
     """
 
     def __init__(self, folder: Path | None = None, limit_bytes: int | None = None) -> None:
         self.folder = cache_folder() / "packed" if folder is None else folder
-        self.limit_bytes = _limit_from_environment() if limit_bytes is None else limit_bytes
+        self.limit_bytes = (
+            cache_limit("OXIBONSAI_PACKED_CACHE_GB", _DEFAULT_GB)
+            if limit_bytes is None
+            else limit_bytes
+        )
 
     def key(self, identity: str, matrices: list[_core.Weight]) -> str:
         """What the packed form depends on: the model's files, the matrices, the kernels' layouts.
@@ -124,17 +127,6 @@ class PackedCache:
             kept += entry.bytes
             if kept > self.limit_bytes:
                 entry.path.unlink(missing_ok=True)
-
-
-def _limit_from_environment() -> int:
-    text = os.environ.get("OXIBONSAI_PACKED_CACHE_GB", "")
-    try:
-        size = float(text or _DEFAULT_GB)
-    except ValueError:
-        size = -1.0
-    if not 0.0 <= size < 1e6:
-        raise RequestError(f"OXIBONSAI_PACKED_CACHE_GB is {text!r}; it must be a number of GB")
-    return int(size * 1e9)
 
 
 def _read_header(path: Path) -> dict[str, str] | None:

@@ -9,8 +9,8 @@ import warnings
 from pathlib import Path
 
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.errors import RequestError, SourceError
-from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.errors import SourceError
+from oxibonsai.files.cache_folder import cache_folder, cache_limit
 from oxibonsai.files.progress import Progress
 from oxibonsai.quantize import TypeWish, find_mix, make_plan, write
 
@@ -24,10 +24,14 @@ class QuantizedCache:
 
     Args:
         folder: None: ``quantized`` in :func:`oxibonsai.files.cache_folder.cache_folder`.
+
+    Raises:
+        RequestError: ``OXIBONSAI_QUANTIZED_CACHE_GB`` (50) is no number.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = cache_folder() / "quantized" if folder is None else folder
+        self.limit_bytes = cache_limit("OXIBONSAI_QUANTIZED_CACHE_GB", _DEFAULT_GB)
 
     def open(
         self,
@@ -78,9 +82,9 @@ class QuantizedCache:
         )
 
     def clear(self) -> int:
-        """Removes them all; returns the bytes freed."""
+        """Removes them all, what a killed process left behind too; returns the bytes freed."""
         freed = 0
-        for path in self.entries():
+        for path in [*self.entries(), *self.folder.glob("*.gguf.part-*")]:
             freed += path.stat().st_size
             path.unlink()
         return freed
@@ -91,21 +95,5 @@ class QuantizedCache:
         for path in self.entries():
             if path != newest:
                 kept += path.stat().st_size
-                if kept > limit_bytes():
+                if kept > self.limit_bytes:
                     path.unlink(missing_ok=True)
-
-
-def limit_bytes() -> int:
-    """``OXIBONSAI_QUANTIZED_CACHE_GB`` (50) in bytes.
-
-    Raises:
-        RequestError: It is no number.
-    """
-    text = os.environ.get("OXIBONSAI_QUANTIZED_CACHE_GB", "")
-    try:
-        size = float(text or _DEFAULT_GB)
-    except ValueError:
-        size = -1.0
-    if not 0.0 <= size < 1e6:
-        raise RequestError(f"OXIBONSAI_QUANTIZED_CACHE_GB is {text!r}; it must be a number of GB")
-    return int(size * 1e9)
