@@ -82,6 +82,25 @@ def test_means_are_three_numbers_of_float32(tmp_path: Path, mean: Any) -> None:
         convert_tower(tmp_path, tmp_path / "mmproj.gguf")
 
 
+@pytest.mark.parametrize(
+    ("prepared", "bounds"),
+    [
+        ({}, {}),
+        ({"min_pixels": 3136, "max_pixels": 12845056}, {}),  # of Qwen2.5-VL's own folders
+        ({"max_pixels": 1003520}, {"max": 1003520}),
+        ({"size": {"shortest_edge": 6272, "longest_edge": 12845056}}, {"min": 6272}),
+    ],
+)
+def test_bounds_on_pixels_are_kept(
+    tmp_path: Path, prepared: dict[str, Any], bounds: dict[str, int]
+) -> None:
+    write(tmp_path, "qwen2_5_vl", {})
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**PREPARED, **prepared}))
+    keys = TOWERS["qwen2_5_vl"].metadata(ModelFolder(tmp_path))
+    found = {k: keys.get(f"clip.vision.image_{k}_pixels") for k in ("min", "max")}
+    assert {k: v[0] for k, v in found.items() if v is not None} == bounds
+
+
 @pytest.mark.parametrize("edge", [-1, 2**40, "large"])
 def test_the_longest_edge_is_a_count(tmp_path: Path, edge: Any) -> None:
     write(tmp_path, "smolvlm", {})
