@@ -151,7 +151,8 @@ def main() -> None:
         clock, processor = measure(lambda: vae.decode(floats(side, side, 128) * 32))
         print(f"decoder: {clock:.2f} s, {processor:.2f} s of the processor")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"peak memory: {peak:.2f} GiB")
+    whose = ", diffusers' network included" if options.diffusers else ""
+    print(f"peak memory{whose}: {peak:.2f} GiB")
 
 
 if __name__ == "__main__":

@@ -191,6 +191,7 @@ def compare(
     for name, arguments in makers.items():
         ours, theirs = start.Pipe()
         start.Process(target=serve, args=(theirs, *arguments), daemon=True).start()
+        theirs.close()  # so that a process that dies ends the measurement
         pipes[name] = ours
     found: dict[str, dict[str, Any]] = {name: {"seconds": []} for name in makers}
     for number in range(repetitions + 1):

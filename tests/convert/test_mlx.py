@@ -13,7 +13,8 @@ from hf_folders import CASES, save
 
 import oxibonsai
 from oxibonsai import FormatError, OxiBonsaiError, UnsupportedError, _core
-from oxibonsai.convert import convert
+from oxibonsai.convert import RECIPES, convert
+from oxibonsai.convert.folder import ModelFolder
 
 pytest.importorskip("torch", reason="needs transformers and torch")
 pytest.importorskip("transformers", reason="needs transformers and torch")
@@ -121,3 +122,12 @@ def test_a_module_may_have_its_own_settings(tmp_path: Path) -> None:
     file.write_text(json.dumps(config))
     convert(tmp_path / "model", tmp_path / "m.gguf")
     assert _core.GgufFile(str(tmp_path / "m.gguf")).tensor("blk.0.attn_v.weight").gguf_id == 3
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "llama4", "qwen3_5", "qwen3_5_moe", "qwen3_vl"])
+def test_settings_beside_a_part_for_texts_are_its_own(kind: str, tmp_path: Path) -> None:
+    config = {"model_type": kind, "text_config": {"hidden_size": 64}, "quantization": {"bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = RECIPES[kind].config(ModelFolder(tmp_path))
+    assert found["quantization"] == {"bits": 4}
+    assert found["hidden_size"] == 64

@@ -179,9 +179,17 @@ def test_bounds_on_tokens_hold_for_pixtral(name: str) -> None:
         _, _, height, width = bounded.prepare(picture).pixels.shape
         rows, columns = height // 16, width // 16
         assert rows * columns <= (most or 256) or 1 in (rows, columns)
-        assert rows * columns >= (least or 1)
+        assert rows * columns >= (least or 1) or 16 in (rows, columns)
+        assert max(rows, columns) <= 16
     assert plain.with_tokens(None, 256).prepare(picture).digest() == plain.prepare(picture).digest()
     with pytest.raises(RequestError, match="set both"):
         plain.with_tokens(50, 40)
     with pytest.raises(RequestError, match="up to 256 tokens"):
         plain.with_tokens(300, 400)
+
+
+def test_bounds_leave_a_picture_that_vanishes_to_its_error() -> None:
+    line = Picture(Image.new("RGB", (4000, 3)))
+    for processor in (PixtralProcessor(256, 16), PixtralProcessor(256, 16).with_tokens(60, 120)):
+        with pytest.raises(RequestError):
+            processor.prepare(line)

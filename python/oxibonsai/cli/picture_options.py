@@ -63,7 +63,8 @@ _vision_options = [
         "-mm",
         metavar="FILE",
         callback=_tower,
-        help="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE or https://...",
+        help="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE, https://... or a folder "
+        "of safetensors.",
     ),
     click.option(
         "--image-min-tokens",

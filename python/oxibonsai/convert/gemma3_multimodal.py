@@ -7,6 +7,7 @@ from typing import Any
 
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.gemma3 import GEMMA3
+from oxibonsai.convert.multimodal import seeing
 
 # What Gemma3TextConfig of transformers has where a configuration doesn't say: the hub's say little.
 _DEFAULTS: dict[str, Any] = {
@@ -23,30 +24,10 @@ _DEFAULTS: dict[str, Any] = {
     "rope_theta": 1e6,
     "sliding_window": 4096,
 }
-# Versions of transformers call the same parameters differently.
-_TEXT = {
-    "language_model.model.": "model.",
-    "language_model.lm_head.": "lm_head.",
-    "model.language_model.": "model.",
-}
-_IMAGES = ("vision_tower.", "multi_modal_projector.")
 
 
 def _text_config(folder: ModelFolder) -> dict[str, Any]:
     return {**_DEFAULTS, **folder.text_config()}
 
 
-def _tensor_name(parameter: str) -> str | None:
-    if parameter.removeprefix("model.").startswith(_IMAGES):
-        return None
-    for prefix, plain in _TEXT.items():
-        if parameter.startswith(prefix):
-            return GEMMA3.tensor_name(plain + parameter.removeprefix(prefix))
-    return GEMMA3.tensor_name(parameter)
-
-
-GEMMA3_MULTIMODAL = replace(
-    GEMMA3,
-    config=_text_config,
-    tensor_name=_tensor_name,
-)
+GEMMA3_MULTIMODAL = replace(seeing(GEMMA3), config=_text_config)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.multimodal import seeing
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import llama3_factors, read_rope, rope_keys
 from oxibonsai.convert.stacked_experts import transposed_pieces
@@ -28,8 +29,6 @@ _A = "llama4"
 _ROPES = ("default", "llama3")
 # What files that do not say it have, and how many experts tell of models without norms of q and k.
 _CHUNK, _GROWTH, _PERIOD, _EXPERTS_WITHOUT_NORMS = 8192, 0.1, 4, 128
-# How published multimodal models call the text model's parameters.
-_PREFIXES = ("language_model.", "model.language_model.")
 
 
 def _width(folder: ModelFolder) -> int:
@@ -108,35 +107,17 @@ def _shapes(folder: ModelFolder) -> Shapes:
     return found
 
 
-_name = decoder.namer("Llama 4", _LAYER)
 LLAMA4 = Recipe(
     _A,
     metadata,
-    _name,
+    decoder.namer("Llama 4", _LAYER),
     experts.is_matrix,
     shapes=_shapes,
     pieces=transposed_pieces,
     extra=extra,
 )
-
-
-def _plain(parameter: str) -> str:
-    for prefix in _PREFIXES:
-        if parameter.startswith(prefix):
-            rest = parameter.removeprefix(prefix)
-            return rest if rest.startswith(("model.", "lm_head.")) else f"model.{rest}"
-    return parameter
-
-
-def _is_of_images(folder: ModelFolder, parameter: str) -> bool:
-    return parameter.removeprefix("model.").startswith(("vision_model.", "multi_modal_projector."))
-
-
 LLAMA4_MULTIMODAL = replace(
-    LLAMA4,
+    seeing(LLAMA4),
     config=ModelFolder.text_config,
-    tensor_name=lambda parameter: _name(_plain(parameter)),
-    pieces=lambda folder, parameter: transposed_pieces(folder, _plain(parameter)),
-    left_out=_is_of_images,
     notes=("the model's part for images is left out: what is made of it takes texts alone",),
 )

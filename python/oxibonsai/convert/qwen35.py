@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +11,11 @@ import numpy.typing as npt
 from oxibonsai.convert import decoder, gated_delta
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.mamba import conv_shape, ssm_values
+from oxibonsai.convert.multimodal import seeing
 from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
-from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.errors import UnsupportedError
 
 LAYER = {
     **decoder.LAYER,
@@ -182,31 +181,4 @@ QWEN35 = Recipe(
     values=ssm_values,
     offset=offset,
 )
-
-
-def text_config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration of the part for texts."""
-    text = folder.config.get("text_config")
-    if not isinstance(text, dict):
-        raise FormatError(f"{folder.path / 'config.json'} has no object text_config")
-    outer = {k: v for k, v in folder.config.items() if k == "tie_word_embeddings"}
-    return {**outer, **text}
-
-
-def text_name(parameter: str) -> str | None:
-    """A parameter of the part for texts as a model of texts alone calls it; None: of images."""
-    if parameter.startswith(("model.visual.", "visual.")):
-        return None
-    return parameter.replace("model.language_model.", "model.", 1)
-
-
-def _multimodal_name(parameter: str) -> str | None:
-    name = text_name(parameter)
-    return None if name is None else tensor_name(name)
-
-
-QWEN35_MULTIMODAL = replace(
-    QWEN35,
-    config=text_config,
-    tensor_name=_multimodal_name,
-)
+QWEN35_MULTIMODAL = seeing(QWEN35)

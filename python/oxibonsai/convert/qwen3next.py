@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from oxibonsai.convert import decoder, experts, gated_delta, qwen35
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.mamba import conv_shape, ssm_values
+from oxibonsai.convert.multimodal import seeing
 from oxibonsai.convert.pieces import Piece, expert_pieces
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
@@ -143,24 +143,7 @@ QWEN35MOE = Recipe(
     values=ssm_values,
     offset=qwen35.offset,
 )
-
-
-def _multimodal_name(parameter: str) -> str | None:
-    name = qwen35.text_name(parameter)
-    return None if name is None else QWEN35MOE.tensor_name(name)
-
-
-def _multimodal_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    name = qwen35.text_name(parameter)
-    return () if name is None else _pieces(folder, name)
-
-
-QWEN35MOE_MULTIMODAL = replace(
-    QWEN35MOE,
-    config=qwen35.text_config,
-    tensor_name=_multimodal_name,
-    pieces=_multimodal_pieces,
-)
+QWEN35MOE_MULTIMODAL = seeing(QWEN35MOE)
 QWEN3NEXT = Recipe(
     "qwen3next",
     lambda folder: _metadata(folder, "qwen3next"),

@@ -100,8 +100,8 @@ def load(
             slices of the weights, ``"full"`` a greedy decode too, ``"off"`` nothing.
         packed_cache: Keep the packed weights on disk, and use them at the next start.
         mmproj: The model's vision tower: an mmproj GGUF file as llama.cpp has it, ``hf:org/repo:FILE``,
-            ``https://...``; None: the one beside the model, or in its repository, that fits it; False:
-            none.
+            ``https://...`` or the folder of a whole model; None: the one beside the model, in its
+            repository or in its own folder, that fits it; False: none.
         image_min_tokens: Tokens of a picture at least, for models that read pictures in their own
             size; None: the model's own bound.
         image_max_tokens: At most.

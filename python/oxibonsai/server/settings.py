@@ -252,8 +252,8 @@ class ModelSettings(BaseModel):
     )
     mmproj: Annotated[str | None, Flag(("-mm",))] = Field(
         None,
-        description="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE or https://... "
-        "Default: one beside the model or in its repository that fits it.",
+        description="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE, https://... or a "
+        "folder of safetensors. Default: one beside the model or in its repository that fits it.",
     )
     mmproj_auto: Annotated[Switch, Flag((" /--no-mmproj",))] = Field(
         True, description="Look for a vision tower if --mmproj names none."

@@ -34,6 +34,7 @@ _LOOSE = {
     "embeddings.cls_token": "v.class_embd",
     "embeddings.position_embeddings": t.PLACES,
 }
+_MOST_JOINED = 1 << 15
 # What files leave unsaid: tiles of a picture. The models' own processor calls them patches.
 _TILES = {"preproc_min_tiles": ("min_patches", 1), "preproc_max_tiles": ("max_patches", 12)}
 
@@ -51,9 +52,7 @@ def _metadata(folder: ModelFolder) -> Metadata:
     found["clip.vision.projector.scale_factor"] = (_joined(folder), "u32")
     prepared = t.processor_config(folder)
     for key, (name, default) in _TILES.items():
-        count = prepared.get(name, default)
-        if type(count) is not int or count < 1:
-            raise FormatError(f"{folder.path}: {name} of the processor is {count!r}, no count")
+        count = t.processor_count(folder, prepared, name, default)
         if count != default:
             found[f"clip.vision.{key}"] = (count, "u32")
     return found
@@ -62,8 +61,8 @@ def _metadata(folder: ModelFolder) -> Metadata:
 def _joined(folder: ModelFolder) -> int:
     """Patches on each axis that become one row."""
     ratio = folder.real("downsample_ratio", 0.5)
-    joined = round(1 / ratio)
-    if joined < 1 or abs(joined * ratio - 1) > 1e-6:
+    joined = round(min(1 / ratio, _MOST_JOINED))
+    if abs(joined * ratio - 1) > 1e-6:
         raise FormatError(f"{folder.path / 'config.json'}: downsample_ratio is {ratio}, no 1 / n")
     return joined
 

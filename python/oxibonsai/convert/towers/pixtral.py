@@ -84,7 +84,8 @@ def _theta(vision: ModelFolder) -> float:
 
 def _break_token(folder: ModelFolder) -> int:
     """Id of the token between lines of a picture."""
-    for token in folder.json("tokenizer.json").get("added_tokens", []):
+    tokens = folder.json("tokenizer.json").get("added_tokens")
+    for token in tokens if isinstance(tokens, list) else ():
         if isinstance(token, dict) and token.get("content") == _BREAK:
             number = token.get("id")
             if type(number) is int and number >= 0:

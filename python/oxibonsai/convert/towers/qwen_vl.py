@@ -43,6 +43,7 @@ _FIXED_3 = {
 _DEEP = {"norm": "norm", "linear_fc1": "fc1", "linear_fc2": "fc2"}
 # What the models' own tower has where a file does not say otherwise.
 _MERGE, _WINDOW, _GRID_2 = 2, 112, 560
+_PIXELS_2, _PIXELS_3 = (56 * 56, 3584 * 3584), (256 * 256, 4096 * 4096)
 
 
 def _vision(folder: ModelFolder) -> ModelFolder:
@@ -67,7 +68,7 @@ def _metadata_2(folder: ModelFolder) -> Metadata:
     vision = _vision(folder)
     vision.require("hidden_act", "quick_gelu")
     found = t.tower_keys(folder, vision, "qwen2vl_merger", _EPS, _COUNTS)
-    return found | _merge_key(vision)
+    return found | _merge_key(vision) | _pixel_keys(folder, _PIXELS_2)
 
 
 def _metadata_25(folder: ModelFolder) -> Metadata:
@@ -79,7 +80,21 @@ def _metadata_25(folder: ModelFolder) -> Metadata:
     window = vision.count("window_size")
     if window != _WINDOW:
         found["clip.vision.window_size"] = (window, "u32")
-    return found | _merge_key(vision)
+    return found | _merge_key(vision) | _pixel_keys(folder, _PIXELS_2)
+
+
+def _pixel_keys(folder: ModelFolder, usual: tuple[int, int]) -> Metadata:
+    """Bounds on the pixels of a picture, where they are not the usual ones."""
+    prepared = t.processor_config(folder)
+    size = prepared.get("size")
+    sides = size if isinstance(size, dict) else {}
+    found: Metadata = {}
+    for bound, edge, default in zip(("min", "max"), ("shortest", "longest"), usual, strict=True):
+        said = t.processor_count(folder, sides, f"{edge}_edge", default)
+        count = t.processor_count(folder, prepared, f"{bound}_pixels", said)
+        if count != default:
+            found[f"clip.vision.image_{bound}_pixels"] = (count, "u32")
+    return found
 
 
 def _merge_key(vision: ModelFolder) -> Metadata:
@@ -90,7 +105,8 @@ def _merge_key(vision: ModelFolder) -> Metadata:
 def _period(vision: ModelFolder) -> int:
     """Every so many layers, one sees the whole picture."""
     whole = vision.config.get("fullatt_block_indexes")
-    if not isinstance(whole, list) or not whole or not all(type(n) is int for n in whole):
+    numbers = isinstance(whole, list) and all(type(n) is int and n >= 0 for n in whole)
+    if not isinstance(whole, list) or not whole or not numbers:
         raise FormatError(
             f"{vision.path / 'config.json'}: fullatt_block_indexes is {whole!r}, no numbers of layers"
         )
@@ -114,6 +130,7 @@ def _metadata_3(folder: ModelFolder) -> Metadata:
             [i in deep for i in range(vision.count("depth"))],
             "arr[bool]",
         ),
+        **_pixel_keys(folder, _PIXELS_3),
     }
 
 

@@ -58,16 +58,14 @@ def _idefics3_metadata(folder: ModelFolder) -> Metadata:
     vision = folder.part("vision_config", **_SMOLVLM)
     vision.require("hidden_act", "gelu_pytorch_tanh")
     size = t.processor_config(folder).get("size")
-    edge = size.get("longest_edge") if isinstance(size, dict) else None
+    held = size if isinstance(size, dict) else {}
+    edge = t.processor_count(folder, held, "longest_edge", vision.count("image_size"))
     joined = folder.count("scale_factor") if "scale_factor" in folder.config else 2
     return {
         **t.tower_keys(folder, vision, "idefics3", vision.real("layer_norm_eps", 1e-6)),
         "clip.use_gelu": (True, "bool"),
         "clip.vision.projector.scale_factor": (joined, "u32"),
-        "clip.vision.preproc_image_size": (
-            edge if type(edge) is int else vision.count("image_size"),
-            "u32",
-        ),
+        "clip.vision.preproc_image_size": (edge, "u32"),
     }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import copy
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.multimodal import text_config
 from oxibonsai.convert.recipe import Metadata, Shapes
 from oxibonsai.errors import FormatError, UnsupportedError
 
@@ -21,6 +22,7 @@ COUNTS = {
     "attention.head_count": "num_attention_heads",
 }
 _VECTORS = re.compile(r".*(?:ln|ln1|ln2|norm|ls1|ls2|mm\.model\.mlp\.0)\.weight")
+_LARGEST = 3e38  # float32 holds it
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 
 
@@ -35,6 +37,21 @@ def processor_config(folder: ModelFolder) -> dict[str, Any]:
     if not found:
         raise FormatError(f"{folder.path} has no preprocessor_config.json")
     return found
+
+
+def processor_count(folder: ModelFolder, held: Mapping[str, Any], name: str, default: int) -> int:
+    """A positive count of what :func:`processor_config` says, or of an object in it.
+
+    Args:
+        folder: For errors.
+        held: The configuration or the object.
+        name: Of the count.
+        default: Where it is missing or null.
+    """
+    count = default if held.get(name) is None else held[name]
+    if type(count) is not int or not 0 < count < 2**31:
+        raise FormatError(f"{folder.path}: {name} of the processor is {count!r}, no count")
+    return count
 
 
 def side(vision: ModelFolder, name: str) -> int:
@@ -77,16 +94,16 @@ def tower_keys(
 
 def text_width(folder: ModelFolder) -> int:
     """Width of the language model's embeddings."""
-    text = folder.config.get("text_config")
-    if isinstance(text, dict) and "hidden_size" in text:
-        return folder.part("text_config").count("hidden_size")
-    return folder.count("hidden_size")
+    text = copy.copy(folder)
+    text.config = text_config(folder)
+    return text.count("hidden_size")
 
 
 def _channels(folder: ModelFolder, prepared: Mapping[str, Any], name: str) -> list[float]:
     values = prepared.get(name)
     numbers = isinstance(values, list) and all(
-        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values
+        isinstance(v, int | float) and not isinstance(v, bool) and abs(v) <= _LARGEST
+        for v in values
     )
     if not isinstance(values, list) or not numbers or len(values) != 3:
         raise FormatError(

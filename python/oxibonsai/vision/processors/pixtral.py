@@ -55,8 +55,10 @@ class PixtralProcessor:
             height, width = int(height / ratio), int(width / ratio)
         unit = self.patch_size
         rows, columns = -(-height // unit), -(-width // unit)
-        if self.bounds is not None:
-            rows, columns = self.bounds.fit((height, width), (rows, columns))
+        if self.bounds is not None and rows * columns > 0:
+            # The least number of tokens must not make a long picture longer than the model reads.
+            fitted = self.bounds.fit((height, width), (rows, columns))
+            rows, columns = (min(n, -(-self.longest_edge // unit)) for n in fitted)
         image = resize(picture.image, (rows * unit, columns * unit), "BICUBIC")
         pixels = as_pixels([image], self.image_mean, self.image_std)
         return PixelGrid(pixels, original_size=picture.size)
