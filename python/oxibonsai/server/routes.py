@@ -6,6 +6,7 @@ from oxibonsai.server.anthropic.batches import message_batches_blueprint
 from oxibonsai.server.anthropic.errors import anthropic_error
 from oxibonsai.server.anthropic.routes import messages_blueprint
 from oxibonsai.server.batches.runner import BatchRunner
+from oxibonsai.server.elsewhere import Elsewhere
 from oxibonsai.server.errors import register_error_formats
 from oxibonsai.server.llama_server.completion import native_completion_blueprint
 from oxibonsai.server.llama_server.lora import lora_blueprint
@@ -30,7 +31,6 @@ from oxibonsai.server.openai.batches import batches_blueprint
 from oxibonsai.server.openai.chat_completions import chat_blueprint
 from oxibonsai.server.openai.completions import completions_blueprint
 from oxibonsai.server.openai.conversations import conversations_blueprint
-from oxibonsai.server.openai.elsewhere import Elsewhere
 from oxibonsai.server.openai.embeddings import embeddings_blueprint
 from oxibonsai.server.openai.files import files_blueprint
 from oxibonsai.server.openai.images import images_blueprint

@@ -21,9 +21,9 @@ from oxibonsai.server.batches.records import (
     with_status,
 )
 from oxibonsai.server.batches.request_line import answer_request, refuse_request
+from oxibonsai.server.elsewhere import Elsewhere
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Phase
-from oxibonsai.server.openai.elsewhere import Elsewhere
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores import NoSuchObjectError, Object, StoreError, TooLargeError
 from oxibonsai.server.stores.collection import new_id

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.elsewhere import Elsewhere, wait_until_ended
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.assistants.conversation import Conversation
@@ -20,7 +21,6 @@ from oxibonsai.server.openai.assistants.objects import (
 )
 from oxibonsai.server.openai.assistants.run_work import RunWork
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks
-from oxibonsai.server.openai.elsewhere import Elsewhere, wait_until_ended
 from oxibonsai.server.openai.schemas.assistants import (
     MessageCreate,
     RunFields,

@@ -9,12 +9,12 @@ from flask import Response, jsonify, request
 
 from oxibonsai.chat import ChatTurn
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.elsewhere import Elsewhere, looks, wait_until_ended
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generations import Generations
 from oxibonsai.server.http.disconnect import watched
 from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
-from oxibonsai.server.openai.elsewhere import Elsewhere, looks, wait_until_ended
 from oxibonsai.server.openai.responses.compaction import compacted, summary_request, summary_tokens
 from oxibonsai.server.openai.responses.history import history
 from oxibonsai.server.openai.responses.items import new_items, stored_items

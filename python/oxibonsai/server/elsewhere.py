@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from oxibonsai.server.openai.background_tasks import Key
 from oxibonsai.server.stores import Object
-from oxibonsai.server.stores.peers import Peers
+from oxibonsai.server.stores.peers import Key, Peers
 
 # Between two looks at an object that another server works on.
 _LOOK_SECONDS = 0.25
