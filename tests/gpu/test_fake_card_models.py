@@ -17,6 +17,7 @@ import dense_models
 import encoder_models
 import expert_models
 import recurrent_models
+import remote_models
 
 pytestmark = [pytest.mark.slow, pytest.mark.hf, needs_compiler]
 
@@ -25,6 +26,7 @@ EXPERTS = (
     *("deepseek2-groups", "gemma4-experts", "gemma4-shared", "gpt-oss", "glm4moe", "llama4"),
     *("phimoe", "qwen3moe"),
 )
+REMOTE = ("plamo2", "rwkv7")
 RECURRENT = ("jamba", "mamba2", "nemotron_h", "qwen35", "qwen3next")
 # The last layers read keys and values of earlier ones, so that one device must have both.
 SHARING = ("gemma4-shared",)
@@ -47,11 +49,30 @@ def save(case: Any, folder: Path) -> None:
 def test_logits_have_the_cpus_bytes(card: Any, case: Any, dtype: str, tmp_path: Path) -> None:
     save(case, tmp_path / "model")
     convert(tmp_path / "model", tmp_path / "model.gguf", dtype=dtype)
+    check_logits(tmp_path / "model.gguf", shares=case.name in SHARING)
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_logits_of_llama_cpps_files_have_the_cpus_bytes(
+    card: Any, name: str, tmp_path: Path
+) -> None:
+    case = next(c for c in remote_models.CASES if c.name == name)
+    remote_models.write(case, tmp_path / "model.gguf")
+    check_logits(tmp_path / "model.gguf")
+
+
+def check_logits(path: Path, *, shares: bool = False) -> None:
+    """All layers on the card, and two of them.
+
+    Args:
+        path: Of the model.
+        shares: Whether layers share keys and values, so that one device must have all of them.
+    """
     ids = dense_models.IDS[:21]
 
     def logits(device: str, chunk: int, gpu_layers: int | None = None) -> bytes:
         engine = oxibonsai.load(
-            tmp_path / "model.gguf",
+            path,
             device=device,
             gpu_layers=gpu_layers,
             threads=2,
@@ -63,7 +84,7 @@ def test_logits_have_the_cpus_bytes(card: Any, case: Any, dtype: str, tmp_path: 
 
     wanted = logits("cpu", 21)
     assert logits("cuda", 8) == wanted
-    if case.name in SHARING:
+    if shares:
         with pytest.raises(UnsupportedError, match="share layer of the cache"):
             logits("cuda", 8, gpu_layers=2)
     else:
@@ -86,6 +107,13 @@ def test_embeddings_have_the_cpus_bytes(card: Any, name: str, dtype: str, tmp_pa
         return engine.embed(texts).tobytes()
 
     assert embeddings("cuda") == embeddings("cpu")
+
+
+def test_a_decoder_behind_an_encoder_is_refused(card: Any, tmp_path: Path) -> None:
+    encoder_models.save(encoder_models.SEQ2SEQ[0], tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "model.gguf", dtype="f32")
+    with pytest.raises(UnsupportedError, match="no kernel on GPUs"):
+        oxibonsai.load(tmp_path / "model.gguf", device="cuda")
 
 
 def test_every_structure_that_is_named_is_there() -> None:

@@ -62,9 +62,16 @@ def save(case: Encoder, folder: Path) -> Any:
     config = getattr(transformers, f"{case.kind}Config")(**sizes)
     config._attn_implementation = "eager"
     model = getattr(transformers, f"{case.kind}{case.model}")(config).float().eval()
+    if options.get("tie_word_embeddings") is False:  # T5's configurations forget it
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             values = random_values(name, tuple(parameter.shape))
+            if case.model == "ForConditionalGeneration" and name.endswith("Attention.q.weight"):
+                # T5 does not scale scores, so its queries are small: with larger ones, rounding moves
+                # the logits of transformers' float32 by 5e-4 of the largest.
+                values *= options["d_kv"] ** -0.5
             parameter.copy_(torch.from_numpy(values))
     model.save_pretrained(folder)
     file = folder / "config.json"
@@ -200,7 +207,7 @@ SEQ2SEQ = [
     Encoder(
         "t5-gated",
         "T5",
-        {**_T5_DECODER, "feed_forward_proj": "gated-gelu", "num_decoder_layers": 3,
+        {**_T5_DECODER, "feed_forward_proj": "gated-gelu", "num_layers": 3, "num_decoder_layers": 2,
          "relative_attention_num_buckets": 16, "tie_word_embeddings": False},
         model="ForConditionalGeneration",
     ),

@@ -24,7 +24,7 @@ class Runner:
         # A float32 cache and plain attention, so that nothing but the arithmetic of floats is left.
         self.model = llama_cpp.Llama(
             path, n_ctx=n_ctx, n_batch=n_ctx, n_ubatch=n_ctx, logits_all=True, verbose=False,
-            type_k=_F32, type_v=_F32, flash_attn=False,
+            type_k=_F32, type_v=_F32, flash_attn=False, n_threads=1, n_threads_batch=1,
         )  # fmt: skip
         self._context = self.model._ctx.ctx
 

@@ -22,7 +22,7 @@ def main(ids_file: str, *models: str) -> None:
         # A float32 cache and plain attention leave the weights' arithmetic alone to be measured.
         model = llama_cpp.Llama(
             path, n_ctx=n, n_batch=n, n_ubatch=n, logits_all=True, verbose=False,
-            type_k=_F32, type_v=_F32, flash_attn=False,
+            type_k=_F32, type_v=_F32, flash_attn=False, n_threads=1, n_threads_batch=1,
         )  # fmt: skip
         model.eval(ids)
         np.save(Path(path).with_suffix(".npy"), np.array(model.scores[:n], np.float32))

@@ -62,13 +62,16 @@ chunks of 1, 7 and 64 tokens, and in a batch of four sequences. The tests in `te
 this; `tests/models/make_architecture_table.py` writes the table. For encoders
 ([encoders.md](encoders.md)) the hidden states are compared; they are not computed in chunks. CodeShell
 and Grok differ more from llama.cpp than the others, because its GELU is a table of float16 values.
+PLaMo 2 is compared with attention in its first layer, and the published models begin with another one;
+llama.cpp 0.3.36 does not end with those. `t5` is the encoder with its decoder.
 
 *Runs as llama.cpp*: llama.cpp's converter makes a file of a random model, and `oxibonsai run` and
 llama.cpp continue a text of 70 characters with the likeliest tokens. The number is that of files, then
 that of tokens, of at most 24, which are equal in every file. They may differ only from a token on
 that leads the next by less than 0.2 % of the largest logit. Without a number: an encoder, or a model
-that llama.cpp's converter or transformers cannot make. `tests/models/make_llama_cpp_runs.py` repeats
-this with an installed llama.cpp.
+that llama.cpp's converter or transformers cannot make, or that llama.cpp does not run as transformers
+does. `tests/models/make_llama_cpp_runs.py` repeats this with an installed llama.cpp, and says why
+models are left out.
 
 | architecture | structures | compared with | distance | same bytes | runs as llama.cpp |
 | --- | --- | --- | --- | --- | --- |

@@ -173,7 +173,7 @@ _PLAMO2_VECTORS = {
     "ssm_b_norm": (16,), "ssm_c_norm": (16,),
 }  # fmt: skip
 _PLAMO2_KEYS = {
-    "attention.head_count": [0, HEADS, 0], "attention.head_count_kv": [0, KV_HEADS, 0],
+    "attention.head_count": [HEADS, 0, 0], "attention.head_count_kv": [KV_HEADS, 0, 0],
     "attention.key_length": 16, "attention.value_length": 16, "rope.freq_base": 5e3,
     "ssm.state_size": 16, "ssm.conv_kernel": 4, "ssm.time_step_rank": 4, "ssm.inner_size": HIDDEN,
     "ssm.group_count": 0,
@@ -263,8 +263,8 @@ CASES = [
     ),
     RemoteCase(
         "plamo2", {}, _PLAMO2_KEYS, layers=3,
-        own_layers=(_PLAMO2_SCAN, _PLAMO2_ATTENTION, _PLAMO2_SCAN),
-        own_vectors=(_PLAMO2_VECTORS, _PLAMO2_NORMS, _PLAMO2_VECTORS),
+        own_layers=(_PLAMO2_ATTENTION, _PLAMO2_SCAN, _PLAMO2_SCAN),
+        own_vectors=(_PLAMO2_NORMS, _PLAMO2_VECTORS, _PLAMO2_VECTORS),
     ),
     RemoteCase(
         "rwkv7", {}, _RWKV_KEYS, layers=3, layer_norm=True, hidden=_RWKV_HIDDEN,

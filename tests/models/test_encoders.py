@@ -161,6 +161,7 @@ def test_buckets_of_distances_are_those_of_transformers(buckets: int) -> None:
         ("modern-bert", "modern-bert.hidden_activation", ("relu", "str"), "known are gelu, silu"),
         ("modern-bert", "modern-bert.attention.causal", (True, "bool"), "causal is True"),
         ("modern-bert", "modern-bert.hidden_activation", (["silu"] * 2, "arr[str]"), "known are"),
+        ("modern-bert", "modern-bert.attention.sliding_window", (1, "u32"), "window of one token"),
         ("nomic-bert", "nomic-bert.pooling_type", (4, "u32"), "pooling_type is 4"),
         ("nomic-bert", "nomic-bert.pooling_type", ([1, 1], "arr[u32]"), "pooling_type is"),
         ("t5encoder", "t5encoder.attention.relative_buckets_count", (6, "u32"), "buckets"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,22 @@ def test_logits_are_those_of_llama_cpp(
     found = oxibonsai.load(files[case.name]).logits(dm.IDS)[-len(truth) :]
     assert np.abs(truth[1] - truth[0]).mean() > 0.1  # logits that hardly change prove nothing
     assert np.abs(found - truth).max() <= case.distance * np.abs(truth).max()
+
+
+def test_a_hybrid_may_begin_with_a_layer_that_does_not_attend(tmp_path: Path) -> None:
+    case = next(c for c in remote_models.CASES if c.name == "plamo2")
+    counts = {k: v[::-1] for k, v in case.keys.items() if isinstance(v, list)}
+    other = replace(
+        case,
+        keys={**case.keys, **counts},
+        own_layers=case.own_layers[::-1],
+        own_vectors=case.own_vectors[::-1],
+    )
+    configs = []
+    for i, order in enumerate((case, other)):
+        remote_models.write(order, tmp_path / f"{i}.gguf")
+        configs.append(oxibonsai.load(tmp_path / f"{i}.gguf").model.config)
+    assert configs[1] == replace(configs[0], layer_types=configs[0].layer_types[::-1])
 
 
 @pytest.mark.parametrize(

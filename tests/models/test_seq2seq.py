@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from seq2seq_runs import DECODED, START, Runs
 
 pytestmark = pytest.mark.hf
 LLAMA_CPP = json.loads(RECORDED.read_text())
+MT5 = replace(em.SEQ2SEQ[2], name="mt5", kind="MT5")
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
 
@@ -42,7 +44,7 @@ def file_of(case: em.Encoder, folder: Path, dtype: str = "f32") -> Path:
     return path
 
 
-@pytest.mark.parametrize("case", em.SEQ2SEQ, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", [*em.SEQ2SEQ, MT5], ids=lambda c: c.name)
 def test_logits_are_those_of_transformers(case: em.Encoder, folder: Path) -> None:
     model = em.save(case, folder / case.name)
     truth = em.seq2seq_logits(model, em.IDS, DECODED)
@@ -60,6 +62,25 @@ def test_the_converted_file_is_that_of_llama_cpp(case: em.Encoder, folder: Path)
     theirs = LLAMA_CPP[f"converted {case.name}"]
     assert found["tensors"] == theirs["tensors"]
     assert conversions.different_keys(found, theirs) == set(case.differences)
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "message"),
+    [
+        ("t5", {"scale_decoder_outputs": False}, "no lm_head.weight, .* are not scaled"),
+        ("t5", {"tie_word_embeddings": False, "scale_decoder_outputs": ...}, "are not scaled"),
+        ("t5-gated", {"scale_decoder_outputs": True}, "an lm_head.weight, .* are scaled"),
+        ("umt5", {"tie_word_embeddings": True}, "an lm_head.weight, .* are scaled"),
+        ("t5", {"model_type": "mt5", "scale_decoder_outputs": ...}, "are not scaled"),
+    ],
+)
+def test_a_scale_of_logits_that_a_file_cannot_express_is_refused(
+    name: str, stated: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    case = next(c for c in em.SEQ2SEQ if c.name == name)
+    em.save(replace(case, extra=stated), tmp_path)
+    with pytest.raises(UnsupportedError, match=message):
+        convert(tmp_path, tmp_path / "m.gguf", dtype="f32")
 
 
 @pytest.mark.parametrize("dtype", ["f32", "q8_0"])

@@ -117,8 +117,23 @@ def encoder_metadata(folder: ModelFolder) -> Metadata:
     }
 
 
+def _check_outputs(folder: ModelFolder) -> None:
+    """A file with an output matrix of its own has logits as they are, others have scaled ones."""
+    config = folder.config
+    # Before version 5 of transformers one key said both; mT5 in this version never scales.
+    tied = config.get("tie_word_embeddings") is not False and config["model_type"] != "mt5"
+    scaled = config.get("scale_decoder_outputs", tied)
+    own = "lm_head.weight" in folder.parameters
+    if scaled is own or not isinstance(scaled, bool):
+        raise UnsupportedError(
+            f"{folder.path} has {'an' if own else 'no'} lm_head.weight, and its config.json says that "
+            f"logits are {'' if scaled else 'not '}scaled, which a GGUF file cannot express"
+        )
+
+
 def metadata(folder: ModelFolder) -> Metadata:
     """Keys of both sides, then the tokenizer's."""
+    _check_outputs(folder)
     start = folder.config.get("decoder_start_token_id")
     if type(start) is not int or not 0 <= start < folder.count("vocab_size"):
         raise FormatError(

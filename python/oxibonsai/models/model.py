@@ -79,6 +79,8 @@ class Model:
         self.graph = self._described()
         if isinstance(device, DevicePlan):
             device = device.place(self.graph, config.num_hidden_layers)
+        if isinstance(device, StagedDevice):
+            self.check_decoder_only("division over devices or processes")
         self.device = device
         own = set(weights.matrices)
         used = self._used_matrices()

@@ -27,7 +27,8 @@ def read_config(keys: Keys) -> ModelConfig:
     if keys.flag("rope.scaling.finetuned", False):
         raise keys.unsupported("Nemotron-H with a rotary embedding is not supported")
     shared = dimensions(keys, max(heads) or 1, ff=max(widths))
-    keys.real("attention.layer_norm_epsilon", 0.0)  # of layers that draft, which a pass has none of
+    # Of layers that draft; of all norms where the file has no other.
+    epsilon = keys.real("attention.layer_norm_epsilon", 0.0) or None
     types = [
         FULL_ATTENTION if h else FEED_FORWARD if w else MAMBA
         for h, w in zip(heads, widths, strict=True)
@@ -35,7 +36,7 @@ def read_config(keys: Keys) -> ModelConfig:
     return ModelConfig(
         **shared,
         causal=keys.causal(True),
-        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
+        rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon", epsilon),
         pooling=keys.pooling("last"),
         rope=keys.rope(shared["head_dim"]).without(),
         layer_types=tuple(types),
