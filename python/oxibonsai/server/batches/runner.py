@@ -349,6 +349,8 @@ class BatchRunner:
 
         record = self._change(batch, finalize)
         ending = record["ending"]
+        requests = partial(requests_of, self._requests, batch.owner, batch.id)
+        counts = dict(count_results(requests()))
         made: dict[str, str | None] = {}
         if record["kind"] == "openai":
             try:
@@ -356,14 +358,13 @@ class BatchRunner:
                     self._app.store.files,
                     batch.owner,
                     record,
-                    partial(requests_of, self._requests, batch.owner, batch.id),
+                    requests,
                     _EXPIRED if ending == "expired" else None,
                 )
             except TooLargeError as e:
                 told = f"The results can't be stored: {e}."
                 self._fail(batch, [{"code": "too_large", "message": told}])
                 return
-        counts = dict(batch.counts)
         self._change(batch, lambda r: with_status(r, ending, counts=counts, **made))
         self._forget(batch)
         if record["kind"] == "openai":
