@@ -79,7 +79,7 @@ def test_what_fails_is_one_line(model: str, tmp_path: Path) -> None:
         (["embed", "-m", model, ""], 2, "text 0 is empty"),
         (["embed", "-m", model, "--dimensions", "129", "tea"], 2, "1 to 128"),
         (["embed", "-m", model, "--file", str(tmp_path / "none"), "tea"], 1, "none"),
-        (["convert", str(tmp_path / "none"), str(tmp_path / "m.gguf")], 3, "is no folder"),
+        (["convert", str(tmp_path / "none"), str(tmp_path / "m.gguf")], 3, "does not exist"),
         (["convert", str(tmp_path), str(tmp_path / "m.gguf")], 3, "has no config.json"),
         (["convert", folder, str(Path(model) / "b.gguf")], 1, "cannot write"),
         (

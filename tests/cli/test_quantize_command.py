@@ -89,7 +89,7 @@ def test_a_quantized_source_is_said_unless_it_is_allowed(source: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["q4_9"], 2, "q4_9 is no type; oxibonsai quantize knows F32, "),
+        (["q4_9"], 2, "q4_9 is no type; did you mean Q4_1? oxibonsai quantize knows F32, "),
         (["q8_0", "--tensor-type", "ffn_dwon=q4_0"], 2, "'ffn_dwon' matches no matrix"),
         (["q8_0", "--tensor-type", "ffn_down"], 2, "is not REGEX=TYPE"),
         (["q8_0", "--output-tensor-type", "q4_9"], 2, "q4_9 is no type"),

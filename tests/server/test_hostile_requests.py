@@ -239,7 +239,7 @@ def test_a_picture_is_refused_in_the_same_words_by_every_api(
 def test_threads_hold_no_pictures(client: FlaskClient, part: object) -> None:
     answer = client.post("/v1/threads", json={"messages": _said(part)})
     assert answer.status_code == 400
-    assert "image input is not supported here" in answer.get_json()["error"]["message"]
+    assert "threads hold no pictures" in answer.get_json()["error"]["message"]
 
 
 _HI = {"role": "user", "content": "Hi"}

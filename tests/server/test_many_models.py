@@ -29,6 +29,9 @@ from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
 
+# The folder has files of vision towers, which are none.
+pytestmark = pytest.mark.filterwarnings("ignore:the vision tower in")
+
 ASK = {"prompt": "ab", "max_tokens": 8, "temperature": 0}
 
 

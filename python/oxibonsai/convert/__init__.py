@@ -87,7 +87,7 @@ from oxibonsai.convert.stablelm import STABLELM
 from oxibonsai.convert.starcoder2 import STARCODER2
 from oxibonsai.convert.t5 import T5, T5_ENCODER
 from oxibonsai.convert.target import check_dtype
-from oxibonsai.convert.writing import write_model
+from oxibonsai.convert.writing import refuse_same, write_model
 from oxibonsai.convert.xverse import XVERSE
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
@@ -247,6 +247,7 @@ def convert(
         FormatError: The folder lacks something, or a value does not fit the dtype.
         UnsupportedError: It asks for what no recipe knows.
     """
+    refuse_same(folder, out)
     source = ModelFolder(folder)
     kind = model_kind(source)
     recipe = inner_recipe(source, RECIPES) or RECIPES.get(kind)

@@ -18,6 +18,12 @@ from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.plan import destruction
 
 
+def refuse_same(source: Path, out: Path) -> None:
+    """Raises RequestError if a file or folder would be written over itself."""
+    if out.resolve() == source.resolve():
+        raise RequestError(f"{out} is what would be converted: name another OUT")
+
+
 def write_model(
     source: ModelFolder,
     recipe: Recipe,
@@ -46,8 +52,6 @@ def write_model(
     Returns:
         What the user should know.
     """
-    if out.resolve() == source.path.resolve():
-        raise RequestError(f"{out} is what would be converted: name another OUT")
     source.config = recipe.config(source)
     if recipe.variant is not None:
         recipe = recipe.variant(source)

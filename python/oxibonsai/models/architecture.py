@@ -93,7 +93,10 @@ def _of_attention(keys: Keys, name: str) -> int:
     """A number that all layers share which have any."""
     found = set(keys.counts(f"attention.{name}", keys.layers())) - {0}
     if len(found) != 1:
-        raise keys.fail(f"{sorted(found)} are no one {keys.architecture}.attention.{name}")
+        raise keys.fail(
+            f"{keys.architecture}.attention.{name} has the values {sorted(found)}, but all layers that "
+            "attend need the same one"
+        )
     return found.pop()
 
 

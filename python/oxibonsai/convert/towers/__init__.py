@@ -13,7 +13,7 @@ from oxibonsai.convert.towers.pixtral import PIXTRAL
 from oxibonsai.convert.towers.qwen_vl import QWEN2VL, QWEN3VL, QWEN25VL
 from oxibonsai.convert.towers.siglip import GEMMA3, IDEFICS3
 from oxibonsai.convert.towers.tower import is_matrix
-from oxibonsai.convert.writing import write_model
+from oxibonsai.convert.writing import refuse_same, write_model
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 
@@ -73,6 +73,7 @@ def convert_tower(
         FormatError: The folder lacks something.
         UnsupportedError: It has no tower that is known.
     """
+    refuse_same(folder, out)
     source = ModelFolder(folder)
     recipe = _recipe(source)
     if dtype.lower() != "f16":
