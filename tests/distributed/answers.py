@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -81,6 +82,8 @@ def main(tensor: str, pipeline: str, *models: str) -> None:
         assert isinstance(loaded.device, RankDevice)
         follow(group, loaded)
     group.leave()
+    sys.stdout.flush()
+    os._exit(0)  # as the commands end, which says why
 
 
 if __name__ == "__main__":

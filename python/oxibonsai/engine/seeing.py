@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from itertools import chain
 
 import numpy as np
 
@@ -66,15 +67,18 @@ def open_pictures(
 def _beside(source: Source | None, model: Model, tokenizer: Tokenizer) -> PictureReader | None:
     """The first that fits. Nobody asked for the others, but why none of them fits is said."""
     found = towers_beside(source, model.weights.checkpoint.path)
+    first = next(found, None)
+    if first is None:  # as usual; the pass that reads pictures is not compiled then
+        return None
     try:
         _check_sees(model)
     except UnsupportedError as e:
         # Whatever lies beside a model of texts is another model's.
-        if isinstance(model.device, Pipeline) and next(found, None) is not None:
+        if isinstance(model.device, Pipeline):
             warnings.warn(f"the model does not see: {e}", stacklevel=2)
         return None
     misfit = ""
-    for path, open_file in found:
+    for path, open_file in chain([first], found):
         try:
             return _opened(open_file(), model, tokenizer)
         except (FormatError, UnsupportedError, RequestError) as e:
