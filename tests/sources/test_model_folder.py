@@ -25,7 +25,7 @@ FILES = {
 def test_a_folder_is_itself(tmp_path: Path) -> None:
     with model_folder(str(tmp_path)) as folder:
         assert folder == tmp_path
-    with pytest.raises(SourceError, match="is no folder"), model_folder(str(tmp_path / "none")):
+    with pytest.raises(SourceError, match="does not exist"), model_folder(str(tmp_path / "none")):
         pass
 
 

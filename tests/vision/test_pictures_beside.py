@@ -98,7 +98,7 @@ def test_a_divided_model_reads_texts_only_and_says_so(
         return load_model(open_model(path), split)
 
     monkeypatch.setattr(loading, "place_model", place)
-    with pytest.warns(UserWarning, match="pictures need all layers of the model on one device"):
+    with pytest.warns(UserWarning, match="pictures need the whole model on one device"):
         engine = oxibonsai.load(path)
     assert engine.pictures is None
     with pytest.raises(UnsupportedError, match="leave out gpu_layers"):

@@ -9,7 +9,6 @@ import click
 from click.shell_completion import CompletionItem
 from pydantic.fields import FieldInfo
 
-from oxibonsai.sampling import PRESETS
 from oxibonsai.server.setting_sources import flag
 from oxibonsai.server.settings import Flag, Names, Paths, Settings, Switch
 
@@ -70,12 +69,18 @@ def _words(field: FieldInfo) -> list[str]:
     return [w for w in words if isinstance(w, str)]
 
 
+def _presets() -> list[str]:
+    from oxibonsai.sampling import PRESETS  # not needed to start a server
+
+    return list(PRESETS)
+
+
 def _completion(name: str, field: FieldInfo) -> Callable[..., list[CompletionItem]]:
     """What a shell offers for a flag's value."""
-    words = list(PRESETS) if name == "preset" else _words(field)
     takes_file = name in _FILES_OR_SOURCES or "Path" in str(field.annotation)
 
     def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+        words = _presets() if name == "preset" else _words(field)
         found = [CompletionItem(w) for w in words if w.startswith(begun)]
         return found or ([CompletionItem(begun, type="file")] if takes_file else [])
 

@@ -23,7 +23,6 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from oxibonsai.device_names import DEVICE_PATTERN
-from oxibonsai.sampling import PRESETS, preset
 
 ENV_PREFIX = "OXIBONSAI_"
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
@@ -52,6 +51,9 @@ def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_preset(name: str) -> str:
+    # Imported here for a process that only starts others, which needs no core.
+    from oxibonsai.sampling import preset
+
     preset(name)
     return name
 
@@ -163,8 +165,8 @@ class ModelSettings(BaseModel):
     )
     preset: Annotated[str, AfterValidator(_check_preset)] | None = Field(
         None,
-        description=f"Default sampling in place of llama-server's: {', '.join(PRESETS)}. Settings that are "
-        "given themselves, like --temperature, take precedence.",
+        description="Default sampling in place of llama-server's, as `oxibonsai run --preset`. Settings "
+        "that are given themselves, like --temperature, take precedence.",
     )
     temperature: Annotated[float, Flag(("--temp",))] = Field(0.8, ge=0, le=100, description=(
         "Default temperature."
@@ -280,8 +282,13 @@ class ModelSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_preset(cls, values: dict[str, Any]) -> dict[str, Any]:
-        chosen = PRESETS.get(str(values.get("preset")))
-        if chosen is None:
+        name = values.get("preset")
+        if name is None:
+            return values
+        from oxibonsai.sampling import PRESETS
+
+        chosen = PRESETS.get(str(name))
+        if chosen is None:  # refused by the field's own check
             return values
         return {**{name: getattr(chosen, name) for name in _SAMPLING}, **values}
 
