@@ -37,7 +37,14 @@ LARGEST_ERROR = {
     **{"Q2_K": 0.45, "Q3_K": 0.3, "Q4_K": 0.1, "Q5_K": 0.06, "Q6_K": 0.04},
     **{"IQ4_NL": 0.12, "IQ4_XS": 0.15, "MXFP4": 0.25, "NVFP4": 0.2},
 }
-SMALLEST_STEP = {"NVFP4": 0.012}  # its scales end at 2^-9
+_LEAST_SCALE = 2.0**-25  # a smaller one is zero in binary16
+SMALLEST_STEP = {
+    "NVFP4": 0.012,  # its scales end at 2^-9
+    # A scale times the largest number that it multiplies.
+    **{"Q4_K": 63 * 15 * _LEAST_SCALE, "Q5_K": 63 * 31 * _LEAST_SCALE},
+    **{"Q6_K": 127 * 32 * _LEAST_SCALE, "IQ4_XS": 32 * 127 * _LEAST_SCALE},
+    **{"F8_E4M3": 448 * _LEAST_SCALE, "F8_E5M2": 1024 * _LEAST_SCALE},
+}
 FITTED = [name for name in LARGEST_ERROR if name in ENCODERS]
 
 
