@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from oxibonsai.output.tools.call_writer import CallWriter
 from oxibonsai.output.tools.json_scan import JsonObjectScanner, Malformed
@@ -73,6 +73,21 @@ def read_arguments(writer: CallWriter, first: str) -> Generator[None, str, None]
         if scanner.done:
             return
         char = yield
+
+
+def read_list(read_one: Callable[[str], Generator[None, str, None]]) -> Generator[None, str, None]:
+    """A list with commas, up to its ``]``; its ``[`` has come.
+
+    Args:
+        read_one: Reads a member, whose first character it is given.
+    """
+    between = ","
+    while between == ",":
+        first = yield from skip_space()
+        yield from read_one(first)
+        between = yield from skip_space()
+    if between != "]":
+        raise Malformed
 
 
 def read_call_object(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from oxibonsai.output.tools.call_object import expect, read_call_object, skip_space
+from oxibonsai.output.tools.call_object import expect, read_call_object, read_list, skip_space
 from oxibonsai.output.tools.call_parser import CallReader, ToolFormat
 from oxibonsai.output.tools.call_writer import CallWriter
-from oxibonsai.output.tools.json_scan import Malformed
 from oxibonsai.output.tools.lark import CallGrammar, Lark
 from oxibonsai.output.tools.request import Tool
 
@@ -28,13 +28,7 @@ class GenericFormat(ToolFormat):
         for text in ("{", f'"{_KEY}"', ":", "["):
             first = yield from skip_space()
             yield from expect(text, first)
-        between = ","
-        while between == ",":
-            first = yield from skip_space()
-            yield from read_call_object(writer, first)
-            between = yield from skip_space()
-        if between != "]":
-            raise Malformed
+        yield from read_list(partial(read_call_object, writer))
         first = yield from skip_space()
         yield from expect("}", first)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from oxibonsai.output.tools.call_object import (
     expect,
     read_arguments,
     read_call_object,
+    read_list,
     read_until,
     skip_space,
 )
@@ -129,13 +131,7 @@ class ApertusFormat(ToolFormat):
         first = yield from skip_space()
         if first != "[":
             raise Malformed
-        between = ","
-        while between == ",":
-            first = yield from skip_space()
-            yield from _read_keyed(writer, first)
-            between = yield from skip_space()
-        if between != "]":
-            raise Malformed
+        yield from read_list(partial(_read_keyed, writer))
         first = yield from skip_space()
         yield from expect("<|tools_suffix|>", first)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from oxibonsai.output.tools.call_object import expect, read_until, skip_space
+from oxibonsai.output.tools.call_object import expect, read_list, read_until, skip_space
 from oxibonsai.output.tools.call_parser import CallReader, ToolFormat
 from oxibonsai.output.tools.call_writer import CallWriter
-from oxibonsai.output.tools.json_scan import Malformed
 from oxibonsai.output.tools.lark import CallGrammar, Lark, json_value, literal
 from oxibonsai.output.tools.literals import Literals
 from oxibonsai.output.tools.parameters import own_schema, parameters_of, separated
@@ -25,18 +25,7 @@ class Lfm2Format(ToolFormat):
     def read(self, writer: CallWriter, opening: str) -> CallReader:
         first = yield from skip_space()
         yield from expect("[", first)
-        between = ","
-        while between == ",":
-            first = yield from skip_space()
-            name, _ = yield from read_until("(", MAX_NAME)
-            writer.begin()
-            writer.name((first + name).strip())
-            values = Literals(writer.arguments, quotes=("'", '"'), escapes=True, bare_keys=False)
-            yield from values.members(")", assign="=")
-            writer.end()
-            between = yield from skip_space()
-        if between != "]":
-            raise Malformed
+        yield from read_list(partial(_read_call, writer))
         first = yield from skip_space()
         yield from expect("<|tool_call_end|>", first)
 
@@ -56,3 +45,13 @@ class Lfm2Format(ToolFormat):
     def spell(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         each = (f"{name}({', '.join(f'{k}={v!r}' for k, v in f.items())})" for name, f in calls)
         return f"<|tool_call_start|>[{', '.join(each)}]<|tool_call_end|>"
+
+
+def _read_call(writer: CallWriter, first: str) -> CallReader:
+    """``NAME(a=1, b='text')``."""
+    name, _ = yield from read_until("(", MAX_NAME)
+    writer.begin()
+    writer.name((first + name).strip())
+    values = Literals(writer.arguments, quotes=("'", '"'), escapes=True, bare_keys=False)
+    yield from values.members(")", assign="=")
+    writer.end()

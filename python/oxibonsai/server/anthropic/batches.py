@@ -9,13 +9,20 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.server.access import owner
 from oxibonsai.server.anthropic.schemas import BatchCreate, BatchQuery
-from oxibonsai.server.batches.records import ENDED, new_batch, new_request, requests_of, succeeded
+from oxibonsai.server.batches.records import (
+    ENDED,
+    find_batch,
+    new_batch,
+    new_request,
+    requests_of,
+    succeeded,
+)
 from oxibonsai.server.batches.request_line import refusal_in_a_batch
 from oxibonsai.server.batches.runner import BatchRunner
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.paging import PageQuery, list_page, page_query
 from oxibonsai.server.sse import compact
-from oxibonsai.server.stores import NoSuchObjectError, Object, Store
+from oxibonsai.server.stores import Object, Store
 from oxibonsai.server.stores.collection import new_id
 from oxibonsai.server.validation import as_body, read_body
 
@@ -29,10 +36,7 @@ def message_batches_blueprint(store: Store, runner: BatchRunner) -> Blueprint:
     bp = Blueprint("message_batches", __name__)
 
     def find(batch_id: str) -> Object:
-        record = store.batches.get(owner(), batch_id)
-        if record["kind"] != _KIND:
-            raise NoSuchObjectError("batch", batch_id)
-        return record
+        return find_batch(store.batches, owner(), batch_id, _KIND)
 
     def shown(record: Object) -> Object:
         return _as_object(record, runner.counts(owner(), record), request.host_url)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from oxibonsai.server.stores import Collection, Object
+from oxibonsai.server.stores import Collection, NoSuchObjectError, Object
 
 ENDED = ("completed", "failed", "expired", "cancelled")
 WINDOW_SECONDS = 24 * 3600
@@ -35,6 +35,18 @@ def new_batch(batch_id: str, kind: str, status: str, **fields: Any) -> Object:
     times = {"created": now, status: now, "expires": now + WINDOW_SECONDS}
     begun = {"id": batch_id, "kind": kind, "status": status, "times": times}
     return {**begun, "counts": {}, "errors": None, **fields}
+
+
+def find_batch(batches: Collection, owner: str, batch_id: str, kind: str) -> Object:
+    """A batch of one API.
+
+    Raises:
+        NoSuchObjectError: There is none; one of the other API is none.
+    """
+    record = batches.get(owner, batch_id)
+    if record["kind"] != kind:
+        raise NoSuchObjectError("batch", batch_id)
+    return record
 
 
 def with_status(batch: Object, status: str, **fields: Any) -> Object:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.server.access import owner
-from oxibonsai.server.batches.records import new_batch
+from oxibonsai.server.batches.records import find_batch, new_batch
 from oxibonsai.server.batches.runner import BatchRunner
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.openai.schemas.batches import BatchCreate
 from oxibonsai.server.paging import list_page, page_query
-from oxibonsai.server.stores import NoSuchObjectError, Object, Page, Store
+from oxibonsai.server.stores import Object, Page, Store
 from oxibonsai.server.stores.collection import new_id
 from oxibonsai.server.validation import read_body
 
@@ -22,10 +22,7 @@ def batches_blueprint(store: Store, runner: BatchRunner) -> Blueprint:
     bp = Blueprint("batches", __name__)
 
     def find(batch_id: str) -> Object:
-        record = store.batches.get(owner(), batch_id)
-        if record["kind"] != _KIND:
-            raise NoSuchObjectError("batch", batch_id)
-        return record
+        return find_batch(store.batches, owner(), batch_id, _KIND)
 
     def shown(record: Object) -> Object:
         return _as_object(record, runner.counts(owner(), record))
