@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
         AutoProcessor,
         AutoTokenizer,
     )
-    from oxibonsai.images import ImagePipeline
+    from oxibonsai.images.pipeline import ImagePipeline
     from oxibonsai.llm import LLM, AsyncLLM, CompletionOutput, RequestOutput, load
     from oxibonsai.sampling import SamplingParams
     from oxibonsai.structured import Structure
@@ -73,19 +74,23 @@ _LAZY = {
     "AutoProcessor": "oxibonsai.hf",
     "AutoTokenizer": "oxibonsai.hf",
     "Engine": "oxibonsai.engine",
-    "ImagePipeline": "oxibonsai.images",
+    "ImagePipeline": "oxibonsai.images.pipeline",
     "EnginePool": "oxibonsai.engine",
     "Options": "oxibonsai.engine",
     "SamplingParams": "oxibonsai.sampling",
     "Structure": "oxibonsai.structured",
     "load": "oxibonsai.llm",
 }
+# Python raises _DeadlockError, or hands out incomplete modules, where threads import modules that need
+# each other.
+_IMPORTING = threading.RLock()
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    with _IMPORTING:
+        return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from hf_folders import CASES, logits, save
 
 import oxibonsai
 from oxibonsai import FormatError, OxiBonsaiError, UnsupportedError, _core
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 torch = pytest.importorskip("torch", reason="needs transformers and torch")
 pytest.importorskip("transformers", reason="needs transformers and torch")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import bert_folder
 from oxibonsai import FormatError, OxiBonsaiError, RequestError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert import convert
 from oxibonsai.convert.bert import tensor_name
+from oxibonsai.convert.language_model import convert
 from oxibonsai.models import read_config
 
 

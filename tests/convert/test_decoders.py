@@ -13,7 +13,7 @@ from hf_folders import CASES, Case, logits, save
 
 import oxibonsai
 from oxibonsai.chat import model_template
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 torch = pytest.importorskip("torch", reason="needs transformers and torch")
 transformers = pytest.importorskip("transformers", reason="needs transformers and torch")

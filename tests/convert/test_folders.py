@@ -10,7 +10,7 @@ from hf_folders import CASES, Case, save
 
 import oxibonsai
 from oxibonsai import AutoModelForCausalLM, AutoTokenizer, FormatError
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.opening import open_model
 
 pytest.importorskip("torch", reason="needs transformers and torch")

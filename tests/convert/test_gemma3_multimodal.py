@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import oxibonsai
 from oxibonsai import FormatError, UnsupportedError, _core
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 pytestmark = pytest.mark.hf
 

@@ -13,8 +13,9 @@ from hf_folders import CASES, save
 
 import oxibonsai
 from oxibonsai import FormatError, OxiBonsaiError, UnsupportedError, _core
-from oxibonsai.convert import RECIPES, convert
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.language_model import convert
+from oxibonsai.convert.recipes import RECIPES
 
 pytest.importorskip("torch", reason="needs transformers and torch")
 pytest.importorskip("transformers", reason="needs transformers and torch")

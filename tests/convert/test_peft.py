@@ -15,7 +15,7 @@ import pytest
 import oxibonsai
 from oxibonsai import FormatError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.models import read_config

@@ -12,7 +12,7 @@ import pytest
 import oxibonsai
 from oxibonsai import FormatError, UnsupportedError
 from oxibonsai.chat import model_template
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.tokenizer.byte_level import BYTE_OF
 
 torch = pytest.importorskip("torch", reason="needs transformers and torch")

@@ -11,7 +11,7 @@ import pytest
 from make_llama_cpp_recurrent import TRUTH, record
 
 from oxibonsai import FormatError, UnsupportedError
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 pytest.importorskip("transformers", reason="needs transformers and torch")
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 import bert_folder
 import oxibonsai
 from oxibonsai import FormatError, UnsupportedError
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 CORPUS = [
     "Hello world, the tea is hot and the world is large.",

@@ -13,7 +13,7 @@ import oxibonsai
 from oxibonsai import RequestError, UnsupportedError
 from oxibonsai.cli.info import info
 from oxibonsai.cli.verify import verify
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.devices import chosen_device, list_devices, open_device
 from oxibonsai.devices.nvrtc import nvrtc_libraries
 from oxibonsai.server.settings import ModelSettings

@@ -19,7 +19,7 @@ import random_models as rm
 import recurrent_models as rc
 from answers import answers
 
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 pytestmark = [pytest.mark.slow, pytest.mark.hf]
 

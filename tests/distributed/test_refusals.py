@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import bert_folder
 import oxibonsai
 from oxibonsai import RequestError, UnsupportedError
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.distributed import Group, Layout, RankPlan
 from oxibonsai.distributed.__main__ import cli
 from oxibonsai.models import load_model

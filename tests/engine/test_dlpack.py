@@ -15,7 +15,7 @@ import pytest
 import bert_folder
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.engine.dlpack import DLPackArray
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.models import load_model

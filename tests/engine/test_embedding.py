@@ -19,7 +19,7 @@ import oxibonsai
 import tiny_model
 from oxibonsai import FormatError, RequestError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.engine import pooled_states as module
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.pooling import POOLINGS, Pooler, unit

@@ -13,7 +13,7 @@ import pytest
 import gguf_copy
 import oxibonsai
 from oxibonsai import SamplingParams, UnsupportedError, _core
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.devices import LayerSplit, open_device
 from oxibonsai.engine import ContextShift, Engine, MtpDraft, Options, Sequence, loading
 from oxibonsai.models.drafting import DraftingLayer

@@ -16,7 +16,7 @@ import oxibonsai
 import tiny_model
 from oxibonsai import RequestError, UnsupportedError, _core
 from oxibonsai.cli.rerank import rerank
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.engine import Engine
 
 QUERY = "hello world"

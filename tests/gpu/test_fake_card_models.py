@@ -10,7 +10,7 @@ import pytest
 import oxibonsai
 from native_build import needs_compiler
 from oxibonsai import UnsupportedError
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import dense_models

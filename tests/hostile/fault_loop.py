@@ -26,7 +26,7 @@ import oxibonsai
 import tiny_model
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.checkpoint.model_file import ModelFile
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.export import save_model

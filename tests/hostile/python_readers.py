@@ -11,8 +11,8 @@ import packed_folders
 import safetensors_files
 from mutations import refused
 
-from oxibonsai.convert import convert
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.language_model import convert
 from oxibonsai.convert.onnx_parameters import onnx_parameters
 from oxibonsai.convert.safetensors_file import read_header
 from oxibonsai.imatrix import read_imatrix

@@ -11,7 +11,7 @@ import pytest
 from mutations import LittleMemory, edits, flips, prefixes, refused
 
 from oxibonsai import _core
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 NAMES = ("config.json", "model.safetensors")
 

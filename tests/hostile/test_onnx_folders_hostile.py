@@ -13,7 +13,7 @@ import pytest
 from mutations import JUNK, LittleMemory, edits, flips, prefixes, refused
 
 from oxibonsai import _core
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 pytest.importorskip("onnx", reason="needs onnx")
 pytest.importorskip("transformers", reason="needs transformers and torch")

@@ -15,7 +15,7 @@ import recurrent_models
 from dense_models import random_values
 
 import gguf_copy
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 Floats = npt.NDArray[np.float32]
 

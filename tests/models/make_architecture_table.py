@@ -36,7 +36,7 @@ from make_llama_cpp_remote import RECORDED
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.checkpoint.model_file import ModelFile
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.models import ARCHITECTURES, Model, load_model
 from oxibonsai.quantize import quantize

@@ -13,7 +13,7 @@ import bert_folder
 import gguf_copy
 from oxibonsai import FormatError, RequestError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.graph import Builder
 from oxibonsai.models import Model, check_parity, load_model, read_config
 from oxibonsai.models.parity import compare_ops

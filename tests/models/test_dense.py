@@ -14,7 +14,7 @@ import gguf_copy
 import oxibonsai
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.models import ARCHITECTURES, load_model, read_config
 

@@ -12,7 +12,7 @@ import pytest
 import gguf_copy
 from oxibonsai import FormatError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.engine.pooled_states import Ids, PooledStates
 from oxibonsai.models import Model, load_model
 from oxibonsai.models.model import SCORES

@@ -15,7 +15,7 @@ import pytest
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.models import Model, check_parity, load_model
 

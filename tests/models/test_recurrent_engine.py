@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import oxibonsai
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.engine import Engine, Options, restore, save, submit_samples
 from recurrent_model import DRAWN, FixedDraft, finish, run, told
 

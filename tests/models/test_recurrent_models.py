@@ -15,7 +15,7 @@ import oxibonsai
 from oxibonsai import FormatError, SamplingParams, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.checkpoint.model_file import ModelFile
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.engine import Engine, NgramSpeculator, Options
 from oxibonsai.models import Model, check_parity, load_model
 from oxibonsai.quantize import quantize

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import oxibonsai
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 pytest.importorskip("gguf", reason="needs gguf (extra: test)")
 import conversions

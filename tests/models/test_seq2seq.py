@@ -13,7 +13,7 @@ import gguf_copy
 import oxibonsai
 from oxibonsai import FormatError, RequestError, SamplingParams, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.distributed import Group, Layout, RankPlan
 from oxibonsai.engine import ContextShift, Engine, Options
 from oxibonsai.models import load_model

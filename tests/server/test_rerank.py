@@ -11,7 +11,7 @@ from hostile_bodies import hostile_bodies
 from model_app import close_model_app, make_model_app
 
 import bert_folder
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.server.admin.operations import OPERATIONS
 from oxibonsai.server.server import Server
 

@@ -10,7 +10,7 @@ import pytest
 import bert_folder
 from oxibonsai import UnsupportedError
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.tokenizer import Tokenizer
 
 pytest.importorskip("fugashi", reason="needs fugashi and unidic-lite (extra: ja)")

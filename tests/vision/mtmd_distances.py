@@ -17,7 +17,7 @@ from test_towers import Case, distance, picture, rows_of, true_rows
 from tower_folders import save
 
 from oxibonsai import _core
-from oxibonsai.convert.towers import convert_tower
+from oxibonsai.convert.vision_tower import convert_tower
 from oxibonsai.vision import PixelGrid, Tower
 
 RECORDED = Path(__file__).with_name("mtmd_distances.json")

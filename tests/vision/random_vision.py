@@ -23,7 +23,7 @@ from recurrent_models import _MIXED, _QWEN35
 from recurrent_models import VOCABULARY as RECURRENT_VOCABULARY
 from recurrent_models import random_values as recurrent_values
 
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 Floats = npt.NDArray[np.float32]
 VOCABULARY, HIDDEN, TEXT_LAYERS, HEADS, KV_HEADS, HEAD_DIM, FF = 317, 64, 3, 4, 2, 16, 96

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from oxibonsai import FormatError, UnsupportedError
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.towers import TOWERS, convert_tower
+from oxibonsai.convert.vision_tower import TOWERS, convert_tower
 
 PREPARED: dict[str, Any] = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 SIZES = {

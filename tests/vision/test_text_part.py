@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oxibonsai import _core
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import random_vision

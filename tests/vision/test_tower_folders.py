@@ -27,8 +27,8 @@ from oxibonsai import (
     UnsupportedError,
 )
 from oxibonsai.cli.convert import convert as command
-from oxibonsai.convert import convert
-from oxibonsai.convert.towers import TOWERS, convert_tower
+from oxibonsai.convert.language_model import convert
+from oxibonsai.convert.vision_tower import TOWERS, convert_tower
 from oxibonsai.engine import Engine
 from oxibonsai.vision import ImageEmbedding, PlacedImage
 from oxibonsai.vision.given import read_picture

@@ -11,11 +11,11 @@ from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.notices import warn
 from oxibonsai.cli.options import json_option, threads_option
 from oxibonsai.cli.written import say_written
-from oxibonsai.convert import check_dtype
-from oxibonsai.convert import convert as convert_folder
 from oxibonsai.convert.folder import find_onnx
+from oxibonsai.convert.language_model import convert as convert_folder
 from oxibonsai.convert.lora import convert_lora
-from oxibonsai.convert.towers import convert_tower, has_tower
+from oxibonsai.convert.target import check_dtype
+from oxibonsai.convert.vision_tower import convert_tower, has_tower
 from oxibonsai.devices import default_threads
 from oxibonsai.errors import RequestError
 from oxibonsai.images.model_files import PartNames, is_image_model, open_image_model

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.convert import RECIPES
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.float_types import PLAIN
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.parameters import FloatParameter
 from oxibonsai.convert.peft_config import PeftConfig, read_peft_config
 from oxibonsai.convert.recipe import Metadata, Recipe
+from oxibonsai.convert.recipes import RECIPES
 from oxibonsai.convert.safetensors_file import StoredTensor, read_header
 from oxibonsai.convert.stored_types import encode
 from oxibonsai.errors import FormatError, UnsupportedError

@@ -36,7 +36,7 @@ def write_model(
     threads: int,
     progress: Progress | None,
 ) -> list[str]:
-    """Writes one GGUF file; the arguments are those of :func:`oxibonsai.convert.convert`.
+    """Writes one GGUF file; the arguments are those of :func:`oxibonsai.convert.language_model.convert`.
 
     Args:
         source: The folder; its configuration becomes that of the part which is written.

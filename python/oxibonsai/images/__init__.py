@@ -1,5 +1,4 @@
-"""Pictures of prompts."""
+"""Pictures of prompts.
 
-from oxibonsai.images.pipeline import ImagePipeline, ImagePipelineOutput
-
-__all__ = ["ImagePipeline", "ImagePipelineOutput"]
+Nothing is imported here: a server of texts reads only the modules that its routes need.
+"""

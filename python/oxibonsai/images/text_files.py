@@ -75,7 +75,7 @@ def open_text_encoder(path: Path, tokenizer: Path | None) -> TextFiles:
 
 def _vocabulary(folder: Path, tokenizer: Path | None) -> Checkpoint:
     """As a file in the cache folder that loses its name once it is mapped."""
-    from oxibonsai.convert import convert
+    from oxibonsai.convert.language_model import convert
 
     place = cache_folder()
     try:

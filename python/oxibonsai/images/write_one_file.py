@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.convert import RECIPES
 from oxibonsai.convert.exact_blocks import EXACT_TYPES
 from oxibonsai.convert.recipe import Recipe
+from oxibonsai.convert.recipes import RECIPES
 from oxibonsai.convert.stored_types import encode_measured
 from oxibonsai.convert.target import check_dtype
 from oxibonsai.errors import FormatError, RequestError

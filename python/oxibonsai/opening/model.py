@@ -30,7 +30,8 @@ def open_model(
 
     Raises:
         SourceError: There is no such model, or no room to open a folder.
-        FormatError, UnsupportedError: As :class:`Checkpoint` and :func:`oxibonsai.convert.convert`.
+        FormatError, UnsupportedError: As :class:`Checkpoint` and
+            :func:`oxibonsai.convert.language_model.convert`.
     """
     named = os.environ.get("OXIBONSAI_MODEL", "") if source is None else os.fspath(source)
     if not named.endswith(".onnx"):
@@ -44,7 +45,7 @@ def open_model(
 
 
 def _open_weights(weights: Path, name: str, vocabulary_only: bool) -> Checkpoint:
-    from oxibonsai.convert import convert
+    from oxibonsai.convert.language_model import convert
 
     return converted(
         weights, lambda file: convert(weights, file, name=name, weights=not vocabulary_only)

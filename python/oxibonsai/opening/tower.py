@@ -37,9 +37,9 @@ def towers_beside(
         source: What the model was named.
         model: Its file, or its folder of safetensors.
     """
-    from oxibonsai.convert.towers import has_tower
-
     if model.is_dir():
+        from oxibonsai.convert.vision_tower import has_tower
+
         if has_tower(model):
             yield model, lambda: _of_folder(model)
         return
@@ -48,6 +48,6 @@ def towers_beside(
 
 
 def _of_folder(folder: Path) -> Checkpoint:
-    from oxibonsai.convert.towers import convert_tower
+    from oxibonsai.convert.vision_tower import convert_tower
 
     return converted(folder, lambda file: convert_tower(folder, file))

@@ -93,7 +93,6 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         self.outcome = Outcome()
         self._make_backend = make_backend
         self._make_app = make_app
-        self._made = threading.Event()  # the application
         configure_logs(settings.model_copy(update={"log_file": None}))
         super().__init__()
 
@@ -128,9 +127,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         gc.disable()
         backend = self._make_backend(self.settings, self.lifecycle)
         self._backend = backend
-        threading.Thread(target=self._load_model, name="model-loader", daemon=True).start()
         try:
-            # Flask and the database are imported while the model loads.
             from oxibonsai.server.app import create_app
             from oxibonsai.server.stores.database_lock import DatabaseLock
             from oxibonsai.server.stores.housekeeping import start_housekeeping
@@ -144,7 +141,9 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             _check_descriptors()
         except Exception as e:
             self._give_up(e)
-        self._made.set()
+        # Only now: where two threads import modules that need each other, one of them meets a module
+        # that is not complete.
+        threading.Thread(target=self._load_model, name="model-loader", daemon=True).start()
         return app
 
     def _load_model(self) -> None:
@@ -154,7 +153,6 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             self._give_up(e)
         self.outcome.is_ready = True
         self.lifecycle.advance(Phase.READY)
-        self._made.wait()
         gc.freeze()
         gc.enable()
         _log.info("ready", extra={"models": [m.id for m in self._backend.models()]})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transformers import Qwen3ForCausalLM
 
-from oxibonsai.convert import convert
+from oxibonsai.convert.language_model import convert
 from oxibonsai.train.network import exact_state, plain_network
 
 _TOKENIZER_FILES = (
@@ -24,7 +24,7 @@ def check_tokenizer(network: Qwen3ForCausalLM, tokenizer: Path) -> None:
     """Refuses, before the first step, a tokenizer that could not be written after the last.
 
     Raises:
-        FormatError, UnsupportedError: As :func:`oxibonsai.convert.convert`.
+        FormatError, UnsupportedError: As :func:`oxibonsai.convert.language_model.convert`.
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -65,7 +65,8 @@ def write_gguf(folder: Path, weight_format: str, name: str) -> Path:
     """Writes ``NAME.gguf`` beside a folder of :func:`write_folder`; nothing is rounded.
 
     Raises:
-        FormatError, UnsupportedError: As :func:`oxibonsai.convert.convert`, of the tokenizer.
+        FormatError, UnsupportedError: As :func:`oxibonsai.convert.language_model.convert`, also of
+            the tokenizer.
     """
     place = folder.parent / f"{name}.gguf"
     convert(folder, place, dtype="f32" if weight_format == "float" else weight_format, name=name)
