@@ -88,6 +88,7 @@ struct AttendArgs {
   KvLayout kv;                   // of keys and values
   const uint8_t* const* keys;    // per page of the part
   const uint8_t* const* values;  // per page of the part; the keys with value_in_key
+  bool fetch;                    // ahead of its use; false where another call just read the part
   float softcap;                 // 0: none
   int at[kMaxQueries];           // the query's position, counted from the part's first
   // Of linear biases: -slope * (distance of key and query) joins a score.
