@@ -90,7 +90,7 @@ using RowsF8E5M2 = RowsF8<8, 1>;
 inline void finish(const LinearArgs& a, int64_t t, int64_t r, float value) {
   if (a.bias != nullptr) value = value + a.bias[r];
   if (a.add != nullptr) value = value + a.add[t * a.stride + r];
-  a.y[t * a.stride + r] = simd::first(flush_tiny(simd::splat(value)));
+  a.y[t * a.stride + r] = __builtin_fabsf(value) < oxibonsai::cpu::kTiny ? 0.0f : value;
 }
 
 // Rows r .. r + R - 1 of tokens t .. t + T - 1. kNext: the rows after them are fetched meanwhile.
@@ -119,14 +119,20 @@ inline void dot_block(const LinearArgs& a, int64_t r, int64_t t) {
       for (int j = 0; j < T; ++j) acc[i][j] = fma(wi, load_n(x + j * a.cols + k, rest), acc[i][j]);
     }
   }
-  for (int i = 0; i < R; ++i)
-    for (int j = 0; j < T; ++j) finish(a, t + j, r + i, fold_sum(acc[i][j]));
+  for (int i = 0; i < R; ++i) {
+    float sums[T];
+    if constexpr (T == 4)
+      fold_sums(acc[i], sums);
+    else
+      for (int j = 0; j < T; ++j) sums[j] = fold_sum(acc[i][j]);
+    for (int j = 0; j < T; ++j) finish(a, t + j, r + i, sums[j]);
+  }
 }
 
 template <class Rows, int R, int T>
 inline void dot_rows(const LinearArgs& a, int64_t r) {
   int64_t t = a.first_token;
-  if (t + 2 * T <= a.last_token) {
+  if (t + T <= a.last_token) {
     dot_block<Rows, R, T, true>(a, r, t);
     t += T;
   }
