@@ -251,7 +251,7 @@ struct KernelTable {
   // Merges a part (max, sum, out) into the running one of a single query; n values.
   void (*merge_parts)(float* max, float* sum, float* out, float part_max, float part_sum,
                       const float* part_out, int n);
-  // act(gate) * up and act(x), by graph::Activation; null where there is none.
+  // act(gate) * up and act(x), by graph::Activation; null where there is none. y may be x.
   void (*gated[graph::kActivations])(const float* gate, const float* up, int64_t n, float* y);
   void (*activate[graph::kActivations])(const float* x, int64_t n, float* y);
   void (*add)(const float* a, const float* b, int64_t n, float* y);

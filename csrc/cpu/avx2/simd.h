@@ -11,8 +11,8 @@ namespace {
 namespace simd {
 
 constexpr int kLanes = 16;
-constexpr int kQueries = 4;  // that attention takes at once
-constexpr int kChains = 4;   // of fmas that the registers hold
+constexpr int kQueries = 4;                  // that attention takes at once
+constexpr int kChains = 4;                   // of fmas that the registers hold
 constexpr int kDotRows = 3, kDotTokens = 2;  // whose sums the registers hold
 
 struct Vec {

@@ -10,8 +10,8 @@ namespace {
 namespace simd {
 
 constexpr int kLanes = 16;
-constexpr int kQueries = 8;  // that attention takes at once
-constexpr int kChains = 16;  // of fmas that the registers hold
+constexpr int kQueries = 8;                  // that attention takes at once
+constexpr int kChains = 16;                  // of fmas that the registers hold
 constexpr int kDotRows = 6, kDotTokens = 4;  // whose sums the registers hold
 
 using Vec = __m512;

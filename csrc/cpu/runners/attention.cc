@@ -111,8 +111,7 @@ class AttentionRunner : public Runner {
     if (phase == 0) return rows * shape_.kv_heads;
     const Tiling t = tiling(s);
     if (phase == 2) return t.cut ? rows * shape_.heads : 0;
-    const int64_t tiles =
-        (rows + t.item_rows() - 1) / t.item_rows() * shape_.kv_heads * t.in_group;
+    const int64_t tiles = (rows + t.item_rows() - 1) / t.item_rows() * shape_.kv_heads * t.in_group;
     return t.cut ? tiles * parts(s) : tiles;
   }
 
