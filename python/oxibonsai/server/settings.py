@@ -313,7 +313,7 @@ class Settings(ModelSettings, BaseSettings):
         (),
         repr=False,
         description="A key for routes that change the server for all keys: loading, unloading, pulling and "
-        "deleting models, scales of adapters. It is an API key, too. Default: any caller may.",
+        "deleting models, keep_alive, scales of adapters. It is an API key, too. Default: any caller may.",
     )
     admin_key_file: Paths = Field(
         (), description="Files of such keys, one per line; reloaded when they change."
