@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import rich_click as click
+from click import get_current_context
 from click.shell_completion import CompletionItem
 
 from oxibonsai.errors import RequestError
@@ -61,7 +62,7 @@ def check_is_text(text: str) -> None:
     Raises:
         RequestError: It is a model file or folder, or begins as the name of one elsewhere.
     """
-    ctx = click.get_current_context()
+    ctx = get_current_context()
     if named_model(ctx) is None and _is_model(text):
         raise RequestError(
             f"{text} is a model, where {ctx.info_name} takes a text: name the model with -m {text}"
