@@ -9,11 +9,11 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai import __version__
 from oxibonsai.server.llama_server.completion import generation_settings
+from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.openai.prompts import MEDIA_MARKER
 from oxibonsai.server.registry.entry import Status
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.server import Server
-from oxibonsai.server.settings import ModelSettings
 
 
 def props_blueprint(app: Server) -> Blueprint:
