@@ -313,7 +313,7 @@ class Settings(ModelSettings, BaseSettings):
         (),
         repr=False,
         description="A key for routes that change the server for all keys: loading, unloading, pulling and "
-        "deleting models, scales of adapters. It is an API key, too. Default: any caller may.",
+        "deleting models, keep_alive, scales of adapters. It is an API key, too. Default: any caller may.",
     )
     admin_key_file: Paths = Field(
         (), description="Files of such keys, one per line; reloaded when they change."
@@ -342,7 +342,10 @@ class Settings(ModelSettings, BaseSettings):
     )
     max_file_mb: float = Field(512, gt=0, description="Largest uploaded file in MiB.")
     max_files_mb: float = Field(
-        8192, gt=0, description="Total size of all files of one API key in MiB."
+        8192,
+        gt=0,
+        description="Total size of all files of one API key in MiB; also of all objects that "
+        "it has stored.",
     )
     read_timeout: float = Field(
         10, gt=0, le=3600,
