@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,28 +45,47 @@ class Served:
         ]  # fmt: skip
         self.ranks = processes.start(arguments, tensor * pipeline)
 
-    def ask(self, body: dict[str, object]) -> http.client.HTTPResponse:
+    @contextmanager
+    def request(
+        self, method: str, path: str, body: dict[str, object] | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
         """The answer, whose body is not read yet."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
-        headers = {"Content-Type": "application/json"}
-        connection.request("POST", "/v1/completions", json.dumps(body), headers)
-        return connection.getresponse()
+        data = None if body is None else json.dumps(body)
+        with closing(connection):
+            connection.request(method, path, data, {"Content-Type": "application/json"})
+            with connection.getresponse() as response:
+                yield response
+
+    def stream(self) -> AbstractContextManager[http.client.HTTPResponse]:
+        """The answer to a request that is still running when the test has done its harm."""
+        return self.request("POST", "/v1/completions", {**LONG, "stream": True})
+
+    def status(self) -> int:
+        """Of the answer to such a request that waits for the whole text."""
+        with self.request("POST", "/v1/completions", LONG) as response:
+            response.read()
+            return response.status
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             assert all(p.poll() is None for p in self.ranks), "a rank has ended"
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
-            try:
-                connection.request("GET", "/health")
-                if connection.getresponse().status == 200:
+            with suppress(OSError), self.request("GET", "/health") as response:
+                if response.status == 200:
                     return
-            except OSError:
-                pass
-            finally:
-                connection.close()
             time.sleep(0.2)
         raise TimeoutError("the server did not come up")
+
+    def wait_until_running(self, count: int) -> None:
+        """Waits until so many requests are being answered: a later one may find no server."""
+        deadline = time.monotonic() + TIMEOUT
+        while time.monotonic() < deadline:
+            with self.request("GET", "/slots") as response:
+                if sum(slot["is_processing"] for slot in json.load(response)) == count:
+                    return
+            time.sleep(0.05)
+        raise TimeoutError(f"there are no {count} running requests")
 
     def worker(self) -> int:
         """The process of rank 0 that has its part of the model."""
@@ -103,13 +124,14 @@ def test_requests_end_with_503_and_every_rank_with_code_1(loss: Loss, tmp_path: 
     served = Served(loss.tensor, loss.pipeline, tmp_path)
     try:
         served.wait_until_ready()
-        with ThreadPoolExecutor(1) as threads, served.ask({**LONG, "stream": True}) as stream:
+        with ThreadPoolExecutor(1) as threads, served.stream() as stream:
             assert stream.readline().startswith(b"data: ")
-            waiting = threads.submit(served.ask, LONG)
+            status = threads.submit(served.status)
+            served.wait_until_running(2)
             os.kill(served.ranks[loss.rank].pid, loss.signal)
             rest = stream.read().decode()
             assert '"error"' in rest.strip().splitlines()[-1]
-            assert waiting.result().status == 503
+            assert status.result() == 503
         assert served.ranks[0].wait(TIMEOUT) == 1
         os.kill(served.ranks[loss.rank].pid, signal.SIGCONT)
         assert [p.wait(TIMEOUT) for p in served.ranks] == loss.codes
@@ -122,7 +144,7 @@ def test_the_others_end_when_the_worker_of_rank_0_is_killed(tmp_path: Path) -> N
     served = Served(2, 1, tmp_path)
     try:
         served.wait_until_ready()
-        with served.ask({**LONG, "stream": True}) as stream:
+        with served.stream() as stream:
             assert stream.readline().startswith(b"data: ")
             os.kill(served.worker(), signal.SIGKILL)
             assert [p.wait(TIMEOUT) for p in served.ranks] == [1, 1]
