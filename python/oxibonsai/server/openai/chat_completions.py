@@ -93,7 +93,8 @@ def begin(app: Server, body: ChatBody) -> Generation:
         top_logprobs=body.top_logprobs or 0,
     )
     asked = body.chat_request(app.generations.settings, body.structure())
-    options = Options(cache_salt=body.cache_salt or "")
+    speculate = body.speculate(app.generations.speculate)
+    options = Options(cache_salt=body.cache_salt or "", speculate=speculate)
     return app.generations.chat(asked, params, options, n=body.n or 1, slot=body.id_slot)
 
 
