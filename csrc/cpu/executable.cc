@@ -30,6 +30,9 @@ int state_written(const graph::Mamba2Scan& op) { return 2 * op.slot + 1; }
 int state_written(const graph::MambaScan& op) { return 2 * op.slot + 1; }
 int state_written(const graph::Wkv7Scan& op) { return 2 * op.slot + 1; }
 
+// Of buffers that are not kept between the steps of a graph without state.
+constexpr size_t kLargeBytes = 64 << 20;
+
 void add_segment(Segments* segments, int32_t count) {
   segments->first_row.push_back(static_cast<int32_t>(segments->of_row.size()));
   segments->of_row.insert(segments->of_row.end(), static_cast<size_t>(count),
@@ -196,6 +199,17 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
     const Part& p = stages_[stage][part];
     p.runner->run(step, p.phase, item - first);
   });
+  if (state_.paged.empty() && state_.slot.empty()) give_back();
+}
+
+// A graph without state is a picture's or a text's, whose next step may be long in coming, or that
+// of another graph. Where its buffers are large, to get them again is nothing beside the step.
+void Executable::give_back() {
+  size_t bytes = workspace_.size();
+  for (const AlignedBuffer& b : memory_) bytes += b.size();
+  if (bytes < kLargeBytes) return;
+  for (AlignedBuffer& b : memory_) b = AlignedBuffer();
+  workspace_ = AlignedBuffer();
 }
 
 }  // namespace oxibonsai::cpu

@@ -15,7 +15,8 @@
 namespace oxibonsai::cpu {
 
 // A graph that a device has compiled: its runners in stages, and their buffers, which grow to the
-// largest step. One step at a time.
+// largest step; large ones of a graph without state are there during a step only. One step at a
+// time.
 class Executable {
  public:
   // Weights must be packed for the device.
@@ -48,6 +49,7 @@ class Executable {
   void make_stages();
   ValueRef ref(graph::ValueId id) const;
   int64_t bytes_of(const graph::Buffer& buffer, bool tables, int64_t rows) const;
+  void give_back();
   Step make_step(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
 
   const KernelTable& table_;

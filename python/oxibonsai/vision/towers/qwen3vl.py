@@ -5,6 +5,8 @@ Patches go in squares of ``merge * merge``, which follow each other and become o
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from oxibonsai.devices import Device
@@ -36,32 +38,54 @@ class Qwen3VLTower:
         self.width = c.projection_dim * (1 + len(self._deep))
         self.processor = self._sizes.processor
         self._places = w.floats("v.position_embd.weight", c.side**2, c.hidden_size)
-        self._layers = t.Pass(self._describe_layers(w), w, device)
-        self._mergers = t.Pass(self._describe_mergers(w), w, device)
+        self._embedding = t.Pass(self._describe_embedding(w), w, device)
+        # Cut after the layers that rows are made of, so that the results of one at a time are kept.
+        ends = sorted({i + 1 for i in self._deep} | {c.num_hidden_layers})
+        self._layers = [
+            t.Pass(self._describe_layers(w, first, end), w, device)
+            for first, end in pairwise([0, *ends])
+        ]
+        self._deep_mergers = [
+            t.Pass(self._describe_deep_merger(w, i), w, device) for i in self._deep
+        ]
+        self._norm = t.Pass(self._describe_norm(w), w, device)
+        self._merger = t.Pass(self._describe_merger(w), w, device)
 
-    def _describe_layers(self, w: Weights) -> Builder:
+    def _describe_embedding(self, w: Weights) -> Builder:
         c, g = self._config, Builder()
         kernels = t.patch_matrix(c, w, "v.patch_embd.weight", "v.patch_embd.weight.1")
         patches = g.input("patches", kernels.cols)
         bias = w.vector("v.patch_embd.bias", c.hidden_size)
         (h,) = g.linear(patches, kernels, bias=[bias], add=g.input("places", c.hidden_size))
-        for i in range(c.num_hidden_layers):
-            h = t.layer(g, c, w, h, i, Builder.gelu_tanh, self._sizes.rope)
-            if i in self._deep:
-                g.output(f"layer.{i}", h)
-        g.output("hidden", t.layer_norm(g, c, w, h, "v.post_ln"))
+        g.output("hidden", h)
         return g
 
-    def _describe_mergers(self, w: Weights) -> Builder:
+    def _describe_layers(self, w: Weights, first: int, end: int) -> Builder:
+        c, g = self._config, Builder()
+        h = g.input("hidden", c.hidden_size)
+        for i in range(first, end):
+            h = t.layer(g, c, w, h, i, Builder.gelu_tanh, self._sizes.rope)
+        g.output("hidden", h)
+        return g
+
+    def _describe_norm(self, w: Weights) -> Builder:
+        c, g = self._config, Builder()
+        g.output("hidden", t.layer_norm(g, c, w, g.input("hidden", c.hidden_size), "v.post_ln"))
+        return g
+
+    def _describe_merger(self, w: Weights) -> Builder:
         c, g = self._config, Builder()
         wide = c.hidden_size * self._sizes.merge**2
         x = t.linear(g, w, g.input("hidden", wide), "mm.0", wide)
         g.output("rows", t.linear(g, w, g.gelu(x), "mm.2", c.projection_dim))
-        for i in self._deep:
-            b = f"v.deepstack.{i}"
-            x = t.layer_norm(g, c, w, g.input(f"layer.{i}", wide), f"{b}.norm")
-            x = g.gelu(t.linear(g, w, x, f"{b}.fc1", wide))
-            g.output(f"rows.{i}", t.linear(g, w, x, f"{b}.fc2", c.projection_dim))
+        return g
+
+    def _describe_deep_merger(self, w: Weights, layer: int) -> Builder:
+        c, g = self._config, Builder()
+        wide, b = c.hidden_size * self._sizes.merge**2, f"v.deepstack.{layer}"
+        x = t.layer_norm(g, c, w, g.input("hidden", wide), f"{b}.norm")
+        x = g.gelu(t.linear(g, w, x, f"{b}.fc1", wide))
+        g.output("rows", t.linear(g, w, x, f"{b}.fc2", c.projection_dim))
         return g
 
     def count_rows(self, pixels: PixelGrid) -> int:
@@ -76,15 +100,23 @@ class Qwen3VLTower:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
         rows, cols = self._sizes.grid(pixels)
         order = merge_order(rows, cols, self._sizes.merge)
-        places = resample_places(self._places, rows, cols).reshape(rows * cols, -1)[order]
-        hidden = self._layers.run(
-            {"patches": self._sizes.patches(pixels, order), "places": places},
-            positions=self._sizes.positions(pixels, order),
-        )
-        del places  # some megabytes, which the mergers need no more
+        places = resample_places(self._places, rows, cols).reshape(rows * cols, -1)
+        # What only the embedding reads is gone when the layers run.
+        inputs = {"patches": self._sizes.patches(pixels, order), "places": places[order]}
+        del places
+        hidden = self._embedding.run(inputs)["hidden"]
+        del inputs
         count = self.count_rows(pixels)
-        merged = self._mergers.run({name: x.reshape(count, -1) for name, x in hidden.items()})
-        parts: list[Floats] = [merged["rows"], *(merged[f"rows.{i}"] for i in self._deep)]
+        positions = self._sizes.positions(pixels, order)
+        deep: list[Floats] = []
+        for i, layers in enumerate(self._layers):
+            hidden = layers.run({"hidden": hidden}, positions=positions)["hidden"]
+            if i < len(self._deep):
+                merged = self._deep_mergers[i].run({"hidden": hidden.reshape(count, -1)})
+                deep.append(merged["rows"])
+        hidden = self._norm.run({"hidden": hidden})["hidden"]
+        rows_of_all = self._merger.run({"hidden": hidden.reshape(count, -1)})["rows"]
+        parts = [rows_of_all, *deep]
         grid = self._sizes.token_grid(pixels)
         return [ImageEmbedding(np.concatenate(parts, axis=1), digest, grid)]
 
