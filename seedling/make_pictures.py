@@ -44,11 +44,11 @@ STRIP = HERE.parent / "docs" / "assets" / f"{PICTURE_MODEL}.png"
 SHOWN = (
     "a green tree in a red pot",
     "a purple tree in a yellow pot on a black background",
-    "a small orange tree in a blue pot on a gray background",
-    "a big red heart",
+    "an orange tree in a blue pot on a gray background",
+    "a red heart",
     "a yellow star on a black background",
     "a blue circle",
-    "a small green triangle on a gray background",
+    "a green triangle on a gray background",
     "an orange pot",
 )
 
