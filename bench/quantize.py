@@ -26,7 +26,7 @@ from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.devices import default_threads
 from oxibonsai.engine import Engine
 from oxibonsai.imatrix import Imatrix, read_imatrix
-from oxibonsai.quantize import TypeWish, find_mix, make_plan, write
+from oxibonsai.quantize import TypeRules, find_mix, make_plan, write
 
 HERE = Path(__file__).parent
 _TOP, _TOKENS = 50, 256
@@ -81,7 +81,7 @@ def quantize_ours(
 ) -> float:
     """Seconds that oxibonsai takes."""
     began = time.monotonic()
-    plan = make_plan(ModelFile.open(source), TypeWish(find_mix(mix), pure=pure), imatrix)
+    plan = make_plan(ModelFile.open(source), TypeRules(find_mix(mix), pure=pure), imatrix)
     write(plan, out, threads=threads)
     return time.monotonic() - began
 

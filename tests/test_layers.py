@@ -110,6 +110,8 @@ SERVER = {
         "generation_metrics",
         "generations",
         "lifecycle",
+        "model_settings",
+        "setting_types",
         "settings",
         "stores",
     },

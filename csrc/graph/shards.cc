@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "graph/split_wishes.h"
+#include "graph/sharding_propagation.h"
 
 namespace oxibonsai::graph {
 namespace {
@@ -15,21 +15,21 @@ struct Range {
 
 // What has become of a value of the whole graph: all of its columns, or those of this rank, or
 // both.
-struct Moved {
+struct ShardedValue {
   ValueId whole = kNoValue;
   ValueId part = kNoValue;
   int64_t units = 0;  // into which the columns of `part` are divided
 };
 
-class Sharer {
+class Partitioner {
  public:
-  Sharer(const Graph& graph, Sharding* sharding)
+  Partitioner(const Graph& graph, Sharding* sharding)
       : from_(graph),
         sharding_(sharding),
         ranks_(sharding->exchange()->ranks()),
         rank_(sharding->exchange()->rank()),
-        wishes_(graph, ranks_),
-        moved_(graph.values().size()) {
+        propagation_(graph, ranks_),
+        values_(graph.values().size()) {
     for (const PagedLayer& layer : from_.state().paged) {
       PagedLayer own = layer;
       if (splits_heads(layer, ranks_))
@@ -44,13 +44,13 @@ class Sharer {
     std::vector<ValueId> results;
     for (const auto& [name, id] : from_.outputs()) results.push_back(id);
     gather(results);
-    for (const auto& [name, id] : from_.outputs()) to_.set_output(name, moved(id).whole);
+    for (const auto& [name, id] : from_.outputs()) to_.set_output(name, value(id).whole);
     return std::move(to_);
   }
 
  private:
-  Moved& moved(ValueId id) { return moved_[static_cast<size_t>(id)]; }
-  bool is_split(ValueId id) { return moved(id).whole == kNoValue; }
+  ShardedValue& value(ValueId id) { return values_[static_cast<size_t>(id)]; }
+  bool is_split(ValueId id) { return value(id).whole == kNoValue; }
 
   // Columns of a rank, of `cols` in equal units of which each rank has neighbouring ones.
   Range range(int64_t cols, int64_t units, int rank) const {
@@ -80,15 +80,15 @@ class Sharer {
           continue;
         }
         put_together.push_back(id);
-        op.x.push_back(moved(id).part);
+        op.x.push_back(value(id).part);
         op.columns.emplace_back();
         for (int rank = 0; rank < ranks_; ++rank) {
-          const Range r = range(from_.value(id).cols, moved(id).units, rank);
+          const Range r = range(from_.value(id).cols, value(id).units, rank);
           op.columns.back().push_back(r.last - r.first);
         }
       }
       const std::vector<ValueId> made = to_.add(op);
-      for (size_t i = 0; i < made.size(); ++i) moved(put_together[i]).whole = made[i];
+      for (size_t i = 0; i < made.size(); ++i) value(put_together[i]).whole = made[i];
       left = std::move(others);
     }
   }
@@ -96,12 +96,12 @@ class Sharer {
   ValueId whole(ValueId id) {
     if (id == kNoValue) return id;
     gather({id});
-    return moved(id).whole;
+    return value(id).whole;
   }
 
   // This rank's columns of a value, in these units.
   ValueId part(ValueId id, int64_t units) {
-    Moved& m = moved(id);
+    ShardedValue& m = value(id);
     if (m.part != kNoValue && m.units == units) return m.part;
     const int64_t cols = from_.value(id).cols;
     const Range r = own(cols, units);
@@ -111,9 +111,9 @@ class Sharer {
     select.count = r.last - r.first;
     select.period = cols;
     const ValueId made = to_.add(select).front();
-    if (moved(id).part == kNoValue) {
-      moved(id).part = made;
-      moved(id).units = units;
+    if (value(id).part == kNoValue) {
+      value(id).part = made;
+      value(id).units = units;
     }
     return made;
   }
@@ -133,33 +133,33 @@ class Sharer {
   template <class T>
   void add_whole(const T& op, const std::vector<ValueId>& outputs) {
     const std::vector<ValueId> made = to_.add(op);
-    for (size_t i = 0; i < made.size(); ++i) moved(outputs[i]).whole = made[i];
+    for (size_t i = 0; i < made.size(); ++i) value(outputs[i]).whole = made[i];
   }
 
   template <class T>
   void add_part(const T& op, ValueId out, int64_t units) {
-    moved(out).part = to_.add(op).front();
-    moved(out).units = units;
+    value(out).part = to_.add(op).front();
+    value(out).units = units;
   }
 
-  // In every process alike.
+  // Replicated: computed in every process.
   template <class T>
   void put(const T& op) {
-    T moved_op = op;
+    T op_here = op;
     const std::vector<ValueId> outputs = outputs_of(Op(op));
     gather(inputs_of(Op(op)));
-    for (ValueId* id : moved_op.inputs())
+    for (ValueId* id : op_here.inputs())
       if (*id != kNoValue) *id = whole(*id);
-    add_whole(moved_op, outputs);
+    add_whole(op_here, outputs);
   }
 
   // An op of one input whose columns are each computed from the same one.
   template <class T, class Narrow>
   void put_by_column(T op, const Narrow& narrow) {
     if (!is_split(op.x)) return put<T>(op);
-    const int64_t units = moved(op.x).units;
+    const int64_t units = value(op.x).units;
     const ValueId out = op.out;
-    op.x = moved(op.x).part;
+    op.x = value(op.x).part;
     narrow(&op, units);
     add_part(op, out, units);
   }
@@ -179,7 +179,7 @@ class Sharer {
 
   void put(Gated op) {
     if (!is_split(op.gate) && !is_split(op.up)) return put<Gated>(op);
-    const int64_t units = moved(is_split(op.gate) ? op.gate : op.up).units;
+    const int64_t units = value(is_split(op.gate) ? op.gate : op.up).units;
     const ValueId out = op.out;
     op.gate = part(op.gate, units);
     op.up = part(op.up, units);
@@ -189,7 +189,7 @@ class Sharer {
   // Groups of neighbouring columns, each computed from its own.
   template <class Norm>
   void put_norm(const Norm& op) {
-    if (!is_split(op.x) || op.groups % moved(op.x).units != 0) return put<Norm>(op);
+    if (!is_split(op.x) || op.groups % value(op.x).units != 0) return put<Norm>(op);
     const int64_t cols = from_.value(op.x).cols;
     put_by_column(op, [&](Norm* o, int64_t units) {
       o->groups = static_cast<int>(width(op.groups, units));
@@ -203,7 +203,7 @@ class Sharer {
   void put(const LayerNorm& op) { put_norm(op); }
 
   void put(Rope op) {
-    const Moved& x = moved(op.x);
+    const ShardedValue& x = value(op.x);
     if (!is_split(op.x) || from_.value(op.x).cols / x.units % op.head_dim != 0)
       return put<Rope>(op);
     const ValueId out = op.out;
@@ -234,43 +234,43 @@ class Sharer {
     add_part(op, out, units);
   }
 
-  // Splits the rows of each matrix, as what reads the result wants them.
+  // Splits the rows of each matrix, as what reads the result requires.
   void put(const Linear& op) {
     Linear replicated, split;
-    std::vector<ValueId> alike, gathered;
+    std::vector<ValueId> copied, gathered;
     std::vector<std::pair<ValueId, int64_t>> parts;  // value, units
     gather({op.x, op.add});
     replicated.x = split.x = whole(op.x);
     for (size_t i = 0; i < op.weights.size(); ++i) {
       const ValueId out = op.out[i];
-      const int64_t units = wishes_.units(out);
+      const int64_t units = propagation_.units(out);
       Linear& into = units == 0 ? replicated : split;
       const bool biased = !op.biases.empty();
       if (units == 0) {
-        alike.push_back(out);
+        copied.push_back(out);
         into.weights.push_back(op.weights[i]);
         if (biased) into.biases.push_back(op.biases[i]);
       } else {
         parts.emplace_back(out, units);
         into.weights.push_back(own_rows(op.weights[i], units));
         if (biased) into.biases.push_back(own_part(op.biases[i], units));
-        if (wishes_.wants_whole(out)) gathered.push_back(out);
+        if (propagation_.is_gathered(out)) gathered.push_back(out);
       }
     }
-    if (!alike.empty()) {
+    if (!copied.empty()) {
       replicated.add = whole(op.add);
-      add_whole(replicated, alike);
+      add_whole(replicated, copied);
     }
     if (parts.empty()) return;
     if (op.add != kNoValue) split.add = part(op.add, parts.front().second);
     const std::vector<ValueId> made = to_.add(split);
     for (size_t i = 0; i < made.size(); ++i)
-      moved(parts[i].first) = {kNoValue, made[i], parts[i].second};
+      value(parts[i].first) = {kNoValue, made[i], parts[i].second};
     gather(gathered);
   }
 
   void put(ExpertLinear op) {
-    const int64_t units = wishes_.units(op.out);
+    const int64_t units = propagation_.units(op.out);
     if (units == 0) return put<ExpertLinear>(op);
     const ValueId out = op.out;
     gather({op.x, op.panels});
@@ -279,7 +279,7 @@ class Sharer {
     if (op.bias != nullptr) op.bias = own_expert_bias(*op.bias, op.weight->rows(), units);
     op.weight = own_rows(op.weight, units);
     add_part(op, out, units);
-    if (wishes_.wants_whole(out)) whole(out);
+    if (propagation_.is_gathered(out)) whole(out);
   }
 
   Vector own_expert_bias(const std::vector<float>& bias, int64_t rows, int64_t units) const {
@@ -292,20 +292,20 @@ class Sharer {
 
   void put(Combine op) {
     if (!is_split(op.x)) return put<Combine>(op);
-    const int64_t units = moved(op.x).units;
+    const int64_t units = value(op.x).units;
     const ValueId out = op.out;
-    op.x = moved(op.x).part;
+    op.x = value(op.x).part;
     op.places = whole(op.places);
     op.weights = whole(op.weights);
     add_part(op, out, units);
-    if (wishes_.wants_whole(out)) whole(out);
+    if (propagation_.is_gathered(out)) whole(out);
   }
 
   const Graph& from_;
   Sharding* const sharding_;
   const int ranks_, rank_;
-  const SplitWishes wishes_;
-  std::vector<Moved> moved_;
+  const ShardingPropagation propagation_;
+  std::vector<ShardedValue> values_;
   Graph to_;
 };
 
@@ -321,6 +321,6 @@ WeightPtr Sharding::rows(const WeightPtr& whole, int64_t first, int64_t last) {
   return part;
 }
 
-Graph Sharding::share(const Graph& graph) { return Sharer(graph, this).run(); }
+Graph Sharding::share(const Graph& graph) { return Partitioner(graph, this).run(); }
 
 }  // namespace oxibonsai::graph

@@ -56,10 +56,14 @@ def test_options_change_the_vectors(model: str) -> None:
     assert not np.allclose(cls, whole)
 
 
-def test_texts_come_from_a_file_too(model: str, tmp_path: Path) -> None:
+def test_texts_come_from_a_file_or_stdin_too(model: str, tmp_path: Path) -> None:
     (tmp_path / "texts").write_text("hello world\ntea\n")
-    found = vectors("-m", model, "--file", str(tmp_path / "texts"))
-    assert np.array_equal(found, vectors("-m", model, "hello world", "tea"))
+    expected = vectors("-m", model, "hello world", "tea")
+    assert np.array_equal(vectors("-m", model, "--file", str(tmp_path / "texts")), expected)
+    line = [*COMMAND, "embed", "-m", model, "--file", "-", "hello world"]
+    piped = subprocess.run(line, input="tea\n", capture_output=True, text=True, check=True)
+    rows = [[float(v) for v in line.split()] for line in piped.stdout.splitlines()]
+    assert np.array_equal(np.array(rows), expected)
 
 
 def test_type_f32_is_twice_as_large_as_f16(model: str, tmp_path: Path) -> None:
@@ -78,7 +82,10 @@ def test_what_fails_is_one_line(model: str, tmp_path: Path) -> None:
         (["embed", "-m", model], 2, "no texts"),
         (["embed", "-m", model, ""], 2, "text 0 is empty"),
         (["embed", "-m", model, "--dimensions", "129", "tea"], 2, "1 to 128"),
-        (["embed", "-m", model, "--file", str(tmp_path / "none"), "tea"], 1, "none"),
+        (["embed", "-m", model, "--file", str(tmp_path / "none"), "tea"], 2, "cannot read"),
+        (["embed", "-m", model, "--file", model], 2, "is not UTF-8 text"),
+        (["embed", model, "tea"], 2, f"name the model with -m {model}"),
+        (["rerank", "-q", "tea", "cup", model], 2, f"name the model with -m {model}"),
         (["convert", str(tmp_path / "none"), str(tmp_path / "m.gguf")], 3, "does not exist"),
         (["convert", str(tmp_path), str(tmp_path / "m.gguf")], 3, "has no config.json"),
         (["convert", folder, str(Path(model) / "b.gguf")], 1, "cannot write"),

@@ -47,6 +47,28 @@ def test_a_prompt_stands_alone_where_stdin_has_nothing(tiny_path: Path) -> None:
     assert json.loads(closed.stdout)["prompt_tokens"] == [39, 72]
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("run", "{path}"),
+        ("tokenize", "{folder}"),
+        ("embed", "hf:org/repo:Q4_0"),
+        ("run", "seedling-1bit"),
+    ],
+)
+def test_a_model_in_the_place_of_a_text_is_told_apart(
+    tiny_path: Path, command: str, name: str
+) -> None:
+    named = name.format(path=tiny_path, folder=tiny_path.parent)
+    line = [*COMMAND, command, named]
+    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"{command} takes a text: name the model with -m {named}\n")
+    # It is a text where the model is named.
+    if command == "tokenize":
+        assert prompt_of(tiny_path, named, command=command) == named
+
+
 def test_a_terminal_is_not_waited_for(tiny_path: Path) -> None:
     ours, theirs = pty.openpty()
     try:

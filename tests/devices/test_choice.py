@@ -16,7 +16,7 @@ from oxibonsai.cli.verify import verify
 from oxibonsai.convert.language_model import convert
 from oxibonsai.devices import chosen_device, list_devices, open_device
 from oxibonsai.devices.nvrtc import nvrtc_libraries
-from oxibonsai.server.settings import ModelSettings
+from oxibonsai.server.model_settings import ModelSettings
 
 
 @pytest.fixture(autouse=True)

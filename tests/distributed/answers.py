@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import numpy as np
 import oxibonsai
 from oxibonsai import SamplingParams
 from oxibonsai.devices import DevicePlan
-from oxibonsai.engine import Engine, NgramSpeculator, Options, Sequence
+from oxibonsai.engine import Engine, MtpDraft, NgramSpeculator, Options, Sequence
 
 DRAWN = SamplingParams(temperature=0.9, seed=5, max_tokens=20, ignore_eos=True)
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
@@ -37,6 +36,12 @@ def answers(path: str | Path, device: DevicePlan | None = None) -> dict[str, obj
     repeated = ids[:9] * 6
     plain = _run(engine, [repeated], GREEDY)
     drafted = _run(engine, [repeated], GREEDY, Options(speculate=NgramSpeculator))
+    further: list[Sequence] = []
+    if engine.model.config.num_nextn_predict_layers:
+        layer = MtpDraft(engine, threshold=0.0)
+        further = _run(engine, [ids[40:60]], GREEDY, Options(speculate=layer.speculator))
+        assert further[0].speculator is not None
+        assert further[0].speculator.lookahead.proposed > 10
     logits = engine.logits(ids[:80])
     hidden = engine.embed([ids[:60], ids[:7]])
     return {
@@ -44,6 +49,7 @@ def answers(path: str | Path, device: DevicePlan | None = None) -> dict[str, obj
         "cached": [s.generated for s in cached],
         "plain": plain[0].generated,
         "drafted": drafted[0].generated,
+        "drafted_by_own_layer": [s.generated for s in further],
         "logits": hashlib.sha256(np.ascontiguousarray(logits).tobytes()).hexdigest(),
         "hidden": hashlib.sha256(np.ascontiguousarray(hidden).tobytes()).hexdigest(),
     }
@@ -82,8 +88,6 @@ def main(tensor: str, pipeline: str, *models: str) -> None:
         assert isinstance(loaded.device, RankDevice)
         follow(group, loaded)
     group.leave()
-    sys.stdout.flush()
-    os._exit(0)  # as the commands end, which says why
 
 
 if __name__ == "__main__":

@@ -55,3 +55,8 @@ def test_a_model_of_vectors_is_refused(tensor: int, pipeline: int, tmp_path: Pat
     convert(bert_folder.write(tmp_path / "model"), path, dtype="f32")
     with pytest.raises(UnsupportedError, match="only models that generate text"):
         load_model(open_model(path), plan(tensor, pipeline))
+
+
+def test_more_stages_than_layers_are_refused(tiny_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="has 2 layers, which cannot be shared by 4 stages"):
+        load_model(open_model(tiny_path), plan(1, 4))

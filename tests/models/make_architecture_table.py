@@ -62,8 +62,9 @@ chunks of 1, 7 and 64 tokens, and in a batch of four sequences. The tests in `te
 this; `tests/models/make_architecture_table.py` writes the table. For encoders
 ([encoders.md](encoders.md)) the hidden states are compared; they are not computed in chunks. CodeShell
 and Grok differ more from llama.cpp than the others, because its GELU is a table of float16 values.
-PLaMo 2 is compared with attention in its first layer, and the published models begin with another one;
-llama.cpp 0.3.36 does not end with those. `t5` is the encoder with its decoder.
+PLaMo 2 is compared with attention in its first layer, because llama.cpp 0.3.36 does not end where that
+has none, as in the published models; those are compared with a computation of their definition in
+float64. `t5` is the encoder with its decoder.
 
 *Runs as llama.cpp*: llama.cpp's converter makes a file of a random model, and `oxibonsai run` and
 llama.cpp continue a text of 70 characters with the likeliest tokens. The number is that of files, then

@@ -66,6 +66,7 @@ LEFT_OUT = {
     "olmoe": "there are as many keys as queries",
     "phimoe": "experts are chosen by their probabilities among all",
     "phimoe-long": "the same",
+    "plamo2": "it does not end where the first layer has no attention",
     "qwen35 tied, other heads": "heads of keys and of values are equally wide",
     "qwen": "the converter writes no epsilon of the norms",
     "phi3": "its window is not applied",

@@ -18,6 +18,7 @@ _SIZES = {
 }  # fmt: skip
 _KV = HIDDEN // HEADS * KV_HEADS
 _TABLE = (VOCABULARY, HIDDEN)
+_NORM = ("weight", "bias")
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,52 @@ def _elm(heads: int, kv_heads: int, width: int) -> dict[str, tuple[int, ...]]:
         "ffn.proj_2.weight": (HIDDEN, width),
     }
 
+
+_RWKV_RANKS = {"w": 32, "a": 24, "g": 40}
+_RWKV_FF = 160
+_RWKV = {
+    **{f"{part}_norm.{kind}": (HIDDEN,) for part in ("attn", "ffn", "attn.g") for kind in _NORM},
+    **{f"attn.x_{name}": (1, 1, HIDDEN) for name in "rwkvag"},
+    **{f"attn.k_{name}": (HIDDEN,) for name in "ka"},
+    "attn.r_k": (1, HIDDEN),
+    **{f"attn.{name}_proj.weight": (HIDDEN, HIDDEN) for name in "rkvo"},
+    **{f"attn.{n}_lora.lora.0.weight": (rank, HIDDEN) for n, rank in _RWKV_RANKS.items()},
+    **{f"attn.{n}_lora.lora.2.weight": (HIDDEN, rank) for n, rank in _RWKV_RANKS.items()},
+    **{f"attn.{n}_lora.lora.2.bias": (HIDDEN,) for n in "wa"},
+    "ffn.x_k": (HIDDEN,),
+    "ffn.key.weight": (_RWKV_FF, HIDDEN),
+    "ffn.value.weight": (HIDDEN, _RWKV_FF),
+}
+_RWKV_VALUES = {
+    "attn.v_lora.lora.0.weight": (16, HIDDEN),
+    "attn.v_lora.lora.2.weight": (HIDDEN, 16),
+    "attn.v_lora.lora.2.bias": (HIDDEN,),
+}
+_PLAMO2 = {
+    **{
+        f"{when}_{what}_norm.weight": (HIDDEN,)
+        for when in ("pre", "post")
+        for what in ("mixer", "mlp")
+    },
+    "mlp.gate_up_proj.weight": (2 * FF, HIDDEN),
+    "mlp.down_proj.weight": (HIDDEN, FF),
+}
+_PLAMO2_SCAN = {
+    "mixer.in_proj.weight": (2 * HIDDEN, HIDDEN),
+    "mixer.conv1d.weight": (HIDDEN, 1, 4),
+    "mixer.bcdt_proj.weight": (64 + 2 * 16, HIDDEN),
+    "mixer.dt_proj.weight": (4, 64),
+    **{f"mixer.{name}": (4,) for name in ("dt_bias", "A_log", "D")},
+    "mixer.dt_norm_weight": (64,),
+    **{f"mixer.{name}_norm_weight": (16,) for name in "BC"},
+    "mixer.out_proj.weight": (HIDDEN, HIDDEN),
+}
+_PLAMO2_ATTENTION = {
+    "mixer.qkv_proj.weight": (HIDDEN + 2 * _KV, HIDDEN),
+    "mixer.o_proj.weight": (HIDDEN, HIDDEN),
+    "mixer.q_weight": (HEADS, HIDDEN // HEADS),
+    "mixer.k_weight": (KV_HEADS, HIDDEN // HEADS),
+}
 
 FOLDERS = [
     RemoteFolder(
@@ -279,5 +326,27 @@ FOLDERS = [
         {("norm.weight" if k.startswith("input") else k): v
          for k, v in _LLAMA.items() if not k.startswith("post")},
         converted_by_llama_cpp=False,
+    ),
+    RemoteFolder(
+        "RWKV7ForCausalLM", "rwkv7",
+        {"head_dim": HIDDEN, "hidden_act": "sqrelu", "intermediate_size": _RWKV_FF, "norm_eps": 1e-5,
+         "norm_first": True, "norm_bias": True, "decay_low_rank_dim": 32, "a_low_rank_dim": 24,
+         "v_low_rank_dim": 16, "gate_low_rank_dim": 40,
+         **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "rope_theta", "rms_norm_eps"))},
+        {"model.embeddings.weight": _TABLE, "lm_head.weight": _TABLE,
+         **{f"{name}.{kind}": (HIDDEN,) for name in ("model.layers.0.pre_norm", "model.norm")
+            for kind in _NORM}},
+        "model.layers", _RWKV, own=({}, _RWKV_VALUES),
+    ),
+    RemoteFolder(
+        "Plamo2ForCausalLM", "plamo2",
+        {"tie_word_embeddings": True, "hidden_size_per_head": 16, "mamba_num_heads": 4,
+         "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_step": 2, "mamba_enabled": True,
+         "attention_window_size": 24, "full_attention_idx": [], "rms_norm_eps": 1e-6},
+        {"model.embed_tokens.weight": _TABLE, "model.norm.weight": (HIDDEN,)},
+        "model.layers.layers", _PLAMO2,
+        # its files say nothing of windows
+        ("attention.sliding_window", "attention.sliding_window_pattern"),
+        own=(_PLAMO2_SCAN, _PLAMO2_ATTENTION),
     ),
 ]  # fmt: skip

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 import oxibonsai
+from oxibonsai import FormatError, UnsupportedError
 from oxibonsai.convert.language_model import convert
+from oxibonsai.models import rwkv7
 
 pytest.importorskip("gguf", reason="needs gguf (extra: test)")
 import conversions
 import dense_models as dm
+import plamo2_reference
 import remote_folders
 import remote_models
 from make_llama_cpp_remote import RECORDED
@@ -41,6 +44,16 @@ def test_logits_are_those_of_llama_cpp(
     found = oxibonsai.load(files[case.name]).logits(dm.IDS)[-len(truth) :]
     assert np.abs(truth[1] - truth[0]).mean() > 0.1  # logits that hardly change prove nothing
     assert np.abs(found - truth).max() <= case.distance * np.abs(truth).max()
+
+
+def test_another_epsilon_of_heads_would_be_noticed(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = next(c for c in remote_models.CASES if c.name == "rwkv7")
+    truth = np.array(LLAMA_CPP[case.name])
+    monkeypatch.setattr(rwkv7, "_HEAD_EPS", 1.1 * rwkv7._HEAD_EPS)
+    found = oxibonsai.load(files[case.name]).logits(dm.IDS)[-len(truth) :]
+    assert np.abs(found - truth).max() > 10 * case.distance * np.abs(truth).max()
 
 
 def test_a_hybrid_may_begin_with_a_layer_that_does_not_attend(tmp_path: Path) -> None:
@@ -115,6 +128,54 @@ def test_plamos_heads_that_share_a_key_come_together(tmp_path: Path) -> None:
         assert np.array_equal(found["blk.0.attn_q.weight"][moved], q[own])
         assert np.array_equal(found["blk.0.attn_output.weight"][:, moved], o[:, own])
     assert oxibonsai.load(path).logits(dm.IDS[:9]).std() > 0.1
+
+
+def test_plamo2_begins_with_a_scan_and_attends_within_its_window(tmp_path: Path) -> None:
+    path, _ = converted("plamo2", tmp_path)
+    config = oxibonsai.load(path).model.config
+    assert [config.attends(i) for i in range(2)] == [False, True]
+    truth = plamo2_reference.logits(tmp_path / "model", dm.IDS)
+    found = oxibonsai.load(path).logits(dm.IDS)
+    assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
+
+
+@pytest.mark.parametrize("name", ["plamo2", "rwkv7"])
+def test_a_folder_runs_with_the_bytes_of_its_file(name: str, tmp_path: Path) -> None:
+    path, _ = converted(name, tmp_path)
+    found = oxibonsai.load(tmp_path / "model").logits(dm.IDS)
+    assert found.tobytes() == oxibonsai.load(path).logits(dm.IDS).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "error", "sentence"),
+    [
+        ("rwkv7", "norm_eps", 1e-6, UnsupportedError, "no place for an epsilon"),
+        ("rwkv7", "head_dim", 32, UnsupportedError, "no place for an epsilon"),
+        ("rwkv7", "attn", {"layers": [1]}, UnsupportedError, "attn"),
+        ("rwkv7", "norm_first", False, UnsupportedError, "norm_first"),
+        ("rwkv7", "hidden_act", "relu", UnsupportedError, "hidden_act"),
+        ("rwkv7", "a_low_rank_dim", 25, FormatError, "asks for"),
+        ("rwkv7", "num_hidden_layers", 3, FormatError, "lacks"),
+        ("plamo2", "mamba_enabled", False, UnsupportedError, "mamba_enabled"),
+        ("plamo2", "rms_norm_eps", 1e-5, UnsupportedError, "rms_norm_eps"),
+        ("plamo2", "mamba_step", 1, FormatError, "mamba_step"),
+        ("plamo2", "num_hidden_layers", 3, FormatError, "lacks"),
+        ("plamo2", "full_attention_idx", [2], FormatError, "full_attention_idx"),
+        ("plamo2", "attention_window_size", None, FormatError, "attention_window_size"),
+        ("plamo2", "rope_theta", "high", FormatError, "rope_theta"),
+        ("plamo2", "mamba_num_heads", 8, FormatError, "asks for"),
+    ],
+)
+def test_what_cannot_be_converted_is_said(
+    name: str, key: str, value: object, error: type[Exception], sentence: str, tmp_path: Path
+) -> None:
+    remote_folders.save(
+        next(f for f in remote_folders.FOLDERS if f.name == name), tmp_path / "model"
+    )
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    with pytest.raises(error, match=sentence):
+        convert(tmp_path / "model", tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize("name", ["internlm2", "xverse", "baichuan"])

@@ -10,7 +10,7 @@ import pytest
 from make_llama_cpp_choices import Case, by_role
 
 from oxibonsai import RequestError
-from oxibonsai.quantize import TypeWish, find_mix
+from oxibonsai.quantize import TypeRules, find_mix
 from oxibonsai.quantize.choice import Choice, ModelShape, Tensor, choose
 from oxibonsai.quantize.mixes import MIXES, Mix
 
@@ -24,8 +24,8 @@ def recorded_mix(name: str) -> Mix:
 def chosen(case: Case, mix: str | Mix, **exceptions: Any) -> list[Choice]:
     tensors = [Tensor(name, shape, "F32") for name, shape in case.shapes().items()]
     mix = find_mix(mix) if isinstance(mix, str) else mix
-    wish = TypeWish(mix, pure=case.pure, **exceptions)
-    return choose(tensors, ModelShape.of(case.keys().get), wish, measured=case.measured)
+    rules = TypeRules(mix, pure=case.pure, **exceptions)
+    return choose(tensors, ModelShape.of(case.keys().get), rules, measured=case.measured)
 
 
 def types(choices: list[Choice]) -> dict[str, str]:
@@ -62,7 +62,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(RequestError, match=r"^q4_k_x is no type; .* knows F32, .*Q4_K_M, "):
         find_mix("q4_k_x")
     with pytest.raises(RequestError, match=r"^Q9 is no type; weights are written as F32, "):
-        TypeWish(find_mix("q8_0"), output="Q9")
+        TypeRules(find_mix("q8_0"), output="Q9")
 
 
 def test_pure_has_one_type_for_all_matrices() -> None:

@@ -15,7 +15,7 @@ import tiny_model
 from oxibonsai import FormatError, RequestError, _core
 from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.imatrix import Entry, Imatrix
-from oxibonsai.quantize import TypeWish, blocks, find_mix, make_plan, mix_names, quantize
+from oxibonsai.quantize import TypeRules, blocks, find_mix, make_plan, mix_names, quantize
 from oxibonsai.split import split
 
 IDS = list(range(20))
@@ -110,7 +110,7 @@ def test_binary_weights_survive_every_type_for_them(
     type_name: str, tiny_path: Path, tmp_path: Path
 ) -> None:
     source = ModelFile.open(tiny_path)
-    plan = make_plan(source, TypeWish(find_mix(type_name), pure=True), None)
+    plan = make_plan(source, TypeRules(find_mix(type_name), pure=True), None)
     assert not [w for w in plan.warnings() if "DESTROYS" in w]
     quantize(source, tmp_path / "other.gguf", type_name, pure=True)
     quantize(ModelFile.open(tmp_path / "other.gguf"), tmp_path / "back.gguf", "q1_0", pure=True)
@@ -125,7 +125,7 @@ def test_binary_weights_survive_every_type_for_them(
 def test_a_type_that_destroys_the_model_says_so_with_the_error(
     type_name: str, least: int, most: int, floats: ModelFile, tmp_path: Path
 ) -> None:
-    warnings = make_plan(floats, TypeWish(find_mix(type_name)), None).warnings()
+    warnings = make_plan(floats, TypeRules(find_mix(type_name)), None).warnings()
     assert "DESTROYS THIS MODEL" in warnings[0]
     said = int(warnings[0].split("Expected error of a weight: ")[1].split("%")[0])
     lost = quantize(floats, tmp_path / "m.gguf", type_name)[find_mix(type_name).base].relative
@@ -135,17 +135,17 @@ def test_a_type_that_destroys_the_model_says_so_with_the_error(
 
 
 def test_what_is_quantized_already_is_said(floats: ModelFile, tiny_path: Path) -> None:
-    wish = TypeWish(find_mix("q8_0"))
-    assert make_plan(floats, wish, None).requantized() is None
-    said = make_plan(ModelFile.open(tiny_path), wish, None).requantized()
+    rules = TypeRules(find_mix("q8_0"))
+    assert make_plan(floats, rules, None).requantized() is None
+    said = make_plan(ModelFile.open(tiny_path), rules, None).requantized()
     assert said is not None
     assert said.startswith("the source holds weights that are quantized already (Q1_0)")
-    to_floats = make_plan(ModelFile.open(tiny_path), TypeWish(find_mix("f32")), None)
+    to_floats = make_plan(ModelFile.open(tiny_path), TypeRules(find_mix("f32")), None)
     assert to_floats.requantized() is None
 
 
 def test_a_type_that_gives_way_names_the_tensors(floats: ModelFile) -> None:
-    warnings = make_plan(floats, TypeWish(find_mix("tq1_0"), pure=True), None).warnings()
+    warnings = make_plan(floats, TypeRules(find_mix("tq1_0"), pure=True), None).warnings()
     wanted = (
         "TQ1_0 has groups of 256 weights, which do not divide the rows of 11 tensors; they become "
     )
@@ -245,7 +245,7 @@ def test_an_importance_matrix_of_another_model_is_refused(
     with pytest.raises(FormatError, match=r"64 columns for blk\.1\.attn_k\.weight, which has 128"):
         quantize(floats, tmp_path / "m.gguf", "q4_0", imatrix=foreign)
     lacking = importance(floats, **{"blk.1.attn_k.weight": None})
-    notes = make_plan(floats, TypeWish(find_mix("q4_0")), lacking).warnings()
+    notes = make_plan(floats, TypeRules(find_mix("q4_0")), lacking).warnings()
     assert any("no entry for 1 tensors" in n and "blk.1.attn_k.weight" in n for n in notes)
     assert list(tmp_path.iterdir()) == []
 

@@ -32,9 +32,11 @@ INFILL = {"tokenizer.ggml.fim_pre_token_id": (258, "u32"),
           "tokenizer.ggml.fim_sep_token_id": (261, "u32")}  # fmt: skip
 
 
-def through(app: Server) -> Any:
+def through(app: Server, key: str | None = None) -> Any:
     """Ollama's client, without a socket in between."""
-    return ollama.Client(host="http://localhost", transport=httpx.WSGITransport(app=app))
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    transport = httpx.WSGITransport(app=app)
+    return ollama.Client(host="http://localhost", transport=transport, headers=headers)
 
 
 @pytest.fixture(scope="module")
@@ -361,6 +363,26 @@ def test_models_stay_as_long_as_a_request_says(tmp_path: Path, tiny_path: Path) 
         with pytest.raises(ollama.ResponseError, match="does not exist") as error:
             client.chat("two", SAID)
         assert error.value.status_code == 404
+
+
+def test_how_long_a_model_stays_is_for_admins_to_change(tmp_path: Path, tiny_path: Path) -> None:
+    keys = {"api_key": ["key"], "admin_key": ["root"]}
+    with Models(tmp_path, models=(f"one={tiny_path}",), **keys) as app:
+        client, admin = through(app, "key"), through(app, "root")
+        assert client.generate("one").done_reason == "load"
+        for keep in (0, "10m", -1.5):
+            with pytest.raises(ollama.ResponseError, match="--admin-key-file") as refused:
+                client.generate("one", keep_alive=keep)
+            assert refused.value.status_code == 403
+        client.chat("one", SAID, keep_alive=-1, options=SHORT)  # which it does anyway
+        admin.chat("one", SAID, keep_alive="10m", options=SHORT)
+        assert app.models.default.keep_seconds == 600
+        client.chat("one", SAID, keep_alive=600, options=SHORT)
+        with pytest.raises(ollama.ResponseError, match="--admin-key-file"):
+            client.embed("one", "Hi", keep_alive=0)
+        assert [m.model for m in client.ps().models] == ["one"]
+        assert admin.generate("one", keep_alive=0).done_reason == "unload"
+        assert client.ps().models == []
 
 
 def test_models_are_pulled_from_a_hub(

@@ -135,7 +135,7 @@ def test_a_few_models_are_downloaded_at_a_time_and_each_once(client: FlaskClient
 
 def test_a_download_is_cancelled_as_a_model_is_unloaded(client: FlaskClient, hub: Hub) -> None:
     client.post("/models", json={"model": "org/one"})
-    # Ollama's way to unload needs no admin key, and concerns models that are there.
+    # Ollama's way to unload concerns models that are there.
     unload = client.post("/api/generate", json={"model": "org/one", "keep_alive": 0})
     assert unload.status_code == 404
     assert client.post("/models/unload", json={"model": "org/one"}).status_code == 200

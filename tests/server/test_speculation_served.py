@@ -47,6 +47,67 @@ def test_speculation_changes_no_text(
         close_model_app(app)
 
 
+@pytest.mark.parametrize("how", ["ngram", "draft"])
+def test_a_request_says_how_it_is_drafted(
+    how: str, tiny_path: Path, tmp_path: Path, model_client: FlaskClient
+) -> None:
+    chosen: dict[str, Any] = {"speculate": "ngram"}
+    if how == "draft":
+        chosen = {"draft_model": str(tiny_path), "draft_threshold": 0.0}
+    app = make_model_app(tiny_path, tmp_path, **chosen)
+    try:
+        client = app.test_client()
+
+        def ask(path: str, body: dict[str, Any], **fields: Any) -> Any:
+            given = {f"speculative.{name}": value for name, value in fields.items()}
+            return client.post(path, json={**BODY, **body, **given})
+
+        def drafts(**fields: Any) -> tuple[int, int]:
+            """Tokens of drafts, and the number of drafts."""
+            counts = app.generations.engine.counts
+            before = counts.drafts
+            answer = ask("/completion", {}, **fields).get_json()
+            assert answer["content"] == text(model_client)
+            return answer["timings"].get("draft_n", 0), counts.drafts - before
+
+        tokens, count = drafts()
+        assert tokens > count > 0
+        tokens, count = drafts(n_max=1)
+        assert tokens == count > 0
+        assert drafts(n_max=0) == (0, 0)
+        for path, body in (
+            ("/v1/completions", {}),
+            (
+                "/v1/chat/completions",
+                {"prompt": None, "messages": [{"role": "user", "content": "ab" * 20}]},
+            ),
+        ):
+            body = {k: v for k, v in {**BODY, **body}.items() if v is not None}
+            timings = client.post(path, json={**body, "speculative.n_max": 0}).get_json()["timings"]
+            assert "draft_n" not in timings
+            timings = client.post(path, json={**body, "speculative.n_max": 3}).get_json()["timings"]
+            assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
+        refused = ask("/v1/completions", {}, p_min=0.999)
+        if how == "ngram":
+            assert refused.status_code == 400
+            assert "drafts of n-grams have no probabilities" in refused.text
+        else:
+            assert "draft_n" not in refused.get_json()["timings"]  # a random model is never so sure
+        for wrong in ({"n_max": 65}, {"n_max": "2"}, {"p_min": 1.5}):
+            answer = ask("/v1/completions", {}, **wrong)
+            assert answer.status_code == 400
+            assert f"speculative.{next(iter(wrong))}" in answer.text
+    finally:
+        close_model_app(app)
+
+
+def test_a_request_wants_no_drafts_where_nothing_makes_them(model_client: FlaskClient) -> None:
+    refused = model_client.post("/v1/completions", json={**BODY, "speculative.n_max": 2})
+    assert refused.status_code == 400
+    assert "--draft-model" in refused.text
+    assert text(model_client, **{"speculative.n_max": 0}) == text(model_client)
+
+
 def test_a_text_goes_on_after_the_context_is_full(tiny_path: Path, tmp_path: Path) -> None:
     def finish(**settings: Any) -> tuple[str, int]:
         app = make_model_app(tiny_path, tmp_path, ctx_size=64, **settings)

@@ -82,6 +82,46 @@ def test_metadata_is_changed_and_a_completion_is_deleted(client: Any) -> None:
         client.chat.completions.update(answer.id, metadata={})
 
 
+def test_a_key_can_store_so_much_and_no_more(tiny_path: Path, tmp_path: Path) -> None:
+    import openai
+
+    app = make_model_app(tiny_path, tmp_path, api_key=["key", "other"], max_files_mb=0.002)
+    try:
+        full = openai_client(app, "key")
+        message = {"role": "user", "content": "x" * 150}
+        kept = [complete(full, messages=[message], metadata={"a": "b" * 500}) for _ in range(2)]
+        stores = (
+            lambda: complete(full),
+            lambda: complete(full, stream=True),
+            lambda: full.responses.create(model="tiny", input="hi", max_output_tokens=3),
+            lambda: full.conversations.create(),
+        )
+        for store in stores:
+            with pytest.raises(
+                openai.APIStatusError, match=r"--max-files-mb.*delete some"
+            ) as refused:
+                store()
+            assert refused.value.status_code == 413
+        for path, body in (
+            ("/v1/assistants", {"model": "tiny"}),
+            ("/v1/threads", {}),
+            ("/v1/threads/thread_1/messages", {"role": "user", "content": "hi"}),
+            ("/v1/threads/thread_1/runs", {"assistant_id": "asst_1"}),
+            ("/v1/threads/runs", {"assistant_id": "asst_1"}),
+            ("/v1/conversations/conv_1/items", {"items": []}),
+            ("/v1/batches", {"input_file_id": "file-1"}),
+            ("/v1/messages/batches", {"requests": []}),
+        ):
+            answer = app.test_client().post(path, json=body, headers={"X-Api-Key": "key"})
+            assert (path, answer.status_code) == (path, 413)
+        complete(full, store=False)
+        complete(openai_client(app, "other"))
+        full.chat.completions.delete(kept[0].id)
+        complete(full)
+    finally:
+        close_model_app(app)
+
+
 def test_messages_are_those_of_the_request(client: Any) -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]

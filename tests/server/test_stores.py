@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.server.stores import NoSuchObjectError, Store, StoreError, TooLargeError
@@ -221,7 +222,7 @@ def test_a_store_of_a_newer_version_is_refused(store_url: str, tmp_path: Path) -
     with engine.begin() as connection:
         connection.execute(text("UPDATE schema_version SET version = 7"))
     engine.dispose()
-    with pytest.raises(UnsupportedError, match=r"schema version 7, .*up to 2: use the oxibonsai"):
+    with pytest.raises(UnsupportedError, match=r"schema version 7, .*up to 3: use the oxibonsai"):
         Store(store_url, tmp_path / "files")
 
 
@@ -236,12 +237,57 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str, tmp_path: Path
     with engine.begin() as connection:
         for table in shared:
             connection.execute(text(f"DROP TABLE {table}"))
+        _drop_sizes(connection)
         connection.execute(text("UPDATE schema_version SET version = 1"))
     upgraded = Store(store_url, tmp_path / "files")
     assert upgraded.responses.get(A, kept["id"]) == kept
     upgraded.close()
     assert set(shared) <= set(inspect(engine).get_table_names())
     engine.dispose()
+
+
+def test_what_an_earlier_version_stored_counts_towards_the_limit(
+    store_url: str, tmp_path: Path
+) -> None:
+    from sqlalchemy import create_engine, text
+
+    first = Store(store_url, tmp_path / "files")
+    first.responses.create(A, {"x": "é" * 2000})
+    first.close()
+    engine = create_engine(store_url)
+    with engine.begin() as connection:
+        _drop_sizes(connection)
+        connection.execute(text("UPDATE schema_version SET version = 2"))
+    engine.dispose()
+    upgraded = Store(store_url, tmp_path / "files", max_total_bytes=12_000)
+    with pytest.raises(TooLargeError):  # an escaped é takes six bytes
+        upgraded.check_room(A)
+    upgraded.close()
+
+
+def _drop_sizes(connection: Connection) -> None:
+    """Takes out what version 3 of the schema added."""
+    from sqlalchemy import text
+
+    from oxibonsai.server.stores.tables import OBJECTS
+
+    for table in OBJECTS:
+        connection.execute(text(f"DROP INDEX ix_{table.name}_size"))
+        connection.execute(text(f"ALTER TABLE {table.name} DROP COLUMN body_size"))
+
+
+def test_all_objects_of_an_owner_together_have_a_limit(store: Store) -> None:
+    thread = store.threads.create(A, {"x": 1})
+    store.check_room(A)
+    store.messages.create_all(A, [{"x": "y" * 13_000}, {}], parent=thread["id"])
+    store.check_room(A)
+    kept = store.chat_completions.create(A, {"x": 1})
+    store.chat_completions.change(A, kept["id"], lambda o: {**o, "x": "y" * 13_000})
+    with pytest.raises(TooLargeError, match=r"of 25000 .*delete some of it"):
+        store.check_room(A)
+    store.check_room(B)
+    store.threads.delete(A, thread["id"])
+    store.check_room(A)
 
 
 def test_two_processes_may_open_a_new_store_at_once(store_url: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from oxibonsai import _core
 from oxibonsai.cli.bench_image import image
 from oxibonsai.cli.bench_rounds import Measure, Share, run_rounds
 from oxibonsai.cli.bench_serve import serve
+from oxibonsai.cli.bench_speculation import speculation
 from oxibonsai.cli.model_choice import name_model
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
 from oxibonsai.devices import CPU, Device
@@ -64,7 +65,8 @@ def bench(
 ) -> None:
     """Measure like llama-bench: ppN reads a prompt of N tokens, tgN generates N tokens.
 
-    `bench serve` measures a running server instead, `bench image` a model that draws.
+    `bench serve` measures a running server instead, `bench speculation` what drafts bring there, `bench
+    image` a model that draws.
     """
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx)
@@ -105,6 +107,7 @@ def bench(
 
 bench.add_command(image)
 bench.add_command(serve)
+bench.add_command(speculation)
 
 
 def _limits(device: Device) -> dict[str, Measure]:

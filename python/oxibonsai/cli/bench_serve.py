@@ -13,17 +13,33 @@ import rich_click as click
 from oxibonsai.errors import OxiBonsaiError, RequestError
 
 
-def _numbers(parse: Callable[[str], float]) -> Callable[..., list[Any] | None]:
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which server is measured."""
+    for option in (
+        click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600.0,
+                     show_default=True, help="Seconds after which a request has failed."),
+        click.option("--api-key", envvar="OXIBONSAI_API_KEY", help="Default: OXIBONSAI_API_KEY."),
+        click.option("--model", "-m", help="The model to ask for. Default: the first that it lists."),
+        click.option("--url", required=True,
+                     help="The API's base, such as http://127.0.0.1:8080/v1."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def numbers(parse: Callable[[str], float]) -> Callable[..., list[Any] | None]:
+    """What reads a list such as 1,4,8 of positive numbers."""
+
     def callback(_: click.Context, __: click.Parameter, text: str | None) -> list[Any] | None:
         if text is None:
             return None
         try:
-            numbers = [parse(part) for part in text.split(",")]
+            found = [parse(part) for part in text.split(",")]
         except ValueError:
             raise click.BadParameter(f"{text!r} is no list such as 1,4,8") from None
-        if not all(0 < number < float("inf") for number in numbers):
+        if not all(0 < number < float("inf") for number in found):
             raise click.BadParameter("every number must be above 0")
-        return numbers
+        return found
 
     return callback
 
@@ -32,18 +48,16 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(short_help="Measure a running server under load.")
-@click.option("--url", required=True, help="The API's base, such as http://127.0.0.1:8080/v1.")
-@click.option("--model", "-m", help="The model to ask for. Default: the first that it lists.")
-@click.option("--api-key", envvar="OXIBONSAI_API_KEY", help="Default: OXIBONSAI_API_KEY.")
+@server_options
 @click.option(
     "--concurrency",
     "-c",
-    callback=_numbers(int),
+    callback=numbers(int),
     help="Closed loops of so many clients. Default without --rate: 1,4,8,16.",
 )
 @click.option(
     "--rate",
-    callback=_numbers(float),
+    callback=numbers(float),
     help="Open loops of so many requests a second, arriving at random (Poisson).",
 )
 @click.option("--requests", type=click.IntRange(1), help="Requests a level. Default: 32.")
@@ -60,8 +74,6 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of prompts and arrivals.")
 @click.option("--slo-ttft-ms", type=click.FloatRange(0, min_open=True), help="Goodput: TTFT.")
 @click.option("--slo-tpot-ms", type=click.FloatRange(0, min_open=True), help="Goodput: TPOT.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600.0,
-              show_default=True, help="Seconds after which a request has failed.")  # fmt: skip
 @click.option(
     "--json",
     "json_file",

@@ -8,8 +8,8 @@ from pathlib import Path
 import rich_click as click
 
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
+from oxibonsai.cli.prompt import read_texts
 from oxibonsai.engine.pooling import POOLINGS
-from oxibonsai.errors import RequestError
 
 
 @click.command()
@@ -41,9 +41,7 @@ def embed(
     **options: object,
 ) -> None:
     """Print the vector of each text: one line a text, its values apart by spaces."""
-    wanted = [*texts, *(file.read_text(encoding="utf-8").splitlines() if file else [])]
-    if not wanted:
-        raise RequestError("no texts: give them as arguments or with --file")
+    wanted = read_texts(texts, file, "texts")
     engine = load_engine(model, quant_type, **options)
     vectors = engine.embed(
         wanted,

@@ -187,23 +187,23 @@ def image(
     device: str | None,
     threads: int | None,
     as_json: bool,
-    **wishes: Any,
+    **options: Any,
 ) -> None:
     """Generate pictures from prompts.
 
     The same prompt, seed, size and number of steps give the same file.
     """
-    if wishes["guidance"] != 1.0:
+    if options["guidance"] != 1.0:
         raise RequestError("--guidance: the model is distilled and draws without; leave it at 1")
-    old = read_record(wishes["config_from_metadata"]) if wishes["config_from_metadata"] else {}
+    old = read_record(options["config_from_metadata"]) if options["config_from_metadata"] else {}
     if old.get("loras") and not lora and not lora_scaled:
         raise RequestError("the picture was drawn with adapters: give them with --lora, too")
-    asked = {name: old.get(name) for name in _FROM_RECORD}
+    recorded = {name: old.get(name) for name in _FROM_RECORD}
     prompts = read_prompts(
-        wishes["prompt"], wishes["prompt_file"], wishes["batch_prompts_file"], asked["prompt"]
+        options["prompt"], options["prompt_file"], options["batch_prompts_file"], recorded["prompt"]
     )
-    seeds = _seeds(wishes["seed"], wishes["auto_seeds"], asked["seed"])
-    request = _request(wishes, asked)
+    seeds = _seeds(options["seed"], options["auto_seeds"], recorded["seed"])
+    request = _request(options, recorded)
     painter = ImagePipeline.from_pretrained(
         model,
         transformer=transformer,
@@ -214,9 +214,9 @@ def image(
         device=device,
         threads=threads,
     ).painter
-    request = _with_size(request, wishes, asked, painter)
+    request = _with_size(request, options, recorded, painter)
     painter.check(request)
-    paths = [str(p) for p in (wishes["image"], *wishes["references"]) if p is not None]
+    paths = [str(p) for p in (options["image"], *options["references"]) if p is not None]
     out = _Output(output, metadata, not no_exif, steps_folder)
     drawn = []
     for prompt in prompts:
@@ -243,16 +243,16 @@ def _seeds(given: tuple[str, ...], automatic: int | None, recorded: Any) -> list
     return [recorded] if isinstance(recorded, int) else [random_seed()]
 
 
-def _request(wishes: dict[str, Any], asked: dict[str, Any]) -> ImageRequest:
+def _request(options: dict[str, Any], recorded: dict[str, Any]) -> ImageRequest:
     """Of no prompt and seed yet."""
-    if wishes["image"] and wishes["references"]:
+    if options["image"] and options["references"]:
         raise RequestError("give either --image, to start from it, or --image-paths, to edit them")
-    strength = wishes["strength"]
-    if strength is not None and not wishes["image"]:
+    strength = options["strength"]
+    if strength is not None and not options["image"]:
         raise RequestError("--strength is for --image")
 
     def chosen(name: str, default: Any) -> Any:
-        value = wishes[name] if wishes[name] is not None else asked[name]
+        value = options[name] if options[name] is not None else recorded[name]
         return default if value is None else value
 
     request = ImageRequest(
@@ -261,18 +261,18 @@ def _request(wishes: dict[str, Any], asked: dict[str, Any]) -> ImageRequest:
     )  # fmt: skip
     if any(type(v) is not int for v in (request.width, request.height, request.steps)):
         raise RequestError("the picture's settings in --config-from-metadata are no numbers")
-    if wishes["image"]:
-        kept = strength if strength is not None else asked["image_strength"]
-        start = read_picture(wishes["image"]).image
+    if options["image"]:
+        kept = strength if strength is not None else recorded["image_strength"]
+        start = read_picture(options["image"]).image
         return replace(request, start=start, strength=STRENGTH if kept is None else kept)
-    return replace(request, references=tuple(read_picture(p).image for p in wishes["references"]))
+    return replace(request, references=tuple(read_picture(p).image for p in options["references"]))
 
 
 def _with_size(
-    request: ImageRequest, wishes: dict[str, Any], asked: dict[str, Any], painter: Painter
+    request: ImageRequest, options: dict[str, Any], recorded: dict[str, Any], painter: Painter
 ) -> ImageRequest:
     """Where no size is given, that of the first reference, or the model's own."""
-    missing = [s for s in ("width", "height") if wishes[s] is None and asked[s] is None]
+    missing = [s for s in ("width", "height") if options[s] is None and recorded[s] is None]
     if request.references and len(missing) == 2:
         first = as_reference(request.references[0], painter.vae.scale)
         return replace(request, width=first.width, height=first.height)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import rich_click as click
+from click import get_current_context
 from click.shell_completion import CompletionItem
 
 from oxibonsai.errors import RequestError
@@ -24,6 +25,7 @@ Command = Callable[..., Any]
 
 _KEY = "oxibonsai.model"
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(:.+)?")
+_ELSEWHERE = re.compile(r"hf:[\w.-]+/\S+|pip:[\w.-]\S*|https?://\S+\.gguf")
 
 
 def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -52,6 +54,31 @@ def name_model(ctx: click.Context, value: str) -> None:
     """
     if ctx.meta.setdefault(_KEY, value) != value:
         raise RequestError(f"two models are named: {ctx.meta[_KEY]} and {value}")
+
+
+def check_is_text(text: str) -> None:
+    """Refuses an argument that names a model where the command takes texts and no model is named.
+
+    Raises:
+        RequestError: It is a model file or folder, or begins as the name of one elsewhere.
+    """
+    ctx = get_current_context()
+    if named_model(ctx) is None and _is_model(text):
+        raise RequestError(
+            f"{text} is a model, where {ctx.info_name} takes a text: name the model with -m {text}"
+        )
+
+
+def _is_model(text: str) -> bool:
+    if text in PACKAGED or _ELSEWHERE.fullmatch(text):
+        return True
+    path = Path(text)
+    try:
+        if path.suffix == ".gguf":
+            return path.is_file()
+        return (path / "config.json").is_file() or any(path.glob("*.gguf"))
+    except (OSError, ValueError):  # a text that can't be a path
+        return False
 
 
 def complete_model(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -155,6 +182,6 @@ def model_argument(command: Command) -> Command:
 
 
 def named_model(ctx: click.Context) -> str | None:
-    """What the options other than --model name."""
+    """What the options and the argument name."""
     named: str | None = ctx.meta.get(_KEY)
     return named

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from oxibonsai.cli.model_choice import check_is_text
 from oxibonsai.errors import RequestError
 
 _STDIN = "-"
@@ -22,8 +23,10 @@ def read_prompt(
         joins_stdin: Put what stdin has, where it is no terminal, and a space before the text.
 
     Raises:
-        RequestError: There is no text, it is given twice, or it can't be read.
+        RequestError: There is no text, it is given twice, it can't be read, or the argument is a model.
     """
+    if argument is not None:
+        check_is_text(argument)
     given = [value for value in (argument, option, file) if value is not None]
     if len(given) > 1:
         raise RequestError("give the prompt once: as an argument, with --prompt or with --file")
@@ -36,6 +39,27 @@ def read_prompt(
     if not text.strip():
         raise RequestError("the prompt is empty: there is nothing to continue")
     return text
+
+
+def read_texts(arguments: tuple[str, ...], file: Path | None, noun: str) -> list[str]:
+    """Several texts: the arguments, then the lines of a file, of which ``-`` is stdin.
+
+    Args:
+        arguments: Of the command line.
+        file: Of ``--file``.
+        noun: What the texts are, for messages.
+
+    Raises:
+        RequestError: There is none, the file can't be read, or an argument is a model.
+    """
+    for argument in arguments:
+        check_is_text(argument)
+    lines = []
+    if file is not None:
+        lines = (_read_stdin() if str(file) == _STDIN else _read(file)).splitlines()
+    if not (arguments or lines):
+        raise RequestError(f"no {noun}: give them as arguments or with --file")
+    return [*arguments, *lines]
 
 
 def _is_terminal() -> bool:
@@ -60,6 +84,6 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as e:
-        raise RequestError(f"the prompt in {file} is not UTF-8 text (byte {e.start})") from e
+        raise RequestError(f"{file} is not UTF-8 text (byte {e.start})") from e
     except OSError as e:
-        raise RequestError(f"cannot read the prompt from {file}: {e.strerror}") from e
+        raise RequestError(f"cannot read {file}: {e.strerror}") from e

@@ -17,7 +17,7 @@ from oxibonsai.cli.written import say_written
 from oxibonsai.devices import default_threads
 from oxibonsai.imatrix import read_imatrix
 from oxibonsai.opening import open_model
-from oxibonsai.quantize import Loss, Plan, TypeWish, find_mix, make_plan, mix_names, write
+from oxibonsai.quantize import Loss, Plan, TypeRules, find_mix, make_plan, mix_names, write
 
 _PIPE_WIDTH = 200  # columns, of a table that no terminal cuts
 
@@ -97,7 +97,7 @@ def quantize(
 
     IN is a GGUF file, any shard of a split one, a folder, hf:org/repo or pip:package.
     """
-    wish = TypeWish(
+    rules = TypeRules(
         find_mix(type_name),
         pure=pure,
         token_embedding=token_embedding_type,
@@ -105,7 +105,7 @@ def quantize(
         patterns=patterns,
     )
     imatrix = None if imatrix_path is None else read_imatrix(imatrix_path)
-    plan = make_plan(open_model(source).file, wish, imatrix)
+    plan = make_plan(open_model(source).file, rules, imatrix)
     requantized = None if allow_requantize else plan.requantized()
     warn(plan.warnings() + ([requantized] if requantized else []))
     if dry_run:

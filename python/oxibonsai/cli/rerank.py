@@ -8,7 +8,7 @@ from pathlib import Path
 import rich_click as click
 
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
-from oxibonsai.errors import RequestError
+from oxibonsai.cli.prompt import read_texts
 
 
 @click.command()
@@ -38,9 +38,7 @@ def rerank(
 
     Prints the best first, one per line: its score and its text.
     """
-    texts = [*documents, *(file.read_text(encoding="utf-8").splitlines() if file else [])]
-    if not texts:
-        raise RequestError("no documents: give them as arguments or with --file")
+    texts = read_texts(documents, file, "documents")
     engine = load_engine(model, quant_type, **options)
     found = engine.rerank(query, texts, top_n=top_n).documents
     if as_json:

@@ -37,10 +37,9 @@ def tokenize(
     as_json: bool,
 ) -> None:
     """Turn text into token ids: one line an id with its text."""
+    content = read_prompt(text, prompt, file)
     tokenizer = _tokenizer(model, quant_type)
-    ids = tokenizer.encode(
-        read_prompt(text, prompt, file), add_special=not no_special, parse_special=parse_special
-    )
+    ids = tokenizer.encode(content, add_special=not no_special, parse_special=parse_special)
     pieces = [tokenizer.token_bytes(i).decode("utf-8", "replace") for i in ids]
     if as_json:
         click.echo(json.dumps({"tokens": ids, "pieces": pieces}, ensure_ascii=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Shapes
@@ -26,6 +27,54 @@ HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_nor
 _LEFT_OUT = ".self_attn.rotary_emb.inv_freq"  # old checkpoints hold what theta says
 
 
+@dataclass(frozen=True)
+class Namer:
+    """GGUF's name of a parameter, for one family's names; and the way back.
+
+    Attributes:
+        family: For errors.
+        layer_names: GGUF's name of each part of a layer.
+        biased: Parts, by GGUF's name, that may have a bias.
+        fixed: GGUF's name of each part outside of the layers.
+        layers: What the names of all layers begin with.
+        left_out: Ends of names of parameters that the file leaves out.
+    """
+
+    family: str
+    layer_names: Mapping[str, str]
+    biased: Collection[str]
+    fixed: Mapping[str, str]
+    layers: str
+    left_out: Collection[str]
+
+    def __call__(self, parameter: str) -> str | None:
+        """GGUF's name; None where the file leaves the parameter out."""
+        if parameter.endswith((_LEFT_OUT, *self.left_out)):
+            return None
+        module, _, kind = parameter.rpartition(".")
+        layer = re.fullmatch(rf"{re.escape(self.layers)}\.([0-9]{{1,4}})\.(.+)", module)
+        if layer is not None and (part := self.layer_names.get(layer[2])) is not None:
+            if kind == "weight" or (kind == "bias" and part in self.biased):
+                return f"blk.{int(layer[1])}.{part}.{kind}"
+        elif module in self.fixed and (
+            kind == "weight" or (kind == "bias" and self.fixed[module] in self.biased)
+        ):
+            return f"{self.fixed[module]}.{kind}"
+        raise UnsupportedError(
+            f"the model has the parameter {parameter}, which is none of {self.family}'s"
+        )
+
+    def parameter(self, tensor: str) -> str | None:
+        """The parameter that GGUF calls ``tensor``; None where it is none of the family's."""
+        stem, _, kind = tensor.rpartition(".")
+        layer = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", stem)
+        part, names = (stem, self.fixed) if layer is None else (layer[2], self.layer_names)
+        module = next((own for own, name in names.items() if name == part), None)
+        if module is None or not (kind == "weight" or (kind == "bias" and part in self.biased)):
+            return None
+        return f"{module}.{kind}" if layer is None else f"{self.layers}.{layer[1]}.{module}.{kind}"
+
+
 def namer(
     family: str,
     layer_names: Mapping[str, str],
@@ -34,34 +83,9 @@ def namer(
     fixed: Mapping[str, str] = FIXED,
     layers: str = "model.layers",
     left_out: Collection[str] = (),
-) -> Callable[[str], str | None]:
-    """GGUF's name of a parameter, for one family's names.
-
-    Args:
-        family: For errors.
-        layer_names: GGUF's name of each part of a layer.
-        biased: Parts, by GGUF's name, that may have a bias.
-        fixed: GGUF's name of each part outside of the layers.
-        layers: What the names of all layers begin with.
-        left_out: Ends of names of parameters that the file leaves out.
-    """
-    pattern = re.compile(rf"{re.escape(layers)}\.([0-9]{{1,4}})\.(.+)")
-
-    def name(parameter: str) -> str | None:
-        if parameter.endswith((_LEFT_OUT, *left_out)):
-            return None
-        module, _, kind = parameter.rpartition(".")
-        layer = pattern.fullmatch(module)
-        if layer is not None and (part := layer_names.get(layer[2])) is not None:
-            if kind == "weight" or (kind == "bias" and part in biased):
-                return f"blk.{int(layer[1])}.{part}.{kind}"
-        elif module in fixed and (kind == "weight" or (kind == "bias" and fixed[module] in biased)):
-            return f"{fixed[module]}.{kind}"
-        raise UnsupportedError(
-            f"the model has the parameter {parameter}, which is none of {family}'s"
-        )
-
-    return name
+) -> Namer:
+    """A :class:`Namer`; most families differ in the names of a layer's parts alone."""
+    return Namer(family, layer_names, biased, fixed, layers, left_out)
 
 
 def exact_namer(

@@ -1,4 +1,4 @@
-"""Tensors that are several parameters, one an expert, or a part of one."""
+"""Tensors that are several parameters, such as one of each expert, or a part of one."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ class Piece:
 
     Attributes:
         tensor: GGUF's name.
-        expert: The parameter is the matrix of this expert; None: the tensor is this piece alone.
+        place: Where the parameter stands in a stack, such as the number of an expert; None: the tensor
+            is this piece alone.
         part: What is taken of the parameter's values, by position; None: all.
     """
 
     tensor: str
-    expert: int | None = None
+    place: int | None = None
     part: Callable[[Floats], Floats] | None = None
 
 
@@ -85,13 +86,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Stack:
-    """Matrices of all experts, one after the other."""
+    """Parameters one after the other, such as the matrices of all experts."""
 
     held: Sequence[Parameter]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of experts comes first."""
+        """Their number comes first."""
         return (len(self.held), *self.held[0].shape)
 
     @property
@@ -113,16 +114,16 @@ def put_pieces_together(where: str, pieces: Sequence[tuple[Piece, Parameter]]) -
         pieces: All of one tensor.
 
     Raises:
-        FormatError: An expert is missing or there twice, or experts differ in shape.
+        FormatError: A part of a stack is missing or there twice, or its parts differ in shape.
     """
     parts = [(p, h if p.part is None else Part(h, p.part)) for p, h in pieces]
-    if len(parts) == 1 and parts[0][0].expert is None:
+    if len(parts) == 1 and parts[0][0].place is None:
         return parts[0][1]
-    if any(p.expert is None for p, _ in parts):
+    if any(p.place is None for p, _ in parts):
         raise FormatError(f"{where}: there are two of one meaning")
-    ordered = sorted(parts, key=lambda pair: pair[0].expert or 0)
-    if [p.expert for p, _ in ordered] != list(range(len(ordered))):
-        raise FormatError(f"{where}: the experts are not numbered from 0 on, each once")
+    ordered = sorted(parts, key=lambda pair: pair[0].place or 0)
+    if [p.place for p, _ in ordered] != list(range(len(ordered))):
+        raise FormatError(f"{where}: its parts (experts) are not numbered from 0 on, each once")
     if len({h.shape for _, h in ordered}) != 1:
-        raise FormatError(f"{where}: the experts have different shapes")
+        raise FormatError(f"{where}: its parts (experts) have different shapes")
     return Stack([h for _, h in ordered])

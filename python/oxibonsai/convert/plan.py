@@ -93,7 +93,7 @@ def _sources(folder: ModelFolder, recipe: Recipe) -> dict[str, _Source]:
             found = (Piece(name),)
         for piece in found:
             others = pieces.setdefault(piece.tensor, [])
-            if others and piece.expert is None:
+            if others and piece.place is None:
                 raise FormatError(
                     f"{folder.path} has two parameters of one meaning: {parameter}, {piece.tensor}"
                 )

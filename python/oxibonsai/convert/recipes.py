@@ -66,6 +66,7 @@ from oxibonsai.convert.phi2 import PHI2
 from oxibonsai.convert.phi3 import PHI3
 from oxibonsai.convert.phimoe import PHIMOE
 from oxibonsai.convert.plamo import PLAMO
+from oxibonsai.convert.plamo2 import PLAMO2
 from oxibonsai.convert.qwen import QWEN
 from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen2moe import QWEN2MOE
@@ -77,6 +78,7 @@ from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
 from oxibonsai.convert.qwen_vl import QWEN2VL, QWEN3VL, QWEN3VLMOE
 from oxibonsai.convert.recipe import Recipe
 from oxibonsai.convert.refact import REFACT
+from oxibonsai.convert.rwkv7 import RWKV7
 from oxibonsai.convert.seed_oss import SEED_OSS
 from oxibonsai.convert.smollm3 import SMOLLM3
 from oxibonsai.convert.stablelm import STABLELM
@@ -108,7 +110,10 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "jais": JAIS,
     "openelm": OPENELM,
     "plamo": PLAMO,
+    "plamo2": PLAMO2,
     "qwen": QWEN,
+    "rwkv7": RWKV7,
+    "rwkv7_fla": RWKV7,
     "gpt_refact": REFACT,
     "xverse": XVERSE,
     "bitnet": BITNET,

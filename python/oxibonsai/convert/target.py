@@ -9,7 +9,7 @@ from oxibonsai.convert.exact_blocks import EXACT_TYPES
 from oxibonsai.convert.parameters import Parameter
 from oxibonsai.convert.recipe import Metadata
 from oxibonsai.errors import RequestError
-from oxibonsai.quantize.choice import ModelShape, Tensor, TypeWish, choose
+from oxibonsai.quantize.choice import ModelShape, Tensor, TypeRules, choose
 from oxibonsai.quantize.importance import check_importance
 from oxibonsai.quantize.mixes import Mix, file_type_of, find_mix, mix_names
 from oxibonsai.quantize.plan import fallback_warnings
@@ -53,7 +53,7 @@ class Target:
         if self._mix is None:
             return {name: self._plain or held.exact_type for name, held in matrices.items()}
         tensors = [Tensor(name, held.shape, "F32") for name, held in matrices.items()]
-        choices = choose(tensors, self._shape, TypeWish(self._mix), measured=False)
+        choices = choose(tensors, self._shape, TypeRules(self._mix), measured=False)
         check_importance(choices, None)
         self.warnings = fallback_warnings(choices)
         return {c.tensor.name: c.type.name for c in choices}

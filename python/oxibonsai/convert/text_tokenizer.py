@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oxibonsai.convert import sentencepiece_file
+from oxibonsai.convert import plamo_vocabulary, rwkv_vocabulary, sentencepiece_file
 from oxibonsai.convert.byte_level import byte_level_keys
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata
@@ -37,8 +37,7 @@ _SAMPLING = {
 def tokenizer_keys(folder: ModelFolder) -> Metadata:
     """Everything of ``tokenizer.*`` and the defaults of sampling.
 
-    A folder with neither ``tokenizer.json`` nor ``tokenizer.model`` gives a file without a vocabulary,
-    for token ids only.
+    A folder without the file of a vocabulary gives a file for token ids only.
     """
     size = folder.count("vocab_size")
     tokenizer: dict[str, Any] = {}
@@ -51,6 +50,11 @@ def tokenizer_keys(folder: ModelFolder) -> Metadata:
         keys = (spm_keys if spm else read)(folder, tokenizer, size)
     elif (folder.path / sentencepiece_file.FILE).is_file():
         keys = sentencepiece_file.spm_file_keys(folder, size)
+    elif (folder.path / rwkv_vocabulary.FILE).is_file():
+        keys = rwkv_vocabulary.rwkv_keys(folder, size)
+        return keys | _template(folder) | _sampling(folder)
+    elif (folder.path / plamo_vocabulary.FILE).is_file():
+        keys = plamo_vocabulary.plamo_keys(folder, size)
     else:
         return {"tokenizer.ggml.model": ("no_vocab", "str"), **_sampling(folder)}
     ids = {t: i for i, t in enumerate(keys["tokenizer.ggml.tokens"][0])}

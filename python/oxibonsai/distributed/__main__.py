@@ -147,11 +147,7 @@ def _refuse_unshared(settings: Any) -> None:
 
 def main() -> None:
     """Runs a command, turns errors into one line and an exit code."""
-    code = _run()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Threads of torch.distributed may abort an interpreter that ends while others close connections.
-    os._exit(code)
+    sys.exit(_run())
 
 
 def _run() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 from collections.abc import Callable
@@ -151,8 +152,21 @@ class Group:
     def leave(self) -> None:
         """Closes the connections, once all processes are about to."""
         if self.failure is None:
-            self.meet(late=True)
-            _torch()[1].destroy_process_group()
+            self.meet()
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections and ends gloo's threads, whatever the others do.
+
+        A thread of gloo may be the last to hold the array of a message. If it drops that while the
+        interpreter ends, the process aborts; and the threads live for as long as anything refers to
+        the groups of torch, even after these are destroyed.
+        """
+        self.failure = self.failure or f"rank {self.rank} has left the group"
+        self.world = self.tensor = self.late = None
+        _, dist = _torch()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
     def _guarded(self, collective: Callable[[], object]) -> None:
         if self.failure is not None:
@@ -220,7 +234,9 @@ def join(tensor: int, pipeline: int, link: Link) -> Group:
             f"rank {layout.rank} of {world} could not join the others within "
             f"{link.start_timeout:g} s: {reason}"
         ) from e
-    return Group(layout, link.timeout, everybody, groups[layout.stage], dist.group.WORLD)
+    group = Group(layout, link.timeout, everybody, groups[layout.stage], dist.group.WORLD)
+    atexit.register(group.close)
+    return group
 
 
 def _variable(name: str) -> int:

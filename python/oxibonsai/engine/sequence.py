@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from oxibonsai.vision import PlacedImage
 
 
-Speculate = Callable[[], "Speculator"]
+Speculate = Callable[[], "Speculator | None"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Options:
         constrain: Makes the constraint of the text out of that of the structure; None: the structure
             is all that constrains it.
         shift: What to keep when the context is full; None: the text ends there.
-        speculate: Makes what proposes tokens, which the model then checks.
+        speculate: Makes what proposes tokens, which the model then checks; nothing does if that is None.
         adapter: A key of :meth:`Engine.adapter_key`; empty: the adapters that the model was loaded with.
             Part of what makes two prefixes equal.
         visible: Control tokens whose text is part of the output.

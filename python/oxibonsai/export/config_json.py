@@ -9,19 +9,13 @@ import numpy as np
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.rope import llama3_factors
 from oxibonsai.errors import UnsupportedError
+from oxibonsai.export.architectures import SAVED, saved_as
+from oxibonsai.export.inverse import Inverse
 from oxibonsai.graph import RopeConfig
 from oxibonsai.models import read_config
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.tokenizer import Tokenizer
 
-_CLASSES = {
-    "llama": ("llama", "LlamaForCausalLM"),
-    "qwen2": ("qwen2", "Qwen2ForCausalLM"),
-    "qwen3": ("qwen3", "Qwen3ForCausalLM"),
-    "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
-}
-# Architectures whose layers are those of another, which transformers knows without code from elsewhere.
-_SAME_LAYERS = {"internlm2": "llama", "xverse": "llama", "baichuan": "llama"}
 _SAMPLING = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -32,43 +26,44 @@ _SAMPLING = {
 
 
 def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
-    """The configuration, in the form that all versions of transformers read."""
+    """The configuration, in the form that all versions of transformers read.
+
+    Raises:
+        UnsupportedError: transformers does not have the architecture, or its configuration no place for
+            something in the file.
+    """
     c = read_config(checkpoint)
-    kind = saved_as(checkpoint, c)
-    model_type, name = _CLASSES[kind]
-    common = {
-        "architectures": [name],
-        "model_type": model_type,
+    kind = saved_as(c)
+    if kind is None:
+        raise UnsupportedError(
+            f"{checkpoint.path}: this model of architecture {c.architecture} can be saved as gguf only"
+        )
+    saved = SAVED[kind]
+    found: dict[str, Any] = {
+        "architectures": [f"{saved.kind}ForCausalLM"],
+        "model_type": saved.model_type,
         "vocab_size": c.vocab_size,
         "hidden_size": c.hidden_size,
         "intermediate_size": c.intermediate_size,
         "num_hidden_layers": c.num_hidden_layers,
         "num_attention_heads": c.num_attention_heads,
         "num_key_value_heads": c.num_key_value_heads,
-        "head_dim": c.head_dim,
         "max_position_embeddings": c.max_position_embeddings,
-        "rms_norm_eps": _short(c.rms_norm_eps),
         "tie_word_embeddings": not checkpoint.has("output.weight"),
         "torch_dtype": dtype,
-        "rope_theta": _short(c.rope.theta),
-        "rope_scaling": _scaling(checkpoint, c.rope),
+        # Of a file without a vocabulary too, because transformers has defaults of its own.
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
         **_special(checkpoint),
+        **({} if saved.rope == "none" else _rope(checkpoint, c, by_kind=saved.rope == "by kind")),
+        **saved.own(checkpoint, c),
     }
-    return common | (_gemma3(c) if kind == "gemma3" else _plain(checkpoint, c, kind))
-
-
-def saved_as(checkpoint: Checkpoint, c: ModelConfig) -> str:
-    """The architecture under whose names a model is saved: its own, or one with the same layers.
-
-    Raises:
-        UnsupportedError: There is none.
-    """
-    kind = _SAME_LAYERS.get(c.architecture, c.architecture)
-    if kind not in _CLASSES or not c.generates or c.alibi_max_bias > 0.0:
-        raise UnsupportedError(
-            f"{checkpoint.path}: this model of architecture {c.architecture} can be saved as gguf only"
-        )
-    return kind
+    if saved.head_dim:
+        found["head_dim"] = c.head_dim
+    if saved.epsilon:
+        found[saved.epsilon] = c.rms_norm_eps or c.layer_norm_eps
+    found = {k: _short(v) if isinstance(v, float) else v for k, v in found.items()}
+    Inverse(checkpoint, found)  # refuses a configuration of another model
+    return found
 
 
 def _short(value: float) -> float:
@@ -76,42 +71,27 @@ def _short(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _plain(checkpoint: Checkpoint, c: ModelConfig, kind: str) -> dict[str, Any]:
-    biased = {p for p in ("q", "k", "v", "output") if checkpoint.has(f"blk.0.attn_{p}.bias")}
-    wanted = {"q", "k", "v"} if kind == "qwen2" else {"q", "k", "v", "output"}
-    standard = abs(c.attention_scale * c.head_dim**0.5 - 1.0) < 1e-6
-    if biased not in (set(), wanted) or c.sliding_window or not standard:
-        raise UnsupportedError(
-            f"{checkpoint.path}: its biases, window or attention scale have no place in a "
-            f"{c.architecture} configuration; save it as gguf"
-        )
-    if kind == "qwen2":
-        return {"hidden_act": "silu", "use_sliding_window": False}
-    keys: dict[str, Any] = {"hidden_act": "silu", "attention_bias": bool(biased)}
-    return keys | ({"mlp_bias": False} if kind == "llama" else {})
-
-
-def _gemma3(c: ModelConfig) -> dict[str, Any]:
-    local = c.rope_local or c.rope
-    return {
-        "hidden_activation": "gelu_pytorch_tanh",
-        "attention_bias": False,
-        "query_pre_attn_scalar": round(c.attention_scale**-2),
-        "sliding_window": c.sliding_window or c.max_position_embeddings,
-        "layer_types": [
-            "sliding_attention" if c.is_local(i) else "full_attention"
-            for i in range(c.num_hidden_layers)
-        ],
-        "sliding_window_pattern": c.sliding_window_pattern,
-        "rope_local_base_freq": _short(local.theta),
-        "attn_logit_softcapping": c.attn_logit_softcapping or None,
-        "final_logit_softcapping": c.final_logit_softcapping or None,
-    }
+def _rope(checkpoint: Checkpoint, c: ModelConfig, *, by_kind: bool) -> dict[str, Any]:
+    """The rotary embedding, of the layers that have one."""
+    rope = c.rope if c.rope.rotary_dim > 0 or c.rope_local is None else c.rope_local
+    if rope.rotary_dim == 0:
+        return {}
+    scaling = _scaling(checkpoint, rope)
+    found: dict[str, Any] = {"rope_theta": rope.theta, "rope_scaling": scaling}
+    if rope.rotary_dim != c.head_dim:
+        found["partial_rotary_factor"] = rope.rotary_dim / c.head_dim
+    if by_kind and c.rope_local is not None:
+        plain = {"rope_type": "default", "rope_theta": _short(rope.theta)}
+        local = {**plain, "rope_theta": _short(c.rope_local.theta)}
+        kinds = {"full_attention": {**plain, **(scaling or {})}, "sliding_attention": local}
+        found["rope_parameters"] = kinds
+    return found
 
 
 def _scaling(checkpoint: Checkpoint, rope: RopeConfig) -> dict[str, Any] | None:
     usual = (rope.beta_fast, rope.beta_slow, rope.attention_factor) == (32.0, 1.0, 1.0)
-    if not usual or (rope.frequency_factors and rope.scaling != "none"):
+    longrope = checkpoint.has("rope_factors_long.weight")
+    if not usual or longrope or (rope.frequency_factors and rope.scaling != "none"):
         raise UnsupportedError(f"{checkpoint.path}: its rope scaling can be saved as gguf only")
     if rope.frequency_factors:
         return _llama3(checkpoint, rope)

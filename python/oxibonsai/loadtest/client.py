@@ -120,6 +120,38 @@ class ChatClient:
         except (ValueError, LookupError, TypeError) as e:
             raise OxiBonsaiError(f"{where} lists no model; name one with --model") from e
 
+    async def properties(self, model: str) -> dict[str, Any]:
+        """llama-server's properties of a model, which lie beside the API.
+
+        Raises:
+            OxiBonsaiError: The server can't be reached or has none.
+        """
+        return await self._whole(
+            "GET", self._http.base_url.join("../props").copy_set_param("model", model), None
+        )
+
+    async def whole_answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A chat completion that is not streamed.
+
+        Raises:
+            OxiBonsaiError: There is none.
+        """
+        return await self._whole("POST", self._http.base_url.join("chat/completions"), body)
+
+    async def _whole(
+        self, method: str, url: httpx2.URL, body: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        try:
+            answer = await self._http.request(method, url, json=body)
+            if answer.status_code != 200:
+                raise _AnswerError(_status_error(answer.status_code, answer.content))
+            found = answer.json()
+            if not isinstance(found, dict):
+                raise _AnswerError("it is no JSON object")
+            return found
+        except (httpx2.HTTPError, _AnswerError, ValueError) as e:
+            raise OxiBonsaiError(f"{url} gave no answer: {_describe(e)}") from e
+
     async def chat(self, body: Mapping[str, Any]) -> Sample:
         """Streams one answer; failures come back as `Sample.error`, so that a run goes on."""
         stream = _Stream()

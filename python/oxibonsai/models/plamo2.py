@@ -16,6 +16,7 @@ def read_config(keys: Keys) -> ModelConfig:
         raise keys.unsupported(f"{keys.architecture}.ssm.group_count is not 0")
     shared = hybrid_dimensions(keys, MAMBA)
     heads, inner = keys.integer("ssm.time_step_rank"), keys.integer("ssm.inner_size")
+    window = keys.window()
     if inner % heads != 0:
         raise keys.fail(f"{inner} inner values are no multiple of {heads} heads")
     return ModelConfig(
@@ -24,6 +25,8 @@ def read_config(keys: Keys) -> ModelConfig:
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
         rope=keys.rope(shared["head_dim"]),
+        sliding_window=window,
+        local_layers=keys.local_layers(shared["num_hidden_layers"] + 1) if window else (),
         mamba=MambaConfig(
             conv_kernel=keys.integer("ssm.conv_kernel"),
             intermediate_size=inner,
@@ -82,7 +85,9 @@ def _attention_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Valu
         weight = w.floats(f"blk.{layer}.attn_{name}_norm.weight", heads, c.head_dim)
         return g.rope(g.group_norm(part, weight.ravel(), c.rms_norm_eps, heads), c.rope, c.head_dim)
 
-    a = blocks.attention(g, c, turned("q", q), turned("k", k), v, c.cached_layer(layer))
+    window = c.sliding_window if c.is_local(layer) else 0
+    q, k = turned("q", q), turned("k", k)
+    a = blocks.attention(g, c, q, k, v, c.cached_layer(layer), window=window)
     return blocks.attention_output(g, c, w, a, layer)
 
 

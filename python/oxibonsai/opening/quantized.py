@@ -14,7 +14,7 @@ from oxibonsai.errors import SourceError
 from oxibonsai.files.cache_folder import cache_folder, cache_limit
 from oxibonsai.files.progress import Progress
 from oxibonsai.files.scratch_folder import scratch_folder
-from oxibonsai.quantize import TypeWish, find_mix, make_plan, write
+from oxibonsai.quantize import TypeRules, find_mix, make_plan, write
 
 _DEFAULT_GB = 50.0
 # Part of each name; it changes where the same source and type give other bytes than before.
@@ -58,13 +58,13 @@ class QuantizedCache:
             FormatError: A value is not finite or too large for the type.
             SourceError: The folder can't be written.
         """
-        wish = TypeWish(find_mix(type_name))
+        rules = TypeRules(find_mix(type_name))
         digest = hashlib.blake2b(digest_size=16)
         digest.update(f"{_FORM};{type_name.upper()};{checkpoint.identity()}".encode())
         place = self.folder / f"{digest.hexdigest()}-{type_name.upper()}.gguf"
         try:
             if not place.is_file():
-                plan = make_plan(checkpoint.file, wish, None)
+                plan = make_plan(checkpoint.file, rules, None)
                 for note in [*plan.warnings(), *filter(None, [plan.requantized()])]:
                     warnings.warn(note, stacklevel=3)
                 # Others may be writing the same file, in this process or in another container.

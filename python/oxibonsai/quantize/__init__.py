@@ -13,12 +13,12 @@ from oxibonsai.errors import RequestError
 from oxibonsai.files.progress import Progress, counted
 from oxibonsai.files.whole_file import make_room
 from oxibonsai.quantize.blocks import Loss, encode_matrix
-from oxibonsai.quantize.choice import TypeWish
+from oxibonsai.quantize.choice import TypeRules
 from oxibonsai.quantize.importance import ImportanceMatrix
 from oxibonsai.quantize.mixes import find_mix, mix_names
 from oxibonsai.quantize.plan import Plan, make_plan
 
-__all__ = ["Loss", "Plan", "TypeWish", "find_mix", "make_plan", "mix_names", "quantize", "write"]
+__all__ = ["Loss", "Plan", "TypeRules", "find_mix", "make_plan", "mix_names", "quantize", "write"]
 
 _FILE_TYPE, _VERSION = "general.file_type", "general.quantization_version"
 _BLOCKS_VERSION = 2  # of the layouts of blocks, as ggml counts them
@@ -45,7 +45,7 @@ def quantize(
         imatrix_name: Its file's name, which is kept in the new one.
         threads: Rows are shared out among so many; the bytes don't depend on it.
         progress: Told after each slab of rows.
-        **exceptions: As :class:`TypeWish`.
+        **exceptions: As :class:`TypeRules`.
 
     Returns:
         What the encoded tensors lost, by type.
@@ -56,7 +56,7 @@ def quantize(
         FormatError: A value is not finite or too large for the type, or the importance matrix is of
             another model.
     """
-    plan = make_plan(file, TypeWish(find_mix(type_name), **exceptions), imatrix)
+    plan = make_plan(file, TypeRules(find_mix(type_name), **exceptions), imatrix)
     return write(plan, out, imatrix_name=imatrix_name, threads=threads, progress=progress)
 
 

@@ -102,8 +102,8 @@ class ModelShape:
         return cls(grouped=0 < 4 * shared <= heads, large=large)
 
 
-class TypeWish:
-    """What a user asks for: a mix and the exceptions to it.
+class TypeRules:
+    """Which type each matrix gets: those of a mix, and the exceptions to it.
 
     Args:
         mix: The mix.
@@ -159,25 +159,25 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def choose(
-    tensors: Sequence[Tensor], shape: ModelShape, wish: TypeWish, *, measured: bool
+    tensors: Sequence[Tensor], shape: ModelShape, rules: TypeRules, *, measured: bool
 ) -> list[Choice]:
     """A type for each tensor, in their order.
 
     Args:
         tensors: All of a model.
         shape: What its keys say.
-        wish: The mix and its exceptions.
+        rules: The mix and its exceptions.
         measured: Whether an importance matrix is given.
 
     Raises:
         RequestError: A pattern matches nothing.
     """
     matrices = [t for t in tensors if is_matrix(t)]
-    wish.check_patterns(matrices)
+    rules.check_patterns(matrices)
     tied = not any(t.role == "output" for t in matrices)
     places = _places(matrices, shape, measured)
     return [
-        _fitting(t, _type_name(t, wish, places[t.name], tied))
+        _fitting(t, _type_name(t, rules, places[t.name], tied))
         if t.name in places
         else Choice(t, type_named(t.type_name))
         for t in tensors
@@ -211,17 +211,17 @@ def _gives_logits(tensor: Tensor, tied: bool) -> bool:
     return tensor.role == "output" or (tied and tensor.role == "token_embd")
 
 
-def _type_name(tensor: Tensor, wish: TypeWish, place: Place, tied: bool) -> str:
-    if (named := wish.named(tensor, tied)) is not None:
+def _type_name(tensor: Tensor, rules: TypeRules, place: Place, tied: bool) -> str:
+    if (named := rules.named(tensor, tied)) is not None:
         return named
-    base = wish.mix.base
-    if wish.pure:
+    base = rules.mix.base
+    if rules.pure:
         return base
     if not _gives_logits(tensor, tied):
-        return wish.mix.type_of(tensor.role, place)
+        return rules.mix.type_of(tensor.role, place)
     if tensor.shape[-1] % type_named(base).group != 0:
         return "Q8_0"
-    return wish.mix.type_of("output", place)
+    return rules.mix.type_of("output", place)
 
 
 def fitting_type(wanted: str, width: int) -> WeightType:

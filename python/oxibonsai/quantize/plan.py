@@ -10,7 +10,7 @@ from oxibonsai import _core
 from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.errors import RequestError
 from oxibonsai.quantize.blocks import Floats, Loss, Matrix, sample_loss
-from oxibonsai.quantize.choice import Choice, ModelShape, Tensor, TypeWish, choose
+from oxibonsai.quantize.choice import Choice, ModelShape, Tensor, TypeRules, choose
 from oxibonsai.quantize.importance import ImportanceMatrix, check_importance, importance_of
 from oxibonsai.quantize.weight_types import WeightType, encodable_types, type_named
 
@@ -125,7 +125,7 @@ class Plan:
         return used and not looked_up and self._importance(choice) is None
 
 
-def make_plan(file: ModelFile, wish: TypeWish, imatrix: ImportanceMatrix | None) -> Plan:
+def make_plan(file: ModelFile, rules: TypeRules, imatrix: ImportanceMatrix | None) -> Plan:
     """Chooses a type for each tensor of a file, and checks that it can be had.
 
     Raises:
@@ -134,7 +134,7 @@ def make_plan(file: ModelFile, wish: TypeWish, imatrix: ImportanceMatrix | None)
     """
     tensors = [Tensor(t.name, tuple(t.shape), t.quant_type) for t in file.tensors]
     readable = [t for t, info in zip(tensors, file.tensors, strict=True) if info.decodable]
-    chosen = choose(readable, ModelShape.of(file.get), wish, measured=imatrix is not None)
+    chosen = choose(readable, ModelShape.of(file.get), rules, measured=imatrix is not None)
     check_importance(chosen, imatrix)
     by_name = {c.tensor.name: c for c in chosen}
     choices = [
@@ -143,7 +143,7 @@ def make_plan(file: ModelFile, wish: TypeWish, imatrix: ImportanceMatrix | None)
         for t, info in zip(tensors, file.tensors, strict=True)
     ]
     _refuse_two_layouts(choices)
-    return Plan(file, choices, wish.mix.file_type, imatrix)
+    return Plan(file, choices, rules.mix.file_type, imatrix)
 
 
 def _refuse_two_layouts(choices: list[Choice]) -> None:

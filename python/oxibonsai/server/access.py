@@ -41,6 +41,19 @@ def for_admins(view: _View) -> _View:
     return view
 
 
+def check_admin() -> None:
+    """Refuses a part of a request that changes the server for all keys, as :func:`for_admins` does.
+
+    Raises:
+        ApiError: There are admin keys, and the request has none of them.
+    """
+    if not g.is_admin:
+        raise ApiError(
+            403, "This changes the server for everybody: it needs a key of --admin-key-file.",
+            code="admin_key_required",
+        )  # fmt: skip
+
+
 def owner() -> str:
     """The owner of the current request; it sees no objects of other owners."""
     return str(g.owner)
@@ -154,6 +167,7 @@ def register_access(
 
     def check() -> None:
         g.owner = request.environ.get(ACTING_FOR, ANONYMOUS)
+        g.is_admin = admins.is_open
         if ACTING_FOR in request.environ:
             return
         view = current_app.view_functions.get(request.endpoint or "")
@@ -163,10 +177,10 @@ def register_access(
         keys.refresh()
         admins.refresh()
         key = _sent_key()
-        is_admin = admins.is_open or (key is not None and admins.accepts(key))
+        g.is_admin = admins.is_open or (key is not None and admins.accepts(key))
         known = False
         if key is not None and not keys.is_open:
-            known = keys.accepts(key) or (not admins.is_open and is_admin)
+            known = keys.accepts(key) or (not admins.is_open and g.is_admin)
         if known and key is not None:
             g.owner = owner_of(key)
         # Callers without a valid key share one bucket, so that keys can't be guessed quickly; if no
@@ -179,11 +193,8 @@ def register_access(
             )  # fmt: skip
         if not known and not keys.is_open:
             raise ApiError(401, _refusal(key), code="invalid_api_key")
-        if getattr(view, "is_for_admins", False) and not is_admin:
-            raise ApiError(
-                403, "This changes the server for everybody: it needs a key of --admin-key-file.",
-                code="admin_key_required",
-            )  # fmt: skip
+        if getattr(view, "is_for_admins", False):
+            check_admin()
 
     app.before_request(check)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from oxibonsai.chat_template import ChatTemplate
     from oxibonsai.engine import EnginePool
-    from oxibonsai.engine.sequence import Speculate
+    from oxibonsai.engine.speculation import MakeSpeculator
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Backend(Protocol):
     pool: EnginePool | None
     chat_template: ChatTemplate | None
     generates: bool
-    speculate: Speculate | None
+    speculate: MakeSpeculator | None
     ranks: bool
 
     def load(self) -> None:

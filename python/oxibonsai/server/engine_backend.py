@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oxibonsai.chat_template import ChatTemplate
     from oxibonsai.devices import DevicePlan
     from oxibonsai.engine import Engine, EnginePool
-    from oxibonsai.engine.sequence import Speculate
+    from oxibonsai.engine.speculation import MakeSpeculator
     from oxibonsai.vision import PictureReader
 
 
@@ -47,7 +47,7 @@ class EngineBackend:
         self.pool: EnginePool | None = None
         self.chat_template: ChatTemplate | None = None
         self.generates = False
-        self.speculate: Speculate | None = None
+        self.speculate: MakeSpeculator | None = None
         self.ranks = False
 
     def load(self) -> None:

@@ -10,6 +10,7 @@ from oxibonsai.chat import ChatRequest, ChatTurn
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import ContextShift, Engine, EnginePool, Options
 from oxibonsai.engine.completion import MOST_SAMPLES
+from oxibonsai.engine.speculation import MakeSpeculator
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import current_owner
@@ -121,6 +122,11 @@ class Generations:
         return self.pool.engines[0]
 
     @property
+    def speculate(self) -> MakeSpeculator | None:
+        """Makes what proposes tokens; None if nothing does."""
+        return self._backend.speculate
+
+    @property
     def chat_template(self) -> ChatTemplate | None:
         """How conversations are written; None if the model has no chat template."""
         return self._backend.chat_template
@@ -199,7 +205,8 @@ class Generations:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
         input_is_read()
         adapter = self.adapters.default() if self.adapter is None else self.adapter
-        options = replace(options, adapter=adapter, speculate=self._backend.speculate)
+        speculate = options.speculate or self._backend.speculate
+        options = replace(options, adapter=adapter, speculate=speculate)
         if self.settings.context_shift and not options.images:
             options = replace(options, shift=ContextShift(self.settings.keep))
         compiled = None

@@ -11,7 +11,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.sampling import PRESETS, SamplingParams, bounds, preset
 from oxibonsai.sampling.chain import STEP_NAMES
 from oxibonsai.server.inputs import read_text
-from oxibonsai.server.settings import ModelSettings
+from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.tokenizer import Tokenizer
 
 MOST_STOPS = 16

@@ -10,7 +10,8 @@ from click.shell_completion import CompletionItem
 from pydantic.fields import FieldInfo
 
 from oxibonsai.server.setting_sources import flag
-from oxibonsai.server.settings import Flag, Names, Paths, Settings, Switch
+from oxibonsai.server.setting_types import Flag, Names, Paths, Switch
+from oxibonsai.server.settings import Settings
 
 Command = Callable[..., Any]
 

@@ -1,4 +1,4 @@
-"""All settings of the server, with flags, ranges and defaults.
+"""All settings of the server, with flags, ranges and defaults; those of models are in model_settings.py.
 
 A field's flag is ``--field-name`` (plus the aliases of :class:`Flag`), its environment variable
 ``OXIBONSAI_`` and the name in capitals, its key in the TOML file ``field-name`` or ``field_name``.
@@ -8,39 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import AfterValidator, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from oxibonsai.device_names import DEVICE_PATTERN
+from oxibonsai.server.model_settings import ModelSettings
+from oxibonsai.server.setting_types import Flag, Names, Paths, Switch
 
 ENV_PREFIX = "OXIBONSAI_"
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
-
-
-@dataclass(frozen=True)
-class Flag:
-    """Further spellings of a field's flag, for compatibility with llama-server."""
-
-    aliases: tuple[str, ...] = ()
-
-
-def _split(value: Any) -> Any:
-    """Splits ``a,b`` into two items; the items of a sequence may contain commas too."""
-    parts = value.split(",") if isinstance(value, str) else value
-    if isinstance(parts, (list, tuple)) and all(isinstance(p, str) for p in parts):
-        return [item.strip() for p in parts for item in p.split(",") if item.strip()]
-    return parts
 
 
 def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -48,32 +26,6 @@ def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
         if name != "*" and not _NAME.fullmatch(name):
             raise ValueError(f"'{name}' is not a host name: give it without scheme, port and path")
     return names
-
-
-def _check_preset(name: str) -> str:
-    # Imported here for a process that only starts others, which needs no core.
-    from oxibonsai.sampling import preset
-
-    preset(name)
-    return name
-
-
-def _switch(value: Any) -> Any:
-    """Accepts llama-server's words for on and off, in addition to pydantic's."""
-    words = {"enabled": True, "disabled": False, "": False}
-    return words.get(value.strip().lower(), value) if isinstance(value, str) else value
-
-
-# What a preset decides.
-_SAMPLING = (
-    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window",
-    "presence_penalty", "frequency_penalty",
-)  # fmt: skip
-
-# An environment variable holds a list as comma-separated words, not as JSON.
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
-Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
 DEFAULT_PORT = 8080
@@ -87,210 +39,6 @@ def default_state_dir(port: int = DEFAULT_PORT) -> Path:
     base = os.environ.get("XDG_STATE_HOME")
     folder = (Path(base) if base else Path.home() / ".local" / "state") / "oxibonsai"
     return folder if port == DEFAULT_PORT else folder / f"port-{port}"
-
-
-class ModelSettings(BaseModel):
-    """Settings of the model and the engine; read by the backend."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    model: Annotated[str | None, Flag(("-m",))] = Field(
-        None,
-        description="A GGUF file, a folder, hf:org/repo[:file or quant], https://..., pip:package, "
-        "seedling-ternary or seedling-1bit. Default: OXIBONSAI_MODEL, else seedling-ternary.",
-    )
-    alias: Annotated[Names, Flag(("-a",))] = Field(
-        (), description="Names of the model for clients; the first is its id."
-    )
-    tags: Names = Field((), description="Labels of the model that /v1/models lists.")
-    quant_type: str = Field(
-        "", description="Layout of type-42 tensors if the file does not specify it."
-    )
-    device: Annotated[str | None, Flag(("-dev",))] = Field(
-        None,
-        pattern=f"^({DEVICE_PATTERN})$",
-        description="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same "
-        "bytes, else the CPU. cuda:0,cuda:1: these cards share the layers. Default: cpu.",
-    )
-    gpu_layers: Annotated[int | None, Flag(("-ngl", "--n-gpu-layers"))] = Field(
-        None,
-        ge=0,
-        description="Number of layers that run on the GPU, counted from the last; the output counts as one "
-        "more. The CPU runs the others. Default: all.",
-    )
-    threads: Annotated[int | None, Flag(("-t",))] = Field(
-        None, ge=1, le=1024, description="Worker threads of the engine. Default: all usable cores."
-    )
-    ctx_size: Annotated[int | None, Flag(("-c", "--n-ctx"))] = Field(
-        None,
-        ge=1,
-        description="Context size in tokens. Default: the model's, reduced to fit the memory.",
-    )
-    kv_type: Annotated[
-        Literal["f32", "f16", "q8_0", "q4_0"] | None, Flag(("--cache-type-k", "-ctk"))
-    ] = Field(None, description="Type of cached keys and values. Default: chosen by size.")
-    parity: Literal["quick", "full", "off"] = Field(
-        "quick",
-        description="How thoroughly kernels are checked against the scalar tier at startup.",
-    )
-    load_as: str | None = Field(
-        None,
-        description="Quantize the model to this type when it is loaded, as oxibonsai quantize does; the "
-        "result is kept for the next time.",
-    )
-    packed_cache: Switch = Field(False, description="Keep packed weights on disk between starts.")
-    parallel: Annotated[int, Flag(("-np",))] = Field(
-        4, ge=1, le=1024, description="Sequences that run at the same time on each replica."
-    )
-    ctx_checkpoints: Annotated[int | None, Flag(("-ctxcp",))] = Field(
-        None, ge=0, le=4096,
-        description="Snapshots of recurrent state kept for each of these, from which equal beginnings "
-        "are continued. Default: those that fit in 1 GiB. Only for models with such state.",
-    )  # fmt: skip
-    replicas: int = Field(
-        1, ge=1, le=64,
-        description="Engines that share one set of weights and divide the threads. One is usually "
-        "fastest, since a step reads the weights once for all its sequences.",
-    )  # fmt: skip
-    batch_size: Annotated[int, Flag(("-b",))] = Field(
-        2048,
-        ge=1,
-        description="Accepted as llama-server does, without effect: the engine sizes its steps itself.",
-    )
-    n_predict: Annotated[int, Flag(("-n", "--predict", "--max-tokens"))] = Field(
-        -1, ge=-1, description="Default limit of new tokens; -1: up to the context size."
-    )
-    seed: Annotated[int, Flag(("-s",))] = Field(
-        -1, ge=-1, lt=2**64, description="Default seed; -1: random."
-    )
-    preset: Annotated[str, AfterValidator(_check_preset)] | None = Field(
-        None,
-        description="Default sampling in place of llama-server's, as `oxibonsai run --preset`. Settings "
-        "that are given themselves, like --temperature, take precedence.",
-    )
-    temperature: Annotated[float, Flag(("--temp",))] = Field(0.8, ge=0, le=100, description=(
-        "Default temperature."
-    ))  # fmt: skip
-    top_k: int = Field(40, ge=0, description="Default top_k; 0: all.")
-    top_p: float = Field(0.95, gt=0, le=1, description="Default top_p.")
-    min_p: float = Field(0.05, ge=0, le=1, description="Default min_p.")
-    repetition_penalty: Annotated[float, Flag(("--repeat-penalty",))] = Field(
-        1.0, gt=0, description="Default repetition_penalty; 1: none."
-    )
-    repetition_window: Annotated[int, Flag(("--repeat-last-n",))] = Field(
-        64, ge=-1, lt=2**31, description="Default number of last tokens it looks at; -1: all."
-    )
-    presence_penalty: float = Field(0.0, ge=-2, le=2, description="Default presence_penalty.")
-    frequency_penalty: float = Field(0.0, ge=-2, le=2, description="Default frequency_penalty.")
-    jinja: Switch = Field(True, description="Use the model's chat template, not ChatML.")
-    chat_template: str | None = Field(
-        None, description="A Jinja chat template in place of the model's, or chatml."
-    )
-    chat_template_file: Path | None = Field(None, description="A file with a chat template.")
-    reasoning_format: Literal["auto", "none", "deepseek", "deepseek-legacy"] = Field(
-        "auto",
-        description="Where reasoning is returned: none leaves it in the content, the others put it into "
-        "reasoning_content.",
-    )
-    reasoning: Literal["auto", "on", "off"] = Field(
-        "auto", description="Default of whether a model reasons; auto: the model's own default."
-    )
-    reasoning_budget: int = Field(
-        -1, ge=-1, description="Default limit of reasoning tokens; -1: no limit."
-    )
-    embedding: Annotated[Switch, Flag(("--embeddings",))] = Field(
-        False, description="Serve embeddings only."
-    )
-    pooling: Literal["none", "mean", "cls", "last", "max"] | None = Field(
-        None,
-        description="Pooling of embeddings; none: texts have no vector. Default: the model's own.",
-    )
-    lora: Names = Field(
-        (), description="LoRA adapters to add: GGUF files, or folders that PEFT saved."
-    )
-    lora_scaled: Names = Field(
-        (), description="LoRA adapters with a scale, as FILE:SCALE; added after those of --lora."
-    )
-    kv_pressure: Literal["balanced", "aggressive"] | None = Field(
-        None,
-        description="Let new sequences have keys and values of smaller types while memory for them is "
-        "short; their text then depends on the load. Not with --kv-type.",
-    )
-    context_shift: Switch = Field(
-        False, description="When the context is full, leave out its middle and go on."
-    )
-    keep: int = Field(4, ge=0, description="First tokens that stay in a context shift.")
-    speculate: Literal["off", "ngram", "mtp"] = Field(
-        "off",
-        description="Draft tokens, which the model then checks: ngram repeats what followed the last "
-        "tokens earlier in the text, mtp uses the model's own layer for multi-token prediction. The "
-        "text is the same.",
-    )
-    draft_model: Annotated[str | None, Flag(("-md", "--model-draft"))] = Field(
-        None, description="A smaller model with the same vocabulary that drafts tokens."
-    )
-    draft_length: Annotated[int | None, Flag(("--draft-max",))] = Field(
-        None,
-        ge=1,
-        le=64,
-        description="Tokens in a draft. Default: adapted to how many are accepted.",
-    )
-    draft_threshold: Annotated[float, Flag(("--draft-p-min",))] = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="A draft ends at the first token with a lower probability than this.",
-    )
-    lora_modules: Names = Field(
-        (),
-        description="LoRA adapters for requests that name them (MODEL:NAME), each as NAME=SOURCE.",
-    )
-    lora_dir: Path | None = Field(
-        None,
-        description="Folder of LoRA adapters for requests that name them; each is opened when first named.",
-    )
-    max_loras: int = Field(
-        64, ge=1, le=1024, description="Maximum number of adapters that are open at the same time."
-    )
-    mmproj: Annotated[str | None, Flag(("-mm",))] = Field(
-        None,
-        description="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE, https://... or a "
-        "folder of safetensors. Default: one beside the model or in its repository that fits it.",
-    )
-    mmproj_auto: Annotated[Switch, Flag((" /--no-mmproj",))] = Field(
-        True, description="Look for a vision tower if --mmproj names none."
-    )
-    image_min_tokens: int | None = Field(
-        None, ge=1, description="Minimum number of tokens of a picture, for models that read pictures in "
-        "their original size. Default: the model's own bound.",
-    )  # fmt: skip
-    image_max_tokens: int | None = Field(
-        None,
-        ge=1,
-        description="Maximum number of tokens of a picture. Default: the model's own bound.",
-    )
-    max_images: int = Field(32, ge=1, description="Maximum number of pictures in a conversation.")
-    allow_image_urls: Switch = Field(
-        False,
-        description="Fetch the pictures of http:// and https:// addresses in requests, from public hosts "
-        "only. Otherwise clients must send data: URLs.",
-    )
-    slot_save_path: Path | None = Field(
-        None, description="Folder for saved slots; enables POST /slots/{id}."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_in_preset(cls, values: dict[str, Any]) -> dict[str, Any]:
-        name = values.get("preset")
-        if name is None:
-            return values
-        from oxibonsai.sampling import PRESETS
-
-        chosen = PRESETS.get(str(name))
-        if chosen is None:  # refused by the field's own check
-            return values
-        return {**{name: getattr(chosen, name) for name in _SAMPLING}, **values}
 
 
 class Settings(ModelSettings, BaseSettings):
@@ -313,7 +61,7 @@ class Settings(ModelSettings, BaseSettings):
         (),
         repr=False,
         description="A key for routes that change the server for all keys: loading, unloading, pulling and "
-        "deleting models, scales of adapters. It is an API key, too. Default: any caller may.",
+        "deleting models, keep_alive, scales of adapters. It is an API key, too. Default: any caller may.",
     )
     admin_key_file: Paths = Field(
         (), description="Files of such keys, one per line; reloaded when they change."
@@ -342,7 +90,10 @@ class Settings(ModelSettings, BaseSettings):
     )
     max_file_mb: float = Field(512, gt=0, description="Largest uploaded file in MiB.")
     max_files_mb: float = Field(
-        8192, gt=0, description="Total size of all files of one API key in MiB."
+        8192,
+        gt=0,
+        description="Total size of all files of one API key in MiB; also of all objects that "
+        "it has stored.",
     )
     read_timeout: float = Field(
         10, gt=0, le=3600,

@@ -1,11 +1,12 @@
 // The Vercel AI SDK, which checks every member of an answer: node ai_sdk.mjs URL MODEL
 //
-// Prints a JSON object as openai_matrix.mjs does.
+// Prints the report of attempts.mjs.
 
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { embedMany, generateText, jsonSchema, Output, stepCountIs, streamText, tool } from "ai";
+import { report } from "./attempts.mjs";
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
 const [url, name] = process.argv.slice(2);
@@ -80,22 +81,13 @@ const cases = {
   },
 };
 
-const failures = {};
-let passed = 0;
-async function attempt(what, run) {
-  try {
-    await run();
-    passed += 1;
-  } catch (error) {
-    failures[what] = String(error.cause?.message ?? error.stack).slice(0, 1500);
-  }
+function* attempts() {
+  for (const [provider, model] of Object.entries(models))
+    for (const [what, run] of Object.entries(cases)) yield [`${provider} ${what}`, () => run(model)];
+  for (const [provider, model] of Object.entries(embedders))
+    yield [`${provider} vectors`, async () => {
+      const { embeddings } = await embedMany({ model, values: ["a cat", "a dog"] });
+      check(embeddings[0].some((x, i) => x !== embeddings[1][i]), "one vector for two texts");
+    }];
 }
-for (const [provider, model] of Object.entries(models))
-  for (const [what, run] of Object.entries(cases))
-    await attempt(`${provider} ${what}`, () => run(model));
-for (const [provider, model] of Object.entries(embedders))
-  await attempt(`${provider} vectors`, async () => {
-    const { embeddings } = await embedMany({ model, values: ["a cat", "a dog"] });
-    check(embeddings[0].some((x, i) => x !== embeddings[1][i]), "one vector for two texts");
-  });
-console.log(JSON.stringify({ client: "ai (npm)", passed, failures }));
+await report("ai (npm)", attempts());

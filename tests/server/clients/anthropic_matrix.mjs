@@ -1,8 +1,9 @@
 // Anthropic's JavaScript client: node anthropic_matrix.mjs URL MODEL
 //
-// Prints a JSON object as openai_matrix.mjs does.
+// Prints the report of attempts.mjs.
 import assert from "node:assert/strict";
 import Anthropic from "@anthropic-ai/sdk";
+import { plainAndStreamed, report } from "./attempts.mjs";
 
 const [url, model] = process.argv.slice(2);
 const client = new Anthropic({ baseURL: url, apiKey: "none", maxRetries: 0, timeout: 120_000 });
@@ -65,14 +66,4 @@ const cases = {
   },
 };
 
-const failures = {};
-let passed = 0;
-for (const [name, run] of Object.entries(cases))
-  for (const stream of [false, true])
-    try {
-      await run(stream);
-      passed += 1;
-    } catch (error) {
-      failures[`${name}${stream ? " as a stream" : ""}`] = String(error.stack).slice(0, 1500);
-    }
-console.log(JSON.stringify({ client: "anthropic (npm)", passed, failures }));
+await report("anthropic (npm)", plainAndStreamed(cases));

@@ -1,7 +1,8 @@
 // The official JavaScript client: node openai_matrix.mjs URL MODEL, in a folder with the package.
-// Prints a JSON object: how many calls of cases passed, and what went wrong with each that failed.
+// Prints the report of attempts.mjs.
 import assert from "node:assert/strict";
 import OpenAI from "openai";
+import { plainAndStreamed, report } from "./attempts.mjs";
 
 const [url, model] = process.argv.slice(2);
 const client = new OpenAI({ baseURL: url, apiKey: "none", maxRetries: 0, timeout: 120_000 });
@@ -127,14 +128,4 @@ const cases = {
   },
 };
 
-const failures = {};
-let passed = 0;
-for (const [name, run] of Object.entries(cases))
-  for (const stream of [false, true])
-    try {
-      await run(stream);
-      passed += 1;
-    } catch (error) {
-      failures[`${name}${stream ? " as a stream" : ""}`] = String(error.stack).slice(0, 1500);
-    }
-console.log(JSON.stringify({ client: "openai (npm)", passed, failures }));
+await report("openai (npm)", plainAndStreamed(cases));

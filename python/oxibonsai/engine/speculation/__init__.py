@@ -9,6 +9,6 @@ from oxibonsai.engine.speculation.draft_model import DraftModel
 from oxibonsai.engine.speculation.lookahead import Lookahead
 from oxibonsai.engine.speculation.mtp import MtpDraft
 from oxibonsai.engine.speculation.ngram import NgramSpeculator
-from oxibonsai.engine.speculation.speculator import Speculator
+from oxibonsai.engine.speculation.speculator import MakeSpeculator, Speculator
 
-__all__ = ["DraftModel", "Lookahead", "MtpDraft", "NgramSpeculator", "Speculator"]
+__all__ = ["DraftModel", "Lookahead", "MakeSpeculator", "MtpDraft", "NgramSpeculator", "Speculator"]

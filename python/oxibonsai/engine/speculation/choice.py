@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load
-from oxibonsai.engine.sequence import Speculate
 from oxibonsai.engine.speculation.draft_model import DraftModel
 from oxibonsai.engine.speculation.mtp import MtpDraft
 from oxibonsai.engine.speculation.ngram import NgramSpeculator
+from oxibonsai.engine.speculation.speculator import MakeSpeculator
 from oxibonsai.errors import RequestError
 
 
@@ -19,7 +19,7 @@ def choose_speculation(
     length: int | None = None,
     threshold: float = 0.5,
     parallel: int = 1,
-) -> Speculate | None:
+) -> MakeSpeculator | None:
     """What makes speculators for the sequences of an engine; None: nothing proposes.
 
     Args:
@@ -43,5 +43,16 @@ def choose_speculation(
     if kind == "mtp":
         return MtpDraft(engine, threshold=threshold, length=length).speculator
     if kind == "ngram":
-        return lambda: NgramSpeculator(length=length)
+        return _ngrams(length)
     return None
+
+
+def _ngrams(usual_length: int | None) -> MakeSpeculator:
+    def make(*, length: int | None = None, threshold: float | None = None) -> NgramSpeculator:
+        if threshold is not None:
+            raise RequestError(
+                "drafts of n-grams have no probabilities to compare with a threshold: leave it out"
+            )
+        return NgramSpeculator(length=usual_length if length is None else length)
+
+    return make

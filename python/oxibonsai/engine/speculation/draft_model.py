@@ -37,7 +37,7 @@ class DraftModel:
     def __init__(
         self, engine: Engine, target: Engine, *, threshold: float = 0.5, length: int | None = None
     ) -> None:
-        self.log_threshold = check_threshold(threshold)
+        self._log_threshold = check_threshold(threshold)
         Lookahead(length)  # refuses a bad length now
         if engine.tokenizer.vocabulary.texts != target.tokenizer.vocabulary.texts:
             raise RequestError(
@@ -50,9 +50,12 @@ class DraftModel:
         self.ctx_size = engine.ctx_size
         self._length = length
 
-    def speculator(self) -> DraftSpeculator:
-        """For one new sequence."""
-        return DraftSpeculator(self, Lookahead(self._length))
+    def speculator(
+        self, *, length: int | None = None, threshold: float | None = None
+    ) -> DraftSpeculator:
+        """For one new sequence; see :class:`MakeSpeculator`."""
+        log = self._log_threshold if threshold is None else check_threshold(threshold)
+        return DraftSpeculator(self, Lookahead(self._length if length is None else length), log)
 
     def propose(self, wanted: list[tuple[Sequence, int]]) -> list[list[int]]:
         """Proposals for several sequences, whose tokens share the passes of the small model.
@@ -99,13 +102,15 @@ class DraftSpeculator:
 
     Attributes:
         model: The small model, which proposes for several sequences at once.
+        log_threshold: A proposal ends before a token of a smaller log probability.
         table: State in the small model's cache.
         computed: Tokens that it covers.
     """
 
-    def __init__(self, model: DraftModel, lookahead: Lookahead) -> None:
+    def __init__(self, model: DraftModel, lookahead: Lookahead, log_threshold: float) -> None:
         self.model = model
         self.lookahead = lookahead
+        self.log_threshold = log_threshold
         self.table = PageTable()
         self.computed: list[int] = []
 
@@ -136,7 +141,7 @@ class _Draft:
         self._model = model
         self.tokens = list(sequence.tokens)
         most = min(most, speculator.lookahead.length, model.ctx_size - len(self.tokens))
-        self.guess = Guess(sequence, most, model.log_threshold)
+        self.guess = Guess(sequence, most, speculator.log_threshold)
         self.computed = min(len(speculator.computed), len(self.tokens) - 1)
         if speculator.computed[: self.computed] != self.tokens[: self.computed]:
             pairs = zip(speculator.computed, self.tokens, strict=False)

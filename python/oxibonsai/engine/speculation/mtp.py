@@ -45,7 +45,7 @@ class MtpDraft:
     def __init__(
         self, engine: Engine, *, threshold: float = 0.5, length: int | None = None
     ) -> None:
-        self.log_threshold = check_threshold(threshold)
+        self._log_threshold = check_threshold(threshold)
         Lookahead(length)  # refuses a bad length now
         self._length = length
         self.layer = DraftingLayer(engine.model)
@@ -54,9 +54,12 @@ class MtpDraft:
         self.cache = KvCache([pages], pages.pages * pages.page_bytes, keep=False)
         self.lock = threading.RLock()
 
-    def speculator(self) -> MtpSpeculator:
-        """For one new sequence."""
-        return MtpSpeculator(self, Lookahead(self._length))
+    def speculator(
+        self, *, length: int | None = None, threshold: float | None = None
+    ) -> MtpSpeculator:
+        """For one new sequence; see :class:`MakeSpeculator`."""
+        log = self._log_threshold if threshold is None else check_threshold(threshold)
+        return MtpSpeculator(self, Lookahead(self._length if length is None else length), log)
 
     def propose(self, wanted: list[tuple[Sequence, int]]) -> list[list[int]]:
         """Proposals for several sequences, whose tokens share the passes of the layer.
@@ -136,12 +139,14 @@ class MtpSpeculator:
     """Follows one sequence.
 
     Attributes:
+        log_threshold: A proposal ends before a token of a smaller log probability.
         table: Keys and values of the layer, those of position ``begin`` first.
     """
 
-    def __init__(self, model: MtpDraft, lookahead: Lookahead) -> None:
+    def __init__(self, model: MtpDraft, lookahead: Lookahead, log_threshold: float) -> None:
         self.model = model
         self.lookahead = lookahead
+        self.log_threshold = log_threshold
         self.table = PageTable()
         self._begin = self._read = self._next = -1  # none followed yet
         self._states: list[Rows] = []  # of positions from _read to _next - 1
@@ -232,7 +237,8 @@ class _Draft:
         self._model = model
         if not speculator.is_ready(sequence.tokens):
             most = 0
-        self.guess = Guess(sequence, min(most, speculator.lookahead.length), model.log_threshold)
+        most = min(most, speculator.lookahead.length)
+        self.guess = Guess(sequence, most, speculator.log_threshold)
         self.rows = PendingRows(speculator.table, [], 0, np.empty((0, 0), np.float32))
         if self.guess.wants_more():
             self.rows = speculator.pending(sequence.tokens)

@@ -8,6 +8,22 @@ from oxibonsai.engine.sequence import Sequence
 from oxibonsai.engine.speculation.lookahead import Lookahead
 
 
+class MakeSpeculator(Protocol):
+    """Makes speculators, one for each new sequence."""
+
+    def __call__(self, *, length: int | None = None, threshold: float | None = None) -> Speculator:
+        """A new speculator.
+
+        Args:
+            length: Tokens of a proposal; None: as usual.
+            threshold: A proposal ends where its maker is less sure than this; None: as usual.
+
+        Raises:
+            RequestError: One of them is out of range, or there are no probabilities to compare.
+        """
+        ...
+
+
 class Speculator(Protocol):
     """Proposes the next tokens of one sequence.
 

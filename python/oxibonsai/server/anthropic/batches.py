@@ -22,6 +22,7 @@ from oxibonsai.server.batches.runner import BatchRunner
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.paging import PageQuery, list_page, page_query
 from oxibonsai.server.sse import compact
+from oxibonsai.server.storage_limit import stores_objects
 from oxibonsai.server.stores import Object, Store
 from oxibonsai.server.stores.collection import new_id
 from oxibonsai.server.validation import as_body, read_body
@@ -42,6 +43,7 @@ def message_batches_blueprint(store: Store, runner: BatchRunner) -> Blueprint:
         return _as_object(record, runner.counts(owner(), record), request.host_url)
 
     @bp.post("/v1/messages/batches")
+    @stores_objects
     def create() -> Response:
         body = read_body(BatchCreate, request)
         for i, one in enumerate(body.requests):

@@ -99,7 +99,11 @@ class NativeCompletionHandler:
         )
         if isinstance(body, InfillBody):
             self._params = infill_params(self._params, engine.tokenizer)
-        options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
+        options = Options(
+            structure=body.structure(),
+            cache_salt=body.cache_salt or "",
+            speculate=body.speculate(app.generations.speculate),
+        )
         self.group = begin_all(app, prompts, self._params, options, body.n or 1, slot=body.id_slot)
 
     @property

@@ -9,6 +9,7 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai import __version__
 from oxibonsai.server.llama_server.completion import generation_settings
+from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.openai.prompts import MEDIA_MARKER
 from oxibonsai.server.registry.entry import Status
 from oxibonsai.server.sampling_fields import SamplingFields
@@ -32,9 +33,10 @@ def props_blueprint(app: Server) -> Blueprint:
         checkpoint = engine.model.weights.checkpoint
         return jsonify(
             default_generation_settings={
-                "params": generation_settings(
-                    params, params, engine, app.generations.settings.seed
-                ),
+                "params": {
+                    **generation_settings(params, params, engine, app.generations.settings.seed),
+                    "speculative.types": _speculation(app.generations.settings),
+                },
                 "n_ctx": engine.ctx_size,
             },
             total_slots=pool.permits,
@@ -53,6 +55,13 @@ def props_blueprint(app: Server) -> Blueprint:
         return jsonify(version=__version__)
 
     return bp
+
+
+def _speculation(settings: ModelSettings) -> str:
+    """What drafts tokens, under llama-server's names."""
+    if settings.draft_model is not None:
+        return "draft-simple"
+    return {"off": "none", "ngram": "ngram-simple", "mtp": "draft-mtp"}[settings.speculate]
 
 
 def _not_loaded(app: Server) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from flask import Blueprint, Response, g, jsonify, request
 
 from oxibonsai.engine import Engine, Options
 from oxibonsai.errors import RequestError
+from oxibonsai.server.access import check_admin
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.generations import Generations
 from oxibonsai.server.inputs import PromptLimit, read_text
@@ -70,11 +71,16 @@ def ollama_generate_blueprint(app: Server) -> Blueprint:
 
 
 def use(app: Server, body: OllamaRequest) -> Generations:
-    """The model of a request, kept loaded as long as the request says."""
+    """The model of a request, kept loaded as long as the request says.
+
+    Raises:
+        ApiError: It says something new, which needs an admin key where there are any.
+    """
     g.model_name = model_name(body.model)
     keep = keep_alive_seconds(body.keep_alive)
     instance = app.use_model(g.model_name)
-    if keep is not None:
+    if keep is not None and keep != instance.keep_seconds:
+        check_admin()
         instance.keep_seconds = keep
     return instance.generations
 
@@ -84,6 +90,7 @@ def _loaded(app: Server, body: OllamaGeneration, part: dict[str, Any]) -> Respon
     reason = "load"
     if keep_alive_seconds(body.keep_alive) == 0:
         reason = "unload"
+        check_admin()
         app.models.unload(model_name(body.model), missing_ok=True)
     else:
         use(app, body)

@@ -11,6 +11,7 @@ from oxibonsai.chat import ChatRequest
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.ollama.schemas import (
     OllamaChat,
     OllamaGenerate,
@@ -20,7 +21,6 @@ from oxibonsai.server.ollama.schemas import (
 )
 from oxibonsai.server.openai.schemas.chat import ConversationFields
 from oxibonsai.server.sampling_fields import SamplingFields
-from oxibonsai.server.settings import ModelSettings
 from oxibonsai.server.validation import as_body
 from oxibonsai.structured import Structure
 

@@ -10,6 +10,7 @@ from oxibonsai.server.batches.runner import BatchRunner
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.openai.schemas.batches import BatchCreate
 from oxibonsai.server.paging import list_page, page_query
+from oxibonsai.server.storage_limit import stores_objects
 from oxibonsai.server.stores import Object, Page, Store
 from oxibonsai.server.stores.collection import new_id
 from oxibonsai.server.validation import read_body
@@ -28,6 +29,7 @@ def batches_blueprint(store: Store, runner: BatchRunner) -> Blueprint:
         return _as_object(record, runner.counts(owner(), record))
 
     @bp.post("/v1/batches")
+    @stores_objects
     def create() -> Response:
         body = read_body(BatchCreate, request)
         runner.check_room(owner())

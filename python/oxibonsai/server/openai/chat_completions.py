@@ -27,6 +27,7 @@ from oxibonsai.server.openai.timings import chat_usage, timings
 from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.sse import stream_response
+from oxibonsai.server.storage_limit import check_room
 from oxibonsai.server.stores import Collection
 from oxibonsai.server.validation import check_model, read_body
 from oxibonsai.tokenizer import Tokenizer
@@ -40,6 +41,8 @@ def chat_blueprint(app: Server) -> Blueprint:
     @bp.post("/chat/completions")
     def create_chat_completion() -> Response:
         body = read_body(ChatBody, request)
+        if body.store:
+            check_room()
         generation = begin(app, body)
         head = _head(app)
         whole = partial(_completion, body, generation, head, app.generations.engine.tokenizer)
@@ -90,7 +93,8 @@ def begin(app: Server, body: ChatBody) -> Generation:
         top_logprobs=body.top_logprobs or 0,
     )
     asked = body.chat_request(app.generations.settings, body.structure())
-    options = Options(cache_salt=body.cache_salt or "")
+    speculate = body.speculate(app.generations.speculate)
+    options = Options(cache_salt=body.cache_salt or "", speculate=speculate)
     return app.generations.chat(asked, params, options, n=body.n or 1, slot=body.id_slot)
 
 

@@ -117,7 +117,11 @@ class OpenAICompletionHandler:
             prompt_limit.check_count(len(ids))
         self.group: list[Generation] = []
         if body.limit != 0:
-            options = Options(structure=body.structure(), cache_salt=body.cache_salt or "")
+            options = Options(
+                structure=body.structure(),
+                cache_salt=body.cache_salt or "",
+                speculate=body.speculate(app.generations.speculate),
+            )
             self.group = begin_all(app, prompts, params, options, self._made, slot=body.id_slot)
 
     def _infill(self, prompt: str, prompt_limit: PromptLimit) -> list[int]:

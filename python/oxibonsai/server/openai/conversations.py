@@ -13,6 +13,7 @@ from oxibonsai.server.openai.schemas.assistants import MetadataChange
 from oxibonsai.server.openai.schemas.conversations import ConversationCreate, ConversationItems
 from oxibonsai.server.openai.schemas.responses import Item
 from oxibonsai.server.paging import list_page, page_query
+from oxibonsai.server.storage_limit import stores_objects
 from oxibonsai.server.stores import Object, Page, Store
 from oxibonsai.server.validation import read_body
 
@@ -22,6 +23,7 @@ def conversations_blueprint(store: Store) -> Blueprint:
     bp = Blueprint("conversations", __name__)
 
     @bp.post("/v1/conversations")
+    @stores_objects
     def create() -> Response:
         body = read_body(ConversationCreate, request)
         made = store.conversations.create(
@@ -53,6 +55,7 @@ def conversations_blueprint(store: Store) -> Blueprint:
         return jsonify(id=conversation_id, object="conversation.deleted", deleted=True)
 
     @bp.post("/v1/conversations/<conversation_id>/items")
+    @stores_objects
     def add_items(conversation_id: str) -> Response:
         store.conversations.get(owner(), conversation_id)  # an unknown one is the first error
         added = _add(conversation_id, read_body(ConversationItems, request).items)

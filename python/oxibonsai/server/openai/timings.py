@@ -11,7 +11,7 @@ from oxibonsai.tokenizer import Tokenizer
 
 
 def timings(generation: Generation, choice: Choice) -> dict[str, float]:
-    """Counts, milliseconds and rates of one choice so far.
+    """Counts, milliseconds and rates of one choice so far; those of drafts only if there were any.
 
     The first token is produced by the last step of the prompt, so the decode rate counts the steps
     after it; a single token has no rate.
@@ -27,7 +27,7 @@ def timings(generation: Generation, choice: Choice) -> dict[str, float]:
         decode_ms = 1e3 * (now - times.first_token)
     count = choice.sequence.num_generated
     steps = max(count - 1, 0)
-    return {
+    found = {
         "cache_n": choice.sequence.num_cached,
         "prompt_n": computed,
         "prompt_ms": prompt_ms,
@@ -38,6 +38,10 @@ def timings(generation: Generation, choice: Choice) -> dict[str, float]:
         "predicted_per_token_ms": decode_ms / steps if steps else 0.0,
         "predicted_per_second": 1e3 / decode_ms * steps if decode_ms else 0.0,
     }
+    speculator = choice.sequence.speculator
+    if speculator is not None and (proposed := speculator.lookahead.proposed):
+        found |= {"draft_n": proposed, "draft_n_accepted": speculator.lookahead.accepted}
+    return found
 
 
 def usage(group: list[Generation]) -> dict[str, Any]:

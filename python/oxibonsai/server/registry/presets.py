@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from oxibonsai.errors import RequestError
-from oxibonsai.server.settings import Flag, ModelSettings
+from oxibonsai.server.model_settings import ModelSettings
+from oxibonsai.server.setting_types import Flag
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -96,8 +96,8 @@ class Collection:
             columns["parent"] = parent
         if self._row(connection, owner, object_id) is not None:
             raise RequestError(f"there is a {self._noun} {object_id!r} already")
-        values = {"owner": owner, "id": object_id, "created": time.time(), "body": _dump(body)}
-        connection.execute(insert(self.table).values(**values, **columns))
+        values = {"owner": owner, "id": object_id, "created": time.time()}
+        connection.execute(insert(self.table).values(**values, **_stored(body), **columns))
         return body
 
     def create_all(
@@ -116,7 +116,7 @@ class Collection:
         """
         whole = [{"id": new_id(self._prefix), **body} for body in bodies]
         shared = {"owner": owner, "parent": parent, "created": time.time()}
-        rows = [{**shared, "id": body["id"], "body": _dump(body)} for body in whole]
+        rows = [{**shared, "id": body["id"], **_stored(body)} for body in whole]
         with self._database.write() as connection:
             self._check_parent(connection, owner, parent)
             if rows:
@@ -157,7 +157,7 @@ class Collection:
             body = edit(self._load(connection, owner, object_id, parent, lock=True))
             body = {**body, "id": object_id}
             rows = update(self.table).where(*self._is(owner, object_id))
-            connection.execute(rows.values(body=_dump(body)))
+            connection.execute(rows.values(**_stored(body)))
             return body
 
     def delete(self, owner: str, object_id: str, *, parent: str | None = None) -> None:
@@ -283,6 +283,8 @@ class Collection:
         return query if parent is None else query.where(self.table.c.parent == parent)
 
 
-def _dump(body: Object) -> str:
+def _stored(body: Object) -> dict[str, Any]:
+    """The columns of an object's body."""
     # ASCII, since databases reject some characters (PostgreSQL has no NUL).
-    return json.dumps(body, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(body, separators=(",", ":"), allow_nan=False)
+    return {"body": text, "body_size": len(text)}

@@ -11,21 +11,36 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, text
+from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.server.stores.errors import StoreError
 from oxibonsai.server.stores.permits import Permits
-from oxibonsai.server.stores.tables import SCHEMA_VERSION, metadata, schema_version
+from oxibonsai.server.stores.tables import OBJECTS, SCHEMA_VERSION, metadata, schema_version
 
 _BUSY_SECONDS = 10
 _CONNECTIONS = 16
 _WRITERS = 8  # of PostgreSQL; SQLite has one
+
+
+def _add_sizes(connection: Connection) -> None:
+    for table in OBJECTS:
+        if any(c["name"] == "body_size" for c in inspect(connection).get_columns(table.name)):
+            continue  # version 2 had just added the table, which has all columns
+        column = "body_size BIGINT DEFAULT 0 NOT NULL"
+        connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
+        # Bodies are ASCII.
+        connection.execute(table.update().values(body_size=func.length(table.c.body)))
+        (index,) = (i for i in table.indexes if i.name == f"ix_{table.name}_size")
+        index.create(connection)
+
+
 # Schema migrations by the version that they migrate to.
 _MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {
     2: metadata.create_all,  # new tables only
+    3: _add_sizes,
 }
 
 

@@ -19,4 +19,4 @@ class NoSuchObjectError(LookupError):
 
 
 class TooLargeError(ValueError):
-    """A file, or all files of an owner together, exceed the limit."""
+    """A file, or all files or objects of an owner together, exceed the limit."""

@@ -7,13 +7,14 @@ import secrets
 import time
 from pathlib import Path
 
-from sqlalchemy import delete
+from sqlalchemy import delete, func, select, union_all
 
 from oxibonsai.server.stores import tables
 from oxibonsai.server.stores.blob_table import BlobTable
 from oxibonsai.server.stores.blobs import BlobFolder, Blobs
 from oxibonsai.server.stores.collection import Collection, new_id
 from oxibonsai.server.stores.database import Database
+from oxibonsai.server.stores.errors import TooLargeError
 from oxibonsai.server.stores.faults import Faults
 from oxibonsai.server.stores.files import FileStore
 from oxibonsai.server.stores.rate_limits import SharedRateLimits
@@ -31,7 +32,7 @@ class Store:
         folder: Folder of file contents, and of uploads that are in progress.
         shared: Keep file contents in the database, for servers that share it.
         max_file_bytes: Size limit of one file.
-        max_total_bytes: Size limit of all files of an owner.
+        max_total_bytes: Size limit of all files of an owner, and of all objects of an owner.
 
     Raises:
         RequestError, UnsupportedError, FormatError, StoreError: As :class:`Database`.
@@ -62,6 +63,7 @@ class Store:
         self.batch_requests = Collection(db, tables.batch_requests, "batch_req_", "request")
         self._blobs: Blobs = BlobTable(folder) if shared else BlobFolder(folder)
         self.files = FileStore(db, self._blobs, max_file_bytes, max_total_bytes)
+        self._max_total_bytes = max_total_bytes
         self._faults = Faults(self._try_writing)
         db.writing = self._faults.noted
 
@@ -73,6 +75,22 @@ class Store:
     def failing(self) -> bool:
         """Whether a write has failed and none has succeeded since."""
         return self._faults.failing
+
+    def check_room(self, owner: str) -> None:
+        """Checks that an owner may store another object; those of running work are not checked.
+
+        Raises:
+            TooLargeError: The owner's objects, without the contents of files, have reached the limit.
+        """
+        sizes = [select(func.sum(t.c.body_size)).where(t.c.owner == owner) for t in tables.OBJECTS]
+        with self._database.read() as connection:
+            found = connection.execute(union_all(*sizes)).scalars()
+            total = sum(int(size or 0) for size in found)
+        if total >= self._max_total_bytes:
+            raise TooLargeError(
+                f"what this API key has stored takes {total} bytes of {self._max_total_bytes} "
+                "(--max-files-mb): delete some of it, or send store: false"
+            )
 
     def forget_old(self, older_than_seconds: float) -> int:
         """Deletes responses, chat completions and batches older than the given age.

@@ -3,7 +3,8 @@
 All kinds of objects have tables with the same columns. ``seq`` is the order of creation, independent
 of the clock; ``body`` is the object as JSON text. Objects are looked up by owner and id together, so
 another owner's id takes the same time as an unknown one. A child object (a message in a thread) names
-its ``parent`` and is deleted with it. Version 2 added chat completions, conversations and batches.
+its ``parent`` and is deleted with it. Version 2 added chat completions, conversations and batches,
+version 3 ``body_size``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 metadata = MetaData()
 # SQLite autoincrements only INTEGER columns.
@@ -49,6 +50,7 @@ def _objects(kind: str, parent: str | None = None, *extra: Column[object]) -> Ta
         Column("id", String(80), nullable=False),
         Column("created", Float(53), nullable=False),  # Unix seconds, for the retention only
         Column("body", Text, nullable=False),
+        Column("body_size", BigInteger, nullable=False, server_default="0"),  # bytes
         *parts,
         *extra,
         UniqueConstraint("owner", "id", name=f"uq_{kind}_owner_id"),
@@ -57,6 +59,8 @@ def _objects(kind: str, parent: str | None = None, *extra: Column[object]) -> Ta
     )
     within = [table.c.owner, table.c.parent] if parent else [table.c.owner]
     Index(f"ix_{kind}_order", *within, table.c.seq)
+    # Covers the sum of an owner's sizes, which else would read all bodies.
+    Index(f"ix_{kind}_size", table.c.owner, table.c.body_size)
     return table
 
 
@@ -77,6 +81,10 @@ files = _objects(
     Column("sha256", String(64), nullable=False, index=True),
     Column("size", BigInteger, nullable=False),  # bytes
 )
+OBJECTS = (
+    responses, assistants, threads, messages, runs, run_steps, chat_completions, conversations,
+    conversation_items, batches, batch_requests, files,
+)  # fmt: skip
 
 # What servers that share a database keep in it besides the objects.
 

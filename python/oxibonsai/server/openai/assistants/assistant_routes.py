@@ -8,6 +8,7 @@ from oxibonsai.server.access import owner
 from oxibonsai.server.openai.assistants.objects import changed_assistant, new_assistant
 from oxibonsai.server.openai.schemas.assistants import AssistantChange, AssistantCreate
 from oxibonsai.server.paging import list_page, page_query
+from oxibonsai.server.storage_limit import stores_objects
 from oxibonsai.server.stores import Collection
 from oxibonsai.server.validation import read_body
 
@@ -17,6 +18,7 @@ def assistants_blueprint(store: Collection) -> Blueprint:
     bp = Blueprint("assistants", __name__)
 
     @bp.post("/v1/assistants")
+    @stores_objects
     def create() -> Response:
         body = read_body(AssistantCreate, request)
         return jsonify(store.create(owner(), new_assistant(body)))

@@ -19,6 +19,7 @@ from oxibonsai.server.openai.schemas.assistants import (
 )
 from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.sse import stream_response
+from oxibonsai.server.storage_limit import stores_objects
 from oxibonsai.server.stores import Object, Page, Store
 from oxibonsai.server.validation import read_body
 
@@ -63,6 +64,7 @@ def _add_work(bp: Blueprint, store: Store, runs: RunService, lifecycle: Lifecycl
         return stream_response(run_frames(task), close=lambda: None, stopping=stopping)
 
     @bp.post("/v1/threads/runs")
+    @stores_objects
     def create_thread_and_run() -> Response:
         body = read_body(ThreadAndRunCreate, request)
         store.assistants.get(owner(), body.assistant_id)
@@ -75,6 +77,7 @@ def _add_work(bp: Blueprint, store: Store, runs: RunService, lifecycle: Lifecycl
         return answer(run, task, stream=body.stream)
 
     @bp.post("/v1/threads/<thread_id>/runs")
+    @stores_objects
     def create(thread_id: str) -> Response:
         thread = store.threads.get(owner(), thread_id)
         body = read_body(RunCreate, request)

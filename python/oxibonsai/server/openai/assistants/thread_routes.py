@@ -14,6 +14,7 @@ from oxibonsai.server.openai.schemas.assistants import (
     ThreadCreate,
 )
 from oxibonsai.server.paging import list_page, page_query
+from oxibonsai.server.storage_limit import stores_objects
 from oxibonsai.server.stores import Object, Store
 from oxibonsai.server.validation import read_body
 
@@ -31,6 +32,7 @@ def threads_blueprint(store: Store, runs: RunService) -> Blueprint:
     bp = Blueprint("threads", __name__)
 
     @bp.post("/v1/threads")
+    @stores_objects
     def create() -> Response:
         # A body in chunks has no length beforehand.
         body = read_body(ThreadCreate, request) if request.get_data() else ThreadCreate()
@@ -61,6 +63,7 @@ def thread_messages_blueprint(store: Store, runs: RunService) -> Blueprint:
     bp = Blueprint("thread_messages", __name__, url_prefix="/v1/threads/<thread_id>/messages")
 
     @bp.post("")
+    @stores_objects
     def create(thread_id: str) -> Response:
         thread = store.threads.get(owner(), thread_id)
         body = read_body(MessageCreate, request)

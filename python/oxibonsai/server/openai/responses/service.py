@@ -24,6 +24,7 @@ from oxibonsai.server.openai.responses.run import ENDED, ResponseRun, new_respon
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
+from oxibonsai.server.storage_limit import check_room
 from oxibonsai.server.stores import NoSuchObjectError, Object
 from oxibonsai.server.validation import check_model
 
@@ -65,6 +66,8 @@ class ResponseService:
         turn = make_turn(generations, body, [*earlier, *items])
         params = sampling(engine, body, generations.settings)
         response = new_response(body, generations.model_id, params)
+        if response["store"] or response["conversation"] is not None:
+            check_room()
         run = ResponseRun(
             response,
             engine.tokenizer,

@@ -11,13 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import RequestError
 from oxibonsai.output.tools import read_tools
+from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.openai.schemas.assistants import NamedFunction
 from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields, Metadata
 from oxibonsai.server.schemas.known import OLD_TOOLS, ConversationRequest
-from oxibonsai.server.settings import ModelSettings
+from oxibonsai.server.speculation_fields import SpeculationFields
 from oxibonsai.structured import Structure
 
 
@@ -132,7 +133,12 @@ class ConversationFields(BaseModel):
 
 
 class ChatBody(
-    ConversationFields, StructureFields, AnswerFields, SamplingFields, ConversationRequest
+    ConversationFields,
+    StructureFields,
+    AnswerFields,
+    SamplingFields,
+    SpeculationFields,
+    ConversationRequest,
 ):
     """``POST /v1/chat/completions``."""
 

@@ -11,6 +11,7 @@ from oxibonsai.server.openai.schemas.structure import StructureFields
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.fields import Fields, LoraScale
 from oxibonsai.server.schemas.known import ContinuationRequest
+from oxibonsai.server.speculation_fields import SpeculationFields
 
 MOST_PROMPTS = 256
 Mixed = list[int | str]
@@ -18,7 +19,9 @@ Prompt = str | Mixed | dict[str, Any]
 Prompts = Prompt | list[Prompt]
 
 
-class CompletionBody(StructureFields, AnswerFields, SamplingFields, ContinuationRequest):
+class CompletionBody(
+    StructureFields, AnswerFields, SamplingFields, SpeculationFields, ContinuationRequest
+):
     """``POST /v1/completions``."""
 
     prompt: Prompts = Field(
@@ -46,7 +49,7 @@ class CompletionBody(StructureFields, AnswerFields, SamplingFields, Continuation
         return self.n_predict if self.max_tokens is None else self.max_tokens
 
 
-class NativeCompletionBody(StructureFields, AnswerFields, SamplingFields):
+class NativeCompletionBody(StructureFields, AnswerFields, SamplingFields, SpeculationFields):
     """``POST /completion``."""
 
     prompt: Prompts = Field(description="As of /v1/completions; texts and ids may be mixed.")

@@ -9,34 +9,34 @@ namespace oxibonsai::graph {
 // Whether the processes split a layer's heads of keys and values; else each keeps all of them.
 bool splits_heads(const PagedLayer& layer, int ranks);
 
-// How the values of a graph are best split over processes, as what reads them wants: in units of
-// whole heads for attention, in any columns for an activation, or not at all.
-class SplitWishes {
+// Which columns of each value a process should compute, propagated from what reads them backwards
+// to what makes them: units of whole heads for attention, any columns for an activation, or all.
+class ShardingPropagation {
  public:
-  SplitWishes(const Graph& graph, int ranks);
+  ShardingPropagation(const Graph& graph, int ranks);
 
   // Units into which the columns of what a linear layer makes are divided, at least one for each
-  // process; 0: each process makes all of them.
+  // process; 0: replicated, each process makes all of them.
   int64_t units(ValueId id) const;
   // Whether something reads all columns.
-  bool wants_whole(ValueId id) const { return of(id).kind == Wish::Kind::kWhole; }
+  bool is_gathered(ValueId id) const { return of(id).kind == Requirement::Kind::kGathered; }
 
  private:
-  struct Wish {
+  struct Requirement {
     enum class Kind : uint8_t {
-      kNone,   // nothing reads it
-      kAny,    // any columns
-      kUnits,  // whole units
-      kWhole,  // all columns
-      kAlike,  // all columns, and every process makes them itself
+      kNone,        // nothing reads it
+      kAny,         // any columns
+      kUnits,       // whole units
+      kGathered,    // all columns, put together from all processes
+      kReplicated,  // all columns, computed in every process
     };
     Kind kind = Kind::kNone;
     int64_t units = 0;
   };
 
-  const Wish& of(ValueId id) const { return wishes_[static_cast<size_t>(id)]; }
-  void want(ValueId id, const Wish& wish);
-  void want_whole(ValueId id) { want(id, {Wish::Kind::kWhole, 0}); }
+  const Requirement& of(ValueId id) const { return requirements_[static_cast<size_t>(id)]; }
+  void require(ValueId id, const Requirement& requirement);
+  void require_gathered(ValueId id) { require(id, {Requirement::Kind::kGathered, 0}); }
 
   template <class T>
   void collect(const T& op);
@@ -61,7 +61,7 @@ class SplitWishes {
 
   const Graph& graph_;
   const int ranks_;
-  std::vector<Wish> wishes_;
+  std::vector<Requirement> requirements_;
 };
 
 }  // namespace oxibonsai::graph

@@ -1,0 +1,121 @@
+#include "graph/sharding_propagation.h"
+
+namespace oxibonsai::graph {
+namespace {
+
+// For each process: with so many, one more or less is no matter.
+constexpr int64_t kManyUnits = 16;
+
+}  // namespace
+
+bool splits_heads(const PagedLayer& layer, int ranks) {
+  return layer.kv_heads >= ranks && !layer.value_in_key;
+}
+
+// Backwards: readers come behind what they read, so that their own requirements are known first.
+ShardingPropagation::ShardingPropagation(const Graph& graph, int ranks)
+    : graph_(graph), ranks_(ranks), requirements_(graph.values().size()) {
+  for (const auto& [name, id] : graph.outputs()) require_gathered(id);
+  for (auto op = graph.ops().rbegin(); op != graph.ops().rend(); ++op)
+    std::visit([this](const auto& o) { collect(o); }, *op);
+}
+
+int64_t ShardingPropagation::units(ValueId id) const {
+  const Requirement& requirement = of(id);
+  const int64_t cols = graph_.value(id).cols;
+  if (requirement.kind == Requirement::Kind::kReplicated || cols < ranks_) return 0;
+  if (requirement.kind == Requirement::Kind::kUnits && cols % requirement.units == 0)
+    return requirement.units;
+  // Whole tiles of a kernel where all processes then have about as many columns.
+  const auto is_even = [&](int64_t width) {
+    const int64_t units = cols / width;
+    return cols % width == 0 && (units % ranks_ == 0 || units >= kManyUnits * ranks_);
+  };
+  int64_t width = 64;
+  while (width > 1 && !is_even(width)) width /= 2;
+  return cols / width;
+}
+
+void ShardingPropagation::require(ValueId id, const Requirement& requirement) {
+  if (id == kNoValue) return;
+  Requirement& all = requirements_[static_cast<size_t>(id)];
+  if (all.kind == Requirement::Kind::kUnits && requirement.kind == Requirement::Kind::kUnits) {
+    if (all.units != requirement.units) all = {Requirement::Kind::kGathered, 0};
+    return;
+  }
+  if (requirement.kind > all.kind) all = requirement;
+}
+
+template <class T>
+void ShardingPropagation::collect(const T& op) {
+  for (const ValueId id : inputs_of(Op(op)))
+    if (id != kNoValue) require_gathered(id);
+}
+
+template <class T>
+void ShardingPropagation::collect_by_column(const T& op) {
+  const Requirement& out = of(op.out);
+  require(op.x, out.kind == Requirement::Kind::kReplicated
+                    ? Requirement{Requirement::Kind::kGathered, 0}
+                    : out);
+}
+
+void ShardingPropagation::collect(const Activate& op) { collect_by_column(op); }
+void ShardingPropagation::collect(const Scale& op) { collect_by_column(op); }
+void ShardingPropagation::collect(const Xielu& op) { collect_by_column(op); }
+void ShardingPropagation::collect(const Clamp& op) { collect_by_column(op); }
+void ShardingPropagation::collect(const Softcap& op) { collect_by_column(op); }
+void ShardingPropagation::collect(const AddVector& op) { collect_by_column(op); }
+
+// Their result has fewer columns than what they read, or fewer rows, and is put together instead.
+void ShardingPropagation::collect(const Gated& op) {
+  const Requirement& out = of(op.out);
+  const Requirement requirement =
+      out.kind == Requirement::Kind::kUnits ? out : Requirement{Requirement::Kind::kAny, 0};
+  require(op.gate, requirement);
+  require(op.up, requirement);
+}
+
+void ShardingPropagation::collect(const Combine& op) {
+  require(op.x, {Requirement::Kind::kAny, 0});
+  require_gathered(op.places);
+  require_gathered(op.weights);
+}
+
+template <class T>
+void ShardingPropagation::collect_norm(const T& op) {
+  const Requirement& out = of(op.out);
+  if (out.kind == Requirement::Kind::kUnits && op.groups % out.units == 0)
+    return require(op.x, out);
+  require_gathered(op.x);
+}
+void ShardingPropagation::collect(const RmsNorm& op) { collect_norm(op); }
+void ShardingPropagation::collect(const LayerNorm& op) { collect_norm(op); }
+
+void ShardingPropagation::collect(const Rope& op) {
+  require_gathered(op.table);
+  const Requirement& out = of(op.out);
+  const bool heads = out.kind == Requirement::Kind::kUnits &&
+                     graph_.value(op.x).cols / out.units % op.head_dim == 0;
+  heads ? require(op.x, out) : require_gathered(op.x);
+}
+
+void ShardingPropagation::collect(const StoreKv& op) {
+  const PagedLayer& layer = graph_.state().paged[static_cast<size_t>(op.layer)];
+  for (const ValueId id : {op.k, op.v})
+    splits_heads(layer, ranks_) ? require(id, {Requirement::Kind::kUnits, layer.kv_heads})
+                                : require_gathered(id);
+}
+
+void ShardingPropagation::collect(const Attend& op) {
+  const PagedLayer& layer = graph_.state().paged[static_cast<size_t>(op.layer)];
+  splits_heads(layer, ranks_) ? require(op.q, {Requirement::Kind::kUnits, layer.kv_heads})
+                              : require_gathered(op.q);
+}
+
+// A router has few rows: a message would cost more than it saves.
+void ShardingPropagation::collect(const Route& op) {
+  require(op.scores, {Requirement::Kind::kReplicated, 0});
+}
+
+}  // namespace oxibonsai::graph

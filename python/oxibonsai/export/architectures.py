@@ -1,0 +1,235 @@
+"""What the configurations of architectures say beside what all of them do.
+
+An architecture is here if its conversion renames tensors, moves rows or adds a constant, all of which
+:mod:`oxibonsai.export.inverse` undoes from the recipe. Whether a configuration is the model's is
+checked there too, so that nothing here needs to think of what else a file may say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.models.config import ModelConfig
+
+_ATTENTION, _MLP = ("attn_q", "attn_k", "attn_v", "attn_output"), ("ffn_gate", "ffn_up", "ffn_down")
+_QKV = _ATTENTION[:3]
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """How transformers calls an architecture, and the fields of its own.
+
+    Attributes:
+        model_type: The recipe's name, too.
+        kind: The model's class is ``{kind}ForCausalLM``.
+        own: Fields beside those of all architectures.
+        epsilon: The field of the norms' epsilon; empty: there is none.
+        head_dim: Whether there is a field for it.
+        rope: Fields of the rotary embedding: of one for all layers, of one for each kind of layer, or
+            none, because there is one for all models.
+    """
+
+    model_type: str
+    kind: str
+    own: Callable[[Checkpoint, ModelConfig], Fields]
+    epsilon: str = "rms_norm_eps"
+    head_dim: bool = True
+    rope: Literal["one", "by kind", "none"] = "one"
+
+
+def _biased(checkpoint: Checkpoint, *parts: str) -> bool:
+    return any(checkpoint.has(f"blk.0.{part}.bias") for part in parts)
+
+
+def _llama(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    return {"hidden_act": "silu", **_biases(checkpoint, c)}
+
+
+def _biases(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    return {
+        "attention_bias": _biased(checkpoint, *_ATTENTION),
+        "mlp_bias": _biased(checkpoint, *_MLP),
+    }
+
+
+def _layer_types(c: ModelConfig) -> list[str]:
+    kinds = ("full_attention", "sliding_attention")
+    return [kinds[c.is_local(i)] for i in range(c.num_hidden_layers)]
+
+
+def _windows(c: ModelConfig) -> Fields:
+    return {"sliding_window": c.sliding_window or None, "layer_types": _layer_types(c)}
+
+
+def _gemma2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "attention_bias": False,
+        "query_pre_attn_scalar": round(c.attention_scale**-2),
+        "sliding_window": c.sliding_window or c.max_position_embeddings,
+        "layer_types": _layer_types(c),
+        "attn_logit_softcapping": c.attn_logit_softcapping or None,
+        "final_logit_softcapping": c.final_logit_softcapping or None,
+    }
+
+
+def _gemma3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    return {
+        **_gemma2(checkpoint, c),
+        "sliding_window_pattern": c.sliding_window_pattern,
+        "rope_local_base_freq": (c.rope_local or c.rope).theta,
+    }
+
+
+def _granite(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    return {
+        **_llama(checkpoint, c),
+        "attention_multiplier": c.attention_scale,
+        "embedding_multiplier": c.embedding_scale,
+        "residual_multiplier": c.residual_scale,
+        "logits_scaling": 1.0 / c.logit_scale,
+    }
+
+
+def _command_r(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    normed = checkpoint.has("blk.0.attn_q_norm.weight")
+    own = {"hidden_act": "silu", "attention_bias": False, "logit_scale": c.logit_scale}
+    return {**own, "use_qk_norm": normed}
+
+
+def _cohere2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    own = {"hidden_act": "silu", "attention_bias": False, "logit_scale": c.logit_scale}
+    return {**own, **_windows(c), "rotary_pct": 1.0}
+
+
+def _smollm3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    rotated = [int((i + 1) % 4 != 0) for i in range(c.num_hidden_layers)]
+    return {**_llama(checkpoint, c), "no_rope_layers": rotated, "use_sliding_window": False}
+
+
+def _starcoder2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    biased = _biased(checkpoint, *_ATTENTION, *_MLP)
+    own = {"hidden_act": "gelu_pytorch_tanh", "use_bias": biased}
+    return {**own, "sliding_window": c.sliding_window or None}
+
+
+def _gpt(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    """GPT-2's names of what others call otherwise."""
+    return {
+        "n_embd": c.hidden_size,
+        "n_layer": c.num_hidden_layers,
+        "n_head": c.num_attention_heads,
+        "n_positions": c.max_position_embeddings,
+        "n_inner": c.intermediate_size,
+        "activation_function": "gelu_new",
+    }
+
+
+def _starcoder(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    shared = {"multi_query": True, "activation_function": "gelu_pytorch_tanh"}
+    return {**_gpt(checkpoint, c), **shared}
+
+
+def _gptneox(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    own = {"hidden_act": "gelu", "use_parallel_residual": c.parallel_residual}
+    return {**own, "attention_bias": True, "rotary_pct": c.rope.rotary_dim / c.head_dim}
+
+
+def _phi3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    original = checkpoint.file.get("phi3.rope.scaling.original_context_length")
+    own = {"hidden_act": "silu", "sliding_window": c.sliding_window or None}
+    return {**own, "original_max_position_embeddings": original or c.max_position_embeddings}
+
+
+def _plain(*, bias: str = "attention_bias", act: str = "silu") -> Callable[..., Fields]:
+    """One field for all biases."""
+
+    def own(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+        return {"hidden_act": act, bias: _biased(checkpoint, *_ATTENTION, *_MLP)}
+
+    return own
+
+
+_UNBIASED = {"hidden_act": "silu", "attention_bias": False}
+# By GGUF's name of the architecture, or of the one with the same layers.
+SAVED: dict[str, Saved] = {
+    "llama": Saved("llama", "Llama", _llama),
+    "qwen2": Saved(
+        "qwen2", "Qwen2", lambda m, c: {"hidden_act": "silu", "use_sliding_window": False}
+    ),
+    "qwen3": Saved("qwen3", "Qwen3", _plain()),
+    "gemma": Saved(
+        "gemma", "Gemma", lambda m, c: {**_UNBIASED, "hidden_act": "gelu_pytorch_tanh"}
+    ),
+    "gemma2": Saved("gemma2", "Gemma2", _gemma2),
+    "gemma3": Saved("gemma3_text", "Gemma3", _gemma3),
+    "arcee": Saved("arcee", "Arcee", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}),
+    "chatglm": Saved("glm", "Glm", _plain()),
+    "cohere2": Saved("cohere2", "Cohere2", _cohere2, "layer_norm_eps"),
+    "command-r": Saved("cohere", "Cohere", _command_r, "layer_norm_eps"),
+    "ernie4_5": Saved("ernie4_5", "Ernie4_5", _plain(bias="use_bias")),
+    "exaone4": Saved("exaone4", "Exaone4", lambda m, c: {"hidden_act": "silu", **_windows(c)}),
+    "glm4": Saved("glm4", "Glm4", _plain()),
+    "gpt2": Saved("gpt2", "GPT2", _gpt, "layer_norm_epsilon", head_dim=False),
+    "gptj": Saved(
+        "gptj",
+        "GPTJ",
+        lambda m, c: {**_gpt(m, c), "rotary_dim": c.rope.rotary_dim},
+        "layer_norm_epsilon",
+        head_dim=False,
+        rope="none",
+    ),
+    "gptneox": Saved("gpt_neox", "GPTNeoX", _gptneox, "layer_norm_eps", head_dim=False),
+    "granite": Saved("granite", "Granite", _granite),
+    "hunyuan-dense": Saved("hunyuan_v1_dense", "HunYuanDenseV1", lambda m, c: _UNBIASED),
+    "jais2": Saved(
+        "jais2", "Jais2", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}, "layer_norm_eps"
+    ),
+    "nemotron": Saved(
+        "nemotron", "Nemotron", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}, "norm_eps"
+    ),
+    "olmo": Saved("olmo", "Olmo", lambda m, c: {**_UNBIASED, "clip_qkv": c.clamp_kqv or None}, ""),
+    "olmo2": Saved("olmo2", "Olmo2", lambda m, c: _UNBIASED),
+    "olmo3": Saved(
+        "olmo3", "Olmo3", lambda m, c: {**_UNBIASED, **_windows(c)}, rope="by kind"
+    ),
+    "phi2": Saved("phi", "Phi", lambda m, c: {"hidden_act": "gelu_new"}, "layer_norm_eps"),
+    "phi3": Saved("phi3", "Phi3", _phi3),
+    "seed_oss": Saved(
+        "seed_oss",
+        "SeedOss",
+        lambda m, c: {**_llama(m, c), "attention_bias": _biased(m, *_QKV), "attention_out_bias": False},
+    ),
+    "smollm3": Saved("smollm3", "SmolLM3", _smollm3),
+    "stablelm": Saved(
+        "stablelm",
+        "StableLm",
+        lambda m, c: {
+            "hidden_act": "silu", "use_qkv_bias": _biased(m, *_QKV),
+            "use_parallel_residual": c.parallel_residual,
+            "qk_layernorm": m.has("blk.0.attn_q_norm.weight"),
+        },
+        "layer_norm_eps",
+        head_dim=False,
+    ),
+    "starcoder": Saved(
+        "gpt_bigcode", "GPTBigCode", _starcoder, "layer_norm_epsilon", head_dim=False
+    ),
+    "starcoder2": Saved("starcoder2", "Starcoder2", _starcoder2, "norm_epsilon"),
+}  # fmt: skip
+# Architectures whose layers are those of another, which transformers knows without code from elsewhere.
+_SAME_LAYERS = {"internlm2": "llama", "xverse": "llama", "baichuan": "llama"}
+
+
+def saved_as(c: ModelConfig) -> str | None:
+    """The architecture under whose names a model is saved: its own, or one with the same layers."""
+    if not c.generates:
+        return None
+    name = _SAME_LAYERS.get(c.architecture, c.architecture)
+    if name == "olmo2" and c.sliding_window:
+        name = "olmo3"
+    return name if name in SAVED else None

@@ -1,0 +1,166 @@
+"""A recipe of ``convert`` read backwards: tensors of a GGUF file as parameters, and whether all is kept.
+
+What ``convert`` would write of a configuration must describe the model that the file does. So a
+configuration that leaves something out is never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oxibonsai import _core
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.convert.decoder import Namer
+from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.recipe import Recipe
+from oxibonsai.convert.recipes import RECIPES
+from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.export.safetensors_writer import Exported, Floats
+from oxibonsai.models import ARCHITECTURES, ModelConfig, read_config
+from oxibonsai.models.keys import Keys
+
+
+class _Stated(ModelFolder):
+    """A folder of which there is the configuration alone."""
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self._onnx = None
+        self.path = path
+        self.config = config
+
+
+class _Converted(Keys):
+    """The keys that ``convert`` would write, in the place of the file's own."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, architecture: str, stated: Mapping[str, Any]
+    ) -> None:
+        super().__init__(checkpoint)
+        self.architecture = architecture
+        self._stated = stated
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A key's value as a file has it."""
+        return self._stated.get(f"{self.architecture}.{key}", default)
+
+
+class Inverse:
+    """The way back from one file.
+
+    Args:
+        checkpoint: Of the model.
+        config: The ``config.json`` to write.
+
+    Raises:
+        UnsupportedError: The configuration has no place for something in the file, or a tensor has no
+            decoder; what it is, is said.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
+        self._checkpoint = checkpoint
+        recipe = RECIPES[config["model_type"]]
+        folder = _Stated(checkpoint.path, dict(config))
+        folder.config = recipe.config(folder)
+        self._recipe, self._folder = recipe, folder
+        try:
+            lost = self._lost_constants(recipe, folder) or self._lost_tensors(recipe, folder)
+        except (FormatError, UnsupportedError) as e:
+            raise UnsupportedError(f"{checkpoint.path} can be saved as gguf only: {e}") from e
+        if lost:
+            raise UnsupportedError(
+                f"{checkpoint.path}: a configuration of type {config['model_type']} has no place for "
+                f"its {lost}; save it as gguf"
+            )
+
+    def _lost_constants(self, recipe: Recipe, folder: ModelFolder) -> str:
+        """Fields in which the model of the configuration differs; empty: none."""
+        stated = {
+            key: _as_read(value, kind) for key, (value, kind) in recipe.metadata(folder).items()
+        }
+        keys = _Converted(self._checkpoint, recipe.architecture, stated)
+        found = ARCHITECTURES[recipe.architecture].read_config(keys)
+        wanted = read_config(self._checkpoint)
+        found = replace(found, architecture=wanted.architecture)
+        names = [f.name for f in fields(ModelConfig) if f.compare]
+        return ", ".join(n for n in names if getattr(found, n) != getattr(wanted, n))
+
+    def _lost_tensors(self, recipe: Recipe, folder: ModelFolder) -> str:
+        """A tensor that the configuration asks for and the file lacks, or the other way round."""
+        checkpoint, shapes, extra = self._checkpoint, recipe.shapes(folder), recipe.extra(folder)
+        for name, shape in shapes.items():
+            if not checkpoint.has(name) or checkpoint.shape(name) != shape:
+                return f"lack of {name} of shape {shape}"
+        for name in sorted(checkpoint.tensor_names):
+            if name in extra:
+                held = checkpoint.vector(name)
+                if held.shape != extra[name].shape or not np.allclose(held, extra[name], 1e-5, 0.0):
+                    return name
+            elif self.parameter(name) is None:
+                return name
+        return next((name for name in extra if not checkpoint.has(name)), "")
+
+    def parameter(self, tensor: str) -> str | None:
+        """Hugging Face's name of a tensor; None where it has none."""
+        names = self._recipe.tensor_name
+        assert isinstance(names, Namer)  # as of all recipes in SAVED, which a test goes through
+        return names.parameter(tensor)
+
+    def parameters(self) -> list[Exported]:
+        """All parameters, in the order of the file.
+
+        Raises:
+            UnsupportedError: A tensor has no decoder, or weights are folded.
+        """
+        checkpoint = self._checkpoint
+        if read_config(checkpoint).hadamard is not None:
+            raise UnsupportedError(
+                f"{checkpoint.path} has Hadamard-folded weights, for which Hugging Face's configurations "
+                "have no place; it can be saved as gguf only"
+            )
+        names = {t.name: self.parameter(t.name) for t in checkpoint.file.tensors}
+        return [
+            self._exported(tensor, name)
+            for tensor in checkpoint.file.tensors
+            if (name := names[tensor.name]) is not None
+        ]
+
+    def _exported(self, tensor: _core.TensorInfo, name: str) -> Exported:
+        path = self._checkpoint.path
+        if not tensor.decodable:
+            raise UnsupportedError(
+                f"{path}: tensor {tensor.name} has type {tensor.quant_type}, which has no decoder"
+            )
+
+        def values() -> Floats:
+            held = self._checkpoint.file.tensor_bytes(tensor.name)
+            return self._undone(
+                tensor.name, _core.decode(tensor.quant_type, held).reshape(tensor.shape)
+            )
+
+        shape = tuple(tensor.shape)
+        return Exported(
+            name, shape[::-1] if self._recipe.transposed(tensor.name) else shape, values
+        )
+
+    def _undone(self, tensor: str, values: Floats) -> Floats:
+        """What ``convert`` does to a parameter's values, undone from the last step to the first."""
+        recipe, folder = self._recipe, self._folder
+        if (offset := recipe.offset(tensor)) != 0.0:
+            values = values - np.float32(offset)
+        if (columns := recipe.column_order(folder, tensor)) is not None:
+            values = values[:, np.argsort(columns)]
+        if (rows := recipe.row_order(folder, tensor)) is not None:
+            values = values[np.argsort(rows)]
+        return np.ascontiguousarray(values.T if recipe.transposed(tensor) else values)
+
+
+def _as_read(value: Any, kind: str) -> Any:
+    """A value as it comes back from a file."""
+    if kind == "f32":
+        return float(np.float32(value))
+    return np.array(value) if kind in ("arr[i32]", "arr[u32]") else value

@@ -1,0 +1,144 @@
+"""save_pretrained of many architectures: a recipe read backwards, and then forwards again."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gguf_copy
+from oxibonsai import AutoModelForCausalLM, UnsupportedError
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.convert.decoder import Namer
+from oxibonsai.convert.language_model import convert
+from oxibonsai.convert.recipe import Recipe
+from oxibonsai.convert.recipes import RECIPES
+from oxibonsai.export.architectures import SAVED
+from oxibonsai.models import read_config
+
+pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
+import conversions
+import dense_models as dm
+import torch
+import transformers
+
+pytestmark = pytest.mark.hf
+
+# What transformers' configuration says and a GGUF file does not, or parameters that are no tensors.
+REFUSED = {
+    "phi3-long": "rope scaling", "phi3-short": "rope scaling", "olmo3-magnitude": "rope scaling",
+    **dict.fromkeys(
+        ("falcon", "falcon-two-norms", "falcon-one-norm", "bitnet", "apertus", "bloom",
+         "bloom-six-heads", "mpt", "mpt-clipped", "minicpm3", "gemma3n", "mistral3"),
+        "gguf only",
+    ),
+}  # fmt: skip
+VARIANTS = (
+    "phi3-partial", "olmo-tied", "granite-biases", "starcoder2-window", "gptneox-sequential",
+    "stablelm-biases", "command-r-plus", "glm4-biases", "exaone4-windows", "ernie4_5-biases",
+)  # fmt: skip
+SAVING = [
+    pytest.param(c, id=c.name, marks=[pytest.mark.slow] if c.name in VARIANTS else [])
+    for c in dm.CASES
+    if c.name not in REFUSED
+]
+OF_OTHER_TESTS = {"llama", "qwen2", "qwen3", "gemma3"}
+
+
+def converted(case: dm.Case, folder: Path) -> tuple[Path, Any]:
+    """The file of a case, and transformers' model."""
+    model = dm.save(case, folder / "model")
+    convert(folder / "model", folder / "model.gguf", dtype="f32")
+    return folder / "model.gguf", model
+
+
+def case_of(name: str) -> dm.Case:
+    return next(c for c in dm.CASES if c.name == name)
+
+
+@pytest.mark.parametrize("case", SAVING)
+def test_what_is_saved_is_the_model(case: dm.Case, tmp_path: Path) -> None:
+    path, truth = converted(case, tmp_path)
+    AutoModelForCausalLM.from_pretrained(path).save_pretrained(tmp_path / "saved")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "saved", dtype=torch.float32, attn_implementation="eager"
+    )
+    wanted = dm.logits(truth, dm.IDS)
+    assert np.abs(dm.logits(theirs.eval(), dm.IDS) - wanted).max() <= 1e-6 * np.abs(wanted).max()
+    convert(tmp_path / "saved", tmp_path / "again.gguf", dtype="f32")
+    assert conversions.summary(tmp_path / "again.gguf") == conversions.summary(path)
+
+
+@pytest.mark.parametrize("name", ["phi3-long", "phi3-short", "bitnet", "mpt", "olmo3-magnitude"])
+def test_what_a_configuration_cannot_say_is_refused(name: str, tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(converted(case_of(name), tmp_path)[0])
+    with pytest.raises(UnsupportedError, match=REFUSED[name]):
+        model.save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "lost"),
+    [
+        ("gemma", "gemma.attention.scale", 0.2, "attention_scale"),
+        ("granite", "granite.rope.freq_base", 2e4, ""),
+        ("olmo", "olmo.attention.layer_norm_epsilon", 2e-5, "layer_norm_eps"),
+        ("stablelm", "stablelm.attention.layer_norm_epsilon", 2e-5, ""),
+        ("cohere2", "cohere2.rope.dimension_count", 8, ""),
+    ],
+)
+def test_a_file_with_other_constants_is_saved_with_them_or_not_at_all(
+    name: str, key: str, value: float, lost: str, tmp_path: Path
+) -> None:
+    path, _ = converted(case_of(name), tmp_path)
+    kind = "u32" if isinstance(value, int) else "f32"
+    gguf_copy.copy(path, tmp_path / "other.gguf", keys={key: (value, kind)})
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "other.gguf")
+    if lost:
+        with pytest.raises(UnsupportedError, match=lost):
+            model.save_pretrained(tmp_path / "saved")
+        return
+    model.save_pretrained(tmp_path / "saved")
+    convert(tmp_path / "saved", tmp_path / "again.gguf", dtype="f32")
+    configs = [read_config(Checkpoint(tmp_path / f"{n}.gguf")) for n in ("other", "again")]
+    assert dataclasses.replace(configs[1], name=configs[0].name) == configs[0]
+
+
+def test_a_bias_that_a_configuration_asks_of_all_layers_must_be_in_all(tmp_path: Path) -> None:
+    path, _ = converted(case_of("ernie4_5"), tmp_path)
+    bias = {"blk.0.ffn_up.bias": np.ones(dm.FF, np.float32)}
+    gguf_copy.copy(path, tmp_path / "other.gguf", more=bias)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "other.gguf")
+    with pytest.raises(UnsupportedError, match=r"lack of blk.0.attn_q.bias"):
+        model.save_pretrained(tmp_path / "saved")
+
+
+def test_all_that_can_be_saved_is_tested_here_or_beside_convert() -> None:
+    found = {c.kind for c in dm.CASES if c.name not in REFUSED}
+    assert found == {SAVED[name].kind for name in SAVED.keys() - OF_OTHER_TESTS}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_recipes_that_are_read_backwards_do_nothing_else(name: str) -> None:
+    recipe = RECIPES[SAVED[name].model_type]
+    assert isinstance(recipe.tensor_name, Namer)
+    own = ("pieces", "values", "shape", "left_out", "variant", "most_dims")
+    defaults = {f.name: f.default for f in dataclasses.fields(Recipe)}
+    assert all(getattr(recipe, part) == defaults[part] for part in own)
+
+
+def test_a_name_leads_there_and_back() -> None:
+    for name in SAVED:
+        names = RECIPES[SAVED[name].model_type].tensor_name
+        assert isinstance(names, Namer)
+        tensors = [f"blk.7.{part}.weight" for part in names.layer_names.values()]
+        tensors += [f"{part}.bias" for part in names.biased if part in names.fixed.values()]
+        for tensor in tensors:
+            parameter = names.parameter(tensor)
+            assert parameter is not None, tensor
+            assert names(parameter) == tensor
+        assert names.parameter("blk.7.nothing.weight") is None
+        assert names.parameter("blk.7.attn_norm.scale") is None
