@@ -88,6 +88,7 @@ struct AttendArgs {
   KvLayout kv;                   // of keys and values
   const uint8_t* const* keys;    // per page of the part
   const uint8_t* const* values;  // per page of the part; the keys with value_in_key
+  bool fetch;                    // ahead of its use; false where another call just read the part
   float softcap;                 // 0: none
   int at[kMaxQueries];           // the query's position, counted from the part's first
   // Of linear biases: -slope * (distance of key and query) joins a score.
@@ -250,7 +251,7 @@ struct KernelTable {
   // Merges a part (max, sum, out) into the running one of a single query; n values.
   void (*merge_parts)(float* max, float* sum, float* out, float part_max, float part_sum,
                       const float* part_out, int n);
-  // act(gate) * up and act(x), by graph::Activation; null where there is none.
+  // act(gate) * up and act(x), by graph::Activation; null where there is none. y may be x.
   void (*gated[graph::kActivations])(const float* gate, const float* up, int64_t n, float* y);
   void (*activate[graph::kActivations])(const float* x, int64_t n, float* y);
   void (*add)(const float* a, const float* b, int64_t n, float* y);

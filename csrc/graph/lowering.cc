@@ -100,10 +100,20 @@ void fuse_rounding(LoweredGraph* g) {
   g->ops = std::move(kept);
 }
 
+// What shares buffers. Those of rounded values hold their parts at distances that depend on the
+// columns, and not all of them lookup tables: each width has its own.
 using BufferKind = std::tuple<int, int, std::string, int64_t, ValueType>;
 
 BufferKind kind_of(const Value& v) {
-  return {static_cast<int>(v.rows.kind), v.rows.k, v.rows.name, v.cols, v.type};
+  const int64_t cols = v.type == ValueType::kInt8 ? v.cols : 0;
+  return {static_cast<int>(v.rows.kind), v.rows.k, v.rows.name, cols, v.type};
+}
+
+// The value that an op may replace by its result, element by element.
+ValueId replaceable(const Op& op) {
+  if (const auto* rope = std::get_if<Rope>(&op)) return rope->x;
+  if (const auto* activate = std::get_if<Activate>(&op)) return activate->x;
+  return kNoValue;
 }
 
 // Gives every value a buffer.
@@ -138,28 +148,38 @@ class BufferPlanner {
     return static_cast<int>(g_->buffers.size()) - 1;
   }
 
+  // A buffer that is free: the narrowest one with room, else the widest, which then grows.
+  int take(const Value& v) {
+    std::vector<int>& free = free_[kind_of(v)];
+    if (free.empty()) return fresh(v);
+    const auto cols = [this](int i) { return g_->buffers[static_cast<size_t>(i)].cols; };
+    const auto found = std::min_element(free.begin(), free.end(), [&](int a, int b) {
+      const bool fits = cols(a) >= v.cols, other_fits = cols(b) >= v.cols;
+      return fits != other_fits ? fits : fits ? cols(a) < cols(b) : cols(a) > cols(b);
+    });
+    const int buffer = *found;
+    free.erase(found);
+    int64_t& width = g_->buffers[static_cast<size_t>(buffer)].cols;
+    width = std::max(width, v.cols);
+    return buffer;
+  }
+
   bool is_input(ValueId id) const {
     return std::any_of(g_->inputs.begin(), g_->inputs.end(),
                        [&](const auto& input) { return input.second == id; });
   }
 
   void place(const Op& op, size_t index) {
-    // A rotation may happen in place.
-    if (const auto* rope = std::get_if<Rope>(&op))
-      if (buffer_of(rope->out) < 0 && ends_at(rope->x, index) && !is_input(rope->x)) {
-        buffer_of(rope->out) = buffer_of(rope->x);
-        moved_ = rope->x;
-      }
-    for (const ValueId id : outputs_of(op)) {
-      if (buffer_of(id) >= 0) continue;
-      std::vector<int>& free = free_[kind_of(value(id))];
-      if (free.empty()) {
-        buffer_of(id) = fresh(value(id));
-      } else {
-        buffer_of(id) = free.front();
-        free.erase(free.begin());
+    const ValueId old = replaceable(op);
+    if (old != kNoValue && ends_at(old, index) && !is_input(old)) {
+      const ValueId out = outputs_of(op).front();
+      if (buffer_of(out) < 0 && value(out).type == value(old).type) {
+        buffer_of(out) = buffer_of(old);
+        moved_ = old;
       }
     }
+    for (const ValueId id : outputs_of(op))
+      if (buffer_of(id) < 0) buffer_of(id) = take(value(id));
     std::vector<ValueId> done = inputs_of(op);
     const std::vector<ValueId> made = outputs_of(op);
     done.insert(done.end(), made.begin(), made.end());

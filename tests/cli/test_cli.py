@@ -150,7 +150,7 @@ def test_chat_says_when_the_context_is_full(tiny_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["run", "-m", "TINY", ""], 2, "the prompt is empty"),
+        (["run", "-m", "TINY", ""], 2, "the text is empty"),
         (["run", "-m", "TINY", "-p", "a", "-f", "b"], 2, "give the prompt once"),
         (["run", "-m", "TINY", "-f", "/nonexistent"], 2, "cannot read the prompt"),
         (["run", "-m", "TINY", "ab", "--top-p", "2"], 2, "top_p is 2.0"),

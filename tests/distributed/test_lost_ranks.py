@@ -77,6 +77,16 @@ class Served:
             time.sleep(0.2)
         raise TimeoutError("the server did not come up")
 
+    def wait_until_running(self, count: int) -> None:
+        """Waits until so many requests are being answered: a later one may find no server."""
+        deadline = time.monotonic() + TIMEOUT
+        while time.monotonic() < deadline:
+            with self.request("GET", "/slots") as response:
+                if sum(slot["is_processing"] for slot in json.load(response)) == count:
+                    return
+            time.sleep(0.05)
+        raise TimeoutError(f"there are no {count} running requests")
+
     def worker(self) -> int:
         """The process of rank 0 that has its part of the model."""
         pid = self.ranks[0].pid
@@ -117,6 +127,7 @@ def test_requests_end_with_503_and_every_rank_with_code_1(loss: Loss, tmp_path: 
         with ThreadPoolExecutor(1) as threads, served.stream() as stream:
             assert stream.readline().startswith(b"data: ")
             status = threads.submit(served.status)
+            served.wait_until_running(2)
             os.kill(served.ranks[loss.rank].pid, loss.signal)
             rest = stream.read().decode()
             assert '"error"' in rest.strip().splitlines()[-1]

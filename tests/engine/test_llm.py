@@ -109,9 +109,14 @@ def test_conversations(llm: LLM) -> None:
     assert several[0].outputs[0].reply.content == one[0].outputs[0].text
     reply = llm.engine.chat(CHAT, PARAMS)
     assert "".join(d.content for d in reply if d.content) == one[0].outputs[0].text
+    assert repr(reply) == f"ChatReply({one[0].outputs[0].text!r}, finish_reason='length')"
     for bad in ([], "Hi", CHAT[0]):
         with pytest.raises(RequestError, match="messages is no list"):
             llm.chat(bad)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="messages has a string"):
+        llm.chat(["Hi"])  # type: ignore[list-item]
+    with pytest.raises(RequestError, match="sampling_params has 'greedy'"):
+        llm.generate("Hi", "greedy")  # type: ignore[arg-type]
 
 
 def test_vectors(llm: LLM) -> None:
@@ -136,8 +141,12 @@ def test_a_refused_prompt_leaves_nothing_running(llm: LLM) -> None:
         (lambda e: e.generate([[1, 2]], PARAMS), "a prompt is a list of token ids"),
         (lambda e: e.generate("a", {"max_tokens": 3}), "it must be SamplingParams"),
         (lambda e: e.generate("a", PARAMS, {"tenant": "x"}), "it must be Options"),
-        (lambda e: e.logits("abc"), "a prompt is a list of token ids"),
+        (lambda e: e.logits("abc"), "a prompt is a list of token ids here, not str"),
+        (lambda e: e.generate(b"abc", PARAMS), "a prompt is a list of token ids here, not bytes"),
         (lambda e: e.embed("abc"), "give a list of texts"),
+        (lambda e: e.embed(5), "texts is 5; give a list of texts"),
+        (lambda e: e.tokenizer.encode(b"abc"), "a text is a string, not bytes"),
+        (lambda e: e.tokenizer.decode("abc"), "a token id is an integer, not 'a'"),
     ],
 )
 def test_wrong_types_are_named(llm: LLM, call: Any, message: str) -> None:
@@ -145,9 +154,20 @@ def test_wrong_types_are_named(llm: LLM, call: Any, message: str) -> None:
         call(llm.engine)
 
 
+@pytest.mark.parametrize("source", [5, b"model.gguf", [Path("model.gguf")]], ids=str)
+def test_a_model_is_named_by_a_string_or_a_path(source: Any) -> None:
+    for load in (
+        oxibonsai.load, LLM, oxibonsai.AutoTokenizer.from_pretrained,
+        oxibonsai.AutoModelForCausalLM.from_pretrained,
+    ):  # fmt: skip
+        with pytest.raises(RequestError, match="a model is named by a string or a path, not by"):
+            load(source)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"device": 3}, "device is 3"),
         ({"threads": "2"}, "threads is '2'"),
         ({"ctx_size": 12.5}, "ctx_size is 12.5"),
         ({"parallel": None}, "parallel is None"),

@@ -29,6 +29,17 @@ def test_the_file_says_what_it_comes_from(tiny_path: Path, tmp_path: Path) -> No
     assert [p.name for p in tmp_path.iterdir()] == ["m.gguf"]
 
 
+def test_the_model_may_be_an_option_as_llama_imatrix_has_it(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    arguments = ["-f", TEXT, "-c", "64", "--chunks", "1"]
+    outs = []
+    for named in ([tiny_path], ["-m", tiny_path]):
+        outs.append(tmp_path / f"{len(named)}.gguf")
+        assert imatrix(*named, *arguments, "-o", outs[-1]).returncode == 0
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+
+
 def test_the_output_matrix_has_an_entry_where_it_is_asked_for(
     tiny_path: Path, tmp_path: Path
 ) -> None:

@@ -81,6 +81,17 @@ def serve(tmp_path: Path) -> Iterator[Apps]:
     apps.close()
 
 
+def test_a_listed_model_that_is_not_there_is_told_at_the_start(
+    serve: Apps, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = f"one={folder}/one.gguf"
+    with caplog.at_level("WARNING", logger="oxibonsai.server"):
+        serve(models=(there, f"typo={folder}/oen.gguf", "hub=hf:org/repo", "seedling-1bit"))
+    (told,) = (r.getMessage() for r in caplog.records if "not there" in r.getMessage())
+    assert told.startswith("the model typo is not there: ")
+    assert f"{folder}/oen.gguf does not exist" in told
+
+
 def text(client: FlaskClient, model: str, **fields: Any) -> str:
     answer = client.post("/v1/completions", json={**ASK, "model": model, **fields})
     assert answer.status_code == 200, answer.text

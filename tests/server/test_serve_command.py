@@ -65,6 +65,14 @@ def test_a_model_that_is_not_there_ends_the_server(tmp_path: Path, option: list[
     assert "none.gguf" in done.stderr
 
 
+def test_a_folder_of_models_that_is_not_there_ends_the_server(tmp_path: Path) -> None:
+    flags = ["--port", str(free_port()), "--state-dir", str(tmp_path / "state")]
+    done = run("--models-dir", str(tmp_path / "none"), *flags)
+    assert done.returncode == 2
+    assert "--models-dir: cannot read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_two_models_are_wrong_usage() -> None:
     done = run("a.gguf", "-hf", "org/repo")
     assert done.returncode == 2

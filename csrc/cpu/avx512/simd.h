@@ -10,8 +10,9 @@ namespace {
 namespace simd {
 
 constexpr int kLanes = 16;
-constexpr int kQueries = 8;  // that attention takes at once
-constexpr int kChains = 16;  // of fmas that the registers hold
+constexpr int kQueries = 8;                  // that attention takes at once
+constexpr int kChains = 16;                  // of fmas that the registers hold
+constexpr int kDotRows = 6, kDotTokens = 4;  // whose sums the registers hold
 
 using Vec = __m512;
 using Int = __m512i;
@@ -95,6 +96,19 @@ inline float fold_sum(Vec a) {
   const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
   const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
   return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
+}
+// out[i] = fold_sum(a[i]), with a third of the instructions.
+inline void fold_sums(const Vec (&a)[4], float* out) {
+  const auto halves = [](Vec p, Vec q) {
+    return add(_mm512_shuffle_f32x4(p, q, 0x44), _mm512_shuffle_f32x4(p, q, 0xEE));
+  };
+  const Vec b = halves(a[0], a[1]);
+  const Vec c = halves(a[2], a[3]);
+  const Vec d = add(_mm512_shuffle_f32x4(b, c, 0x88), _mm512_shuffle_f32x4(b, c, 0xDD));
+  const Vec e = add(d, _mm512_permute_ps(d, 0x4E));
+  const Vec f = add(e, _mm512_movehdup_ps(e));
+  const Int firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, f)));
 }
 inline float fold_max(Vec a) {
   const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

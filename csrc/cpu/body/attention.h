@@ -71,7 +71,7 @@ inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, con
               load_half(group_scales(keys + a.kv.key_scales, begin / kKvGroup) + v + i * kLanes);
       }
       for (int d = begin; d < end; d += Kv::kPacked, row += kRowBytes) {
-        if (v == 0) fetch(next + (row - keys), kRowBytes);
+        if (v == 0 && a.fetch) fetch(next + (row - keys), kRowBytes);
         add_dim<Kv, 0, Q, V>(a, query, d, row, scale, acc);
         if constexpr (Kv::kPacked == 2)
           if (d + 1 < end) add_dim<Kv, 1, Q, V>(a, query, d + 1, row, scale, acc);
@@ -272,7 +272,7 @@ inline void tile_values(const AttendArgs& a, int query, const uint8_t* values, c
   using namespace simd;
   int d = 0;
   // Two at once where few queries leave chains free, or where both come of one set of scales.
-  if constexpr (kChains >= (Kv::kScaled ? 2 : 4) * Q)
+  if constexpr (kChains >= 2 * Q)
     for (; d + 2 * kLanes <= a.kv.value_stride; d += 2 * kLanes)
       column_values<Kv, Q, 0, 2>(a, query, values, d, seen, weights, factors);
   for (; d < a.kv.value_stride; d += kLanes) {
@@ -310,7 +310,7 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
     tile_weights(a, query + q, begin, seen.each[q], scores[q], &tile_max[q], &tile_sum[q]);
   MergeFactors factors;
   merge_softmax<Q>(a.max + query, a.sum + query, tile_max, tile_sum, &factors);
-  if (begin + kPagePositions < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);
+  if (a.fetch && begin + kPagePositions < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);
   if (a.kv.value_in_key)
     tile_values_of_keys<Kv, Q>(a, query, a.keys[page], seen, scores, factors);
   else

@@ -11,7 +11,11 @@
 
 namespace {
 
+using oxibonsai::cpu::kItemRows;
 using oxibonsai::cpu::LinearArgs;
+
+// Of a few tokens stay in the first-level cache while the rows of an item pass over them.
+constexpr int64_t kColumns = 1024;
 
 // What a row holds at column k, and at its last n columns.
 struct RowsF32 {
@@ -22,6 +26,7 @@ struct RowsF32 {
   static void fetch_ahead(const uint8_t* row, int64_t k) {
     __builtin_prefetch(row + 4 * k + kAhead, 0, 2);
   }
+  static void fetch(const uint8_t* row, int64_t k) { __builtin_prefetch(row + 4 * k, 0, 3); }
   static const float* at(const uint8_t* row, int64_t k) {
     return reinterpret_cast<const float*>(row) + k;
   }
@@ -35,6 +40,7 @@ struct RowsF16 {
   static void fetch_ahead(const uint8_t* row, int64_t k) {
     __builtin_prefetch(row + 2 * k + kAhead, 0, 2);
   }
+  static void fetch(const uint8_t* row, int64_t k) { __builtin_prefetch(row + 2 * k, 0, 3); }
   static simd::Vec load(const uint8_t* row, int64_t k) {
     return simd::load_half(halves_at(row, k));
   }
@@ -47,6 +53,7 @@ struct RowsBF16 {
   static void fetch_ahead(const uint8_t* row, int64_t k) {
     __builtin_prefetch(row + 2 * k + kAhead, 0, 2);
   }
+  static void fetch(const uint8_t* row, int64_t k) { __builtin_prefetch(row + 2 * k, 0, 3); }
   static simd::Vec load(const uint8_t* row, int64_t k) {
     return simd::load_bf16(halves_at(row, k));
   }
@@ -60,6 +67,7 @@ struct RowsBF16 {
 template <int kShift, int kScale>
 struct RowsF8 {
   static void fetch_ahead(const uint8_t*, int64_t) {}
+  static void fetch(const uint8_t*, int64_t) {}
   static simd::Vec load(const uint8_t* row, int64_t k) {
     const uint8_t* block = row + k / 32 * 34;
     uint16_t half[16];
@@ -82,10 +90,11 @@ using RowsF8E5M2 = RowsF8<8, 1>;
 inline void finish(const LinearArgs& a, int64_t t, int64_t r, float value) {
   if (a.bias != nullptr) value = value + a.bias[r];
   if (a.add != nullptr) value = value + a.add[t * a.stride + r];
-  a.y[t * a.stride + r] = simd::first(flush_tiny(simd::splat(value)));
+  a.y[t * a.stride + r] = __builtin_fabsf(value) < oxibonsai::cpu::kTiny ? 0.0f : value;
 }
 
-template <class Rows, int R, int T>
+// Rows r .. r + R - 1 of tokens t .. t + T - 1. kNext: the rows after them are fetched meanwhile.
+template <class Rows, int R, int T, bool kNext>
 inline void dot_block(const LinearArgs& a, int64_t r, int64_t t) {
   using namespace simd;
   Vec acc[R][T];
@@ -96,8 +105,10 @@ inline void dot_block(const LinearArgs& a, int64_t r, int64_t t) {
   int64_t k = 0;
   for (; k + kLanes <= a.cols; k += kLanes) {
     for (int i = 0; i < R; ++i) {
-      if constexpr (T == 1) Rows::fetch_ahead(w + i * a.row_bytes, k);
-      const Vec wi = Rows::load(w + i * a.row_bytes, k);
+      const uint8_t* row = w + i * a.row_bytes;
+      if constexpr (T == 1) Rows::fetch_ahead(row, k);
+      if constexpr (kNext) Rows::fetch(row + R * a.row_bytes, k);
+      const Vec wi = Rows::load(row, k);
       for (int j = 0; j < T; ++j) acc[i][j] = fma(wi, load(x + j * a.cols + k), acc[i][j]);
     }
   }
@@ -108,22 +119,41 @@ inline void dot_block(const LinearArgs& a, int64_t r, int64_t t) {
       for (int j = 0; j < T; ++j) acc[i][j] = fma(wi, load_n(x + j * a.cols + k, rest), acc[i][j]);
     }
   }
-  for (int i = 0; i < R; ++i)
-    for (int j = 0; j < T; ++j) finish(a, t + j, r + i, fold_sum(acc[i][j]));
+  for (int i = 0; i < R; ++i) {
+    float sums[T];
+    if constexpr (T == 4)
+      fold_sums(acc[i], sums);
+    else
+      for (int j = 0; j < T; ++j) sums[j] = fold_sum(acc[i][j]);
+    for (int j = 0; j < T; ++j) finish(a, t + j, r + i, sums[j]);
+  }
 }
 
-template <class Rows, int R>
+template <class Rows, int R, int T>
 inline void dot_rows(const LinearArgs& a, int64_t r) {
   int64_t t = a.first_token;
-  for (; t + 4 <= a.last_token; t += 4) dot_block<Rows, R, 4>(a, r, t);
-  for (; t < a.last_token; ++t) dot_block<Rows, R, 1>(a, r, t);
+  if (t + T <= a.last_token) {
+    dot_block<Rows, R, T, true>(a, r, t);
+    t += T;
+  }
+  for (; t + T <= a.last_token; t += T) dot_block<Rows, R, T, false>(a, r, t);
+  for (; t < a.last_token; ++t) dot_block<Rows, R, 1, false>(a, r, t);
+}
+
+// The rows from r on, which are R at most.
+template <class Rows, int R, int T>
+inline void dot_rest(const LinearArgs& a, int64_t r) {
+  if (a.last - r == R) return dot_rows<Rows, R, T>(a, r);
+  if constexpr (R > 1) dot_rest<Rows, R - 1, T>(a, r);
 }
 
 template <class Rows>
 void linear_float(const LinearArgs& a) {
+  constexpr int R = simd::kDotRows;
+  constexpr int T = simd::kDotTokens;
   int64_t r = a.first;
-  for (; r + 4 <= a.last; r += 4) dot_rows<Rows, 4>(a, r);
-  for (; r < a.last; ++r) dot_rows<Rows, 1>(a, r);
+  for (; r + R <= a.last; r += R) dot_rows<Rows, R, T>(a, r);
+  if constexpr (R > 1) dot_rest<Rows, R - 1, T>(a, r);
 }
 
 }  // namespace

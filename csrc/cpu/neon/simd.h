@@ -10,8 +10,9 @@ namespace {
 namespace simd {
 
 constexpr int kLanes = 16;
-constexpr int kQueries = 4;  // that attention takes at once
-constexpr int kChains = 4;   // of fmas that the registers hold
+constexpr int kQueries = 4;                  // that attention takes at once
+constexpr int kChains = 4;                   // of fmas that the registers hold
+constexpr int kDotRows = 3, kDotTokens = 2;  // whose sums the registers hold
 
 struct Vec {
   float32x4_t q[4];
@@ -175,6 +176,9 @@ inline float fold_sum(Vec a) {
       vaddq_f32(vaddq_f32(a.q[0], a.q[2]), vaddq_f32(a.q[1], a.q[3]));  // lanes i, i + 8, then + 4
   const float32x2_t d = vadd_f32(vget_low_f32(c), vget_high_f32(c));
   return vget_lane_f32(d, 0) + vget_lane_f32(d, 1);
+}
+inline void fold_sums(const Vec (&a)[4], float* out) {
+  for (int i = 0; i < 4; ++i) out[i] = fold_sum(a[i]);
 }
 inline float fold_max(Vec a) {
   const float32x4_t c = max4(max4(a.q[0], a.q[2]), max4(a.q[1], a.q[3]));

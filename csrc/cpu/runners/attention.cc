@@ -71,11 +71,17 @@ struct Shape {
   bool in_output() const { return key_dim == value_dim; }
 };
 
+// Sets of queries of one item at most: each part of the context, once read, serves all of them.
+constexpr int kMaxSets = 8;
+
 // Rows and heads of one item of phase 1.
 struct Tiling {
-  int rows, heads;
-  int in_group;  // sets of heads in the group of a key-value head
-  bool cut;      // an item is one part of the context
+  int rows, heads;  // of a set, which attend() takes at once
+  int sets;         // of rows of an item
+  int in_group;     // sets of heads in the group of a key-value head
+  bool cut;         // an item is one part of the context
+
+  int item_rows() const { return rows * sets; }
 };
 
 // Queries that see the same pages: heads first_head .. first_head + heads - 1 of consecutive
@@ -86,9 +92,10 @@ struct Queries {
   int kv_head, first_head, heads;
 };
 
-// The running softmax of a few queries.
+// The running softmax of the queries of a set.
 struct Running {
   float max[kMaxQueries], sum[kMaxQueries];
+  bool begun[kMaxQueries];
   std::vector<float> out;
 };
 
@@ -104,7 +111,7 @@ class AttentionRunner : public Runner {
     if (phase == 0) return rows * shape_.kv_heads;
     const Tiling t = tiling(s);
     if (phase == 2) return t.cut ? rows * shape_.heads : 0;
-    const int64_t tiles = (rows + t.rows - 1) / t.rows * shape_.kv_heads * t.in_group;
+    const int64_t tiles = (rows + t.item_rows() - 1) / t.item_rows() * shape_.kv_heads * t.in_group;
     return t.cut ? tiles * parts(s) : tiles;
   }
 
@@ -116,7 +123,7 @@ class AttentionRunner : public Runner {
     const Tiling t = tiling(s);
     const int64_t count = t.cut ? parts(s) : 1;
     for_each_run(s, t, item / count, [&](const Queries& b) {
-      t.cut ? attend_cut(s, b, static_cast<int>(item % count)) : attend_queries(s, b);
+      t.cut ? attend_cut(s, b, static_cast<int>(item % count)) : attend_queries(s, b, t.rows);
     });
   }
 
@@ -172,7 +179,11 @@ class AttentionRunner : public Runner {
     t.heads = std::min(group, kMaxQueries);
     t.in_group = (group + t.heads - 1) / t.heads;
     t.rows = kMaxQueries / t.heads;
-    if (s.threads == 1 || items() >= 8 * s.threads) return t;
+    t.sets = 1;
+    if (s.threads == 1 || items() >= 8 * s.threads) {
+      while (t.sets < kMaxSets && items() >= 64 * s.threads * t.sets) t.sets *= 2;
+      return t;
+    }
     t.cut = parts(s) > 1;
     if (t.cut) return t;
     t.rows = 1;
@@ -199,8 +210,8 @@ class AttentionRunner : public Runner {
   template <class Body>
   void for_each_run(const Step& s, const Tiling& t, int64_t item, const Body& body) const {
     const int64_t sets = static_cast<int64_t>(shape_.kv_heads) * t.in_group;
-    const int64_t begin = item / sets * t.rows;
-    const int64_t end = std::min(s.rows_of(q_), begin + t.rows);
+    const int64_t begin = item / sets * t.item_rows();
+    const int64_t end = std::min(s.rows_of(q_), begin + t.item_rows());
     const int64_t set = item % sets;
     const int in_group = static_cast<int>(set % t.in_group) * t.heads;
     Queries b{};
@@ -236,6 +247,7 @@ class AttentionRunner : public Runner {
       }
     }
     a.kv = layout(s, b.row);
+    a.fetch = true;
     a.softcap = shape_.softcap;
     a.biased = shape_.slopes != nullptr;
     return a;
@@ -273,33 +285,60 @@ class AttentionRunner : public Runner {
     if (is_rotated(kv.type)) rotate_head(*s.kernels, kv, out, shape_.value_dim);
   }
 
-  void attend_queries(const Step& s, const Queries& b) const {
-    thread_local Running all, next;
-    const int stride = shape_.stride();
+  // Part after part of what the rows see, `rows` of them at once.
+  void attend_queries(const Step& s, const Queries& b, int rows) const {
+    thread_local Running sets[kMaxSets];
+    for (Running& set : sets) std::fill_n(set.begun, kMaxQueries, false);
     const int last = end_seen(s, b.row + b.rows - 1);
-    const int first_part = first_seen(s, b.row) / kPartPositions;
-    bool begun[kMaxQueries] = {};
-    for (int part = first_part; part * kPartPositions < last; ++part) {
-      const AttendArgs a = part_args(s, b, part);
-      attend_part(s, b, part, a, part == first_part ? &all : &next);
-      for (int q = 0; q < a.queries; ++q) {
-        if (a.first[q] >= a.last[q]) continue;
-        float* out = all.out.data() + q * stride;
-        const float* more = next.out.data() + q * stride;
-        if (begun[q]) {
-          s.kernels->merge_parts(&all.max[q], &all.sum[q], out, next.max[q], next.sum[q], more,
-                                 stride);
-        } else if (part != first_part) {
-          all.max[q] = next.max[q];
-          all.sum[q] = next.sum[q];
-          std::copy(more, more + stride, out);
-        }
-        begun[q] = true;
+    for (int part = first_seen(s, b.row) / kPartPositions; part * kPartPositions < last; ++part)
+      for (int i = 0; i * rows < b.rows; ++i)
+        add_part(s, set_of(b, i, rows), part, i == 0, &sets[i]);
+    const int stride = shape_.stride();
+    for (int row = 0; row < b.rows; ++row) {
+      Running& set = sets[row / rows];
+      for (int h = 0; h < b.heads; ++h) {
+        const int q = row % rows * b.heads + h;
+        finish_head(s, set.out.data() + q * stride, set.max[q], set.sum[q], b.row + row,
+                    b.first_head + h);
       }
     }
-    for (int q = 0; q < b.rows * b.heads; ++q)
-      finish_head(s, all.out.data() + q * stride, all.max[q], all.sum[q], b.row + q / b.heads,
-                  b.first_head + q % b.heads);
+  }
+
+  static Queries set_of(Queries b, int i, int rows) {
+    b.row += i * rows;
+    b.rows = std::min(rows, b.rows - i * rows);
+    return b;
+  }
+
+  // Merges what the queries see of a part into what they saw of those before it.
+  void add_part(const Step& s, const Queries& b, int part, bool fetch, Running* all) const {
+    thread_local Running next;
+    AttendArgs a = part_args(s, b, part);
+    a.fetch = fetch;
+    const auto seen = [&](int q) { return a.first[q] < a.last[q]; };
+    bool any_seen = false, any_begun = false;
+    for (int q = 0; q < a.queries; ++q) {
+      any_seen = any_seen || seen(q);
+      any_begun = any_begun || all->begun[q];
+    }
+    if (!any_seen) return;
+    Running* state = any_begun ? &next : all;
+    attend_part(s, b, part, a, state);
+    const int stride = shape_.stride();
+    for (int q = 0; q < a.queries; ++q) {
+      if (!seen(q)) continue;
+      float* out = all->out.data() + q * stride;
+      const float* more = state->out.data() + q * stride;
+      if (all->begun[q]) {
+        s.kernels->merge_parts(&all->max[q], &all->sum[q], out, next.max[q], next.sum[q], more,
+                               stride);
+      } else if (state != all) {
+        all->max[q] = next.max[q];
+        all->sum[q] = next.sum[q];
+        std::copy(more, more + stride, out);
+      }
+      all->begun[q] = true;
+    }
   }
 
   // Where a part of one head of one row is kept for phase 2: maximum, sum, then the sums of values.
@@ -389,8 +428,8 @@ class PagedAttentionRunner : public AttentionRunner {
 };
 
 // Among the rows of a segment, which see each other within the window, or those before them. Their
-// keys and values lie in pages of the workspace: segment i has those from first_row / 64 + i on,
-// which are enough for its rows.
+// keys and values lie in pages of the workspace, head after head: segment i has those from
+// first_row / 64 + i on, which are enough for its rows.
 class LocalAttentionRunner : public AttentionRunner {
  public:
   LocalAttentionRunner(const Shape& shape, const graph::AttendLocal& op, const ValueRef& q,
@@ -441,17 +480,19 @@ class LocalAttentionRunner : public AttentionRunner {
     return *std::max_element(counts.begin(), counts.end());
   }
   int64_t prepared_bytes(const Step& s) const override {
-    const auto count = static_cast<int64_t>(segments(s).count.size());
-    return (s.rows_of(k_) / kPagePositions + count + 1) * shape().kv_heads * head_bytes();
+    return head_pages(s) * shape().kv_heads * page_bytes();
   }
 
  private:
-  int64_t head_bytes() const { return layout_.key_bytes + layout_.value_bytes; }
+  int64_t page_bytes() const { return layout_.key_bytes + layout_.value_bytes; }
+  int64_t head_pages(const Step& s) const {
+    return s.rows_of(k_) / kPagePositions + static_cast<int64_t>(segments(s).count.size()) + 1;
+  }
   const Segments& segments(const Step& s) const { return s.segments.at(segments_); }
   uint8_t* page(const Step& s, int64_t row, int index, int head) const {
     const int32_t i = view(s, row);
     const int64_t first = segments(s).first_row[static_cast<size_t>(i)] / kPagePositions + i;
-    return s.workspace + ((first + index) * shape().kv_heads + head) * head_bytes();
+    return s.workspace + (head * head_pages(s) + first + index) * page_bytes();
   }
 
   const std::string segments_;

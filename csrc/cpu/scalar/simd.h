@@ -13,8 +13,9 @@ namespace {
 namespace simd {
 
 constexpr int kLanes = 16;
-constexpr int kQueries = 4;  // that attention takes at once
-constexpr int kChains = 4;   // of fmas that the registers hold
+constexpr int kQueries = 4;                  // that attention takes at once
+constexpr int kChains = 4;                   // of fmas that the registers hold
+constexpr int kDotRows = 3, kDotTokens = 2;  // whose sums the registers hold
 
 struct Vec {
   float v[kLanes];
@@ -169,6 +170,9 @@ inline float fold_sum(Vec a) {
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) a.v[i] = a.v[i] + a.v[i + half];
   return a.v[0];
+}
+inline void fold_sums(const Vec (&a)[4], float* out) {
+  for (int i = 0; i < 4; ++i) out[i] = fold_sum(a[i]);
 }
 inline float fold_max(Vec a) {
   for (int half = kLanes / 2; half > 0; half /= 2)

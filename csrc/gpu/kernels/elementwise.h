@@ -9,7 +9,8 @@ KERNEL(gated, FlatArgs, READ(1, float, gate), READ(2, float, up), WRITE(3, float
             sums);
 }
 
-KERNEL(activate, FlatArgs, READ(1, float, x), WRITE(2, float, y), WRITE(3, int8_t, q),
+// y may be x.
+KERNEL(activate, FlatArgs, WRITE(1, float, x), WRITE(2, float, y), WRITE(3, int8_t, q),
        WRITE(4, float, scales), WRITE(5, int32_t, sums)) {
   const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
   if (i >= args.count) return;

@@ -41,6 +41,9 @@ class ChatReply:
             yield from self._parser.feed(piece)
         yield from self._parser.finish(cut=self.sequence.finish_reason == "length")
 
+    def __repr__(self) -> str:
+        return f"ChatReply({self.reply.content!r}, finish_reason={self.finish_reason!r})"
+
     @property
     def reply(self) -> Reply:
         """All that the iterator has given so far."""

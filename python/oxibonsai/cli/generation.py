@@ -192,9 +192,15 @@ def _report(job: Job, results: list[dict[str, Any]]) -> None:
             )
         t = result["timings"]
         line = (
-            f"prompt: {len(job.ids)} tokens, {t['prompt_tok_s']:.1f} tok/s; generated: "
-            f"{len(result['tokens'])} tokens, {t['tok_s']:.1f} tok/s"
+            f"prompt: {_tokens(len(job.ids))}, {t['prompt_tok_s']:.1f} tok/s; generated: "
+            f"{_tokens(len(result['tokens']))}"
         )
+        if t["tok_s"]:  # a single token has no rate
+            line += f", {t['tok_s']:.1f} tok/s"
         if "speculation" in result:
             line += "; accepted {accepted} of {proposed} proposals".format(**result["speculation"])
         print(line, file=sys.stderr)
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count} tokens"

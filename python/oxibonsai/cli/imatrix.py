@@ -8,7 +8,8 @@ from typing import Any
 
 import rich_click as click
 
-from oxibonsai.cli.options import json_option, load_engine, machine_options
+from oxibonsai.cli.model_choice import model_argument
+from oxibonsai.cli.options import json_option, load_engine, machine_options, model_options
 from oxibonsai.cli.perplexity import read_text
 from oxibonsai.cli.written import say_written
 from oxibonsai.engine import Engine
@@ -19,7 +20,8 @@ from oxibonsai.imatrix import Imatrix, collect, write_imatrix
 
 
 @click.command()
-@click.argument("model", metavar="MODEL")
+@model_argument
+@model_options
 @click.option(
     "--file",
     "-f",
@@ -57,27 +59,21 @@ from oxibonsai.imatrix import Imatrix, collect, write_imatrix
     is_flag=True,
     help="Have an entry for the output matrix too; llama-quantize does without.",
 )
-@click.option(
-    "--quant-type",
-    default="",
-    metavar="TYPE",
-    help="Layout of type-42 tensors where the file leaves it open.",
-)
 @machine_options
 @json_option
 def imatrix(
-    model: str,
+    model: str | None,
+    quant_type: str,
     file: Path,
     out: Path,
     ctx_size: int,
     chunks: int | None,
     output_frequency: int,
     process_output: bool,
-    quant_type: str,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Compute an importance matrix of MODEL, which quantize and llama-quantize take."""
+    """Compute an importance matrix of a model, which quantize and llama-quantize take."""
     text = read_text(file)
     if not out.parent.is_dir():
         raise RequestError(f"cannot write {out}: there is no folder {out.parent}")

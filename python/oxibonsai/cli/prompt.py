@@ -37,7 +37,7 @@ def read_prompt(
         own = given[0] if isinstance(given[0], str) else _read(given[0])
         text = f"{before} {own}" if before else own
     if not text.strip():
-        raise RequestError("the prompt is empty: there is nothing to continue")
+        raise RequestError("the text is empty: give some, with --prompt, --file or on stdin")
     return text
 
 

@@ -59,7 +59,7 @@ def chosen_device(name: str | None) -> str:
     where, text = "device", name
     if text is None:
         where, text = "OXIBONSAI_DEVICE", os.environ.get("OXIBONSAI_DEVICE") or _DEFAULT
-    if not re.fullmatch(DEVICE_PATTERN, text):
+    if not isinstance(text, str) or not re.fullmatch(DEVICE_PATTERN, text):
         raise RequestError(
             f"{where} is {text!r}; it is one of auto, cpu, cuda, cuda:1 (a card's number), "
             "cuda:0,cuda:1 (cards that share the layers) and metal"

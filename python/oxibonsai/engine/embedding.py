@@ -67,6 +67,8 @@ class Embedder:
         """
         if isinstance(texts, str | bytes):
             raise RequestError(f"texts is one text, {texts!r}; give a list of texts")
+        if not hasattr(texts, "__len__"):
+            raise RequestError(f"texts is {texts!r:.80}; give a list of texts")
         width = self.dimensions if dimensions is None else dimensions
         if isinstance(width, bool) or not isinstance(width, int):
             raise RequestError(f"dimensions is {dimensions!r}, not a number")

@@ -519,6 +519,8 @@ class Engine:
 
     def check_prompt(self, ids: Items[int]) -> list[int]:
         """The ids as plain integers; RequestError where they are no prompt for this model."""
+        if isinstance(ids, str | bytes | bytearray):  # the bytes of a text are no ids
+            raise RequestError(f"a prompt is a list of token ids here, not {type(ids).__name__}")
         try:
             if hasattr(ids, "__dlpack__"):
                 ids = np.from_dlpack(ids).tolist()

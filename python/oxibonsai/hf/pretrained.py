@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oxibonsai.errors import RequestError, SourceError, UnsupportedError
+from oxibonsai.sources import source_text
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 # Of a repository without GGUF: what a model is converted from.
@@ -53,7 +54,7 @@ def locate(source: str | os.PathLike[str] | None, options: dict[str, Any]) -> st
         if gguf_file or subfolder:
             raise RequestError("gguf_file and subfolder say where in a model's folder: name one")
         return None
-    text = os.fspath(source)
+    text = source_text(source)
     if _is_repository(text):
         text = f"hf:{text}"
     if text.startswith("hf:") and text.count(":") == 1:

@@ -111,6 +111,10 @@ class LLM(Requests):
         if isinstance(messages, str | Mapping) or not isinstance(messages, Items) or not messages:
             raise RequestError("messages is no list of messages, each with role and content")
         several = not isinstance(messages[0], Mapping)
+        if several and isinstance(messages[0], str):
+            raise RequestError(
+                "messages has a string; a message is an object with role and content"
+            )
         listed: list[Any] = list(messages) if several else [messages]
         pairs = zip(listed, _each(sampling_params, len(listed)), strict=True)
         return self._finish([partial(self.submit_chat, m, s, options, n, fields) for m, s in pairs])
@@ -160,7 +164,7 @@ def _each(
 ) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * count
-    listed = list(params) if isinstance(params, Items) else [params]
+    listed = list(params) if isinstance(params, Items) and not isinstance(params, str) else [params]
     for p in listed:
         if not isinstance(p, SamplingParams):
             raise RequestError(f"sampling_params has {p!r}; it must be a SamplingParams")

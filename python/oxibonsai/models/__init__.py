@@ -88,7 +88,7 @@ from oxibonsai.models import (
     starcoder2,
     t5,
 )
-from oxibonsai.models.architecture import Architecture
+from oxibonsai.models.architecture import Architecture, check_constants
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.model import Model
@@ -238,6 +238,7 @@ def read_config(checkpoint: Checkpoint, ctx_size: int | None = None) -> ModelCon
     keys = Keys(checkpoint, ctx_size)
     config = architecture.read_config(keys)
     keys.refuse_unread()
+    check_constants(keys, config)
     return config
 
 

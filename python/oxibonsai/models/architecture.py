@@ -167,3 +167,18 @@ def _sizes(keys: Keys, head_dim: int) -> dict[str, Any]:
         "name": str(file.get("general.name", "")),
         "hadamard": read_fold(file, keys.checkpoint.path),
     }
+
+
+def check_constants(keys: Keys, c: ModelConfig) -> None:
+    """FormatError for a constant with which no model computes anything that makes sense."""
+    if c.attention_scale <= 0.0:
+        raise keys.fail(f"its factor of attention scores is {c.attention_scale}, not above zero")
+    others = {
+        "epsilon of RMS norms": c.rms_norm_eps,
+        "epsilon of layer norms": c.layer_norm_eps,
+        "cap of attention scores": c.attn_logit_softcapping,
+        "cap of logits": c.final_logit_softcapping,
+    }
+    for name, value in others.items():
+        if value < 0.0:
+            raise keys.fail(f"its {name} is {value}, below zero")

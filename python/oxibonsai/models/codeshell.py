@@ -17,7 +17,7 @@ def read_config(keys: Keys) -> ModelConfig:
         **shared,
         causal=keys.causal(True),
         rms_norm_eps=0.0,
-        layer_norm_eps=keys.real("attention.layer_norm_epsilon"),
+        layer_norm_eps=keys.positive("attention.layer_norm_epsilon"),
         pooling=keys.pooling("last"),
         rope=keys.rope(shared["head_dim"]),
     )

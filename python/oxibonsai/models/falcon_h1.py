@@ -33,7 +33,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
         q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
         a = blocks.attention(g, c, q, k, v, i)
         h = blocks.attention_output(g, c, w, a, i, add=h)
-        y = mamba2.scan_layer(g, c, w, i, x)
+        y = mamba2.scan_layer(g, c, w, i, x, normed=w.has(f"blk.{i}.ssm_norm.weight"))
         (h,) = g.linear(y, w.matrix(f"{b}.ssm_out", c.hidden_size, y.cols), add=h)
         x = g.rms_norm(h, w.vector(f"{b}.ffn_norm", c.hidden_size), c.rms_norm_eps)
         h = blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)

@@ -39,7 +39,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
             a = blocks.attention(g, c, q, k, v, c.cached_layer(i))
             h = blocks.attention_output(g, c, w, a, i, add=h)
         else:
-            h = mamba.scan_layer(g, c, w, i, x, h)
+            h = mamba.scan_layer(g, c, w, i, x, h, normed_parts=True)
         x = norm(g, c, w, h, f"{b}.ffn_norm")
         if c.experts is not None and w.has(f"{b}.ffn_gate_inp.weight"):
             routing = experts.route(g, c, w, x, i)

@@ -265,8 +265,8 @@ class Keys:
             scaling=scaling,
             factor=factor,
             original_context=original if scaling == "yarn" else 0,
-            beta_fast=self.real("rope.scaling.yarn_beta_fast", 32.0),
-            beta_slow=self.real("rope.scaling.yarn_beta_slow", 1.0),
+            beta_fast=self.positive("rope.scaling.yarn_beta_fast", 32.0),
+            beta_slow=self.positive("rope.scaling.yarn_beta_slow", 1.0),
             attention_factor=self._attention_factor(factor),
             frequency_factors=self._frequency_factors(rotary),
             interleaved=interleaved,
@@ -278,7 +278,7 @@ class Keys:
         ``yarn_attn_factor`` is the whole magnitude, and ``yarn_log_multiplier`` how many of its
         logarithms to undo.
         """
-        stated = self.real("rope.scaling.attn_factor", 1.0)
+        stated = self.positive("rope.scaling.attn_factor", 1.0)
         undone = self.real("rope.scaling.yarn_log_multiplier", 0.0)
         if self.has("rope.scaling.yarn_attn_factor"):
             stated, undone = self.positive("rope.scaling.yarn_attn_factor"), 1.0
@@ -293,8 +293,10 @@ class Keys:
         As in llama.cpp and vLLM, what counts is how long texts may become, not how long one is: keys in
         the cache need not change when a text grows past the original context.
         """
-        name = "rope_freqs.weight"
-        if self.checkpoint.has("rope_factors_long.weight"):
+        name, long = "rope_freqs.weight", self.checkpoint.has("rope_factors_long.weight")
+        if long != self.checkpoint.has("rope_factors_short.weight"):
+            raise self.fail("it has one of rope_factors_long.weight and rope_factors_short.weight")
+        if long:
             whole = self.integer("context_length")
             original = self.integer("rope.scaling.original_context_length", whole)
             extended = (self._ctx_size or whole) > original

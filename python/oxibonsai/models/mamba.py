@@ -75,11 +75,19 @@ def read_config(keys: Keys) -> ModelConfig:
 
 
 def scan_layer(
-    g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, residual: Value
+    g: Builder,
+    c: ModelConfig,
+    w: Weights,
+    layer: int,
+    x: Value,
+    residual: Value,
+    *,
+    normed_parts: bool = False,
 ) -> Value:
     """The layer's normed input x through its selective scan, added to ``residual``.
 
-    Time steps, b and c are normed where the configuration or the file says so.
+    Time steps, b and c are normed where the configuration says so, and with weights if
+    ``normed_parts``.
     """
     m, b = c.mamba, f"blk.{layer}"
     assert m is not None
@@ -98,7 +106,7 @@ def scan_layer(
         value = g.select_columns(parts, first, size)
         if c.inner_norm_eps > 0.0:
             value = g.rms_norm(value, np.ones(size, np.float32), c.inner_norm_eps)
-        elif w.has(f"{b}.ssm_{name}_norm.weight"):
+        elif normed_parts:
             value = g.rms_norm(value, w.vector(f"{b}.ssm_{name}_norm.weight", size), c.rms_norm_eps)
         normed[name] = value
     (dt,) = g.linear(normed["dt"], w.matrix(f"{b}.ssm_dt", inner, rank))

@@ -34,8 +34,13 @@ def read_config(keys: Keys) -> ModelConfig:
     )
 
 
-def scan_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
-    """What the layer's output matrix reads, of its normed input x: [n, mamba.intermediate_size]."""
+def scan_layer(
+    g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, *, normed: bool = True
+) -> Value:
+    """What the layer's output matrix reads, of its normed input x: [n, mamba.intermediate_size].
+
+    ``normed``: with a norm over each group at its end.
+    """
     m, b = c.mamba, f"blk.{layer}"
     assert m is not None
     inner, heads = m.intermediate_size, m.num_heads
@@ -57,7 +62,7 @@ def scan_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> 
         state_dim=m.state_size,
     )
     y = g.swiglu(g.select_columns(parts, 0, inner), y)
-    if not w.has(f"{b}.ssm_norm.weight"):
+    if not normed:
         return y
     norm = w.floats(f"{b}.ssm_norm.weight", m.n_groups, inner // m.n_groups)
     return g.group_norm(y, norm, c.rms_norm_eps, m.n_groups)

@@ -29,7 +29,7 @@ def read_config(keys: Keys) -> ModelConfig:
     return ModelConfig(
         **shared,
         rms_norm_eps=0.0,
-        layer_norm_eps=keys.real("attention.layer_norm_epsilon"),
+        layer_norm_eps=keys.positive("attention.layer_norm_epsilon"),
         rwkv=RwkvConfig(
             head_size=head,
             decay_rank=keys.integer("attention.decay_lora_rank"),

@@ -11,7 +11,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import SourceError
 from oxibonsai.files.cache_folder import cache_folder
 from oxibonsai.files.scratch_folder import scratch_folder
-from oxibonsai.sources import resolve
+from oxibonsai.sources import resolve, source_text
 from oxibonsai.sources.choice import NoGguf
 from oxibonsai.sources.model_folder import model_folder, model_name
 
@@ -30,10 +30,11 @@ def open_model(
 
     Raises:
         SourceError: There is no such model, or no room to open a folder.
+        RequestError: The source is neither a string nor a path.
         FormatError, UnsupportedError: As :class:`Checkpoint` and
             :func:`oxibonsai.convert.language_model.convert`.
     """
-    named = os.environ.get("OXIBONSAI_MODEL", "") if source is None else os.fspath(source)
+    named = os.environ.get("OXIBONSAI_MODEL", "") if source is None else source_text(source)
     if not named.endswith(".onnx"):
         try:
             return Checkpoint(resolve(source), quant_type)

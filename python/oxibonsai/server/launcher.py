@@ -125,9 +125,8 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         configure_logs(self.settings)
         # Objects created at startup live on: collecting garbage now only costs time.
         gc.disable()
-        backend = self._make_backend(self.settings, self.lifecycle)
-        self._backend = backend
         try:
+            self._backend = backend = self._make_backend(self.settings, self.lifecycle)
             from oxibonsai.server.app import create_app
             from oxibonsai.server.stores.database_lock import DatabaseLock
             from oxibonsai.server.stores.housekeeping import start_housekeeping

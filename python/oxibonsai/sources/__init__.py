@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from oxibonsai.errors import SourceError
+from oxibonsai.errors import RequestError, SourceError
 from oxibonsai.sources.http import is_url
 from oxibonsai.sources.local import resolve_path
 from oxibonsai.sources.packaged import PACKAGED, resolve_packaged, say_demonstration
@@ -13,7 +13,21 @@ from oxibonsai.sources.shards import split_info
 
 DEFAULT_MODEL = "seedling-ternary"
 
-__all__ = ["DEFAULT_MODEL", "resolve", "split_info"]
+__all__ = ["DEFAULT_MODEL", "resolve", "source_text", "split_info"]
+
+
+def source_text(source: object) -> str:
+    """A model's name or path as text.
+
+    Raises:
+        RequestError: It is neither a string nor a path.
+    """
+    text = os.fspath(source) if isinstance(source, os.PathLike) else source
+    if not isinstance(text, str):
+        raise RequestError(
+            f"a model is named by a string or a path, not by {type(source).__name__} ({source!r:.80})"
+        )
+    return text
 
 
 def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = None) -> Path:
@@ -32,13 +46,14 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
 
     Raises:
         SourceError: There is no such model, or more than one could be meant.
+        RequestError: It is neither a string nor a path.
     """
     if source is None:
         source = os.environ.get("OXIBONSAI_MODEL") or None
     if source is None:
         source = DEFAULT_MODEL
         say_demonstration(source)
-    text = os.fspath(source)
+    text = source_text(source)
     if not text:
         raise SourceError(
             "the model's name is empty; name a GGUF file, a folder with one, hf:org/repo or pip:package"

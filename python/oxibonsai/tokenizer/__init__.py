@@ -131,9 +131,11 @@ class Tokenizer:
                 it raises ends the work. With it a text is refused that can't be cut into pieces.
 
         Raises:
-            RequestError: The text holds half a surrogate pair, or can't be cut although ``watch``
-                wants it.
+            RequestError: The text is no string, holds half a surrogate pair, or can't be cut although
+                ``watch`` wants it.
         """
+        if not isinstance(text, str):
+            raise RequestError(f"a text is a string, not {type(text).__name__}")
         try:
             text.encode()
         except UnicodeEncodeError as e:
@@ -179,7 +181,11 @@ class Tokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that a token stands for; a special one's own text."""
-        if not 0 <= token < self.vocab_size:
+        try:
+            known = 0 <= token < self.vocab_size
+        except TypeError as e:
+            raise RequestError(f"a token id is an integer, not {token!r:.80}") from e
+        if not known:
             raise RequestError(f"token id {token} is outside the vocabulary of {self.vocab_size}")
         text, kind = self.vocabulary.texts[token], self.vocabulary.types[token]
         if kind == BYTE:

@@ -13,6 +13,8 @@ from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.server.registry.presets import Preset, read_presets
 from oxibonsai.server.settings import Settings
 from oxibonsai.sources.choice import is_tower
+from oxibonsai.sources.http import is_url
+from oxibonsai.sources.packaged import PACKAGED
 
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}$")
 
@@ -41,6 +43,14 @@ class ModelSpec:
         """Its file or folder; None if the source is none of this machine."""
         path = Path(self.settings.model or "").expanduser()
         return path if self.settings.model and path.exists() else None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether its source is a file or folder of this machine that does not exist."""
+        source = self.settings.model
+        if not source or source in PACKAGED or source.startswith(("hf:", "pip:")):
+            return False
+        return not is_url(source) and self.path is None
 
 
 class Catalog:

@@ -96,6 +96,12 @@ class ModelRegistry:
             if entry.spec.load_on_startup and entry.instance is None:
                 self._make_room(entry)
                 entry.instance = self._loaded(entry, entry.spec)
+            elif entry.spec.is_missing:
+                _log.warning(
+                    "the model %s is not there: %s does not exist, so requests for it will fail",
+                    entry.spec.name,
+                    entry.spec.settings.model,
+                )
         threading.Thread(target=self._watch, name="model-watch", daemon=True).start()
 
     def models(self) -> Sequence[ModelInfo]:

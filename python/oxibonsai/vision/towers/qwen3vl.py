@@ -76,11 +76,12 @@ class Qwen3VLTower:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
         rows, cols = self._sizes.grid(pixels)
         order = merge_order(rows, cols, self._sizes.merge)
-        places = resample_places(self._places, rows, cols).reshape(rows * cols, -1)
+        places = resample_places(self._places, rows, cols).reshape(rows * cols, -1)[order]
         hidden = self._layers.run(
-            {"patches": self._sizes.patches(pixels, order), "places": places[order]},
+            {"patches": self._sizes.patches(pixels, order), "places": places},
             positions=self._sizes.positions(pixels, order),
         )
+        del places  # some megabytes, which the mergers need no more
         count = self.count_rows(pixels)
         merged = self._mergers.run({name: x.reshape(count, -1) for name, x in hidden.items()})
         parts: list[Floats] = [merged["rows"], *(merged[f"rows.{i}"] for i in self._deep)]
