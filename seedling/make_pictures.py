@@ -27,14 +27,13 @@ from PIL import Image
 from oxibonsai import ImagePipeline
 from oxibonsai.images.model_files import PartNames, open_image_model
 from oxibonsai.images.write_one_file import write_one_file
-from oxibonsai.sources.packaged import resolve_packaged
+from oxibonsai.sources.packaged import PICTURE_MODEL, resolve_packaged
 from pictures.autoencoder import load_autoencoder, train_autoencoder
 from pictures.captions import Scene, all_scenes, held_out_scenes
 from pictures.drawing import SIDE
 from pictures.recognition import seen
 from pictures.transformer import PROMPT_LENGTH, TEXT_LAYERS, TYPE, train_transformer
 
-PICTURE_MODEL = "seedling-picture"
 HERE = Path(__file__).resolve().parent
 TEXT_ENCODER = resolve_packaged("seedling-ternary")
 FILE = TEXT_ENCODER.with_name(f"{PICTURE_MODEL}.gguf")
@@ -44,11 +43,11 @@ STRIP = HERE.parent / "docs" / "assets" / f"{PICTURE_MODEL}.png"
 SHOWN = (
     "a green tree in a red pot",
     "a purple tree in a yellow pot on a black background",
-    "a small orange tree in a blue pot on a gray background",
-    "a big red heart",
+    "an orange tree in a blue pot on a gray background",
+    "a red heart",
     "a yellow star on a black background",
     "a blue circle",
-    "a small green triangle on a gray background",
+    "a green triangle on a gray background",
     "an orange pot",
 )
 

@@ -1,4 +1,4 @@
-"""The captions that the picture model learns: a shape or a potted tree, by colour, size, background."""
+"""The captions that the picture model learns: a shape or a potted tree, by colour and background."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from itertools import product
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
 SHAPES = ("circle", "square", "triangle", "star", "heart", "tree", "pot")
 POTTED = "potted tree"
-SIZES = (None, "small", "big")
 BACKGROUNDS = (None, "white", "gray", "black")
-
-_SIZE_WEIGHTS = (2, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -23,21 +20,19 @@ class Scene:
         shape: One of ``SHAPES``, or ``POTTED``.
         colour: Of the shape; of the tree's crown.
         pot: Colour of the pot of a potted tree, else None.
-        size: None: medium.
         background: None: white.
     """
 
     shape: str
     colour: str
     pot: str | None = None
-    size: str | None = None
     background: str | None = None
 
     @property
     def caption(self) -> str:
-        """Such as "a small green tree in a red pot on a gray background"."""
+        """Such as "a green tree in a red pot on a gray background"."""
         thing = f"{self.colour} {'tree' if self.pot else self.shape}"
-        text = _with_article(f"{self.size} {thing}" if self.size else thing)
+        text = _with_article(thing)
         if self.pot:
             text += f" in {_with_article(self.pot)} pot"
         return f"{text} on a {self.background} background" if self.background else text
@@ -59,7 +54,7 @@ def all_scenes() -> list[Scene]:
     """Every caption once."""
     kinds: list[tuple[str, str, str | None]] = [(s, c, None) for s, c in product(SHAPES, COLOURS)]
     kinds += [(POTTED, c, p) for c, p in product(COLOURS, COLOURS)]
-    return [Scene(*kind, *rest) for kind in kinds for rest in product(SIZES, BACKGROUNDS)]
+    return [Scene(*kind, background) for kind, background in product(kinds, BACKGROUNDS)]
 
 
 def training_scenes(count: int, seed: int) -> list[Scene]:
@@ -77,7 +72,6 @@ def training_scenes(count: int, seed: int) -> list[Scene]:
             POTTED if potted else rng.choice(SHAPES),
             rng.choice(COLOURS),
             rng.choice(COLOURS) if potted else None,
-            rng.choices(SIZES, _SIZE_WEIGHTS)[0],
             rng.choice(BACKGROUNDS),
         )
         if not scene.held_out:
@@ -86,8 +80,5 @@ def training_scenes(count: int, seed: int) -> list[Scene]:
 
 
 def held_out_scenes(count: int = 50, seed: int = 0) -> list[Scene]:
-    """Captions to test with, half of them potted trees, each once."""
-    rng = random.Random(seed)
-    unseen = [s for s in all_scenes() if s.held_out]
-    potted = rng.sample([s for s in unseen if s.pot], count // 2)
-    return potted + rng.sample([s for s in unseen if not s.pot], count - count // 2)
+    """Captions to test with, each once, of the 52 that there are."""
+    return random.Random(seed).sample([s for s in all_scenes() if s.held_out], count)

@@ -109,9 +109,9 @@ def _colour(pixels: Pixels, mask: Mask) -> str | None:
 
 
 def _outlines() -> dict[str, Mask]:
-    """Of every shape, drawn big in the middle of a black picture."""
-    scenes = [Scene(s, "yellow", size="big", background="black") for s in SHAPES]
-    scenes.append(Scene(POTTED, "yellow", "yellow", "big", "black"))
+    """Of every shape, drawn in the middle of a black picture."""
+    scenes = [Scene(s, "yellow", background="black") for s in SHAPES]
+    scenes.append(Scene(POTTED, "yellow", "yellow", "black"))
     drawn = {s.shape: draw(s).max(axis=2) > GREYS["black"] + _CONTRAST for s in scenes}
     return {name: _boxed(mask) for name, mask in drawn.items()}
 

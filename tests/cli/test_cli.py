@@ -136,7 +136,7 @@ def test_chat_commands(tiny_path: Path, tmp_path: Path) -> None:
     assert [m["role"] for m in messages] == ["system", "user", "assistant"]
     assert messages[1]["content"] == "ab"
     assert "no command /nonsense" in done.stderr
-    assert "No such file" in done.stderr
+    assert "[/nonexistent: No such file or directory]" in done.stderr
 
 
 def test_chat_says_when_the_context_is_full(tiny_path: Path) -> None:

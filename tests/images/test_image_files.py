@@ -434,7 +434,7 @@ def test_files_that_hold_no_picture_model_are_refused(
     with pytest.raises(SourceError, match="does not exist"):
         ImagePipeline.from_pretrained(tmp_path / "nothing")
     with pytest.raises(SourceError, match="no picture model is named"):
-        ImagePipeline.from_pretrained()
+        ImagePipeline.from_pretrained(vae=str(image_folder / "vae"))
     whole = tmp_path / "model.gguf"
     write_one_file(open_image_model(image_folder, PartNames()), whole)
     whole.write_bytes(whole.read_bytes()[:20_000])

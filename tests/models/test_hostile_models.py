@@ -39,6 +39,7 @@ LISTS: list[Any] = [[], -1, HUGE, [-1], [HUGE], "all"]
 
 # What a file may say all the same; of a count that no tensor goes by, anything.
 SENSIBLE = {
+    ("altup.active_idx", "0"),
     ("attention.head_count", "0"),  # of models without attention
     ("attention.layer_norm_epsilon", "-1.0"),  # of Nemotron-H, beside that of RMS norms
     ("attention.shared_kv_layers", "0"),
@@ -46,6 +47,7 @@ SENSIBLE = {
     ("attention.sliding_window", str(HUGE)),
     ("attention.temperature_length", str(HUGE)),
     ("attention.temperature_scale", "-1.0"),
+    ("attention.sliding_window_pattern", str(HUGE)),
     ("context_length", str(HUGE)),
     ("embedding_length_per_layer_input", "0"),
     ("feed_forward_length", "0"),
@@ -56,6 +58,7 @@ SENSIBLE = {
     ("ssm.group_count", "0"),  # of PLaMo 2
     *((key, str(HUGE)) for key in ("expert_count", "expert_shared_count")),  # without such tensors
     *((key, "0") for key in ("expert_count", "expert_shared_count")),
+    *((key, "[-1 -1]") for key in ("alpha_n", "alpha_p", "beta", "eps")),  # of xIELU, in two layers
 }
 ANYTHING = {"vocab_size", "expert_used_count"}  # the latter of Jamba without experts
 # Tensors that a file may lack, beside biases; of some architectures alone.
@@ -154,7 +157,7 @@ QUICK = {
 }
 CASES: list[Any] = [
     pytest.param(c, id=c.name, marks=[] if c.name in QUICK or kind == 0 else [pytest.mark.slow])
-    for kind, cases in enumerate((remote_models.CASES, em.CASES, rm.CASES))
+    for kind, cases in enumerate((remote_models.CASES, em.CASES, rm.CASES, dm.CASES))
     for c in cases
 ]
 

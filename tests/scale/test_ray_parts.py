@@ -193,3 +193,20 @@ def test_the_router_prefers_the_replica_that_has_the_beginning() -> None:
     assert len(set(two)) == 2
     router.on_request_routed(SimpleNamespace(args=[ForwardedRequest({}, b"", (7,))]), "b", None)
     assert len(ranks(7)) == 1  # "b" has three more requests than "c"
+
+
+@pytest.mark.parametrize(
+    ("fronts", "nodes", "most"), [(1, 3, 1), (2, 1, 2), (2, 2, 1), (3, 2, 2)], ids=str
+)
+def test_fronts_are_spread_evenly(
+    fronts: int, nodes: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from oxibonsai.ray_app import application
+
+    alive = [{"Alive": True, "Resources": {"CPU": 1.0}}] * nodes
+    gone = {"Alive": False, "Resources": {}}
+    monkeypatch.setattr("ray.nodes", lambda: [gone, *alive])
+    made = application.make_application(
+        {"model": "seedling-ternary", "threads": 1, "fronts": fronts}
+    )
+    assert made._bound_deployment._replica_config.max_replicas_per_node == most

@@ -31,7 +31,9 @@ def test_several_models_in_a_folder_are_listed(tmp_path: Path) -> None:
 def test_missing_things_are_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="does not exist"):
         resolve(tmp_path / "absent.gguf")
-    with pytest.raises(SourceError, match="holds no GGUF model"):
+    with pytest.raises(
+        SourceError, match=r"holds no GGUF model, nor config\.json with safetensors"
+    ):
         resolve(tmp_path)
     with pytest.raises(SourceError, match="name is empty"):
         resolve("")

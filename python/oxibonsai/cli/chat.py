@@ -33,7 +33,7 @@ from oxibonsai.cli.options import engine_options, load_engine, model_options
 from oxibonsai.cli.picture_options import image_option, vision_options
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.engine import Options
-from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.errors import OxiBonsaiError, RequestError
 from oxibonsai.files.cache_folder import cache_folder
 
 if TYPE_CHECKING:
@@ -189,8 +189,11 @@ def _loop(conversation: Conversation, read: Callable[[], str]) -> None:
                     print(said, file=sys.stderr)
             elif text:
                 conversation.answer(text)
-        except (RequestError, FormatError, OSError) as e:
+        except OxiBonsaiError as e:
             print(f"[{e}]", file=sys.stderr)
+        except OSError as e:
+            where = "" if e.filename is None else f"{e.filename}: "
+            print(f"[{where}{e.strerror or e}]", file=sys.stderr)
 
 
 def _command(conversation: Conversation, text: str) -> str:

@@ -33,8 +33,9 @@ _MODEL = [
     click.option(
         "--model",
         "-m",
-        help="A folder in the layout of diffusers or PrismML, hf:org/repo, or a GGUF file. "
-        "Default: OXIBONSAI_IMAGE_MODEL.",
+        help="A folder in the layout of diffusers or PrismML, hf:org/repo, a GGUF file, or "
+        "seedling-picture, the tiny model of the package. Default: OXIBONSAI_IMAGE_MODEL, else "
+        "seedling-picture.",
     ),
     click.option(
         "--transformer", "--dit", help="A GGUF file or folder to use instead of the model's."
@@ -94,7 +95,7 @@ _PICTURE = [
     click.option(
         "--width",
         type=int,
-        help=f"Width in pixels, a multiple of 16 from 256 (small models: less) to 2048. "
+        help=f"Width in pixels, a multiple of 16 from 256 to 2048; seedling-picture draws 64 x 64. "
         f"Default: as the model says, usually {SIDE}.",
     ),
     click.option("--height", type=int, help="Height in pixels, likewise."),

@@ -27,6 +27,7 @@ from oxibonsai.images.one_file import (
 from oxibonsai.images.request import SIDE
 from oxibonsai.images.text_encoder import LAYERS, LENGTH
 from oxibonsai.images.text_files import TextFiles, open_text_encoder
+from oxibonsai.sources.packaged import PICTURE_MODEL, resolve_packaged
 
 # Names of a network's folder in the repositories that are known, the most usual first.
 _TRANSFORMER = ("transformer", "transformer-packed-mflux")
@@ -145,6 +146,8 @@ def _place(source: str | os.PathLike[str] | None) -> Path | None:
         from oxibonsai.sources.hub import hub_files
 
         return hub_files(text.removeprefix("hf:"), _is_wanted)
+    if text == PICTURE_MODEL:
+        return resolve_packaged(text)
     path = Path(text).expanduser()
     if not path.exists():
         raise SourceError(

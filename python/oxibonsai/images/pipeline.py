@@ -22,6 +22,7 @@ from oxibonsai.images.pixels import as_reference, to_pixels
 from oxibonsai.images.request import STEPS, ImageRequest
 from oxibonsai.lora import Adapter
 from oxibonsai.opening import LoraChoice, chosen_adapters
+from oxibonsai.sources.packaged import PICTURE_MODEL, say_demonstration_picture
 from oxibonsai.vision.given import read_picture
 
 Floats = npt.NDArray[np.float32]
@@ -86,8 +87,9 @@ class ImagePipeline:
         """Opens a model.
 
         Args:
-            source: A folder as diffusers or PrismML lay it out, ``hf:org/repo``, or a GGUF file; None:
-                ``OXIBONSAI_IMAGE_MODEL``, or parts alone.
+            source: A folder as diffusers or PrismML lay it out, ``hf:org/repo``, a GGUF file, or
+                ``seedling-picture``, which comes with the package; None: ``OXIBONSAI_IMAGE_MODEL``, or
+                parts alone, or else, with a line on stderr that says so, ``seedling-picture``.
             transformer, vae, text_encoder, tokenizer: Files or folders that replace those of the model.
             text_encoder_out_layers: Whose hidden states the transformer reads; None: as the model says.
             keep_text_encoder: Keep it in memory between prompts; else it is loaded for each new one.
@@ -105,6 +107,9 @@ class ImagePipeline:
         if source is None:
             source = os.environ.get("OXIBONSAI_IMAGE_MODEL") or None
             parts = parts.over(PartNames.from_environment())
+            if source is None and parts == PartNames():
+                source = PICTURE_MODEL
+                say_demonstration_picture()
         files = open_image_model(source, parts)
         if text_encoder_out_layers is not None:
             files = replace(files, text_layers=tuple(text_encoder_out_layers))

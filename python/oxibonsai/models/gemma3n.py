@@ -27,6 +27,8 @@ def read_config(keys: Keys) -> ModelConfig:
     local = keys.local_layers(_PERIOD)
     streams = keys.integer("altup.num_inputs")
     active = keys.count("altup.active_idx")
+    if keys.checkpoint.shape("blk.0.altup_router.weight")[:1] != (streams,):
+        raise keys.fail(f"altup.num_inputs is {streams}, but blk.0.altup_router.weight has others")
     if active >= streams:
         raise keys.fail(f"altup.active_idx is {active} of {streams} streams")
     return ModelConfig(

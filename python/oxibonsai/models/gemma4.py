@@ -63,7 +63,8 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     inputs = layer_inputs(g, c, w, h) if c.hidden_size_per_layer_input else None
     for i in range(c.num_hidden_layers):
         b = f"blk.{i}"
-        a = attention(g, c, w, i, norm(g, c, w, h, f"{b}.attn_norm"))
+        x, alone = norm(g, c, w, h, f"{b}.attn_norm"), not w.has(f"{b}.attn_v.weight")
+        a = attention(g, c, w, i, x, keys_are_values=alone)
         h = g.add(h, norm(g, c, w, a, f"{b}.post_attention_norm"))
         x = _mlp(g, c, w, i, norm(g, c, w, h, f"{b}.ffn_norm"))
         if w.has(f"{b}.ffn_gate_inp.weight"):
@@ -85,7 +86,9 @@ def _mlp(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
     return out
 
 
-def attention(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
+def attention(
+    g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, *, keys_are_values: bool = False
+) -> Value:
     """The layer's normed input x through its attention, over keys and values of another layer at last."""
     own, b, eps, hidden = c.of_layer(layer), f"blk.{layer}", c.rms_norm_eps, c.hidden_size
     local = c.local_layers[layer]
@@ -100,7 +103,7 @@ def attention(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> V
         a = g.attend_to(q, layer=shared_layer(c, layer), head_dim=dim, scale=1.0, window=window)
     else:
         weights = [q_weight, w.matrix(f"{b}.attn_k", own.num_key_value_heads * dim, hidden)]
-        if w.has(f"{b}.attn_v.weight"):
+        if not keys_are_values:
             weights.append(w.matrix(f"{b}.attn_v", own.num_key_value_heads * dim, hidden))
         q, k, *other = g.linear(x, *weights)
         v = g.head_norm(other[0] if other else k, _ones(dim), eps)

@@ -280,6 +280,10 @@ class Keys:
         """
         stated = self.positive("rope.scaling.attn_factor", 1.0)
         undone = self.real("rope.scaling.yarn_log_multiplier", 0.0)
+        if undone < 0.0:
+            raise self.fail(
+                f"{self.architecture}.rope.scaling.yarn_log_multiplier is {undone}, below zero"
+            )
         if self.has("rope.scaling.yarn_attn_factor"):
             stated, undone = self.positive("rope.scaling.yarn_attn_factor"), 1.0
         with localcontext() as context:

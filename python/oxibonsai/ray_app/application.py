@@ -40,6 +40,7 @@ def make_application(args: Mapping[str, Any]) -> Application:
     front = serve.deployment(Front).options(
         name="Front",
         num_replicas=options.fronts,
+        max_replicas_per_node=_most_fronts_of_a_node(options.fronts),
         ray_actor_options={"num_cpus": 0},
         max_ongoing_requests=_FRONT_REQUESTS,
         graceful_shutdown_timeout_s=settings.drain_timeout + _PATIENCE_SECONDS,
@@ -80,10 +81,19 @@ def _resources(settings: Settings) -> dict[str, float]:
     return resources
 
 
+def _most_fronts_of_a_node(fronts: int) -> int:
+    """They are spread evenly; Ray may put actors without CPUs on one node, whose loss would end all."""
+    return 1 if fronts == 1 else -(-fronts // len(_nodes()))
+
+
 def _node_cpus() -> int:
     """Threads of an engine that has a node for itself: the CPUs of the smallest one that has any."""
-    cpus = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    cpus = [node["Resources"].get("CPU", 0) for node in _nodes()]
     found = [int(count) for count in cpus if count >= 1]
     if not found:
         raise RequestError("no node of the cluster has a CPU yet: give threads, those of a replica")
     return min(found)
+
+
+def _nodes() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]

@@ -137,7 +137,8 @@ class Settings(ModelSettings, BaseSettings):
     )
     image_model: str | None = Field(
         None,
-        description="The image model of /v1/images: a folder, hf:org/repo or a GGUF file.",
+        description="The image model of /v1/images: a folder, hf:org/repo, a GGUF file or "
+        "seedling-picture.",
     )
     image_queue: int = Field(
         8, ge=0, le=1024, description="Pictures that may wait to be generated."

