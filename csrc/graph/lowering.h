@@ -11,10 +11,10 @@
 
 namespace oxibonsai::graph {
 
-// Memory for a value. Its size follows from the number of rows of a step.
+// Memory for values, one after the other. Its size follows from the number of rows of a step.
 struct Buffer {
   RowSpace rows;
-  int64_t cols;
+  int64_t cols;  // of the widest value
   ValueType type;
 };
 
@@ -35,8 +35,10 @@ bool rounds_itself(const Op& op);
 
 // Rounding goes before each op that reads integers, once for all that share an input. An op that
 // can round its own result does so where nobody else reads it: its output then is kInt8. A value
-// gets the buffer of one that nobody reads any more, if that has the same rows, columns and type.
-// RequestError where the graph has no output.
+// gets the buffer of one that nobody reads any more, if that has the same rows and type (a rounded
+// value also the same columns); the buffer is as wide as the widest value in it, and a narrower one
+// has its rows next to each other at the begin. A rotation or an activation may get the buffer of
+// what it reads. RequestError where the graph has no output.
 LoweredGraph lower(const Graph& graph);
 
 }  // namespace oxibonsai::graph

@@ -159,9 +159,6 @@ inline float fold_sum(Vec a) {
   const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
   return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
 }
-inline void fold_sums(const Vec (&a)[4], float* out) {
-  for (int i = 0; i < 4; ++i) out[i] = fold_sum(a[i]);
-}
 inline float fold_max(Vec a) {
   const __m256 b = _mm256_max_ps(a.lo, a.hi);
   const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));

@@ -126,7 +126,7 @@ inline void dot_block(const LinearArgs& a, int64_t r, int64_t t) {
   }
   for (int i = 0; i < R; ++i) {
     float sums[T];
-    if constexpr (T == 4)
+    if constexpr (T == 4)  // of AVX-512 alone
       fold_sums(acc[i], sums);
     else
       for (int j = 0; j < T; ++j) sums[j] = fold_sum(acc[i][j]);

@@ -177,9 +177,6 @@ inline float fold_sum(Vec a) {
   const float32x2_t d = vadd_f32(vget_low_f32(c), vget_high_f32(c));
   return vget_lane_f32(d, 0) + vget_lane_f32(d, 1);
 }
-inline void fold_sums(const Vec (&a)[4], float* out) {
-  for (int i = 0; i < 4; ++i) out[i] = fold_sum(a[i]);
-}
 inline float fold_max(Vec a) {
   const float32x4_t c = max4(max4(a.q[0], a.q[2]), max4(a.q[1], a.q[3]));
   const float32x4_t d = max4(c, vextq_f32(c, c, 2));

@@ -171,9 +171,6 @@ inline float fold_sum(Vec a) {
     for (int i = 0; i < half; ++i) a.v[i] = a.v[i] + a.v[i + half];
   return a.v[0];
 }
-inline void fold_sums(const Vec (&a)[4], float* out) {
-  for (int i = 0; i < 4; ++i) out[i] = fold_sum(a[i]);
-}
 inline float fold_max(Vec a) {
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) a.v[i] = a.v[i] > a.v[i + half] ? a.v[i] : a.v[i + half];
