@@ -113,7 +113,6 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "plamo2": PLAMO2,
     "qwen": QWEN,
     "rwkv7": RWKV7,
-    "rwkv7_fla": RWKV7,
     "gpt_refact": REFACT,
     "xverse": XVERSE,
     "bitnet": BITNET,
