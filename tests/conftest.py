@@ -32,7 +32,7 @@ _KEPT_VARIABLES = {"OXIBONSAI_CACHE", "OXIBONSAI_ISA", "OXIBONSAI_THREADS"}
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
-        if name.startswith("OXIBONSAI_") and name not in _KEPT_VARIABLES:
+        if name.startswith(("OXIBONSAI_", "OXI_")) and name not in _KEPT_VARIABLES:
             monkeypatch.delenv(name)
 
 
