@@ -163,6 +163,7 @@ def test_a_folder_runs_with_the_bytes_of_its_file(name: str, tmp_path: Path) -> 
         ("plamo2", "full_attention_idx", [2], FormatError, "full_attention_idx"),
         ("plamo2", "attention_window_size", None, FormatError, "attention_window_size"),
         ("plamo2", "rope_theta", "high", FormatError, "rope_theta"),
+        ("plamo2", "rope_scaling", {"type": "linear", "factor": 2}, UnsupportedError, "rope_type"),
         ("plamo2", "mamba_num_heads", 8, FormatError, "asks for"),
     ],
 )
@@ -176,6 +177,25 @@ def test_what_cannot_be_converted_is_said(
     file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
     with pytest.raises(error, match=sentence):
         convert(tmp_path / "model", tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(
+    ("changes", "theta"),
+    [
+        ({"rope_theta": 5000.0}, 5000.0),
+        ({"rope_theta": None}, 10000.0),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 7e4}}, 7e4),
+    ],
+)
+def test_plamo2s_rotation_is_read_where_folders_have_it(
+    changes: dict[str, object], theta: float, tmp_path: Path
+) -> None:
+    folder = next(f for f in remote_folders.FOLDERS if f.name == "plamo2")
+    remote_folders.save(folder, tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    convert(tmp_path / "model", tmp_path / "model.gguf")
+    assert oxibonsai.load(tmp_path / "model.gguf").model.config.rope.theta == theta
 
 
 @pytest.mark.parametrize("name", ["internlm2", "xverse", "baichuan"])

@@ -6,10 +6,13 @@ say it here.
 
 from __future__ import annotations
 
+from typing import Any
+
 from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.mamba import conv_shape, is_matrix, ssm_values
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
+from oxibonsai.convert.rope import read_rope, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 from oxibonsai.errors import FormatError
 
@@ -93,6 +96,12 @@ def _window_keys(folder: ModelFolder) -> Metadata:
     return {key: window, f"{key}_pattern": (local, "arr[bool]")}
 
 
+def config(folder: ModelFolder) -> dict[str, Any]:
+    """The configuration with what it may lack."""
+    theta = folder.config.get("rope_theta")
+    return {**folder.config, "rope_theta": 10000.0 if theta is None else theta}
+
+
 def metadata(folder: ModelFolder) -> Metadata:
     """The model's keys, then its tokenizer's."""
     folder.require("mamba_enabled", True)
@@ -124,17 +133,10 @@ def metadata(folder: ModelFolder) -> Metadata:
             for k, count in lists.items()
         },
         "plamo2.attention.layer_norm_rms_epsilon": (folder.real("rms_norm_eps", 1e-6), "f32"),
-        "plamo2.rope.freq_base": (_theta(folder), "f32"),
+        **rope_keys("plamo2", *read_rope(folder, ("default",))),
         **_window_keys(folder),
         **tokenizer_keys(folder),
     }
-
-
-def _theta(folder: ModelFolder) -> float:
-    theta = folder.config.get("rope_theta", 10000.0)
-    if isinstance(theta, bool) or not isinstance(theta, int | float) or not 1.0 < theta < 1e12:
-        raise FormatError(f"{folder.path / 'config.json'}: rope_theta is {theta!r}, not above 1")
-    return float(theta)
 
 
 def _shapes(folder: ModelFolder) -> Shapes:
@@ -183,4 +185,5 @@ PLAMO2 = Recipe(
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
     values=ssm_values,
     offset=_offset,
+    config=config,
 )
