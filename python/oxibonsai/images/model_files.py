@@ -98,8 +98,8 @@ def open_image_model(source: str | os.PathLike[str] | None, parts: PartNames) ->
     """Finds and opens all networks.
 
     Args:
-        source: A folder as diffusers or PrismML lay it out, ``hf:org/repo``, or a GGUF file that
-            ``oxibonsai convert`` wrote; None where ``parts`` name everything.
+        source: A folder as diffusers or PrismML lay it out, ``hf:org/repo``, a GGUF file that
+            ``oxibonsai convert`` wrote, or ``seedling-picture``; None where ``parts`` name everything.
         parts: What replaces the model's own.
 
     Raises:
