@@ -119,14 +119,14 @@ def running_server(
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(10)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
                 raise AssertionError(f"the server did not end:\n{log.read_text()}") from None
 
 
-def read_all(sock: socket.socket, seconds: float = 10) -> bytes:
+def read_all(sock: socket.socket, seconds: float = PATIENCE) -> bytes:
     """What comes until the server closes; what came, if that takes too long."""
     sock.settimeout(seconds)
     data = b""

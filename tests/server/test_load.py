@@ -244,7 +244,7 @@ def test_a_full_queue_says_when_to_come_back_and_those_who_wait_are_served(
         for runner in runners:
             runner.close()
         for waiter in waiters:
-            assert status_of(read_all(waiter, PATIENCE)) == 200
+            assert status_of(read_all(waiter)) == 200
     wait_for_load(server, 0, 0)
 
 

@@ -61,7 +61,7 @@ def test_sigterm_lets_streams_end_and_refuses_new_work(tmp_path: Path) -> None:
         status, headers, body = server.ask("/v1/models")
         assert (status, body["error"]["code"]) == (503, "draining")
         assert "retry-after" in headers
-        answer = read_all(sock, PATIENCE)
+        answer = read_all(sock)
         sock.close()
         assert b'"i":19' in answer
         assert b"error" not in answer
@@ -83,7 +83,7 @@ def test_streams_that_take_too_long_end_with_an_error_event(tmp_path: Path) -> N
         silent = stream(server, ENDLESS, 60)
         server.signal(signal.SIGTERM)
         for one in (sock, silent):
-            answer = read_all(one, PATIENCE)
+            answer = read_all(one)
             assert b"event: error\n" in answer
             assert b'"code":"stopped"' in answer
             one.close()
@@ -179,7 +179,7 @@ def test_sighup_reads_the_keys_again_and_restarts_nothing(tmp_path: Path) -> Non
         server.signal(signal.SIGHUP)
         wait_until(lambda: server.ask("/v1/models", Authorization="Bearer second")[0] == 200)
         assert server.ask("/v1/models", Authorization="Bearer first")[0] == 401
-        assert b'"i":9' in read_all(sock, PATIENCE)
+        assert b'"i":9' in read_all(sock)
         sock.close()
         assert server.worker_pid() == worker
 
