@@ -30,7 +30,9 @@ int state_written(const graph::Mamba2Scan& op) { return 2 * op.slot + 1; }
 int state_written(const graph::MambaScan& op) { return 2 * op.slot + 1; }
 int state_written(const graph::Wkv7Scan& op) { return 2 * op.slot + 1; }
 
-// Of buffers that are not kept between the steps of a graph without state.
+// Of one buffer that comes from the system.
+constexpr size_t kMappedBytes = 4 << 20;
+// Of all buffers that are not kept between the steps of a graph without state.
 constexpr size_t kLargeBytes = 64 << 20;
 
 void add_segment(Segments* segments, int32_t count) {
@@ -41,6 +43,18 @@ void add_segment(Segments* segments, int32_t count) {
 }
 
 }  // namespace
+
+uint8_t* StepBuffer::with_room(size_t bytes) {
+  if (size_ < bytes) {
+    *this = StepBuffer();
+    if (bytes < kMappedBytes)
+      small_ = AlignedBuffer(bytes);
+    else
+      large_ = std::make_unique<HugeBuffer>(bytes);
+    size_ = bytes;
+  }
+  return large_ != nullptr ? large_->data() : small_.data();
+}
 
 QuantizedRows Step::quantized(const ValueRef& v) const {
   return quantized_rows(memory[static_cast<size_t>(v.buffer)], rows_of(v), v.cols, v.tables);
@@ -167,14 +181,11 @@ Step Executable::make_step(const Batch& batch, const State& state,
     if (step.memory[i] != nullptr) continue;
     const int64_t rows = step.rows[static_cast<size_t>(lowered_.space_of[i])];
     const auto bytes = static_cast<size_t>(bytes_of(lowered_.buffers[i], tables_[i], rows));
-    if (memory_[i].size() < bytes) memory_[i] = AlignedBuffer(bytes);
-    step.memory[i] = memory_[i].data();
+    step.memory[i] = memory_[i].with_room(bytes);
   }
   int64_t workspace = 0;
   for (const RunnerPtr& r : runners_) workspace = std::max(workspace, r->workspace_bytes(step));
-  if (workspace_.size() < static_cast<size_t>(workspace))
-    workspace_ = AlignedBuffer(static_cast<size_t>(workspace));
-  step.workspace = workspace_.data();
+  step.workspace = workspace_.with_room(static_cast<size_t>(workspace));
   return step;
 }
 
@@ -206,10 +217,10 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
 // of another graph. Where its buffers are large, to get them again is nothing beside the step.
 void Executable::give_back() {
   size_t bytes = workspace_.size();
-  for (const AlignedBuffer& b : memory_) bytes += b.size();
+  for (const StepBuffer& b : memory_) bytes += b.size();
   if (bytes < kLargeBytes) return;
-  for (AlignedBuffer& b : memory_) b = AlignedBuffer();
-  workspace_ = AlignedBuffer();
+  for (StepBuffer& b : memory_) b = StepBuffer();
+  workspace_ = StepBuffer();
 }
 
 }  // namespace oxibonsai::cpu

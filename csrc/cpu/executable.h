@@ -1,18 +1,33 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/aligned.h"
+#include "base/huge_buffer.h"
 #include "cpu/device.h"
 #include "cpu/runner.h"
 #include "graph/batch_checker.h"
 #include "graph/lowering.h"
 
 namespace oxibonsai::cpu {
+
+// Memory that grows; what it held is lost then. Large ones come from the system and go back to it
+// at once: among the heap's small pieces they would leave holes as large as themselves.
+class StepBuffer {
+ public:
+  uint8_t* with_room(size_t bytes);
+  size_t size() const { return size_; }
+
+ private:
+  size_t size_ = 0;
+  AlignedBuffer small_;
+  std::unique_ptr<HugeBuffer> large_;
+};
 
 // A graph that a device has compiled: its runners in stages, and their buffers, which grow to the
 // largest step; large ones of a graph without state are there during a step only. One step at a
@@ -62,8 +77,8 @@ class Executable {
   std::vector<Stage> stages_;
 
   std::mutex mutex_;
-  std::vector<AlignedBuffer> memory_;  // by buffer
-  AlignedBuffer workspace_;
+  std::vector<StepBuffer> memory_;  // by buffer
+  StepBuffer workspace_;
 };
 
 }  // namespace oxibonsai::cpu

@@ -73,7 +73,7 @@ def main(tensor: str, pipeline: str, *models: str) -> None:
     from oxibonsai.models import load_model
     from oxibonsai.opening import open_model
 
-    group = join(int(tensor), int(pipeline), Link("lo", 30.0, 120.0))
+    group = join(int(tensor), int(pipeline), Link("lo", 60.0, 120.0))
     for model in models:
         checkpoint = open_model(model)
         verify(

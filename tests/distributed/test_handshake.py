@@ -27,7 +27,7 @@ class Meeting:
 
     def __init__(self, ranks: int) -> None:
         self._sent = [b""] * ranks
-        self._barrier = threading.Barrier(ranks, timeout=20)
+        self._barrier = threading.Barrier(ranks, timeout=60)
 
     def group(self, rank: int) -> Group:
         class OneRank:

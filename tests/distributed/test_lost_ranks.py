@@ -24,7 +24,7 @@ import tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.hf]
 
-GROUP_TIMEOUT = 20
+GROUP_TIMEOUT = 30
 TIMEOUT = 120
 # More tokens than are generated before the test has done its harm.
 LONG = {"model": "tiny", "prompt": "ab", "max_tokens": 15_000, "ignore_eos": True}
@@ -171,7 +171,7 @@ def threads():
     return {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
 
 before = threads()
-group = join(1, 1, Link("lo", 20.0, 20.0))
+group = join(1, 1, Link("lo", 60.0, 60.0))
 group.meet()
 group.all_gather_bytes(b"bytes")
 assert any("gloo" in name for name in threads() - before)

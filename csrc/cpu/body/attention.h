@@ -271,7 +271,7 @@ inline void tile_values(const AttendArgs& a, int query, const uint8_t* values, c
                         const float (*weights)[kPagePositions], const MergeFactors& factors) {
   using namespace simd;
   int d = 0;
-  // Two at once where few queries leave chains free, or where both come of one set of scales.
+  // Two at once where the registers hold their chains.
   if constexpr (kChains >= 2 * Q)
     for (; d + 2 * kLanes <= a.kv.value_stride; d += 2 * kLanes)
       column_values<Kv, Q, 0, 2>(a, query, values, d, seen, weights, factors);
