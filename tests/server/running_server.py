@@ -92,15 +92,18 @@ class RunningServer:
 
 @contextlib.contextmanager
 def running_server(
-    folder: Path, *arguments: str, load_seconds: float = 0.0, wait: bool = True, fail: str = ""
+    folder: Path, *arguments: str, load_until: Path | None = None, wait: bool = True, fail: str = ""
 ) -> Iterator[RunningServer]:
-    """Starts a server, with flags of ``oxibonsai serve``; it is gone at the end."""
+    """Starts a server, with flags of ``oxibonsai serve``; it is gone at the end.
+
+    Its model is loaded when the file ``load_until`` is there.
+    """
     port = free_port()
     log = folder / "server.log"
     environment = {
         **os.environ,
         "OXIBONSAI_STATE_DIR": str(folder / "state"),
-        "FAKE_LOAD_SECONDS": str(load_seconds),
+        "FAKE_LOAD_UNTIL": str(load_until or ""),
         "FAKE_FAILURE": fail,
     }
     with log.open("wb") as output:
