@@ -37,7 +37,8 @@ def unforeseen(server: RunningServer) -> list[str]:
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server that cuts no slow client off: for what does not depend on time."""
     flags = ["--http-threads=4", "--read-timeout=3000", "--write-timeout=3000"]
-    with running_server(tmp_path_factory.mktemp("patient"), *flags) as running:
+    folder = tmp_path_factory.mktemp("patient")
+    with running_server(folder, *flags, "--max-file-mb=2") as running:
         yield running
         assert unforeseen(running) == []
 
@@ -145,13 +146,13 @@ def test_a_body_is_asked_for_where_the_client_waits(patient: RunningServer) -> N
 
 
 @pytest.mark.parametrize("encoding", ["length", "chunked"])
-def test_too_large_a_body_is_refused(server: RunningServer, encoding: str) -> None:
+def test_too_large_a_body_is_refused(patient: RunningServer, encoding: str) -> None:
     # Beyond the 16 MiB of any body.
     size = 20 * 2**20
     head = POST + b"Content-Length: %d\r\n\r\n" % size
     if encoding == "chunked":
         head = POST + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size
-    with server.connect(head) as sock:
+    with patient.connect(head) as sock:
         sender = threading.Thread(target=send_until_closed, args=(sock, size), daemon=True)
         sender.start()
         answer = read_all(sock)
@@ -159,7 +160,7 @@ def test_too_large_a_body_is_refused(server: RunningServer, encoding: str) -> No
     assert status_of(answer) in (413, 0)
     if encoding == "length":
         assert status_of(answer) == 413
-    server.check_health()
+    patient.check_health()
 
 
 def send_until_closed(sock: socket.socket, size: int) -> None:
