@@ -23,7 +23,7 @@ _MAIN = Path(__file__).with_name("fake_server.py")
 
 # Seconds after which something is taken to hang. What a test is about lasts far longer, or for ever,
 # where it goes wrong: how fast the machine is decides nothing.
-PATIENCE = 60
+PATIENCE = 120
 
 
 def wait_until(
