@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -49,6 +50,7 @@ def read_up_to(stream: IO[bytes], end: bytes) -> bytes:
     """What comes up to some bytes, and nothing beyond them."""
     data = b""
     while not data.endswith(end):
+        assert select.select([stream], [], [], PATIENCE)[0], data
         piece = os.read(stream.fileno(), 1)
         assert piece, data
         data += piece
