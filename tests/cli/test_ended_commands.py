@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,6 +15,8 @@ from typing import IO
 import pytest
 
 COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
+# Seconds after which something is taken to hang.
+PATIENCE = 120
 ENDLESS = ["--ctx-size", "512", "--context-shift", "--ignore-eos", "--temp", "0", "--threads", "1"]
 
 
@@ -42,6 +46,25 @@ def pipe(stream: IO[bytes] | None) -> IO[bytes]:
     return stream
 
 
+def read_up_to(stream: IO[bytes], end: bytes) -> bytes:
+    """What comes up to some bytes, and nothing beyond them."""
+    data = b""
+    while not data.endswith(end):
+        assert select.select([stream], [], [], PATIENCE)[0], data
+        piece = os.read(stream.fileno(), 1)
+        assert piece, data
+        data += piece
+    return data
+
+
+def skip(stream: IO[bytes]) -> None:
+    """Reads what there is, and waits for no more."""
+    os.set_blocking(stream.fileno(), False)
+    while stream.read():
+        pass
+    os.set_blocking(stream.fileno(), True)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
 def test_a_run_that_is_ended_has_written_what_came(
     tiny_path: Path, number: signal.Signals, code: int
@@ -50,20 +73,24 @@ def test_a_run_that_is_ended_has_written_what_came(
     with started(*line, stdin=subprocess.DEVNULL) as process:
         first = pipe(process.stdout).read(200)
         process.send_signal(number)
-        rest, said = process.communicate(timeout=30)
+        rest, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
     assert len(first + rest) >= 200
     assert b"Traceback" not in said
 
 
 def test_ctrl_c_ends_an_answer_and_the_chat_goes_on(tiny_path: Path) -> None:
+    said = b""
     with started("chat", "-m", str(tiny_path), *ENDLESS) as process:
         for _ in range(2):
             pipe(process.stdin).write(b"hello\n")
             pipe(process.stdin).flush()
             assert pipe(process.stdout).read(200)
             process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=30)[1]  # the end of its input ends it
+            said += read_up_to(pipe(process.stderr), b"[stopped]")
+            # What came of this answer meanwhile is not the beginning of the next one.
+            skip(pipe(process.stdout))
+        said += process.communicate(timeout=PATIENCE)[1]  # the end of its input ends it
     assert process.returncode == 0
     assert said.count(b"[stopped]") == 2
     assert b"Traceback" not in said

@@ -69,6 +69,13 @@ def test_a_model_in_the_place_of_a_text_is_told_apart(
         assert prompt_of(tiny_path, named, command=command) == named
 
 
+def test_an_empty_text_is_no_model(tiny_path: Path) -> None:
+    done = subprocess.run([*COMMAND, "run", ""], cwd=tiny_path.parent, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 2
+    assert "the text is empty" in done.stderr
+
+
 def test_a_terminal_is_not_waited_for(tiny_path: Path) -> None:
     ours, theirs = pty.openpty()
     try:

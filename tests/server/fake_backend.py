@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from flask import Blueprint, Response, g, jsonify, request
 
@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 class FakeBackend:
-    """Ready after ``load_seconds``; writes no texts and makes no vectors."""
+    """Ready when the file ``load_until`` is there; writes no texts and makes no vectors."""
 
     pool = None
     chat_template = None
@@ -36,11 +36,12 @@ class FakeBackend:
     speculate = None
     ranks = False
 
-    def __init__(self, load_seconds: float = 0.0) -> None:
-        self._load_seconds = load_seconds
+    def __init__(self, load_until: Path | None = None) -> None:
+        self._load_until = load_until
 
     def load(self) -> None:
-        time.sleep(self._load_seconds)
+        for _ in _waiting_for(self._load_until):
+            pass
 
     def models(self) -> Sequence[ModelInfo]:
         return [ModelInfo("fake", 1_700_000_000, ("alias",), {"n_ctx": 64})]
@@ -50,16 +51,12 @@ class FakeBackend:
 
 
 class Probe:
-    """Routes that count what happens to them."""
+    """Routes that tell what happens to them."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
-        self.cancelled = 0
+        self._begun: list[str] = []
+        self._cancelled: list[str] = []
         self._lifecycle = lifecycle
-        self._lock = threading.Lock()
-
-    def cancel(self) -> None:
-        with self._lock:
-            self.cancelled += 1
 
     def blueprint(self) -> Blueprint:
         bp = Blueprint("probe", __name__)
@@ -76,35 +73,41 @@ class Probe:
         def big() -> Response:
             return Response(b"x" * 2**24, mimetype="application/octet-stream")
 
-        @bp.get("/cancelled")
-        def cancelled() -> Response:
-            return jsonify(cancelled=self.cancelled)
+        @bp.get("/calls")
+        def calls() -> Response:
+            return jsonify(begun=self._begun, cancelled=self._cancelled)
 
         @bp.get("/slow")
         def slow() -> Response:
+            self._begun.append(request.full_path)
             try:
                 for _ in watched(_waiting(float(request.args["seconds"])), request.environ):
                     pass
             except ClientGoneError:
-                self.cancel()
+                self._cancelled.append(request.full_path)
                 raise
             return jsonify("done")
 
         @bp.get("/stream")
         def stream() -> Response:
             count, gap = int(request.args["count"]), float(request.args["gap"])
+            until = request.args.get("until")
+            path = request.full_path
+            self._begun.append(path)
             running = [True]
 
             def frames() -> Iterator[str | None]:
                 for i in range(count):
                     yield from _waiting(gap)
                     yield frame({"i": i})
+                yield from _waiting_for(Path(until) if until else None)
+                yield frame("the end")
                 running.clear()
 
             def close() -> None:
                 if running:
                     running.clear()
-                    self.cancel()
+                    self._cancelled.append(path)
 
             stopping = lambda: self._lifecycle.stopping  # noqa: E731
             return stream_response(frames(), close=close, stopping=stopping)
@@ -116,6 +119,13 @@ def _waiting(seconds: float) -> Iterator[None]:
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 0.05))
+        yield None
+
+
+def _waiting_for(file: Path | None) -> Iterator[None]:
+    """Until a test has made the file, where there is one to wait for."""
+    while file is not None and not file.exists():
+        time.sleep(0.02)
         yield None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +22,8 @@ class Backend(FakeBackend):
     """Fails as the environment says."""
 
     def __init__(self, settings: Settings, lifecycle: Lifecycle) -> None:
-        super().__init__(float(os.environ["FAKE_LOAD_SECONDS"]))
+        until = os.environ["FAKE_LOAD_UNTIL"]
+        super().__init__(Path(until) if until else None)
 
     def load(self) -> None:
         super().load()

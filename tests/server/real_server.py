@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fake_backend import free_port
-from running_server import RunningServer
+from running_server import PATIENCE, RunningServer
 
 
 @contextlib.contextmanager
@@ -35,13 +35,13 @@ def real_server(model: Path, folder: Path, *flags: str) -> Iterator[RunningServe
         )
     server = RunningServer(process, port, log)
     try:
-        server.wait_for("/readyz", 200, 60)
+        server.wait_for("/readyz", 200)
         yield server
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            code = process.wait(40)
+            code = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fake_backend import free_port
-from running_server import RunningServer
+from running_server import PATIENCE, RunningServer
 
 
 @contextlib.contextmanager
@@ -24,8 +24,8 @@ def served(model: Path, folder: Path, *flags: str) -> Iterator[RunningServer]:
         process = subprocess.Popen(line, stdout=output, stderr=output, env=environment)
     server = RunningServer(process, port, log)
     try:
-        server.wait_for("/readyz", 200, 60)
+        server.wait_for("/readyz", 200)
         yield server
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(40)
+        process.wait(PATIENCE)

@@ -23,7 +23,7 @@ _MAIN = Path(__file__).with_name("fake_server.py")
 
 # Seconds after which something is taken to hang. What a test is about lasts far longer, or for ever,
 # where it goes wrong: how fast the machine is decides nothing.
-PATIENCE = 60
+PATIENCE = 120
 
 
 def wait_until(
@@ -92,15 +92,18 @@ class RunningServer:
 
 @contextlib.contextmanager
 def running_server(
-    folder: Path, *arguments: str, load_seconds: float = 0.0, wait: bool = True, fail: str = ""
+    folder: Path, *arguments: str, load_until: Path | None = None, wait: bool = True, fail: str = ""
 ) -> Iterator[RunningServer]:
-    """Starts a server, with flags of ``oxibonsai serve``; it is gone at the end."""
+    """Starts a server, with flags of ``oxibonsai serve``; it is gone at the end.
+
+    Its model is loaded when the file ``load_until`` is there.
+    """
     port = free_port()
     log = folder / "server.log"
     environment = {
         **os.environ,
         "OXIBONSAI_STATE_DIR": str(folder / "state"),
-        "FAKE_LOAD_SECONDS": str(load_seconds),
+        "FAKE_LOAD_UNTIL": str(load_until or ""),
         "FAKE_FAILURE": fail,
     }
     with log.open("wb") as output:
@@ -119,14 +122,14 @@ def running_server(
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(10)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
                 raise AssertionError(f"the server did not end:\n{log.read_text()}") from None
 
 
-def read_all(sock: socket.socket, seconds: float = 10) -> bytes:
+def read_all(sock: socket.socket, seconds: float = PATIENCE) -> bytes:
     """What comes until the server closes; what came, if that takes too long."""
     sock.settimeout(seconds)
     data = b""

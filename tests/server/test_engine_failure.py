@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from fake_backend import MakeApp, free_port
-from running_server import RunningServer
+from running_server import PATIENCE, RunningServer
 
 BODY = json.dumps({"prompt": "ab", "max_tokens": 8, "temperature": 0}).encode()
 JSON = {"Content-Type": "application/json"}
@@ -42,7 +42,7 @@ def test_service_returns_after_a_failure_of_the_engine(tiny_path: Path, tmp_path
         )
     server = RunningServer(process, port, log)
     try:
-        server.wait_for("/readyz", 200, 60)
+        server.wait_for("/readyz", 200)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         first = children.read_text()
         good = server.ask("/v1/completions", "POST", BODY, **JSON)
@@ -51,16 +51,16 @@ def test_service_returns_after_a_failure_of_the_engine(tiny_path: Path, tmp_path
         status, _, failed = server.ask("/v1/completions", "POST", BODY, **JSON)
         assert status in (500, 503), failed
         assert "error" in failed
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         # No answer says that all is well before the next worker does.
         while children.read_text() == first:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 assert server.ask("/health")[0] == 503 or children.read_text() != first
             assert time.monotonic() < deadline, log.read_text()
-        server.wait_for("/readyz", 200, 60)
+        server.wait_for("/readyz", 200)
         again = server.ask("/v1/completions", "POST", BODY, **JSON)
         assert again[2]["choices"] == good[2]["choices"]
         assert "as the test wishes" in log.read_text()
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(40) == 0
+        assert process.wait(PATIENCE) == 0

@@ -465,9 +465,11 @@ def test_a_model_that_fails_halfway_leaves_the_memory(serve: Apps, folder: Path)
 
 def test_a_model_that_nobody_uses_sleeps_and_wakes(serve: Apps, folder: Path) -> None:
     model = folder / "one.gguf"
-    app = serve(model=str(model), alias="one", sleep_idle_seconds=0.2)
+    app = serve(model=str(model), alias="one", sleep_idle_seconds=3600)
     client = app.test_client()
     assert statuses(client) == {"one": "loaded"}
+    assert app.models.default is not None
+    app.models.default.last_used -= 3600
     wait_for(client, one="sleeping")
     props = client.get("/props").get_json()
     assert (props["is_sleeping"], props["model_alias"]) == (True, "one")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from fake_backend import free_port
 from running_model import served
-from running_server import RunningServer
+from running_server import PATIENCE, RunningServer
 
 from oxibonsai import _core
 
@@ -53,7 +53,7 @@ def outcome(
         )
     server = RunningServer(process, port, log)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while process.poll() is None:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 if server.ask("/readyz")[0] == 200:
@@ -73,7 +73,7 @@ def outcome(
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-            process.wait(40)
+            process.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_backend import free_port
-from running_server import RunningServer
+from running_server import PATIENCE, RunningServer
 
 
 def command(*arguments: str, module: str = "oxibonsai.serve") -> list[str]:
@@ -18,7 +18,7 @@ def command(*arguments: str, module: str = "oxibonsai.serve") -> list[str]:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60)
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("module", ["oxibonsai.serve", "oxibonsai.cli.main"])
@@ -37,12 +37,12 @@ def test_a_model_is_served_until_sigterm(tiny_path: Path, tmp_path: Path, module
         )
     server = RunningServer(process, port, log)
     try:
-        server.wait_for("/readyz", 200, 60)
+        server.wait_for("/readyz", 200)
         assert [m["id"] for m in server.ask("/v1/models")[2]["data"]] == ["tiny"]
         assert (tmp_path / "state" / "store.sqlite").exists()
     finally:
         process.send_signal(signal.SIGTERM)
-        code = process.wait(30)
+        code = process.wait(PATIENCE)
     assert code == 0
 
 
@@ -84,7 +84,7 @@ def test_the_help_names_every_setting() -> None:
     from oxibonsai.server.settings import Settings
 
     done = subprocess.run(
-        command("--help"), capture_output=True, text=True, timeout=60,
+        command("--help"), capture_output=True, text=True, timeout=PATIENCE,
         env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
     )  # fmt: skip
     assert done.returncode == 0

@@ -24,9 +24,12 @@ from running_server import (
 ENDLESS = 100_000
 
 
-def stream(server: RunningServer, count: int, gap: float) -> socket.socket:
-    """A stream that has begun."""
-    request = f"GET /stream?count={count}&gap={gap} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+def stream(
+    server: RunningServer, count: int, gap: float, until: Path | None = None
+) -> socket.socket:
+    """A stream that has begun; it ends when the file ``until`` is there."""
+    path = f"/stream?count={count}&gap={gap}&until={until or ''}"
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
     sock = server.connect(request.encode(), timeout=PATIENCE)
     assert status_of(sock.recv(64)) == 200
     return sock
@@ -41,19 +44,22 @@ def is_gone(pid: int) -> bool:
 
 
 def test_while_the_model_loads_the_server_is_alive_but_not_ready(tmp_path: Path) -> None:
-    with running_server(tmp_path, load_seconds=4, wait=False) as server:
+    loaded = tmp_path / "loaded"
+    with running_server(tmp_path, load_until=loaded, wait=False) as server:
         server.wait_for("/livez", 200)
         for path in ("/health", "/readyz", "/v1/models"):
             status, headers, body = server.ask(path)
             assert (status, body["error"]["message"]) == (503, "Loading model")
             assert int(headers["retry-after"]) >= 1
+        loaded.touch()
         server.wait_for("/readyz", 200)
         assert server.ask("/v1/models")[2]["data"][0]["id"] == "fake"
 
 
 def test_sigterm_lets_streams_end_and_refuses_new_work(tmp_path: Path) -> None:
     with running_server(tmp_path) as server:
-        sock = stream(server, 20, 0.1)
+        go_on = tmp_path / "go_on"
+        sock = stream(server, 1, 0, until=go_on)
         server.signal(signal.SIGTERM)
         server.wait_for("/readyz", 503)
         assert server.ask("/livez")[0] == 200
@@ -61,9 +67,10 @@ def test_sigterm_lets_streams_end_and_refuses_new_work(tmp_path: Path) -> None:
         status, headers, body = server.ask("/v1/models")
         assert (status, body["error"]["code"]) == (503, "draining")
         assert "retry-after" in headers
-        answer = read_all(sock, PATIENCE)
+        go_on.touch()
+        answer = read_all(sock)
         sock.close()
-        assert b'"i":19' in answer
+        assert b'data: "the end"' in answer
         assert b"error" not in answer
         assert server.wait() == 0
 
@@ -83,7 +90,7 @@ def test_streams_that_take_too_long_end_with_an_error_event(tmp_path: Path) -> N
         silent = stream(server, ENDLESS, 60)
         server.signal(signal.SIGTERM)
         for one in (sock, silent):
-            answer = read_all(one, PATIENCE)
+            answer = read_all(one)
             assert b"event: error\n" in answer
             assert b'"code":"stopped"' in answer
             one.close()
@@ -129,7 +136,7 @@ def test_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_it_can_be_ended_while_the_model_loads(tmp_path: Path, number: int, code: int) -> None:
-    with running_server(tmp_path, load_seconds=ENDLESS, wait=False) as server:
+    with running_server(tmp_path, load_until=tmp_path / "never", wait=False) as server:
         server.wait_for("/livez", 200)
         server.signal(number)
         assert server.wait() == code
@@ -179,7 +186,7 @@ def test_sighup_reads_the_keys_again_and_restarts_nothing(tmp_path: Path) -> Non
         server.signal(signal.SIGHUP)
         wait_until(lambda: server.ask("/v1/models", Authorization="Bearer second")[0] == 200)
         assert server.ask("/v1/models", Authorization="Bearer first")[0] == 401
-        assert b'"i":9' in read_all(sock, PATIENCE)
+        assert b'"i":9' in read_all(sock)
         sock.close()
         assert server.worker_pid() == worker
 

@@ -335,7 +335,7 @@ def test_a_full_disk_is_503_and_reads_and_health_go_on(make_app: MakeApp) -> Non
 
 
 def wait_until_ready(client: FlaskClient) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while client.get("/readyz").status_code != 200:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -451,13 +451,13 @@ def test_health_answers_while_many_wait_for_a_locked_database(tmp_path: Path) ->
 def test_a_write_waits_for_quick_ones_and_not_behind_one_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("oxibonsai.server.stores.permits.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("oxibonsai.server.stores.permits.PATIENCE_SECONDS", 1)
     permits = Permits(1, "s")
     done = []
 
     def quick() -> None:
         with permits.one():
-            time.sleep(0.02)
+            time.sleep(0.05)
             done.append(1)
 
     threads = [threading.Thread(target=quick) for _ in range(30)]  # longer than one's patience
@@ -468,6 +468,6 @@ def test_a_write_waits_for_quick_ones_and_not_behind_one_that_hangs(
     assert len(done) == 30
     with permits.one():
         for _ in range(2):
-            with pytest.raises(StoreError, match=r"another write has waited for more than 0\.3 s"):
+            with pytest.raises(StoreError, match=r"another write has waited for more than 1 s"):
                 permits.one().__enter__()
     quick()

@@ -65,8 +65,8 @@ def bench(
 ) -> None:
     """Measure like llama-bench: ppN reads a prompt of N tokens, tgN generates N tokens.
 
-    `bench serve` measures a running server instead, `bench speculation` what drafts bring there, `bench
-    image` a model that draws.
+    `bench serve` measures a running server instead, `bench speculation` what drafts bring there,
+    `bench image` a model that draws.
     """
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 @click.option("--lengths", callback=numbers(int), default="1,2,4,8", show_default=True,
               help="Tokens of drafts.")  # fmt: skip
 @click.option("--thresholds", callback=numbers(float), default="0.5,0.7,0.85,0.95",
-              show_default=True, help="Probabilities below which a draft ends.")  # fmt: skip
+              show_default=True,
+              help="Probabilities below which a draft ends; drafts of n-grams have none.")  # fmt: skip
 @click.option("--max-tokens", "-n", type=click.IntRange(2), default=96, show_default=True)
 @click.option("--rounds", "-r", type=click.IntRange(1), default=3, show_default=True)
 @json_option

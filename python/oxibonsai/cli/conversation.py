@@ -186,7 +186,7 @@ class Conversation:
                     print(text, end="", flush=True)
         except KeyboardInterrupt:
             stopped = True
-            print(" [stopped]", end="", file=sys.stderr)
+            print(" [stopped]", end="", file=sys.stderr, flush=True)
         finally:
             pieces.close()  # type: ignore[attr-defined]
             if wrap is not None:

@@ -70,6 +70,8 @@ def check_is_text(text: str) -> None:
 
 
 def _is_model(text: str) -> bool:
+    if not text:  # as a path, the current folder
+        return False
     if text in PACKAGED or _ELSEWHERE.fullmatch(text):
         return True
     path = Path(text)

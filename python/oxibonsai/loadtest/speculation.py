@@ -11,8 +11,6 @@ from typing import Any
 from oxibonsai.errors import OxiBonsaiError, RequestError
 from oxibonsai.loadtest.client import ChatClient
 
-LENGTHS = (1, 2, 4, 8)
-THRESHOLDS = (0.5, 0.7, 0.85, 0.95)
 # Two kinds of work: free text, and text that repeats its prompt, where prompt lookup has most to find.
 PROMPTS = {
     "free": "Tell me, in a few paragraphs, how a bicycle stays upright.",
