@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.hf]
 
 ANSWERS = Path(__file__).parent / "answers.py"
 PROGRAM = ("-m", "oxibonsai.distributed")
-QUICK = ("--interface", "lo", "--group-timeout", "60", "--start-timeout", "60")
+QUICK = ("--interface", "lo", "--group-timeout", "60", "--start-timeout", "240")
 TIMEOUT = 240
 
 

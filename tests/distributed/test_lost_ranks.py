@@ -40,7 +40,7 @@ class Served:
         arguments = [
             "-m", "oxibonsai.distributed", "serve", "--model", model, "--port", str(self.port),
             "--tensor-parallel", str(tensor), "--pipeline-parallel", str(pipeline),
-            "--interface", "lo", "--group-timeout", str(GROUP_TIMEOUT), "--start-timeout", "60",
+            "--interface", "lo", "--group-timeout", str(GROUP_TIMEOUT), "--start-timeout", "240",
             "--parity", "off", "--state-dir", folder,
         ]  # fmt: skip
         self.ranks = processes.start(arguments, tensor * pipeline)
