@@ -152,7 +152,7 @@ def test_chat_says_when_the_context_is_full(tiny_path: Path) -> None:
     [
         (["run", "-m", "TINY", ""], 2, "the text is empty"),
         (["run", "-m", "TINY", "-p", "a", "-f", "b"], 2, "give the prompt once"),
-        (["run", "-m", "TINY", "-f", "/nonexistent"], 2, "cannot read the prompt"),
+        (["run", "-m", "TINY", "-f", "/nonexistent"], 2, "cannot read /nonexistent"),
         (["run", "-m", "TINY", "ab", "--top-p", "2"], 2, "top_p is 2.0"),
         (["run", "-m", "TINY", "ab " * 600], 2, "more than the context of 512"),
         (["run", "-m", "TINY", "ab", "-c", "9999"], 2, "takes 1 to 512 positions"),

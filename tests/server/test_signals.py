@@ -102,7 +102,7 @@ def test_work_that_never_ends_is_cut_off_in_time(tmp_path: Path) -> None:
         with server.connect(
             b"GET /slow?seconds=%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % ENDLESS
         ) as sock:
-            time.sleep(0.3)
+            wait_until(lambda: server.ask("/calls")[2]["begun"] != [])
             worker = server.worker_pid()
             server.signal(signal.SIGTERM)
             assert status_of(read_all(sock)) == 0
@@ -181,6 +181,7 @@ def test_sighup_reads_the_keys_again_and_restarts_nothing(tmp_path: Path) -> Non
             b"GET /stream?count=10&gap=0.1 HTTP/1.1\r\nHost: localhost\r\n"
             b"X-Api-Key: first\r\nConnection: close\r\n\r\n"
         )
+        assert status_of(sock.recv(64)) == 200
         assert server.ask("/v1/models", Authorization="Bearer first")[0] == 200
         keys.write_text("second\n")
         server.signal(signal.SIGHUP)
