@@ -174,7 +174,9 @@ def _write_keys(writer: _core.GgufWriter, files: ModelFiles) -> None:
     for name, (key, kind) in TRANSFORMER_KEYS.items():
         if config.get(name) is not None:
             writer.add_metadata(f"{ARCHITECTURE}.{key}", config[name], kind)
-    writer.add_metadata(VAE_CONFIG_KEY, json.dumps(dict(files.vae.config), sort_keys=True), "str")
+    # diffusers notes where a network was loaded from: a folder of somebody's machine.
+    vae = {k: v for k, v in files.vae.config.items() if k != "_name_or_path"}
+    writer.add_metadata(VAE_CONFIG_KEY, json.dumps(vae, sort_keys=True), "str")
     writer.add_metadata(TEXT_ARCHITECTURE_KEY, text.architecture, "str")
     writer.add_metadata(TEXT_LAYERS_KEY, list(files.text_layers), "arr[u32]")
     for field, (key, _) in COUNTS.items():
