@@ -29,14 +29,19 @@ def drafted(client: FlaskClient) -> tuple[float, float]:
     return proposed, accepted
 
 
+def settings_of(how: str, draft: Path) -> dict[str, Any]:
+    if how == "draft":
+        return {"draft_model": str(draft), "draft_threshold": 0.0}
+    return {"speculate": how}
+
+
 @pytest.mark.parametrize("how", ["ngram", "draft"])
 def test_speculation_changes_no_text(
     how: str, tiny_path: Path, tmp_path: Path, model_client: FlaskClient
 ) -> None:
-    chosen: dict[str, Any] = {"speculate": "ngram"}
-    if how == "draft":
-        chosen = {"draft_model": str(tiny_path), "draft_threshold": 0.0}
-    app = make_model_app(tiny_path, tmp_path, metrics=True, temperature=1.0, **chosen)
+    app = make_model_app(
+        tiny_path, tmp_path, metrics=True, temperature=1.0, **settings_of(how, tiny_path)
+    )
     try:
         client = app.test_client()
         assert text(client) == text(model_client)
@@ -51,10 +56,7 @@ def test_speculation_changes_no_text(
 def test_a_request_says_how_it_is_drafted(
     how: str, tiny_path: Path, tmp_path: Path, model_client: FlaskClient
 ) -> None:
-    chosen: dict[str, Any] = {"speculate": "ngram"}
-    if how == "draft":
-        chosen = {"draft_model": str(tiny_path), "draft_threshold": 0.0}
-    app = make_model_app(tiny_path, tmp_path, **chosen)
+    app = make_model_app(tiny_path, tmp_path, **settings_of(how, tiny_path))
     try:
         client = app.test_client()
 

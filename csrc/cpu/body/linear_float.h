@@ -14,7 +14,6 @@
 #include <cstdint>
 
 #include "cpu/body/fetch.h"
-#include "cpu/body/flush.h"
 #include "cpu/kernel_table.h"
 
 namespace {

