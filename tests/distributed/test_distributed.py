@@ -51,6 +51,7 @@ def expected(models: list[Path]) -> dict[str, dict[str, object]]:
     for of_model in found.values():
         assert of_model["texts"] == of_model["cached"]
         assert of_model["plain"] == of_model["drafted"]
+        assert of_model["side_by_side"] == [of_model["texts"]] * 2
     return found
 
 
