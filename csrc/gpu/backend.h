@@ -85,6 +85,10 @@ class Backend {
   virtual void fill(Address to, uint8_t value, int64_t bytes) = 0;
 
   virtual void launch(const Launch& launch) = 0;
+  // The same as launch() for each of them in order.
+  virtual void launch_all(const std::vector<Launch>& launches) {
+    for (const Launch& l : launches) launch(l);
+  }
   // Waits for everything; errors of launches show here at the latest.
   virtual void synchronize() = 0;
 };

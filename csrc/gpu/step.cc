@@ -25,6 +25,21 @@ RoundedRows rounded_rows(Address memory, int64_t values) {
   return {memory, scale, scale + round_up(values / 32 * 4)};
 }
 
+void Step::upload(const void* from, Address to, int64_t bytes) const {
+  submit();
+  backend->upload(from, to, bytes);
+}
+
+void Step::download(Address from, void* to, int64_t bytes) const {
+  submit();
+  backend->download(from, to, bytes);
+}
+
+void Step::copy(Address from, Address to, int64_t bytes) const {
+  submit();
+  backend->copy(from, to, bytes);
+}
+
 RoundedRows Step::rounded(const ValueRef& v) const {
   return rounded_rows(address(v), values_of(v));
 }
@@ -38,14 +53,15 @@ uint32_t blocks_of(int64_t count, int64_t size) {
 
 StepTables step_tables(const graph::Batch& batch, const State& state) {
   StepTables t;
-  std::vector<int32_t> views, places, pages, spans;
+  std::vector<int32_t> views, places, spans;
+  int64_t pages = 0;
   t.rows_of_pool.resize(state.pools.size());
   for (const graph::Span& s : batch.spans) {
     const auto first_row = static_cast<int32_t>(places.size() / 2);
     auto block = s.blocks.begin();
     spans.insert(spans.end(), {first_row, s.count, s.first, s.slot});
-    t.first_page.push_back(static_cast<int64_t>(pages.size()));
-    pages.insert(pages.end(), s.pages.begin(), s.pages.end());
+    t.first_page.push_back(pages);
+    pages += static_cast<int64_t>(s.pages.size());
     t.longest = std::max(t.longest, s.first + s.count);
     for (int32_t i = 0; i < s.count; ++i) {
       const int32_t position = s.first + i;
@@ -65,7 +81,6 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
   t.tokens = append(&t, batch.tokens);
   t.views = append(&t, views);
   t.places = append(&t, places);
-  t.pages = append(&t, pages);
   t.spans = append(&t, spans);
   t.all_rows = append(&t, all);
   for (const std::vector<int32_t>& rows : t.rows_of_pool) t.pool_rows.push_back(append(&t, rows));
@@ -122,6 +137,13 @@ Tiles add_tiles(StepTables* t, const graph::Batch& batch, const TileKey& key) {
     }
   }
   return {append(t, tiles), static_cast<int64_t>(tiles.size() / 3)};
+}
+
+void add_pages(StepTables* t, const graph::Batch& batch) {
+  std::vector<int32_t> pages;
+  for (const graph::Span& s : batch.spans)
+    pages.insert(pages.end(), s.pages.begin(), s.pages.end());
+  t->pages = append(t, pages);
 }
 
 }  // namespace oxibonsai::gpu

@@ -224,8 +224,7 @@ RunnerPtr make_runner(const graph::Observe& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
   return flat_runner(x, [=](const Step& s) {
     std::vector<float> rows(static_cast<size_t>(s.values_of(x)));
-    s.backend->download(s.address(x), rows.data(),
-                        static_cast<int64_t>(rows.size() * sizeof(float)));
+    s.download(s.address(x), rows.data(), static_cast<int64_t>(rows.size() * sizeof(float)));
     op.sums->add(rows.data(), s.rows_of(x), 0, x.cols);
   });
 }
