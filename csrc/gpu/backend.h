@@ -60,9 +60,16 @@ struct Memory {
   int64_t total, free;  // bytes; what others have taken is not free
 };
 
+// Products of int8 tiles in hardware; which kernels of gpu/kernels/gemm.h a device has.
+enum class Int8Mma : uint8_t {
+  kNone,
+  k8x8x16,   // gemm_*_mma8: mma.sync.m8n8k16
+  k16x8x32,  // gemm_*_mma: mma.sync.m16n8k32 and m16n8k16
+};
+
 // What differs between devices of one backend.
 struct Capabilities {
-  bool int8_mma = false;  // runs kernels whose name ends in _mma (mma.sync.m16n8k32 and m16n8k16)
+  Int8Mma int8_mma = Int8Mma::kNone;
 };
 
 class Backend {

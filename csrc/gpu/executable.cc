@@ -16,7 +16,7 @@ constexpr uint32_t kTopThreads = 256;
 // Columns of a block of top_k: 8 for each of its threads, and a vocabulary occupies 75 blocks.
 constexpr int64_t kTopPart = 2048;
 // A step's tables get memory by so much, so that longer ones seldom move them.
-constexpr int64_t kTableBytes = 256 << 10;
+constexpr int64_t kTableBytes = 16 << 10;
 // Of a device's memory: what one op may take to run in fewer launches.
 constexpr int64_t kWorkspaceShare = 64;
 

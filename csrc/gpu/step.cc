@@ -53,12 +53,11 @@ uint32_t blocks_of(int64_t count, int64_t size) {
 
 StepTables step_tables(const graph::Batch& batch, const State& state) {
   StepTables t;
-  std::vector<int32_t> views, places, spans;
+  std::vector<int32_t> places, spans;
   int64_t pages = 0;
   t.rows_of_pool.resize(state.pools.size());
   for (const graph::Span& s : batch.spans) {
     const auto first_row = static_cast<int32_t>(places.size() / 2);
-    auto block = s.blocks.begin();
     spans.insert(spans.end(), {first_row, s.count, s.first, s.slot});
     t.first_page.push_back(pages);
     pages += static_cast<int64_t>(s.pages.size());
@@ -68,9 +67,6 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
       const auto page = static_cast<size_t>(position / graph::kPagePositions);
       if (static_cast<size_t>(s.pool) < state.pools.size())
         t.rows_of_pool[static_cast<size_t>(s.pool)].push_back(first_row + i);
-      while (block != s.blocks.end() && block->second <= position) ++block;
-      const bool inside = block != s.blocks.end() && block->first <= position;
-      views.insert(views.end(), {position + 1, inside ? block->second : position + 1});
       places.push_back(page < s.pages.size() ? s.pages[page] : 0);
       places.push_back(position % graph::kPagePositions);
     }
@@ -79,12 +75,28 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
   std::iota(all.begin(), all.end(), 0);
   t.outputs = append(&t, batch.outputs);
   t.tokens = append(&t, batch.tokens);
-  t.views = append(&t, views);
   t.places = append(&t, places);
   t.spans = append(&t, spans);
   t.all_rows = append(&t, all);
   for (const std::vector<int32_t>& rows : t.rows_of_pool) t.pool_rows.push_back(append(&t, rows));
   return t;
+}
+
+void add_views(StepTables* t, const graph::Batch& batch, graph::KeyPart part) {
+  if (t->views.count(part) > 0) return;
+  std::vector<int32_t> views;
+  for (const graph::Span& s : batch.spans) {
+    auto block = s.blocks.begin();
+    for (int32_t position = s.first; position < s.first + s.count; ++position) {
+      while (block != s.blocks.end() && block->second <= position) ++block;
+      const bool inside = block != s.blocks.end() && block->first <= position;
+      const int32_t end = inside ? block->second : position + 1;
+      const bool encoded = part == graph::KeyPart::kEncoded;
+      views.insert(views.end(), {position + 1, encoded ? s.encoded : end,
+                                 part == graph::KeyPart::kOwn ? s.encoded : 0});
+    }
+  }
+  t->views[part] = append(t, views);
 }
 
 void add_local(StepTables* t, const graph::Batch& batch, const LocalKey& key) {
@@ -104,7 +116,7 @@ void add_local(StepTables* t, const graph::Batch& batch, const LocalKey& key) {
     for (int32_t i = 0; i < count; ++i) {
       if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
       const int32_t seen = std::min(i + 1, visible > 0 ? visible : count);
-      views.insert(views.end(), {i + 1, key.causal ? seen : count});
+      views.insert(views.end(), {i + 1, key.causal ? seen : count, 0});
       places.push_back(pages.back());
       places.push_back(i % graph::kPagePositions);
     }

@@ -10,6 +10,7 @@
 #include "gpu/backend.h"
 #include "gpu/launch_queue.h"
 #include "gpu/state.h"
+#include "graph/attention.h"
 #include "graph/batch.h"
 #include "graph/value.h"
 
@@ -38,8 +39,9 @@ struct StepTables {
   std::vector<int32_t> words;
   int64_t outputs = 0;  // [outputs]: rows that want a result
   int64_t tokens = 0;   // [rows], where the batch has tokens
-  // [rows, 2]: one past the row's position, and one past the last that it sees, of its block.
-  int64_t views = 0;
+  // [rows, 3]: one past the row's position, one past the last that it sees, of its block or of the
+  // encoder's tokens, and the first that it may see.
+  std::map<graph::KeyPart, int64_t> views;
   int64_t places = 0;  // [rows, 2]: the page of a row's position, its place there
   // Of all spans, one after the other. The last of all, since their number alone changes from one
   // step of decoding to the next: what lies before them keeps its place.
@@ -129,10 +131,12 @@ RoundedRows rounded_rows(Address memory, int64_t values);
 // Blocks of `size` that hold `count`. CapacityError where a launch can't have as many.
 uint32_t blocks_of(int64_t count, int64_t size);
 
-// Fills the tables of a step but for its pages, and what its runners ask for beside: the rows of
-// attend_local, whose keys and values lie in pages of the workspace, segment after segment; and
-// tiles, which may be of those. Behind all that come the pages.
+// Fills the tables of a step but for its pages, and what its runners ask for beside: what rows see
+// of a part of the positions; the rows of attend_local, whose keys and values lie in pages of the
+// workspace, segment after segment; and tiles, which may be of those. Behind all that come the
+// pages.
 StepTables step_tables(const graph::Batch& batch, const State& state);
+void add_views(StepTables* tables, const graph::Batch& batch, graph::KeyPart part);
 void add_local(StepTables* tables, const graph::Batch& batch, const LocalKey& key);
 Tiles add_tiles(StepTables* tables, const graph::Batch& batch, const TileKey& key);
 void add_pages(StepTables* tables, const graph::Batch& batch);
