@@ -35,6 +35,11 @@ int64_t scan_units(const Graph& graph, const Wkv7Scan& op, int ranks) {
   return if_enough(graph.value(op.r).cols / op.head_dim, ranks);
 }
 
+int64_t query_units(const PagedLayer& layer, const Attend& op, int ranks) {
+  if (splits_heads(layer, ranks)) return layer.kv_heads;
+  return layer.kv_heads == 1 ? if_enough(op.heads, ranks) : 0;
+}
+
 // Backwards: readers come behind what they read, so that their own requirements are known first.
 ShardingPropagation::ShardingPropagation(const Graph& graph, int ranks)
     : graph_(graph),
@@ -152,8 +157,28 @@ void ShardingPropagation::collect(const StoreKv& op) {
 
 void ShardingPropagation::collect(const Attend& op) {
   const PagedLayer& layer = graph_.state().paged[static_cast<size_t>(op.layer)];
-  splits_heads(layer, ranks_) ? require(op.q, {Requirement::Kind::kUnits, layer.kv_heads})
-                              : require_gathered(op.q);
+  const int64_t units = query_units(layer, op, ranks_);
+  units != 0 ? require(op.q, {Requirement::Kind::kUnits, units}) : require_gathered(op.q);
+}
+
+// What latent attention makes its queries with goes by heads, if their reader does.
+void ShardingPropagation::collect(const HeadLinear& op) {
+  const Requirement& out = of(op.out);
+  const bool heads = out.kind == Requirement::Kind::kUnits && out.units == op.weight->experts();
+  heads ? require(op.x, out) : require_gathered(op.x);
+}
+
+void ShardingPropagation::collect(const JoinHeads& op) {
+  const Requirement& out = of(op.out);
+  const bool heads = out.kind == Requirement::Kind::kUnits && op.heads % out.units == 0;
+  for (const ValueId id : {op.a, op.b}) heads ? require(id, out) : require_gathered(id);
+}
+
+void ShardingPropagation::collect(const SelectColumns& op) {
+  const Requirement& out = of(op.out);
+  const bool heads =
+      out.kind == Requirement::Kind::kUnits && graph_.value(op.x).cols / op.period % out.units == 0;
+  heads ? require(op.x, out) : require_gathered(op.x);
 }
 
 // A router has few rows: a message would cost more than it saves.

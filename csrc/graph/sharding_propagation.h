@@ -10,6 +10,10 @@ namespace oxibonsai::graph {
 // Whether the processes split a layer's heads of keys and values; else each keeps all of them.
 bool splits_heads(const PagedLayer& layer, int ranks);
 
+// Units into which the heads of queries are divided, at least one for each process; 0: every
+// process has all of them. They go with their keys and values, or all read the same ones.
+int64_t query_units(const PagedLayer& layer, const Attend& op, int ranks);
+
 // Units of heads into which a scan and its state are divided, at least one for each process; 0:
 // every process has all of it.
 int64_t scan_units(const Graph& graph, const GatedDelta& op, int ranks);
@@ -78,6 +82,9 @@ class ShardingPropagation {
   void collect(const Rope& op);
   void collect(const StoreKv& op);
   void collect(const Attend& op);
+  void collect(const HeadLinear& op);
+  void collect(const JoinHeads& op);
+  void collect(const SelectColumns& op);
   void collect(const Route& op);
 
   const Graph& graph_;

@@ -220,8 +220,8 @@ class Partitioner {
 
   void put(Attend op) {
     const PagedLayer& layer = from_.state().paged[static_cast<size_t>(op.layer)];
-    if (!splits_heads(layer, ranks_)) return put<Attend>(op);
-    const int64_t units = layer.kv_heads;
+    const int64_t units = query_units(layer, op, ranks_);
+    if (units == 0) return put<Attend>(op);
     const ValueId out = op.out;
     op.q = part(op.q, units);
     op.heads = static_cast<int>(width(op.heads, units));
@@ -364,6 +364,33 @@ class Partitioner {
     add_part(op, out, units);
   }
 
+  void put(HeadLinear op) {
+    const int64_t heads = op.weight->experts();
+    if (!is_split(op.x) || value(op.x).units != heads) return put<HeadLinear>(op);
+    const ValueId out = op.out;
+    const Range r = own(heads, heads);
+    op.x = value(op.x).part;
+    op.weight = sharding_->heads(op.weight, r.first, r.last);
+    add_part(op, out, heads);
+  }
+
+  void put(JoinHeads op) {
+    const int64_t units = value(is_split(op.a) ? op.a : op.b).units;
+    if ((!is_split(op.a) && !is_split(op.b)) || op.heads % units != 0) return put<JoinHeads>(op);
+    const ValueId out = op.out;
+    op.a = part(op.a, units);
+    op.b = part(op.b, units);
+    op.heads = static_cast<int>(width(op.heads, units));
+    add_part(op, out, units);
+  }
+
+  // Of each head the same columns.
+  void put(const SelectColumns& op) {
+    const bool heads =
+        is_split(op.x) && from_.value(op.x).cols / op.period % value(op.x).units == 0;
+    heads ? put_by_column(op) : put<SelectColumns>(op);
+  }
+
   // Splits the rows of each matrix, as what reads the result requires.
   void put(const Linear& op) {
     Linear replicated, split;
@@ -448,6 +475,12 @@ Sharding::Sharding(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exc
 WeightPtr Sharding::rows(const WeightPtr& whole, int64_t first, int64_t last) {
   WeightPtr& part = rows_[{whole, first}];
   if (part == nullptr || part->rows() != last - first) part = Weight::slice(whole, first, last);
+  return part;
+}
+
+WeightPtr Sharding::heads(const WeightPtr& whole, int64_t first, int64_t last) {
+  WeightPtr& part = heads_[{whole, first}];
+  if (part == nullptr) part = Weight::slice_experts(whole, first, last);
   return part;
 }
 

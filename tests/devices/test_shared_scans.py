@@ -19,24 +19,24 @@ WIDTH = HEADS * DIM
 INPUT = 64
 
 
-def random(*shape: int) -> npt.NDArray[np.float32]:
-    return np.random.default_rng(shape).standard_normal(shape, dtype=np.float32)
+def random(*shape: int, seed: int = 0) -> npt.NDArray[np.float32]:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape, dtype=np.float32)
 
 
-def matrix(rows: int, cols: int) -> _core.Weight:
-    blocks = _core.encode(random(rows, cols), "Q8_0", None)
-    return _core.Weight.from_blocks(f"{rows}.weight", "Q8_0", blocks, cols, 1)
+def matrix(rows: int, cols: int, seed: int = 0) -> _core.Weight:
+    blocks = _core.encode(random(rows, cols, seed=seed), "Q8_0", None)
+    return _core.Weight.from_blocks(f"{rows}.{seed}.weight", "Q8_0", blocks, cols, 1)
 
 
 def decay(*shape: int) -> npt.NDArray[np.float32]:
-    return -np.exp(random(*shape))
+    return -np.exp(random(*shape, seed=1))
 
 
 def gated_delta(key_heads: int, *, tiled: bool) -> Callable[[Builder, Value], Value]:
     def describe(b: Builder, x: Value) -> Value:
         width = 2 * key_heads * DIM + WIDTH
         qkv, alpha, beta = b.linear(
-            x, matrix(width, INPUT), matrix(HEADS, INPUT), matrix(HEADS, INPUT)
+            x, matrix(width, INPUT), matrix(HEADS, INPUT), matrix(HEADS, INPUT, seed=1)
         )
         qkv = b.conv1d(qkv, random(width, 4), silu=True)
         return b.gated_delta(
@@ -51,7 +51,7 @@ def mamba2(groups: int) -> Callable[[Builder, Value], Value]:
     def describe(b: Builder, x: Value) -> Value:
         xbc, step = b.linear(x, matrix(WIDTH + 2 * groups * STATES, INPUT), matrix(HEADS, INPUT))
         return b.mamba2_scan(
-            xbc, step, dt_bias=random(HEADS), decay=decay(HEADS), skip=random(HEADS),
+            xbc, step, dt_bias=random(HEADS), decay=decay(HEADS), skip=random(HEADS, seed=2),
             groups=groups, state_dim=STATES,
         )  # fmt: skip
 
@@ -60,15 +60,15 @@ def mamba2(groups: int) -> Callable[[Builder, Value], Value]:
 
 def mamba(b: Builder, x: Value) -> Value:
     sizes = (WIDTH, WIDTH, STATES, STATES)
-    x, step, to_state, from_state = b.linear(x, *(matrix(n, INPUT) for n in sizes))
+    x, step, to_state, from_state = b.linear(x, *(matrix(n, INPUT, seed=i) for i, n in enumerate(sizes)))
     return b.mamba_scan(
-        x, step, to_state, from_state, dt_bias=random(WIDTH), skip=random(WIDTH),
+        x, step, to_state, from_state, dt_bias=random(WIDTH), skip=random(WIDTH, seed=2),
         decay=decay(WIDTH, STATES),
     )  # fmt: skip
 
 
 def wkv7(b: Builder, x: Value) -> Value:
-    r, w, k, v, kk, a = b.linear(x, *(matrix(WIDTH, INPUT) for _ in range(6)))
+    r, w, k, v, kk, a = b.linear(x, *(matrix(WIDTH, INPUT, seed=i) for i in range(6)))
     return b.wkv7_scan(r, w, k, v, b.scale(kk, 0.02), b.sigmoid(a), head_dim=DIM)
 
 
@@ -87,7 +87,7 @@ def layer(name: str) -> _core.Graph:
     """Heads of a scan, each with a norm, beside gates; then a matrix."""
     b = Builder()
     x = b.input("x", INPUT)
-    (gates,) = b.linear(x, matrix(WIDTH, INPUT))
+    (gates,) = b.linear(x, matrix(WIDTH, INPUT, seed=9))
     heads = SCANS[name][0](b, x)
     y = b.swiglu(gates, b.head_norm(heads, random(DIM), 1e-6))
     (out,) = b.linear(y, matrix(INPUT, WIDTH))
