@@ -13,11 +13,15 @@ from native_build import ROOT, build, needs_compiler
 from oxibonsai import _core
 
 
-def ctest(folder: Path, names: str = ".", **environment: str) -> None:
+# Runs kernels of GPUs beside the scalar tier, whatever tier the processor has.
+GPU_TESTS = "^test_gpu"
+
+
+def ctest(folder: Path, names: str = ".", *, but: str = "^$", **environment: str) -> None:
     done = subprocess.run(
         [
             *("ctest", "--test-dir", str(folder), "--output-on-failure", "--no-tests=error"),
-            *("-R", names, f"-j{os.cpu_count() or 1}"),
+            *("-R", names, "-E", but, f"-j{os.cpu_count() or 1}"),
         ],
         env={**os.environ, **environment},
         capture_output=True,
@@ -36,7 +40,7 @@ def test_native_tests_pass() -> None:
 @pytest.mark.timeout(2400)  # builds of other processes go first
 @pytest.mark.parametrize("tier", _core.cpu.tiers())
 def test_native_tests_pass_with_each_tier_forced(tier: str) -> None:
-    ctest(build("native"), OXIBONSAI_ISA=tier)
+    ctest(build("native"), but=GPU_TESTS, OXIBONSAI_ISA=tier)
 
 
 @pytest.mark.slow
@@ -59,4 +63,9 @@ def test_the_neon_tiers_give_the_bytes_of_scalar(processor: str, names: str) -> 
     if shutil.which("aarch64-linux-gnu-g++") is None or shutil.which("qemu-aarch64-static") is None:
         pytest.skip("needs g++-aarch64-linux-gnu and qemu-user-static")
     toolchain = ROOT / "cmake" / "aarch64-linux-gnu.cmake"
-    ctest(build("arm", f"-DCMAKE_TOOLCHAIN_FILE={toolchain}"), names, QEMU_CPU=processor)
+    ctest(
+        build("arm", f"-DCMAKE_TOOLCHAIN_FILE={toolchain}"),
+        names,
+        but=GPU_TESTS,
+        QEMU_CPU=processor,
+    )
