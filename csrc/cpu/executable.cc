@@ -65,7 +65,8 @@ Executable::Executable(const CpuDevice& device, const graph::Graph& graph)
       pool_(device.pool()),
       lowered_(graph::lower(graph)),
       state_(graph.state()),
-      checker_(lowered_, state_) {
+      checker_(lowered_, state_),
+      crew_(pool_->size()) {
   tables_.resize(lowered_.buffers.size());
   for (const graph::Op& op : lowered_.ops) {
     for (const graph::WeightPtr& w : graph::matrices_of(op)) {
@@ -202,14 +203,15 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
     for (const Part& part : stage)
       ends.push_back(items.back() += part.runner->items(step, part.phase));
   }
-  pool_->run(std::move(items), [&](uint32_t stage, int64_t item) {
+  const auto work = [&](uint32_t stage, int64_t item) {
     const int64_t* end = ends.data() + first_part[stage];
     size_t part = 0;
     while (item >= end[part]) ++part;
     const int64_t first = part == 0 ? 0 : end[part - 1];
     const Part& p = stages_[stage][part];
     p.runner->run(step, p.phase, item - first);
-  });
+  };
+  crew_.record(pool_->run(crew_.threads(), std::move(items), work));
   if (state_.paged.empty() && state_.slot.empty()) give_back();
 }
 

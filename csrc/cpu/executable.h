@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "base/crew_size.h"
 #include "base/huge_buffer.h"
 #include "cpu/device.h"
 #include "cpu/runner.h"
@@ -77,6 +78,7 @@ class Executable {
   std::vector<Stage> stages_;
 
   std::mutex mutex_;
+  CrewSize crew_;
   std::vector<StepBuffer> memory_;  // by buffer
   StepBuffer workspace_;
 };

@@ -51,6 +51,9 @@ class Weight {
   // its slices; a slice of several experts is packed by itself.
   static std::shared_ptr<Weight> slice(const std::shared_ptr<Weight>& whole, int64_t first,
                                        int64_t last);
+  // Experts first .. last - 1.
+  static std::shared_ptr<Weight> slice_experts(const std::shared_ptr<Weight>& whole, int64_t first,
+                                               int64_t last);
   // The matrix that this is a slice of, and from which row on; null and 0 where it is none.
   const std::shared_ptr<Weight>& whole() const { return whole_; }
   int64_t first_row() const { return first_row_; }
