@@ -2,9 +2,11 @@
 
 The messages and bytes of a token are measured and compared with what the graph predicts. Tokens per
 second on other machines and links are a prediction, computed from these and from the bandwidth of
-memory and network that you give; nothing of that is measured here.
+memory and network that you give; nothing of that is measured here. With --sequences they are those of
+all sequences together, with --replicas of engines whose steps follow each other through the stages.
 
     python bench/scale.py MODEL.gguf --layout 2x1 --layout 1x2 --latency-us 50 --network-gbit 10
+    python bench/scale.py MODEL.gguf --layout 1x2 --sequences 16 --replicas 2 --row-us 400
 """
 
 from __future__ import annotations
@@ -28,11 +30,22 @@ TOKENS, PROMPT_TOKENS = 32, 64
 
 @dataclass(frozen=True)
 class Machine:
-    """Of each process: bytes a second of memory and network, seconds until a message arrives."""
+    """Of each process: bytes a second of memory and network, seconds until a message arrives, and
+    seconds that the whole model computes for a row, where that takes longer than reading it.
+    """
 
     memory: float
     network: float
     latency: float
+    row: float = 0.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """Sequences that decode, and the engines that they are shared out among."""
+
+    sequences: int = 1
+    engines: int = 1
 
 
 def measure(model: str, layout: Layout) -> dict[str, object]:
@@ -53,31 +66,44 @@ def measure(model: str, layout: Layout) -> dict[str, object]:
     return found
 
 
-def predicted(model: Model, layout: Layout) -> list[StepTraffic]:
-    """A token's traffic of each rank."""
+def predicted(model: Model, layout: Layout, rows: int = 1) -> list[StepTraffic]:
+    """The traffic of each rank in a step that decodes so many sequences."""
     layers = model.config.num_hidden_layers
     return [
-        predict(model.graph, layers, Layout(layout.tensor, layout.pipeline, rank))
+        predict(model.graph, layers, Layout(layout.tensor, layout.pipeline, rank), rows, rows)
         for rank in range(layout.world)
     ]
 
 
-def seconds(of_ranks: list[StepTraffic], layout: Layout, machine: Machine) -> float:
-    """A token's time: the stages one after the other, in each the slowest rank."""
-    total = 0.0
+def stage_seconds(model: Model, layout: Layout, machine: Machine, rows: int) -> list[float]:
+    """How long each stage works on such a step, with what it sends; in each the slowest rank."""
+    of_ranks = predicted(model, layout, rows)
+    whole = sum(w.nbytes for w in model.graph.matrices)
+    times = []
     for stage in range(layout.pipeline):
         ranks = [of_ranks[r] for r in layout.tensor_group(stage)]
-        slowest = max(t.weight_bytes for t in ranks) / machine.memory
+        weights = max(t.weight_bytes for t in ranks)
+        busy = max(weights / machine.memory, rows * machine.row * weights / whole)
         # Every rank's part goes once around the others.
         rounds = layout.tensor - 1
         gathers = ranks[0].gathers * machine.latency + ranks[0].gathered_bytes / machine.network
         sends = ranks[0].sends * machine.latency + ranks[0].sent_bytes / machine.network
-        total += slowest + rounds * gathers + sends
-    command = machine.latency * (layout.world - 1).bit_length()
-    return total + command
+        times.append(busy + rounds * gathers + sends)
+    return times
 
 
-def report(model: str, layout: Layout, machine: Machine, loaded: Model) -> dict[str, object]:
+def tokens_per_second(model: Model, layout: Layout, machine: Machine, load: Load) -> float:
+    """Of all sequences: an engine waits for its step, and a stage works on one step at a time."""
+    rows = load.sequences // load.engines
+    stages = stage_seconds(model, layout, machine, rows)
+    command = machine.latency if layout.world > 1 else 0.0
+    step = max(sum(stages) + command, load.engines * max(stages))
+    return load.sequences / step
+
+
+def report(
+    model: str, layout: Layout, machine: Machine, load: Load, loaded: Model
+) -> dict[str, object]:
     """Measured and predicted traffic of rank 0, and the predicted speed."""
     of_ranks = predicted(loaded, layout)
     found = measure(model, layout)
@@ -87,7 +113,7 @@ def report(model: str, layout: Layout, machine: Machine, loaded: Model) -> dict[
     assert isinstance(tokens, int)
     measured = {k: sent[k] / tokens for k in ("gathers", "gathered_bytes", "sends", "sent_bytes")}
     expected = {k: float(getattr(of_ranks[0], k)) for k in measured}
-    one = predicted(loaded, Layout(1, 1, 0))
+    one = tokens_per_second(loaded, Layout(1, 1, 0), machine, Load(load.sequences))
     return {
         "layout": f"{layout.tensor}x{layout.pipeline}",
         "measured_a_token": measured,
@@ -95,8 +121,8 @@ def report(model: str, layout: Layout, machine: Machine, loaded: Model) -> dict[
         "equal": measured == expected,
         "weight_bytes_by_rank": [t.weight_bytes for t in of_ranks],
         "loopback_tokens_per_second": found["tokens_per_second"],
-        "PREDICTION_tokens_per_second": 1 / seconds(of_ranks, layout, machine),
-        "PREDICTION_tokens_per_second_of_one": 1 / seconds(one, Layout(1, 1, 0), machine),
+        "PREDICTION_tokens_per_second": tokens_per_second(loaded, layout, machine, load),
+        "PREDICTION_tokens_per_second_of_one": one,
     }
 
 
@@ -108,14 +134,26 @@ def main() -> None:
     parser.add_argument("--memory-gb", type=float, default=40.0, help="GB/s of each machine")
     parser.add_argument("--network-gbit", type=float, default=10.0)
     parser.add_argument("--latency-us", type=float, default=50.0)
+    parser.add_argument(
+        "--row-us", type=float, default=0.0,
+        help="that one process computes for each sequence of a large batch",
+    )  # fmt: skip
+    parser.add_argument("--sequences", type=int, default=1, help="that decode at the same time")
+    parser.add_argument("--replicas", type=int, default=1, help="engines that share them out")
     options = parser.parse_args()
+    if options.replicas < 1 or options.sequences % options.replicas:
+        parser.error("each replica needs as many sequences as the others")
     machine = Machine(
-        options.memory_gb * 1e9, options.network_gbit * 1e9 / 8, options.latency_us * 1e-6
+        options.memory_gb * 1e9,
+        options.network_gbit * 1e9 / 8,
+        options.latency_us * 1e-6,
+        options.row_us * 1e-6,
     )
+    load = Load(options.sequences, options.replicas)
     loaded = load_model(open_model(options.model), open_device("cpu", 1))
     for text in options.layout:
         tensor, pipeline = (int(n) for n in text.split("x"))
-        print(json.dumps(report(options.model, Layout(tensor, pipeline, 0), machine, loaded)))
+        print(json.dumps(report(options.model, Layout(tensor, pipeline, 0), machine, load, loaded)))
 
 
 if __name__ == "__main__":

@@ -21,19 +21,21 @@ def copy(
     tensors: dict[str, tuple[int, npt.NDArray[Any]]] | None = None,
     more: dict[str, npt.NDArray[np.float32]] | None = None,
     only: set[str] | None = None,
+    without: tuple[str, ...] = (),
 ) -> None:
     """Writes ``target``; a tensor is replaced by a GGUF type id and its blocks, ``more`` are added.
 
-    Of the source's tensors all are taken, or those named in ``only``.
+    Of the source's tensors all are taken, or those named in ``only``; but keys and tensors ``without``.
     """
     file = _core.GgufFile(str(source))
     found = {k: (file.get(k), _type(file, k)) for k in file.keys()}  # noqa: SIM118 - not a dict
+    found = {k: v for k, v in found.items() if k not in without}
     writer = _core.GgufWriter(str(target))
     for key, (value, value_type) in {**found, **(keys or {})}.items():
         writer.add_metadata(key, value, value_type)
     contents = []
     for tensor in file.tensors:
-        if only is not None and tensor.name not in only:
+        if (only is not None and tensor.name not in only) or tensor.name in without:
             continue
         whole = (tensor.gguf_id, file.tensor_bytes(tensor.name))
         gguf_id, blocks = (tensors or {}).get(tensor.name, whole)

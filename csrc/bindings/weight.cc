@@ -37,6 +37,7 @@ class ArrayOwner : public DataOwner {
     array_ = Bytes();
   }
   void release(const uint8_t*, int64_t) const override {}
+  bool maps_file() const override { return false; }
 
  private:
   Bytes array_;

@@ -1,6 +1,7 @@
 #include "cpu/packed_weight.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -14,13 +15,19 @@ namespace {
 
 // Bytes of a file that a thread packs before it gives them back.
 constexpr int64_t kPieceBytes = 1 << 20;
-// Rows that one thread checks at a time where nothing is packed.
+// Rows of a piece where nothing is interleaved.
 constexpr int64_t kStoredRows = 16;
 
 const LinearKernel& kernel_of(const graph::Weight& w, const KernelTable& table) {
   return table.linear[static_cast<int>(w.type())];
 }
 
+// Weights that are in memory in the form that the kernel reads stay where they are.
+bool in_place(const graph::Weight& w, const LinearKernel& kernel) {
+  return kernel.tile_rows == 0 && !w.maps_file();
+}
+
+// A piece is a tile, or some stored rows.
 int64_t rows_in_piece(const LinearKernel& kernel) {
   return kernel.tile_rows != 0 ? kernel.tile_rows : kStoredRows;
 }
@@ -30,13 +37,14 @@ int64_t pieces_of(const graph::Weight& w, const LinearKernel& kernel) {
   return (w.rows() + rows - 1) / rows;
 }
 
-int64_t bytes_of_tile(const graph::Weight& w, const LinearKernel& kernel) {
-  if (kernel.tile_rows == 0) return 0;
+int64_t bytes_of_piece(const graph::Weight& w, const LinearKernel& kernel) {
+  if (in_place(w, kernel)) return 0;
+  if (kernel.tile_rows == 0) return kStoredRows * w.row_bytes();
   return tile_bytes(kTileFormats[static_cast<int>(w.type())], kernel.tile_rows, w.cols());
 }
 
-// Checks pieces first .. last - 1 of one expert and, where the kernel wants tiles, writes them to
-// `tiles`, which begins with the expert's first.
+// Checks pieces first .. last - 1 of one expert and, where they are not read in place, writes them
+// to `tiles`, which begins with the expert's first.
 void write_pieces(const graph::Weight& w, const LinearKernel& kernel, int64_t expert, int64_t first,
                   int64_t last, uint8_t* tiles) {
   const int64_t rows = rows_in_piece(kernel);
@@ -45,18 +53,22 @@ void write_pieces(const graph::Weight& w, const LinearKernel& kernel, int64_t ex
     const int64_t row = begin + i * rows;
     const int64_t count = std::min(w.rows() - i * rows, rows);
     w.check_finite(row, row + count);
-    if (kernel.tile_rows == 0) continue;
-    pack_tile(w.type(), w.row(row), w.row_bytes(), static_cast<int>(count), w.cols(),
-              kernel.tile_rows, kernel.form, tiles + i * bytes_of_tile(w, kernel));
+    if (in_place(w, kernel)) continue;
+    uint8_t* piece = tiles + i * bytes_of_piece(w, kernel);
+    if (kernel.tile_rows == 0)
+      std::memcpy(piece, w.row(row), static_cast<size_t>(count * w.row_bytes()));
+    else
+      pack_tile(w.type(), w.row(row), w.row_bytes(), static_cast<int>(count), w.cols(),
+                kernel.tile_rows, kernel.form, piece);
   }
-  if (kernel.tile_rows != 0)
+  if (!in_place(w, kernel))
     w.release(begin + first * rows, begin + std::min(w.rows(), last * rows));
 }
 
 void pack_one(const graph::Weight& w, const LinearKernel& kernel, ThreadPool& pool,
               uint8_t* tiles) {
   const int64_t in_expert = pieces_of(w, kernel);
-  const int64_t expert_bytes = in_expert * bytes_of_tile(w, kernel);
+  const int64_t expert_bytes = in_expert * bytes_of_piece(w, kernel);
   const int64_t count = in_expert * w.experts();
   const int64_t piece =
       std::max<int64_t>(1, std::min(count / pool.size(), kPieceBytes * count / w.bytes()));
@@ -82,16 +94,15 @@ PackedWeight::PackedWeight(graph::WeightPtr weight, const KernelTable& table, co
       keeper_(std::move(keeper)) {}
 
 int64_t PackedWeight::bytes() const {
-  return weight_->experts() * pieces_of(*weight_, kernel_) * bytes_of_tile(*weight_, kernel_);
+  return weight_->experts() * pieces_of(*weight_, kernel_) * bytes_of_piece(*weight_, kernel_);
 }
 
 void PackedWeight::bind(int64_t expert, LinearArgs* args) const {
   const graph::Weight& w = *weight_;
   args->row_bytes = w.row_bytes();
-  args->tile_bytes = bytes_of_tile(w, kernel_);
-  args->weight = kernel_.tile_rows == 0
-                     ? w.row(expert * w.rows())
-                     : tiles_ + expert * pieces_of(w, kernel_) * args->tile_bytes;
+  args->tile_bytes = bytes_of_piece(w, kernel_);
+  args->weight = in_place(w, kernel_) ? w.row(expert * w.rows())
+                                      : tiles_ + expert * pieces_of(w, kernel_) * args->tile_bytes;
   args->cols = w.cols();
 }
 
@@ -100,14 +111,16 @@ PackedWeightPtr PackedWeight::slice(const graph::WeightPtr& part) const {
   if (kernel_.tile_rows != 0) {
     if (part->first_row() % kernel_.tile_rows != 0)
       throw RequestError("a slice of " + part->name() + " begins within a tile");
-    tiles += part->first_row() / kernel_.tile_rows * bytes_of_tile(*weight_, kernel_);
+    tiles += part->first_row() / kernel_.tile_rows * bytes_of_piece(*weight_, kernel_);
+  } else if (!in_place(*weight_, kernel_)) {
+    tiles += part->first_row() * weight_->row_bytes();
   }
   return std::make_shared<PackedWeight>(part, table_, tiles, keeper_);
 }
 
 int64_t packed_size(const graph::Weight& w, const KernelTable& table) {
   const LinearKernel& kernel = kernel_of(w, table);
-  return aligned(w.experts() * pieces_of(w, kernel) * bytes_of_tile(w, kernel));
+  return aligned(w.experts() * pieces_of(w, kernel) * bytes_of_piece(w, kernel));
 }
 
 PackedWeights attach_weights(const graph::Weights& weights, const KernelTable& table,

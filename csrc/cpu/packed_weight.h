@@ -12,16 +12,17 @@
 namespace oxibonsai::cpu {
 
 // A weight in the form that the kernel of one tier wants: tiles of interleaved rows, each expert's
-// on their own, or the stored rows where the kernel reads those.
+// on their own, or the stored rows where the kernel reads those. Rows of a mapped file are copied
+// to huge pages: read from the file's own, F16 weights cost one token 3 to 12 % more time.
 class PackedWeight {
  public:
-  // `tiles` is null where the stored form serves, and else owned by `keeper`.
+  // `tiles` is null where the weight is read in place, and else owned by `keeper`.
   PackedWeight(graph::WeightPtr weight, const KernelTable& table, const uint8_t* tiles,
                std::shared_ptr<const void> keeper);
 
   const graph::Weight& weight() const { return *weight_; }
   const LinearKernel& kernel() const { return kernel_; }
-  // Bytes of the tiles; 0 where the stored form serves.
+  // Bytes of the tiles, or of the copied rows; 0 where the weight is read in place.
   int64_t bytes() const;
   // The fields of LinearArgs that say where the weights of an expert are.
   void bind(int64_t expert, LinearArgs* args) const;
@@ -45,7 +46,7 @@ struct PackedWeights {
   int64_t bytes = 0;
 };
 
-// Bytes that the packed form of a weight takes in PackedWeights; 0 where the stored one serves.
+// Bytes that the packed form of a weight takes in PackedWeights; 0 where it is read in place.
 int64_t packed_size(const graph::Weight& weight, const KernelTable& table);
 
 // Packs weights for a tier, in their order, on all threads. `progress` is told the bytes that are

@@ -52,6 +52,7 @@ class GgufFile : public DataOwner {
   const uint8_t* data(const TensorInfo& tensor) const { return file_.data() + tensor.offset; }
   const uint8_t* bytes() const { return file_.data(); }
   void release(const uint8_t* data, int64_t bytes) const override { file_.release(data, bytes); }
+  bool maps_file() const override { return true; }
 
  private:
   explicit GgufFile(const std::string& path) : path_(path), file_(path) {}

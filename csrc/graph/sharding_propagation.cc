@@ -12,9 +12,41 @@ bool splits_heads(const PagedLayer& layer, int ranks) {
   return layer.kv_heads >= ranks && !layer.value_in_key;
 }
 
+namespace {
+
+int64_t if_enough(int64_t units, int ranks) { return units >= ranks ? units : 0; }
+
+}  // namespace
+
+int64_t scan_units(const Graph&, const GatedDelta& op, int ranks) {
+  return if_enough(op.key_heads, ranks);
+}
+
+int64_t scan_units(const Graph& graph, const Mamba2Scan& op, int ranks) {
+  return if_enough(op.groups > 1 ? op.groups : graph.value(op.time_step).cols, ranks);
+}
+
+int64_t scan_units(const Graph& graph, const MambaScan& op, int ranks) {
+  const int64_t cols = graph.value(op.x).cols;
+  return cols % kScanColumns == 0 ? if_enough(cols / kScanColumns, ranks) : 0;
+}
+
+int64_t scan_units(const Graph& graph, const Wkv7Scan& op, int ranks) {
+  return if_enough(graph.value(op.r).cols / op.head_dim, ranks);
+}
+
+int64_t query_units(const PagedLayer& layer, const Attend& op, int ranks) {
+  if (splits_heads(layer, ranks)) return layer.kv_heads;
+  return layer.kv_heads == 1 ? if_enough(op.heads, ranks) : 0;
+}
+
 // Backwards: readers come behind what they read, so that their own requirements are known first.
 ShardingPropagation::ShardingPropagation(const Graph& graph, int ranks)
-    : graph_(graph), ranks_(ranks), requirements_(graph.values().size()) {
+    : graph_(graph),
+      ranks_(ranks),
+      of_scans_(graph.values().size()),
+      requirements_(graph.values().size()) {
+  for (const Op& op : graph.ops()) std::visit([this](const auto& o) { find_scans(o); }, op);
   for (const auto& [name, id] : graph.outputs()) require_gathered(id);
   for (auto op = graph.ops().rbegin(); op != graph.ops().rend(); ++op)
     std::visit([this](const auto& o) { collect(o); }, *op);
@@ -47,6 +79,18 @@ void ShardingPropagation::require(ValueId id, const Requirement& requirement) {
 }
 
 template <class T>
+void ShardingPropagation::find_scans(const T& op) {
+  const auto units = [this](ValueId id) -> int64_t& { return of_scans_[static_cast<size_t>(id)]; };
+  if constexpr (kIsScan<T>) units(op.out) = scan_units(graph_, op, ranks_);
+  if constexpr (std::is_same_v<T, GatedDelta>)
+    if (value_runs(op, graph_.value(op.alpha).cols) > 1) units(op.out) = 0;
+  if constexpr (std::is_same_v<T, RmsNorm> || std::is_same_v<T, LayerNorm>) {
+    const int64_t of_x = units(op.x);
+    if (of_x != 0 && op.groups % of_x == 0) units(op.out) = of_x;
+  }
+}
+
+template <class T>
 void ShardingPropagation::collect(const T& op) {
   for (const ValueId id : inputs_of(Op(op)))
     if (id != kNoValue) require_gathered(id);
@@ -70,8 +114,12 @@ void ShardingPropagation::collect(const AddVector& op) { collect_by_column(op); 
 // Their result has fewer columns than what they read, or fewer rows, and is put together instead.
 void ShardingPropagation::collect(const Gated& op) {
   const Requirement& out = of(op.out);
-  const Requirement requirement =
+  Requirement requirement =
       out.kind == Requirement::Kind::kUnits ? out : Requirement{Requirement::Kind::kAny, 0};
+  // Beside what a scan has made: the same columns.
+  for (const ValueId id : {op.gate, op.up})
+    if (const int64_t units = of_scans_[static_cast<size_t>(id)]; units != 0)
+      requirement = {Requirement::Kind::kUnits, units};
   require(op.gate, requirement);
   require(op.up, requirement);
 }
@@ -109,8 +157,28 @@ void ShardingPropagation::collect(const StoreKv& op) {
 
 void ShardingPropagation::collect(const Attend& op) {
   const PagedLayer& layer = graph_.state().paged[static_cast<size_t>(op.layer)];
-  splits_heads(layer, ranks_) ? require(op.q, {Requirement::Kind::kUnits, layer.kv_heads})
-                              : require_gathered(op.q);
+  const int64_t units = query_units(layer, op, ranks_);
+  units != 0 ? require(op.q, {Requirement::Kind::kUnits, units}) : require_gathered(op.q);
+}
+
+// What latent attention makes its queries with goes by heads, if their reader does.
+void ShardingPropagation::collect(const HeadLinear& op) {
+  const Requirement& out = of(op.out);
+  const bool heads = out.kind == Requirement::Kind::kUnits && out.units == op.weight->experts();
+  heads ? require(op.x, out) : require_gathered(op.x);
+}
+
+void ShardingPropagation::collect(const JoinHeads& op) {
+  const Requirement& out = of(op.out);
+  const bool heads = out.kind == Requirement::Kind::kUnits && op.heads % out.units == 0;
+  for (const ValueId id : {op.a, op.b}) heads ? require(id, out) : require_gathered(id);
+}
+
+void ShardingPropagation::collect(const SelectColumns& op) {
+  const Requirement& out = of(op.out);
+  const bool heads =
+      out.kind == Requirement::Kind::kUnits && graph_.value(op.x).cols / op.period % out.units == 0;
+  heads ? require(op.x, out) : require_gathered(op.x);
 }
 
 // A router has few rows: a message would cost more than it saves.

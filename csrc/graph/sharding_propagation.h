@@ -1,5 +1,6 @@
 #pragma once
 
+#include <type_traits>
 #include <vector>
 
 #include "graph/graph.h"
@@ -8,6 +9,27 @@ namespace oxibonsai::graph {
 
 // Whether the processes split a layer's heads of keys and values; else each keeps all of them.
 bool splits_heads(const PagedLayer& layer, int ranks);
+
+// Units into which the heads of queries are divided, at least one for each process; 0: every
+// process has all of them. They go with their keys and values, or all read the same ones.
+int64_t query_units(const PagedLayer& layer, const Attend& op, int ranks);
+
+// Units of heads into which a scan and its state are divided, at least one for each process; 0:
+// every process has all of it.
+int64_t scan_units(const Graph& graph, const GatedDelta& op, int ranks);
+int64_t scan_units(const Graph& graph, const Mamba2Scan& op, int ranks);
+int64_t scan_units(const Graph& graph, const MambaScan& op, int ranks);
+int64_t scan_units(const Graph& graph, const Wkv7Scan& op, int ranks);
+
+template <class T>
+constexpr bool kIsScan = std::is_same_v<T, GatedDelta> || std::is_same_v<T, Mamba2Scan> ||
+                         std::is_same_v<T, MambaScan> || std::is_same_v<T, Wkv7Scan>;
+
+// Runs of value heads, each of which has one for each key head where these are tiled. Several have
+// to be put together behind the scan: a process has a part of each.
+inline int64_t value_runs(const GatedDelta& op, int64_t heads) {
+  return op.tiled ? heads / op.key_heads : 1;
+}
 
 // Which columns of each value a process should compute, propagated from what reads them backwards
 // to what makes them: units of whole heads for attention, any columns for an activation, or all.
@@ -39,6 +61,9 @@ class ShardingPropagation {
   void require_gathered(ValueId id) { require(id, {Requirement::Kind::kGathered, 0}); }
 
   template <class T>
+  void find_scans(const T& op);
+
+  template <class T>
   void collect(const T& op);
   template <class T>
   void collect_by_column(const T& op);
@@ -57,10 +82,15 @@ class ShardingPropagation {
   void collect(const Rope& op);
   void collect(const StoreKv& op);
   void collect(const Attend& op);
+  void collect(const HeadLinear& op);
+  void collect(const JoinHeads& op);
+  void collect(const SelectColumns& op);
   void collect(const Route& op);
 
   const Graph& graph_;
   const int ranks_;
+  // Of what scans make, and norms of that: the units that each process has a part of; else 0.
+  std::vector<int64_t> of_scans_;
   std::vector<Requirement> requirements_;
 };
 

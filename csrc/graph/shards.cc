@@ -36,7 +36,9 @@ class Partitioner {
         own.kv_heads = static_cast<int>(width(layer.kv_heads, layer.kv_heads));
       to_.add_paged_layer(own);
     }
-    for (const int64_t floats : from_.state().slot) to_.add_slot(floats);
+    std::vector<int64_t> slots = from_.state().slot;
+    for (const Op& op : from_.ops()) std::visit([&](const auto& o) { narrow_slot(o, &slots); }, op);
+    for (const int64_t floats : slots) to_.add_slot(floats);
   }
 
   Graph run() {
@@ -105,12 +107,7 @@ class Partitioner {
     if (m.part != kNoValue && m.units == units) return m.part;
     const int64_t cols = from_.value(id).cols;
     const Range r = own(cols, units);
-    SelectColumns select;
-    select.x = whole(id);
-    select.first = r.first;
-    select.count = r.last - r.first;
-    select.period = cols;
-    const ValueId made = to_.add(select).front();
+    const ValueId made = select(whole(id), r.first, r.last - r.first, cols);
     if (value(id).part == kNoValue) {
       value(id).part = made;
       value(id).units = units;
@@ -223,8 +220,8 @@ class Partitioner {
 
   void put(Attend op) {
     const PagedLayer& layer = from_.state().paged[static_cast<size_t>(op.layer)];
-    if (!splits_heads(layer, ranks_)) return put<Attend>(op);
-    const int64_t units = layer.kv_heads;
+    const int64_t units = query_units(layer, op, ranks_);
+    if (units == 0) return put<Attend>(op);
     const ValueId out = op.out;
     op.q = part(op.q, units);
     op.heads = static_cast<int>(width(op.heads, units));
@@ -232,6 +229,166 @@ class Partitioner {
     op.sinks = own_part(op.sinks, units);
     op.position_bias = own_part(op.position_bias, units);
     add_part(op, out, units);
+  }
+
+  // Scans, by heads: each has a state of its own. What they read was put together for the
+  // convolution before them, whose state is small and replicated.
+
+  // A rank's part of the state of a scan: that of its heads, which all are as large.
+  template <class T>
+  void narrow_slot(const T& op, std::vector<int64_t>* slots) const {
+    if constexpr (kIsScan<T>) {
+      int64_t& floats = (*slots)[static_cast<size_t>(op.slot)];
+      if (const int64_t units = scan_units(op); units != 0) floats = width(floats, units);
+    }
+  }
+
+  template <class T>
+  int64_t scan_units(const T& op) const {
+    return graph::scan_units(from_, op, ranks_);
+  }
+
+  ValueId select(ValueId x, int64_t first, int64_t count, int64_t period) {
+    SelectColumns op;
+    op.x = x;
+    op.first = first;
+    op.count = count;
+    op.period = period;
+    return to_.add(op).front();
+  }
+
+  ValueId join(ValueId a, ValueId b) {
+    JoinHeads op;
+    op.a = a;
+    op.b = b;
+    op.heads = 1;
+    return to_.add(op).front();
+  }
+
+  // This rank's key heads, and the value heads that read them. Where these are tiled, a run of
+  // value heads has one for each key head, and the rank has neighbouring ones of each run.
+  void put(GatedDelta op) {
+    const int64_t units = scan_units(op);
+    if (units == 0) return put<GatedDelta>(op);
+    const int64_t keys = int64_t{op.key_heads} * op.key_dim;
+    const int64_t heads = from_.value(op.alpha).cols;
+    const int64_t runs = value_runs(op, heads);
+    const int64_t period = heads / runs;
+    const Range r = own(period, units);
+    const int64_t count = r.last - r.first, dim = op.value_dim;
+    const auto own_heads = [&](const Vector& v) {
+      auto mine = std::make_shared<std::vector<float>>();
+      for (auto run = v->begin(); run != v->end(); run += period)
+        mine->insert(mine->end(), run + r.first, run + r.last);
+      return mine;
+    };
+    gather({op.qkv, op.alpha, op.beta});
+    const ValueId qkv = whole(op.qkv), out = op.out;
+    const int64_t cols = from_.value(op.qkv).cols;
+    const Range k = own(keys, units);
+    const ValueId values = select(qkv, 2 * keys, cols - 2 * keys, cols);
+    op.qkv = join(select(qkv, k.first, k.last - k.first, cols),
+                  select(qkv, keys + k.first, k.last - k.first, cols));
+    op.qkv = join(op.qkv, select(values, r.first * dim, count * dim, period * dim));
+    op.alpha = select(whole(op.alpha), r.first, count, period);
+    op.beta = select(whole(op.beta), r.first, count, period);
+    op.dt_bias = own_heads(op.dt_bias);
+    op.decay = own_heads(op.decay);
+    op.key_heads = static_cast<int>(width(op.key_heads, units));
+    if (runs == 1) return add_part(op, out, units);
+    value(out).whole = gather_runs(to_.add(op).front(), runs, period * dim, units);
+  }
+
+  // Puts runs of columns together, of each of which this rank has its part: one message for all.
+  ValueId gather_runs(ValueId parts, int64_t runs, int64_t cols, int64_t units) {
+    const int64_t mine = width(cols, units);
+    Gather op;
+    op.exchange = sharding_->exchange();
+    for (int64_t run = 0; run < runs; ++run) {
+      op.x.push_back(select(parts, run * mine, mine, runs * mine));
+      op.columns.emplace_back();
+      for (int rank = 0; rank < ranks_; ++rank) {
+        const Range r = range(cols, units, rank);
+        op.columns.back().push_back(r.last - r.first);
+      }
+    }
+    const std::vector<ValueId> made = to_.add(op);
+    ValueId all = made.front();
+    for (size_t run = 1; run < made.size(); ++run) all = join(all, made[run]);
+    return all;
+  }
+
+  void put(Mamba2Scan op) {
+    const int64_t units = scan_units(op);
+    if (units == 0) return put<Mamba2Scan>(op);
+    gather({op.xbc, op.time_step});
+    const ValueId xbc = whole(op.xbc), out = op.out;
+    const int64_t cols = from_.value(op.xbc).cols, inner = from_.value(out).cols;
+    const int64_t state = int64_t{op.groups} * op.state_dim;
+    const Range x = own(inner, units);
+    // A single group is every head's.
+    const Range g = op.groups > 1 ? own(state, units) : Range{0, state};
+    const int64_t count = g.last - g.first;
+    const ValueId bc = join(select(xbc, inner + g.first, count, cols),
+                            select(xbc, inner + state + g.first, count, cols));
+    op.xbc = join(select(xbc, x.first, x.last - x.first, cols), bc);
+    op.time_step = part(op.time_step, units);
+    op.dt_bias = own_part(op.dt_bias, units);
+    op.decay = own_part(op.decay, units);
+    op.skip = own_part(op.skip, units);
+    op.groups = static_cast<int>(count / op.state_dim);
+    add_part(op, out, units);
+  }
+
+  void put(MambaScan op) {
+    const int64_t units = scan_units(op);
+    if (units == 0) return put<MambaScan>(op);
+    gather({op.x, op.time_step, op.b, op.c});
+    const ValueId out = op.out;
+    op.x = part(op.x, units);
+    op.time_step = part(op.time_step, units);
+    op.b = whole(op.b);
+    op.c = whole(op.c);
+    op.dt_bias = own_part(op.dt_bias, units);
+    op.skip = own_part(op.skip, units);
+    op.decay = own_part(op.decay, units);
+    add_part(op, out, units);
+  }
+
+  void put(Wkv7Scan op) {
+    const int64_t units = scan_units(op);
+    if (units == 0) return put<Wkv7Scan>(op);
+    gather(inputs_of(Op(op)));
+    const ValueId out = op.out;
+    for (ValueId* id : op.inputs()) *id = part(*id, units);
+    add_part(op, out, units);
+  }
+
+  void put(HeadLinear op) {
+    const int64_t heads = op.weight->experts();
+    if (!is_split(op.x) || value(op.x).units != heads) return put<HeadLinear>(op);
+    const ValueId out = op.out;
+    const Range r = own(heads, heads);
+    op.x = value(op.x).part;
+    op.weight = sharding_->heads(op.weight, r.first, r.last);
+    add_part(op, out, heads);
+  }
+
+  void put(JoinHeads op) {
+    const int64_t units = value(is_split(op.a) ? op.a : op.b).units;
+    if ((!is_split(op.a) && !is_split(op.b)) || op.heads % units != 0) return put<JoinHeads>(op);
+    const ValueId out = op.out;
+    op.a = part(op.a, units);
+    op.b = part(op.b, units);
+    op.heads = static_cast<int>(width(op.heads, units));
+    add_part(op, out, units);
+  }
+
+  // Of each head the same columns.
+  void put(const SelectColumns& op) {
+    const bool heads =
+        is_split(op.x) && from_.value(op.x).cols / op.period % value(op.x).units == 0;
+    heads ? put_by_column(op) : put<SelectColumns>(op);
   }
 
   // Splits the rows of each matrix, as what reads the result requires.
@@ -318,6 +475,12 @@ Sharding::Sharding(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exc
 WeightPtr Sharding::rows(const WeightPtr& whole, int64_t first, int64_t last) {
   WeightPtr& part = rows_[{whole, first}];
   if (part == nullptr || part->rows() != last - first) part = Weight::slice(whole, first, last);
+  return part;
+}
+
+WeightPtr Sharding::heads(const WeightPtr& whole, int64_t first, int64_t last) {
+  WeightPtr& part = heads_[{whole, first}];
+  if (part == nullptr) part = Weight::slice_experts(whole, first, last);
   return part;
 }
 

@@ -61,4 +61,16 @@ std::shared_ptr<Weight> Weight::slice(const std::shared_ptr<Weight>& whole, int6
   return part;
 }
 
+std::shared_ptr<Weight> Weight::slice_experts(const std::shared_ptr<Weight>& whole, int64_t first,
+                                              int64_t last) {
+  if (first < 0 || last <= first || last > whole->experts())
+    throw RequestError(whole->name() + " has no experts " + std::to_string(first) + " to " +
+                       std::to_string(last));
+  auto part =
+      std::make_shared<Weight>(whole->name_, whole->type_, whole->rows_, whole->cols_,
+                               whole->row(first * whole->rows_), whole->owner_, last - first);
+  part->expert_bytes_ = whole->expert_bytes_;
+  return part;
+}
+
 }  // namespace oxibonsai::graph

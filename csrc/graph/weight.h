@@ -12,7 +12,7 @@
 namespace oxibonsai::graph {
 
 // Matrices of a checkpoint in their stored form: `experts` of them, [rows, cols] each, one after
-// the other. Most tensors hold one. Shared, never copied; a device packs it for itself.
+// the other. Most tensors hold one. Shared; a device packs it for itself.
 class Weight {
  public:
   // `owner`, which may be null, keeps `data` alive: experts * rows * row_bytes bytes.
@@ -44,11 +44,16 @@ class Weight {
   void check_finite(int64_t first, int64_t last) const;
   // These rows, of one expert, won't be read soon.
   void release(int64_t first, int64_t last) const;
+  // Whether the rows are a file's, mapped, so that a copy takes no memory once they are released.
+  bool maps_file() const { return owner_ != nullptr && owner_->maps_file(); }
 
   // Rows first .. last - 1 of each expert. A device that has packed a whole matrix uses that for
   // its slices; a slice of several experts is packed by itself.
   static std::shared_ptr<Weight> slice(const std::shared_ptr<Weight>& whole, int64_t first,
                                        int64_t last);
+  // Experts first .. last - 1.
+  static std::shared_ptr<Weight> slice_experts(const std::shared_ptr<Weight>& whole, int64_t first,
+                                               int64_t last);
   // The matrix that this is a slice of, and from which row on; null and 0 where it is none.
   const std::shared_ptr<Weight>& whole() const { return whole_; }
   int64_t first_row() const { return first_row_; }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,19 @@ import oxibonsai
 from oxibonsai import SamplingParams
 from oxibonsai.devices import DevicePlan
 from oxibonsai.engine import Engine, MtpDraft, NgramSpeculator, Options, Sequence
+from oxibonsai.engine.loading import replicate
 
 DRAWN = SamplingParams(temperature=0.9, seed=5, max_tokens=20, ignore_eos=True)
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 
 
-def answers(path: str | Path, device: DevicePlan | None = None) -> dict[str, object]:
-    """Logits of a prompt, and texts of sequences that share steps, pages and drafts."""
+def answers(
+    path: str | Path, device: DevicePlan | None = None, stages: int = 2
+) -> dict[str, object]:
+    """Logits of a prompt, and texts of sequences that share steps, pages and drafts.
+
+    With several stages also of two engines, whose steps are on their way at the same time.
+    """
     engine = oxibonsai.load(
         path, device=device, threads=1, ctx_size=256, parallel=3, parity="off", mmproj=False
     )
@@ -42,11 +49,15 @@ def answers(path: str | Path, device: DevicePlan | None = None) -> dict[str, obj
         further = _run(engine, [ids[40:60]], GREEDY, Options(speculate=layer.speculator))
         assert further[0].speculator is not None
         assert further[0].speculator.lookahead.proposed > 10
+    engines = [engine] * 2 if stages == 1 else replicate(engine, 2)
+    with ThreadPoolExecutor(2) as threads:
+        beside = list(threads.map(lambda e: _run(e, prompts, DRAWN), engines))
     logits = engine.logits(ids[:80])
     hidden = engine.embed([ids[:60], ids[:7]])
     return {
         "texts": [s.generated for s in texts],
         "cached": [s.generated for s in cached],
+        "side_by_side": [[s.generated for s in of_one] for of_one in beside],
         "plain": plain[0].generated,
         "drafted": drafted[0].generated,
         "drafted_by_own_layer": [s.generated for s in further],
@@ -81,7 +92,7 @@ def main(tensor: str, pipeline: str, *models: str) -> None:
         )
         plan = RankPlan(group, 1)
         if group.rank == 0:
-            print(json.dumps({"model": model, **answers(model, plan)}), flush=True)
+            print(json.dumps({"model": model, **answers(model, plan, int(pipeline))}), flush=True)
             plan.leader.stop()
             continue
         loaded = load_model(checkpoint, plan)

@@ -51,6 +51,7 @@ def expected(models: list[Path]) -> dict[str, dict[str, object]]:
     for of_model in found.values():
         assert of_model["texts"] == of_model["cached"]
         assert of_model["plain"] == of_model["drafted"]
+        assert of_model["side_by_side"] == [of_model["texts"]] * 2
     return found
 
 
@@ -66,6 +67,15 @@ def test_answers_are_those_of_one_process(
     assert [code for code, _, _ in results] == [0] * len(ranks), [r[2] for r in results]
     lines = [json.loads(line) for line in results[0][1].splitlines()]
     assert {line.pop("model"): line for line in lines} == expected
+
+
+def test_nine_heads_are_shared_by_three_processes(smollm2_path: Path) -> None:
+    ranks = processes.start([ANSWERS, "3", "1", smollm2_path], 3)
+    results = processes.finish(ranks, TIMEOUT)
+    assert [code for code, _, _ in results] == [0] * 3, [r[2] for r in results]
+    found = json.loads(results[0][1])
+    assert found.pop("model") == str(smollm2_path)
+    assert found == answers(smollm2_path)
 
 
 def test_another_file_or_secret_is_refused_by_every_rank(models: list[Path]) -> None:

@@ -27,7 +27,6 @@ def plan(tensor: int, pipeline: int) -> RankPlan:
     [
         ("--device", "cuda"),
         ("--gpu-layers", "3"),
-        ("--replicas", "2"),
         ("--load-as", "Q4_0"),
         ("--packed-cache",),
         ("--kv-pressure", "balanced"),
@@ -42,6 +41,13 @@ def test_flags_that_need_the_whole_model_are_refused(flags: tuple[str, ...]) -> 
     error = CliRunner().invoke(cli, arguments, standalone_mode=False).exception
     assert isinstance(error, RequestError)
     assert f"{flags[0]} is not available where several processes" in str(error)
+
+
+def test_several_engines_without_stages_are_refused() -> None:
+    arguments = ["serve", "--model", "missing.gguf", "--replicas", "2", "--tensor-parallel", "2"]
+    error = CliRunner().invoke(cli, arguments, standalone_mode=False).exception
+    assert isinstance(error, RequestError)
+    assert "--replicas needs --pipeline-parallel" in str(error)
 
 
 def test_layers_for_a_gpu_are_refused_beside_a_plan(tiny_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import oxibonsai
 from native_build import needs_compiler
-from oxibonsai import UnsupportedError
+from oxibonsai import SamplingParams, UnsupportedError
 from oxibonsai.convert.language_model import convert
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
@@ -109,11 +109,30 @@ def test_embeddings_have_the_cpus_bytes(card: Any, name: str, dtype: str, tmp_pa
     assert embeddings("cuda") == embeddings("cpu")
 
 
-def test_a_decoder_behind_an_encoder_is_refused(card: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
+def test_a_decoder_behind_an_encoder_has_the_cpus_texts(
+    card: Any, dtype: str, tmp_path: Path
+) -> None:
     encoder_models.save(encoder_models.SEQ2SEQ[0], tmp_path / "model")
-    convert(tmp_path / "model", tmp_path / "model.gguf", dtype="f32")
-    with pytest.raises(UnsupportedError, match="no kernel on GPUs"):
-        oxibonsai.load(tmp_path / "model.gguf", device="cuda")
+    convert(tmp_path / "model", tmp_path / "model.gguf", dtype=dtype)
+    params = SamplingParams(temperature=0, max_tokens=7, ignore_eos=True)
+    prompts = [encoder_models.IDS[:n] for n in (70, 1, 33)]  # one is longer than a page
+
+    def texts(device: str) -> list[list[int]]:
+        engine = oxibonsai.load(
+            tmp_path / "model.gguf",
+            device=device,
+            threads=2,
+            ctx_size=128,
+            parallel=3,
+            parity="off",
+        )
+        sequences = [engine.submit(p, params) for p in prompts]
+        while not all(s.finished for s in sequences):
+            engine.step()
+        return [s.generated for s in sequences]
+
+    assert texts("cuda") == texts("cpu")
 
 
 def test_every_structure_that_is_named_is_there() -> None:

@@ -70,6 +70,29 @@ def test_several_seeds_and_prompts_in_one_go(
     assert len(names(tmp_path / "d")) == 2
 
 
+def test_values_stand_behind_names_as_with_mflux(
+    draw: Draw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert draw("--seed", "1", "2", "a tree", "--low-ram", "-o", "b.png") == 0
+    assert "--low-ram has no effect" in capsys.readouterr().err
+    assert names(tmp_path) == ["b_seed1.png", "b_seed2.png"]
+    assert draw("a tree", "--seed", "3", "--image", "b_seed1.png", "0.5", "-o", "c.png") == 0
+    assert read_record(tmp_path / "c.png")["image_strength"] == 0.5
+    assert draw("a tree", "--seed", "3", "--image-paths", "b_seed1.png", "b_seed2.png") == 0
+    assert read_record(tmp_path / "image.png")["references"] == 2
+
+
+def test_info_shows_what_a_picture_was_drawn_from(
+    draw: Draw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert draw("a [bold] tree", "--seed", "42") == 0
+    capsys.readouterr()
+    assert _run(["info", "image.png", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == read_record(tmp_path / "image.png")
+    assert _run(["info", "image.png"]) == 0
+    assert "a [bold] tree" in capsys.readouterr().out
+
+
 def test_what_is_beside_a_picture_knows_times_and_paths(draw: Draw, tmp_path: Path) -> None:
     assert draw("-p", "a tree", "--seed", "1", "-o", "start.png") == 0
     settings = ["-p", "a pot", "--image", "start.png", "--strength", "0.5", "--steps", "2"]
@@ -133,6 +156,9 @@ def test_a_prompt_comes_from_stdin_or_a_file(
         (("-p", "a", "--prompt-file", "b"), 2, "one of --prompt"),
         (("--prompt-file", "none.txt"), 2, "none.txt"),
         ((), 2, "no prompt"),
+        (("a", "-p", "b"), 2, "the prompt is given twice"),
+        (("a", "--negative-prompt", "b"), 2, "--negative-prompt is not available"),
+        (("a", "--lora", "none.safetensors", "0.5"), 3, "there is no adapter none.safetensors"),
         (("-p", "a", "-m", "none"), 3, "does not exist"),
         (("-p", "a", "--rng", "cuda"), 2, "rng"),
         (("-p", "a", "-C", "none.png"), 2, "none.png"),

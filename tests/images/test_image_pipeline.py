@@ -97,6 +97,31 @@ def test_a_seed_draws_what_it_draws_from_the_same_noise(
     assert np.abs(ours.images - theirs.images).max() < 1e-3
 
 
+def test_a_generator_of_torch_gives_the_noise_as_with_diffusers(
+    pipeline: ImagePipeline, diffusers_pipeline: Any, states: Any
+) -> None:
+    settings: dict[str, Any] = {**SIZE, "num_inference_steps": 1, "output_type": "np"}
+    generator = torch.Generator().manual_seed(7)
+    torch.randn(3, generator=generator)  # it need not be fresh
+    theirs = diffusers_pipeline(
+        prompt_embeds=states,
+        num_images_per_prompt=2,
+        generator=generator.clone_state(),
+        guidance_scale=1.0,
+        **settings,
+    ).images
+    ours = pipeline(
+        PROMPT,
+        num_images_per_prompt=2,
+        generator=generator,
+        max_sequence_length=LENGTH,
+        **settings,
+    ).images
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - theirs).max() < 1e-3
+    assert np.abs(ours[0] - ours[1]).max() > 0.01
+
+
 def test_references_are_looked_at_as_by_diffusers(
     pipeline: ImagePipeline, diffusers_pipeline: Any, states: Any
 ) -> None:
@@ -244,6 +269,14 @@ def test_previews_come_near_the_picture(pipeline: ImagePipeline) -> None:
         ({"num_images_per_prompt": 0}, "num_images_per_prompt is 0"),
         ({"prompt": []}, "an empty list"),
         ({"max_sequence_length": 0}, "0 tokens"),
+        ({"prompt": 3}, "prompt is 3; it must be a string"),
+        ({"width": 64.0}, "width is 64.0; it must be a whole number"),
+        ({"num_inference_steps": 2.5}, "num_inference_steps is 2.5"),
+        ({"seed": "one"}, "seed is 'one'"),
+        ({"seed": [1, 2.5]}, "seed is 2.5"),
+        ({"generator": 7}, "generator is 7; it must be a torch.Generator"),
+        ({"generator": torch.Generator(), "seed": 1}, "one of generator, seed and latents"),
+        ({"generator": [torch.Generator()] * 2}, "2 generators for 1 pictures"),
         ({"callback_on_step_end": lambda *_: {"latents": np.zeros((1, 2, 3))}}, "gave latents"),
         ({"rng": "cuda"}, "no generator"),
         ({"prompt": None}, "either prompt or prompt_embeds"),

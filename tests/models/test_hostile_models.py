@@ -56,8 +56,8 @@ SENSIBLE = {
     ("leading_dense_block_count", "0"),
     ("rope.scaling.original_context_length", str(HUGE)),
     ("ssm.group_count", "0"),  # of PLaMo 2
-    *((key, str(HUGE)) for key in ("expert_count", "expert_shared_count")),  # without such tensors
-    *((key, "0") for key in ("expert_count", "expert_shared_count")),
+    ("expert_count", str(HUGE)),  # of models without experts
+    ("expert_count", "0"),
     *((key, "[-1 -1]") for key in ("alpha_n", "alpha_p", "beta", "eps")),  # of xIELU, in two layers
 }
 ANYTHING = {"vocab_size", "expert_used_count"}  # the latter of Jamba without experts

@@ -42,6 +42,7 @@ class Source {
 struct Owned : DataOwner {
   explicit Owned(int64_t bytes) : data(static_cast<size_t>(bytes)) {}
   void release(const uint8_t*, int64_t) const override {}
+  bool maps_file() const override { return false; }
   std::vector<uint8_t> data;
 };
 

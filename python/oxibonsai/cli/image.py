@@ -14,6 +14,7 @@ import rich_click as click
 from oxibonsai import __version__
 from oxibonsai.cli.image_files import free_name, named, read_prompts
 from oxibonsai.cli.image_progress import step_progress
+from oxibonsai.cli.mflux_names import SeveralValues, mflux_options
 from oxibonsai.cli.options import apply, device_option, json_option, threads_option
 from oxibonsai.errors import RequestError
 from oxibonsai.files.whole_file import written_whole
@@ -59,7 +60,9 @@ _MODEL = [
     ),
 ]
 _PROMPT = [
-    click.option("--prompt", "-p", help="The prompt; - reads it from stdin."),
+    click.option(
+        "--prompt", "-p", help="The prompt, also without the option; - reads it from stdin."
+    ),
     click.option(
         "--prompt-file",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -82,7 +85,8 @@ _PICTURE = [
         "--seed",
         multiple=True,
         metavar="N",
-        help="Seed of the noise. Repeated, or as --seed 1,2,3: a picture for each. Default: random.",
+        help="Seed of the noise. Repeated, or as --seed 1,2,3 or --seed 1 2 3: a picture for each. "
+        "Default: random.",
     ),
     click.option(
         "--auto-seeds",
@@ -171,9 +175,12 @@ def _options(command: Any) -> Any:
     return apply([*_MODEL, *_PROMPT, *_PICTURE, *_OUTPUT, *machine], command)
 
 
-@click.command()
+@click.command(cls=SeveralValues)
+@click.argument("text", metavar="[PROMPT]", required=False)
 @_options
+@mflux_options
 def image(
+    text: str | None,
     model: str | None,
     transformer: str | None,
     vae: str | None,
@@ -200,8 +207,13 @@ def image(
     if old.get("loras") and not lora and not lora_scaled:
         raise RequestError("the picture was drawn with adapters: give them with --lora, too")
     recorded = {name: old.get(name) for name in _FROM_RECORD}
+    if text is not None and options["prompt"] is not None:
+        raise RequestError(f"the prompt is given twice: by --prompt, and as {text!r}")
     prompts = read_prompts(
-        options["prompt"], options["prompt_file"], options["batch_prompts_file"], recorded["prompt"]
+        options["prompt"] if text is None else text,
+        options["prompt_file"],
+        options["batch_prompts_file"],
+        recorded["prompt"],
     )
     seeds = _seeds(options["seed"], options["auto_seeds"], recorded["seed"])
     request = _request(options, recorded)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -18,6 +19,7 @@ from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.cli.remote_header import remote_checkpoint
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.images.record import is_picture, read_record
 from oxibonsai.models import describe as describe_pass
 from oxibonsai.models import read_config
 from oxibonsai.opening import open_model
@@ -39,6 +41,7 @@ def info(model: str | None, quant_type: str, devices: bool, as_json: bool) -> No
     """Show architecture, dimensions, quant types, tokenizer and memory of a model.
 
     Of a GGUF file on the hub or the web (hf:..., https://...) only the header is fetched.
+    Of a picture that oxibonsai image has drawn (PNG): what it was drawn from.
     With --devices: the devices of this machine, and why one can't be used.
     """
     if devices:
@@ -52,13 +55,16 @@ def info(model: str | None, quant_type: str, devices: bool, as_json: bool) -> No
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console()
     table = Table(show_header=False, box=None)
     for key, value in facts.items():
         if key != "quant_types":
-            table.add_row(key.replace("_", " "), _text(value))
+            table.add_row(key.replace("_", " "), Text(_text(value)))
     console.print(table)
+    if "quant_types" not in facts:
+        return
     types = Table("type", "tensors", "bytes")
     for row in facts["quant_types"]:
         types.add_row(row["type"], str(row["tensors"]), f"{row['bytes']:,}")
@@ -67,6 +73,8 @@ def info(model: str | None, quant_type: str, devices: bool, as_json: bool) -> No
 
 def _facts(model: str | None, quant_type: str) -> dict[str, Any]:
     source = model or os.environ.get("OXIBONSAI_MODEL") or ""
+    if is_picture(Path(source).expanduser()):
+        return read_record(Path(source).expanduser())
     try:
         remote = _remote(source)
     except (Unreachable, NoGguf):

@@ -4,13 +4,10 @@ ask for what is not available are refused with what to do instead."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import rich_click as click
 
-from oxibonsai.errors import RequestError
-
-Command = Callable[..., Any]
+from oxibonsai.cli.foreign_options import HIDDEN, Command, explain, foreign_option, refuse
 
 _ON = ("on", "auto", "1", "true")
 # Names, whether a value follows, and why there is nothing to set.
@@ -50,22 +47,6 @@ _GRANTED: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 
 
-def _explain(reason: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    def explain(_: click.Context, param: click.Parameter, value: Any) -> None:
-        if value not in (None, False):
-            click.echo(f"oxibonsai: {param.opts[0]} has no effect: {reason}", err=True)
-
-    return explain
-
-
-def _refuse(remedy: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    def refuse(_: click.Context, param: click.Parameter, value: Any) -> None:
-        if value not in (None, False):
-            raise RequestError(f"{param.opts[0]} is not available: {remedy}")
-
-    return refuse
-
-
 def _flash_attention(_: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None and value not in _ON:
         click.echo(
@@ -74,8 +55,6 @@ def _flash_attention(_: click.Context, param: click.Parameter, value: str | None
         )
 
 
-_HIDDEN: dict[str, Any] = {"expose_value": False, "hidden": True}
-
 flash_attention_option = click.option(
     "--flash-attn",
     "-fa",
@@ -83,7 +62,7 @@ flash_attention_option = click.option(
     flag_value="on",
     type=click.Choice([*_ON, "off", "0", "false"]),
     callback=_flash_attention,
-    **_HIDDEN,
+    **HIDDEN,
 )
 
 
@@ -91,19 +70,12 @@ def llama_cpp_options(command: Command) -> Command:
     """Options that are read and change nothing; not shown in help."""
     command = flash_attention_option(command)
     for names in _GRANTED:
-        command = click.option(*names, is_flag=True, **_HIDDEN)(command)
-    explained = [(names, value, _explain(reason)) for names, value, reason in _EXPLAINED]
-    refused = [(names, value, _refuse(remedy)) for names, value, remedy in _REFUSED]
+        command = click.option(*names, is_flag=True, **HIDDEN)(command)
+    explained = [(names, value, explain(reason)) for names, value, reason in _EXPLAINED]
+    refused = [(names, value, refuse(remedy)) for names, value, remedy in _REFUSED]
     for names, takes_value, say in (*explained, *refused):
-        command = _hidden(names, takes_value, say)(command)
+        command = foreign_option(names, takes_value, say)(command)
     return command
-
-
-def _hidden(
-    names: tuple[str, ...], takes_value: bool, callback: Callable[..., None]
-) -> Callable[[Command], Command]:
-    kind: dict[str, Any] = {"type": str} if takes_value else {"is_flag": True}
-    return click.option(*names, callback=callback, **kind, **_HIDDEN)
 
 
 def conversation_option(remedy: str, *, single_turn: bool) -> Callable[[Command], Command]:
@@ -118,7 +90,7 @@ def conversation_option(remedy: str, *, single_turn: bool) -> Callable[[Command]
     granted, refused = (one, several) if single_turn else (several, one)
 
     def add(command: Command) -> Command:
-        command = click.option(*granted, is_flag=True, **_HIDDEN)(command)
-        return _hidden(refused, False, _refuse(remedy))(command)
+        command = click.option(*granted, is_flag=True, **HIDDEN)(command)
+        return foreign_option(refused, False, refuse(remedy))(command)
 
     return add

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pieces import expert_pieces
@@ -24,14 +22,9 @@ _LAYER = {
 }
 _FIXED = {**decoder.FIXED, "model.word_embeddings": "token_embd"}
 _A = "bailingmoe2"
-_BIAS = re.compile(r"model\.layers\.([0-9]{1,4})\.mlp\.gate\.expert_bias")
-_name = decoder.namer("Ling 2", _LAYER, fixed=_FIXED)
-
-
-def tensor_name(parameter: str) -> str | None:
-    """GGUF's name of a parameter."""
-    found = _BIAS.fullmatch(parameter)
-    return f"blk.{int(found[1])}.exp_probs_b.bias" if found else _name(parameter)
+tensor_name = decoder.namer(
+    "Ling 2", _LAYER, fixed=_FIXED, loose={"mlp.gate.expert_bias": "exp_probs_b.bias"}
+)
 
 
 def _shared_width(folder: ModelFolder) -> int:

@@ -38,6 +38,10 @@ class Namer:
         fixed: GGUF's name of each part outside of the layers.
         layers: What the names of all layers begin with.
         left_out: Ends of names of parameters that the file leaves out.
+        loose: GGUF's whole name of those parameters of a layer that are no module's weight or bias.
+        drafting: What the names of layers that predict further tokens begin with, where the file
+            leaves them out.
+        plain: The name that these tables have for a parameter, where folders differ.
     """
 
     family: str
@@ -46,11 +50,18 @@ class Namer:
     fixed: Mapping[str, str]
     layers: str
     left_out: Collection[str]
+    loose: Mapping[str, str]
+    drafting: tuple[str, ...]
+    plain: Callable[[str], str]
 
     def __call__(self, parameter: str) -> str | None:
         """GGUF's name; None where the file leaves the parameter out."""
-        if parameter.endswith((_LEFT_OUT, *self.left_out)):
+        parameter = self.plain(parameter)
+        if parameter.endswith((_LEFT_OUT, *self.left_out)) or parameter.startswith(self.drafting):
             return None
+        loose = re.fullmatch(rf"{re.escape(self.layers)}\.([0-9]{{1,4}})\.(.+)", parameter)
+        if loose is not None and loose[2] in self.loose:
+            return f"blk.{int(loose[1])}.{self.loose[loose[2]]}"
         module, _, kind = parameter.rpartition(".")
         layer = re.fullmatch(rf"{re.escape(self.layers)}\.([0-9]{{1,4}})\.(.+)", module)
         if layer is not None and (part := self.layer_names.get(layer[2])) is not None:
@@ -67,9 +78,12 @@ class Namer:
     def parameter(self, tensor: str) -> str | None:
         """The parameter that GGUF calls ``tensor``; None where it is none of the family's."""
         stem, _, kind = tensor.rpartition(".")
+        loose = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", tensor)
+        if loose is not None and (whole := _key_of(self.loose, loose[2])) is not None:
+            return f"{self.layers}.{loose[1]}.{whole}"
         layer = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", stem)
         part, names = (stem, self.fixed) if layer is None else (layer[2], self.layer_names)
-        module = next((own for own, name in names.items() if name == part), None)
+        module = _key_of(names, part)
         if module is None or not (kind == "weight" or (kind == "bias" and part in self.biased)):
             return None
         return f"{module}.{kind}" if layer is None else f"{self.layers}.{layer[1]}.{module}.{kind}"
@@ -83,39 +97,56 @@ def namer(
     fixed: Mapping[str, str] = FIXED,
     layers: str = "model.layers",
     left_out: Collection[str] = (),
+    loose: Mapping[str, str] | None = None,
+    drafting: tuple[str, ...] = (),
+    plain: Callable[[str], str] = lambda parameter: parameter,
 ) -> Namer:
     """A :class:`Namer`; most families differ in the names of a layer's parts alone."""
-    return Namer(family, layer_names, biased, fixed, layers, left_out)
+    return Namer(family, layer_names, biased, fixed, layers, left_out, loose or {}, drafting, plain)
 
 
-def exact_namer(
-    family: str,
-    fixed: Mapping[str, str],
-    layer_names: Mapping[str, str],
-    *,
-    layers: str = "model.layers",
-) -> Callable[[str], str]:
-    """The same where parameters end in other words than ``weight`` and ``bias``, too.
+def _key_of(names: Mapping[str, str], value: str) -> str | None:
+    """The first key with a value; None: there is none."""
+    return next((key for key, held in names.items() if held == value), None)
 
-    Args:
+
+@dataclass(frozen=True)
+class ExactNamer:
+    """The same where many parameters end in other words than ``weight`` and ``bias``.
+
+    Attributes:
         family: For errors.
         fixed: GGUF's whole name of each parameter outside of the layers.
         layer_names: That of each parameter of a layer, without the layer.
         layers: What the names of all layers begin with.
+        plain: As of :class:`Namer`.
     """
-    pattern = re.compile(rf"{re.escape(layers)}\.([0-9]{{1,4}})\.(.+)")
 
-    def name(parameter: str) -> str:
-        if parameter in fixed:
-            return fixed[parameter]
-        layer = pattern.fullmatch(parameter)
-        if layer is None or layer[2] not in layer_names:
+    family: str
+    fixed: Mapping[str, str]
+    layer_names: Mapping[str, str]
+    layers: str = "model.layers"
+    plain: Callable[[str], str] = lambda parameter: parameter
+
+    def __call__(self, parameter: str) -> str:
+        """GGUF's name."""
+        parameter = self.plain(parameter)
+        if parameter in self.fixed:
+            return self.fixed[parameter]
+        layer = re.fullmatch(rf"{re.escape(self.layers)}\.([0-9]{{1,4}})\.(.+)", parameter)
+        if layer is None or layer[2] not in self.layer_names:
             raise UnsupportedError(
-                f"the model has the parameter {parameter}, which is none of {family}'s"
+                f"the model has the parameter {parameter}, which is none of {self.family}'s"
             )
-        return f"blk.{int(layer[1])}.{layer_names[layer[2]]}"
+        return f"blk.{int(layer[1])}.{self.layer_names[layer[2]]}"
 
-    return name
+    def parameter(self, tensor: str) -> str | None:
+        """The parameter that GGUF calls ``tensor``; None where it is none of the family's."""
+        layer = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", tensor)
+        if layer is None:
+            return _key_of(self.fixed, tensor)
+        name = _key_of(self.layer_names, layer[2])
+        return None if name is None else f"{self.layers}.{layer[1]}.{name}"
 
 
 def is_matrix(tensor: str) -> bool:

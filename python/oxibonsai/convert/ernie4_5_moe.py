@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pieces import expert_pieces
@@ -18,14 +16,13 @@ _LAYER = {
     **experts.shared_names("mlp.shared_experts"),
 }
 _BIASED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-_BIAS = re.compile(r"model\.layers\.([0-9]{1,4})\.mlp\.moe_statics\.e_score_correction_bias")
-_name = decoder.namer("ERNIE 4.5 with experts", _LAYER, _BIASED, left_out=("mtp",))
-
-
-def tensor_name(parameter: str) -> str | None:
-    """GGUF's name of a parameter; that of the routers' biases has no module of its own."""
-    bias = _BIAS.fullmatch(parameter)
-    return f"blk.{int(bias[1])}.exp_probs_b.bias" if bias else _name(parameter)
+tensor_name = decoder.namer(
+    "ERNIE 4.5 with experts",
+    _LAYER,
+    _BIASED,
+    left_out=("mtp",),
+    loose={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
+)
 
 
 def metadata(folder: ModelFolder) -> Metadata:

@@ -20,13 +20,8 @@ SHARED = ("ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp")
 
 # Values of expert_gating_func.
 SOFTMAX, SIGMOID = 1, 2
-_SELECTION_BIAS = re.compile(r"model\.layers\.([0-9]{1,4})\.mlp\.gate\.e_score_correction_bias")
-
-
-def selection_bias_name(parameter: str) -> str | None:
-    """GGUF's name of what joins the scores when experts are chosen; None for other parameters."""
-    found = _SELECTION_BIAS.fullmatch(parameter)
-    return f"blk.{int(found[1])}.exp_probs_b.bias" if found else None
+# What joins the scores when experts are chosen.
+SELECTION_BIAS = {"mlp.gate.e_score_correction_bias": "exp_probs_b.bias"}
 
 
 # The parts of a layer that predicts a further token, beside those of any layer.

@@ -39,7 +39,7 @@ _FIXED = {
 }
 _STACKS = {"altup_projections": "altup_proj", "altup_unembed_projections": "altup_unembd_proj"}
 _STACKED = re.compile(rf"model\.({'|'.join(_STACKS)})\.([0-9]{{1,2}})\.weight")
-_name = decoder.exact_namer("Gemma 3n", _FIXED, _LAYER)
+_name = decoder.ExactNamer("Gemma 3n", _FIXED, _LAYER)
 
 
 def _is_matrix(tensor: str) -> bool:

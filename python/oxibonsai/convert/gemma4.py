@@ -49,7 +49,7 @@ _VISIBLE = {
 }
 _USER_DEFINED = 4  # a type of token
 _STILL = 1e30  # divisor of the frequencies of pairs that do not turn
-_name = decoder.exact_namer("Gemma 4", _FIXED, LAYER)
+_name = decoder.ExactNamer("Gemma 4", _FIXED, LAYER)
 
 
 def _is_matrix(tensor: str) -> bool:

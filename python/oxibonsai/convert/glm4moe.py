@@ -19,12 +19,7 @@ _LAYER = {
     **experts.DRAFTING,
 }
 _BIASED = ("attn_q", "attn_k", "attn_v")
-_name = decoder.namer("GLM 4.5", _LAYER, _BIASED)
-
-
-def tensor_name(parameter: str) -> str | None:
-    """GGUF's name of a parameter."""
-    return experts.selection_bias_name(parameter) or _name(parameter)
+tensor_name = decoder.namer("GLM 4.5", _LAYER, _BIASED, loose=experts.SELECTION_BIAS)
 
 
 def metadata(folder: ModelFolder) -> Metadata:

@@ -22,15 +22,10 @@ _LAYER = {
 }
 _A = "gpt-oss"
 _BIASED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate_inp")
-_SINKS = re.compile(r"model\.layers\.([0-9]{1,4})\.self_attn\.sinks")
 _EXPERTS = re.compile(r"model\.layers\.([0-9]{1,4})\.mlp\.experts\.(gate_up|down)_proj(_bias)?")
-_name = decoder.namer("gpt-oss", _LAYER, _BIASED)
-
-
-def tensor_name(parameter: str) -> str | None:
-    """GGUF's name of a parameter."""
-    sinks = _SINKS.fullmatch(parameter)
-    return f"blk.{int(sinks[1])}.attn_sinks.weight" if sinks else _name(parameter)
+tensor_name = decoder.namer(
+    "gpt-oss", _LAYER, _BIASED, loose={"self_attn.sinks": "attn_sinks.weight"}
+)
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
@@ -44,7 +39,7 @@ def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
     b = f"blk.{int(found[1])}.ffn"
     kind = "bias" if found[3] else "weight"
 
-    by_rows = found[3] or isinstance(folder.parameters[parameter], Mxfp4Parameter)
+    by_rows = found[3] or isinstance(folder.parameters.get(parameter), Mxfp4Parameter)
 
     def rows(values: Floats) -> Floats:
         return values if by_rows else values.swapaxes(1, 2)

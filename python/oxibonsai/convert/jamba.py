@@ -7,7 +7,12 @@ from collections.abc import Sequence
 
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.mamba import conv_shape, ssm_values
+from oxibonsai.convert.mamba import (
+    conv_parameter_shape,
+    conv_shape,
+    ssm_parameter_values,
+    ssm_values,
+)
 from oxibonsai.convert.pieces import PROJECTIONS, Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
@@ -42,7 +47,7 @@ _LAYER = {
     "mamba.c_layernorm.weight": "ssm_c_norm.weight",
     "mamba.out_proj.weight": "ssm_out.weight",
 }
-tensor_name = decoder.exact_namer("Jamba", _FIXED, _LAYER)
+tensor_name = decoder.ExactNamer("Jamba", _FIXED, _LAYER)
 _EXPERT = re.compile(
     r"model\.layers\.([0-9]{1,4})\.feed_forward\.experts\.([0-9]{1,5})\.(\w+)\.weight"
 )
@@ -168,5 +173,7 @@ JAMBA = Recipe(
     shapes=_shapes,
     pieces=pieces,
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
+    parameter_shape=lambda folder, tensor, shape: conv_parameter_shape(tensor, shape),
     values=ssm_values,
+    parameter_values=ssm_parameter_values,
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.mamba import conv_shape
+from oxibonsai.convert.mamba import conv_parameter_shape, conv_shape
 from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import read_rope, rope_keys
@@ -34,7 +34,6 @@ LAYER = {
 _EXPERT = re.compile(
     r"model\.layers\.([0-9]{1,4})\.feed_forward\.experts\.([0-9]{1,5})\.(w[123])\.weight"
 )
-_BIAS = re.compile(r"model\.layers\.([0-9]{1,4})\.feed_forward\.expert_bias")
 _FIXED = {
     "model.embed_tokens": "token_embd",
     "model.embedding_norm": "token_embd_norm",
@@ -115,12 +114,6 @@ def _dense_layers(folder: ModelFolder) -> int:
     return 0 if folder.config.get("num_dense_layers") == 0 else folder.count("num_dense_layers")
 
 
-def mixed_name(parameter: str) -> str | None:
-    """GGUF's name of a parameter that is no expert's."""
-    found = _BIAS.fullmatch(parameter)
-    return f"blk.{int(found[1])}.exp_probs_b.bias" if found else _NAME(parameter)
-
-
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
     """The matrix of one expert."""
     found = _EXPERT.fullmatch(parameter)
@@ -180,21 +173,24 @@ def _mixed_shapes(folder: ModelFolder) -> Shapes:
     return found
 
 
-_NAME = decoder.namer("LFM2", LAYER, fixed=_FIXED)
 LFM2 = Recipe(
     "lfm2",
     metadata,
-    _NAME,
+    decoder.namer("LFM2", LAYER, fixed=_FIXED),
     lambda tensor: decoder.is_matrix(tensor) and "shortconv.conv" not in tensor,
     shapes=_plain_shapes,
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
+    parameter_shape=lambda folder, tensor, shape: conv_parameter_shape(tensor, shape),
 )
 LFM2MOE = Recipe(
     "lfm2moe",
     mixed_metadata,
-    mixed_name,
+    decoder.namer(
+        "LFM2", LAYER, fixed=_FIXED, loose={"feed_forward.expert_bias": "exp_probs_b.bias"}
+    ),
     lambda tensor: experts.is_matrix(tensor) and "shortconv.conv" not in tensor,
     shapes=_mixed_shapes,
     pieces=pieces,
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
+    parameter_shape=lambda folder, tensor, shape: conv_parameter_shape(tensor, shape),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
+from oxibonsai.errors import UnsupportedError
 
 # Nothing in these models ends at a position; GGUF wants a number.
 _CONTEXT = 2**20
@@ -40,8 +41,8 @@ NO_LIMIT = ([0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
 _MATRICES = ("ssm_in", "ssm_x", "ssm_dt", "ssm_out")
 
 
-def _namer(family: str, layer_names: Mapping[str, str]) -> Callable[[str], str]:
-    return decoder.exact_namer(family, _FIXED, layer_names, layers="backbone.layers")
+def _namer(family: str, layer_names: Mapping[str, str]) -> decoder.ExactNamer:
+    return decoder.ExactNamer(family, _FIXED, layer_names, layers="backbone.layers")
 
 
 def is_matrix(tensor: str) -> bool:
@@ -62,10 +63,32 @@ def ssm_values(
     return decay
 
 
+def ssm_parameter_values(
+    folder: ModelFolder, tensor: str, held: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Undoes :func:`ssm_values`.
+
+    Raises:
+        UnsupportedError: A decay is not below zero, so that it has no logarithm.
+    """
+    if not tensor.endswith(".ssm_a"):
+        return held
+    if not (held < 0).all():
+        raise UnsupportedError(f"{folder.path}: {tensor} has values that are not below zero")
+    logarithm: npt.NDArray[np.float32] = np.log(-held.astype(np.float64)).astype(np.float32)
+    return logarithm
+
+
 def conv_shape(tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """A depthwise convolution has an axis of one."""
     depthwise = "ssm_conv1d" in tensor or "shortconv.conv" in tensor
     return (shape[0], shape[2]) if depthwise and len(shape) == 3 else shape
+
+
+def conv_parameter_shape(tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Undoes :func:`conv_shape`."""
+    depthwise = "ssm_conv1d.weight" in tensor or "shortconv.conv" in tensor
+    return (shape[0], 1, shape[1]) if depthwise else shape
 
 
 def by_head_shape(tensor: str, shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
@@ -75,6 +98,15 @@ def by_head_shape(tensor: str, shape: tuple[int, ...], groups: int) -> tuple[int
     if tensor.endswith("ssm_norm.weight") and len(shape) == 1 and shape[0] % groups == 0:
         return (groups, shape[0] // groups)
     return conv_shape(tensor, shape)
+
+
+def by_head_parameter_shape(tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Undoes :func:`by_head_shape`."""
+    if tensor.endswith((".ssm_a", ".ssm_d")):
+        return shape[:1]
+    if tensor.endswith("ssm_norm.weight"):
+        return (int(np.prod(shape)),)
+    return conv_parameter_shape(tensor, shape)
 
 
 def _common(folder: ModelFolder, architecture: str) -> Metadata:
@@ -152,7 +184,9 @@ MAMBA = Recipe(
     is_matrix,
     shapes=_mamba_shapes,
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
+    parameter_shape=lambda folder, tensor, shape: conv_parameter_shape(tensor, shape),
     values=ssm_values,
+    parameter_values=ssm_parameter_values,
 )
 
 
@@ -197,5 +231,7 @@ MAMBA2 = Recipe(
     is_matrix,
     shapes=_mamba2_shapes,
     shape=lambda folder, tensor, shape: by_head_shape(tensor, shape, _groups(folder)),
+    parameter_shape=lambda folder, tensor, shape: by_head_parameter_shape(tensor, shape),
     values=ssm_values,
+    parameter_values=ssm_parameter_values,
 )

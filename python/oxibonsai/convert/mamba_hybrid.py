@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,13 @@ import numpy.typing as npt
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.llama import row_order
-from oxibonsai.convert.mamba import NO_LIMIT, by_head_shape, ssm_values
+from oxibonsai.convert.mamba import (
+    NO_LIMIT,
+    by_head_parameter_shape,
+    by_head_shape,
+    ssm_parameter_values,
+    ssm_values,
+)
 from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import read_rope, rope_keys
@@ -52,13 +58,13 @@ _FALCON = {
 }
 
 
-def _namer(family: str, layer_names: dict[str, str], norm: str) -> Callable[[str], str]:
+def _namer(family: str, layer_names: dict[str, str], norm: str) -> decoder.ExactNamer:
     fixed = {
         "model.embed_tokens.weight": "token_embd.weight",
         f"model.{norm}.weight": "output_norm.weight",
         "lm_head.weight": "output.weight",
     }
-    return decoder.exact_namer(family, fixed, layer_names)
+    return decoder.ExactNamer(family, fixed, layer_names)
 
 
 def is_matrix(tensor: str) -> bool:
@@ -257,7 +263,9 @@ GRANITE_HYBRID = Recipe(
     row_order=row_order,
     pieces=_granite_pieces,
     shape=tensor_shape,
+    parameter_shape=lambda folder, tensor, shape: by_head_parameter_shape(tensor, shape),
     values=ssm_values,
+    parameter_values=ssm_parameter_values,
 )
 
 
@@ -322,6 +330,11 @@ def falcon_values(folder: ModelFolder, tensor: str, held: Floats) -> Floats:
     return ssm_values(folder, tensor, held)
 
 
+def _falcon_parameter_values(folder: ModelFolder, tensor: str, held: Floats) -> Floats:
+    """Undoes :func:`falcon_values` of a configuration whose factors are all 1, as those of files are."""
+    return ssm_parameter_values(folder, tensor, held)
+
+
 def _falcon_shapes(folder: ModelFolder) -> Shapes:
     inner, groups = _inner(folder), folder.count("mamba_n_groups")
     own = {**_mamba_shapes(folder), **_attention_shapes(folder)}
@@ -347,5 +360,7 @@ FALCON_H1 = Recipe(
     is_matrix,
     shapes=_falcon_shapes,
     shape=tensor_shape,
+    parameter_shape=lambda folder, tensor, shape: by_head_parameter_shape(tensor, shape),
     values=falcon_values,
+    parameter_values=_falcon_parameter_values,
 )

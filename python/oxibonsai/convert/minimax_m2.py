@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pieces import expert_pieces
@@ -16,14 +14,9 @@ _LAYER = {
     **decoder.HEAD_NORMS,
     "block_sparse_moe.gate": "ffn_gate_inp",
 }
-_BIAS = re.compile(r"model\.layers\.([0-9]{1,4})\.block_sparse_moe\.e_score_correction_bias")
-_name = decoder.namer("MiniMax M2", _LAYER)
-
-
-def tensor_name(parameter: str) -> str | None:
-    """GGUF's name of a parameter; that of the routers' biases has no module of its own."""
-    bias = _BIAS.fullmatch(parameter)
-    return f"blk.{int(bias[1])}.exp_probs_b.bias" if bias else _name(parameter)
+tensor_name = decoder.namer(
+    "MiniMax M2", _LAYER, loose={"block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"}
+)
 
 
 def metadata(folder: ModelFolder) -> Metadata:

@@ -13,15 +13,21 @@ from dataclasses import replace
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.llama import row_order
-from oxibonsai.convert.mamba import NO_LIMIT, by_head_shape, ssm_values
+from oxibonsai.convert.mamba import (
+    NO_LIMIT,
+    by_head_parameter_shape,
+    by_head_shape,
+    ssm_parameter_values,
+    ssm_values,
+)
 from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 from oxibonsai.errors import FormatError, UnsupportedError
 
 _FIXED = {
-    "embeddings.weight": "token_embd.weight",
-    "norm_f.weight": "output_norm.weight",
+    "backbone.embeddings.weight": "token_embd.weight",
+    "backbone.norm_f.weight": "output_norm.weight",
     "lm_head.weight": "output.weight",
 }
 _LAYER = {
@@ -47,8 +53,9 @@ _LAYER = {
     "mixer.fc1_latent_proj.weight": "ffn_latent_down.weight",
     "mixer.fc2_latent_proj.weight": "ffn_latent_up.weight",
 }
-_EXPERT = re.compile(r"layers\.([0-9]{1,4})\.mixer\.experts\.([0-9]{1,5})\.(up|down)_proj\.weight")
-_name = decoder.exact_namer("Nemotron-H", _FIXED, _LAYER, layers="layers")
+_EXPERT = re.compile(
+    r"backbone\.layers\.([0-9]{1,4})\.mixer\.experts\.([0-9]{1,5})\.(up|down)_proj\.weight"
+)
 # Kinds of layers, as older configurations write them and as newer ones do.
 _KINDS = {
     **{"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"},
@@ -57,13 +64,15 @@ _KINDS = {
 _ENDLESS = 2**20  # nothing has positions
 
 
-def tensor_name(parameter: str) -> str:
-    """GGUF's name of a parameter."""
-    return _name(_plain(parameter))
-
-
 def _plain(parameter: str) -> str:
-    return parameter.removeprefix("backbone.").removeprefix("model.")
+    """NVIDIA's name, where others begin with ``model.`` or with nothing."""
+    own = parameter.removeprefix("backbone.").removeprefix("model.")
+    return own if own.startswith("lm_head.") else f"backbone.{own}"
+
+
+tensor_name = decoder.ExactNamer(
+    "Nemotron-H", _FIXED, _LAYER, layers="backbone.layers", plain=_plain
+)
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
@@ -219,7 +228,9 @@ _DENSE = Recipe(
     shapes=_shapes,
     row_order=row_order,  # as llama.cpp has it: without positions any order within the heads is right
     shape=lambda folder, tensor, shape: by_head_shape(tensor, shape, folder.count("n_groups")),
+    parameter_shape=lambda folder, tensor, shape: by_head_parameter_shape(tensor, shape),
     values=ssm_values,
+    parameter_values=ssm_parameter_values,
     pieces=pieces,
 )
 _WITH_EXPERTS = replace(_DENSE, architecture="nemotron_h_moe", metadata=_metadata_moe)

@@ -179,7 +179,7 @@ def _shapes(folder: ModelFolder) -> Shapes:
 PLAMO2 = Recipe(
     "plamo2",
     metadata,
-    decoder.exact_namer("PLaMo 2", _FIXED, _LAYER, layers="model.layers.layers"),
+    decoder.ExactNamer("PLaMo 2", _FIXED, _LAYER, layers="model.layers.layers"),
     lambda tensor: is_matrix(tensor) or tensor.endswith(_MATRICES),
     shapes=_shapes,
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.convert import decoder, gated_delta
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.mamba import conv_shape, ssm_values
+from oxibonsai.convert.mamba import (
+    conv_parameter_shape,
+    conv_shape,
+    ssm_parameter_values,
+    ssm_values,
+)
 from oxibonsai.convert.multimodal import seeing
 from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
@@ -90,22 +94,9 @@ def metadata(folder: ModelFolder) -> Metadata:
     }
 
 
-def namer(family: str, layer_names: Mapping[str, str]) -> Callable[[str], str | None]:
+def namer(family: str, layer_names: Mapping[str, str]) -> decoder.Namer:
     """GGUF's name of a parameter; None for what drafts further tokens, if that is left out."""
-    plain = decoder.namer(family, layer_names)
-
-    def name(parameter: str) -> str | None:
-        if parameter.startswith(_DRAFTING):
-            return None
-        loose = re.fullmatch(r"model\.layers\.([0-9]{1,4})\.(.+)", parameter)
-        if loose is not None and loose[2] in LOOSE:
-            return f"blk.{int(loose[1])}.{LOOSE[loose[2]]}"
-        return plain(parameter)
-
-    return name
-
-
-tensor_name = namer("Qwen3.5", LAYER)
+    return decoder.namer(family, layer_names, loose=LOOSE, drafting=_DRAFTING)
 
 
 def is_matrix(tensor: str) -> bool:
@@ -171,14 +162,16 @@ def _shapes(folder: ModelFolder) -> Shapes:
 QWEN35 = Recipe(
     "qwen35",
     metadata,
-    tensor_name,
+    namer("Qwen3.5", LAYER),
     is_matrix,
     shapes=_shapes,
     pieces=_drafting_pieces,
     row_order=row_order,
     column_order=column_order,
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
+    parameter_shape=lambda folder, tensor, shape: conv_parameter_shape(tensor, shape),
     values=ssm_values,
+    parameter_values=ssm_parameter_values,
     offset=offset,
 )
 QWEN35_MULTIMODAL = seeing(QWEN35)

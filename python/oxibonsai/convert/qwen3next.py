@@ -10,7 +10,12 @@ import numpy.typing as npt
 
 from oxibonsai.convert import decoder, experts, gated_delta, qwen35
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.mamba import conv_shape, ssm_values
+from oxibonsai.convert.mamba import (
+    conv_parameter_shape,
+    conv_shape,
+    ssm_parameter_values,
+    ssm_values,
+)
 from oxibonsai.convert.multimodal import seeing
 from oxibonsai.convert.pieces import Piece, expert_pieces
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
@@ -140,7 +145,9 @@ QWEN35MOE = Recipe(
     row_order=qwen35.row_order,
     column_order=qwen35.column_order,
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
+    parameter_shape=lambda folder, tensor, shape: conv_parameter_shape(tensor, shape),
     values=ssm_values,
+    parameter_values=ssm_parameter_values,
     offset=qwen35.offset,
 )
 QWEN35MOE_MULTIMODAL = seeing(QWEN35MOE)
@@ -152,6 +159,8 @@ QWEN3NEXT = Recipe(
     shapes=_next_shapes,
     pieces=_next_pieces,
     shape=lambda folder, tensor, shape: conv_shape(tensor, shape),
+    parameter_shape=lambda folder, tensor, shape: conv_parameter_shape(tensor, shape),
     values=ssm_values,
+    parameter_values=ssm_parameter_values,
     offset=qwen35.offset,
 )

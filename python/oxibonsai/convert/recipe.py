@@ -41,6 +41,8 @@ class Recipe:
         shape: That of a tensor in the file, from its name and its parameter's shape.
         values: What the file holds of a tensor's values, by GGUF's name; after rows and columns are in
             order, and of the tensor's own shape.
+        parameter_shape: That of the parameter, from the tensor's; undoes ``shape``.
+        parameter_values: The parameter's values, from the tensor's; undoes ``values``.
         transposed: Whether a tensor, by GGUF's name, is stored with columns for rows.
         offset: Added to the values of a tensor, by GGUF's name.
         extra: Further tensors of the file, computed from the configuration.
@@ -65,6 +67,12 @@ class Recipe:
         lambda folder, name, shape: shape
     )
     values: Callable[[ModelFolder, str, Floats], Floats] = lambda folder, name, values: values
+    parameter_shape: Callable[[ModelFolder, str, tuple[int, ...]], tuple[int, ...]] = (
+        lambda folder, name, shape: shape
+    )
+    parameter_values: Callable[[ModelFolder, str, Floats], Floats] = lambda folder, name, values: (
+        values
+    )
     transposed: Callable[[str], bool] = lambda name: False
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing

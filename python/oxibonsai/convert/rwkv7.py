@@ -56,7 +56,7 @@ _PAIRS = {
     if (letter, place) != ("g", 0)
 }
 _LAYER = {**_PARTS, **_PAIRS}
-_NAME = decoder.exact_namer("RWKV-7", _FIXED, _LAYER)
+_NAME = decoder.ExactNamer("RWKV-7", _FIXED, _LAYER)
 # How much of the token before joins what is mixed for receptance, decay, key, value, rate and gate.
 _SHARES = re.compile(r"model\.layers\.([0-9]{1,4})\.attn\.x_([rwkvag])")
 _SHARE_ORDER = "rwkvag"

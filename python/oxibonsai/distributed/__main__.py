@@ -74,7 +74,7 @@ def serve(**options: Any) -> None:
     """Serve the model over HTTP: rank 0 has the flags of oxibonsai serve."""
     link, sizes = _link(options)
     settings = load_settings(given(options))
-    _refuse_unshared(settings)
+    _refuse_unshared(settings, stages=sizes[1])
     from oxibonsai.distributed.serve import serve as run_server
     from oxibonsai.opening import split_scaled
 
@@ -131,12 +131,17 @@ def _choice(options: dict[str, Any]) -> Choice:
 
 
 # Settings of the server that need a whole model in one process, and what they are otherwise.
-_UNSHARED = {"device": None, "gpu_layers": None, "replicas": 1, "packed_cache": False,
+_UNSHARED = {"device": None, "gpu_layers": None, "packed_cache": False,
              "load_as": None, "kv_pressure": None, "mmproj": None, "slot_save_path": None, "models": (),
              "models_dir": None, "models_preset": None, "allow_pull": False}  # fmt: skip
 
 
-def _refuse_unshared(settings: Any) -> None:
+def _refuse_unshared(settings: Any, stages: int) -> None:
+    if settings.replicas > 1 and stages == 1:
+        raise RequestError(
+            "--replicas needs --pipeline-parallel, whose stages each work on a step of another engine: "
+            "leave it out"
+        )
     for name, unset in _UNSHARED.items():
         if getattr(settings, name) != unset:
             raise RequestError(

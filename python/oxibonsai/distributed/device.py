@@ -109,6 +109,7 @@ class RankDevice(StagedDevice):
         self.share = self._share(own)
         self.stages = [Stage(local, self.share, paged, slots)]
         self._pools = self._stores = 0
+        self._is_started = False
 
     @property
     def name(self) -> str:
@@ -132,11 +133,17 @@ class RankDevice(StagedDevice):
         return self.local.free_bytes
 
     def with_threads(self, threads: int) -> Device:
-        """UnsupportedError: a group runs one engine."""
-        raise UnsupportedError(
-            "several processes run one engine of a model: leave out --replicas, and start more groups "
-            "instead"
-        )
+        """The same device: the steps of several engines follow each other through the stages.
+
+        Raises:
+            UnsupportedError: There is one stage, which works on one step at a time.
+        """
+        if self.group.layout.pipeline == 1:
+            raise UnsupportedError(
+                "several engines need --pipeline-parallel, whose stages each work on a step of another "
+                "one: leave out --replicas"
+            )
+        return self
 
     @property
     def own_bytes(self) -> int:
@@ -160,7 +167,8 @@ class RankDevice(StagedDevice):
     def compile(self, graph: _core.Graph) -> Executable:
         """As of :class:`Device`; all processes have to compile the main pass before any runs."""
         compiled = self.own_pass(graph)
-        if graph is self._main:
+        if graph is self._main and not self._is_started:
+            self._is_started = True
             self.group.meet(late=True)
             if self.group.rank == 0:
                 self.leader.start()
@@ -192,9 +200,8 @@ class RankDevice(StagedDevice):
             raise UnsupportedError("several processes keep keys and values of one type")
         with self.leader.command(Command.MAKE_PAGES, (_core.KV_TYPES.index(type), pages)):
             own = self.own_pages(type, pages)
-        self._pools += 1
-        size = _core.kv_page_bytes(layers, type)
-        return SharedPages(self, self._pools - 1, own, pages, type, size)
+            index, self._pools = self._pools, self._pools + 1
+        return SharedPages(self, index, own, pages, type, _core.kv_page_bytes(layers, type))
 
     def own_pages(self, type: str, pages: int) -> KvPages | None:
         """This process's part of the pages."""
@@ -207,8 +214,8 @@ class RankDevice(StagedDevice):
             raise UnsupportedError("several processes keep recurrent state of the main pass alone")
         with self.leader.command(Command.MAKE_SLOTS, (slots,)):
             own = self.own_slots(slots)
-        self._stores += 1
-        return SharedSlots(self, self._stores - 1, own, slots, list(entries))
+            index, self._stores = self._stores, self._stores + 1
+        return SharedSlots(self, index, own, slots, list(entries))
 
     def own_slots(self, slots: int) -> Slots | None:
         """This process's part of the slots."""
@@ -243,7 +250,9 @@ class LedPass:
         words = np.concatenate([np.array(head, np.int32), batch.to_words()])
         with self._device.leader.command(Command.RUN, words):
             own_pools = [p.own for p in shared if p.own is not None]
-            return self.own.run(batch, own_pools, None if store is None else store.own)
+            results = self.own.begin(batch, own_pools, None if store is None else store.own)
+        # Another engine's step may begin while the later stages work on this one.
+        return results()
 
 
 def _checked(kind: type[Kind], state: object) -> Kind:

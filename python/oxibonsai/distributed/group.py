@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,12 @@ Bytes = npt.NDArray[np.uint8]
 PLAN_WORDS = 1024
 # A command never is longer: the rows of a step, and the pages of their sequences.
 _MOST_WORDS = 1 << 24
+# Commands that a process may be behind rank 0: more than there ever are steps on their way.
+_COMMANDS_AHEAD = 256
+# What tells commands from rows where both go from rank 0 to the same process.
+_PLAN_TAG = 1
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -31,7 +39,7 @@ class Traffic:
     """What this process has sent since the start, or since :meth:`Group.reset_traffic`.
 
     Attributes:
-        plans: Commands of rank 0.
+        plans: Commands of rank 0, each of which goes to every other process.
         gathers: Messages in which a tensor-parallel group puts rows together.
         gathered_bytes: Those that this process put into them.
         sends: Messages from one stage to the next, or with results to rank 0.
@@ -63,6 +71,7 @@ class Group:
     late: Any  # the same processes, with the patience of the start
     traffic: Traffic = field(default_factory=Traffic)
     failure: str | None = None
+    underway: deque[Any] = field(default_factory=deque)  # commands that may not have arrived yet
 
     @property
     def rank(self) -> int:
@@ -97,37 +106,59 @@ class Group:
 
     def receive(self, values: Floats, source: int) -> None:
         """Receives floats from one process."""
+        self.receive_later(values, source)()
+
+    def receive_later(self, values: Floats, source: int) -> Callable[[], None]:
+        """Receives floats from one process, in the order of these calls; returns what waits for them."""
         torch, dist = _torch()
-        self._guarded(lambda: dist.recv(torch.from_numpy(values), source, group=self.world))
+        work = self._guarded(lambda: dist.irecv(torch.from_numpy(values), source, group=self.world))
+
+        def wait() -> None:
+            self._guarded(work.wait)
+
+        return wait
 
     def send_plan(self, words: Words) -> None:
-        """Sends a command from rank 0 to all others."""
+        """Sends a command from rank 0 to all others, and does not wait until they take it.
+
+        They work on earlier ones meanwhile, each on its own.
+        """
         if len(words) > _MOST_WORDS:
             raise RequestError(f"a command of {len(words)} words is too long for one step")
         torch, dist = _torch()
-        first = np.zeros(PLAN_WORDS, np.int32)
+        # Tensors with memory of their own: gloo may have them longer than this call.
+        first = torch.zeros(PLAN_WORDS, dtype=torch.int32)
         first[0] = len(words)
         head = words[: PLAN_WORDS - 1]
-        first[1 : 1 + len(head)] = head
-        self.traffic.plans += 1
-        self._guarded(lambda: dist.broadcast(torch.from_numpy(first), 0, group=self.world))
+        first[1 : 1 + len(head)] = torch.from_numpy(head)
+        messages = [first]
         if len(words) > len(head):
-            rest = np.ascontiguousarray(words[len(head) :])
-            self._guarded(lambda: dist.broadcast(torch.from_numpy(rest), 0, group=self.world))
+            messages.append(torch.from_numpy(words[len(head) :]).clone())
+        self.traffic.plans += 1
+        for message in messages:
+            for rank in range(1, self.layout.world):
+                send = partial(dist.isend, message, rank, self.world, tag=_PLAN_TAG)
+                self.underway.append(self._guarded(send))
+        while len(self.underway) > _COMMANDS_AHEAD * self.layout.world:
+            self._guarded(self.underway.popleft().wait)
 
     def receive_plan(self) -> Words:
         """The next command of rank 0."""
         torch, dist = _torch()
-        first = np.zeros(PLAN_WORDS, np.int32)
-        self._guarded(lambda: dist.broadcast(torch.from_numpy(first), 0, group=self.world))
+
+        def take(count: int) -> Words:
+            words = np.zeros(count, np.int32)
+            if count:
+                message = torch.from_numpy(words)
+                self._guarded(lambda: dist.recv(message, 0, self.world, tag=_PLAN_TAG))
+            return words
+
+        first = take(PLAN_WORDS)
         count = int(first[0])
         if not 1 <= count <= _MOST_WORDS:
             raise DeviceError(f"rank 0 sent a command of {count} words: it is another program")
         head = first[1 : 1 + count]
-        rest = np.zeros(count - len(head), np.int32)
-        if len(rest):
-            self._guarded(lambda: dist.broadcast(torch.from_numpy(rest), 0, group=self.world))
-        return np.concatenate([head, rest])
+        return np.concatenate([head, take(count - len(head))])
 
     def meet(self, *, late: bool = False) -> None:
         """Waits until every process has come here.
@@ -153,6 +184,8 @@ class Group:
         """Closes the connections, once all processes are about to."""
         if self.failure is None:
             self.meet()
+            while self.underway:
+                self._guarded(self.underway.popleft().wait)
         self.close()
 
     def close(self) -> None:
@@ -164,15 +197,16 @@ class Group:
         """
         self.failure = self.failure or f"rank {self.rank} has left the group"
         self.world = self.tensor = self.late = None
+        self.underway.clear()
         _, dist = _torch()
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def _guarded(self, collective: Callable[[], object]) -> None:
+    def _guarded(self, collective: Callable[[], Result]) -> Result:
         if self.failure is not None:
             raise DeviceError(self.failure)
         try:
-            collective()
+            return collective()
         except (RuntimeError, ValueError) as e:
             reason = " ".join(str(e).split())
             raise self.fail(

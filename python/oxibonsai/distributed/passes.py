@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from oxibonsai import _core
@@ -55,7 +57,15 @@ class RankPass:
     def run(
         self, batch: _core.Batch, pools: list[KvPages], slots: Slots | None
     ) -> dict[str, Floats]:
-        """This process's part of a step; results on rank 0 alone.
+        """This process's part of a step; results on rank 0 alone. Arguments as of :meth:`begin`."""
+        return self.begin(batch, pools, slots)()
+
+    def begin(
+        self, batch: _core.Batch, pools: list[KvPages], slots: Slots | None
+    ) -> Callable[[], dict[str, Floats]]:
+        """This process's part of a step; returns what waits for the results, on rank 0 alone.
+
+        Rank 0 may begin the next step before: the stages then work on one each.
 
         Args:
             batch: The same in all processes.
@@ -73,10 +83,10 @@ class RankPass:
             names = [name for name, _, _ in self._sent]
             self._send({n: np.concatenate([m[n] for m in made]) for n in names}, 0)
         if layout.rank != 0:
-            return {}
+            return dict
         if layout.pipeline > 1:
-            return self._receive(batch, self._results, layout.results_from)
-        return made[0]
+            return self._receive_later(batch, self._results, layout.results_from)
+        return lambda: made[0]
 
     def _run_piece(
         self, batch: _core.Batch, pools: list[KvPages], slots: Slots | None
@@ -84,7 +94,7 @@ class RankPass:
         layout = self._group.layout
         values: dict[str, Floats] = {}
         if layout.stage > 0:
-            values = self._receive(batch, self._received, layout.previous)
+            values = self._receive_later(batch, self._received, layout.previous)()
         if self._is_idle(batch):
             values |= {name: np.empty((0, cols), np.float32) for name, _, cols in self._sent}
         elif self._executable is not None:
@@ -105,15 +115,22 @@ class RankPass:
         if message.size:
             self._group.send(message, to)
 
-    def _receive(self, batch: _core.Batch, values: list[Matrix], source: int) -> dict[str, Floats]:
+    def _receive_later(
+        self, batch: _core.Batch, values: list[Matrix], source: int
+    ) -> Callable[[], dict[str, Floats]]:
         shapes = [(_rows(batch, space), columns) for _, space, columns in values]
         message = np.empty(sum(r * c for r, c in shapes), np.float32)
-        if message.size:
-            self._group.receive(message, source)
-        received, at = {}, 0
-        for (name, _, _), (rows, columns) in zip(values, shapes, strict=True):
-            received[name] = message[at : at + rows * columns].reshape(rows, columns)
-            at += rows * columns
+        wait = self._group.receive_later(message, source) if message.size else None
+
+        def received() -> dict[str, Floats]:
+            if wait is not None:
+                wait()
+            parts, at = {}, 0
+            for (name, _, _), (rows, columns) in zip(values, shapes, strict=True):
+                parts[name] = message[at : at + rows * columns].reshape(rows, columns)
+                at += rows * columns
+            return parts
+
         return received
 
 

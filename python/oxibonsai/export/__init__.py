@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import RequestError
-from oxibonsai.export.config_json import config_json, generation_json
+from oxibonsai.export.config_json import config_json, generation_json, saved_of
 from oxibonsai.export.inverse import Inverse
 from oxibonsai.export.safetensors_writer import DTYPES, write_safetensors
 from oxibonsai.export.tokenizer_json import tokenizer_files
@@ -56,7 +56,7 @@ def save_model(
     # All of the small files are put together before anything is written.
     texts = tokenizer_files(checkpoint)
     generation, config = generation_json(checkpoint), config_json(checkpoint, dtype)
-    tensors = Inverse(checkpoint, config).parameters()
+    tensors = Inverse(checkpoint, config, saved_of(checkpoint)).parameters()
     place.mkdir(parents=True, exist_ok=True)
     write_safetensors(place / "model.safetensors", tensors, dtype)
     for name, text in texts.items():

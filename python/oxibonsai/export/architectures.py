@@ -1,48 +1,19 @@
 """What the configurations of architectures say beside what all of them do.
 
-An architecture is here if its conversion renames tensors, moves rows or adds a constant, all of which
-:mod:`oxibonsai.export.inverse` undoes from the recipe. Whether a configuration is the model's is
-checked there too, so that nothing here needs to think of what else a file may say.
+An architecture is here, in :mod:`oxibonsai.export.mixtures` or in :mod:`oxibonsai.export.states` if
+:mod:`oxibonsai.export.inverse` can undo its conversion from the recipe. Whether a configuration is the
+model's is checked there too, so that nothing here needs to think of what else a file may say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
 
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.export.mixtures import MIXTURES, granite_factors, with_experts, yarn_rope
+from oxibonsai.export.saved import ATTENTION, MLP, QKV, Fields, Saved, biased, layer_types, windows
+from oxibonsai.export.states import STATES
 from oxibonsai.models.config import ModelConfig
-
-_ATTENTION, _MLP = ("attn_q", "attn_k", "attn_v", "attn_output"), ("ffn_gate", "ffn_up", "ffn_down")
-_QKV = _ATTENTION[:3]
-Fields = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Saved:
-    """How transformers calls an architecture, and the fields of its own.
-
-    Attributes:
-        model_type: The recipe's name, too.
-        kind: The model's class is ``{kind}ForCausalLM``.
-        own: Fields beside those of all architectures.
-        epsilon: The field of the norms' epsilon; empty: there is none.
-        head_dim: Whether there is a field for it.
-        rope: Fields of the rotary embedding: of one for all layers, of one for each kind of layer, or
-            none, because there is one for all models.
-    """
-
-    model_type: str
-    kind: str
-    own: Callable[[Checkpoint, ModelConfig], Fields]
-    epsilon: str = "rms_norm_eps"
-    head_dim: bool = True
-    rope: Literal["one", "by kind", "none"] = "one"
-
-
-def _biased(checkpoint: Checkpoint, *parts: str) -> bool:
-    return any(checkpoint.has(f"blk.0.{part}.bias") for part in parts)
 
 
 def _llama(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
@@ -51,18 +22,9 @@ def _llama(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 def _biases(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     return {
-        "attention_bias": _biased(checkpoint, *_ATTENTION),
-        "mlp_bias": _biased(checkpoint, *_MLP),
+        "attention_bias": biased(checkpoint, *ATTENTION),
+        "mlp_bias": biased(checkpoint, *MLP),
     }
-
-
-def _layer_types(c: ModelConfig) -> list[str]:
-    kinds = ("full_attention", "sliding_attention")
-    return [kinds[c.is_local(i)] for i in range(c.num_hidden_layers)]
-
-
-def _windows(c: ModelConfig) -> Fields:
-    return {"sliding_window": c.sliding_window or None, "layer_types": _layer_types(c)}
 
 
 def _gemma2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
@@ -71,7 +33,7 @@ def _gemma2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
         "attention_bias": False,
         "query_pre_attn_scalar": round(c.attention_scale**-2),
         "sliding_window": c.sliding_window or c.max_position_embeddings,
-        "layer_types": _layer_types(c),
+        "layer_types": layer_types(c),
         "attn_logit_softcapping": c.attn_logit_softcapping or None,
         "final_logit_softcapping": c.final_logit_softcapping or None,
     }
@@ -86,13 +48,7 @@ def _gemma3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def _granite(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    return {
-        **_llama(checkpoint, c),
-        "attention_multiplier": c.attention_scale,
-        "embedding_multiplier": c.embedding_scale,
-        "residual_multiplier": c.residual_scale,
-        "logits_scaling": 1.0 / c.logit_scale,
-    }
+    return {**_llama(checkpoint, c), **granite_factors(c)}
 
 
 def _command_r(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
@@ -103,7 +59,7 @@ def _command_r(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 def _cohere2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     own = {"hidden_act": "silu", "attention_bias": False, "logit_scale": c.logit_scale}
-    return {**own, **_windows(c), "rotary_pct": 1.0}
+    return {**own, **windows(c), "rotary_pct": 1.0}
 
 
 def _smollm3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
@@ -112,8 +68,8 @@ def _smollm3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def _starcoder2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    biased = _biased(checkpoint, *_ATTENTION, *_MLP)
-    own = {"hidden_act": "gelu_pytorch_tanh", "use_bias": biased}
+    use_bias = biased(checkpoint, *ATTENTION, *MLP)
+    own = {"hidden_act": "gelu_pytorch_tanh", "use_bias": use_bias}
     return {**own, "sliding_window": c.sliding_window or None}
 
 
@@ -139,6 +95,34 @@ def _gptneox(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     return {**own, "attention_bias": True, "rotary_pct": c.rope.rotary_dim / c.head_dim}
 
 
+def _mistral3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    found = {"hidden_act": "silu", "sliding_window": None, **yarn_rope(checkpoint, c, 1.0)}
+    found["rope_parameters"]["mscale"] = 1.0
+    return found
+
+
+def _mpt(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    return {
+        "d_model": c.hidden_size,
+        "n_heads": c.num_attention_heads,
+        "n_layers": c.num_hidden_layers,
+        "max_seq_len": c.max_position_embeddings,
+        "expansion_ratio": c.intermediate_size // c.hidden_size,
+        "no_bias": True,
+        "attn_config": {
+            "alibi": True,
+            "alibi_bias_max": round(c.alibi_max_bias),
+            "clip_qkv": c.clamp_kqv or None,
+        },
+    }
+
+
+def _bloom(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    sizes = {"n_layer": c.num_hidden_layers, "n_head": c.num_attention_heads}
+    own = {"seq_length": c.max_position_embeddings}
+    return {**sizes, **own, "apply_residual_connection_post_layernorm": False}
+
+
 def _phi3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     original = checkpoint.file.get("phi3.rope.scaling.original_context_length")
     own = {"hidden_act": "silu", "sliding_window": c.sliding_window or None}
@@ -149,7 +133,7 @@ def _plain(*, bias: str = "attention_bias", act: str = "silu") -> Callable[..., 
     """One field for all biases."""
 
     def own(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-        return {"hidden_act": act, bias: _biased(checkpoint, *_ATTENTION, *_MLP)}
+        return {"hidden_act": act, bias: biased(checkpoint, *ATTENTION, *MLP)}
 
     return own
 
@@ -157,6 +141,8 @@ def _plain(*, bias: str = "attention_bias", act: str = "silu") -> Callable[..., 
 _UNBIASED = {"hidden_act": "silu", "attention_bias": False}
 # By GGUF's name of the architecture, or of the one with the same layers.
 SAVED: dict[str, Saved] = {
+    **MIXTURES,
+    **STATES,
     "llama": Saved("llama", "Llama", _llama),
     "qwen2": Saved(
         "qwen2", "Qwen2", lambda m, c: {"hidden_act": "silu", "use_sliding_window": False}
@@ -172,7 +158,7 @@ SAVED: dict[str, Saved] = {
     "cohere2": Saved("cohere2", "Cohere2", _cohere2, "layer_norm_eps"),
     "command-r": Saved("cohere", "Cohere", _command_r, "layer_norm_eps"),
     "ernie4_5": Saved("ernie4_5", "Ernie4_5", _plain(bias="use_bias")),
-    "exaone4": Saved("exaone4", "Exaone4", lambda m, c: {"hidden_act": "silu", **_windows(c)}),
+    "exaone4": Saved("exaone4", "Exaone4", lambda m, c: {"hidden_act": "silu", **windows(c)}),
     "glm4": Saved("glm4", "Glm4", _plain()),
     "gpt2": Saved("gpt2", "GPT2", _gpt, "layer_norm_epsilon", head_dim=False),
     "gptj": Saved(
@@ -189,27 +175,30 @@ SAVED: dict[str, Saved] = {
     "jais2": Saved(
         "jais2", "Jais2", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}, "layer_norm_eps"
     ),
+    "bloom": Saved("bloom", "Bloom", _bloom, "layer_norm_epsilon", head_dim=False, rope="none"),
+    "mistral3": Saved("ministral3", "Ministral3", _mistral3, rope="none"),
+    "mpt": Saved("mpt", "Mpt", _mpt, "layer_norm_epsilon", head_dim=False, rope="none"),
     "nemotron": Saved(
         "nemotron", "Nemotron", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}, "norm_eps"
     ),
     "olmo": Saved("olmo", "Olmo", lambda m, c: {**_UNBIASED, "clip_qkv": c.clamp_kqv or None}, ""),
     "olmo2": Saved("olmo2", "Olmo2", lambda m, c: _UNBIASED),
     "olmo3": Saved(
-        "olmo3", "Olmo3", lambda m, c: {**_UNBIASED, **_windows(c)}, rope="by kind"
+        "olmo3", "Olmo3", lambda m, c: {**_UNBIASED, **windows(c)}, rope="by kind"
     ),
     "phi2": Saved("phi", "Phi", lambda m, c: {"hidden_act": "gelu_new"}, "layer_norm_eps"),
     "phi3": Saved("phi3", "Phi3", _phi3),
     "seed_oss": Saved(
         "seed_oss",
         "SeedOss",
-        lambda m, c: {**_llama(m, c), "attention_bias": _biased(m, *_QKV), "attention_out_bias": False},
+        lambda m, c: {**_llama(m, c), "attention_bias": biased(m, *QKV), "attention_out_bias": False},
     ),
     "smollm3": Saved("smollm3", "SmolLM3", _smollm3),
     "stablelm": Saved(
         "stablelm",
         "StableLm",
         lambda m, c: {
-            "hidden_act": "silu", "use_qkv_bias": _biased(m, *_QKV),
+            "hidden_act": "silu", "use_qkv_bias": biased(m, *QKV),
             "use_parallel_residual": c.parallel_residual,
             "qk_layernorm": m.has("blk.0.attn_q_norm.weight"),
         },
@@ -232,4 +221,8 @@ def saved_as(c: ModelConfig) -> str | None:
     name = _SAME_LAYERS.get(c.architecture, c.architecture)
     if name == "olmo2" and c.sliding_window:
         name = "olmo3"
+    if name == "mamba" and c.inner_norm_eps:
+        name = "falcon_mamba"
+    if c.experts is not None:
+        name = with_experts(name, c.experts)
     return name if name in SAVED else None

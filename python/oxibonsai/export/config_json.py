@@ -11,6 +11,7 @@ from oxibonsai.convert.rope import llama3_factors
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.export.architectures import SAVED, saved_as
 from oxibonsai.export.inverse import Inverse
+from oxibonsai.export.saved import Saved
 from oxibonsai.graph import RopeConfig
 from oxibonsai.models import read_config
 from oxibonsai.models.config import ModelConfig
@@ -25,12 +26,11 @@ _SAMPLING = {
 }
 
 
-def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
-    """The configuration, in the form that all versions of transformers read.
+def saved_of(checkpoint: Checkpoint) -> Saved:
+    """How transformers calls a model's architecture.
 
     Raises:
-        UnsupportedError: transformers does not have the architecture, or its configuration no place for
-            something in the file.
+        UnsupportedError: It does not have it.
     """
     c = read_config(checkpoint)
     kind = saved_as(c)
@@ -38,7 +38,17 @@ def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
         raise UnsupportedError(
             f"{checkpoint.path}: this model of architecture {c.architecture} can be saved as gguf only"
         )
-    saved = SAVED[kind]
+    return SAVED[kind]
+
+
+def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
+    """The configuration, in the form that all versions of transformers read.
+
+    Raises:
+        UnsupportedError: transformers does not have the architecture, or its configuration no place for
+            something in the file.
+    """
+    c, saved = read_config(checkpoint), saved_of(checkpoint)
     found: dict[str, Any] = {
         "architectures": [f"{saved.kind}ForCausalLM"],
         "model_type": saved.model_type,
@@ -57,13 +67,22 @@ def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
         **({} if saved.rope == "none" else _rope(checkpoint, c, by_kind=saved.rope == "by kind")),
         **saved.own(checkpoint, c),
     }
+    if found["intermediate_size"] is None:  # no layer has such a part
+        del found["intermediate_size"]
     if saved.head_dim:
         found["head_dim"] = c.head_dim
     if saved.epsilon:
         found[saved.epsilon] = c.rms_norm_eps or c.layer_norm_eps
-    found = {k: _short(v) if isinstance(v, float) else v for k, v in found.items()}
-    Inverse(checkpoint, found)  # refuses a configuration of another model
+    found = _shortened(found)
+    Inverse(checkpoint, found, saved)  # refuses a configuration of another model
     return found
+
+
+def _shortened(value: Any) -> Any:
+    """The same with all numbers as they were meant."""
+    if isinstance(value, dict):
+        return {k: _shortened(v) for k, v in value.items()}
+    return _short(value) if isinstance(value, float) else value
 
 
 def _short(value: float) -> float:
@@ -100,6 +119,8 @@ def _scaling(checkpoint: Checkpoint, rope: RopeConfig) -> dict[str, Any] | None:
     found: dict[str, Any] = {"rope_type": rope.scaling, "factor": _short(rope.factor)}
     if rope.scaling == "yarn":
         found["original_max_position_embeddings"] = rope.original_context
+        if not rope.ramp_of_pairs:
+            found |= {"truncate": False, "beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow}
     return found
 
 

@@ -15,18 +15,23 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert.decoder import Namer
+from oxibonsai.convert.decoder import ExactNamer, Namer
 from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.convert.parameters import Parameter
 from oxibonsai.convert.recipe import Recipe
 from oxibonsai.convert.recipes import RECIPES
 from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.export.joined import Joined, joined_parameters
 from oxibonsai.export.safetensors_writer import Exported, Floats
+from oxibonsai.export.saved import Saved
 from oxibonsai.models import ARCHITECTURES, ModelConfig, read_config
 from oxibonsai.models.keys import Keys
 
 
 class _Stated(ModelFolder):
     """A folder of which there is the configuration alone."""
+
+    parameters: dict[str, Parameter] = {}  # noqa: RUF012 - in the place of a property, and stays empty
 
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         self._onnx = None
@@ -55,19 +60,24 @@ class Inverse:
     Args:
         checkpoint: Of the model.
         config: The ``config.json`` to write.
+        saved: How transformers calls the architecture.
 
     Raises:
         UnsupportedError: The configuration has no place for something in the file, or a tensor has no
             decoder; what it is, is said.
     """
 
-    def __init__(self, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
+    def __init__(self, checkpoint: Checkpoint, config: dict[str, Any], saved: Saved) -> None:
         self._checkpoint = checkpoint
-        recipe = RECIPES[config["model_type"]]
+        self._tensors = {t.name: t for t in checkpoint.file.tensors}
+        recipe = RECIPES[saved.model_type]
         folder = _Stated(checkpoint.path, dict(config))
         folder.config = recipe.config(folder)
+        if recipe.variant is not None:
+            recipe = recipe.variant(folder)
         self._recipe, self._folder = recipe, folder
         try:
+            self._joined = joined_parameters(checkpoint, recipe, folder, saved.joined)
             lost = self._lost_constants(recipe, folder) or self._lost_tensors(recipe, folder)
         except (FormatError, UnsupportedError) as e:
             raise UnsupportedError(f"{checkpoint.path} can be saved as gguf only: {e}") from e
@@ -92,6 +102,7 @@ class Inverse:
     def _lost_tensors(self, recipe: Recipe, folder: ModelFolder) -> str:
         """A tensor that the configuration asks for and the file lacks, or the other way round."""
         checkpoint, shapes, extra = self._checkpoint, recipe.shapes(folder), recipe.extra(folder)
+        joined = {piece.tensor for parameter in self._joined for piece in parameter.pieces}
         for name, shape in shapes.items():
             if not checkpoint.has(name) or checkpoint.shape(name) != shape:
                 return f"lack of {name} of shape {shape}"
@@ -100,14 +111,16 @@ class Inverse:
                 held = checkpoint.vector(name)
                 if held.shape != extra[name].shape or not np.allclose(held, extra[name], 1e-5, 0.0):
                     return name
-            elif self.parameter(name) is None:
+            elif name not in joined and self.parameter(name) is None:
                 return name
         return next((name for name in extra if not checkpoint.has(name)), "")
 
     def parameter(self, tensor: str) -> str | None:
         """Hugging Face's name of a tensor; None where it has none."""
         names = self._recipe.tensor_name
-        assert isinstance(names, Namer)  # as of all recipes in SAVED, which a test goes through
+        assert isinstance(
+            names, Namer | ExactNamer
+        )  # as of all recipes in SAVED, which a test goes through
         return names.parameter(tensor)
 
     def parameters(self) -> list[Exported]:
@@ -122,41 +135,57 @@ class Inverse:
                 f"{checkpoint.path} has Hadamard-folded weights, for which Hugging Face's configurations "
                 "have no place; it can be saved as gguf only"
             )
-        names = {t.name: self.parameter(t.name) for t in checkpoint.file.tensors}
-        return [
+        joined = {piece.tensor for parameter in self._joined for piece in parameter.pieces}
+        for tensor in checkpoint.file.tensors:
+            if not tensor.decodable:
+                raise UnsupportedError(
+                    f"{checkpoint.path}: tensor {tensor.name} has type {tensor.quant_type}, which has no "
+                    "decoder"
+                )
+        alone = [
             self._exported(tensor, name)
             for tensor in checkpoint.file.tensors
-            if (name := names[tensor.name]) is not None
+            if tensor.name not in joined and (name := self.parameter(tensor.name)) is not None
         ]
+        return alone + [self._put_together(parameter) for parameter in self._joined]
 
     def _exported(self, tensor: _core.TensorInfo, name: str) -> Exported:
-        path = self._checkpoint.path
-        if not tensor.decodable:
-            raise UnsupportedError(
-                f"{path}: tensor {tensor.name} has type {tensor.quant_type}, which has no decoder"
-            )
+        shape = self._parameter_shape(tensor.name, tuple(tensor.shape))
+        return Exported(name, shape, lambda: self._values(tensor))
 
+    def _put_together(self, parameter: Joined) -> Exported:
         def values() -> Floats:
-            held = self._checkpoint.file.tensor_bytes(tensor.name)
-            return self._undone(
-                tensor.name, _core.decode(tensor.quant_type, held).reshape(tensor.shape)
-            )
+            held = [self._values(self._tensors[p.tensor], p.place) for p in parameter.pieces]
+            return parameter.values(held)
 
-        shape = tuple(tensor.shape)
-        return Exported(
-            name, shape[::-1] if self._recipe.transposed(tensor.name) else shape, values
-        )
+        return Exported(parameter.name, parameter.shape, values)
+
+    def _parameter_shape(self, tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if self._recipe.transposed(tensor):
+            shape = shape[::-1]
+        return self._recipe.parameter_shape(self._folder, tensor, shape)
+
+    def _values(self, tensor: _core.TensorInfo, place: int | None = None) -> Floats:
+        """What the parameter of a tensor holds, or that of one matrix of a stack."""
+        held, shape = self._checkpoint.file.tensor_bytes(tensor.name), tuple(tensor.shape)
+        if place is not None:
+            held, shape = held.reshape(shape[0], -1)[place], shape[1:]
+        return self._undone(tensor.name, _core.decode(tensor.quant_type, held).reshape(shape))
 
     def _undone(self, tensor: str, values: Floats) -> Floats:
         """What ``convert`` does to a parameter's values, undone from the last step to the first."""
         recipe, folder = self._recipe, self._folder
         if (offset := recipe.offset(tensor)) != 0.0:
             values = values - np.float32(offset)
+        values = recipe.parameter_values(folder, tensor, values)
         if (columns := recipe.column_order(folder, tensor)) is not None:
             values = values[:, np.argsort(columns)]
         if (rows := recipe.row_order(folder, tensor)) is not None:
             values = values[np.argsort(rows)]
-        return np.ascontiguousarray(values.T if recipe.transposed(tensor) else values)
+        values = values.T if recipe.transposed(tensor) else values
+        return np.ascontiguousarray(
+            values.reshape(recipe.parameter_shape(folder, tensor, values.shape))
+        )
 
 
 def _as_read(value: Any, kind: str) -> Any:

@@ -69,6 +69,9 @@ class ImagePipeline:
     def __init__(self, painter: Painter) -> None:
         self.painter = painter
 
+    def __repr__(self) -> str:
+        return f"<ImagePipeline {self.painter.name} on {self.painter.device.name}>"
+
     @classmethod
     def from_pretrained(
         cls,
@@ -136,6 +139,7 @@ class ImagePipeline:
         num_images_per_prompt: int = 1,
         seed: int | Sequence[int] | None = None,
         rng: str = "mlx",
+        generator: Any = None,
         strength: float | None = None,
         latents: Floats | None = None,
         prompt_embeds: Floats | None = None,
@@ -157,6 +161,8 @@ class ImagePipeline:
             seed: One, or one for each picture of a prompt; None: a random one. A picture depends on its
                 own seed alone.
             rng: Whose noise: ``"mlx"`` or ``"torch"``.
+            generator: One of torch's on the CPU, or a list with one for each picture, whose next numbers
+                are the noise as with diffusers; instead of seeds.
             strength: How much of ``image`` is kept, from 0 to 1: more is kept with a higher one.
             latents: float32 [n, channels, rows, cols] of noise, instead of seeds.
             prompt_embeds: float32 [n, tokens, width] of a text encoder, instead of prompts.
@@ -171,6 +177,12 @@ class ImagePipeline:
         Raises:
             RequestError: An argument makes no sense; it is named.
         """
+        sizes = {"height": height, "width": width, "max_sequence_length": max_sequence_length}
+        for name, value in sizes.items():
+            if value is not None:
+                _check_whole(name, value)
+        _check_whole("num_inference_steps", num_inference_steps)
+        _check_whole("num_images_per_prompt", num_images_per_prompt)
         if output_type not in OUTPUT_TYPES:
             raise RequestError(
                 f"output_type {output_type!r}; it is one of {', '.join(OUTPUT_TYPES)}"
@@ -181,6 +193,14 @@ class ImagePipeline:
             )
         request = self._request(image, strength, width, height, num_inference_steps, rng)
         texts = self._texts(prompt, prompt_embeds)
+        if generator is not None:
+            if latents is not None or seed is not None:
+                raise RequestError("give one of generator, seed and latents")
+            grid = self.painter.grid(request.width, request.height)
+            shape = (self.painter.channels, grid.rows, grid.cols)
+            latents = _drawn_by_torch(generator, len(texts) * num_images_per_prompt, shape)
+            texts = [text for text in texts for _ in range(num_images_per_prompt)]
+            num_images_per_prompt = 1
         starts = self._starts(latents, seed, num_images_per_prompt, len(texts))
         drawn, seeds = [], []
         for text in texts:
@@ -235,9 +255,13 @@ class ImagePipeline:
                     f"prompt_embeds of shape {embeds.shape}; they need [n, tokens, {width}]"
                 )
             return list(np.asarray(embeds, np.float32))
-        if not prompt and not isinstance(prompt, str):
+        if isinstance(prompt, str):
+            return [prompt]
+        if not isinstance(prompt, Sequence) or not all(isinstance(p, str) for p in prompt):
+            raise RequestError(f"prompt is {prompt!r}; it must be a string or a list of strings")
+        if not prompt:
             raise RequestError("prompt is an empty list: there is nothing to draw")
-        return [prompt] if isinstance(prompt, str) else list(prompt or ())
+        return list(prompt)
 
     def _starts(
         self, latents: Floats | None, seed: int | Sequence[int] | None, each: int, prompts: int
@@ -256,6 +280,10 @@ class ImagePipeline:
             seed = random_seed()
         if isinstance(seed, int | np.integer):
             return [int(seed) + i for i in range(each)]
+        if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str):
+            raise RequestError(f"seed is {seed!r}; it must be a whole number or a list of such")
+        for one in seed:
+            _check_whole("seed", one)
         if each not in (1, len(seed)):
             raise RequestError(f"{len(seed)} seeds for num_images_per_prompt {each}")
         return [int(s) for s in seed]
@@ -270,6 +298,28 @@ class ImagePipeline:
         from PIL import Image
 
         return [Image.fromarray(to_pixels(v)) for v in values]
+
+
+def _drawn_by_torch(generator: Any, count: int, shape: tuple[int, int, int]) -> Floats:
+    """Noise of diffusers: float32 [count, *shape]."""
+    import torch
+
+    each = generator if isinstance(generator, list | tuple) else [generator]
+    for one in each:
+        if not isinstance(one, torch.Generator) or one.device.type != "cpu":
+            raise RequestError(
+                f"generator is {one!r}; it must be a torch.Generator on the CPU; or give a seed"
+            )
+    if len(each) not in (1, count):
+        raise RequestError(f"{len(each)} generators for {count} pictures")
+    if len(each) == 1:
+        return torch.randn((count, *shape), generator=each[0]).numpy()
+    return torch.stack([torch.randn(shape, generator=g) for g in each]).numpy()
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise RequestError(f"{name} is {value!r}; it must be a whole number")
 
 
 def _as_on_step(pipeline: ImagePipeline, callback: StepCallback | None) -> OnStep | None:

@@ -58,6 +58,15 @@ def png_texts(record: Mapping[str, Any]) -> dict[str, str]:
     return {"parameters": line, KEYWORD: json.dumps(dict(record), sort_keys=True)}
 
 
+def is_picture(path: Path) -> bool:
+    """Whether the file begins as a PNG file does; False where it can't be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SIGNATURE)) == _SIGNATURE
+    except OSError:
+        return False
+
+
 def read_record(path: Path) -> dict[str, Any]:
     """The record of a picture, from the PNG file or the JSON file beside it.
 

@@ -33,6 +33,7 @@ def read_config_2(keys: Keys) -> ModelConfig:
         config,
         rope=RopeConfig(0, 10000.0),
         rope_local=config.rope,
+        logit_scale=keys.positive("logit_scale"),
         sliding_window=keys.integer("attention.sliding_window"),
         local_layers=keys.local_layers(4),
     )

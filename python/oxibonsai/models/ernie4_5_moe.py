@@ -20,9 +20,8 @@ def read_config(keys: Keys) -> ModelConfig:
     own = replace(
         experts.read_experts(keys),
         first_dense_layers=keys.count("leading_dense_block_count"),
-        shared_intermediate_size=keys.count("expert_shared_feed_forward_length"),
+        shared_intermediate_size=experts.read_shared_width(keys),
     )
-    keys.count("expert_shared_count")  # the shared width says it
     return ModelConfig(
         **shared,
         causal=keys.causal(True),

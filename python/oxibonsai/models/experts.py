@@ -60,6 +60,22 @@ def read_groups(keys: Keys, experts: int, used: int) -> tuple[int, int]:
     return groups, kept
 
 
+def read_shared_width(keys: Keys, default: int = 0) -> int:
+    """``expert_shared_feed_forward_length``: of all shared experts together; 0: there are none.
+
+    ``expert_shared_count``, where the file has it, must agree: the experts have equal widths.
+    """
+    width = keys.count("expert_shared_feed_forward_length", default)
+    if keys.has("expert_shared_count"):
+        count = keys.count("expert_shared_count")
+        if (count == 0) != (width == 0) or (count > 0 and width % count != 0):
+            raise keys.fail(
+                f"{keys.architecture}.expert_shared_count is {count}, but the shared experts are {width} "
+                "wide together"
+            )
+    return width
+
+
 def route(
     g: Builder,
     c: ModelConfig,

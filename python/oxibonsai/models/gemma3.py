@@ -30,7 +30,11 @@ def read_config(keys: Keys, *, causal: bool = True) -> ModelConfig:
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last" if causal else "mean"),
         rope=rope,
-        rope_local=RopeConfig(rope.rotary_dim, keys.theta("rope.freq_base_swa", _LOCAL_THETA)),
+        rope_local=RopeConfig(
+            rope.rotary_dim,
+            keys.theta("rope.freq_base_swa", _LOCAL_THETA),
+            attention_factor=keys.positive("rope.scaling.attn_factor", 1.0),
+        ),
         sliding_window=keys.window(),
         sliding_window_pattern=keys.integer("attention.sliding_window_pattern", _PATTERN),
         attn_logit_softcapping=keys.real("attn_logit_softcapping", 0.0),

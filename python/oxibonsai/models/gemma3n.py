@@ -39,7 +39,7 @@ def read_config(keys: Keys) -> ModelConfig:
         rope=rope,
         rope_local=RopeConfig(rope.rotary_dim, keys.theta("rope.freq_base_swa", 10000.0)),
         local_head_dim=shared["head_dim"],
-        sliding_window=keys.window(),
+        sliding_window=keys.integer("attention.sliding_window"),
         local_layers=local,
         num_kv_shared_layers=read_sharing(keys, local),
         hidden_size_per_layer_input=keys.integer("embedding_length_per_layer_input"),

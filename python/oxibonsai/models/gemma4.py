@@ -25,17 +25,28 @@ def read_config(keys: Keys) -> ModelConfig:
     rotary = keys.integer("rope.dimension_count_swa", local_dim)
     if rotary % 2 != 0 or rotary > local_dim:
         raise keys.fail(f"{rotary} rotated dims of a head of {local_dim}")
+    rope = keys.rope(dim)
+    local_rope = RopeConfig(
+        rotary,
+        keys.theta("rope.freq_base_swa", 10000.0),
+        attention_factor=keys.positive("rope.scaling.attn_factor", 1.0),
+    )
     local = keys.local_layers(1)
     sharing = read_sharing(keys, local)
+    if not all(local) and not keys.checkpoint.has("rope_freqs.weight"):
+        # Without it all pairs of a head would be rotated, of which such a layer rotates some.
+        raise keys.fail(
+            "layers without a window need the tensor rope_freqs.weight, which is missing"
+        )
     config = ModelConfig(
         **shared | {"attention_scale": 1.0},
         causal=keys.causal(True),
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
-        rope=keys.rope(dim),
-        rope_local=RopeConfig(rotary, keys.theta("rope.freq_base_swa", 10000.0)),
+        rope=rope,
+        rope_local=local_rope,
         local_head_dim=local_dim,
-        sliding_window=keys.window(),
+        sliding_window=keys.integer("attention.sliding_window"),
         local_layers=local,
         num_kv_shared_layers=sharing,
         hidden_size_per_layer_input=keys.count("embedding_length_per_layer_input"),

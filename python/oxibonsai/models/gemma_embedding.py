@@ -15,6 +15,7 @@ from oxibonsai.models.weights import Weights
 def read_config(keys: Keys) -> ModelConfig:
     """As of Gemma 3; the window counts the keys on both sides."""
     read_projections(keys)
+    keys.integer("attention.sliding_window")  # no layer with a window may go without one
     return gemma3.read_config(keys, causal=False)
 
 

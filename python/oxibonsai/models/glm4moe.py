@@ -24,7 +24,7 @@ def read_config(keys: Keys) -> ModelConfig:
         first_dense_layers=keys.count("leading_dense_block_count"),
         shared_intermediate_size=keys.count("expert_shared_count") * own.intermediate_size,
         scoring=experts.read_scoring(keys, "sigmoid"),
-        normalize=keys.flag("expert_weights_norm", True),
+        normalize=keys.flag("expert_weights_norm", False),
         scale=keys.positive("expert_weights_scale", 1.0),
         groups=groups,
         kept_groups=kept,

@@ -21,7 +21,7 @@ def read_config(keys: Keys) -> ModelConfig:
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
         rope=replace(keys.rope(shared["head_dim"]), ramp_of_pairs=False),
-        sliding_window=keys.window(),
+        sliding_window=keys.integer("attention.sliding_window"),
         local_layers=keys.local_layers(2),
         experts=experts.read_experts(keys, scoring="softmax_of_chosen", normalize=False),
     )

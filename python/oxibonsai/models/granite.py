@@ -13,14 +13,16 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The file's ``logit_scale`` divides."""
+    """The file's ``logit_scale`` divides; ``rope.scaling.finetuned`` says whether there are positions."""
     shared = dimensions(keys)
+    rotated = keys.flag("rope.scaling.finetuned", True)
+    rope = keys.rope(shared["head_dim"], interleaved=True)
     return ModelConfig(
         **shared,
         causal=keys.causal(True),
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
-        rope=keys.rope(shared["head_dim"], interleaved=True),
+        rope=rope if rotated else rope.without(),
         logit_scale=1.0 / keys.positive("logit_scale"),
         embedding_scale=keys.positive("embedding_scale", 1.0),
         residual_scale=keys.positive("residual_scale", 1.0),
@@ -49,7 +51,8 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     for i in range(c.num_hidden_layers):
         x = norm(g, c, w, h, f"blk.{i}.attn_norm")
         q, k, v = blocks.query_key_value(g, c, w, x, i)
-        q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
+        if c.rope.rotary_dim > 0:
+            q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
         a = blocks.attention(g, c, q, k, v, i)
         a = blocks.attention_output(g, c, w, a, i)
         h = g.add(h, g.scale(a, c.residual_scale))

@@ -16,8 +16,9 @@ def read_config(keys: Keys) -> ModelConfig:
     """Dimensions and constants; no layer is dense."""
     shared = dimensions(keys)
     own = experts.read_experts(keys)
-    keys.count("expert_shared_count")  # the shared width says it
-    width = keys.integer("expert_shared_feed_forward_length", shared["intermediate_size"])
+    width = experts.read_shared_width(keys, shared["intermediate_size"])
+    if width == 0:
+        raise keys.fail("it has no shared expert, which every layer of the architecture has")
     return ModelConfig(
         **shared,
         causal=keys.causal(True),

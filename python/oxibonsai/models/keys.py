@@ -267,13 +267,13 @@ class Keys:
             original_context=original if scaling == "yarn" else 0,
             beta_fast=self.positive("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=self.positive("rope.scaling.yarn_beta_slow", 1.0),
-            attention_factor=self._attention_factor(factor),
+            attention_factor=self._attention_factor(scaling, factor),
             frequency_factors=self._frequency_factors(rotary),
             interleaved=interleaved,
         )
 
-    def _attention_factor(self, factor: float) -> float:
-        """What multiplies YaRN's own magnitude of cos and sin, 1 + 0.1 ln(factor).
+    def _attention_factor(self, scaling: str, factor: float) -> float:
+        """What multiplies the magnitude of cos and sin: YaRN's own, 1 + 0.1 ln(factor), or 1.
 
         ``yarn_attn_factor`` is the whole magnitude, and ``yarn_log_multiplier`` how many of its
         logarithms to undo.
@@ -286,6 +286,8 @@ class Keys:
             )
         if self.has("rope.scaling.yarn_attn_factor"):
             stated, undone = self.positive("rope.scaling.yarn_attn_factor"), 1.0
+        if scaling != "yarn":
+            return stated
         with localcontext() as context:
             context.prec = 40
             own = 1 + Decimal("0.1") * Decimal(undone) * Decimal(factor).ln()

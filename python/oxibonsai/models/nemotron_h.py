@@ -49,12 +49,14 @@ def read_moe(keys: Keys) -> ModelConfig:
     config = read_config(keys)
     own = experts.read_experts(keys, scoring="sigmoid")
     groups, kept = experts.read_groups(keys, own.num_experts, own.num_experts_per_tok)
-    keys.count("expert_shared_count")  # the shared width says it
+    width = experts.read_shared_width(keys)
+    if width == 0:
+        raise keys.fail("it has no shared expert, which every mixture of the architecture has")
     own = replace(
         own,
-        shared_intermediate_size=keys.integer("expert_shared_feed_forward_length"),
+        shared_intermediate_size=width,
         latent_size=keys.count("moe_latent_size"),
-        normalize=keys.flag("expert_weights_norm", True),
+        normalize=keys.flag("expert_weights_norm", False),
         scale=keys.positive("expert_weights_scale", 1.0),
         groups=groups,
         kept_groups=kept,

@@ -35,7 +35,7 @@ def pack(
     """
     total = device.packed_size(matrices)
     report = None if progress is None else lambda done: progress(done, total)
-    # Where total is 0, the tier reads the file's own rows: there is nothing to keep.
+    # Where total is 0, all is read in place: there is nothing to keep.
     if cache is None or total == 0 or not isinstance(device, _core.CpuDevice):
         return device.pack(matrices, report)
     key = cache.key(checkpoint.identity(), matrices)

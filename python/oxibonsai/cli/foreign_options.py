@@ -1,0 +1,44 @@
+"""Options that other programs have and this one does not: read and explained in a line, or refused with
+what to do instead. None is shown in help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai.errors import RequestError
+
+Command = Callable[..., Any]
+Callback = Callable[[click.Context, click.Parameter, Any], None]
+
+HIDDEN: dict[str, Any] = {"expose_value": False, "hidden": True}
+
+
+def explain(reason: str) -> Callback:
+    """A callback that says why the option has no effect."""
+
+    def say(_: click.Context, param: click.Parameter, value: Any) -> None:
+        if value not in (None, False):
+            click.echo(f"oxibonsai: {param.opts[0]} has no effect: {reason}", err=True)
+
+    return say
+
+
+def refuse(remedy: str) -> Callback:
+    """A callback that refuses the option and says what to do instead."""
+
+    def say(_: click.Context, param: click.Parameter, value: Any) -> None:
+        if value not in (None, False):
+            raise RequestError(f"{param.opts[0]} is not available: {remedy}")
+
+    return say
+
+
+def foreign_option(
+    names: tuple[str, ...], takes_value: bool, callback: Callback
+) -> Callable[[Command], Command]:
+    """An option that is only there for its callback."""
+    kind: dict[str, Any] = {"type": str} if takes_value else {"is_flag": True}
+    return click.option(*names, callback=callback, **kind, **HIDDEN)

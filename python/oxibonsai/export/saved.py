@@ -1,0 +1,52 @@
+"""How transformers calls an architecture, and what the fields of several have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.export.joined import JoinedShapes
+from oxibonsai.models.config import ModelConfig
+
+ATTENTION, MLP = ("attn_q", "attn_k", "attn_v", "attn_output"), ("ffn_gate", "ffn_up", "ffn_down")
+QKV = ATTENTION[:3]
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """How transformers calls an architecture, and the fields of its own.
+
+    Attributes:
+        model_type: The recipe's name, too.
+        kind: The model's class is ``{kind}ForCausalLM``.
+        own: Fields beside those of all architectures.
+        epsilon: The field of the norms' epsilon; empty: there is none.
+        head_dim: Whether there is a field for it.
+        rope: Fields of the rotary embedding: of one for all layers, of one for each kind of layer, or
+            none, because there is one for all models or ``own`` has it.
+        joined: Parameters that are no tensor of their own in the file.
+    """
+
+    model_type: str
+    kind: str
+    own: Callable[[Checkpoint, ModelConfig], Fields]
+    epsilon: str = "rms_norm_eps"
+    head_dim: bool = True
+    rope: Literal["one", "by kind", "none"] = "one"
+    joined: JoinedShapes = field(default_factory=dict)
+
+
+def biased(checkpoint: Checkpoint, *parts: str) -> bool:
+    return any(checkpoint.has(f"blk.0.{part}.bias") for part in parts)
+
+
+def layer_types(c: ModelConfig) -> list[str]:
+    kinds = ("full_attention", "sliding_attention")
+    return [kinds[c.is_local(i)] for i in range(c.num_hidden_layers)]
+
+
+def windows(c: ModelConfig) -> Fields:
+    return {"sliding_window": c.sliding_window or None, "layer_types": layer_types(c)}
