@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -41,7 +43,7 @@ def save_model(
     Raises:
         RequestError: There is no such format or dtype.
         FormatError: A value is too large for the dtype.
-        UnsupportedError: Hugging Face's configurations have no place for something in the model.
+        UnsupportedError: Hugging Face's formats have no place for something in the model.
         OSError: The folder can't be written.
     """
     if format not in get_args(Format):
@@ -50,19 +52,33 @@ def save_model(
         raise RequestError(f"dtype is {dtype!r}; it is one of {', '.join(DTYPES)}")
     place = Path(folder)
     if format == "gguf":
-        place.mkdir(parents=True, exist_ok=True)
-        write_whole(checkpoint.file, place / "model.gguf")
+        with _folder(place):
+            write_whole(checkpoint.file, place / "model.gguf")
         return
     # All of the small files are put together before anything is written.
     texts = tokenizer_files(checkpoint)
     generation, config = generation_json(checkpoint), config_json(checkpoint, dtype)
     tensors = Inverse(checkpoint, config, saved_of(checkpoint)).parameters()
-    place.mkdir(parents=True, exist_ok=True)
-    write_safetensors(place / "model.safetensors", tensors, dtype)
-    for name, text in texts.items():
-        _write(place / name, text)
-    _write(place / "generation_config.json", _text(generation))
-    _write(place / "config.json", _text(config))
+    with _folder(place):
+        write_safetensors(place / "model.safetensors", tensors, dtype)
+        for name, text in texts.items():
+            _write(place / name, text)
+        _write(place / "generation_config.json", _text(generation))
+        _write(place / "config.json", _text(config))
+
+
+@contextmanager
+def _folder(place: Path) -> Iterator[None]:
+    """Makes a folder; on an error, the folders that it made and that are still empty are removed."""
+    made = [folder for folder in (place, *place.parents) if not folder.exists()]
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with suppress(OSError):  # of one that has files
+            for folder in made:
+                folder.rmdir()
+        raise
 
 
 def _text(document: dict[str, Any]) -> str:
