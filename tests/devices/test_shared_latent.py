@@ -87,9 +87,13 @@ def test_a_share_has_the_bytes_of_one_process(name: str, ranks: int) -> None:
 
 def test_each_process_has_the_matrices_of_its_heads_and_the_whole_cache() -> None:
     graph = latent_attention()
-    share = _core.Sharding(Meeting(3).exchange(1)).share(graph)
+    shares = [_core.Sharding(Meeting(3).exchange(rank)).share(graph) for rank in range(3)]
+    total = sum(w.nbytes for w in graph.matrices)
+    own = [sum(w.nbytes for w in share.matrices) for share in shares]
+    assert sum(own) == total
+    assert own == pytest.approx([total / 3] * 3, rel=0.01)
+    share = shares[1]
     assert share.paged_layers == graph.paged_layers
-    assert sum(w.nbytes for w in graph.matrices) == 3 * sum(w.nbytes for w in share.matrices)
     # The queries are never put together; what all heads read is, in a message of its own.
     messages = [columns for _, columns in _core.Sharding.messages(share)]
     assert messages == [(LATENT + ROPE) // 3 + 1, HEADS // 3 * VALUES, INPUT // 3 + 1]

@@ -60,7 +60,9 @@ def mamba2(groups: int) -> Callable[[Builder, Value], Value]:
 
 def mamba(b: Builder, x: Value) -> Value:
     sizes = (WIDTH, WIDTH, STATES, STATES)
-    x, step, to_state, from_state = b.linear(x, *(matrix(n, INPUT, seed=i) for i, n in enumerate(sizes)))
+    x, step, to_state, from_state = b.linear(
+        x, *(matrix(n, INPUT, seed=i) for i, n in enumerate(sizes))
+    )
     return b.mamba_scan(
         x, step, to_state, from_state, dt_bias=random(WIDTH), skip=random(WIDTH, seed=2),
         decay=decay(WIDTH, STATES),

@@ -29,11 +29,14 @@ TIMEOUT = 240
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Dense ones of one and two bits, one with experts, two with recurrent state, one that drafts."""
+    """Dense ones of one and two bits, with experts, with latent attention, two with recurrent state,
+    one that drafts.
+    """
     folder = tmp_path_factory.mktemp("models")
     for name, quant_type in (("q1", "Q1_0"), ("pq2", "Q2_0_g128")):
         rm.build(rm.QWEN3, folder / f"{name}.gguf", quant_type)
     dm.save(em.CASES[0], folder / "experts")
+    dm.save(next(c for c in em.CASES if c.name == "deepseek2-v3"), folder / "latent")
     for case in rc.CASES:
         if case.name in ("qwen35", "mamba2"):
             case.save(folder / case.name)

@@ -33,7 +33,7 @@ LONG = {"model": "tiny", "prompt": "ab", "max_tokens": 15_000, "ignore_eos": Tru
 class Served:
     """A group that serves a model."""
 
-    def __init__(self, tensor: int, pipeline: int, folder: Path) -> None:
+    def __init__(self, tensor: int, pipeline: int, folder: Path, replicas: int = 1) -> None:
         model = folder / "tiny.gguf"
         tiny_model.write(model, changes={"qwen3.context_length": (16_384, "u32")})
         self.port = processes.free_port()
@@ -41,7 +41,7 @@ class Served:
             "-m", "oxibonsai.distributed", "serve", "--model", model, "--port", str(self.port),
             "--tensor-parallel", str(tensor), "--pipeline-parallel", str(pipeline),
             "--interface", "lo", "--group-timeout", str(GROUP_TIMEOUT), "--start-timeout", "240",
-            "--parity", "off", "--state-dir", folder,
+            "--parity", "off", "--state-dir", folder, "--replicas", str(replicas),
         ]  # fmt: skip
         self.ranks = processes.start(arguments, tensor * pipeline)
 
@@ -96,16 +96,17 @@ class Served:
 
 @dataclass
 class Loss:
-    """Which rank of which group is lost, how, and the exit codes of all ranks after that."""
+    """Which rank of which group is lost, how, the exit codes of all ranks after that, and engines."""
 
     tensor: int
     pipeline: int
     rank: int
     signal: signal.Signals
     codes: list[int]
+    replicas: int = 1
 
     def __str__(self) -> str:
-        return f"{self.tensor}x{self.pipeline}-{self.signal.name}-{self.rank}"
+        return f"{self.tensor}x{self.pipeline}-{self.signal.name}-{self.rank}-{self.replicas}"
 
 
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
@@ -114,6 +115,8 @@ LOSSES = [
     Loss(1, 2, 1, KILL, [1, -KILL]),
     Loss(2, 2, 1, KILL, [1, -KILL, 1, 1]),
     Loss(2, 2, 3, KILL, [1, 1, 1, -KILL]),
+    # Two engines, with a step each on its way.
+    Loss(1, 2, 1, KILL, [1, -KILL], replicas=2),
     # One that stands still is lost after the timeout, and ends by itself when it goes on.
     Loss(1, 2, 1, STOP, [1, 1]),
 ]
@@ -121,7 +124,7 @@ LOSSES = [
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_requests_end_with_503_and_every_rank_with_code_1(loss: Loss, tmp_path: Path) -> None:
-    served = Served(loss.tensor, loss.pipeline, tmp_path)
+    served = Served(loss.tensor, loss.pipeline, tmp_path, loss.replicas)
     try:
         served.wait_until_ready()
         with ThreadPoolExecutor(1) as threads, served.stream() as stream:
