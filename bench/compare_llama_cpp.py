@@ -1,6 +1,6 @@
 """Runs oxibonsai and llama.cpp in turn on the same file and threads, and writes both speeds.
 
-    python bench/compare_llama_cpp.py MODEL.gguf [-p 512 -n 128 -r 5 -t N]
+    python bench/compare_llama_cpp.py MODEL.gguf [-p 512 -n 128 -d 1 -r 5 -t N]
 
 Each engine is a process that holds its model; they take turns, A B A B, so that whatever else the
 machine does meets both. The memory's read bandwidth is measured in the same rounds.
@@ -66,37 +66,52 @@ def measure(
     rows = []
     bandwidths = []
     pool = _core.ThreadPool(options.threads)
-    for method, short, tokens in (("prompt", "pp", options.p), ("generation", "tg", options.n)):
-        if tokens == 0:
+    tests: tuple[tuple[str, str, dict[str, int]], ...] = (
+        ("prompt", f"pp{options.p}", {"tokens": options.p}),
+        ("generation", generation_test(options), {"tokens": options.n, "depth": options.d}),
+    )
+    for method, test, settings in tests:
+        if settings["tokens"] == 0:
             continue
-        print(f"{short}{tokens}: 1 + {options.r} rounds", file=sys.stderr)
+        print(f"{test}: 1 + {options.r} rounds", file=sys.stderr)
         # The bandwidth comes last: llama.cpp's threads still poll for some 10 ms after their work,
         # which the best of several sweeps over the memory does not mind.
         measures: dict[str, Callable[[], float]] = {
-            ours.name: partial(ours.ask, method, tokens=tokens),
-            theirs.name: partial(theirs.ask, method, tokens=tokens),
+            ours.name: partial(ours.ask, method, **settings),
+            theirs.name: partial(theirs.ask, method, **settings),
             _BANDWIDTH: partial(read_bandwidth, pool),
         }
         rates = in_turn(measures, options.r)
-        rows.append(compare_rates(f"{short}{tokens}", rates[ours.name], rates[theirs.name]))
+        rows.append(compare_rates(test, rates[ours.name], rates[theirs.name]))
         bandwidths += rates[_BANDWIDTH]
     return rows, statistics.median(bandwidths)
 
 
-def add_share_of_bandwidth(rows: list[dict[str, Any]], bytes_per_token: int, read: float) -> None:
-    """Generation reads the weights once per token; a prompt does not, and gets no share."""
+def generation_test(options: argparse.Namespace) -> str:
+    """As llama-bench calls it: the tokens, and those before them where it is not one."""
+    return f"tg{options.n}" + (f" @ d{options.d}" if options.d != 1 else "")
+
+
+def add_share_of_bandwidth(
+    rows: list[dict[str, Any]], bytes_per_token: int, read: float, same_model: bool
+) -> None:
+    """Generation reads the weights once per token; a prompt does not, and gets no share.
+
+    llama.cpp reads the same bytes where it has the same model.
+    """
     for row in rows:
         if row["test"].startswith("tg"):
             row["weight_bytes_per_token"] = bytes_per_token
-            row["share_of_bandwidth"] = round(
-                row["oxibonsai"]["median"] * bytes_per_token / read, 4
-            )
+            for engine, key in (("oxibonsai", ""), ("llama_cpp", "llama_cpp_"))[: 1 + same_model]:
+                share = row[engine]["median"] * bytes_per_token / read
+                row[f"{key}share_of_bandwidth"] = round(share, 4)
 
 
 def command_line(options: argparse.Namespace) -> str:
     """What to type to measure the same; files by name only, since paths are one machine's own."""
     parts = ["python bench/compare_llama_cpp.py", options.model.name]
-    parts += [f"-{key} {getattr(options, key)}" for key in ("p", "n", "r")]
+    depth = ("d",) if options.d != 1 else ()
+    parts += [f"-{key} {getattr(options, key)}" for key in ("p", "n", *depth, "r")]
     parts.append(f"-t {options.threads}")
     if options.peer_model != options.model:
         parts.append(f"--peer-model {options.peer_model.name}")
@@ -116,15 +131,16 @@ def engine_facts(worker: Worker) -> dict[str, Any]:
 
 def compare(ours: Worker, theirs: Worker, options: argparse.Namespace) -> dict[str, Any]:
     """Loads both models, measures, and returns the report."""
-    # The prompt and its answer; or a prompt of one token, the first token and n more.
-    positions = max(options.p + 1, options.n + 2)
+    # The prompt and its answer; or what is before generation, the first token and n more.
+    positions = max(options.p + 1, options.d + options.n + 1)
     common = {"threads": options.threads, "ctx_size": positions}
     ours.ask("make", model=str(options.model), quant_type=options.quant_type, **common)
-    ids = ours.ask("prompt_ids", tokens=max(options.p, 1))
+    ids = ours.ask("prompt_ids", tokens=max(options.p, options.d))
     theirs.ask("make", model=str(options.peer_model), ids=ids, **common)
     rows, read = measure(ours, theirs, options)
     facts = engine_facts(ours)
-    add_share_of_bandwidth(rows, facts.pop("weight_bytes_per_token"), read)
+    same_model = options.peer_model == options.model
+    add_share_of_bandwidth(rows, facts.pop("weight_bytes_per_token"), read, same_model)
     return {
         "command": command_line(options),
         "model": options.model.name,
@@ -144,6 +160,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("model", help="a GGUF file, or what else oxibonsai takes for one")
     parser.add_argument("-p", type=int, default=512, help="tokens of the prompt; 0: no such test")
     parser.add_argument("-n", type=int, default=128, help="tokens to generate; 0: no such test")
+    parser.add_argument("-d", type=int, default=1, help="tokens of context before generation")
     parser.add_argument("-r", type=int, default=5, help="rounds that count, after one that doesn't")
     parser.add_argument("-t", "--threads", type=int, default=default_threads(), help="of both")
     parser.add_argument("--quant-type", default="", help="as in oxibonsai bench")
@@ -155,8 +172,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if min(options.p, options.n) < 0 or options.p + options.n == 0:
         parser.error("-p and -n must be 0 or more, and not both 0")
-    if min(options.r, options.threads) < 1:
-        parser.error("-r and -t must be at least 1")
+    if min(options.d, options.r, options.threads) < 1:
+        parser.error("-d, -r and -t must be at least 1")
     options.model = resolve(options.model)
     options.peer_model = resolve(options.peer_model) if options.peer_model else options.model
     return options

@@ -34,8 +34,8 @@ def markdown(report: dict[str, Any]) -> str:
         f"Tokens per second: median of {report['repetitions']} rounds, least to most in brackets. "
         "The ratio is that of the medians; in brackets, of single rounds.",
         "",
-        "| test | oxibonsai | llama.cpp | ratio | oxibonsai's share of bandwidth |",
-        "| --- | --- | --- | --- | --- |",
+        "| test | oxibonsai | llama.cpp | ratio | oxibonsai's share of bandwidth | llama.cpp's |",
+        "| --- | --- | --- | --- | --- | --- |",
         *(_row(row) for row in report["rows"]),
     ]
     return "\n".join(lines) + "\n"
@@ -56,13 +56,13 @@ def _resources(engine: dict[str, Any]) -> str:
 
 def _row(row: dict[str, Any]) -> str:
     ratio = row["ratio"]
-    share = row.get("share_of_bandwidth")
+    shares = [row.get("share_of_bandwidth"), row.get("llama_cpp_share_of_bandwidth")]
     cells = [
         row["test"],
         _rate(row["oxibonsai"]),
         _rate(row["llama_cpp"]),
         f"{ratio['of_medians']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})",
-        "" if share is None else f"{share:.0%}",
+        *("" if share is None else f"{share:.0%}" for share in shares),
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -193,6 +193,8 @@ SHAPES = {
             "rope.dimension_count": 64, "rope.freq_base": 10000.0, "expert_count": 64,
             "expert_used_count": 6, "expert_feed_forward_length": 1408, "expert_shared_count": 2,
             "expert_weights_scale": 1.0, "expert_gating_func": 1, "leading_dense_block_count": 1,
+            # Of fewer than 26 layers, llama.cpp reads them as the Lite model's only if told so.
+            "attention.q_lora_rank": 0,
         },
         {"output_norm.weight": (2048,), "output.weight": (102_400, 2048)},
         deepseek2_lite,

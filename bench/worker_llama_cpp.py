@@ -59,12 +59,11 @@ class LlamaCpp:
         batches = [_batch(self._ids[i : min(i + _BATCH, tokens)], i, tokens - 1) for i in starts]
         return tokens / self._time(batches)
 
-    def generation(self, tokens: int) -> float:
-        """Tokens per second of decoding one by one, after a prompt of one token."""
-        self._clear()
-        batches = [_batch(self._ids[:1], i, i) for i in range(tokens + 1)]
-        self._time(batches[:1])
-        return tokens / self._time(batches[1:])
+    def generation(self, tokens: int, depth: int = 1) -> float:
+        """Tokens per second of decoding one by one, after a prompt of ``depth`` tokens."""
+        self.prompt(depth)
+        end = depth + tokens
+        return tokens / self._time([_batch(self._ids[:1], i, i) for i in range(depth, end)])
 
     def facts(self) -> dict[str, Any]:
         """What a report says of this engine."""

@@ -30,9 +30,9 @@ class OxiBonsai:
         """Tokens per second of reading a prompt, up to its first new token."""
         return measure_prompt(self._engine, tokens)
 
-    def generation(self, tokens: int) -> float:
-        """Tokens per second after the first, which follows a prompt of one token."""
-        return measure_generation(self._engine, tokens)
+    def generation(self, tokens: int, depth: int = 1) -> float:
+        """Tokens per second after the first, which follows a prompt of ``depth`` tokens."""
+        return measure_generation(self._engine, tokens, depth)
 
     def facts(self) -> dict[str, Any]:
         """What a report says of this engine."""

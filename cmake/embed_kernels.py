@@ -16,8 +16,9 @@ ENTRY = "gpu/kernels/all.h"
 # Threads on the CPU: no compiler for GPUs reads it.
 LEFT_OUT = {"gpu/dialect_emulator.h"}
 # Compute capability, and the oldest PTX version that has what the kernels for it use (mma.sync with
-# 32 int8 from 7.0 on). nvcc writes its own version, which older drivers refuse whatever is inside.
-GENERATIONS = ((75, "6.3"), (80, "7.0"))
+# int8 from 6.5 on, with 32 of them from 7.0 on). nvcc writes its own version, which older drivers
+# refuse whatever is inside.
+GENERATIONS = ((75, "6.5"), (80, "7.0"))
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
 # Loops of which a template makes nothing.
 FLAGS.append("-diag-suppress=128,186")
@@ -49,12 +50,20 @@ def compile_ptx(nvcc: str, source: str, generation: int, version: str) -> str:
         arch = f"-arch=compute_{generation}"
         subprocess.run([nvcc, "-ptx", arch, *FLAGS, "-o", ptx, code], check=True)
         text = ptx.read_text()
-        older = re.sub(r"^\.version .*$", f".version {version}", text, count=1, flags=re.MULTILINE)
+        older = relabelled(text, version)
         ptx.write_text(older)
         ptxas = Path(nvcc).resolve().with_name("ptxas")
         check = [ptxas, f"--gpu-name=sm_{generation}", "-o", "/dev/null", ptx]
         accepted = ptxas.exists() and subprocess.run(check, capture_output=True).returncode == 0
+        if not accepted:
+            print(f"warning: the PTX for sm_{generation} asks for a recent driver", file=sys.stderr)
         return strip_comments(older if accepted else text)
+
+
+def relabelled(ptx: str, version: str) -> str:
+    """PTX under an older version, without the hints of newer ones."""
+    ptx = re.sub(r'^\s*\.pragma "used_bytes_mask [^\n]*\n', "", ptx, flags=re.MULTILINE)
+    return re.sub(r"^\.version .*$", f".version {version}", ptx, count=1, flags=re.MULTILINE)
 
 
 def embedded_ptx(nvcc: str, source: str) -> list[tuple[int, str]]:

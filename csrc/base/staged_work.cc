@@ -28,7 +28,7 @@ void relax() {
 }  // namespace
 
 StagedWork::StagedWork(int threads, std::vector<int64_t> items, const Work& work)
-    : items_(std::move(items)), work_(work), shares_(threads) {
+    : threads_(threads), items_(std::move(items)), work_(work), shares_(threads) {
   begin(0);
 }
 
@@ -46,6 +46,10 @@ void StagedWork::take_part(int thread) {
 
 void StagedWork::rethrow() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+double StagedWork::stalled_seconds() const {
+  return 1e-9 * static_cast<double>(stalled_nanoseconds_.load(std::memory_order_relaxed));
 }
 
 int64_t StagedWork::take_items(uint32_t stage, int thread) {
@@ -76,7 +80,8 @@ void StagedWork::begin(uint32_t stage) {
 
 void StagedWork::wait_for_end(uint32_t stage) {
   const auto ended = [&] { return stage_.load(std::memory_order_seq_cst) != stage; };
-  const auto until = std::chrono::steady_clock::now() + kSpin;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto until = begin + kSpin;
   do {
     for (int i = 0; i < kLooks; ++i) {
       if (ended()) return;
@@ -86,6 +91,8 @@ void StagedWork::wait_for_end(uint32_t stage) {
   std::unique_lock<std::mutex> lock(mutex_);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   next_stage_.wait(lock, ended);
+  const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - begin;
+  stalled_nanoseconds_.fetch_add(waited.count(), std::memory_order_relaxed);
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -22,6 +22,8 @@ class StagedWork {
   // `items` by stage. `work` is called by threads that take part, and not after the last item.
   StagedWork(int threads, std::vector<int64_t> items, const Work& work);
 
+  int threads() const { return threads_; }
+
   // Does items until all stages are done. Any of the threads may come late or never.
   void take_part(int thread);
 
@@ -30,11 +32,15 @@ class StagedWork {
   // work must not be the one that destroys it.
   void rethrow();
 
+  // What threads that had nothing to do have waited for others, where it was longer than usual.
+  double stalled_seconds() const;
+
  private:
   int64_t take_items(uint32_t stage, int thread);
   void begin(uint32_t stage);
   void wait_for_end(uint32_t stage);
 
+  const int threads_;
   const std::vector<int64_t> items_;
   const Work& work_;
   WorkShares shares_;
@@ -42,6 +48,7 @@ class StagedWork {
   alignas(64) std::atomic<int64_t> remaining_{0};  // items of the stage that are not done
   std::atomic<bool> failed_{false};
   std::atomic<int> sleepers_{0};
+  std::atomic<int64_t> stalled_nanoseconds_{0};
   std::mutex mutex_;
   std::condition_variable next_stage_;
   std::exception_ptr error_;  // guarded by mutex_ until all is done

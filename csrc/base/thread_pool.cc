@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -52,7 +54,7 @@ void ThreadPool::serve(Crew& crew, int index) {
       seen = crew.generation;
       work = crew.work;
     }
-    if (work != nullptr) work->take_part(index);
+    if (work != nullptr && index < work->threads()) work->take_part(index);
   }
 }
 
@@ -72,16 +74,21 @@ void ThreadPool::withdraw() {
   crew_->work.reset();
 }
 
-void ThreadPool::run(std::vector<int64_t> items, const StagedWork::Work& work) {
+PoolRun ThreadPool::run(int threads, std::vector<int64_t> items, const StagedWork::Work& work) {
   const std::lock_guard<std::mutex> one_at_a_time(run_mutex_);
+  const auto begin = std::chrono::steady_clock::now();
+  threads = std::min(threads, size_);
   // A stage of one item is the caller's.
   const bool shared =
-      size_ > 1 && std::any_of(items.begin(), items.end(), [](int64_t n) { return n > 1; });
-  const auto staged = std::make_shared<StagedWork>(size_, std::move(items), work);
+      threads > 1 && std::any_of(items.begin(), items.end(), [](int64_t n) { return n > 1; });
+  const int64_t count = std::accumulate(items.begin(), items.end(), int64_t{0});
+  const auto staged = std::make_shared<StagedWork>(threads, std::move(items), work);
   if (shared) offer(staged);
   staged->take_part(0);
   if (shared) withdraw();
   staged->rethrow();
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+  return {count, spent.count(), staged->stalled_seconds()};
 }
 
 void ThreadPool::for_each(int64_t count, int64_t piece,

@@ -6,8 +6,10 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "base/crew_size.h"
 #include "base/staged_work.h"
 
 namespace oxibonsai {
@@ -25,7 +27,12 @@ class ThreadPool {
   // Calls work(stage, item) for every item < items[stage], one stage after the other, the items of
   // a stage in any order on any threads, and returns when the last one is done. The first exception
   // is thrown again and ends the work. One call at a time; others wait.
-  void run(std::vector<int64_t> items, const StagedWork::Work& work);
+  void run(std::vector<int64_t> items, const StagedWork::Work& work) {
+    run(size_, std::move(items), work);
+  }
+
+  // The same on at most so many of the threads.
+  PoolRun run(int threads, std::vector<int64_t> items, const StagedWork::Work& work);
 
   // Calls work(begin, end) over 0 .. count in pieces of at most `piece`, on all threads.
   void for_each(int64_t count, int64_t piece, const std::function<void(int64_t, int64_t)>& work);

@@ -1,6 +1,7 @@
 #include "cpu/executable.h"
 
 #include <algorithm>
+#include <climits>
 #include <set>
 #include <string>
 #include <utility>
@@ -30,10 +31,21 @@ int state_written(const graph::Mamba2Scan& op) { return 2 * op.slot + 1; }
 int state_written(const graph::MambaScan& op) { return 2 * op.slot + 1; }
 int state_written(const graph::Wkv7Scan& op) { return 2 * op.slot + 1; }
 
-// Of one buffer that comes from the system.
+// Of a step's memory that comes from the system.
 constexpr size_t kMappedBytes = 4 << 20;
-// Of all buffers that are not kept between the steps of a graph without state.
-constexpr size_t kLargeBytes = 64 << 20;
+// Of a step's memory that is not kept between the steps of a graph without state.
+constexpr size_t kLargeBytes = 16 << 20;
+
+// By value: the last op that reads it; null where it is an input or a result, which are the
+// caller's.
+std::vector<const graph::Op*> last_readers(const graph::LoweredGraph& g) {
+  std::vector<const graph::Op*> last(g.values.size());
+  for (const graph::Op& op : g.ops)
+    for (const ValueId id : graph::inputs_of(op)) last[static_cast<size_t>(id)] = &op;
+  for (const auto* given : {&g.inputs, &g.outputs})
+    for (const auto& [name, id] : *given) last[static_cast<size_t>(id)] = nullptr;
+  return last;
+}
 
 void add_segment(Segments* segments, int32_t count) {
   segments->first_row.push_back(static_cast<int32_t>(segments->of_row.size()));
@@ -57,7 +69,7 @@ uint8_t* StepBuffer::with_room(size_t bytes) {
 }
 
 QuantizedRows Step::quantized(const ValueRef& v) const {
-  return quantized_rows(memory[static_cast<size_t>(v.buffer)], rows_of(v), v.cols, v.tables);
+  return quantized_rows(memory[static_cast<size_t>(v.storage)], rows_of(v), v.cols, v.tables);
 }
 
 Executable::Executable(const CpuDevice& device, const graph::Graph& graph)
@@ -65,29 +77,60 @@ Executable::Executable(const CpuDevice& device, const graph::Graph& graph)
       pool_(device.pool()),
       lowered_(graph::lower(graph)),
       state_(graph.state()),
-      checker_(lowered_, state_) {
-  tables_.resize(lowered_.buffers.size());
-  for (const graph::Op& op : lowered_.ops) {
-    for (const graph::WeightPtr& w : graph::matrices_of(op)) {
-      const auto buffer = lowered_.buffer_of[static_cast<size_t>(graph::inputs_of(op).front())];
-      if (reads_tables(table_.linear[static_cast<int>(w->type())]))
-        tables_[static_cast<size_t>(buffer)] = true;
-    }
-  }
+      checker_(lowered_, state_),
+      crew_(pool_->size()) {
+  make_storages();
   make_runners(device);
   make_stages();
-  memory_.resize(lowered_.buffers.size());
+}
+
+// A value gets its own storage, unless its op replaces one that it reads: lowering lets it, or it
+// is local attention, which writes the result of a query where the query was.
+void Executable::make_storages() {
+  const auto buffer_of = [this](ValueId id) { return lowered_.buffer_of[static_cast<size_t>(id)]; };
+  const std::vector<const graph::Op*> last_reader = last_readers(lowered_);
+  storage_of_.assign(lowered_.values.size(), -1);
+  for (const graph::Op& op : lowered_.ops) {
+    const std::vector<ValueId> read = graph::inputs_of(op);
+    const auto replaces = [&](ValueId old, ValueId made) {
+      if (buffer_of(old) == buffer_of(made)) return true;
+      const auto* local = std::get_if<graph::AttendLocal>(&op);
+      return local != nullptr && old == local->q && old != local->k && old != local->v &&
+             last_reader[static_cast<size_t>(old)] == &op;
+    };
+    for (const ValueId id : graph::outputs_of(op)) {
+      const auto old =
+          std::find_if(read.begin(), read.end(), [&](ValueId r) { return replaces(r, id); });
+      if (old != read.end()) {
+        storage_of_[static_cast<size_t>(id)] = storage_of(*old);
+        continue;
+      }
+      const graph::Value& v = lowered_.values[static_cast<size_t>(id)];
+      const int space = lowered_.space_of[static_cast<size_t>(buffer_of(id))];
+      storage_of_[static_cast<size_t>(id)] = static_cast<int>(storages_.size());
+      storages_.push_back({space, v.cols, v.type, false, false});
+    }
+  }
+  for (const auto* given : {&lowered_.inputs, &lowered_.outputs})
+    for (const auto& [name, id] : *given)
+      storages_[static_cast<size_t>(storage_of(id))].given = true;
+  for (const graph::Op& op : lowered_.ops) {
+    for (const graph::WeightPtr& w : graph::matrices_of(op)) {
+      if (reads_tables(table_.linear[static_cast<int>(w->type())]))
+        storages_[static_cast<size_t>(storage_of(graph::inputs_of(op).front()))].tables = true;
+    }
+  }
 }
 
 ValueRef Executable::ref(ValueId id) const {
   const graph::Value& v = lowered_.values[static_cast<size_t>(id)];
-  const int buffer = lowered_.buffer_of[static_cast<size_t>(id)];
-  const auto b = static_cast<size_t>(buffer);
-  return {buffer, lowered_.space_of[b], v.cols, v.type, tables_[b]};
+  const int storage = storage_of(id);
+  const Storage& s = storages_[static_cast<size_t>(storage)];
+  return {storage, s.space, v.cols, v.type, s.tables};
 }
 
 void Executable::make_runners(const CpuDevice& device) {
-  const RunnerContext context{
+  RunnerContext context{
       &state_,
       [this](ValueId id) { return ref(id); },
       [&device](const graph::WeightPtr& w) {
@@ -95,9 +138,12 @@ void Executable::make_runners(const CpuDevice& device) {
         if (packed == nullptr) throw RequestError(w->name() + " is not packed for this device");
         return packed;
       },
+      static_cast<int>(storages_.size()),
   };
-  for (const graph::Op& op : lowered_.ops)
+  for (const graph::Op& op : lowered_.ops) {
     runners_.push_back(std::visit([&](const auto& o) { return make_runner(o, context); }, op));
+    ++context.workspace;
+  }
 }
 
 // An op's first phase joins the stage before it where that consists of first phases too, and
@@ -105,13 +151,12 @@ void Executable::make_runners(const CpuDevice& device) {
 void Executable::make_stages() {
   std::set<int> read, written, states;
   bool first_phases = false;
+  lifetimes_.assign(storages_.size(), {INT_MAX, -1});
   for (size_t i = 0; i < lowered_.ops.size(); ++i) {
     const graph::Op& op = lowered_.ops[i];
     std::set<int> reads, writes;
-    for (const ValueId id : graph::inputs_of(op))
-      reads.insert(lowered_.buffer_of[static_cast<size_t>(id)]);
-    for (const ValueId id : graph::outputs_of(op))
-      writes.insert(lowered_.buffer_of[static_cast<size_t>(id)]);
+    for (const ValueId id : graph::inputs_of(op)) reads.insert(storage_of(id));
+    for (const ValueId id : graph::outputs_of(op)) writes.insert(storage_of(id));
     const int state = std::visit([](const auto& o) { return state_written(o); }, op);
     const auto meets = [](const std::set<int>& a, const std::set<int>& b) {
       return std::any_of(a.begin(), a.end(), [&](int x) { return b.count(x) > 0; });
@@ -124,6 +169,7 @@ void Executable::make_stages() {
       written.clear();
       states.clear();
     }
+    Lifetime own{static_cast<int>(stages_.size()) - 1, 0};
     stages_.back().push_back({runners_[i].get(), 0});
     read.insert(reads.begin(), reads.end());
     written.insert(writes.begin(), writes.end());
@@ -131,13 +177,38 @@ void Executable::make_stages() {
     first_phases = runners_[i]->phases() == 1;
     for (int phase = 1; phase < runners_[i]->phases(); ++phase)
       stages_.push_back({{runners_[i].get(), phase}});
+    own.last = static_cast<int>(stages_.size()) - 1;
+    for (const auto* touched : {&reads, &writes}) {
+      for (const int storage : *touched) {
+        Lifetime& whole = lifetimes_[static_cast<size_t>(storage)];
+        whole = {std::min(whole.first, own.first), own.last};
+      }
+    }
+    lifetimes_.push_back(own);  // of the workspace
   }
 }
 
-int64_t Executable::bytes_of(const graph::Buffer& b, bool tables, int64_t rows) const {
-  if (b.type == ValueType::kInt8) return quantized_bytes(rows, b.cols, tables);
+int64_t Executable::bytes_of(const Storage& s, int64_t rows) const {
+  if (s.given) return 0;
+  if (s.type == ValueType::kInt8) return quantized_bytes(rows, s.cols, s.tables);
   static_assert(sizeof(float) == sizeof(int32_t));
-  return b.cols * rows * static_cast<int64_t>(sizeof(float));
+  return s.cols * rows * static_cast<int64_t>(sizeof(float));
+}
+
+// Gives each storage and workspace its place. Steps of the same sizes have the same places.
+void Executable::place_memory(Step* step) {
+  std::vector<int64_t> bytes;
+  for (const Storage& s : storages_)
+    bytes.push_back(bytes_of(s, step->rows[static_cast<size_t>(s.space)]));
+  for (const RunnerPtr& r : runners_) bytes.push_back(r->workspace_bytes(*step));
+  if (bytes != planned_) {
+    plan_ = plan_memory(lifetimes_, bytes);
+    planned_ = std::move(bytes);
+  }
+  uint8_t* begin = memory_.with_room(static_cast<size_t>(plan_.bytes));
+  step->memory.resize(lifetimes_.size());
+  for (size_t i = 0; i < lifetimes_.size(); ++i)
+    if (planned_[i] > 0) step->memory[i] = begin + plan_.offsets[i];
 }
 
 Step Executable::make_step(const Batch& batch, const State& state,
@@ -165,27 +236,14 @@ Step Executable::make_step(const Batch& batch, const State& state,
   for (const Span& s : batch.spans) add_segment(&spans, s.count);
   for (const auto& [name, counts] : batch.segments)
     for (const int32_t count : counts) add_segment(&step.segments[name], count);
-  step.memory.resize(memory_.size());
-  for (size_t i = 0; i < lowered_.outputs.size(); ++i) {
-    const ValueId id = lowered_.outputs[i].second;
-    step.memory[static_cast<size_t>(lowered_.buffer_of[static_cast<size_t>(id)])] =
-        reinterpret_cast<uint8_t*>(results[i]);
-  }
-  for (const auto& [name, id] : lowered_.inputs) {
-    // Read only: no op writes the buffer of an input.
-    auto* data = const_cast<float*>(batch.inputs.at(name).data);
-    step.memory[static_cast<size_t>(lowered_.buffer_of[static_cast<size_t>(id)])] =
-        reinterpret_cast<uint8_t*>(data);
-  }
-  for (size_t i = 0; i < memory_.size(); ++i) {
-    if (step.memory[i] != nullptr) continue;
-    const int64_t rows = step.rows[static_cast<size_t>(lowered_.space_of[i])];
-    const auto bytes = static_cast<size_t>(bytes_of(lowered_.buffers[i], tables_[i], rows));
-    step.memory[i] = memory_[i].with_room(bytes);
-  }
-  int64_t workspace = 0;
-  for (const RunnerPtr& r : runners_) workspace = std::max(workspace, r->workspace_bytes(step));
-  step.workspace = workspace_.with_room(static_cast<size_t>(workspace));
+  place_memory(&step);
+  const auto give = [&](ValueId id, float* data) {
+    step.memory[static_cast<size_t>(storage_of(id))] = reinterpret_cast<uint8_t*>(data);
+  };
+  for (size_t i = 0; i < lowered_.outputs.size(); ++i) give(lowered_.outputs[i].second, results[i]);
+  // Inputs are read only: no op writes the storage of one.
+  for (const auto& [name, id] : lowered_.inputs)
+    give(id, const_cast<float*>(batch.inputs.at(name).data));
   return step;
 }
 
@@ -202,25 +260,22 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
     for (const Part& part : stage)
       ends.push_back(items.back() += part.runner->items(step, part.phase));
   }
-  pool_->run(std::move(items), [&](uint32_t stage, int64_t item) {
+  const auto work = [&](uint32_t stage, int64_t item) {
     const int64_t* end = ends.data() + first_part[stage];
     size_t part = 0;
     while (item >= end[part]) ++part;
     const int64_t first = part == 0 ? 0 : end[part - 1];
     const Part& p = stages_[stage][part];
     p.runner->run(step, p.phase, item - first);
-  });
+  };
+  crew_.record(pool_->run(crew_.threads(), std::move(items), work));
   if (state_.paged.empty() && state_.slot.empty()) give_back();
 }
 
 // A graph without state is a picture's or a text's, whose next step may be long in coming, or that
-// of another graph. Where its buffers are large, to get them again is nothing beside the step.
+// of another graph. Where its memory is large, to get it again is nothing beside the step.
 void Executable::give_back() {
-  size_t bytes = workspace_.size();
-  for (const StepBuffer& b : memory_) bytes += b.size();
-  if (bytes < kLargeBytes) return;
-  for (StepBuffer& b : memory_) b = StepBuffer();
-  workspace_ = StepBuffer();
+  if (memory_.size() >= kLargeBytes) memory_ = StepBuffer();
 }
 
 }  // namespace oxibonsai::cpu

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "base/crew_size.h"
 #include "base/huge_buffer.h"
 #include "cpu/device.h"
+#include "cpu/memory_plan.h"
 #include "cpu/runner.h"
 #include "graph/batch_checker.h"
 #include "graph/lowering.h"
@@ -29,9 +31,9 @@ class StepBuffer {
   std::unique_ptr<HugeBuffer> large_;
 };
 
-// A graph that a device has compiled: its runners in stages, and their buffers, which grow to the
-// largest step; large ones of a graph without state are there during a step only. One step at a
-// time.
+// A graph that a device has compiled: its runners in stages, and their memory, which grows to the
+// largest step; if it is large and the graph has no state, it is there during a step only. One step
+// at a time.
 class Executable {
  public:
   // Weights must be packed for the device.
@@ -60,10 +62,22 @@ class Executable {
   // Phases that don't depend on each other: the next stage waits for all of them.
   using Stage = std::vector<Part>;
 
+  // Memory of a value, or of several of which each replaces the one before.
+  struct Storage {
+    int space;  // index into LoweredGraph::spaces
+    int64_t cols;
+    graph::ValueType type;
+    bool tables;  // a reader wants lookup tables
+    bool given;   // the caller's: an input or a result
+  };
+
+  void make_storages();
   void make_runners(const CpuDevice& device);
   void make_stages();
   ValueRef ref(graph::ValueId id) const;
-  int64_t bytes_of(const graph::Buffer& buffer, bool tables, int64_t rows) const;
+  int storage_of(graph::ValueId id) const { return storage_of_[static_cast<size_t>(id)]; }
+  int64_t bytes_of(const Storage& storage, int64_t rows) const;
+  void place_memory(Step* step);
   void give_back();
   Step make_step(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
 
@@ -72,13 +86,17 @@ class Executable {
   graph::LoweredGraph lowered_;
   const graph::StateSpec state_;
   const graph::BatchChecker checker_;
-  std::vector<bool> tables_;        // by buffer: a reader wants lookup tables
+  std::vector<int> storage_of_;  // by value; -1 where no op makes it
+  std::vector<Storage> storages_;
   std::vector<RunnerPtr> runners_;  // by op
   std::vector<Stage> stages_;
+  std::vector<Lifetime> lifetimes_;  // of the storages, then of the workspace of each op
 
   std::mutex mutex_;
-  std::vector<StepBuffer> memory_;  // by buffer
-  StepBuffer workspace_;
+  CrewSize crew_;
+  StepBuffer memory_;
+  std::vector<int64_t> planned_;  // bytes of storages and workspaces that the plan is for
+  MemoryPlan plan_;
 };
 
 }  // namespace oxibonsai::cpu

@@ -30,6 +30,7 @@ struct RunnerContext {
   const graph::StateSpec* state;
   std::function<ValueRef(graph::ValueId)> value;
   std::function<PackedWeightPtr(const graph::WeightPtr&)> packed;
+  int workspace;  // of the op: index into Step::memory
 };
 
 // One for each op, in the file of its family in cpu/runners/.

@@ -19,10 +19,10 @@ struct State {
   Slots* slots = nullptr;
 };
 
-// A value as a runner sees it: a buffer of the step.
+// A value as a runner sees it.
 struct ValueRef {
-  int buffer = -1;
-  int space = -1;  // index into Step::rows
+  int storage = -1;  // index into Step::memory
+  int space = -1;    // index into Step::rows
   int64_t cols = 0;
   graph::ValueType type = graph::ValueType::kF32;
   bool tables = false;  // int8 with the lookup tables that a reader wants
@@ -40,7 +40,7 @@ struct Step {
   const graph::Batch* batch;
   const State* state;
   int threads;
-  std::vector<uint8_t*> memory;  // by buffer
+  std::vector<uint8_t*> memory;  // of storages, then the workspace of each op
   std::vector<int64_t> rows;     // by row space
   // By row of the tokens.
   std::vector<int32_t> positions;
@@ -49,7 +49,6 @@ struct Step {
   std::vector<int32_t> seen_end;   // one past the last position that a row sees: of its block
   std::map<std::string, Segments> segments;  // by name; "": the spans
   int longest = 0;                           // one past the last position of any span
-  uint8_t* workspace = nullptr;              // what Runner::workspace_bytes() asked for
 
   const graph::Span& span_of(int64_t row) const {
     return batch->spans[static_cast<size_t>(span[static_cast<size_t>(row)])];
@@ -60,11 +59,14 @@ struct Step {
   }
   int64_t rows_of(const ValueRef& v) const { return rows[static_cast<size_t>(v.space)]; }
   float* floats(const ValueRef& v) const {
-    return reinterpret_cast<float*>(memory[static_cast<size_t>(v.buffer)]);
+    return reinterpret_cast<float*>(memory[static_cast<size_t>(v.storage)]);
   }
   float* row(const ValueRef& v, int64_t r) const { return floats(v) + r * v.cols; }
   int32_t* index_row(const ValueRef& v, int64_t r) const {
-    return reinterpret_cast<int32_t*>(memory[static_cast<size_t>(v.buffer)]) + r * v.cols;
+    return reinterpret_cast<int32_t*>(memory[static_cast<size_t>(v.storage)]) + r * v.cols;
+  }
+  float* workspace_floats(int index) const {
+    return reinterpret_cast<float*>(memory[static_cast<size_t>(index)]);
   }
   // The arrays of an int8 value.
   QuantizedRows quantized(const ValueRef& v) const;

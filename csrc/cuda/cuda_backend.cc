@@ -1,11 +1,13 @@
 #include "cuda/cuda_backend.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "cuda/driver.h"
+#include "cuda/graph_cache.h"
 
 namespace oxibonsai::cuda {
 namespace {
@@ -41,6 +43,7 @@ class Context {
     driver_.check(driver_.cuCtxSetCurrent(context_), "cuCtxSetCurrent");
     return driver_;
   }
+  const Driver& driver() const { return driver_; }
   StreamHandle* stream() const { return stream_; }
 
  private:
@@ -130,13 +133,32 @@ class Staging {
   int64_t used_ = 0;
 };
 
+// A run of launches as a graph saves the host's time from about so many on.
+constexpr size_t kLeastGraph = 4;
+
+// Why launches are made one by one; empty: they are not.
+std::string graphs_refusal(const Driver& d) {
+  const char* wish = std::getenv("OXIBONSAI_CUDA_GRAPHS");
+  const std::string wanted = wish == nullptr || *wish == '\0' ? "1" : wish;
+  if (wanted == "0") return "OXIBONSAI_CUDA_GRAPHS=0";
+  if (wanted != "1") throw RequestError("OXIBONSAI_CUDA_GRAPHS is " + wanted + "; it is 0 or 1");
+  return d.has_graphs ? "" : "the driver is older than CUDA 11.4";
+}
+
+template <class T>
+void append(std::string* bytes, const T& value) {
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
 class CudaBackend : public gpu::Backend {
  public:
   CudaBackend(int index, CardInfo card, ContextPtr context, const ImageSources& sources)
       : name_("cuda:" + std::to_string(index)),
         card_(std::move(card)),
         context_(std::move(context)),
-        staging_(context_) {
+        no_graphs_(graphs_refusal(context_->use())),
+        staging_(context_),
+        graphs_(context_->use(), context_->stream()) {
     const Driver& d = context_->use();
     load_kernel_image(d, card_.generation, sources, [&](const std::vector<uint8_t>& image) {
       d.check(d.cuModuleLoadDataEx(&module_, image.data(), 0, nullptr, nullptr),
@@ -145,18 +167,21 @@ class CudaBackend : public gpu::Backend {
   }
   ~CudaBackend() override {
     try {
-      context_->use().cuModuleUnload(module_);
+      const Driver& d = context_->use();
+      graphs_.clear();
+      d.cuModuleUnload(module_);
     } catch (const Error&) {  // the card is lost
     }
   }
 
   std::string name() const override { return name_; }
   std::string device() const override {
-    return card_.name + ", sm_" + std::to_string(card_.generation);
+    const std::string card = card_.name + ", sm_" + std::to_string(card_.generation);
+    return no_graphs_.empty() ? card : card + ", without CUDA graphs (" + no_graphs_ + ")";
   }
   gpu::Capabilities capabilities() const override {
     gpu::Capabilities c;
-    c.int8_mma = card_.generation >= 80;
+    c.int8_mma = card_.generation >= 80 ? gpu::Int8Mma::k16x8x32 : gpu::Int8Mma::k8x8x16;
     return c;
   }
   gpu::Memory memory() const override { return memory_of(*context_); }
@@ -211,16 +236,26 @@ class CudaBackend : public gpu::Backend {
 
   void launch(const gpu::Launch& l) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const Driver& d = context_->use();
-    std::vector<DevicePointer> pointers;
-    for (int i = 0; i < l.buffer_count; ++i)
-      pointers.push_back(l.buffers[i].buffer == nullptr ? 0 : resolve(l.buffers[i], 0));
-    std::vector<void*> parameters = {const_cast<void*>(l.args)};
-    for (DevicePointer& p : pointers) parameters.push_back(&p);
-    const Result result =
-        d.cuLaunchKernel(function(l.kernel), l.grid.x, l.grid.y, l.grid.z, l.threads, 1, 1, 0,
-                         context_->stream(), parameters.data(), nullptr);
-    if (result != kSuccess) d.check(result, (std::string("launch of ") + l.kernel).c_str());
+    context_->use();
+    launch_kernel(l);
+  }
+
+  void launch_all(const std::vector<gpu::Launch>& launches) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    context_->use();
+    const auto one_by_one = [&] {
+      for (const gpu::Launch& l : launches) launch_kernel(l);
+    };
+    if (!no_graphs_.empty() || launches.size() < kLeastGraph) return one_by_one();
+    std::string key;
+    for (const gpu::Launch& l : launches) {
+      key.append(l.kernel, std::strlen(l.kernel) + 1);
+      append(&key, l.grid);
+      append(&key, l.threads);
+      key.append(static_cast<const char*>(l.args), l.arg_bytes);
+      for (int i = 0; i < l.buffer_count; ++i) append(&key, pointer(l.buffers[i]));
+    }
+    graphs_.run(key, one_by_one);
   }
 
   void synchronize() override {
@@ -229,6 +264,23 @@ class CudaBackend : public gpu::Backend {
   }
 
  private:
+  static DevicePointer pointer(gpu::Address at) {
+    return at.buffer == nullptr ? 0 : resolve(at, 0);
+  }
+
+  // On the current context.
+  void launch_kernel(const gpu::Launch& l) {
+    const Driver& d = context_->driver();
+    std::vector<DevicePointer> pointers;
+    for (int i = 0; i < l.buffer_count; ++i) pointers.push_back(pointer(l.buffers[i]));
+    std::vector<void*> parameters = {const_cast<void*>(l.args)};
+    for (DevicePointer& p : pointers) parameters.push_back(&p);
+    const Result result =
+        d.cuLaunchKernel(function(l.kernel), l.grid.x, l.grid.y, l.grid.z, l.threads, 1, 1, 0,
+                         context_->stream(), parameters.data(), nullptr);
+    if (result != kSuccess) d.check(result, (std::string("launch of ") + l.kernel).c_str());
+  }
+
   void wait() const {
     const Driver& d = context_->use();
     d.check(d.cuStreamSynchronize(context_->stream()), "cuStreamSynchronize");
@@ -237,7 +289,7 @@ class CudaBackend : public gpu::Backend {
   FunctionHandle* function(const char* kernel) {
     FunctionHandle*& found = functions_[kernel];
     if (found == nullptr) {
-      const Driver& d = context_->use();
+      const Driver& d = context_->driver();
       d.check(d.cuModuleGetFunction(&found, module_, kernel),
               (std::string("cuModuleGetFunction of ") + kernel).c_str());
     }
@@ -247,8 +299,10 @@ class CudaBackend : public gpu::Backend {
   const std::string name_;
   const CardInfo card_;
   const ContextPtr context_;
-  std::mutex mutex_;  // one call at a time: the order of calls is the order of work
+  const std::string no_graphs_;  // why; empty: graphs are used
+  std::mutex mutex_;             // one call at a time: the order of calls is the order of work
   Staging staging_;
+  GraphCache graphs_;
   ModuleHandle* module_ = nullptr;
   std::map<std::string, FunctionHandle*, std::less<>> functions_;
 };

@@ -34,6 +34,9 @@ Driver Driver::open(const std::string& name) {
   library.find(&d.call, #call, "the driver is older than CUDA 11: install a newer one");
   OXI_CUDA_CALLS(X)
 #undef X
+#define X(call, parameters) d.has_graphs = library.find_optional(&d.call, #call) && d.has_graphs;
+  OXI_CUDA_GRAPH_CALLS(X)
+#undef X
   if (const Result result = d.cuInit(0); result != kSuccess)
     throw UnsupportedError("the NVIDIA driver (" + name +
                            ") cannot be used: cuInit: " + d.describe(result));

@@ -18,6 +18,8 @@ struct ModuleHandle;
 struct FunctionHandle;
 struct StreamHandle;
 struct LinkHandle;
+struct GraphHandle;
+struct GraphExecHandle;
 
 constexpr Result kSuccess = 0;
 constexpr Result kOutOfMemory = 2;
@@ -69,10 +71,22 @@ constexpr int kJitInputPtx = 1;
                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,  \
                      StreamHandle* s, void** parameters, void** extra))
 
+// Calls of CUDA graphs, which drivers have from CUDA 11.4 on.
+#define OXI_CUDA_GRAPH_CALLS(X)                                                   \
+  X(cuStreamBeginCapture_v2, (StreamHandle * s, int mode))                        \
+  X(cuStreamEndCapture, (StreamHandle * s, GraphHandle * *graph))                 \
+  X(cuGraphInstantiateWithFlags,                                                  \
+    (GraphExecHandle * *runnable, GraphHandle * graph, unsigned long long flags)) \
+  X(cuGraphLaunch, (GraphExecHandle * runnable, StreamHandle * s))                \
+  X(cuGraphDestroy, (GraphHandle * graph))                                        \
+  X(cuGraphExecDestroy, (GraphExecHandle * runnable))
+
 struct Driver {
 #define X(name, parameters) Result(*name) parameters = nullptr;
   OXI_CUDA_CALLS(X)
+  OXI_CUDA_GRAPH_CALLS(X)  // to be used with has_graphs alone
 #undef X
+  bool has_graphs = true;
 
   int version = 0;  // 12040 for the driver of CUDA 12.4
 

@@ -25,4 +25,6 @@ void* Library::symbol(const char* name, const char* advice) const {
   return found;
 }
 
+void* Library::optional_symbol(const char* name) const { return dlsym(handle_, name); }
+
 }  // namespace oxibonsai::cuda

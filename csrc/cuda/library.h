@@ -15,9 +15,16 @@ class Library {
   void find(Function* function, const char* name, const char* advice) const {
     *function = reinterpret_cast<Function>(symbol(name, advice));
   }
+  // The same; false, and a null pointer, where the library lacks the name.
+  template <class Function>
+  bool find_optional(Function* function, const char* name) const {
+    *function = reinterpret_cast<Function>(optional_symbol(name));
+    return *function != nullptr;
+  }
 
  private:
   void* symbol(const char* name, const char* advice) const;
+  void* optional_symbol(const char* name) const;
 
   const std::string path_;
   void* const handle_;

@@ -60,9 +60,16 @@ struct Memory {
   int64_t total, free;  // bytes; what others have taken is not free
 };
 
+// Products of int8 tiles in hardware; which kernels of gpu/kernels/gemm.h a device has.
+enum class Int8Mma : uint8_t {
+  kNone,
+  k8x8x16,   // gemm_*_mma8: mma.sync.m8n8k16
+  k16x8x32,  // gemm_*_mma: mma.sync.m16n8k32 and m16n8k16
+};
+
 // What differs between devices of one backend.
 struct Capabilities {
-  bool int8_mma = false;  // runs kernels whose name ends in _mma (mma.sync.m16n8k32 and m16n8k16)
+  Int8Mma int8_mma = Int8Mma::kNone;
 };
 
 class Backend {
@@ -85,6 +92,10 @@ class Backend {
   virtual void fill(Address to, uint8_t value, int64_t bytes) = 0;
 
   virtual void launch(const Launch& launch) = 0;
+  // The same as launch() for each of them in order.
+  virtual void launch_all(const std::vector<Launch>& launches) {
+    for (const Launch& l : launches) launch(l);
+  }
   // Waits for everything; errors of launches show here at the latest.
   virtual void synchronize() = 0;
 };

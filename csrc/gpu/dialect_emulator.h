@@ -54,6 +54,8 @@ INLINE int32_t dot4(uint32_t a, uint32_t b, int32_t c) {
   return c;
 }
 
-#define HAS_MMA 1
+#define HAS_MMA_16 1
+#define HAS_MMA_8 1
 #define multiply_tile_32(c, a, b) oxibonsai::gpu::emulator::multiply_tile<2>(c, a, b, __LINE__)
 #define multiply_tile_16(c, a, b) oxibonsai::gpu::emulator::multiply_tile<1>(c, a, b, __LINE__)
+#define multiply_tile_8(c, a, b) oxibonsai::gpu::emulator::multiply_small_tile(c, a, b, __LINE__)

@@ -15,6 +15,8 @@ using graph::ValueType;
 constexpr uint32_t kTopThreads = 256;
 // Columns of a block of top_k: 8 for each of its threads, and a vocabulary occupies 75 blocks.
 constexpr int64_t kTopPart = 2048;
+// A step's tables get memory by so much, so that longer ones seldom move them.
+constexpr int64_t kTableBytes = 16 << 10;
 // Of a device's memory: what one op may take to run in fewer launches.
 constexpr int64_t kWorkspaceShare = 64;
 
@@ -89,7 +91,7 @@ void Executable::place_buffers(Step* step) {
   for (const RunnerPtr& r : runners_) bytes = std::max(bytes, r->workspace_bytes(*step));
   step->workspace = with_room(*backend_, workspace_, bytes);
   const auto table_bytes = static_cast<int64_t>(step->tables.words.size() * sizeof(int32_t));
-  step->words = with_room(*backend_, tables_, table_bytes);
+  step->words = with_room(*backend_, tables_, (table_bytes / kTableBytes + 1) * kTableBytes);
   backend_->upload(step->tables.words.data(), step->words, table_bytes);
 }
 
@@ -106,15 +108,19 @@ Step Executable::run_step(const Batch& batch, const State& state) {
   kept_rows_.clear();
   check(batch, state);
   Step step{};
+  launches_.clear();  // of a step that failed
   step.backend = backend_.get();
+  step.launches = &launches_;
   step.batch = &batch;
   step.state = &state;
   for (const RowSpace& rows : lowered_.spaces) step.rows.push_back(graph::rows_in(rows, batch));
   step.tables = step_tables(batch, state);
   for (const RunnerPtr& r : runners_) r->prepare(&step);
+  add_pages(&step.tables, batch);
   place_buffers(&step);
   upload_inputs(step);
   for (const RunnerPtr& r : runners_) r->run(step);
+  step.submit();
   return step;
 }
 
@@ -124,7 +130,7 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
   for (size_t i = 0; i < lowered_.outputs.size(); ++i) {
     const ValueRef value = ref(lowered_.outputs[i].second);
     const int64_t bytes = step.values_of(value) * static_cast<int64_t>(sizeof(float));
-    if (bytes > 0) backend_->download(step.address(value), results[i], bytes);
+    if (bytes > 0) step.download(step.address(value), results[i], bytes);
   }
   backend_->synchronize();
 }
@@ -155,8 +161,8 @@ void Executable::run_top(const Batch& batch, const State& state, size_t output, 
     a.parts = a.named = 1;
     step.launch("top_k", {blocks}, kTopThreads, a,
                 std::array<Address, 4>{of_parts + bytes * parts, of_parts, memory, memory + bytes});
-    backend_->download(memory, ids, bytes);
-    backend_->download(memory + bytes, values, bytes);
+    step.download(memory, ids, bytes);
+    step.download(memory + bytes, values, bytes);
   }
   backend_->synchronize();
   for (const auto& [name, id] : lowered_.outputs) kept_rows_.push_back(step.rows_of(ref(id)));

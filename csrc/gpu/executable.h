@@ -64,6 +64,7 @@ class Executable {
   std::mutex mutex_;
   std::vector<BufferPtr> memory_;  // by buffer
   BufferPtr tables_, workspace_;
+  LaunchQueue launches_;
   std::vector<int64_t> kept_rows_;  // by output: of the latest step; empty where it left none
 };
 

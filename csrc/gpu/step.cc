@@ -25,6 +25,21 @@ RoundedRows rounded_rows(Address memory, int64_t values) {
   return {memory, scale, scale + round_up(values / 32 * 4)};
 }
 
+void Step::upload(const void* from, Address to, int64_t bytes) const {
+  submit();
+  backend->upload(from, to, bytes);
+}
+
+void Step::download(Address from, void* to, int64_t bytes) const {
+  submit();
+  backend->download(from, to, bytes);
+}
+
+void Step::copy(Address from, Address to, int64_t bytes) const {
+  submit();
+  backend->copy(from, to, bytes);
+}
+
 RoundedRows Step::rounded(const ValueRef& v) const {
   return rounded_rows(address(v), values_of(v));
 }
@@ -38,23 +53,20 @@ uint32_t blocks_of(int64_t count, int64_t size) {
 
 StepTables step_tables(const graph::Batch& batch, const State& state) {
   StepTables t;
-  std::vector<int32_t> views, places, pages, spans;
+  std::vector<int32_t> places, spans;
+  int64_t pages = 0;
   t.rows_of_pool.resize(state.pools.size());
   for (const graph::Span& s : batch.spans) {
     const auto first_row = static_cast<int32_t>(places.size() / 2);
-    auto block = s.blocks.begin();
     spans.insert(spans.end(), {first_row, s.count, s.first, s.slot});
-    t.first_page.push_back(static_cast<int64_t>(pages.size()));
-    pages.insert(pages.end(), s.pages.begin(), s.pages.end());
+    t.first_page.push_back(pages);
+    pages += static_cast<int64_t>(s.pages.size());
     t.longest = std::max(t.longest, s.first + s.count);
     for (int32_t i = 0; i < s.count; ++i) {
       const int32_t position = s.first + i;
       const auto page = static_cast<size_t>(position / graph::kPagePositions);
       if (static_cast<size_t>(s.pool) < state.pools.size())
         t.rows_of_pool[static_cast<size_t>(s.pool)].push_back(first_row + i);
-      while (block != s.blocks.end() && block->second <= position) ++block;
-      const bool inside = block != s.blocks.end() && block->first <= position;
-      views.insert(views.end(), {position + 1, inside ? block->second : position + 1});
       places.push_back(page < s.pages.size() ? s.pages[page] : 0);
       places.push_back(position % graph::kPagePositions);
     }
@@ -63,13 +75,28 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
   std::iota(all.begin(), all.end(), 0);
   t.outputs = append(&t, batch.outputs);
   t.tokens = append(&t, batch.tokens);
-  t.views = append(&t, views);
   t.places = append(&t, places);
-  t.pages = append(&t, pages);
   t.spans = append(&t, spans);
   t.all_rows = append(&t, all);
   for (const std::vector<int32_t>& rows : t.rows_of_pool) t.pool_rows.push_back(append(&t, rows));
   return t;
+}
+
+void add_views(StepTables* t, const graph::Batch& batch, graph::KeyPart part) {
+  if (t->views.count(part) > 0) return;
+  std::vector<int32_t> views;
+  for (const graph::Span& s : batch.spans) {
+    auto block = s.blocks.begin();
+    for (int32_t position = s.first; position < s.first + s.count; ++position) {
+      while (block != s.blocks.end() && block->second <= position) ++block;
+      const bool inside = block != s.blocks.end() && block->first <= position;
+      const int32_t end = inside ? block->second : position + 1;
+      const bool encoded = part == graph::KeyPart::kEncoded;
+      views.insert(views.end(), {position + 1, encoded ? s.encoded : end,
+                                 part == graph::KeyPart::kOwn ? s.encoded : 0});
+    }
+  }
+  t->views[part] = append(t, views);
 }
 
 void add_local(StepTables* t, const graph::Batch& batch, const LocalKey& key) {
@@ -89,7 +116,7 @@ void add_local(StepTables* t, const graph::Batch& batch, const LocalKey& key) {
     for (int32_t i = 0; i < count; ++i) {
       if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
       const int32_t seen = std::min(i + 1, visible > 0 ? visible : count);
-      views.insert(views.end(), {i + 1, key.causal ? seen : count});
+      views.insert(views.end(), {i + 1, key.causal ? seen : count, 0});
       places.push_back(pages.back());
       places.push_back(i % graph::kPagePositions);
     }
@@ -122,6 +149,13 @@ Tiles add_tiles(StepTables* t, const graph::Batch& batch, const TileKey& key) {
     }
   }
   return {append(t, tiles), static_cast<int64_t>(tiles.size() / 3)};
+}
+
+void add_pages(StepTables* t, const graph::Batch& batch) {
+  std::vector<int32_t> pages;
+  for (const graph::Span& s : batch.spans)
+    pages.insert(pages.end(), s.pages.begin(), s.pages.end());
+  t->pages = append(t, pages);
 }
 
 }  // namespace oxibonsai::gpu

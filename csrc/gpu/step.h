@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "gpu/backend.h"
+#include "gpu/launch_queue.h"
 #include "gpu/state.h"
+#include "graph/attention.h"
 #include "graph/batch.h"
 #include "graph/value.h"
 
@@ -37,11 +39,14 @@ struct StepTables {
   std::vector<int32_t> words;
   int64_t outputs = 0;  // [outputs]: rows that want a result
   int64_t tokens = 0;   // [rows], where the batch has tokens
-  // [rows, 2]: one past the row's position, and one past the last that it sees, of its block.
-  int64_t views = 0;
+  // [rows, 3]: one past the row's position, one past the last that it sees, of its block or of the
+  // encoder's tokens, and the first that it may see.
+  std::map<graph::KeyPart, int64_t> views;
   int64_t places = 0;  // [rows, 2]: the page of a row's position, its place there
-  int64_t pages = 0;   // of all spans, one after the other
-  int64_t spans = 0;   // [spans, 4]: first row, rows, first position, slot
+  // Of all spans, one after the other. The last of all, since their number alone changes from one
+  // step of decoding to the next: what lies before them keeps its place.
+  int64_t pages = 0;
+  int64_t spans = 0;  // [spans, 4]: first row, rows, first position, slot
   std::map<LocalKey, LocalTables> local;
   std::vector<int64_t> first_page;                 // by span: of its pages
   std::vector<std::vector<int32_t>> rows_of_pool;  // rows whose sequence keeps its pages there
@@ -83,6 +88,7 @@ struct RoundedRows {
 // Everything that the runners of one running step share.
 struct Step {
   Backend* backend;
+  LaunchQueue* launches;
   const graph::Batch* batch;
   const State* state;
   std::vector<Address> memory;  // by buffer
@@ -103,11 +109,17 @@ struct Step {
   Address table(int64_t at) const { return words + at * static_cast<int64_t>(sizeof(int32_t)); }
   RoundedRows rounded(const ValueRef& v) const;
 
+  // Transfers and launches take effect in the order of these calls, but launches wait for the next
+  // transfer or for submit().
+  void upload(const void* from, Address to, int64_t bytes) const;
+  void download(Address from, void* to, int64_t bytes) const;
+  void copy(Address from, Address to, int64_t bytes) const;
+  void submit() const { launches->submit(*backend); }
   // `threads` for each block; buffers in the order of the kernel's parameters.
   template <class Args, size_t kCount>
   void launch(const char* kernel, const Grid& grid, uint32_t threads, const Args& args,
               const std::array<Address, kCount>& buffers) const {
-    backend->launch(
+    launches->add(
         {kernel, grid, threads, &args, sizeof args, buffers.data(), static_cast<int>(kCount)});
   }
 };
@@ -119,11 +131,14 @@ RoundedRows rounded_rows(Address memory, int64_t values);
 // Blocks of `size` that hold `count`. CapacityError where a launch can't have as many.
 uint32_t blocks_of(int64_t count, int64_t size);
 
-// Fills the tables of a step, and what its runners ask for beside: the rows of attend_local, whose
-// keys and values lie in pages of the workspace, segment after segment; and tiles, which may be of
-// those.
+// Fills the tables of a step but for its pages, and what its runners ask for beside: what rows see
+// of a part of the positions; the rows of attend_local, whose keys and values lie in pages of the
+// workspace, segment after segment; and tiles, which may be of those. Behind all that come the
+// pages.
 StepTables step_tables(const graph::Batch& batch, const State& state);
+void add_views(StepTables* tables, const graph::Batch& batch, graph::KeyPart part);
 void add_local(StepTables* tables, const graph::Batch& batch, const LocalKey& key);
 Tiles add_tiles(StepTables* tables, const graph::Batch& batch, const TileKey& key);
+void add_pages(StepTables* tables, const graph::Batch& batch);
 
 }  // namespace oxibonsai::gpu

@@ -214,6 +214,8 @@ LoweredGraph lower(const Graph& graph) {
     if (const auto* input = std::get_if<Input>(&op)) g.inputs.emplace_back(input->name, input->out);
   }
   fuse_rounding(&g);
+  std::stable_partition(g.ops.begin(), g.ops.end(),
+                        [](const Op& op) { return inputs_of(op).empty(); });
   BufferPlanner(&g).run();
   for (const auto& [name, id] : g.outputs)
     g.output_columns.emplace_back(name, g.values[static_cast<size_t>(id)].cols);

@@ -34,11 +34,13 @@ struct LoweredGraph {
 bool rounds_itself(const Op& op);
 
 // Rounding goes before each op that reads integers, once for all that share an input. An op that
-// can round its own result does so where nobody else reads it: its output then is kInt8. A value
-// gets the buffer of one that nobody reads any more, if that has the same rows and type (a rounded
-// value also the same columns); the buffer is as wide as the widest value in it, and a narrower one
-// has its rows next to each other at the begin. A rotation or an activation may get the buffer of
-// what it reads. RequestError where the graph has no output.
+// can round its own result does so where nobody else reads it: its output then is kInt8. Ops that
+// read no value (embeddings, rope tables) go first: on GPUs the host makes those values, and
+// between all that follows there is no transfer. A value gets the buffer of one that nobody reads
+// any more, if that has the same rows and type (a rounded value also the same columns); the buffer
+// is as wide as the widest value in it, and a narrower one has its rows next to each other at the
+// begin. A rotation or an activation may get the buffer of what it reads. RequestError where the
+// graph has no output.
 LoweredGraph lower(const Graph& graph);
 
 }  // namespace oxibonsai::graph

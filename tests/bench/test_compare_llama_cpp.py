@@ -96,9 +96,17 @@ def test_a_row_holds_medians_and_the_spread_of_rounds() -> None:
 
 def test_only_generation_gets_a_share_of_the_bandwidth() -> None:
     rows = [tool.compare_rates(test, [10.0], [10.0]) for test in ("pp8", "tg8")]
-    tool.add_share_of_bandwidth(rows, bytes_per_token=100, read=4000.0)
+    tool.add_share_of_bandwidth(rows, bytes_per_token=100, read=4000.0, same_model=False)
     assert "share_of_bandwidth" not in rows[0]
     assert rows[1]["share_of_bandwidth"] == 0.25
+    assert "llama_cpp_share_of_bandwidth" not in rows[1], "of a file whose bytes are not known"
+
+
+def test_llama_cpp_has_a_share_where_it_reads_the_same_file() -> None:
+    rows = [tool.compare_rates("tg8", [10.0], [20.0])]
+    tool.add_share_of_bandwidth(rows, bytes_per_token=100, read=4000.0, same_model=True)
+    assert rows[0]["share_of_bandwidth"] == 0.25
+    assert rows[0]["llama_cpp_share_of_bandwidth"] == 0.5
 
 
 def report() -> dict[str, Any]:
@@ -133,7 +141,7 @@ def test_the_table_of_a_report() -> None:
     text = comparison_report.markdown(report())
     assert "Some CPU, Linux, 2 threads; memory reads 22.0 GB/s" in text
     assert "llama-cpp-python 1.2: f16 keys and values, 3 MB at its peak" in text
-    row = "| tg8 | 20.0 (20.0 to 20.0) | 10.0 (10.0 to 10.0) | 2.00 (2.00 to 2.00) | 25% |"
+    row = "| tg8 | 20.0 (20.0 to 20.0) | 10.0 (10.0 to 10.0) | 2.00 (2.00 to 2.00) | 25% |  |"
     assert text.splitlines()[-1] == row
 
 
@@ -152,7 +160,17 @@ def test_the_recorded_command_has_names_but_no_paths(tiny_path: Path, tmp_path: 
     )
 
 
-@pytest.mark.parametrize("wrong", [["-p", "0", "-n", "0"], ["-p", "-1"], ["-r", "0"], ["-t", "0"]])
+def test_a_depth_is_in_the_command_and_in_the_name_of_the_test(tiny_path: Path) -> None:
+    given = [str(tiny_path), "-p", "0", "-n", "4", "-d", "40", "-r", "2", "-t", "1"]
+    options = tool.parse_options(given)
+    assert tool.generation_test(options) == "tg4 @ d40"
+    line = "python bench/compare_llama_cpp.py tiny.gguf -p 0 -n 4 -d 40 -r 2 -t 1"
+    assert tool.command_line(options) == line
+
+
+@pytest.mark.parametrize(
+    "wrong", [["-p", "0", "-n", "0"], ["-p", "-1"], ["-d", "0"], ["-r", "0"], ["-t", "0"]]
+)
 def test_numbers_out_of_range_are_wrong_usage(wrong: list[str], tiny_path: Path) -> None:
     with pytest.raises(SystemExit, match="2"):
         tool.parse_options([str(tiny_path), *wrong])

@@ -13,7 +13,7 @@ from oxibonsai.chat_template import compiled_template
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
-from oxibonsai.errors import FormatError
+from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.tokenizer import Tokenizer
 
 BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED = 6, 3, 1, 2, 5
@@ -106,6 +106,13 @@ def test_rwkvs_folders_without_a_template_get_that_of_its_training(
     template = compiled_template(source, "<s>", "<s>")
     given = [{"role": role, "content": content} for role, content in messages]
     assert template.render(given, **options) == wanted
+
+
+def test_rwkvs_template_refuses_what_it_would_leave_out(tmp_path: Path) -> None:
+    source = tokenizer_keys(ModelFolder(rwkv_folder(tmp_path)))["tokenizer.chat_template"][0]
+    given = [{"role": "user", "content": "A"}, {"role": "tool", "content": "21 degrees"}]
+    with pytest.raises(RequestError, match="no form for results of tools"):
+        compiled_template(source, "<s>", "<s>").render(given)
 
 
 def test_a_template_of_the_folder_comes_first(tmp_path: Path) -> None:

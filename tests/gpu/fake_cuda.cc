@@ -8,7 +8,9 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "gpu/emulator/emulator.h"
 
@@ -29,10 +31,26 @@ enum Result {
   kNotFound = 500,
   kIllegalAddress = 700,
   kLaunchFailed = 719,
+  kCaptureUnsupported = 900,
+  kCaptureInvalidated = 901,
+  kCaptureUnmatched = 903,
 };
 
 constexpr char kCubin[] = "a cubin of the fake compiler";
 constexpr int kDriverVersion = 13000;
+
+// A launch with copies of its parameters.
+struct Node {
+  const Kernel* kernel;
+  oxibonsai::gpu::Grid grid;
+  uint32_t threads;
+  std::vector<uint8_t> args;
+  std::vector<Pointer> buffers;
+};
+
+struct Graph {
+  std::vector<Node> nodes;
+};
 
 struct Fake {
   std::mutex mutex;
@@ -43,7 +61,12 @@ struct Fake {
   int cards = 1;
   long fails_allocation = 0;  // counts down to the allocation that fails; 0: none
   long fails_launch = 0;
+  long fails_graph = 0;  // counts down to the graph that memory does not suffice for
   long made = 0, launched = 0, compiled = 0;
+  long graph_launches = 0;
+  bool capture_broken = false;
+  Graph captured;
+  std::set<Graph*> graphs, runnable;
   uint64_t fetched = 0;  // bytes
   int lost = kSuccess;   // what every call gives once a card is lost
   std::string words;     // of the last failure
@@ -57,12 +80,21 @@ Fake& fake() {
 }
 
 thread_local void* current = nullptr;
+thread_local bool capturing = false;  // one thread at a time
 
 // Locks, and says what stands against any call on the card.
 class Call {
  public:
   Call() : lock_(fake().mutex) {}
   int refusal() const {
+    if (fake().lost != kSuccess) return fake().lost;
+    if (capturing) {  // a real driver refuses some calls alone
+      fake().capture_broken = true;
+      return kCaptureUnsupported;
+    }
+    return current == nullptr ? kInvalidContext : kSuccess;
+  }
+  int refusal_of_launch() const {
     if (fake().lost != kSuccess) return fake().lost;
     return current == nullptr ? kInvalidContext : kSuccess;
   }
@@ -90,6 +122,31 @@ int copy(void* to, const void* from, size_t bytes, Pointer device) {
 
 void* at(Pointer p) { return reinterpret_cast<void*>(p); }
 
+// Runs a launch, which a stream or a graph has come to.
+int execute(const Node& node) {
+  Fake& f = fake();
+  if (counts_down(&f.fails_launch)) {
+    f.words = "the card has fallen off the bus";
+    return f.lost = kLaunchFailed;
+  }
+  uint8_t* buffers[64] = {};
+  for (size_t i = 0; i < node.buffers.size(); ++i) {
+    const Pointer p = node.buffers[i];
+    if (p != 0 && !inside(p, 0)) return f.lost = kIllegalAddress;
+    buffers[i] = static_cast<uint8_t*>(at(p));
+  }
+  try {
+    oxibonsai::gpu::emulator::Options options;
+    options.seed = f.seed++;
+    oxibonsai::gpu::emulator::launch(*node.kernel, node.grid, node.threads, node.args.data(),
+                                     buffers, options);
+  } catch (const std::exception& e) {
+    f.words = e.what();
+    return f.lost = kLaunchFailed;
+  }
+  return kSuccess;
+}
+
 }  // namespace
 
 // ---- The driver.
@@ -101,10 +158,16 @@ API int cuDriverGetVersion(int* version) {
 }
 API int cuGetErrorName(int result, const char** name) {
   static const std::map<int, const char*> names = {
-      {kInvalidValue, "CUDA_ERROR_INVALID_VALUE"}, {kOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
-      {kInvalidImage, "CUDA_ERROR_INVALID_IMAGE"}, {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
-      {kNotFound, "CUDA_ERROR_NOT_FOUND"},         {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {kInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
+      {kOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {kInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
+      {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+      {kNotFound, "CUDA_ERROR_NOT_FOUND"},
+      {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
       {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"},
+      {kCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+      {kCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+      {kCaptureUnmatched, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"},
   };
   const auto found = names.find(result);
   if (found == names.end()) return kInvalidValue;
@@ -253,34 +316,74 @@ API int cuLaunchKernel(const void* function, unsigned grid_x, unsigned grid_y, u
                        unsigned threads, unsigned block_y, unsigned block_z, unsigned, void*,
                        void** parameters, void**) {
   const Call call;
-  if (const int refusal = call.refusal()) return refusal;
+  if (const int refusal = call.refusal_of_launch()) return refusal;
   Fake& f = fake();
   ++f.launched;
   const bool fits = grid_x > 0 && grid_y > 0 && grid_z > 0 && grid_x < 1u << 31 &&
                     grid_y < 1u << 16 && grid_z < 1u << 16 && threads > 0 && threads <= 1024;
   if (!fits || block_y != 1 || block_z != 1) return kInvalidValue;
-  if (counts_down(&f.fails_launch)) {
-    f.words = "the card has fallen off the bus";
-    return f.lost = kLaunchFailed;
-  }
   const auto& kernel = *static_cast<const Kernel*>(function);
-  uint8_t* buffers[64] = {};
-  for (int i = 0; i < kernel.buffers; ++i) {
-    const Pointer p = *static_cast<Pointer*>(parameters[1 + i]);
-    if (p != 0 && !inside(p, 0)) return f.lost = kIllegalAddress;
-    buffers[i] = static_cast<uint8_t*>(at(p));
-  }
-  try {
-    oxibonsai::gpu::emulator::Options options;
-    options.seed = f.seed++;
-    oxibonsai::gpu::emulator::launch(kernel, {grid_x, grid_y, grid_z}, threads, parameters[0],
-                                     buffers, options);
-  } catch (const std::exception& e) {
-    f.words = e.what();
-    return f.lost = kLaunchFailed;
-  }
+  const auto* args = static_cast<const uint8_t*>(parameters[0]);
+  Node node{&kernel, {grid_x, grid_y, grid_z}, threads, {args, args + kernel.arg_bytes}, {}};
+  for (int i = 0; i < kernel.buffers; ++i)
+    node.buffers.push_back(*static_cast<Pointer*>(parameters[1 + i]));
+  if (!capturing) return execute(node);
+  f.captured.nodes.push_back(std::move(node));
   return kSuccess;
 }
+
+#ifndef FAKE_WITHOUT_GRAPHS
+API int cuStreamBeginCapture_v2(void*, int mode) {
+  const Call call;
+  if (const int refusal = call.refusal()) return refusal;
+  if (mode != 1) return kInvalidValue;  // other threads allocate meanwhile
+  capturing = true;
+  fake().capture_broken = false;
+  fake().captured = {};
+  return kSuccess;
+}
+API int cuStreamEndCapture(void*, void** graph) {
+  const Call call;
+  Fake& f = fake();
+  *graph = nullptr;
+  if (!capturing) return kCaptureUnmatched;
+  capturing = false;
+  if (f.capture_broken) return kCaptureInvalidated;
+  *graph = *f.graphs.insert(new Graph(std::move(f.captured))).first;
+  return kSuccess;
+}
+API int cuGraphInstantiateWithFlags(void** runnable, void* graph, unsigned long long flags) {
+  const Call call;
+  if (const int refusal = call.refusal()) return refusal;
+  Fake& f = fake();
+  if (f.graphs.count(static_cast<Graph*>(graph)) == 0 || flags != 0) return kInvalidValue;
+  if (counts_down(&f.fails_graph)) return kOutOfMemory;
+  *runnable = *f.runnable.insert(new Graph(*static_cast<Graph*>(graph))).first;
+  return kSuccess;
+}
+API int cuGraphLaunch(void* runnable, void*) {
+  const Call call;
+  if (const int refusal = call.refusal()) return refusal;
+  auto* graph = static_cast<Graph*>(runnable);
+  if (fake().runnable.count(graph) == 0) return kInvalidValue;
+  ++fake().graph_launches;
+  for (const Node& node : graph->nodes)
+    if (const int failure = execute(node)) return failure;
+  return kSuccess;
+}
+API int cuGraphDestroy(void* graph) {
+  const Call call;
+  if (fake().graphs.erase(static_cast<Graph*>(graph)) == 0) return kInvalidValue;
+  delete static_cast<Graph*>(graph);
+  return kSuccess;
+}
+API int cuGraphExecDestroy(void* runnable) {
+  const Call call;
+  if (fake().runnable.erase(static_cast<Graph*>(runnable)) == 0) return kInvalidValue;
+  delete static_cast<Graph*>(runnable);
+  return kSuccess;
+}
+#endif
 
 // ---- The run-time compiler.
 
@@ -323,7 +426,9 @@ API void fake_reset(void) {
   f.memory = size_t{2} << 30;
   f.generation = 90;
   f.cards = 1;
-  f.fails_allocation = f.fails_launch = f.made = f.launched = f.compiled = 0;
+  f.fails_allocation = f.fails_launch = f.fails_graph = f.made = f.launched = f.compiled = 0;
+  f.graph_launches = 0;
+  capturing = false;
   f.fetched = 0;
   f.lost = kSuccess;
   f.refuses_ptx = false;
@@ -334,10 +439,16 @@ API void fake_set_cards(int count) { fake().cards = count; }
 // The n-th allocation from now on fails, or the n-th launch, with which the card is lost.
 API void fake_fail_allocation(long n) { fake().fails_allocation = n; }
 API void fake_fail_launch(long n) { fake().fails_launch = n; }
+// Memory does not suffice for the n-th graph from now on.
+API void fake_fail_graph(long n) { fake().fails_graph = n; }
 // As a driver that is older than the embedded PTX, so that the run-time compiler is needed.
 API void fake_refuse_ptx(void) { fake().refuses_ptx = true; }
 API long fake_allocations(void) { return fake().made; }
 API long fake_launches(void) { return fake().launched; }
+API long fake_graph_launches(void) { return fake().graph_launches; }
+API long fake_graphs(void) {
+  return static_cast<long>(fake().graphs.size() + fake().runnable.size());
+}
 API long fake_compilations(void) { return fake().compiled; }
 API uint64_t fake_fetched(void) { return fake().fetched; }
 API uint64_t fake_used(void) { return fake().used; }

@@ -120,7 +120,9 @@ def test_smollm2_has_the_cpus_bytes(card: Any, smollm2_path: Path) -> None:
     assert engine.logits(ids).tobytes() == wanted.tobytes()
 
 
-def test_every_op_and_type_has_the_scalar_tiers_bytes(card: Any) -> None:
+@pytest.mark.parametrize("generation", [90, 75])
+def test_every_op_and_type_has_the_scalar_tiers_bytes(card: Any, generation: int) -> None:
+    card.set_generation(generation)
     found = dict(compare_all_ops(open_device("cuda:0", 2), _core.CpuDevice(2, "scalar")))
     assert {name: result for name, result in found.items() if result} == {}
 

@@ -11,6 +11,7 @@ import oxibonsai
 from native_build import needs_compiler
 from oxibonsai import UnsupportedError
 from oxibonsai.convert.language_model import convert
+from oxibonsai.devices import open_device
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import dense_models
@@ -18,6 +19,7 @@ import encoder_models
 import expert_models
 import recurrent_models
 import remote_models
+from seq2seq_runs import Runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.hf, needs_compiler]
 
@@ -109,11 +111,24 @@ def test_embeddings_have_the_cpus_bytes(card: Any, name: str, dtype: str, tmp_pa
     assert embeddings("cuda") == embeddings("cpu")
 
 
-def test_a_decoder_behind_an_encoder_is_refused(card: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
+def test_a_decoder_behind_an_encoder_has_the_cpus_bytes(
+    card: Any, dtype: str, tmp_path: Path
+) -> None:
     encoder_models.save(encoder_models.SEQ2SEQ[0], tmp_path / "model")
-    convert(tmp_path / "model", tmp_path / "model.gguf", dtype="f32")
-    with pytest.raises(UnsupportedError, match="no kernel on GPUs"):
-        oxibonsai.load(tmp_path / "model.gguf", device="cuda")
+    convert(tmp_path / "model", tmp_path / "model.gguf", dtype=dtype)
+
+    def logits(device: str) -> list[bytes]:
+        runs = Runs(tmp_path / "model.gguf", open_device(device, 2))
+        runs.encode(*(encoder_models.IDS[:n] for n in (70, 1, 33)))  # one is longer than a page
+        steps = [
+            [(0, 70, 0, 21), (1, 1, 0, 1)],
+            [(0, 70, 21, 22), (1, 1, 1, 2), (2, 33, 0, 3)],
+            *([(i, n, at + i, at + i + 1) for i, n in ((1, 1), (2, 33))] for at in (1, 2, 3)),
+        ]
+        return [runs.decode(*spans).tobytes() for spans in steps]
+
+    assert logits("cuda:0") == logits("cpu")
 
 
 def test_every_structure_that_is_named_is_there() -> None:

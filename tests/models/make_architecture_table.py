@@ -148,7 +148,7 @@ def seq2seq(folder: Path) -> Iterator[Structure]:
 def decoded(path: Path, tier: str, threads: int, ids: list[int], chunk: int) -> Floats:
     """Logits of a decoder's tokens, beside another text of the same batch."""
     runs, count, n = (
-        seq2seq_runs.Runs(path, tier, threads), len(seq2seq_runs.DECODED), len(ids)
+        seq2seq_runs.Runs(path, _core.CpuDevice(threads, tier)), len(seq2seq_runs.DECODED), len(ids)
     )  # fmt: skip
     runs.encode(ids, ids[:7])
     spans = [(a, min(a + chunk, count)) for a in range(0, count, chunk)]

@@ -10,6 +10,7 @@ from dense_models import VOCABULARY
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import Device
 from oxibonsai.models import load_model
 
 START = 3
@@ -20,8 +21,8 @@ DECODED: list[int] = [START, *np.random.default_rng(13).integers(0, VOCABULARY, 
 class Runs:
     """A model with pages for three sequences."""
 
-    def __init__(self, path: Path, tier: str, threads: int) -> None:
-        self.model = load_model(Checkpoint(path), _core.CpuDevice(threads, tier))
+    def __init__(self, path: Path, device: Device) -> None:
+        self.model = load_model(Checkpoint(path), device)
         self.pools = [self.model.new_pages("f32", 12)]
 
     def add(

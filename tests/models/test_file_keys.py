@@ -24,7 +24,8 @@ pytestmark = pytest.mark.hf
 
 
 def file_of(name: str, folder: Path) -> Path:
-    case: Any = next(c for c in (*em.CASES, *dm.CASES, *rm.CASES) if c.name == name)
+    cases: list[dm.Case | rm.Case] = [*em.CASES, *dm.CASES, *rm.CASES]
+    case = next(c for c in cases if c.name == name)
     if isinstance(case, rm.Case):
         case.save(folder / "model")
     else:

@@ -52,7 +52,7 @@ def test_logits_are_those_of_transformers(case: em.Encoder, folder: Path) -> Non
     truth = em.seq2seq_logits(model, em.IDS, DECODED)
     other = em.seq2seq_logits(model, em.IDS[::-1], DECODED)
     assert np.abs(truth - other).max() > 0.05 * np.abs(truth).max()  # the encoder counts
-    runs = Runs(file_of(case, folder), _core.cpu.tiers()[-1], 2)
+    runs = Runs(file_of(case, folder), _core.CpuDevice(2))
     runs.encode(em.IDS)
     found = runs.decode((0, len(em.IDS), 0, len(DECODED)))
     assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
@@ -91,11 +91,11 @@ def test_tiers_threads_chunks_and_company_do_not_change_a_byte(
     case: em.Encoder, dtype: str, folder: Path
 ) -> None:
     path, n = file_of(case, folder, dtype), len(em.IDS)
-    alone = Runs(path, "scalar", 1)
+    alone = Runs(path, _core.CpuDevice(1, "scalar"))
     alone.encode(em.IDS)
     truth = alone.decode((0, n, 0, len(DECODED)))
     for tier in _core.cpu.tiers():
-        runs = Runs(path, tier, 2)
+        runs = Runs(path, _core.CpuDevice(2, tier))
         runs.encode(em.IDS[:7], em.IDS, em.IDS[5:70])
         for size in (1, 7, 64):
             cut = [(1, n, a, min(a + size, len(DECODED))) for a in range(0, len(DECODED), size)]

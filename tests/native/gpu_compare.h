@@ -21,7 +21,7 @@ namespace test {
 using namespace oxibonsai;
 
 inline std::shared_ptr<gpu::GpuDevice> emulated_gpu(gpu::emulator::Options options = {},
-                                                    bool int8_mma = true,
+                                                    gpu::Int8Mma int8_mma = gpu::Int8Mma::k16x8x32,
                                                     int64_t memory = int64_t{4} << 30) {
   return std::make_shared<gpu::GpuDevice>(std::make_shared<gpu::emulator::EmulatorBackend>(
                                               options, gpu::Capabilities{int8_mma}, memory),
@@ -49,8 +49,8 @@ inline void check_same(const Outputs& truth, const Outputs& found, const std::st
     CHECK(same_bytes(truth[i], found[i]), name + " output " + std::to_string(i));
 }
 
-// A graph without state, on the scalar tier and on GPUs: with and without tensor cores, threads in
-// other orders, subnormal numbers flushed.
+// A graph without state, on the scalar tier and on GPUs: with tensor cores of both kinds and
+// without, threads in other orders, subnormal numbers flushed.
 inline void compare_graph(const graph::Graph& g, const graph::Batch& batch,
                           const std::string& name) {
   cpu::CpuDevice scalar(cpu::table("scalar"), 1);
@@ -61,11 +61,12 @@ inline void compare_graph(const graph::Graph& g, const graph::Batch& batch,
   CHECK(live, name + " is not all zero");
   struct Kind {
     gpu::emulator::Options options;
-    bool int8_mma;
+    gpu::Int8Mma int8_mma;
     const char* name;
   };
-  for (const Kind& kind :
-       {Kind{{1, false}, true, ""}, Kind{{2, true}, false, " without mma, flushed"}}) {
+  for (const Kind& kind : {Kind{{1, false}, gpu::Int8Mma::k16x8x32, ""},
+                           Kind{{2, true}, gpu::Int8Mma::kNone, " without mma, flushed"},
+                           Kind{{3, false}, gpu::Int8Mma::k8x8x16, " with smaller tiles"}}) {
     const auto device = emulated_gpu(kind.options, kind.int8_mma);
     check_same(truth, run(*device->compile(g), batch, gpu::State{}), name + kind.name);
   }

@@ -180,7 +180,7 @@ void check_refusals() {
 }
 
 void check_backend() {
-  emulator::EmulatorBackend backend({}, {true}, 1000);
+  emulator::EmulatorBackend backend({}, {Int8Mma::k16x8x32}, 1000);
   const BufferPtr buffer = backend.allocate(600);
   CHECK(backend.memory().free == 400, "free memory");
   bool refused = false;

@@ -51,7 +51,8 @@ void check(QuantType weights, KvType cache, int prompt, int chunk) {
   const std::string name = std::string(quant::traits(weights).name) + " " +
                            graph::kKvTypeNames[static_cast<size_t>(cache)] + " chunks of " +
                            std::to_string(chunk);
-  const auto device = emulated_gpu({static_cast<uint64_t>(chunk), chunk % 2 == 0}, prompt != 66);
+  const auto device = emulated_gpu({static_cast<uint64_t>(chunk), chunk % 2 == 0},
+                                   prompt != 66 ? gpu::Int8Mma::k16x8x32 : gpu::Int8Mma::kNone);
   const graph::Graph g = make_graph(weights);
   const auto truth = cpu::CpuDevice(cpu::table("scalar"), 2).compile(g);
   const auto found = device->compile(g);
@@ -74,7 +75,7 @@ void check(QuantType weights, KvType cache, int prompt, int chunk) {
 void check_capacity() {
   const graph::Graph g = make_graph(QuantType::kQ1_0);
   const auto backend = std::make_shared<gpu::emulator::EmulatorBackend>(
-      gpu::emulator::Options{}, gpu::Capabilities{true}, 3 << 20);
+      gpu::emulator::Options{}, gpu::Capabilities{gpu::Int8Mma::k16x8x32}, 3 << 20);
   gpu::GpuDevice device(backend, std::make_shared<ThreadPool>(1));
   const auto executable = device.compile(g);
   gpu::KvPages pages(backend, g.state().paged, Pools::types(KvType::kF16), 4);

@@ -12,7 +12,6 @@ import pytest
 from native_build import ROOT, build, needs_compiler
 from oxibonsai import _core
 
-
 # Runs kernels of GPUs beside the scalar tier, whatever tier the processor has.
 GPU_TESTS = "^test_gpu"
 

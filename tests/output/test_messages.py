@@ -93,6 +93,16 @@ def assistant(calls: Any) -> dict[str, Any]:
         ({}, r"messages\[1\].role"),
         ({"role": "function", "content": "x"}, r"messages\[1\].role is 'function'"),
         ({"role": "user", "content": 5}, r"messages\[1\].content"),
+        *(
+            (
+                {"role": role, **content},
+                rf"messages\[1\].content is missing: a message of {role} has",
+            )
+            for role in ("system", "user", "tool")
+            for content in ({}, {"content": None})
+        ),
+        ({"role": "assistant", "content": None}, r"messages\[1\].content is missing, and .*calls"),
+        (assistant([]), r"messages\[1\].content is missing"),
         (
             {"role": "user", "content": [{"type": "image_url"}]},
             r"content\[0\]: image input is not supported",

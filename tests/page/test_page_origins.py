@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from flask import Flask
-from running_model import served
+from real_server import real_server
 from running_server import RunningServer
 
 from page.fake_api import FakeApi, serving
@@ -55,7 +55,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
         hosts = ["127.0.0.1", "::1"] if has_ipv6() else ["127.0.0.1"]
         flags = [part for host in hosts for part in ("--host", host)]
         flags += ["--allowed-host", "named.test", "--cors-origins", elsewhere.at("friend.test")]
-        with served(Path("seedling-ternary"), folder, *flags, "--n-predict", "8") as server:
+        with real_server(Path("seedling-ternary"), folder, *flags, "--n-predict", "8") as server:
             yield Sites(server, elsewhere)
 
 

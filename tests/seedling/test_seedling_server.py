@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from running_model import served
+from real_server import real_server
 
 from oxibonsai.sources.packaged import PACKAGED
 
@@ -22,7 +22,7 @@ def test_each_model_answers_over_http_as_often_as_asked(tmp_path: Path) -> None:
     for name in PACKAGED:
         folder = tmp_path / name
         folder.mkdir()
-        with served(Path(name), folder) as server:
+        with real_server(Path(name), folder) as server:
             answers = [
                 server.ask(
                     "/v1/chat/completions", "POST", body, **{"Content-Type": "application/json"}

@@ -290,3 +290,10 @@ def test_a_field_that_is_missing_is_named(model_client: FlaskClient, path: str, 
     error = answer.get_json()["error"]
     assert (answer.status_code, error["param"]) == (400, param)
     assert error["message"].startswith(f"{param}: ")
+
+
+def test_a_message_without_content_is_refused(model_client: FlaskClient) -> None:
+    answer = model_client.post(URL, json={"messages": [*HELLO, {"role": "user"}]})
+    error = answer.get_json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "messages[1].content")
+    assert error["type"] == "invalid_request_error"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
-from running_model import served
+from real_server import real_server
 from running_server import RunningServer, read_all
 
 from oxibonsai.chat import ChatRequest
@@ -259,7 +259,7 @@ def test_replicas_share_what_is_compiled(tiny_path: Path, tmp_path: Path) -> Non
 
 @pytest.fixture
 def server(tiny_path: Path, tmp_path: Path) -> Iterator[RunningServer]:
-    with served(tiny_path, tmp_path, "--parity", "off", "--threads", "1") as running:
+    with real_server(tiny_path, tmp_path, "--parity", "off", "--threads", "1") as running:
         yield running
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running_model import served
+from real_server import real_server
 
 # What the checker asks of a tool call is that there is one: a template that knows of calls, and a
 # model that was trained on such.
@@ -28,7 +28,9 @@ CHECKS = {"openai-chat": 9, "open-responses": 13, "anthropic": 9}
 def test_the_apis_pass_all_checks_but_those_of_images(smollm2_path: Path, tmp_path: Path) -> None:
     pytest.importorskip("llm_comply", reason="llm-comply is not installed")
     flags = ["--alias", "m", "--require-model", "--api-key", "k", "--temp", "0"]
-    with served(smollm2_path, tmp_path, *flags, "--chat-template-file", str(_TEMPLATE)) as server:
+    with real_server(
+        smollm2_path, tmp_path, *flags, "--chat-template-file", str(_TEMPLATE)
+    ) as server:
         results = {api: check(api, server.port) for api in CHECKS}
     for api, result in results.items():
         assert {k: v for k, v in result.items() if v != "passed"} == LEFT_OUT[api]

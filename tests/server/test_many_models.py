@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from running_model import served
+from real_server import real_server
 from running_server import wait_until
 
 import oxibonsai
@@ -602,7 +602,7 @@ def test_background_work_keeps_its_model(serve: Apps, folder: Path) -> None:
 @pytest.mark.slow
 def test_a_server_that_changes_models_does_not_grow(folder: Path, tmp_path: Path) -> None:
     flags = ["--models-dir", str(folder), "--models-max", "1", "--parity", "off"]
-    with served(folder / "one.gguf", tmp_path, *flags) as server:
+    with real_server(folder / "one.gguf", tmp_path, *flags) as server:
 
         def resident_mib() -> int:
             pages = Path(f"/proc/{server.worker_pid()}/statm").read_text().split()[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from model_app import close_model_app, make_model_app
-from running_model import served
+from real_server import real_server
 
 
 def body(i: int) -> dict[str, object]:
@@ -42,7 +42,7 @@ def test_more_replicas_add_no_weights(smollm2_path: Path, tmp_path: Path) -> Non
         folder = tmp_path / str(replicas)
         folder.mkdir()
         flags = ["--replicas", str(replicas), "--ctx-size", "128", "--parity", "off"]
-        with served(smollm2_path, folder, *flags) as server, ThreadPoolExecutor(8) as threads:
+        with real_server(smollm2_path, folder, *flags) as server, ThreadPoolExecutor(8) as threads:
             sent = [json.dumps(body(i)).encode() for i in range(8)]
             kind = {"Content-Type": "application/json"}
             answers = threads.map(lambda b: server.ask("/completion", "POST", b, **kind), sent)

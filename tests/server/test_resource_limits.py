@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from fake_backend import free_port
-from running_model import served
+from real_server import real_server
 from running_server import PATIENCE, RunningServer
 
 from oxibonsai import _core
@@ -171,7 +171,7 @@ HUGE = [
 def test_health_answers_beside_huge_bodies(tiny_path: Path, tmp_path: Path) -> None:
     kind = {"Content-Type": "application/json"}
     statuses: list[int] = []
-    with served(tiny_path, tmp_path, "--parity", "off", "--ctx-size", "256") as server:
+    with real_server(tiny_path, tmp_path, "--parity", "off", "--ctx-size", "256") as server:
 
         def send(path: str, data: bytes) -> None:
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)

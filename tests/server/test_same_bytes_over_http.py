@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from running_model import served
+from real_server import real_server
 from running_server import RunningServer
 
 
@@ -33,7 +33,7 @@ def streamed(server: RunningServer, number: int) -> tuple[str, str]:
 
 
 def check_same_bytes(model: Path, folder: Path) -> None:
-    with served(model, folder, "-np", "5", "--parity", "off") as server:
+    with real_server(model, folder, "-np", "5", "--parity", "off") as server:
         alone = [streamed(server, i) for i in range(1, 9)]
         assert len({text for text, _ in alone}) == 8
         with ThreadPoolExecutor(8) as threads:

@@ -15,6 +15,13 @@ from oxibonsai.server.setting_sources import flag, load_settings, variable
 from oxibonsai.server.settings import Settings
 
 
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests heed OXIBONSAI_THREADS, which is a setting here."""
+    for field in Settings.model_fields:
+        monkeypatch.delenv(variable(field), raising=False)
+
+
 def parse(*arguments: str) -> Settings:
     """The settings that a command line gives."""
     found: list[Settings] = []

@@ -94,6 +94,8 @@ def test_a_key_can_store_so_much_and_no_more(tiny_path: Path, tmp_path: Path) ->
             lambda: complete(full),
             lambda: complete(full, stream=True),
             lambda: full.responses.create(model="tiny", input="hi", max_output_tokens=3),
+            # Longer than the context: the room is looked at before the prompt is made.
+            lambda: full.responses.create(model="tiny", input="long " * 10_000),
             lambda: full.conversations.create(),
         )
         for store in stores:

@@ -50,7 +50,7 @@ class StoreKvRunner : public Runner {
 
   const int layer_;
   const ValueRef k_;
-  ValueRef v_;  // of no buffer where keys hold the values
+  ValueRef v_;  // of no storage where keys hold the values
 };
 
 // Shape of an attention op.
@@ -101,8 +101,12 @@ struct Running {
 
 class AttentionRunner : public Runner {
  public:
-  AttentionRunner(const Shape& shape, const ValueRef& q, const ValueRef& out)
-      : shape_(shape), no_values_(static_cast<size_t>(shape.stride())), q_(q), out_(out) {}
+  AttentionRunner(const Shape& shape, const ValueRef& q, const ValueRef& out, int workspace)
+      : shape_(shape),
+        no_values_(static_cast<size_t>(shape.stride())),
+        q_(q),
+        out_(out),
+        workspace_(workspace) {}
 
   int phases() const override { return 3; }
 
@@ -155,6 +159,7 @@ class AttentionRunner : public Runner {
   virtual int64_t prepared_bytes(const Step&) const { return 0; }
 
   const Shape& shape() const { return shape_; }
+  uint8_t* workspace(const Step& s) const { return s.memory[static_cast<size_t>(workspace_)]; }
 
  private:
   int64_t parts_offset(const Step& s) const {
@@ -165,7 +170,7 @@ class AttentionRunner : public Runner {
   // A scaled query.
   float* query(const Step& s, int64_t row, int head) const {
     float* all = s.floats(out_);
-    if (!shape_.in_output()) all = reinterpret_cast<float*>(s.workspace + prepared_bytes(s));
+    if (!shape_.in_output()) all = reinterpret_cast<float*>(workspace(s) + prepared_bytes(s));
     return all + row * q_.cols + static_cast<int64_t>(head) * shape_.key_dim;
   }
 
@@ -343,7 +348,7 @@ class AttentionRunner : public Runner {
 
   // Where a part of one head of one row is kept for phase 2: maximum, sum, then the sums of values.
   float* kept_part(const Step& s, int64_t row, int head, int part) const {
-    return reinterpret_cast<float*>(s.workspace + parts_offset(s)) +
+    return reinterpret_cast<float*>(workspace(s) + parts_offset(s)) +
            ((row * shape_.heads + head) * parts(s) + part) * (shape_.stride() + 2);
   }
 
@@ -381,14 +386,15 @@ class AttentionRunner : public Runner {
   const Shape shape_;
   const std::vector<float> no_values_;  // of a sink
   const ValueRef q_, out_;
+  const int workspace_;
 };
 
 // Over the pages of a sequence; a row sees the positions up to its own, and its block.
 class PagedAttentionRunner : public AttentionRunner {
  public:
   PagedAttentionRunner(const Shape& shape, const graph::Attend& op, const ValueRef& q,
-                       const ValueRef& out)
-      : AttentionRunner(shape, q, out), layer_(op.layer), part_(op.part) {}
+                       const ValueRef& out, int workspace)
+      : AttentionRunner(shape, q, out, workspace), layer_(op.layer), part_(op.part) {}
 
  protected:
   KvLayout layout(const Step& s, int64_t row) const override {
@@ -433,8 +439,8 @@ class PagedAttentionRunner : public AttentionRunner {
 class LocalAttentionRunner : public AttentionRunner {
  public:
   LocalAttentionRunner(const Shape& shape, const graph::AttendLocal& op, const ValueRef& q,
-                       const ValueRef& k, const ValueRef& v, const ValueRef& out)
-      : AttentionRunner(shape, q, out),
+                       const ValueRef& k, const ValueRef& v, const ValueRef& out, int workspace)
+      : AttentionRunner(shape, q, out, workspace),
         segments_(op.segments),
         causal_(op.causal),
         window_(op.window),
@@ -492,7 +498,7 @@ class LocalAttentionRunner : public AttentionRunner {
   uint8_t* page(const Step& s, int64_t row, int index, int head) const {
     const int32_t i = view(s, row);
     const int64_t first = segments(s).first_row[static_cast<size_t>(i)] / kPagePositions + i;
-    return s.workspace + (head * head_pages(s) + first + index) * page_bytes();
+    return workspace(s) + (head * head_pages(s) + first + index) * page_bytes();
   }
 
   const std::string segments_;
@@ -514,7 +520,7 @@ RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const Shape shape{op.heads,  layer.kv_heads, layer.key_dim,   layer.value_dim,
                     op.scale,  op.window,      op.chunk,        op.softcap,
                     op.slopes, op.sinks,       op.position_bias};
-  return std::make_unique<PagedAttentionRunner>(shape, op, q, c.value(op.out));
+  return std::make_unique<PagedAttentionRunner>(shape, op, q, c.value(op.out), c.workspace);
 }
 
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
@@ -531,7 +537,8 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     op.slopes,
                     nullptr,
                     op.position_bias};
-  return std::make_unique<LocalAttentionRunner>(shape, op, q, k, c.value(op.v), c.value(op.out));
+  return std::make_unique<LocalAttentionRunner>(shape, op, q, k, c.value(op.v), c.value(op.out),
+                                                c.workspace);
 }
 
 }  // namespace oxibonsai::cpu

@@ -17,7 +17,7 @@ using graph::kRunPixels;
 class GroupMomentsRunner : public Runner {
  public:
   GroupMomentsRunner(const graph::GroupMoments& op, const RunnerContext& c)
-      : op_(op), x_(c.value(op.x)), out_(c.value(op.out)) {}
+      : op_(op), x_(c.value(op.x)), out_(c.value(op.out)), workspace_(c.workspace) {}
 
   // Sums of runs, means, squares of runs, deviations.
   int phases() const override { return 4; }
@@ -39,7 +39,7 @@ class GroupMomentsRunner : public Runner {
   int64_t runs(const Step& s) const { return (s.rows_of(x_) + kRunPixels - 1) / kRunPixels; }
   int64_t width() const { return x_.cols / op_.groups; }
   float* sums(const Step& s, int64_t run) const {
-    return reinterpret_cast<float*>(s.workspace) + run * x_.cols;
+    return s.workspace_floats(workspace_) + run * x_.cols;
   }
 
   void sum_run(const Step& s, int64_t run, const float* means) const {
@@ -56,6 +56,7 @@ class GroupMomentsRunner : public Runner {
 
   const graph::GroupMoments op_;
   const ValueRef x_, out_;
+  const int workspace_;
 };
 
 // An item is a tile of the output with all its channels.
@@ -101,7 +102,7 @@ class Conv2dRunner : public Runner {
       a.weight = op_.weight->data() + channel / kConvBlock * block_floats;
       a.bias = op_.bias != nullptr ? op_.bias->data() + channel : nullptr;
       a.y = s.row(out_, top * t.width + left) + channel;
-      a.add = add_.buffer >= 0 ? s.row(add_, top * t.width + left) + channel : nullptr;
+      a.add = add_.storage >= 0 ? s.row(add_, top * t.width + left) + channel : nullptr;
       s.kernels->conv_tile(a);
     }
   }
@@ -144,7 +145,7 @@ class Conv2dRunner : public Runner {
           continue;
         }
         const float* x = s.row(x_, row / op_.upsample * t.in_width + col / op_.upsample);
-        if (moments_.buffer < 0) {
+        if (moments_.storage < 0) {
           std::copy_n(x, x_.cols, patch);
           continue;
         }
@@ -158,7 +159,7 @@ class Conv2dRunner : public Runner {
   // Of one pixel; without x and y.
   NormPixelsArgs norm_args(const Step& s) const {
     NormPixelsArgs a{};
-    if (moments_.buffer < 0) return a;
+    if (moments_.storage < 0) return a;
     thread_local std::vector<float> mean, inverse;
     mean.resize(static_cast<size_t>(x_.cols));
     inverse.resize(static_cast<size_t>(x_.cols));
@@ -181,7 +182,7 @@ class Conv2dRunner : public Runner {
 
   const graph::Conv2d op_;
   const ValueRef x_, out_;
-  ValueRef moments_, add_;  // of no buffer where there is none
+  ValueRef moments_, add_;  // of no storage where there is none
 };
 
 }  // namespace

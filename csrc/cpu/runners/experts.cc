@@ -264,7 +264,7 @@ RunnerPtr make_runner(const graph::Dispatch& op, const RunnerContext& c) {
     const int32_t source = s.index_row(panels, part.row)[kPanelSource];
     const int64_t chosen = s.rows_of(panels) / s.rows_of(x);  // by each token
     const float* from = s.row(x, source / chosen) + part.first;
-    if (weights.buffer >= 0)
+    if (weights.storage >= 0)
       s.kernels->scale(from, s.floats(weights)[source], part.last - part.first, y + part.first);
     else
       std::copy_n(from, part.last - part.first, y + part.first);
@@ -281,7 +281,7 @@ RunnerPtr make_runner(const graph::Combine& op, const RunnerContext& c) {
     rows.clear();
     const int32_t* place = s.index_row(places, part.row);
     for (int64_t i = 0; i < places.cols; ++i) rows.push_back(s.row(x, place[i]) + part.first);
-    s.kernels->weighted_sum(rows.data(), weights.buffer >= 0 ? s.row(weights, part.row) : nullptr,
+    s.kernels->weighted_sum(rows.data(), weights.storage >= 0 ? s.row(weights, part.row) : nullptr,
                             static_cast<int>(places.cols), part.last - part.first, y + part.first);
   });
 }

@@ -13,7 +13,7 @@ namespace {
 class GatherRunner : public Runner {
  public:
   GatherRunner(const graph::Gather& op, const RunnerContext& c)
-      : op_(op), columns_(op.sent_columns()) {
+      : op_(op), columns_(op.sent_columns()), workspace_(c.workspace) {
     for (const graph::ValueId id : op.x) x_.push_back(c.value(id));
     for (const graph::ValueId id : op.out) out_.push_back(c.value(id));
   }
@@ -31,7 +31,7 @@ class GatherRunner : public Runner {
   }
 
   void run(const Step& s, int phase, int64_t item) const override {
-    auto* own = reinterpret_cast<float*>(s.workspace);
+    auto* own = s.workspace_floats(workspace_);
     float* all = own + message(s);
     if (phase == 0) return send(s, item, own);
     if (phase == 1) return op_.exchange->all_gather(own, all, message(s));
@@ -64,6 +64,7 @@ class GatherRunner : public Runner {
 
   const graph::Gather op_;
   const int64_t columns_;  // of a row of a message
+  const int workspace_;
   std::vector<ValueRef> x_, out_;
 };
 

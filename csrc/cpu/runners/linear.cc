@@ -45,7 +45,7 @@ class LinearRunner : public Runner {
     a.first_token = panel * kPanelTokens;
     a.last_token = std::min(s.rows_of(x_), a.first_token + kPanelTokens);
     a.bias = part->bias != nullptr ? part->bias->data() : nullptr;
-    a.add = add_.buffer >= 0 ? s.floats(add_) : nullptr;
+    a.add = add_.storage >= 0 ? s.floats(add_) : nullptr;
     a.y = s.floats(part->out);
     a.stride = w.rows();
     part->weight->kernel().run(a);
@@ -60,7 +60,7 @@ class LinearRunner : public Runner {
   };
 
   const ValueRef x_;
-  ValueRef add_;  // of no buffer: nothing is added
+  ValueRef add_;  // of no storage: nothing is added
   std::vector<Part> parts_;
   int64_t pieces_ = 0;
 };
@@ -74,7 +74,8 @@ class HeadLinearRunner : public Runner {
         out_(c.value(op.out)),
         weight_(c.packed(op.weight)),
         tables_(reads_tables(weight_->kernel())),
-        pieces_(pieces_of(*op.weight)) {}
+        pieces_(pieces_of(*op.weight)),
+        workspace_(c.workspace) {}
 
   int phases() const override { return 2; }
 
@@ -102,7 +103,8 @@ class HeadLinearRunner : public Runner {
 
   QuantizedRows gathered(const Step& s) const {
     const graph::Weight& w = weight_->weight();
-    return quantized_rows(s.workspace, s.rows_of(x_) * w.experts(), w.cols(), tables_);
+    return quantized_rows(s.memory[static_cast<size_t>(workspace_)], s.rows_of(x_) * w.experts(),
+                          w.cols(), tables_);
   }
 
   void gather(const Step& s, int64_t item) const {
@@ -112,7 +114,7 @@ class HeadLinearRunner : public Runner {
     if (w.integer())
       quantize_cols(*s.kernels, from, gathered(s), item, 0, w.cols());
     else
-      std::copy_n(from, w.cols(), reinterpret_cast<float*>(s.workspace) + item * w.cols());
+      std::copy_n(from, w.cols(), s.workspace_floats(workspace_) + item * w.cols());
   }
 
   void multiply(const Step& s, int64_t item) const {
@@ -127,7 +129,7 @@ class HeadLinearRunner : public Runner {
     if (w.integer())
       a.x = quantized_from(gathered(s), row, 0);
     else
-      a.xf = reinterpret_cast<const float*>(s.workspace) + row * w.cols();
+      a.xf = s.workspace_floats(workspace_) + row * w.cols();
     a.last_token = std::min(s.rows_of(x_) - first, kPanelTokens);
     a.y = s.row(out_, first) + head * w.rows();
     a.stride = out_.cols;
@@ -138,6 +140,7 @@ class HeadLinearRunner : public Runner {
   const PackedWeightPtr weight_;
   const bool tables_;
   const int64_t pieces_;
+  const int workspace_;
 };
 
 class RoundInt8Runner : public Runner {

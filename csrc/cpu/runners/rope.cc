@@ -23,7 +23,7 @@ class RopeTableRunner : public Runner {
   const ValueRef out_;
 };
 
-// The kernel rotates in place: the output is a copy first, unless it has the input's buffer.
+// The kernel rotates in place: the output is a copy first, unless it has the input's storage.
 class RopeRunner : public Runner {
  public:
   RopeRunner(const graph::Rope& op, const RunnerContext& c)
@@ -41,7 +41,7 @@ class RopeRunner : public Runner {
     const int64_t at = static_cast<int64_t>(first) * op_.head_dim;
     const float* table = s.row(table_, r);
     float* out = s.row(out_, r) + at;
-    if (out_.buffer != x_.buffer)
+    if (out_.storage != x_.storage)
       std::memcpy(out, s.row(x_, r) + at,
                   static_cast<size_t>(heads) * static_cast<size_t>(op_.head_dim) * sizeof(float));
     const RopeArgs a{out, table, table + pairs, heads, op_.head_dim, pairs};

@@ -92,6 +92,18 @@ void multiply_tile(int32_t* c, const uint32_t* a, const uint32_t* b, int site) {
   }
 }
 
+// mma.sync.m8n8k16.
+inline void multiply_small_tile(int32_t* c, uint32_t a, uint32_t b, int site) {
+  const uint32_t words[2] = {a, b};
+  const Shown* all = exchange(words, 2, site);
+  const uint32_t lane = thread() & 31u;
+  for (uint32_t i = 0; i < 2; ++i)
+    for (uint32_t quad = 0; quad < 4; ++quad)
+      for (uint32_t byte = 0; byte < 32; byte += 8)
+        c[i] += static_cast<int8_t>(all[lane / 4 * 4 + quad][0] >> byte) *
+                static_cast<int8_t>(all[(lane % 4 * 2 + i) * 4 + quad][1] >> byte);
+}
+
 bool register_kernel(const Kernel& kernel);
 
 template <auto kFunction>

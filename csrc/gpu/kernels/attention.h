@@ -21,14 +21,14 @@ struct Seen {
 
 // The first position that a row sees: one of its window.
 INLINE uint32_t first_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row) {
-  const uint32_t own_end = uint32_t(views[2 * row]);
+  const uint32_t own_end = uint32_t(views[3 * row]), begin = uint32_t(views[3 * row + 2]);
   if (args.chunk > 0) return (own_end - 1) / args.chunk * args.chunk;
   const uint32_t back = args.around > 0 ? args.around + 1 : args.window;
-  return back > 0 && own_end > back ? own_end - back : 0;
+  return larger(begin, back > 0 && own_end > back ? own_end - back : 0);
 }
 
 INLINE uint32_t end_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row) {
-  const uint32_t own_end = uint32_t(views[2 * row]), end = uint32_t(views[2 * row + 1]);
+  const uint32_t own_end = uint32_t(views[3 * row]), end = uint32_t(views[3 * row + 1]);
   return args.around > 0 && end - own_end > args.around ? own_end + args.around : end;
 }
 
@@ -121,8 +121,9 @@ INLINE float merge_sums(float sum, float more, float old_part, float added) {
 }
 
 // `tiles`: of each block, the first row, the number of rows and where their page table begins;
-// `views`: of each row, one past its position, and one past the last that it sees. `parts` gets for
-// each row, head and part of the run: the largest score, the sum of weights, the sums of values.
+// `views`: of each row, one past its position, one past the last that it sees, and the first that
+// it may see. `parts` gets for each row, head and part of the run: the largest score, the sum of
+// weights, the sums of values.
 template <class Kv, uint32_t kQueries>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
                    GLOBAL const int32_t* tiles, GLOBAL const int32_t* views,
@@ -198,7 +199,7 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
       const uint32_t past = bounds[2 * i + 1] > base ? bounds[2 * i + 1] - base : 0;
       if (first >= smaller(past, uint32_t(PAGE_POSITIONS))) continue;  // for the whole warp
       const uint32_t at = part * PART_POSITIONS + base;
-      const int32_t distance = int32_t(at) - views[2 * (first_row + i / heads)] + 1;
+      const int32_t distance = int32_t(at) - views[3 * (first_row + i / heads)] + 1;
       const uint32_t head = first_head + i % heads;
       const float slope = args.has_slopes != 0 ? slopes[head] : 0.0f;
       const TileSoftmax t = weigh(args, scores + i * PAGE_POSITIONS, slope, by_position, head,

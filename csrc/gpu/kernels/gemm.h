@@ -5,7 +5,8 @@
 // memory. A warp has 16 rows and 32 tokens, four tiles of mma.sync's layout (gpu/dialect_cuda.h); a
 // thread 2 rows and 8 tokens. Sums of int8 products are exact in int32, so it does not matter who
 // makes them; the float chain of each result stays in one thread, in the order of the segments.
-// Without tensor cores the same sums come from dot4.
+// Cards of compute capability 7.5 make a tile of four products of 8 rows, 8 tokens and 16 columns;
+// without tensor cores the same sums come from dot4.
 
 #define GEMM_TILE 64  // rows, tokens
 #define GEMM_THREADS 256
@@ -17,15 +18,16 @@ struct TileSums {
   int32_t first[4], last[4];
 };
 
-// Without kApart, `first` has the sums of whole segments.
-template <bool kMma, bool kApart>
+// Without kApart, `first` has the sums of whole segments. kMma: rows of a tile in hardware, 0:
+// none.
+template <uint32_t kMma, bool kApart>
 INLINE TileSums tile_sums(GROUP const uint32_t* a, GROUP const uint32_t* b, uint32_t lane) {
   const uint32_t g = lane / 4, i = lane % 4;
   TileSums sums;
   UNROLL for (uint32_t j = 0; j < 4; ++j) sums.first[j] = sums.last[j] = 0;
-#ifdef HAS_MMA
-  if (kMma) {
-    const uint32_t row = g * GEMM_PITCH + i, row8 = row + 8 * GEMM_PITCH;
+  const uint32_t row = g * GEMM_PITCH + i, row8 = row + 8 * GEMM_PITCH;
+#ifdef HAS_MMA_16
+  if (kMma == 16) {
     const uint32_t a_words[4] = {a[row], a[row8], a[row + 4], a[row8 + 4]};
     const uint32_t b_words[2] = {b[row], b[row + 4]};
     if (kApart) {
@@ -39,22 +41,32 @@ INLINE TileSums tile_sums(GROUP const uint32_t* a, GROUP const uint32_t* b, uint
     return sums;
   }
 #endif
+#ifdef HAS_MMA_8
+  if (kMma == 8) {
+    multiply_tile_8(sums.first, a[row], b[row]);
+    multiply_tile_8(sums.first + 2, a[row8], b[row]);
+    int32_t* const last = kApart ? sums.last : sums.first;
+    multiply_tile_8(last, a[row + 4], b[row + 4]);
+    multiply_tile_8(last + 2, a[row8 + 4], b[row + 4]);
+    return sums;
+  }
+#endif
   UNROLL for (uint32_t j = 0; j < 4; ++j) {
-    GROUP const uint32_t* row = a + (g + j / 2 * 8) * GEMM_PITCH;
+    GROUP const uint32_t* a_row = a + (g + j / 2 * 8) * GEMM_PITCH;
     GROUP const uint32_t* column = b + (2 * i + j % 2) * GEMM_PITCH;
     UNROLL for (uint32_t k = 0; k < 4; ++k) {
-      sums.first[j] = dot4(row[k], column[k], sums.first[j]);
+      sums.first[j] = dot4(a_row[k], column[k], sums.first[j]);
       if (kApart)
-        sums.last[j] = dot4(row[k + 4], column[k + 4], sums.last[j]);
+        sums.last[j] = dot4(a_row[k + 4], column[k + 4], sums.last[j]);
       else
-        sums.first[j] = dot4(row[k + 4], column[k + 4], sums.first[j]);
+        sums.first[j] = dot4(a_row[k + 4], column[k + 4], sums.first[j]);
     }
   }
   return sums;
 }
 
 // `a`, `b` [64][GEMM_PITCH] words; `x_scales`, `x_sums` [64][GEMM_SEGMENTS].
-template <class F, bool kMma>
+template <class F, uint32_t kMma>
 INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL const int8_t* q,
                  GLOBAL const float* scales, GLOBAL const int32_t* sums, GLOBAL const float* bias,
                  GLOBAL const float* add, GLOBAL float* y, GROUP uint32_t* a, GROUP uint32_t* b,
@@ -120,9 +132,13 @@ INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
     gemm<Form_##name, kMma>(args, weights, q, scales, sums, bias, add, y, a, b, x_scales, x_sums, \
                             THREAD, BLOCK_Y, BLOCK_X);                                            \
   }
-#define GEMM_KERNELS(name) GEMM_KERNEL(name, , false)
+#define GEMM_KERNELS(name) GEMM_KERNEL(name, , 0)
 FOR_EACH_FORM(GEMM_KERNELS)
-#ifdef HAS_MMA
-#define GEMM_MMA_KERNELS(name) GEMM_KERNEL(name, _mma, true)
+#ifdef HAS_MMA_16
+#define GEMM_MMA_KERNELS(name) GEMM_KERNEL(name, _mma, 16)
 FOR_EACH_FORM(GEMM_MMA_KERNELS)
+#endif
+#ifdef HAS_MMA_8
+#define GEMM_MMA8_KERNELS(name) GEMM_KERNEL(name, _mma8, 8)
+FOR_EACH_FORM(GEMM_MMA8_KERNELS)
 #endif

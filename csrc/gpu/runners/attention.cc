@@ -49,7 +49,8 @@ struct PageSet {
   int pool;               // -1: of the workspace
   LocalKey local;         // there
   int64_t rows, rows_at;  // how many rows, and their numbers in the step's tables
-  int64_t views, places, tables;
+  int64_t views;          // of attention
+  int64_t places, tables;
   int longest;
 };
 
@@ -64,7 +65,7 @@ PageSet pool_pages(const Step& s, int pool, int layer) {
           {},
           static_cast<int64_t>(s.tables.rows_of_pool[p].size()),
           s.tables.pool_rows[p],
-          s.tables.views,
+          0,
           s.tables.places,
           s.tables.pages,
           s.tables.longest};
@@ -182,9 +183,11 @@ class Attention {
 
 class AttendRunner : public Runner {
  public:
-  AttendRunner(const Attention& attention, int layer) : attention_(attention), layer_(layer) {}
+  AttendRunner(const Attention& attention, int layer, graph::KeyPart part)
+      : attention_(attention), layer_(layer), part_(part) {}
 
   void prepare(Step* s) const override {
+    add_views(&s->tables, *s->batch, part_);
     for (size_t pool = 0; pool < s->state->pools.size(); ++pool)
       attention_.prepare(s, static_cast<int>(pool), {});
   }
@@ -192,13 +195,17 @@ class AttendRunner : public Runner {
     return attention_.parts_bytes(s, s.tables.longest);
   }
   void run(const Step& s) const override {
-    for (size_t pool = 0; pool < s.state->pools.size(); ++pool)
-      attention_.run(s, pool_pages(s, static_cast<int>(pool), layer_), s.workspace);
+    for (size_t pool = 0; pool < s.state->pools.size(); ++pool) {
+      PageSet set = pool_pages(s, static_cast<int>(pool), layer_);
+      set.views = s.tables.views.at(part_);
+      attention_.run(s, set, s.workspace);
+    }
   }
 
  private:
   const Attention attention_;
   const int layer_;
+  const graph::KeyPart part_;
 };
 
 // Keys and values lie in the workspace, in f32 pages of one layer, before the parts.
@@ -262,13 +269,11 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 }
 
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
-  if (op.part != graph::KeyPart::kAll)
-    throw UnsupportedError("a decoder that attends to an encoder's tokens has no kernel on GPUs");
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
   const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, op.sinks, op.heads);
   const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,
                             op.chunk, 0, op.softcap, biases, c.memory_limit);
-  return std::make_unique<AttendRunner>(attention, op.layer);
+  return std::make_unique<AttendRunner>(attention, op.layer, op.part);
 }
 
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {

@@ -64,7 +64,7 @@ RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x), panels = c.value(op.panels), out = c.value(op.out);
   const PackedWeightPtr weight = c.packed(op.weight);
   const Address bias = c.constants->put(op.bias);
-  const bool int8_mma = c.capabilities.int8_mma;
+  const Int8Mma int8_mma = c.capabilities.int8_mma;
   return runner_of([=](const Step& s) {
     Product p;
     p.weight = weight;

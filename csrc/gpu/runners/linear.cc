@@ -44,11 +44,12 @@ void launch_float(const Step& s, const Product& p) {
            std::array<Address, 6>{p.weight->data(), p.x, p.bias, p.add, p.panels, p.y});
 }
 
-void launch_gemm(const Step& s, const Product& p, bool int8_mma) {
+void launch_gemm(const Step& s, const Product& p, Int8Mma int8_mma) {
   args::LinearArgs a = p.weight->integer_args();
   const uint32_t groups = set_groups(p, kGemmTile, &a);
   const RoundedRows& x = p.rounded;
-  const std::string kernel = "gemm_" + p.weight->form() + (int8_mma ? "_mma" : "");
+  static constexpr const char* kSuffixes[] = {"", "_mma8", "_mma"};  // by Int8Mma
+  const std::string kernel = "gemm_" + p.weight->form() + kSuffixes[static_cast<size_t>(int8_mma)];
   s.launch(kernel.c_str(), {groups, blocks_of(a.rows, kGemmTile)}, kGemmThreads, a,
            std::array<Address, 7>{p.weight->data(), x.q, x.scale, x.sums, p.bias, p.add, p.y});
 }
@@ -68,7 +69,7 @@ void launch_gemv(const Step& s, const Product& p) {
 
 }  // namespace
 
-void launch_product(const Step& s, const Product& p, bool int8_mma) {
+void launch_product(const Step& s, const Product& p, Int8Mma int8_mma) {
   if (p.rows == 0) return;
   if (!p.weight->weight().integer()) return launch_float(s, p);
   if (p.panels.buffer == nullptr && p.rows > kMostGemvTokens) return launch_gemm(s, p, int8_mma);
@@ -88,7 +89,7 @@ RunnerPtr make_runner(const graph::Linear& op, const RunnerContext& c) {
                      c.value(op.out[i])});
   const ValueRef x = c.value(op.x);
   const ValueRef add = op.add != graph::kNoValue ? c.value(op.add) : ValueRef{};
-  const bool int8_mma = c.capabilities.int8_mma;
+  const Int8Mma int8_mma = c.capabilities.int8_mma;
   return runner_of([=](const Step& s) {
     for (const Part& part : parts) {
       Product p;
@@ -155,7 +156,7 @@ class HeadLinearRunner : public Runner {
       s.launch("round_int8", flat_grid(s.values_of(x_)), kFlatThreads, a,
                std::array<Address, 4>{p.x, p.rounded.q, p.rounded.scale, p.rounded.sums});
     }
-    launch_product(s, p, false);
+    launch_product(s, p, Int8Mma::kNone);
     transpose(s, p.y, s.address(out_), heads(), tokens, weight_->weight().rows());
   }
 
@@ -224,8 +225,7 @@ RunnerPtr make_runner(const graph::Observe& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
   return flat_runner(x, [=](const Step& s) {
     std::vector<float> rows(static_cast<size_t>(s.values_of(x)));
-    s.backend->download(s.address(x), rows.data(),
-                        static_cast<int64_t>(rows.size() * sizeof(float)));
+    s.download(s.address(x), rows.data(), static_cast<int64_t>(rows.size() * sizeof(float)));
     op.sums->add(rows.data(), s.rows_of(x), 0, x.cols);
   });
 }

@@ -26,6 +26,6 @@ inline void set_input(const Step& s, const ValueRef& x, Product* p) {
     p->x = s.address(x);
 }
 
-void launch_product(const Step& s, const Product& p, bool int8_mma);
+void launch_product(const Step& s, const Product& p, Int8Mma int8_mma);
 
 }  // namespace oxibonsai::gpu

@@ -43,7 +43,7 @@ class GroupMomentsRunner : public Runner {
         moments[static_cast<size_t>(squares ? op_.groups + g : g)] =
             squares ? 1.0f / std::sqrt(moment + op_.eps) : moment;
       }
-      s.backend->upload(moments.data(), s.address(out_), bytes_of(s, out_));
+      s.upload(moments.data(), s.address(out_), bytes_of(s, out_));
     }
   }
 
@@ -58,7 +58,7 @@ class GroupMomentsRunner : public Runner {
     s.launch("sum_runs", flat_grid(sums(s)), kFlatThreads, a,
              std::array<Address, 3>{s.address(x_), s.address(out_), s.workspace});
     std::vector<float> result(static_cast<size_t>(sums(s)));
-    s.backend->download(s.workspace, result.data(), workspace_bytes(s));
+    s.download(s.workspace, result.data(), workspace_bytes(s));
     return result;
   }
 
@@ -133,13 +133,13 @@ RunnerPtr make_runner(const graph::Sinusoids& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x), out = c.value(op.out);
   return flat_runner(out, [=](const Step& s) {
     std::vector<float> numbers(static_cast<size_t>(s.rows_of(x)));
-    s.backend->download(s.address(x), numbers.data(), bytes_of(s, x));
+    s.download(s.address(x), numbers.data(), bytes_of(s, x));
     std::vector<float> made;
     for (const float number : numbers) {
       for (const float f : *op.frequencies) made.push_back(sin_cos(number * f).cos);
       for (const float f : *op.frequencies) made.push_back(sin_cos(number * f).sin);
     }
-    s.backend->upload(made.data(), s.address(out), bytes_of(s, out));
+    s.upload(made.data(), s.address(out), bytes_of(s, out));
   });
 }
 
@@ -166,16 +166,16 @@ RunnerPtr make_runner(const graph::AddGated& op, const RunnerContext& c) {
 RunnerPtr make_runner(const graph::JoinRows& op, const RunnerContext& c) {
   const ValueRef a = c.value(op.a), b = c.value(op.b), out = c.value(op.out);
   return flat_runner(out, [=](const Step& s) {
-    s.backend->copy(s.address(a), s.address(out), bytes_of(s, a));
-    s.backend->copy(s.address(b), s.address(out) + bytes_of(s, a), bytes_of(s, b));
+    s.copy(s.address(a), s.address(out), bytes_of(s, a));
+    s.copy(s.address(b), s.address(out) + bytes_of(s, a), bytes_of(s, b));
   });
 }
 
 RunnerPtr make_runner(const graph::SplitRows& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x), first = c.value(op.first), last = c.value(op.last);
   return flat_runner(x, [=](const Step& s) {
-    s.backend->copy(s.address(x), s.address(first), bytes_of(s, first));
-    s.backend->copy(s.address(x) + bytes_of(s, first), s.address(last), bytes_of(s, last));
+    s.copy(s.address(x), s.address(first), bytes_of(s, first));
+    s.copy(s.address(x) + bytes_of(s, first), s.address(last), bytes_of(s, last));
   });
 }
 

@@ -11,8 +11,7 @@ RunnerPtr make_runner(const graph::RopeTable& op, const RunnerContext& c) {
     for (const graph::Span& span : s.batch->spans)
       for (int32_t i = 0; i < span.count; ++i, ++row)
         op.write_row(*s.batch, row, span.first + i, table.data() + row * out.cols);
-    s.backend->upload(table.data(), s.address(out),
-                      static_cast<int64_t>(table.size() * sizeof(float)));
+    s.upload(table.data(), s.address(out), static_cast<int64_t>(table.size() * sizeof(float)));
   });
 }
 

@@ -25,8 +25,7 @@ RunnerPtr embed(const graph::WeightPtr& table, const ValueRef& out, bool positio
         if (const int32_t id = ids[static_cast<size_t>(i)]; id >= 0)
           table->decode_row(id, rows.data() + i * out.cols);
     });
-    s.backend->upload(rows.data(), s.address(out),
-                      static_cast<int64_t>(rows.size() * sizeof(float)));
+    s.upload(rows.data(), s.address(out), static_cast<int64_t>(rows.size() * sizeof(float)));
   });
 }
 

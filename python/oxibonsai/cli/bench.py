@@ -165,10 +165,10 @@ def measure_prompt(engine: Engine, tokens: int) -> float:
     return tokens / (time.perf_counter() - started)
 
 
-def measure_generation(engine: Engine, tokens: int) -> float:
-    """Tokens per second after the first."""
+def measure_generation(engine: Engine, tokens: int, depth: int = 1) -> float:
+    """Tokens per second after the first, which follows a prompt of ``depth`` tokens."""
     params = SamplingParams(temperature=GREEDY.temperature, max_tokens=tokens + 1, ignore_eos=True)
-    stream = engine.generate_tokens(prompt_ids(engine, 1), params)
+    stream = engine.generate_tokens(prompt_ids(engine, depth), params)
     next(stream)
     started = time.perf_counter()
     count = sum(1 for _ in stream)

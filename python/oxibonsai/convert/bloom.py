@@ -21,21 +21,27 @@ LAYER = {
     "mlp.dense_4h_to_h": "ffn_down",
 }
 _FIXED = {
-    "word_embeddings": "token_embd",
-    "word_embeddings_layernorm": "token_embd_norm",
-    "ln_f": "output_norm",
+    "transformer.word_embeddings": "token_embd",
+    "transformer.word_embeddings_layernorm": "token_embd_norm",
+    "transformer.ln_f": "output_norm",
     "lm_head": "output",
 }
-_NAMES = [
-    decoder.namer(
-        "BLOOM",
-        LAYER,
-        (*LAYER.values(), "token_embd_norm", "output_norm"),
-        fixed={k if k == "lm_head" else f"{prefix}{k}": v for k, v in _FIXED.items()},
-        layers=f"{prefix}h",
-    )
-    for prefix in ("transformer.", "")  # published checkpoints have no prefix
-]
+
+
+def _plain(parameter: str) -> str:
+    """transformers' name: published checkpoints have no prefix."""
+    known = parameter.startswith(("transformer.", "lm_head."))
+    return parameter if known else f"transformer.{parameter}"
+
+
+tensor_name = decoder.namer(
+    "BLOOM",
+    LAYER,
+    (*LAYER.values(), "token_embd_norm", "output_norm"),
+    fixed=_FIXED,
+    layers="transformer.h",
+    plain=_plain,
+)
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
@@ -64,10 +70,6 @@ def metadata(folder: ModelFolder) -> Metadata:
     }
 
 
-def _name(parameter: str) -> str | None:
-    return _NAMES[0 if parameter.startswith("transformer.") else 1](parameter)
-
-
 def row_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
     """Checkpoints have each head's q, k and v together; files all of q, then k, then v."""
     if tensor.split(".")[-2] != "attn_qkv":
@@ -79,7 +81,7 @@ def row_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
 BLOOM = Recipe(
     "bloom",
     metadata,
-    _name,
+    tensor_name,
     decoder.is_matrix,
     shapes=lambda folder: decoder.shapes(
         folder,

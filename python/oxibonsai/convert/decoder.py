@@ -41,6 +41,7 @@ class Namer:
         loose: GGUF's whole name of those parameters of a layer that are no module's weight or bias.
         drafting: What the names of layers that predict further tokens begin with, where the file
             leaves them out.
+        plain: The name that these tables have for a parameter, where folders differ.
     """
 
     family: str
@@ -51,9 +52,11 @@ class Namer:
     left_out: Collection[str]
     loose: Mapping[str, str]
     drafting: tuple[str, ...]
+    plain: Callable[[str], str]
 
     def __call__(self, parameter: str) -> str | None:
         """GGUF's name; None where the file leaves the parameter out."""
+        parameter = self.plain(parameter)
         if parameter.endswith((_LEFT_OUT, *self.left_out)) or parameter.startswith(self.drafting):
             return None
         loose = re.fullmatch(rf"{re.escape(self.layers)}\.([0-9]{{1,4}})\.(.+)", parameter)
@@ -96,9 +99,10 @@ def namer(
     left_out: Collection[str] = (),
     loose: Mapping[str, str] | None = None,
     drafting: tuple[str, ...] = (),
+    plain: Callable[[str], str] = lambda parameter: parameter,
 ) -> Namer:
     """A :class:`Namer`; most families differ in the names of a layer's parts alone."""
-    return Namer(family, layer_names, biased, fixed, layers, left_out, loose or {}, drafting)
+    return Namer(family, layer_names, biased, fixed, layers, left_out, loose or {}, drafting, plain)
 
 
 def _key_of(names: Mapping[str, str], value: str) -> str | None:
@@ -115,7 +119,7 @@ class ExactNamer:
         fixed: GGUF's whole name of each parameter outside of the layers.
         layer_names: That of each parameter of a layer, without the layer.
         layers: What the names of all layers begin with.
-        plain: The name that these tables have for a parameter, where folders differ.
+        plain: As of :class:`Namer`.
     """
 
     family: str

@@ -21,6 +21,7 @@ _TEMPLATE = """\
 {%- if message.role == 'user' %}{{ 'User: ' ~ message.content | trim ~ '\\n\\n' }}
 {%- elif message.role == 'assistant' and message.content is not none -%}
 {{ 'Assistant: ' ~ message.content.split('</think>')[-1] | trim ~ '\\n\\n' }}
+{%- elif message.role == 'tool' %}{{ raise_exception('it has no form for results of tools') }}
 {%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt is not defined or add_generation_prompt -%}

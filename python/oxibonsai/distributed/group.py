@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -136,11 +137,8 @@ class Group:
         self.traffic.plans += 1
         for message in messages:
             for rank in range(1, self.layout.world):
-                self.underway.append(
-                    self._guarded(
-                        lambda m=message, r=rank: dist.isend(m, r, self.world, tag=_PLAN_TAG)
-                    )
-                )
+                send = partial(dist.isend, message, rank, self.world, tag=_PLAN_TAG)
+                self.underway.append(self._guarded(send))
         while len(self.underway) > _COMMANDS_AHEAD * self.layout.world:
             self._guarded(self.underway.popleft().wait)
 

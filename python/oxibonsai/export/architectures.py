@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.export.mixtures import MIXTURES, granite_factors, with_experts
+from oxibonsai.export.mixtures import MIXTURES, granite_factors, with_experts, yarn_rope
 from oxibonsai.export.saved import ATTENTION, MLP, QKV, Fields, Saved, biased, layer_types, windows
 from oxibonsai.export.states import STATES
 from oxibonsai.models.config import ModelConfig
@@ -95,6 +95,34 @@ def _gptneox(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     return {**own, "attention_bias": True, "rotary_pct": c.rope.rotary_dim / c.head_dim}
 
 
+def _mistral3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    found = {"hidden_act": "silu", "sliding_window": None, **yarn_rope(checkpoint, c, 1.0)}
+    found["rope_parameters"]["mscale"] = 1.0
+    return found
+
+
+def _mpt(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    return {
+        "d_model": c.hidden_size,
+        "n_heads": c.num_attention_heads,
+        "n_layers": c.num_hidden_layers,
+        "max_seq_len": c.max_position_embeddings,
+        "expansion_ratio": c.intermediate_size // c.hidden_size,
+        "no_bias": True,
+        "attn_config": {
+            "alibi": True,
+            "alibi_bias_max": round(c.alibi_max_bias),
+            "clip_qkv": c.clamp_kqv or None,
+        },
+    }
+
+
+def _bloom(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    sizes = {"n_layer": c.num_hidden_layers, "n_head": c.num_attention_heads}
+    own = {"seq_length": c.max_position_embeddings}
+    return {**sizes, **own, "apply_residual_connection_post_layernorm": False}
+
+
 def _phi3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     original = checkpoint.file.get("phi3.rope.scaling.original_context_length")
     own = {"hidden_act": "silu", "sliding_window": c.sliding_window or None}
@@ -147,6 +175,9 @@ SAVED: dict[str, Saved] = {
     "jais2": Saved(
         "jais2", "Jais2", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}, "layer_norm_eps"
     ),
+    "bloom": Saved("bloom", "Bloom", _bloom, "layer_norm_epsilon", head_dim=False, rope="none"),
+    "mistral3": Saved("ministral3", "Ministral3", _mistral3, rope="none"),
+    "mpt": Saved("mpt", "Mpt", _mpt, "layer_norm_epsilon", head_dim=False, rope="none"),
     "nemotron": Saved(
         "nemotron", "Nemotron", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}, "norm_eps"
     ),

@@ -194,11 +194,17 @@ def _minimax(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     return {**_chosen(c, "num_local_experts"), **own}
 
 
-def _latent_rope(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    """YaRN's factor of the scores is a key of its own, ten times smaller than the configuration's."""
+def yarn_rope(checkpoint: Checkpoint, c: ModelConfig, scores: float) -> Fields:
+    """A rotary embedding with YaRN's factor of the scores, and growth of queries.
+
+    Args:
+        checkpoint: Of the model.
+        c: Its configuration.
+        scores: How many times the file's multiplier of logarithms the configuration's is.
+    """
+    file, a = checkpoint.file, c.architecture
     found: Fields = {"rope_type": "default", "rope_theta": c.rope.theta}
     if c.rope.scaling == "yarn":
-        key = f"{c.architecture}.rope.scaling.yarn_log_multiplier"
         found |= {
             "rope_type": "yarn",
             "factor": c.rope.factor,
@@ -206,9 +212,12 @@ def _latent_rope(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
             "beta_fast": c.rope.beta_fast,
             "beta_slow": c.rope.beta_slow,
         }
-        if (multiplier := checkpoint.file.get(key)) is not None:
-            scores = float(f"{10.0 * float(multiplier):.6g}")
-            found |= {"mscale": scores, "mscale_all_dim": scores}
+        multiplier = file.get(f"{a}.rope.scaling.yarn_log_multiplier")
+        if multiplier is not None:
+            scale = float(f"{scores * float(multiplier):.6g}")
+            found |= {"mscale": scale, "mscale_all_dim": scale}
+    if (growth := file.get(f"{a}.attention.temperature_scale")) is not None:
+        found["llama_4_scaling_beta"] = growth
     return {"rope_theta": c.rope.theta, "rope_parameters": found}
 
 
@@ -219,7 +228,7 @@ def _deepseek(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     third = e.scoring == "sigmoid"
     return {
         **_routed(c),
-        **_latent_rope(checkpoint, c),
+        **yarn_rope(checkpoint, c, 10.0),  # which is ten times smaller in files
         "num_key_value_heads": c.num_attention_heads,
         "kv_lora_rank": latent.kv_lora_rank,
         "q_lora_rank": latent.q_lora_rank or None,
@@ -227,6 +236,31 @@ def _deepseek(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
         "qk_rope_head_dim": latent.qk_rope_head_dim,
         "v_head_dim": latent.v_head_dim,
         **({"rope_interleave": True} if third else {"topk_method": groups, "mlp_bias": False}),
+    }
+
+
+def _mistral4(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    found, latent = {**_deepseek(checkpoint, c), "rope_interleave": True}, c.latent
+    assert latent is not None  # as above
+    share = latent.qk_rope_head_dim / (latent.qk_nope_head_dim + latent.qk_rope_head_dim)
+    found["rope_parameters"]["partial_rotary_factor"] = share
+    return found
+
+
+def _llama4(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    e, growth = experts_of(c), c.rope_query or c.rope
+    return {
+        **_chosen(c, "num_local_experts"),
+        "attention_bias": False,
+        "attn_temperature_tuning": True,
+        "attention_chunk_size": c.attention_chunk_size or None,
+        "floor_scale": growth.temperature_step,
+        "attn_scale": growth.temperature,
+        "intermediate_size": e.intermediate_size,
+        "intermediate_size_mlp": c.intermediate_size,
+        "interleave_moe_layer_step": e.layer_step,
+        "no_rope_layers": [int(local) for local in c.local_layers],
+        "use_qk_norm": c.use_qk_norm,
     }
 
 
@@ -308,6 +342,21 @@ MIXTURES: dict[str, Saved] = {
     ),
     "deepseek_v3": Saved(
         "deepseek_v3", "DeepseekV3", _deepseek, head_dim=False, rope="none", joined=_LATENT
+    ),
+    "mistral4": Saved(
+        "mistral4", "Mistral4", _mistral4, head_dim=False, rope="none",
+        joined={
+            "model.layers.{layer}.mlp.experts.gate_up_proj": None,
+            "model.layers.{layer}.mlp.experts.down_proj": None,
+            "model.layers.{layer}.self_attn.kv_b_proj.weight": _kv_b,
+        },
+    ),
+    "llama4": Saved(
+        "llama4_text", "Llama4", _llama4,
+        joined={
+            "model.layers.{layer}.feed_forward.experts.gate_up_proj": _gate_up,
+            "model.layers.{layer}.feed_forward.experts.down_proj": _down,
+        },
     ),
     "dbrx": Saved(
         "dbrx", "Dbrx", _dbrx, "", head_dim=False, rope="none",

@@ -26,7 +26,21 @@ _SEEING_ROLES = ("user", "tool")
 INVALID_JSON = "INVALID_JSON"
 
 _KNOWS_CALLS = re.compile(r"[.'\"]tool_calls\b")
+_INSTEAD_OF_CONTENT = ("tool_calls", "reasoning_content", "reasoning", "refusal")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class MessageError(RequestError):
+    """A message whose field is missing or wrong.
+
+    Args:
+        param: The field, such as ``messages[0].content``.
+        reason: Goes on after its name.
+    """
+
+    def __init__(self, param: str, reason: str) -> None:
+        super().__init__(f"{param} {reason}")
+        self.param = param
 
 
 @dataclass
@@ -99,7 +113,10 @@ def _fields(message: Mapping[str, Any], place: str, images: ImageParts | None) -
     if role not in _ROLES:
         raise RequestError(f"{place}.role is {role!r}, none of {', '.join(_ROLES)}")
     fields = {k: v for k, v in message.items() if k not in ("tool_calls", "reasoning")}
-    fields["content"] = _content(message.get("content"), f"{place}.content", role, images)
+    content = message.get("content")
+    if content is None:
+        _check_other_content(message, role, f"{place}.content")
+    fields["content"] = _content(content, f"{place}.content", role, images)
     reasoning = message.get("reasoning_content", message.get("reasoning"))
     if reasoning is not None and not isinstance(reasoning, str):
         raise RequestError(f"{place}.reasoning_content is not a string")
@@ -110,13 +127,21 @@ def _fields(message: Mapping[str, Any], place: str, images: ImageParts | None) -
     return fields
 
 
+def _check_other_content(message: Mapping[str, Any], role: str, place: str) -> None:
+    """An answer that has called, thought or refused needs no content."""
+    if role != "assistant":
+        raise MessageError(place, f"is missing: a message of {role} has a text or a list of parts")
+    if all(message.get(name) in (None, []) for name in _INSTEAD_OF_CONTENT):
+        raise MessageError(place, "is missing, and the message has no tool_calls either")
+
+
 def _content(content: Any, place: str, role: str, images: ImageParts | None) -> Any:
     if content is None:
         return ""
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence):
-        raise RequestError(f"{place} is neither a string nor a list of parts")
+        raise MessageError(place, "is neither a string nor a list of parts")
     parts: list[dict[str, Any]] = []
     seen = False
     for i, part in enumerate(content):

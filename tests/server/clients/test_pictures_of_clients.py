@@ -11,7 +11,7 @@ import node_clients
 import pytest
 from odd_pictures import drawn, saved
 from PIL import Image
-from running_model import served
+from real_server import real_server
 from running_server import RunningServer
 from seeing_model import write_seeing_model
 from weather import address
@@ -26,7 +26,9 @@ AROUND = 2  # tokens before and behind them
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("seeing-server")
-    with served(write_seeing_model(folder), folder, "--alias", "served", "--parity", "off") as it:
+    with real_server(
+        write_seeing_model(folder), folder, "--alias", "served", "--parity", "off"
+    ) as it:
         yield it
 
 

@@ -18,12 +18,17 @@ PARAMETERS: dict[str, Any] = {
 }
 
 
-class Report(BaseModel):
-    """The weather of a city."""
+class Place(BaseModel):
+    """A city."""
 
     model_config = ConfigDict(extra="forbid")
 
     city: Literal["Paris", "Rome"]
+
+
+class Report(Place):
+    """The weather of a city."""
+
     degrees: int = Field(ge=0, le=9)
 
 

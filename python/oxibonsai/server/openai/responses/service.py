@@ -59,6 +59,8 @@ class ResponseService:
     def create(self, owner: str, body: ResponseRequest, *, always_completed: bool) -> Response:
         """Implements ``POST /v1/responses``; see :class:`ResponseRun` for ``always_completed``."""
         check_model(body.model, self._app.settings)
+        if body.store is not False or body.conversation is not None:
+            check_room()
         generations = self._app.generations
         engine = generations.engine
         items = new_items(body.input) if body.conversation else stored_items(body.input)
@@ -66,8 +68,6 @@ class ResponseService:
         turn = make_turn(generations, body, [*earlier, *items])
         params = sampling(engine, body, generations.settings)
         response = new_response(body, generations.model_id, params)
-        if response["store"] or response["conversation"] is not None:
-            check_room()
         run = ResponseRun(
             response,
             engine.tokenizer,

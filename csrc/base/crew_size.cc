@@ -1,0 +1,80 @@
+#include "base/crew_size.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace oxibonsai {
+namespace {
+
+// Some thirty turns that the system gives to processes which share a core.
+constexpr double kWindowSeconds = 0.1;
+// Of a window's time. Below it nothing can be gained that is worth a trial.
+constexpr double kStalled = 0.1;
+// Another thread has to gain that much: at the same speed the core is better left to others.
+constexpr double kGain = 0.03;
+// Windows until the next trial: after one that changed something, and after many that did not.
+constexpr int kPatience = 8, kLongestPatience = 64;
+// Runs are alike whose items differ by at most one in so many.
+constexpr int64_t kAlike = 16;
+
+}  // namespace
+
+// Than that of the window; than that of the window before, where a trial begins.
+bool CrewSize::other_work(const PoolRun& run) const {
+  if (window_.runs == 0 && trial_ == Trial::kNone) return false;
+  const int64_t usual = window_.runs > 0 ? window_.sum.items / window_.runs : usual_items_;
+  return std::abs(run.items - usual) > usual / kAlike;
+}
+
+void CrewSize::record(const PoolRun& run) {
+  if (most_ == 1) return;
+  if (other_work(run)) forget_window();
+  ++window_.runs;
+  window_.sum.items += run.items;
+  window_.sum.seconds += run.seconds;
+  window_.sum.stalled_seconds += run.stalled_seconds;
+  if (window_.sum.seconds < kWindowSeconds || window_.sum.items == 0) return;
+  const double pace = window_.sum.seconds / static_cast<double>(window_.sum.items);
+  if (trial_ != Trial::kNone) {
+    judge(pace);
+  } else {
+    pace_ = pace;
+    usual_items_ = window_.sum.items / window_.runs;
+    if (++waited_ > patience_) choose_trial();
+  }
+  window_ = Window();
+}
+
+// Other work has come before the window was full: a trial of it has nothing to be compared with.
+void CrewSize::forget_window() {
+  window_ = Window();
+  if (trial_ == Trial::kNone) return;
+  threads_ += trial_ == Trial::kFewer ? 1 : -1;
+  trial_ = Trial::kNone;
+}
+
+void CrewSize::judge(double pace) {
+  const bool fewer = trial_ == Trial::kFewer;
+  const bool kept = fewer ? pace <= pace_ : pace < pace_ * (1 - kGain);
+  if (!kept) threads_ += fewer ? 1 : -1;
+  fewer_failed_ = fewer && !kept;
+  patience_ = kept ? kPatience : std::min(2 * patience_, kLongestPatience);
+  waited_ = 0;
+  trial_ = Trial::kNone;
+}
+
+void CrewSize::choose_trial() {
+  const bool stalled = window_.sum.stalled_seconds > kStalled * window_.sum.seconds;
+  const bool can_grow = threads_ < most_;
+  if (stalled && threads_ > 1 && !(fewer_failed_ && can_grow))
+    start(Trial::kFewer);
+  else if (can_grow)
+    start(Trial::kMore);
+}
+
+void CrewSize::start(Trial trial) {
+  trial_ = trial;
+  threads_ += trial == Trial::kFewer ? -1 : 1;
+}
+
+}  // namespace oxibonsai

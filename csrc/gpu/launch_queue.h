@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gpu/backend.h"
+
+namespace oxibonsai::gpu {
+
+// Launches that wait, in their order, until they are submitted all at once: a backend may know a
+// cheaper way to make all of them than one after the other. Buffers must live until then.
+class LaunchQueue {
+ public:
+  void add(const Launch& launch);  // copied
+  void submit(Backend& backend);   // leaves the queue empty
+  void clear();
+
+ private:
+  struct Waiting {
+    Launch launch;        // but for its pointers
+    size_t kernel, args;  // offsets into bytes_
+    size_t buffers;       // into buffers_
+  };
+
+  std::vector<Waiting> waiting_;
+  std::vector<uint8_t> bytes_;
+  std::vector<Address> buffers_;
+  std::vector<Launch> launches_;  // of submit()
+};
+
+}  // namespace oxibonsai::gpu
