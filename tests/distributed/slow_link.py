@@ -60,6 +60,15 @@ class SlowLink:
         self._thread = threading.Thread(target=self._carry)
 
     def __enter__(self) -> SlowLink:
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        self._thread.start()
+        return self
+
+    def _make(self) -> None:
         for i, (name, address) in enumerate(zip(self.names, self.addresses, strict=True)):
             _ip("netns", "add", name)
             # Opened here, then moved: the file keeps the device.
@@ -74,8 +83,6 @@ class SlowLink:
             _ip("-n", name, "address", "add", f"{address}/24", "dev", self.interface)
             for up in ("lo", self.interface):
                 _ip("-n", name, "link", "set", up, "up")
-        self._thread.start()
-        return self
 
     def __exit__(
         self,
