@@ -73,8 +73,9 @@ def info(model: str | None, quant_type: str, devices: bool, as_json: bool) -> No
 
 def _facts(model: str | None, quant_type: str) -> dict[str, Any]:
     source = model or os.environ.get("OXIBONSAI_MODEL") or ""
-    if is_picture(Path(source).expanduser()):
-        return read_record(Path(source).expanduser())
+    place = Path(os.path.expanduser(source))
+    if is_picture(place):
+        return read_record(place)
     try:
         remote = _remote(source)
     except (Unreachable, NoGguf):
