@@ -3,7 +3,7 @@ what to do instead. None is shown in help."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import rich_click as click
@@ -12,6 +12,8 @@ from oxibonsai.errors import RequestError
 
 Command = Callable[..., Any]
 Callback = Callable[[click.Context, click.Parameter, Any], None]
+# Names of an option, whether a value follows, and what is said of it.
+Foreign = tuple[tuple[str, ...], bool, str]
 
 HIDDEN: dict[str, Any] = {"expose_value": False, "hidden": True}
 
@@ -42,3 +44,14 @@ def foreign_option(
     """An option that is only there for its callback."""
     kind: dict[str, Any] = {"type": str} if takes_value else {"is_flag": True}
     return click.option(*names, callback=callback, **kind, **HIDDEN)
+
+
+def foreign_options(
+    command: Command, explained: Sequence[Foreign], refused: Sequence[Foreign]
+) -> Command:
+    """Adds options that have no effect, with the reasons, and options to refuse, with the remedies."""
+    said = [(names, value, explain(reason)) for names, value, reason in explained]
+    said += [(names, value, refuse(remedy)) for names, value, remedy in refused]
+    for names, takes_value, say in said:
+        command = foreign_option(names, takes_value, say)(command)
+    return command

@@ -7,11 +7,18 @@ from collections.abc import Callable
 
 import rich_click as click
 
-from oxibonsai.cli.foreign_options import HIDDEN, Command, explain, foreign_option, refuse
+from oxibonsai.cli.foreign_options import (
+    HIDDEN,
+    Command,
+    Foreign,
+    foreign_option,
+    foreign_options,
+    refuse,
+)
 
 _ON = ("on", "auto", "1", "true")
 # Names, whether a value follows, and why there is nothing to set.
-_EXPLAINED: tuple[tuple[tuple[str, ...], bool, str], ...] = (
+_EXPLAINED: tuple[Foreign, ...] = (
     (("--no-mmap",), False, "weights are mapped, then packed: they are in memory either way"),
     (("--mlock",), False, "packed weights are not locked in memory"),
     (("--batch-size", "-b"), True, "steps choose their own size; texts don't depend on it"),
@@ -29,7 +36,7 @@ _EXPLAINED: tuple[tuple[tuple[str, ...], bool, str], ...] = (
     (("--reasoning-format",), True, "reasoning is shown apart, on stderr"),
 )
 # What would change a result or its place, with the remedy.
-_REFUSED: tuple[tuple[tuple[str, ...], bool, str], ...] = (
+_REFUSED: tuple[Foreign, ...] = (
     (("--no-kv-offload", "-nkvo"), False, "keys and values lie with their layers: --gpu-layers"),
     (("--main-gpu", "-mg"), True, "name the GPU: --device cuda:1"),
     (("--tensor-split", "-ts"), True, "name the GPUs: --device cuda:0,cuda:1"),
@@ -71,11 +78,7 @@ def llama_cpp_options(command: Command) -> Command:
     command = flash_attention_option(command)
     for names in _GRANTED:
         command = click.option(*names, is_flag=True, **HIDDEN)(command)
-    explained = [(names, value, explain(reason)) for names, value, reason in _EXPLAINED]
-    refused = [(names, value, refuse(remedy)) for names, value, remedy in _REFUSED]
-    for names, takes_value, say in (*explained, *refused):
-        command = foreign_option(names, takes_value, say)(command)
-    return command
+    return foreign_options(command, _EXPLAINED, _REFUSED)
 
 
 def conversation_option(remedy: str, *, single_turn: bool) -> Callable[[Command], Command]:

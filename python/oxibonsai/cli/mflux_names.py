@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import rich_click as click
 
-from oxibonsai.cli.foreign_options import Command, explain, foreign_option, refuse
+from oxibonsai.cli.foreign_options import Command, Foreign, foreign_options
 
 # Names, whether a value follows, and why there is nothing to set.
-_EXPLAINED: tuple[tuple[tuple[str, ...], bool, str], ...] = (
+_EXPLAINED: tuple[Foreign, ...] = (
     (("--low-ram",), False, "the text encoder never stays in memory beside the transformer"),
     (("--mlx-cache-limit-gb",), True, "buffers are as large as the picture needs"),
     (("--vae-tiling",), False, "pictures are always decoded in tiles, which changes no byte"),
     (("--vae-tile-size",), True, "pictures are decoded in tiles whose size changes no byte"),
 )
 # What would change the picture or needs something else, with the remedy.
-_REFUSED: tuple[tuple[tuple[str, ...], bool, str], ...] = (
+_REFUSED: tuple[Foreign, ...] = (
     (
         ("--negative-prompt",),
         True,
@@ -32,11 +32,7 @@ _REFUSED: tuple[tuple[tuple[str, ...], bool, str], ...] = (
 
 def mflux_options(command: Command) -> Command:
     """Options that mflux has and that there is nothing to set for here; not shown in help."""
-    explained = [(names, value, explain(reason)) for names, value, reason in _EXPLAINED]
-    refused = [(names, value, refuse(remedy)) for names, value, remedy in _REFUSED]
-    for names, takes_value, say in (*explained, *refused):
-        command = foreign_option(names, takes_value, say)(command)
-    return command
+    return foreign_options(command, _EXPLAINED, _REFUSED)
 
 
 class SeveralValues(click.RichCommand):
