@@ -11,8 +11,7 @@ from typing import Any, Literal, get_args
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import RequestError
-from oxibonsai.export.config_json import config_json, generation_json, saved_of
-from oxibonsai.export.inverse import Inverse
+from oxibonsai.export.config_json import generation_json, inverse_of
 from oxibonsai.export.safetensors_writer import DTYPES, write_safetensors
 from oxibonsai.export.tokenizer_json import tokenizer_files
 from oxibonsai.files.whole_file import written_whole
@@ -57,14 +56,14 @@ def save_model(
         return
     # All of the small files are put together before anything is written.
     texts = tokenizer_files(checkpoint)
-    generation, config = generation_json(checkpoint), config_json(checkpoint, dtype)
-    tensors = Inverse(checkpoint, config, saved_of(checkpoint)).parameters()
+    generation, inverse = generation_json(checkpoint), inverse_of(checkpoint, dtype)
+    tensors = inverse.parameters()
     with _folder(place):
         write_safetensors(place / "model.safetensors", tensors, dtype)
         for name, text in texts.items():
             _write(place / name, text)
         _write(place / "generation_config.json", _text(generation))
-        _write(place / "config.json", _text(config))
+        _write(place / "config.json", _text(inverse.config))
 
 
 @contextmanager

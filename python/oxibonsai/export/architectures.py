@@ -11,7 +11,17 @@ from collections.abc import Callable
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.export.mixtures import MIXTURES, granite_factors, with_experts, yarn_rope
-from oxibonsai.export.saved import ATTENTION, MLP, QKV, Fields, Saved, biased, layer_types, windows
+from oxibonsai.export.saved import (
+    ATTENTION,
+    MLP,
+    QKV,
+    Fields,
+    Saved,
+    biased,
+    layer_types,
+    mosaic_sizes,
+    windows,
+)
 from oxibonsai.export.states import STATES
 from oxibonsai.models.config import ModelConfig
 
@@ -103,10 +113,7 @@ def _mistral3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 def _mpt(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     return {
-        "d_model": c.hidden_size,
-        "n_heads": c.num_attention_heads,
-        "n_layers": c.num_hidden_layers,
-        "max_seq_len": c.max_position_embeddings,
+        **mosaic_sizes(c),
         "expansion_ratio": c.intermediate_size // c.hidden_size,
         "no_bias": True,
         "attn_config": {

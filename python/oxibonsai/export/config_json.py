@@ -11,7 +11,6 @@ from oxibonsai.convert.rope import llama3_factors
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.export.architectures import SAVED, saved_as
 from oxibonsai.export.inverse import Inverse
-from oxibonsai.export.saved import Saved
 from oxibonsai.graph import RopeConfig
 from oxibonsai.models import read_config
 from oxibonsai.models.config import ModelConfig
@@ -26,11 +25,19 @@ _SAMPLING = {
 }
 
 
-def saved_of(checkpoint: Checkpoint) -> Saved:
-    """How transformers calls a model's architecture.
+def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
+    """The configuration, in the form that all versions of transformers read; errors as of
+    :func:`inverse_of`.
+    """
+    return inverse_of(checkpoint, dtype).config
+
+
+def inverse_of(checkpoint: Checkpoint, dtype: str) -> Inverse:
+    """A model read backwards, with its configuration.
 
     Raises:
-        UnsupportedError: It does not have it.
+        UnsupportedError: transformers does not have the architecture, or its configuration no place for
+            something in the file.
     """
     c = read_config(checkpoint)
     kind = saved_as(c)
@@ -38,17 +45,7 @@ def saved_of(checkpoint: Checkpoint) -> Saved:
         raise UnsupportedError(
             f"{checkpoint.path}: this model of architecture {c.architecture} can be saved as gguf only"
         )
-    return SAVED[kind]
-
-
-def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
-    """The configuration, in the form that all versions of transformers read.
-
-    Raises:
-        UnsupportedError: transformers does not have the architecture, or its configuration no place for
-            something in the file.
-    """
-    c, saved = read_config(checkpoint), saved_of(checkpoint)
+    saved = SAVED[kind]
     found: dict[str, Any] = {
         "architectures": [f"{saved.kind}ForCausalLM"],
         "model_type": saved.model_type,
@@ -73,9 +70,7 @@ def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
         found["head_dim"] = c.head_dim
     if saved.epsilon:
         found[saved.epsilon] = c.rms_norm_eps or c.layer_norm_eps
-    found = _shortened(found)
-    Inverse(checkpoint, found, saved)  # refuses a configuration of another model
-    return found
+    return Inverse(checkpoint, _shortened(found), saved)  # refuses one of another model
 
 
 def _shortened(value: Any) -> Any:

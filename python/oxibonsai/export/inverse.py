@@ -62,12 +62,16 @@ class Inverse:
         config: The ``config.json`` to write.
         saved: How transformers calls the architecture.
 
+    Attributes:
+        config: As given.
+
     Raises:
         UnsupportedError: The configuration has no place for something in the file, or a tensor has no
             decoder; what it is, is said.
     """
 
     def __init__(self, checkpoint: Checkpoint, config: dict[str, Any], saved: Saved) -> None:
+        self.config = config
         self._checkpoint = checkpoint
         self._tensors = {t.name: t for t in checkpoint.file.tensors}
         recipe = RECIPES[saved.model_type]
@@ -78,6 +82,7 @@ class Inverse:
         self._recipe, self._folder = recipe, folder
         try:
             self._joined = joined_parameters(checkpoint, recipe, folder, saved.joined)
+            self._in_joined = {piece.tensor for joined in self._joined for piece in joined.pieces}
             lost = self._lost_constants(recipe, folder) or self._lost_tensors(recipe, folder)
         except (FormatError, UnsupportedError) as e:
             raise UnsupportedError(f"{checkpoint.path} can be saved as gguf only: {e}") from e
@@ -102,7 +107,6 @@ class Inverse:
     def _lost_tensors(self, recipe: Recipe, folder: ModelFolder) -> str:
         """A tensor that the configuration asks for and the file lacks, or the other way round."""
         checkpoint, shapes, extra = self._checkpoint, recipe.shapes(folder), recipe.extra(folder)
-        joined = {piece.tensor for parameter in self._joined for piece in parameter.pieces}
         for name, shape in shapes.items():
             if not checkpoint.has(name) or checkpoint.shape(name) != shape:
                 return f"lack of {name} of shape {shape}"
@@ -111,7 +115,7 @@ class Inverse:
                 held = checkpoint.vector(name)
                 if held.shape != extra[name].shape or not np.allclose(held, extra[name], 1e-5, 0.0):
                     return name
-            elif name not in joined and self.parameter(name) is None:
+            elif name not in self._in_joined and self.parameter(name) is None:
                 return name
         return next((name for name in extra if not checkpoint.has(name)), "")
 
@@ -135,7 +139,6 @@ class Inverse:
                 f"{checkpoint.path} has Hadamard-folded weights, for which Hugging Face's configurations "
                 "have no place; it can be saved as gguf only"
             )
-        joined = {piece.tensor for parameter in self._joined for piece in parameter.pieces}
         for tensor in checkpoint.file.tensors:
             if not tensor.decodable:
                 raise UnsupportedError(
@@ -145,7 +148,8 @@ class Inverse:
         alone = [
             self._exported(tensor, name)
             for tensor in checkpoint.file.tensors
-            if tensor.name not in joined and (name := self.parameter(tensor.name)) is not None
+            if tensor.name not in self._in_joined
+            and (name := self.parameter(tensor.name)) is not None
         ]
         return alone + [self._put_together(parameter) for parameter in self._joined]
 

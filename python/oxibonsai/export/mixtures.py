@@ -5,7 +5,15 @@ from __future__ import annotations
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.export.joined import JoinedShapes
-from oxibonsai.export.saved import ATTENTION, QKV, Fields, Saved, biased, layer_types
+from oxibonsai.export.saved import (
+    ATTENTION,
+    QKV,
+    Fields,
+    Saved,
+    biased,
+    layer_types,
+    mosaic_sizes,
+)
 from oxibonsai.models.config import ExpertsConfig, ModelConfig
 from oxibonsai.models.experts import experts_of
 
@@ -272,10 +280,7 @@ def _kv_b(folder: ModelFolder) -> tuple[int, ...]:
 def _dbrx(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     e = experts_of(c)
     return {
-        "d_model": c.hidden_size,
-        "n_heads": c.num_attention_heads,
-        "n_layers": c.num_hidden_layers,
-        "max_seq_len": c.max_position_embeddings,
+        **mosaic_sizes(c),
         "attn_config": {
             "kv_n_heads": c.num_key_value_heads,
             "clip_qkv": c.clamp_kqv or None,

@@ -50,3 +50,13 @@ def layer_types(c: ModelConfig) -> list[str]:
 
 def windows(c: ModelConfig) -> Fields:
     return {"sliding_window": c.sliding_window or None, "layer_types": layer_types(c)}
+
+
+def mosaic_sizes(c: ModelConfig) -> Fields:
+    """The names that MPT and DBRX have for what others call otherwise."""
+    return {
+        "d_model": c.hidden_size,
+        "n_heads": c.num_attention_heads,
+        "n_layers": c.num_hidden_layers,
+        "max_seq_len": c.max_position_embeddings,
+    }
