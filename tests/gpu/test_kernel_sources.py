@@ -73,14 +73,16 @@ def test_cuda_compiles_for_every_card_with_the_arithmetic_of_the_cpu(tmp_path: P
         assert len(re.findall(r"fma\.rn\.f32", text)) > 1000
         assert broken_arithmetic(text) == []
 
-    def assemble(generation: int, card: int) -> str:
-        output = tmp_path / f"{card}.cubin"
-        source = tmp_path / f"kernels_{generation}.ptx"
-        source.write_text(embed_kernels.relabelled(texts[generation], oldest[generation]))
-        return run("ptxas", f"-arch=sm_{card}", "-O1", source, "-o", output).stderr
-
     # As it is embedded: in the PTX version that the oldest drivers with its instructions take.
     oldest = dict(embed_kernels.GENERATIONS)
+    sources = {g: tmp_path / f"kernels_{g}.ptx" for g in CARDS}
+    for generation, source in sources.items():
+        source.write_text(embed_kernels.relabelled(texts[generation], oldest[generation]))
+
+    def assemble(generation: int, card: int) -> str:
+        output = tmp_path / f"{card}.cubin"
+        return run("ptxas", f"-arch=sm_{card}", "-O1", sources[generation], "-o", output).stderr
+
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(assemble, g, card) for g, cards in CARDS.items() for card in cards]
         assert [job.result() for job in jobs if job.result()] == []
