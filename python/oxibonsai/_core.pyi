@@ -284,6 +284,10 @@ class Graph:
         window: int = 0,
         slopes: _Floats | None = None,
         position_bias: _Floats | None = None,
+        global_tokens: int = 0,
+        queries: str = "all",
+        block_size: int = 0,
+        random_blocks: int = 0,
     ) -> Value: ...
     def gated(self, gate: Value, up: Value, activation: str) -> Value: ...
     def activate(self, x: Value, activation: str) -> Value: ...
