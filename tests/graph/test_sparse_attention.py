@@ -114,9 +114,7 @@ def test_tiers_threads_and_company_do_not_change_a_byte(name: str) -> None:
         for threads in (1, 3)
     }
     device = _core.CpuDevice(20)  # so many that an item is a part of the context
-    alone = [
-        attend(device, (n,), sum(LENGTHS[:i]), **mask) for i, n in enumerate(LENGTHS)
-    ]
+    alone = [attend(device, (n,), sum(LENGTHS[:i]), **mask) for i, n in enumerate(LENGTHS)]
     assert found == {np.concatenate(alone).tobytes()}
 
 

@@ -172,8 +172,12 @@ ENCODERS = [
     Encoder(
         "big-bird-full",
         "BigBird",
-        {"attention_type": "original_full", "hidden_act": "gelu", "rescale_embeddings": True,
-         "use_bias": False},
+        {
+            "attention_type": "original_full",
+            "hidden_act": "gelu",
+            "rescale_embeddings": True,
+            "use_bias": False,
+        },
         converted_by_llama_cpp=False,
     ),
     Encoder("big-bird", "BigBird", _BIG_BIRD, converted_by_llama_cpp=False),
