@@ -93,7 +93,14 @@ def check_logits(path: Path, *, shares: bool = False) -> None:
         assert logits("cuda", 8, gpu_layers=2) == wanted
 
 
-ENCODERS = ("big-bird", "longformer", "modern-bert", "nomic-bert", "t5encoder-gated", "bert-classifier")
+ENCODERS = (
+    "big-bird",
+    "longformer",
+    "modern-bert",
+    "nomic-bert",
+    "t5encoder-gated",
+    "bert-classifier",
+)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "q8_0"])

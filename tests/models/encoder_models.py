@@ -269,7 +269,7 @@ CLASSIFIERS = [
     Encoder(
         "longformer-reranker",
         "Longformer",
-        {**_LONGFORMER, **_ONE},
+        {**_LONGFORMER, "type_vocab_size": 2, **_ONE},
         model="ForSequenceClassification",
         converted_by_llama_cpp=False,
     ),

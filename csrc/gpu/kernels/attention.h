@@ -122,9 +122,14 @@ struct TileSeen {
 INLINE TileSeen seen_of_tile(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t first_row,
                              uint32_t rows, uint32_t part) {
   TileSeen t;
-  t.any = t.shared = seen_of(args, views, first_row, part);
-  for (uint32_t i = 1; i < rows; ++i) {
+  t.any.first = t.shared.last = PART_POSITIONS;
+  t.any.last = t.shared.first = 0;
+  for (uint32_t i = 0; i < rows; ++i) {
     const Seen s = seen_of(args, views, first_row + i, part);
+    if (s.first >= s.last) {
+      t.shared.last = 0;
+      continue;
+    }
     t.any.first = smaller(t.any.first, s.first);
     t.any.last = larger(t.any.last, s.last);
     t.shared.first = larger(t.shared.first, s.first);

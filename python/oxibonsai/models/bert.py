@@ -22,7 +22,7 @@ from oxibonsai.models.blocks import (
     plain_mlp,
     query_key_value,
 )
-from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.config import ClassifierConfig, ModelConfig
 from oxibonsai.models.experts import read_experts
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.pooled import add_segments, read_classifier
@@ -84,28 +84,35 @@ def read_block_config(keys: Keys) -> ModelConfig:
     c = read_config(keys)
     act = keys.text("hidden_activation", "gelu_new", ("gelu", "gelu_new"))
     head = read_classifier(keys, activation=act)
+    block_size, random_blocks = _blocks(keys, c.max_position_embeddings)
     return replace(
         c,
-        **_blocks(keys, c.max_position_embeddings),
+        block_size=block_size,
+        num_random_blocks=random_blocks,
         hidden_act=act,
         embedding_scale=keys.positive("embedding_scale", 1.0),
-        # A pair of texts is told apart by nothing but its separator.
-        classifier=None if head is None else replace(head, segments=1),
+        classifier=_without_segments(head),
     )
 
 
-def _blocks(keys: Keys, positions: int) -> dict[str, int]:
+def _without_segments(head: ClassifierConfig | None) -> ClassifierConfig | None:
+    """The head of a model whose tokenizer tells a pair of texts apart by separators alone."""
+    return None if head is None else replace(head, segments=1)
+
+
+def _blocks(keys: Keys, positions: int) -> tuple[int, int]:
+    """Tokens of a block and the number of random ones; zeros where no text has blocks."""
     if not keys.has("attention.block_size"):
-        return {}
+        return 0, 0
     size, random = keys.integer("attention.block_size"), keys.count("attention.random_block_count")
     if (5 + 2 * random) * size >= positions:  # no text is long enough for them
-        return {}
+        return 0, 0
     if random > _MOST_RANDOM_BLOCKS:
         raise keys.unsupported(
             f"{keys.architecture}.attention.random_block_count is {random}; known are 0 to "
             f"{_MOST_RANDOM_BLOCKS}"
         )
-    return {"block_size": size, "num_random_blocks": random}
+    return size, random
 
 
 def read_window_config(keys: Keys) -> ModelConfig:
@@ -122,7 +129,12 @@ def read_window_config(keys: Keys) -> ModelConfig:
             f"{keys.architecture}.attention.global_token_count is {count}, of a text of up to "
             f"{c.max_position_embeddings} tokens"
         )
-    return replace(c, layer_windows=tuple(n // 2 for n in windows), global_tokens=count)
+    return replace(
+        c,
+        layer_windows=tuple(n // 2 for n in windows),
+        global_tokens=count,
+        classifier=_without_segments(c.classifier),
+    )
 
 
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
