@@ -54,8 +54,9 @@ def _windows(folder: ModelFolder) -> list[int]:
 
 
 def _global_tokens(folder: ModelFolder) -> int:
-    """sentence-transformers runs the model without global tokens; others make the first one global."""
-    return 0 if (folder.path / "modules.json").is_file() else 1
+    """sentence-transformers embeds texts without global tokens; else the first one is global."""
+    embeds = (folder.path / "modules.json").is_file() and not encoder.classifies(folder)
+    return 0 if embeds else 1
 
 
 def _left_out(folder: ModelFolder, parameter: str) -> bool:
