@@ -30,10 +30,7 @@ COMMANDS = (
     ["merge", NOWHERE, "o.gguf"],
     ["image", "a", "--lora", NOWHERE],
     ["image", "a", "-m", "seedling-picture", "--vae", NOWHERE],
-    *(
-        ["run", "-m", MODEL, option, NOWHERE, "-p", "a"]
-        for option in ("--lora", "--mmproj", "--image")
-    ),
+    *(["run", "-m", MODEL, option, NOWHERE, "-p", "a"] for option in ("--lora", "--mmproj")),
     ["run", "-m", MODEL, "--draft-model", NOWHERE, "-p", "a"],
 )
 
@@ -49,9 +46,10 @@ def test_a_home_of_nobody_is_a_missing_file(
     monkeypatch.chdir(tmp_path)
     given = [str(tiny_path) if word == MODEL else word for word in command]
     monkeypatch.setattr(sys, "argv", ["oxibonsai", *given])
-    with open(os.devnull) as nothing, pytest.raises(SystemExit) as ended:
+    with open(os.devnull) as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
-        command_line.main()
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
     assert ended.value.code in (2, 3)
     said = capsys.readouterr().err
     assert NOWHERE in said
