@@ -7,6 +7,11 @@ LLAMA_CPP is llama.cpp's folder, LIBRARIES that of the libggml*.so made of it. E
 process of its own, on the same mmproj file and pixels, in turn; the picture is a square of ``side``
 pixels, resized as the model's processor does. Memory is the peak of the process (VmHWM); the time that
 decoding and resizing take is not included.
+
+The last column is our share of the processor's peak: the least time that the multiply-adds of the tower
+could take, those of attention and of float matrices at the rate of the tier's fmas, those of quantized
+matrices at the rate of its int8 dot products (both measured before and after), over the time taken. Our
+arithmetic is float32 and exact products of int8, so no program that keeps it can be faster.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ from oxibonsai.vision import Picture, Tower
 Floats = npt.NDArray[np.float32]
 Shapes = dict[str, tuple[int, ...]]
 _TYPES = {"f32": "F32", "f16": "F16", "q8_0": "Q8_0"}
+_PASSES = 200  # of the loops that measure peaks, about 2 ms each; the fastest counts
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,53 @@ def _with_bias(name: str, shape: tuple[int, ...]) -> Shapes:
     return {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
 
 
+def type_of(name: str, shape: tuple[int, ...], kind: str) -> str:
+    """Of a tensor, in a file whose linear layers have a type; as in published files."""
+    if len(shape) != 2 or "position" in name:
+        return "F32"
+    if "input_projection" in name or (kind == "q8_0" and shape[1] % 32 != 0):
+        return "F16"
+    return _TYPES[kind]
+
+
+@dataclass(frozen=True)
+class Products:
+    """Multiply-adds of a picture.
+
+    Attributes:
+        floats: Of attention and of matrices that are not quantized.
+        int8: Of quantized matrices.
+    """
+
+    floats: int
+    int8: int
+
+
+def count_products(s: Shape, kind: str, pixels: Floats) -> Products:
+    """Those of a picture, float32 [tiles, 3, height, width]."""
+    tiles, _, height, width = pixels.shape
+    patches = tiles * (height // s.patch) * (width // s.patch)
+    floats, int8 = 2 * s.layers * patches * patches // tiles * s.hidden, 0
+    for name, shape in tensor_shapes(s).items():
+        if len(shape) == 1 or "position" in name:
+            continue
+        rows = patches
+        if name.startswith(("mm.", "v.deepstack")):
+            rows = tiles * 256 if s.projector == "gemma3" else patches // 4
+        count = rows * int(np.prod(shape))
+        if type_of(name, shape, kind) == "Q8_0":
+            int8 += count
+        else:
+            floats += count
+    return Products(floats, int8)
+
+
+def measure_peaks(threads: int) -> tuple[float, float]:
+    """Multiply-adds per second of floats and of int8 on all threads."""
+    pool, tier = _core.ThreadPool(threads), _core.cpu.name()
+    return pool.fma_peak(tier, _PASSES), pool.int8_peak(tier, _PASSES)
+
+
 def write_tower(path: Path, s: Shape, kind: str) -> None:
     """A random tower, its linear layers of a type; the last of Gemma 3 is F16 as in published files."""
     writer = _core.GgufWriter(str(path))
@@ -125,11 +178,7 @@ def write_tower(path: Path, s: Shape, kind: str) -> None:
     for name, shape in tensor_shapes(s).items():
         values = random.standard_normal(shape, dtype=np.float32)
         values /= np.float32(np.sqrt(np.prod(shape[1:]))) if len(shape) > 1 else np.float32(1.0)
-        linear = len(shape) == 2 and "position" not in name
-        own = "F16" if "input_projection" in name else _TYPES[kind]
-        if linear and own == "Q8_0" and shape[1] % 32 != 0:
-            own = "F16"
-        own = own if linear else "F32"
+        own = type_of(name, shape, kind)
         blocks.append(_core.encode(values.reshape(-1, shape[-1]), own))
         writer.add_tensor(name, shape, ids[own]["gguf_id"], blocks[-1].nbytes)
     writer.write_header()
@@ -171,17 +220,18 @@ def serve(asked: Connection, make: Callable[..., Callable[[int], Floats]], *argu
     asked.send(int(fields["VmHWM"].split()[0]) / 1024)
 
 
-def compare(
-    path: Path, library: Path, threads: int, side: int, repetitions: int
-) -> dict[str, dict[str, Any]]:
-    """Both engines on one file, in turn; the first round warms up."""
+def random_pixels(path: Path, side: int, count: int) -> list[Floats]:
+    """Squares of ``side`` pixels, as the tower's processor prepares them."""
     tower = Tower.open(path, _core.CpuDevice(1), lambda text: 1)
     random = np.random.default_rng(3)
-    pixels = []
-    for _ in range(repetitions + 1):
-        image = Image.fromarray(random.integers(0, 256, (side, side, 3), np.uint8))
-        pixels.append(tower.processor.prepare(Picture(image)).pixels)
-    del tower
+    images = (random.integers(0, 256, (side, side, 3), np.uint8) for _ in range(count))
+    return [tower.processor.prepare(Picture(Image.fromarray(i))).pixels for i in images]
+
+
+def compare(
+    path: Path, library: Path, threads: int, pixels: list[Floats]
+) -> dict[str, dict[str, Any]]:
+    """Both engines on one file, in turn; the first picture warms up."""
     start = multiprocessing.get_context("spawn")
     makers = {
         "oxibonsai": (run_own, path, threads, pixels),
@@ -194,7 +244,7 @@ def compare(
         theirs.close()  # so that a process that dies ends the measurement
         pipes[name] = ours
     found: dict[str, dict[str, Any]] = {name: {"seconds": []} for name in makers}
-    for number in range(repetitions + 1):
+    for number in range(len(pixels)):
         for name, pipe in pipes.items():
             pipe.send(number)
             seconds, shape, size = pipe.recv()
@@ -232,15 +282,23 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "mmproj.gguf"
                 write_tower(path, shape, kind)
-                found = compare(path, library, given.threads, given.side, given.repetitions)
+                pixels = random_pixels(path, given.side, given.repetitions + 1)
+                before = measure_peaks(given.threads)
+                found = compare(path, library, given.threads, pixels)
+            peaks = [max(p) for p in zip(before, measure_peaks(given.threads), strict=True)]
+            count = count_products(shape, kind, pixels[0])
+            least = count.floats / peaks[0] + count.int8 / peaks[1]
             own, peer = (statistics.median(found[e]["seconds"]) for e in ("oxibonsai", "mtmd"))
             memory = " / ".join(f"{found[e]['peak_mib']:.0f}" for e in ("oxibonsai", "mtmd"))
             print(
                 f"{name:12} {kind:5} {own:8.2f} s, mtmd {peer:8.2f} s: {peer / own:5.2f} times as fast; "
-                f"peak {memory} MiB",
+                f"memory {memory} MiB; {least / own:.0%} of the peak of {peaks[0] / 1e9:.0f} G fmas and "
+                f"{peaks[1] / 1e9:.0f} G int8 products a second",
                 flush=True,
             )
-            results.append({"tower": name, "type": kind, "threads": given.threads, **found})
+            limits = {"fma_peak": peaks[0], "int8_peak": peaks[1], "least_seconds": least}
+            shared = {"tower": name, "type": kind, "threads": given.threads}
+            results.append({**shared, **limits, **found})
     if given.out:
         given.out.write_text(json.dumps(results, indent=1) + "\n")
 

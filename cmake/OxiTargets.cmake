@@ -17,7 +17,7 @@ endif()
 # tier has, compiled with the tier's own flags: body/X.cc includes "simd.h", "dot.h" or "bytes.h" of the
 # tier, and its namespace is OXI_TIER. Only these files get the flags, so that the rest of the package
 # runs on the baseline processor.
-set(oxi_bodies_simd attention elementwise linear_float norm picture recurrence)
+set(oxi_bodies_simd attention elementwise fma_peak linear_float norm picture recurrence)
 set(oxi_bodies_dot int8_peak linear_4to8bit linear_k linear_codebook linear_ternary)
 set(oxi_bodies_bytes linear_1bit)
 

@@ -131,22 +131,30 @@ double read_bandwidth(ThreadPool& pool, int64_t bytes, int repeats) {
   return sum == 0 ? 0.0 : best;
 }
 
-// Multiply-adds per second of the fastest of some passes, on all threads.
-double int8_peak(ThreadPool& pool, const std::string& tier, int repeats) {
-  const cpu::KernelTable& table = cpu::table(tier);
-  if (table.int8_peak == nullptr)
-    throw UnsupportedError("the tier " + tier + " has no dot product of bytes to measure");
+// Multiply-adds per second of the fastest of some passes of a loop, on all threads.
+double peak(ThreadPool& pool, int64_t (*loop)(int64_t rounds), int repeats) {
   const py::gil_scoped_release free;
   constexpr int64_t kRounds = 100'000;
   double best = 0.0;
   for (int i = 0; i < repeats; ++i) {
     std::atomic<int64_t> done{0};
     const auto start = std::chrono::steady_clock::now();
-    pool.for_each(pool.size(), 1, [&](int64_t, int64_t) { done += table.int8_peak(kRounds); });
+    pool.for_each(pool.size(), 1, [&](int64_t, int64_t) { done += loop(kRounds); });
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     best = std::max(best, static_cast<double>(done) / taken.count());
   }
   return best;
+}
+
+double int8_peak(ThreadPool& pool, const std::string& tier, int repeats) {
+  const cpu::KernelTable& table = cpu::table(tier);
+  if (table.int8_peak == nullptr)
+    throw UnsupportedError("the tier " + tier + " has no dot product of bytes to measure");
+  return peak(pool, table.int8_peak, repeats);
+}
+
+double fma_peak(ThreadPool& pool, const std::string& tier, int repeats) {
+  return peak(pool, cpu::table(tier).fma_peak, repeats);
 }
 
 }  // namespace
@@ -174,7 +182,9 @@ void register_cpu(py::module_& m) {
       .def("read_bandwidth", &read_bandwidth, py::arg("bytes"), py::arg("repeats"),
            "Bytes per second of the fastest of some passes over memory.")
       .def("int8_peak", &int8_peak, py::arg("tier"), py::arg("repeats"),
-           "Multiply-adds of bytes per second that a tier reaches in registers.");
+           "Multiply-adds of bytes per second that a tier reaches in registers.")
+      .def("fma_peak", &fma_peak, py::arg("tier"), py::arg("repeats"),
+           "Multiply-adds of floats per second that a tier reaches in registers.");
 }
 
 }  // namespace oxibonsai::bindings

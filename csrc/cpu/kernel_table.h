@@ -278,6 +278,8 @@ struct KernelTable {
   // Does as many int8 multiply-adds as it can in `rounds` rounds and returns their number; null in
   // the scalar tier. For benchmarks.
   int64_t (*int8_peak)(int64_t rounds);
+  // The same of float multiply-adds, in every tier.
+  int64_t (*fma_peak)(int64_t rounds);
   // The lowest index of the largest value; NaN counts as the smallest.
   int64_t (*argmax)(const float* x, int64_t n);
   // Elementwise functions of rule 3, for tests: y = f(x).

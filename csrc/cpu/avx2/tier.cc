@@ -10,6 +10,7 @@ void fill(KernelTable& table) {
   fill_elementwise(table);
   fill_attention(table);
   fill_linear_float(table);
+  fill_fma_peak(table);
   fill_linear_ternary(table);
   fill_linear_1bit(table);
   fill_lookup_tables(table);

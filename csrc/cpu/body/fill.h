@@ -10,6 +10,7 @@ namespace oxibonsai::cpu::OXI_TIER {
 // Each sets the functions that body/NAME.cc implements, in a tier whose folder has simd.h,
 void fill_attention(KernelTable& table);
 void fill_elementwise(KernelTable& table);
+void fill_fma_peak(KernelTable& table);
 void fill_linear_float(KernelTable& table);
 void fill_norm(KernelTable& table);
 void fill_picture(KernelTable& table);
