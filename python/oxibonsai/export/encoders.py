@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.export.numbers import short
-from oxibonsai.export.saved import Fields, Saved, layer_types
+from oxibonsai.export.saved import QKV, Fields, Saved, biased, layer_types
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.tokenizer import Tokenizer
 
@@ -37,6 +37,21 @@ def _bert(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
         "is_decoder": False,
         "type_vocab_size": _segments(checkpoint),
         **_labels(checkpoint, c),
+    }
+
+
+def _big_bird(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    sparse = {
+        "attention_type": "block_sparse",
+        "block_size": c.block_size,
+        "num_random_blocks": c.num_random_blocks,
+    }
+    return {
+        **_bert(checkpoint, c),
+        **(sparse if c.block_size else {"attention_type": "original_full"}),
+        "hidden_act": c.hidden_act,
+        "rescale_embeddings": c.embedding_scale != 1.0,
+        "use_bias": biased(checkpoint, *QKV),
     }
 
 
@@ -144,6 +159,10 @@ ENCODERS: Mapping[str, Saved] = {
     "bert": Saved(
         "bert", "Bert", _bert, "layer_norm_eps", head_dim=False, rope="none", task="Model",
         prefix="bert.",
+    ),
+    "big-bird": Saved(
+        "big_bird", "BigBird", _big_bird, "layer_norm_eps", head_dim=False, rope="none",
+        task="Model", prefix="bert.",
     ),
     "nomic-bert": Saved(
         "nomic_bert", "NomicBert", _nomic, "layer_norm_eps", head_dim=False, rope="none",
