@@ -14,8 +14,8 @@ import numpy as np
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.export.encoders import ENCODERS, encoder_as
 from oxibonsai.export.gemmas import GEMMAS
-from oxibonsai.export.mixtures import MIXTURES, granite_factors, with_experts, yarn_rope
-from oxibonsai.export.rope import original_context
+from oxibonsai.export.mixtures import MIXTURES, granite_factors, with_experts
+from oxibonsai.export.rope import original_context, yarn_rope
 from oxibonsai.export.safetensors_writer import Floats
 from oxibonsai.export.saved import (
     ATTENTION,
