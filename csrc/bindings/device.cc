@@ -14,6 +14,7 @@
 #include "cpu/dispatch.h"
 #include "cpu/executable.h"
 #include "cpu/kv_layout.h"
+#include "cpu/profiler.h"
 #include "format/mapped_file.h"
 
 namespace py = pybind11;
@@ -121,6 +122,13 @@ void register_cpu_device(py::module_& m) {
       .def("run", &run<cpu::State, Executable, KvPages, Slots>, py::arg("batch"),
            py::arg("pools") = std::vector<std::shared_ptr<KvPages>>{}, py::arg("slots") = nullptr,
            "Results by name, float32 [rows, columns]; the GIL is free while it runs.");
+  py::class_<cpu::OpTime>(m, "OpTime", "What ops of one kind took.")
+      .def_readonly("op", &cpu::OpTime::op, "Its name.")
+      .def_readonly("weights", &cpu::OpTime::weights,
+                    "Types of its matrices, joined by +; or \"\".")
+      .def_readonly("runs", &cpu::OpTime::runs)
+      .def_readonly("multiply_adds", &cpu::OpTime::multiply_adds, "In its matrices.")
+      .def_readonly("seconds", &cpu::OpTime::seconds, "Of all threads together.");
   py::class_<CpuDevice, std::shared_ptr<CpuDevice>>(m, "CpuDevice",
                                                     "A tier of the processor, and threads.")
       .def(py::init([](int threads, const std::string& tier) {
@@ -165,7 +173,13 @@ void register_cpu_device(py::module_& m) {
           py::arg("weight"),
           "Bytes of the packed form, 0 where the stored one serves; None: not packed.")
       .def("compile", &CpuDevice::compile, py::arg("graph"),
-           py::call_guard<py::gil_scoped_release>());
+           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "start_profile", [](const CpuDevice& d) { d.profiler()->start(); },
+          "Times the ops of its executables from now on.")
+      .def(
+          "end_profile", [](const CpuDevice& d) { return d.profiler()->end(); },
+          "What each kind of op took since start_profile().");
 }
 
 }  // namespace

@@ -41,6 +41,14 @@ graph::KeyPart key_part(const std::string& name) {
                      "; known are all, encoded, own");
 }
 
+graph::QueryPart query_part(const std::string& name) {
+  if (name == "all") return graph::QueryPart::kAll;
+  if (name == "global") return graph::QueryPart::kGlobal;
+  if (name == "others") return graph::QueryPart::kOthers;
+  throw RequestError("no part of the queries is called " + name +
+                     "; known are all, global, others");
+}
+
 graph::Route::Scoring scoring(const std::string& name) {
   if (name == "softmax") return graph::Route::Scoring::kSoftmax;
   if (name == "softmax_of_chosen") return graph::Route::Scoring::kSoftmaxOfChosen;
@@ -260,14 +268,18 @@ void register_attention_ops(GraphClass& c) {
           "attend_local",
           [](Graph& g, const PyValue& q, const PyValue& k, const PyValue& v, int head_dim,
              float scale, const std::string& segments, bool causal, int window,
-             const OptionalFloats& slopes, const OptionalFloats& position_bias) {
-            return add_one(
-                g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale, segments, causal, window,
-                                      vector(slopes), vector(position_bias)});
+             const OptionalFloats& slopes, const OptionalFloats& position_bias, int global_tokens,
+             const std::string& queries, int block_size, int random_blocks) {
+            const graph::LocalMask mask{
+                causal, window, global_tokens, query_part(queries), block_size, random_blocks};
+            return add_one(g, graph::AttendLocal{q.id, k.id, v.id, head_dim, scale, segments, mask,
+                                                 vector(slopes), vector(position_bias)});
           },
           py::arg("q"), py::arg("k"), py::arg("v"), py::arg("head_dim"), py::arg("scale"),
           py::arg("segments") = "", py::arg("causal") = false, py::arg("window") = 0,
-          py::arg("slopes") = py::none(), py::arg("position_bias") = py::none());
+          py::arg("slopes") = py::none(), py::arg("position_bias") = py::none(),
+          py::arg("global_tokens") = 0, py::arg("queries") = "all", py::arg("block_size") = 0,
+          py::arg("random_blocks") = 0);
 }
 
 void register_elementwise_ops(GraphClass& c) {

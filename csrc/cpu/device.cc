@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cpu/executable.h"
+#include "cpu/profiler.h"
 #include "graph/lowering.h"
 
 namespace oxibonsai::cpu {
@@ -13,7 +14,10 @@ CpuDevice::CpuDevice(const KernelTable& table, int threads)
 
 CpuDevice::CpuDevice(const KernelTable& table, std::shared_ptr<ThreadPool> pool,
                      std::shared_ptr<PackedStore> store)
-    : table_(table), pool_(std::move(pool)), store_(std::move(store)) {}
+    : table_(table),
+      pool_(std::move(pool)),
+      store_(std::move(store)),
+      profiler_(std::make_shared<Profiler>()) {}
 
 std::shared_ptr<CpuDevice> CpuDevice::with_threads(int threads) const {
   return std::shared_ptr<CpuDevice>(

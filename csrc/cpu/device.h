@@ -14,6 +14,7 @@
 namespace oxibonsai::cpu {
 
 class Executable;
+class Profiler;
 
 // One tier of this machine's processor and the threads that run it. It packs weights for itself;
 // the packed form lives as long as somebody uses it: an executable, or the holder of what pack()
@@ -29,6 +30,8 @@ class CpuDevice {
 
   const KernelTable& table() const { return table_; }
   const std::shared_ptr<ThreadPool>& pool() const { return pool_; }
+  // Times the ops of this device's executables; off until somebody starts it.
+  const std::shared_ptr<Profiler>& profiler() const { return profiler_; }
 
   // Bytes that pack() takes for those of the weights that are not packed yet.
   int64_t packed_size(const graph::Weights& weights) const;
@@ -59,6 +62,7 @@ class CpuDevice {
   const KernelTable& table_;
   const std::shared_ptr<ThreadPool> pool_;
   const std::shared_ptr<PackedStore> store_;
+  const std::shared_ptr<Profiler> profiler_;
 };
 
 }  // namespace oxibonsai::cpu

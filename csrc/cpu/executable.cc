@@ -75,6 +75,7 @@ QuantizedRows Step::quantized(const ValueRef& v) const {
 Executable::Executable(const CpuDevice& device, const graph::Graph& graph)
     : table_(device.table()),
       pool_(device.pool()),
+      profiler_(device.profiler()),
       lowered_(graph::lower(graph)),
       state_(graph.state()),
       checker_(lowered_, state_),
@@ -170,13 +171,13 @@ void Executable::make_stages() {
       states.clear();
     }
     Lifetime own{static_cast<int>(stages_.size()) - 1, 0};
-    stages_.back().push_back({runners_[i].get(), 0});
+    stages_.back().push_back({runners_[i].get(), i, 0});
     read.insert(reads.begin(), reads.end());
     written.insert(writes.begin(), writes.end());
     if (state >= 0) states.insert(state);
     first_phases = runners_[i]->phases() == 1;
     for (int phase = 1; phase < runners_[i]->phases(); ++phase)
-      stages_.push_back({{runners_[i].get(), phase}});
+      stages_.push_back({{runners_[i].get(), i, phase}});
     own.last = static_cast<int>(stages_.size()) - 1;
     for (const auto* touched : {&reads, &writes}) {
       for (const int storage : *touched) {
@@ -260,15 +261,21 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
     for (const Part& part : stage)
       ends.push_back(items.back() += part.runner->items(step, part.phase));
   }
+  std::unique_ptr<OpClocks> clocks;
+  if (profiler_->is_on()) clocks = std::make_unique<OpClocks>(lowered_.ops.size(), crew_.threads());
   const auto work = [&](uint32_t stage, int64_t item) {
     const int64_t* end = ends.data() + first_part[stage];
     size_t part = 0;
     while (item >= end[part]) ++part;
     const int64_t first = part == 0 ? 0 : end[part - 1];
     const Part& p = stages_[stage][part];
+    if (clocks == nullptr) return p.runner->run(step, p.phase, item - first);
+    const auto begin = OpClocks::Clock::now();
     p.runner->run(step, p.phase, item - first);
+    clocks->add(p.op, OpClocks::Clock::now() - begin);
   };
   crew_.record(pool_->run(crew_.threads(), std::move(items), work));
+  if (clocks != nullptr) profiler_->add(lowered_, step, *clocks);
   if (state_.paged.empty() && state_.slot.empty()) give_back();
 }
 

@@ -12,6 +12,7 @@
 #include "base/huge_buffer.h"
 #include "cpu/device.h"
 #include "cpu/memory_plan.h"
+#include "cpu/profiler.h"
 #include "cpu/runner.h"
 #include "graph/batch_checker.h"
 #include "graph/lowering.h"
@@ -57,6 +58,7 @@ class Executable {
   // A phase of an op in a stage.
   struct Part {
     const Runner* runner;
+    size_t op;
     int phase;
   };
   // Phases that don't depend on each other: the next stage waits for all of them.
@@ -83,6 +85,7 @@ class Executable {
 
   const KernelTable& table_;
   const std::shared_ptr<ThreadPool> pool_;
+  const std::shared_ptr<Profiler> profiler_;
   graph::LoweredGraph lowered_;
   const graph::StateSpec state_;
   const graph::BatchChecker checker_;

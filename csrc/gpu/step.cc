@@ -106,24 +106,27 @@ void add_local(StepTables* t, const graph::Batch& batch, const LocalKey& key) {
     for (const graph::Span& s : batch.spans) local.counts.push_back(s.count);
   else
     local.counts = batch.segments.at(key.segments);
-  std::vector<int32_t> views, places, pages;
+  std::vector<std::vector<int32_t>> views(static_cast<size_t>(key.mask.ranges()));
+  std::vector<int32_t> places, pages;
   for (size_t segment = 0; segment < local.counts.size(); ++segment) {
     const int32_t count = local.counts[segment];
     // Causal attention has spans for segments.
-    const int32_t visible = key.causal ? batch.spans[segment].visible : 0;
+    const int32_t visible = key.mask.causal ? batch.spans[segment].visible : 0;
     const auto first = static_cast<int32_t>(pages.size());
     local.first_page.push_back(first);
     for (int32_t i = 0; i < count; ++i) {
       if (i % graph::kPagePositions == 0) pages.push_back(first + i / graph::kPagePositions);
-      const int32_t seen = std::min(i + 1, visible > 0 ? visible : count);
-      views.insert(views.end(), {i + 1, key.causal ? seen : count, 0});
+      for (size_t range = 0; range < views.size(); ++range) {
+        const graph::KeyRange seen = key.mask.range(i, count, visible, static_cast<int>(range));
+        views[range].insert(views[range].end(), {i + 1, seen.end, seen.begin});
+      }
       places.push_back(pages.back());
       places.push_back(i % graph::kPagePositions);
     }
     local.longest = std::max(local.longest, count);
   }
   local.page_count = static_cast<int64_t>(pages.size());
-  local.views = append(t, views);
+  for (const std::vector<int32_t>& of_range : views) local.views.push_back(append(t, of_range));
   local.places = append(t, places);
   local.pages = append(t, pages);
 }

@@ -19,9 +19,9 @@ namespace oxibonsai::gpu {
 // Which rows see each other in attend_local.
 struct LocalKey {
   std::string segments;  // name; empty: those of a span
-  bool causal = false;
+  graph::LocalMask mask = {};
   bool operator<(const LocalKey& o) const {
-    return std::tie(segments, causal) < std::tie(o.segments, o.causal);
+    return std::tie(segments, mask) < std::tie(o.segments, o.mask);
   }
 };
 
@@ -29,7 +29,8 @@ struct LocalKey {
 struct LocalTables {
   std::vector<int32_t> counts;      // rows, by segment
   std::vector<int64_t> first_page;  // by segment
-  int64_t views = 0, places = 0, pages = 0;
+  std::vector<int64_t> views;       // by range of the mask
+  int64_t places = 0, pages = 0;
   int64_t page_count = 0;
   int32_t longest = 0;  // the most rows of a segment
 };

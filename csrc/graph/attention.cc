@@ -1,7 +1,13 @@
 #include "graph/attention.h"
 
+#include <algorithm>
+#include <tuple>
+
 namespace oxibonsai::graph {
 namespace {
+
+// A device passes over the keys once for each.
+constexpr int kMostRandomBlocks = 64;
 
 const PagedLayer& layer_of(int layer, const Checker& c) {
   const std::vector<PagedLayer>& paged = c.state().paged;
@@ -23,7 +29,57 @@ void check_biases(const Vector& slopes, const Vector& by_position, int64_t heads
             "a position bias has no odd number of values for each head");
 }
 
+void check_mask(const LocalMask& m, const Checker& c) {
+  c.require(m.window >= 0, "a window is negative");
+  c.require(m.global_tokens >= 0, "a number of global tokens is negative");
+  c.require((m.global_tokens > 0) == (m.queries != QueryPart::kAll),
+            "global tokens need a part of the queries, and a part of the queries needs them");
+  c.require(m.queries != QueryPart::kGlobal || m.window == 0, "global tokens have no window");
+  c.require(m.block_size >= 0 && m.random_blocks >= 0,
+            "a block size or a number of random blocks is negative");
+  c.require(m.block_size > 0 || m.random_blocks == 0, "there are random blocks of no size");
+  c.require(m.random_blocks <= kMostRandomBlocks, "there are too many random blocks");
+  c.require(m.causal + (m.window > 0 || m.global_tokens > 0) + (m.block_size > 0) <= 1,
+            "attention without a cache is causal, or has a window or global tokens, or has blocks");
+}
+
+KeyRange block_range(const LocalMask& m, int32_t position, int32_t count, int index) {
+  const int32_t size = m.block_size;
+  const KeyRange all = index == 0 ? KeyRange{0, count} : KeyRange{0, 0};
+  if (count <= (5 + 2 * int64_t{m.random_blocks}) * size) return all;
+  const int32_t block = position / size, last = (count - 1) / size;
+  if (block == 0 || block == last) return all;
+  if (index <= m.random_blocks) return {0, size};
+  if (index == m.random_blocks + 1)
+    return {std::max(block - 1, 1) * size, std::min(block + 2, last) * size};
+  return {last * size, count};
+}
+
 }  // namespace
+
+int LocalMask::ranges() const {
+  if (block_size > 0) return 3 + random_blocks;
+  return queries == QueryPart::kOthers ? 2 : 1;
+}
+
+KeyRange LocalMask::range(int32_t position, int32_t count, int32_t visible, int index) const {
+  if (causal) return {0, std::min(position + 1, visible > 0 ? visible : count)};
+  if (block_size > 0) return block_range(*this, position, count, index);
+  if (queries != QueryPart::kAll && (queries == QueryPart::kGlobal) != (position < global_tokens))
+    return {0, 0};
+  const int32_t begin = window > 0 ? std::max(0, position - window) : 0;
+  const int32_t end = window > 0 && count - position > window ? position + window + 1 : count;
+  if (queries != QueryPart::kOthers) return {begin, end};
+  if (index == 0) return {0, global_tokens};
+  return {std::max(begin, global_tokens), end};
+}
+
+bool operator<(const LocalMask& a, const LocalMask& b) {
+  const auto fields = [](const LocalMask& m) {
+    return std::tie(m.causal, m.window, m.global_tokens, m.queries, m.block_size, m.random_blocks);
+  };
+  return fields(a) < fields(b);
+}
 
 std::vector<ValueId*> StoreKv::inputs() {
   if (v == kNoValue) return {&k};
@@ -68,10 +124,9 @@ std::vector<Value> infer(const AttendLocal& op, const Checker& c) {
   c.require(op.head_dim > 0 && q % op.head_dim == 0 && k % op.head_dim == 0,
             "the width has no such heads");
   c.require(q % k == 0, "heads are no multiple of key-value heads");
-  c.require(!op.causal || op.segments.empty(), "causal attention has no segments");
-  c.require(!op.causal || op.window == 0, "causal attention without a cache has no window");
+  c.require(!op.mask.causal || op.segments.empty(), "causal attention has no segments");
   c.require(c.value(op.v).cols == k, "k and v have different widths");
-  c.require(op.window >= 0, "a window is negative");
+  check_mask(op.mask, c);
   check_biases(op.slopes, op.position_bias, q / op.head_dim, c);
   return {{tokens(), q}};
 }

@@ -45,8 +45,43 @@ struct Attend {
   std::vector<ValueId*> outputs() { return {&out}; }
 };
 
+// Positions begin <= i < end.
+struct KeyRange {
+  int32_t begin, end;
+  bool empty() const { return begin >= end; }
+};
+
+// Which queries of AttendLocal a mask lets see keys; the results of the others are zeros.
+enum class QueryPart : uint8_t {
+  kAll,
+  kGlobal,  // the global tokens, which see all
+  kOthers,  // the others, which see the global tokens besides their window
+};
+
+// Which tokens of its segment a query of AttendLocal sees.
+struct LocalMask {
+  // Those before it and itself, but none behind the first Span::visible: padding. Not with
+  // segments.
+  bool causal = false;
+  int window = 0;  // how far from a query, on each side, a key may be; 0: any distance
+  // The first tokens of each segment (Longformer); only with parts of the queries.
+  int global_tokens = 0;
+  QueryPart queries = QueryPart::kAll;
+  // Blocks of tokens (BigBird); 0: none. Those of the first and of the last block see all. The
+  // others see their own block, its neighbours, the last block, and the first 1 + random_blocks
+  // times. In a segment of (5 + 2 * random_blocks) * block_size tokens or fewer all see all.
+  int block_size = 0;
+  int random_blocks = 0;
+
+  // What a query sees is the concatenation of so many ranges; an empty one is {0, 0}.
+  int ranges() const;
+  // Range `index` of the query at `position` of a segment of `count` tokens.
+  KeyRange range(int32_t position, int32_t count, int32_t visible, int index) const;
+};
+bool operator<(const LocalMask& a, const LocalMask& b);
+
 // Softmax attention among the tokens that one sequence has in the batch, or one of its segments
-// (Batch::segments), each of which sees all of them; nothing is kept. For encoders.
+// (Batch::segments); nothing is kept. For encoders.
 struct AttendLocal {
   static constexpr const char* kName = "attend_local";
   ValueId q = kNoValue;  // [tokens, heads * head_dim]
@@ -55,10 +90,7 @@ struct AttendLocal {
   int head_dim = 0;
   float scale = 1.0f;
   std::string segments = {};  // name; empty: a sequence is one
-  // Each sees those before it and itself, but none behind the first Span::visible: padding. Not
-  // with segments.
-  bool causal = false;
-  int window = 0;             // how far from a query, on each side, a key may be; 0: any distance
+  LocalMask mask = {};
   Vector slopes = {};         // as in Attend
   Vector position_bias = {};  // as in Attend
   ValueId out = kNoValue;

@@ -56,7 +56,7 @@ BatchChecker::BatchChecker(const LoweredGraph& lowered, const StateSpec& state)
       joined_.emplace_back(lowered_.values[static_cast<size_t>(j->a)].rows,
                            lowered_.values[static_cast<size_t>(j->b)].rows);
     if (const auto* a = std::get_if<Attend>(&op)) decodes_ = decodes_ || a->part != KeyPart::kAll;
-    if (const auto* a = std::get_if<AttendLocal>(&op)) padding_ = padding_ || a->causal;
+    if (const auto* a = std::get_if<AttendLocal>(&op)) padding_ = padding_ || a->mask.causal;
     if (const auto* t = std::get_if<RopeTable>(&op)) axes_ = std::max(axes_, t->axis_count());
     if (const auto* i = std::get_if<InsertRows>(&op))
       inserted_ = lowered_.values[static_cast<size_t>(i->rows)].rows.name;

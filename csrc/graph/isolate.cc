@@ -42,8 +42,11 @@ std::string detail(const Attend& op) {
          (op.position_bias != nullptr ? " position bias" : "");
 }
 std::string detail(const AttendLocal& op) {
-  return std::to_string(op.head_dim) + (op.causal ? " causal" : "") + " " +
-         std::to_string(op.window) + (op.slopes != nullptr ? " slopes" : "") +
+  const LocalMask& m = op.mask;
+  return std::to_string(op.head_dim) + (m.causal ? " causal" : "") + " " +
+         std::to_string(m.window) + " " + std::to_string(m.global_tokens) + " " +
+         std::to_string(static_cast<int>(m.queries)) + " " + std::to_string(m.block_size) + " " +
+         std::to_string(m.random_blocks) + (op.slopes != nullptr ? " slopes" : "") +
          (op.position_bias != nullptr ? " position bias" : "");
 }
 std::string detail(const Gated& op) { return std::to_string(static_cast<int>(op.activation)); }

@@ -78,3 +78,12 @@ def test_what_cannot_be_saved_is_said(tiny_path: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="save it as gguf"):
         AutoModelForCausalLM.from_pretrained(tmp_path / "odd.gguf").save_pretrained(tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+def test_a_folder_gets_all_files_or_none(tiny_path: Path, tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(tiny_path)
+    taken = tmp_path / "s" / "generation_config.json"
+    taken.mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        model.save_pretrained(tmp_path / "s")
+    assert list((tmp_path / "s").iterdir()) == [taken]

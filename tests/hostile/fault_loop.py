@@ -178,9 +178,9 @@ class Loop:
     def _may_stay(self, file: str, data: bytes) -> bool:
         if self.name == "pull" and file.endswith(LEFT_BY_A_DOWNLOAD):
             return True
-        # A folder's files are written one by one, each whole; packed weights are kept as soon as
-        # there are any; a download is verified before its folder's entry is made to last.
-        return self.name in ("save", "load-packed", "pull") and self.right.get(file) == data
+        # Packed weights are kept as soon as there are any; a download is verified before its folder's
+        # entry is made to last.
+        return self.name in ("load-packed", "pull") and self.right.get(file) == data
 
     def run(self) -> dict[str, tuple[int, int]]:
         """Failures and errors by kind."""

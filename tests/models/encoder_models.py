@@ -84,8 +84,11 @@ def states(model: Any, ids: list[int]) -> npt.NDArray[np.float32]:
     """Of transformers' float32 pass: [n, hidden]."""
     import torch
 
+    more = {}
+    if model.config.model_type == "longformer":  # the first token is global
+        more["global_attention_mask"] = torch.eye(1, len(ids))
     with torch.no_grad():
-        output = model(torch.tensor([ids]))
+        output = model(torch.tensor([ids]), **more)
     found: npt.NDArray[np.float32] = output.last_hidden_state[0].float().numpy()
     return found
 
@@ -126,6 +129,8 @@ _MODERN = {
     "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2,
 }  # fmt: skip
 _MODERN_EXTRA = {"global_attn_every_n_layers": 3, "layer_norm_eps": 1e-5}
+_BIG_BIRD = {"attention_type": "block_sparse", "block_size": 8, "num_random_blocks": 2}
+_LONGFORMER = {"pad_token_id": 1, "type_vocab_size": 1, "attention_window": [24, 8]}
 _RMS = ("attention.layer_norm_rms_epsilon",)  # which no norm has
 _GEMMA = {
     "use_bidirectional_attention": True, "sliding_window": 24, "head_dim": 32,
@@ -164,6 +169,25 @@ ENCODERS = [
         },
         converted_by_llama_cpp=False,
     ),
+    Encoder(
+        "big-bird-full",
+        "BigBird",
+        {
+            "attention_type": "original_full",
+            "hidden_act": "gelu",
+            "rescale_embeddings": True,
+            "use_bias": False,
+        },
+        converted_by_llama_cpp=False,
+    ),
+    Encoder("big-bird", "BigBird", _BIG_BIRD, converted_by_llama_cpp=False),
+    Encoder(
+        "big-bird-odd-blocks",
+        "BigBird",
+        {**_BIG_BIRD, "block_size": 11, "num_random_blocks": 1},
+        converted_by_llama_cpp=False,
+    ),
+    Encoder("longformer", "Longformer", _LONGFORMER, converted_by_llama_cpp=False),
     Encoder("modern-bert", "ModernBert", _MODERN, _MODERN_EXTRA, differences=_RMS),
     Encoder(
         "modern-bert-silu",
@@ -234,6 +258,20 @@ CLASSIFIERS = [
         "XLMRoberta",
         {"pad_token_id": 1, "type_vocab_size": 1, **_ONE},
         model="ForSequenceClassification",
+    ),
+    Encoder(
+        "big-bird-classifier",
+        "BigBird",
+        {**_BIG_BIRD, **_LABELS},
+        model="ForSequenceClassification",
+        converted_by_llama_cpp=False,
+    ),
+    Encoder(
+        "longformer-reranker",
+        "Longformer",
+        {**_LONGFORMER, "type_vocab_size": 2, **_ONE},
+        model="ForSequenceClassification",
+        converted_by_llama_cpp=False,
     ),
     Encoder(
         "modern-bert-reranker",

@@ -335,26 +335,25 @@ void check_modulation(std::mt19937& random) {
   test::compare_graph(g, batch, "modulation");
 }
 
-void check_local(std::mt19937& random, int window, bool slopes, int reach, bool causal) {
+void check_local(std::mt19937& random, const graph::LocalMask& mask, bool slopes, int reach) {
   graph::Graph g;
   const auto input = [&](const char* name, int64_t cols) {
     return g.add(graph::Input{name, graph::tokens(), cols}).front();
   };
   const ValueId q = input("q", 4 * 20), k = input("k", 2 * 20), v = input("v", 2 * 20);
   graph::AttendLocal op{q, k, v, 20, 0.2f};
-  op.window = window;
-  op.causal = causal;
+  op.mask = mask;
   if (slopes) op.slopes = vector_of(test::normal(random, 4, 0.1f));
   if (reach > 0)
     op.position_bias = vector_of(test::normal(random, static_cast<size_t>(4 * (2 * reach + 1))));
   g.set_output("y", g.add(op).front());
   op.segments = "windows";
-  op.causal = false;
+  op.mask.causal = false;
   g.set_output("z", g.add(op).front());
   constexpr int kRows = 610;  // more than a part of the context
   graph::Batch batch;
   batch.spans = {{0, 70, {}, 0, 0}, {0, 1, {}, 0, 0}, {0, kRows - 71, {}, 0, 0}};
-  if (causal) batch.spans[0].visible = 41;  // the others are padding
+  if (mask.causal) batch.spans[0].visible = 41;  // the others are padding
   const auto x = test::normal(random, kRows * 80), y = test::normal(random, kRows * 40),
              z = test::normal(random, kRows * 40);
   batch.inputs = {
@@ -562,10 +561,16 @@ int main() {
           {{1, 32, 32}, type, 4, window, 0.0f, false, 500, 90, int64_t{4} << 30, window > 0, 70});
   }
   check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
-  check_local(random, 0, false, 0, false);
-  check_local(random, 0, true, 12, true);
-  check_local(random, 33, true, 0, false);
-  check_local(random, 520, false, 12, false);
+  constexpr auto kGlobal = graph::QueryPart::kGlobal, kOthers = graph::QueryPart::kOthers;
+  check_local(random, {}, false, 0);
+  check_local(random, {true}, true, 12);
+  check_local(random, {false, 33}, true, 0);
+  check_local(random, {false, 520}, false, 12);
+  check_local(random, {false, 0, 3, kGlobal}, false, 0);
+  check_local(random, {false, 33, 3, kOthers}, true, 12);
+  check_local(random, {false, 33, 530, kOthers}, false, 0);
+  check_local(random, {false, 0, 0, {}, 9, 1}, false, 12);
+  check_local(random, {false, 0, 0, {}, 40, 3}, true, 0);
   check_picture(random, 12, 40);
   check_picture(random, 36, 8);
   check_modulation(random);

@@ -10,6 +10,7 @@ namespace {
 namespace dot {
 
 constexpr int kQuadsAtOnce = 8;  // that share a widening
+constexpr int kTilesAtOnce = 1, kTokensAtOnce = 1;
 constexpr bool kUnsignedBytes = false;
 
 inline Sums widen(Codes words) { return _mm512_madd_epi16(words, _mm512_set1_epi16(1)); }

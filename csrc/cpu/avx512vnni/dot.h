@@ -9,6 +9,10 @@ namespace {
 namespace dot {
 
 constexpr int kQuadsAtOnce = 1;  // that share an instruction that widens
+// Two tiles share the broadcast of four bytes: one a dot product is more than processors load that
+// do two dot products a cycle. 16 quads + 8 sums of the 32 registers; inner and row sums are
+// memory.
+constexpr int kTilesAtOnce = 2, kTokensAtOnce = 4;
 constexpr bool kUnsignedBytes = true;
 
 // start + sum over kQuads quads of codes times activations. kSplit breaks the chain of dependent

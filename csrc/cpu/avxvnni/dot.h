@@ -9,6 +9,7 @@ namespace {
 namespace dot {
 
 constexpr int kQuadsAtOnce = 1;  // that share an instruction that widens
+constexpr int kTilesAtOnce = 1, kTokensAtOnce = 1;
 constexpr bool kUnsignedBytes = true;
 
 // start + sum over kQuads quads of codes times activations. kSplit breaks the chain of dependent

@@ -233,6 +233,42 @@ inline dot::Floats add_minimum(const uint8_t* block, int g, const QuantizedRows&
   }
 }
 
+// The same of N tiles, of which the first block begins at `block`, for U tokens from j on. Their
+// chains of dot products are interleaved, and a broadcast of activations serves all tiles.
+template <QuantType kType, int N, int U, int T>
+inline void add_groups(const uint8_t* block, int64_t tile_bytes, int g, const dot::Codes (&w)[N][8],
+                       const QuantizedRows& x, int64_t group, int64_t stride, int j,
+                       dot::Floats (&inner)[N][T]) {
+  using namespace dot;
+  constexpr TileFormat f = format_of(kType);
+  const int8_t* q = x.q + 32 * group;
+  Sums isum[N][U];
+#pragma GCC unroll 8
+  for (int u = 0; u < U; ++u)
+#pragma GCC unroll 2
+    for (int n = 0; n < N; ++n)
+      isum[n][u] = start_sum<code_offset(f)>(x.minus_sum + group + u * stride);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i += kQuadsAtOnce)
+#pragma GCC unroll 8
+    for (int u = 0; u < U; ++u)
+#pragma GCC unroll 2
+      for (int n = 0; n < N; ++n)
+        isum[n][u] = dot_quads<largest_code(f), kQuadsAtOnce, false>(
+            w[n] + i, q + 32 * u * stride + 4 * i, isum[n][u]);
+#pragma GCC unroll 2
+  for (int n = 0; n < N; ++n) {
+#pragma GCC unroll 8
+    for (int u = 0; u < U; ++u) {
+      if constexpr (f.scale_group == 32)
+        isum[n][u] = sum_mul(load_signed(block + n * tile_bytes + Block<kType>::kScale + g * kRows),
+                             isum[n][u]);
+      inner[n][j + u] =
+          fma(splat(x.scale[group + u * stride]), to_float(isum[n][u]), inner[n][j + u]);
+    }
+  }
+}
+
 // Types with a scale for each 16 weights: both halves of group g for one token go to its row.
 template <QuantType kType, bool kSplit>
 inline dot::Floats add_half_blocks(const uint8_t* block, int g, const dot::Codes* w,
@@ -248,27 +284,41 @@ inline dot::Floats add_half_blocks(const uint8_t* block, int g, const dot::Codes
   return row;
 }
 
-// One block against T tokens, whose groups of activations begin at `first`, `stride` apart.
-template <QuantType kType, int T>
-inline void add_block(const uint8_t* block, const QuantizedRows& x, int64_t first, int64_t stride,
-                      dot::Floats* row) {
+// A block of each of N tiles, `tile_bytes` apart, against T tokens, whose groups of activations
+// begin at `first`, `stride` apart.
+template <QuantType kType, int N, int T>
+inline void add_block(const uint8_t* block, int64_t tile_bytes, const QuantizedRows& x,
+                      int64_t first, int64_t stride, dot::Floats (&row)[N][T]) {
   using namespace dot;
   constexpr TileFormat f = format_of(kType);
   constexpr int kGroups = f.group / 32;
   constexpr int kPart = Block<kType>::kBytes / kGroups;
-  Floats inner[T], low[T];
-  for (int j = 0; j < T; ++j) inner[j] = low[j] = splat(0.0f);
+  Floats inner[N][T], low[T];
+  for (int j = 0; j < T; ++j) {
+    low[j] = splat(0.0f);
+    for (int n = 0; n < N; ++n) inner[n][j] = splat(0.0f);
+  }
   for (int g = 0; g < kGroups; ++g) {
-    fetch_ahead<kPart>(block + g * kPart);
-    Codes w[8];
-    unpack<kType>(block, g, w);
+    Codes w[N][8];
+#pragma GCC unroll 2
+    for (int n = 0; n < N; ++n) {
+      fetch_ahead<kPart>(block + n * tile_bytes + g * kPart);
+      unpack<kType>(block + n * tile_bytes, g, w[n]);
+    }
+    if constexpr (N > 1) {
+#pragma GCC unroll 1
+      for (int j = 0; j < T; j += kTokensAtOnce)
+        add_groups<kType, N, kTokensAtOnce>(block, tile_bytes, g, w, x, first + j * stride + g,
+                                            stride, j, inner);
+      continue;
+    }
 #pragma GCC unroll 8
     for (int j = 0; j < T; ++j) {
       const int64_t group = first + j * stride + g;
       if constexpr (f.wide_group == 16) {
-        row[j] = add_half_blocks<kType, T == 1>(block, g, w, x, group, row[j]);
+        row[0][j] = add_half_blocks<kType, T == 1>(block, g, w[0], x, group, row[0][j]);
       } else {
-        inner[j] = add_group<kType, T == 1>(block, g, w, x, group, inner[j]);
+        inner[0][j] = add_group<kType, T == 1>(block, g, w[0], x, group, inner[0][j]);
       }
     }
     if constexpr (f.group_minima) {
@@ -278,44 +328,61 @@ inline void add_block(const uint8_t* block, const QuantizedRows& x, int64_t firs
     }
   }
   if constexpr (f.wide_group == 16) return;
-  const Floats d = load_d<kType>(block);
-  for (int j = 0; j < T; ++j) row[j] = fma(d, inner[j], row[j]);
-  if constexpr (f.minima) {
-    const Floats m = load_halves(halves(block + Block<kType>::kM));
-    for (int j = 0; j < T; ++j) {
-      const Floats by = f.group_minima ? low[j] : splat(x.offset[first + j * stride]);
-      row[j] = fma(m, by, row[j]);
+#pragma GCC unroll 2
+  for (int n = 0; n < N; ++n) {
+    const Floats d = load_d<kType>(block + n * tile_bytes);
+    for (int j = 0; j < T; ++j) row[n][j] = fma(d, inner[n][j], row[n][j]);
+    if constexpr (f.minima) {
+      const Floats m = load_halves(halves(block + n * tile_bytes + Block<kType>::kM));
+      for (int j = 0; j < T; ++j) {
+        const Floats by = f.group_minima ? low[j] : splat(x.offset[first + j * stride]);
+        row[n][j] = fma(m, by, row[n][j]);
+      }
     }
   }
 }
 
-// One tile against T tokens from t.
-template <QuantType kType, int T>
-inline void tile_tokens(const LinearArgs& a, const uint8_t* tile, int64_t r, int64_t t) {
+// N tiles from row r against T tokens from t.
+template <QuantType kType, int N, int T>
+inline void tile_tokens(const LinearArgs& a, int64_t r, int64_t t) {
   using namespace dot;
   constexpr int kGroups = format_of(kType).group / 32;
   const int64_t groups = a.cols / 32;
-  Floats row[T];
-  for (int j = 0; j < T; ++j) row[j] = splat(0.0f);
-  const uint8_t* block = tile;
+  Floats row[N][T];
+  for (int n = 0; n < N; ++n)
+    for (int j = 0; j < T; ++j) row[n][j] = splat(0.0f);
+  const uint8_t* block = a.weight + r / kRows * a.tile_bytes;
   for (int64_t at = 0; at < groups; at += kGroups, block += Block<kType>::kBytes)
-    add_block<kType, T>(block, a.x, t * groups + at, groups, row);
-  for (int j = 0; j < T; ++j) store_rows(a, t + j, r, row[j]);
+    add_block<kType, N, T>(block, a.tile_bytes, a.x, t * groups + at, groups, row);
+  for (int n = 0; n < N; ++n)
+    for (int j = 0; j < T; ++j) store_rows(a, t + j, r + n * kRows, row[n][j]);
+}
+
+// How many tiles meet many tokens at once: those whose groups have one sum and no minima may be
+// several.
+constexpr int tiles_at_once(TileFormat f) {
+  return f.group_minima || f.scale_group == 16 || f.wide_group == 16 ? 1 : dot::kTilesAtOnce;
+}
+
+// One tile from row r against the tokens from t on.
+template <QuantType kType>
+inline void tile_rest(const LinearArgs& a, int64_t r, int64_t t) {
+  const int64_t end = a.last_token;
+  for (; t + 4 <= end; t += 4) tile_tokens<kType, 1, 4>(a, r, t);
+  for (; t + 2 <= end; t += 2) tile_tokens<kType, 1, 2>(a, r, t);
+  for (; t < end; ++t) tile_tokens<kType, 1, 1>(a, r, t);
 }
 
 template <QuantType kType>
 void linear_tiles(const LinearArgs& a) {
   constexpr int kMany = format_of(kType).group_minima ? dot::kMaxTokens / 2 : dot::kMaxTokens;
-  const int64_t end = a.last_token;
-  for (int64_t r = a.first; r < a.last; r += dot::kRows) {
-    const uint8_t* tile = a.weight + r / dot::kRows * a.tile_bytes;
+  constexpr int kTiles = tiles_at_once(format_of(kType));
+  for (int64_t r = a.first; r < a.last; r += kTiles * dot::kRows) {
     int64_t t = a.first_token;
-    for (; t + kMany <= end; t += kMany) tile_tokens<kType, kMany>(a, tile, r, t);
-    if constexpr (kMany > 4)
-      for (; t + 4 <= end; t += 4) tile_tokens<kType, 4>(a, tile, r, t);
-    if constexpr (kMany > 2)
-      for (; t + 2 <= end; t += 2) tile_tokens<kType, 2>(a, tile, r, t);
-    for (; t < end; ++t) tile_tokens<kType, 1>(a, tile, r, t);
+    if (r + (kTiles - 1) * dot::kRows < a.last)
+      for (; t + kMany <= a.last_token; t += kMany) tile_tokens<kType, kTiles, kMany>(a, r, t);
+    for (int n = 0; n < kTiles && r + n * dot::kRows < a.last; ++n)
+      tile_rest<kType>(a, r + n * dot::kRows, t);
   }
 }
 

@@ -9,6 +9,7 @@ namespace {
 namespace dot {
 
 constexpr int kQuadsAtOnce = 1;  // that share a widening
+constexpr int kTilesAtOnce = 1, kTokensAtOnce = 1;
 
 template <int kMaxCode, int kQuads, bool kSplit>
 inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {

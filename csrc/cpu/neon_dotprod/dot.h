@@ -8,6 +8,7 @@ namespace {
 namespace dot {
 
 constexpr int kQuadsAtOnce = 1;  // that share an instruction that widens
+constexpr int kTilesAtOnce = 1, kTokensAtOnce = 1;
 
 // start + sum over kQuads quads of codes times activations. kSplit breaks the chain of dependent
 // instructions in two where one token alone can't hide its latency.

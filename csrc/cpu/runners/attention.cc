@@ -4,8 +4,9 @@
 // the results replace them, or into the workspace where keys and values differ in width. Phase 1
 // attends: an item is a few neighbouring rows and some of their heads that share a key-value head,
 // or, where few items would leave threads idle over a long context, one part of the context for
-// them; phase 2 then merges the parts in order, as one thread would. A result does not depend on
-// what it shares an item with.
+// them; phase 2 then merges the parts in order, as one thread would. Where a row sees several
+// ranges of positions, the parts of each range follow those of the range before it. A result does
+// not depend on what it shares an item with.
 
 #include <algorithm>
 #include <string>
@@ -17,6 +18,8 @@
 
 namespace oxibonsai::cpu {
 namespace {
+
+using graph::KeyRange;
 
 constexpr int kPagesInPart = kPartPositions / kPagePositions;
 
@@ -116,7 +119,7 @@ class AttentionRunner : public Runner {
     const Tiling t = tiling(s);
     if (phase == 2) return t.cut ? rows * shape_.heads : 0;
     const int64_t tiles = (rows + t.item_rows() - 1) / t.item_rows() * shape_.kv_heads * t.in_group;
-    return t.cut ? tiles * parts(s) : tiles;
+    return t.cut ? tiles * all_parts(s) : tiles;
   }
 
   void run(const Step& s, int phase, int64_t item) const override {
@@ -125,7 +128,7 @@ class AttentionRunner : public Runner {
     if (phase == 2)
       return merge_parts(s, item / shape_.heads, static_cast<int>(item % shape_.heads));
     const Tiling t = tiling(s);
-    const int64_t count = t.cut ? parts(s) : 1;
+    const int64_t count = t.cut ? all_parts(s) : 1;
     for_each_run(s, t, item / count, [&](const Queries& b) {
       t.cut ? attend_cut(s, b, static_cast<int>(item % count)) : attend_queries(s, b, t.rows);
     });
@@ -134,7 +137,7 @@ class AttentionRunner : public Runner {
   // What prepare() keeps, then scaled queries, then the parts of a cut context.
   int64_t workspace_bytes(const Step& s) const override {
     if (!tiling(s).cut) return parts_offset(s);
-    return parts_offset(s) + s.rows_of(q_) * shape_.heads * parts(s) * (shape_.stride() + 2) *
+    return parts_offset(s) + s.rows_of(q_) * shape_.heads * all_parts(s) * (shape_.stride() + 2) *
                                  static_cast<int64_t>(sizeof(float));
   }
 
@@ -145,15 +148,14 @@ class AttentionRunner : public Runner {
   // Page `index` of a row's context.
   virtual const uint8_t* keys(const Step& s, int64_t row, int index, int head) const = 0;
   virtual const uint8_t* values(const Step& s, int64_t row, int index, int head) const = 0;
-  // What a row sees: positions from first_seen() up to end_seen() - 1. Neither falls from one row
-  // of a sequence to the next.
-  virtual int first_seen(const Step& s, int64_t row) const = 0;
-  virtual int end_seen(const Step& s, int64_t row) const = 0;
+  // What a row sees: the positions of so many ranges, one after the other.
+  virtual int ranges() const { return 1; }
+  virtual KeyRange range(const Step& s, int64_t row, int index) const = 0;
   // The row's own position.
   virtual int position(const Step& s, int64_t row) const = 0;
   // Rows with the same number, next to each other, have the same pages.
   virtual int32_t view(const Step& s, int64_t row) const = 0;
-  // The largest end_seen() of all rows.
+  // The largest end of a range of all rows.
   virtual int longest(const Step& s) const = 0;
   // Bytes at the begin of the workspace that prepare() uses.
   virtual int64_t prepared_bytes(const Step&) const { return 0; }
@@ -174,7 +176,9 @@ class AttentionRunner : public Runner {
     return all + row * q_.cols + static_cast<int64_t>(head) * shape_.key_dim;
   }
 
+  // Of one range, and of all of them.
   int parts(const Step& s) const { return (longest(s) + kPartPositions - 1) / kPartPositions; }
+  int all_parts(const Step& s) const { return parts(s) * ranges(); }
 
   Tiling tiling(const Step& s) const {
     const int64_t rows = s.rows_of(q_);
@@ -230,18 +234,17 @@ class AttentionRunner : public Runner {
     }
   }
 
-  // What queries see of one part. AttendArgs::q is set.
-  AttendArgs part_args(const Step& s, const Queries& b, int part) const {
+  // What queries see of one part of a range. AttendArgs::q is set.
+  AttendArgs part_args(const Step& s, const Queries& b, int range_index, int part) const {
     AttendArgs a{};
     if (shape_.position_bias != nullptr) a.reach = shape_.reach();
     const int base = part * kPartPositions;
     for (int i = 0; i < b.rows; ++i) {
-      const int last = end_seen(s, b.row + i);
-      const int first = first_seen(s, b.row + i);
+      const KeyRange seen = range(s, b.row + i, range_index);
       for (int h = 0; h < b.heads; ++h, ++a.queries) {
         a.q[a.queries] = query(s, b.row + i, b.first_head + h);
-        a.first[a.queries] = std::max(first - base, 0);
-        a.last[a.queries] = std::min(last - base, kPartPositions);
+        a.first[a.queries] = std::max(seen.begin - base, 0);
+        a.last[a.queries] = std::min(seen.end - base, kPartPositions);
         a.at[a.queries] = position(s, b.row + i) - base;
         const auto head = static_cast<size_t>(b.first_head + h);
         if (shape_.slopes != nullptr) a.slope[a.queries] = (*shape_.slopes)[head];
@@ -290,21 +293,44 @@ class AttentionRunner : public Runner {
     if (is_rotated(kv.type)) rotate_head(*s.kernels, kv, out, shape_.value_dim);
   }
 
+  // The result of a row that sees nothing.
+  void clear_head(const Step& s, int64_t row, int head) const {
+    float* out = s.row(out_, row) + static_cast<int64_t>(head) * shape_.value_dim;
+    std::fill_n(out, shape_.value_dim, 0.0f);
+  }
+
+  // From the first position that any of the rows sees of a range to the last.
+  KeyRange seen_by_any(const Step& s, const Queries& b, int range_index) const {
+    KeyRange all{0, 0};
+    for (int i = 0; i < b.rows; ++i) {
+      const KeyRange one = range(s, b.row + i, range_index);
+      if (one.empty()) continue;
+      all =
+          all.empty() ? one : KeyRange{std::min(all.begin, one.begin), std::max(all.end, one.end)};
+    }
+    return all;
+  }
+
   // Part after part of what the rows see, `rows` of them at once.
   void attend_queries(const Step& s, const Queries& b, int rows) const {
     thread_local Running sets[kMaxSets];
     for (Running& set : sets) std::fill_n(set.begun, kMaxQueries, false);
-    const int last = end_seen(s, b.row + b.rows - 1);
-    for (int part = first_seen(s, b.row) / kPartPositions; part * kPartPositions < last; ++part)
-      for (int i = 0; i * rows < b.rows; ++i)
-        add_part(s, set_of(b, i, rows), part, i == 0, &sets[i]);
+    for (int r = 0; r < ranges(); ++r) {
+      const KeyRange seen = seen_by_any(s, b, r);
+      for (int part = seen.begin / kPartPositions; part * kPartPositions < seen.end; ++part)
+        for (int i = 0; i * rows < b.rows; ++i)
+          add_part(s, set_of(b, i, rows), r, part, i == 0, &sets[i]);
+    }
     const int stride = shape_.stride();
     for (int row = 0; row < b.rows; ++row) {
       Running& set = sets[row / rows];
       for (int h = 0; h < b.heads; ++h) {
         const int q = row % rows * b.heads + h;
-        finish_head(s, set.out.data() + q * stride, set.max[q], set.sum[q], b.row + row,
-                    b.first_head + h);
+        if (set.begun[q])
+          finish_head(s, set.out.data() + q * stride, set.max[q], set.sum[q], b.row + row,
+                      b.first_head + h);
+        else
+          clear_head(s, b.row + row, b.first_head + h);
       }
     }
   }
@@ -315,10 +341,11 @@ class AttentionRunner : public Runner {
     return b;
   }
 
-  // Merges what the queries see of a part into what they saw of those before it.
-  void add_part(const Step& s, const Queries& b, int part, bool fetch, Running* all) const {
+  // Merges what the queries see of a part of a range into what they saw of those before it.
+  void add_part(const Step& s, const Queries& b, int range_index, int part, bool fetch,
+                Running* all) const {
     thread_local Running next;
-    AttendArgs a = part_args(s, b, part);
+    AttendArgs a = part_args(s, b, range_index, part);
     a.fetch = fetch;
     const auto seen = [&](int q) { return a.first[q] < a.last[q]; };
     bool any_seen = false, any_begun = false;
@@ -349,18 +376,19 @@ class AttentionRunner : public Runner {
   // Where a part of one head of one row is kept for phase 2: maximum, sum, then the sums of values.
   float* kept_part(const Step& s, int64_t row, int head, int part) const {
     return reinterpret_cast<float*>(workspace(s) + parts_offset(s)) +
-           ((row * shape_.heads + head) * parts(s) + part) * (shape_.stride() + 2);
+           ((row * shape_.heads + head) * all_parts(s) + part) * (shape_.stride() + 2);
   }
 
-  // One part of the context.
+  // One part of the context, of those of all ranges.
   void attend_cut(const Step& s, const Queries& b, int part) const {
-    const AttendArgs a = part_args(s, b, part);
+    const int in_range = part % parts(s);
+    const AttendArgs a = part_args(s, b, part / parts(s), in_range);
     const auto seen = [&](int q) { return a.first[q] < a.last[q]; };
     thread_local Running state;
     bool any = false;
     for (int q = 0; q < a.queries; ++q) any = any || seen(q);
     if (!any) return;
-    attend_part(s, b, part, a, &state);
+    attend_part(s, b, in_range, a, &state);
     for (int q = 0; q < a.queries; ++q) {
       if (!seen(q)) continue;
       float* kept = kept_part(s, b.row + q / b.heads, b.first_head + q % b.heads, part);
@@ -372,14 +400,20 @@ class AttentionRunner : public Runner {
   }
 
   void merge_parts(const Step& s, int64_t row, int head) const {
-    const int last = end_seen(s, row);
-    const int first_part = first_seen(s, row) / kPartPositions;
-    float* all = kept_part(s, row, head, first_part);
-    for (int part = first_part + 1; part * kPartPositions < last; ++part) {
-      const float* next = kept_part(s, row, head, part);
-      s.kernels->merge_parts(&all[0], &all[1], all + 2, next[0], next[1], next + 2,
-                             shape_.stride());
+    float* all = nullptr;
+    for (int r = 0; r < ranges(); ++r) {
+      const KeyRange seen = range(s, row, r);
+      if (seen.empty()) continue;
+      for (int part = seen.begin / kPartPositions; part * kPartPositions < seen.end; ++part) {
+        float* next = kept_part(s, row, head, r * parts(s) + part);
+        if (all == nullptr)
+          all = next;
+        else
+          s.kernels->merge_parts(&all[0], &all[1], all + 2, next[0], next[1], next + 2,
+                                 shape_.stride());
+      }
     }
+    if (all == nullptr) return clear_head(s, row, head);
     finish_head(s, all + 2, all[0], all[1], row, head);
   }
 
@@ -406,15 +440,8 @@ class PagedAttentionRunner : public AttentionRunner {
   const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
     return s.pages_of(row).values(page(s, row, index), layer_, head);
   }
-  int first_seen(const Step& s, int64_t row) const override {
-    if (part_ == graph::KeyPart::kOwn) return s.span_of(row).encoded;
-    const int at = position(s, row);
-    if (shape().chunk > 0) return at / shape().chunk * shape().chunk;
-    return shape().window == 0 ? 0 : std::max(0, at + 1 - shape().window);
-  }
-  int end_seen(const Step& s, int64_t row) const override {
-    if (part_ == graph::KeyPart::kEncoded) return s.span_of(row).encoded;
-    return s.seen_end[static_cast<size_t>(row)];
+  KeyRange range(const Step& s, int64_t row, int) const override {
+    return {first_seen(s, row), end_seen(s, row)};
   }
   int position(const Step& s, int64_t row) const override {
     return s.positions[static_cast<size_t>(row)];
@@ -425,6 +452,16 @@ class PagedAttentionRunner : public AttentionRunner {
   int longest(const Step& s) const override { return s.longest; }
 
  private:
+  int first_seen(const Step& s, int64_t row) const {
+    if (part_ == graph::KeyPart::kOwn) return s.span_of(row).encoded;
+    const int at = position(s, row);
+    if (shape().chunk > 0) return at / shape().chunk * shape().chunk;
+    return shape().window == 0 ? 0 : std::max(0, at + 1 - shape().window);
+  }
+  int end_seen(const Step& s, int64_t row) const {
+    if (part_ == graph::KeyPart::kEncoded) return s.span_of(row).encoded;
+    return s.seen_end[static_cast<size_t>(row)];
+  }
   static int32_t page(const Step& s, int64_t row, int index) {
     return s.span_of(row).pages[static_cast<size_t>(index)];
   }
@@ -433,17 +470,16 @@ class PagedAttentionRunner : public AttentionRunner {
   const graph::KeyPart part_;
 };
 
-// Among the rows of a segment, which see each other within the window, or those before them. Their
-// keys and values lie in pages of the workspace, head after head: segment i has those from
-// first_row / 64 + i on, which are enough for its rows.
+// Among the rows of a segment, of which the mask says what each sees. Their keys and values lie in
+// pages of the workspace, head after head: segment i has those from first_row / 64 + i on, which
+// are enough for its rows.
 class LocalAttentionRunner : public AttentionRunner {
  public:
   LocalAttentionRunner(const Shape& shape, const graph::AttendLocal& op, const ValueRef& q,
                        const ValueRef& k, const ValueRef& v, const ValueRef& out, int workspace)
       : AttentionRunner(shape, q, out, workspace),
         segments_(op.segments),
-        causal_(op.causal),
-        window_(op.window),
+        mask_(op.mask),
         k_(k),
         v_(v),
         layout_(kv_layout(KvType::kF32, {shape.kv_heads, shape.key_dim, shape.value_dim})) {}
@@ -463,17 +499,10 @@ class LocalAttentionRunner : public AttentionRunner {
   const uint8_t* values(const Step& s, int64_t row, int index, int head) const override {
     return page(s, row, index, head) + layout_.key_bytes;
   }
-  int first_seen(const Step& s, int64_t row) const override {
-    return window_ > 0 ? std::max(0, position(s, row) - window_) : 0;
-  }
-  int end_seen(const Step& s, int64_t row) const override {
-    const int count = segments(s).count[static_cast<size_t>(view(s, row))];
-    if (!causal_) {
-      const int after = count - 1 - position(s, row);
-      return window_ > 0 && after > window_ ? count - after + window_ : count;
-    }
-    const int visible = s.span_of(row).visible;
-    return std::min(position(s, row) + 1, visible > 0 ? visible : count);
+  int ranges() const override { return mask_.ranges(); }
+  KeyRange range(const Step& s, int64_t row, int index) const override {
+    const int32_t count = segments(s).count[static_cast<size_t>(view(s, row))];
+    return mask_.range(position(s, row), count, s.span_of(row).visible, index);
   }
   int position(const Step& s, int64_t row) const override {
     return static_cast<int>(row) - segments(s).first_row[static_cast<size_t>(view(s, row))];
@@ -502,8 +531,7 @@ class LocalAttentionRunner : public AttentionRunner {
   }
 
   const std::string segments_;
-  const bool causal_;
-  const int window_;  // on each side of a row; 0: any distance
+  const graph::LocalMask mask_;
   const ValueRef k_, v_;
   const KvLayout layout_;
 };

@@ -128,11 +128,10 @@ struct AttendArgs {
   uint32_t in_set;  // heads of a key-value head that a block of threads takes
   uint32_t sets;    // of them for each key-value head
   // Parts of the context are computed and merged in runs of so many, from first_part on; the last
-  // run gives the results.
-  uint32_t first_part, parts, last_run;
+  // run gives the results. Where rows see several ranges of positions, each has runs of its own.
+  uint32_t first_part, parts, first_run, last_run;
   uint32_t window;  // 0: none
   uint32_t chunk;   // 0: none
-  uint32_t around;  // how far before and after a query a key may be; 0: any distance
   uint32_t has_slopes, has_sinks;
   uint32_t has_position_bias, reach;  // 2 * reach + 1 values for each head
   float scale;

@@ -23,18 +23,12 @@ struct Seen {
 INLINE uint32_t first_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row) {
   const uint32_t own_end = uint32_t(views[3 * row]), begin = uint32_t(views[3 * row + 2]);
   if (args.chunk > 0) return (own_end - 1) / args.chunk * args.chunk;
-  const uint32_t back = args.around > 0 ? args.around + 1 : args.window;
-  return larger(begin, back > 0 && own_end > back ? own_end - back : 0);
-}
-
-INLINE uint32_t end_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row) {
-  const uint32_t own_end = uint32_t(views[3 * row]), end = uint32_t(views[3 * row + 1]);
-  return args.around > 0 && end - own_end > args.around ? own_end + args.around : end;
+  return larger(begin, args.window > 0 && own_end > args.window ? own_end - args.window : 0);
 }
 
 INLINE Seen seen_of(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row,
                     uint32_t part) {
-  const uint32_t begin = first_seen(args, views, row), end = end_seen(args, views, row);
+  const uint32_t begin = first_seen(args, views, row), end = uint32_t(views[3 * row + 1]);
   const uint32_t base = part * PART_POSITIONS;
   Seen s;
   s.first = begin > base ? begin - base : 0;
@@ -120,10 +114,34 @@ INLINE float merge_sums(float sum, float more, float old_part, float added) {
   return flush_tiny(fused(sum, old_part, more * added));
 }
 
+// What rows of a tile see of a part: what any of them sees, `shared` what all of them do.
+struct TileSeen {
+  Seen any, shared;
+};
+
+INLINE TileSeen seen_of_tile(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t first_row,
+                             uint32_t rows, uint32_t part) {
+  TileSeen t;
+  t.any.first = t.shared.last = PART_POSITIONS;
+  t.any.last = t.shared.first = 0;
+  for (uint32_t i = 0; i < rows; ++i) {
+    const Seen s = seen_of(args, views, first_row + i, part);
+    if (s.first >= s.last) {
+      t.shared.last = 0;
+      continue;
+    }
+    t.any.first = smaller(t.any.first, s.first);
+    t.any.last = larger(t.any.last, s.last);
+    t.shared.first = larger(t.shared.first, s.first);
+    t.shared.last = smaller(t.shared.last, s.last);
+  }
+  return t;
+}
+
 // `tiles`: of each block, the first row, the number of rows and where their page table begins;
 // `views`: of each row, one past its position, one past the last that it sees, and the first that
-// it may see. `parts` gets for each row, head and part of the run: the largest score, the sum of
-// weights, the sums of values.
+// it may see; 0 and 0 where it sees nothing. `parts` gets for each row, head and part of the run:
+// the largest score, the sum of weights, the sums of values.
 template <class Kv, uint32_t kQueries>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
                    GLOBAL const int32_t* tiles, GLOBAL const int32_t* views,
@@ -141,8 +159,8 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   const uint32_t heads = smaller(args.in_set, group - in_group);
   const uint32_t first_head = kv_head * group + in_group;
   const uint32_t queries = rows * heads;  // query i: row i / heads, head i % heads
-  const Seen newest = seen_of(args, views, first_row + rows - 1, part);
-  if (newest.last == 0) return;  // for all threads alike
+  const TileSeen tile_seen = seen_of_tile(args, views, first_row, rows, part);
+  if (tile_seen.any.last == 0) return;  // for all threads alike
   for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS) {
     const uint64_t row = first_row + i / dim / heads;
     const uint64_t head = first_head + i / dim % heads;
@@ -171,10 +189,8 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   UNROLL for (uint32_t i = 0; i < kQueries; ++i) UNROLL for (uint32_t j = 0; j < per_thread; ++j)
       sums[i][j] = 0.0f;
   BARRIER();
-  // Rows of a tile follow each other in their sequence: the first begins and ends its view first.
-  const Seen oldest = seen_of(args, views, first_row, part);
-  const uint32_t last = newest.last;
-  for (uint32_t page = oldest.first / PAGE_POSITIONS; page * PAGE_POSITIONS < last; ++page) {
+  const uint32_t last = tile_seen.any.last;
+  for (uint32_t page = tile_seen.any.first / PAGE_POSITIONS; page * PAGE_POSITIONS < last; ++page) {
     GLOBAL const uint8_t* keys =
         pages +
         uint64_t(table[part * (PART_POSITIONS / PAGE_POSITIONS) + page]) * args.page.page_bytes +
@@ -220,10 +236,10 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
       float added[kQueries];
       UNROLL for (uint32_t i = 0; i < kQueries; ++i) added[i] = 0.0f;
       const uint32_t base = page * PAGE_POSITIONS;
-      for (uint32_t at = larger(base, oldest.first); at < smaller(base + PAGE_POSITIONS, last);
-           ++at) {
+      for (uint32_t at = larger(base, tile_seen.any.first);
+           at < smaller(base + PAGE_POSITIONS, last); ++at) {
         const float value = value_of<Kv>(keys, args.page, d, at - base);
-        const bool by_all = at >= newest.first && at < oldest.last;
+        const bool by_all = at >= tile_seen.shared.first && at < tile_seen.shared.last;
         UNROLL for (uint32_t i = 0; i < kQueries;
                     ++i) if (i < queries &&
                              (by_all || (at >= bounds[2 * i] && at < bounds[2 * i + 1]))) added[i] =
@@ -263,23 +279,24 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
 FOR_EACH_KV_TYPE(ATTEND_KERNELS)
 
 // A head of a row: the parts of the run, in their order, are merged into what `running` has of the
-// runs before. In the last run a sink is one more part, whose values are zero, and y gets the
-// result. `rows`: of the batch.
+// runs before: a sum of weights of 0 where the row has seen nothing yet. In the last run a sink is
+// one more part, whose values are zero, and y gets the result, zeros where the row sees nothing.
+// `rows`: of the batch.
 KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, views),
        READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, running), WRITE(6, float, y)) {
   SHARED(float, values, MERGE_DIMS);
   const uint32_t value_dim = args.page.value_dim, rotate = args.page.rotate_value;
   const uint64_t row = uint64_t(rows[BLOCK_X]);
-  const uint32_t end = end_seen(args, views, row);
+  const uint32_t end = uint32_t(views[3 * row + 1]);
   const uint64_t result = row * args.heads + BLOCK_Y;
   GLOBAL const float* kept = parts + result * args.parts * (value_dim + 2);
   GLOBAL float* before = running + result * (value_dim + 2);
-  const uint32_t begin = first_seen(args, views, row) / PART_POSITIONS;
-  const bool begun = begin < args.first_part;
-  const uint32_t first = larger(begin, args.first_part);
+  const uint32_t first = larger(first_seen(args, views, row) / PART_POSITIONS, args.first_part);
   const uint32_t past =
       smaller(args.first_part + args.parts, (end + PART_POSITIONS - 1) / PART_POSITIONS);
-  const float max_before = begun ? before[0] : 0.0f, sum_before = begun ? before[1] : 0.0f;
+  const float sum_before = args.first_run ? 0.0f : before[1];
+  const bool begun = sum_before != 0.0f;  // the largest weight of a part is 1
+  const float max_before = begun ? before[0] : 0.0f;
   BARRIER();  // all have read what the end of the loop replaces
   for (uint32_t d = THREAD; d < value_dim; d += ATTEND_THREADS) {
     float max = max_before, sum = sum_before, value = begun ? before[2 + d] : 0.0f;
@@ -309,7 +326,7 @@ KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, views),
       sum = fused(sum, f.old_part, f.added);
       value = merge_sums(value, 0.0f, f.old_part, f.added);
     }
-    values[d] = flush_tiny(value * (1.0f / sum));
+    values[d] = sum == 0.0f ? 0.0f : flush_tiny(value * (1.0f / sum));
   }
   if (!args.last_run) return;  // for all threads alike
   for (uint32_t stride = 1; stride < rotate; stride *= 2) {

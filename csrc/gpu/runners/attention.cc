@@ -46,10 +46,10 @@ struct PageSet {
   graph::KvType type;
   args::PageArgs args;
   Address pages;
-  int pool;               // -1: of the workspace
-  LocalKey local;         // there
-  int64_t rows, rows_at;  // how many rows, and their numbers in the step's tables
-  int64_t views;          // of attention
+  int pool;                    // -1: of the workspace
+  LocalKey local;              // there
+  int64_t rows, rows_at;       // how many rows, and their numbers in the step's tables
+  std::vector<int64_t> views;  // of attention, by range of what rows see
   int64_t places, tables;
   int longest;
 };
@@ -65,7 +65,7 @@ PageSet pool_pages(const Step& s, int pool, int layer) {
           {},
           static_cast<int64_t>(s.tables.rows_of_pool[p].size()),
           s.tables.pool_rows[p],
-          0,
+          {},
           s.tables.places,
           s.tables.pages,
           s.tables.longest};
@@ -93,11 +93,11 @@ Biases put_biases(Constants* constants, const graph::Vector& slopes,
   return b;
 }
 
-// What all attention shares. `window` is that of causal attention, `around` that on both sides.
+// What all attention shares.
 class Attention {
  public:
   Attention(const ValueRef& q, const ValueRef& out, int heads, const graph::PagedLayer& layer,
-            float scale, int window, int chunk, int around, float softcap, const Biases& biases,
+            float scale, int window, int chunk, float softcap, const Biases& biases,
             int64_t memory_limit)
       : q_(q), out_(out), layer_(layer), biases_(biases), memory_limit_(memory_limit) {
     if (std::max(layer.key_dim, layer.value_dim) > kMostDims)
@@ -107,7 +107,6 @@ class Attention {
     args_.heads = static_cast<uint32_t>(heads);
     args_.window = static_cast<uint32_t>(window);
     args_.chunk = static_cast<uint32_t>(chunk);
-    args_.around = static_cast<uint32_t>(around);
     args_.softcap = softcap;
     args_.scale = scale;
     args_.has_slopes = biases.slopes.buffer != nullptr;
@@ -139,17 +138,21 @@ class Attention {
     const Address running = memory + step * part_bytes(s);
     const Tiles& tiles = s.tiles.at({set.pool, set.local, rows_of_tile(s)});
     const std::string kernel = kernel_name("attend", set.type) + "_" + std::to_string(queries(s));
-    for (a.first_part = 0; a.first_part < all; a.first_part += step) {
-      a.parts = std::min(step, all - a.first_part);
-      a.last_run = a.first_part + a.parts == all;
-      s.launch(
-          kernel.c_str(), {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
-          kAttendThreads, a,
-          std::array<Address, 8>{s.address(q_), set.pages, s.table(tiles.at), s.table(set.views),
-                                 s.table(set.tables), biases_.slopes, biases_.by_position, memory});
-      s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
-               std::array<Address, 6>{s.table(set.rows_at), s.table(set.views), memory,
-                                      biases_.sinks, running, s.address(out_)});
+    for (const int64_t view : set.views) {
+      for (a.first_part = 0; a.first_part < all; a.first_part += step) {
+        a.parts = std::min(step, all - a.first_part);
+        a.first_run = view == set.views.front() && a.first_part == 0;
+        a.last_run = view == set.views.back() && a.first_part + a.parts == all;
+        s.launch(kernel.c_str(),
+                 {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
+                 kAttendThreads, a,
+                 std::array<Address, 8>{s.address(q_), set.pages, s.table(tiles.at), s.table(view),
+                                        s.table(set.tables), biases_.slopes, biases_.by_position,
+                                        memory});
+        s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
+                 std::array<Address, 6>{s.table(set.rows_at), s.table(view), memory, biases_.sinks,
+                                        running, s.address(out_)});
+      }
     }
   }
 
@@ -197,7 +200,7 @@ class AttendRunner : public Runner {
   void run(const Step& s) const override {
     for (size_t pool = 0; pool < s.state->pools.size(); ++pool) {
       PageSet set = pool_pages(s, static_cast<int>(pool), layer_);
-      set.views = s.tables.views.at(part_);
+      set.views = {s.tables.views.at(part_)};
       attention_.run(s, set, s.workspace);
     }
   }
@@ -272,7 +275,7 @@ RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
   const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, op.sinks, op.heads);
   const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,
-                            op.chunk, 0, op.softcap, biases, c.memory_limit);
+                            op.chunk, op.softcap, biases, c.memory_limit);
   return std::make_unique<AttendRunner>(attention, op.layer, op.part);
 }
 
@@ -281,9 +284,9 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
   const graph::PagedLayer layer{static_cast<int>(k.cols / op.head_dim), op.head_dim, op.head_dim};
   const auto heads = static_cast<int>(q.cols / op.head_dim);
   const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, nullptr, heads);
-  const Attention attention(q, c.value(op.out), heads, layer, op.scale, 0, 0, op.window, 0.0f,
-                            biases, c.memory_limit);
-  return std::make_unique<AttendLocalRunner>(attention, LocalKey{op.segments, op.causal}, k,
+  const Attention attention(q, c.value(op.out), heads, layer, op.scale, 0, 0, 0.0f, biases,
+                            c.memory_limit);
+  return std::make_unique<AttendLocalRunner>(attention, LocalKey{op.segments, op.mask}, k,
                                              c.value(op.v));
 }
 

@@ -35,6 +35,7 @@ from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.engine import Options
 from oxibonsai.errors import OxiBonsaiError, RequestError
 from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.files.home_paths import with_home
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
@@ -214,13 +215,13 @@ def _command(conversation: Conversation, text: str) -> str:
         conversation.set_system(argument)
         return "[a new conversation begins]"
     if name == "/save":
-        conversation.save(Path(argument))
+        conversation.save(with_home(argument))
         return f"[saved as {argument}]"
     if name == "/load":
-        conversation.load(Path(argument))
+        conversation.load(with_home(argument))
         return f"[{len(conversation.messages)} messages]"
     if name == "/image":
-        return f"[{conversation.show(Path(argument).expanduser())}]"
+        return f"[{conversation.show(with_home(argument))}]"
     if name == "/help":
         return _HELP
     likely = get_close_matches(name, _COMMANDS, n=1)

@@ -18,6 +18,7 @@ from oxibonsai.convert.target import check_dtype
 from oxibonsai.convert.vision_tower import convert_tower, has_tower
 from oxibonsai.devices import default_threads
 from oxibonsai.errors import RequestError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.images.model_files import PartNames, is_image_model, open_image_model
 from oxibonsai.images.write_one_file import write_one_file
 from oxibonsai.models import read_config
@@ -127,7 +128,7 @@ def _convert_model(
 
 def _folder_of(source: str) -> str:
     """The folder of a safetensors file, which is converted with its configuration."""
-    path = Path(source).expanduser()
+    path = with_home(source)
     if path.suffix != ".safetensors" or not path.is_file():
         return source
     others = {p.name for p in path.parent.glob("*.safetensors")} - {path.name}
@@ -141,7 +142,7 @@ def _folder_of(source: str) -> str:
 
 
 def _onnx_of(source: str) -> str:
-    path = Path(source).expanduser()
+    path = with_home(source)
     if source.endswith(".onnx"):
         return source
     found = find_onnx(path) if path.is_dir() else None
@@ -162,4 +163,4 @@ def _convert_adapter(source: str, out: Path, dtype: str, base: str | None) -> No
     if dtype.lower() != "auto":
         raise RequestError(f"--type {dtype}: an adapter's matrices stay as they are stored")
     checkpoint = open_model(base)
-    convert_lora(Path(source).expanduser(), out, read_config(checkpoint))
+    convert_lora(with_home(source), out, read_config(checkpoint))

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -19,6 +18,7 @@ from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.cli.remote_header import remote_checkpoint
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.images.record import is_picture, read_record
 from oxibonsai.models import describe as describe_pass
 from oxibonsai.models import read_config
@@ -73,7 +73,7 @@ def info(model: str | None, quant_type: str, devices: bool, as_json: bool) -> No
 
 def _facts(model: str | None, quant_type: str) -> dict[str, Any]:
     source = model or os.environ.get("OXIBONSAI_MODEL") or ""
-    place = Path(os.path.expanduser(source))
+    place = with_home(source)
     if is_picture(place):
         return read_record(place)
     try:

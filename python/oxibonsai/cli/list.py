@@ -13,6 +13,7 @@ import rich_click as click
 
 from oxibonsai.cli.options import json_option
 from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.sources.packaged import PACKAGED, resolve_packaged
 from oxibonsai.sources.shards import shards, split_info
 from oxibonsai.sources.web import web_folder
@@ -36,7 +37,9 @@ class Found:
 
 
 @click.command("list")
-@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.argument(
+    "folder", required=False, type=click.Path(path_type=Path, file_okay=False, exists=True)
+)
 @json_option
 def list_models(folder: Path | None, as_json: bool) -> None:
     """List the models on this machine, with the names that --model takes.
@@ -59,8 +62,8 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 
 def _everywhere() -> Iterator[Found]:
     named = os.environ.get("OXIBONSAI_MODEL", "")
-    if named and Path(named).expanduser().is_file():
-        yield _found(named, Path(named).expanduser())
+    if named and with_home(named).is_file():
+        yield _found(named, with_home(named))
     yield from _of_hub()
     yield from _in_folder(cache_folder() / "pip")
     yield from _in_folder(web_folder())

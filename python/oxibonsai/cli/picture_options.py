@@ -10,6 +10,7 @@ import rich_click as click
 
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.output.messages import NO_IMAGES
 
 _AUTO = "oxibonsai.mmproj_auto"
@@ -20,9 +21,9 @@ def _split(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> li
     """Also ``a.png,b.png``, as llama.cpp has it, unless a file has that name."""
     paths: list[Path] = []
     for value in values:
-        whole = Path(value).expanduser()
+        whole = with_home(value)
         names = [value] if whole.exists() else value.split(",")
-        paths += [Path(name).expanduser() for name in names]
+        paths += [with_home(name) for name in names]
     return paths
 
 

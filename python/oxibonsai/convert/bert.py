@@ -29,7 +29,7 @@ LAYER = {
     "output.LayerNorm": "layer_output_norm",
 }
 # Parts that neither embeddings nor classifiers use, and a list of the numbers from 0 on.
-_LEFT_OUT = ("cls.", "lm_head.", "embeddings.position_ids", "embeddings.token_type_ids")
+LEFT_OUT = ("cls.", "lm_head.", "embeddings.position_ids", "embeddings.token_type_ids")
 _POSITIONS = "embeddings.position_embeddings.weight"
 
 
@@ -67,7 +67,7 @@ def without_padding(folder: ModelFolder) -> dict[str, Any]:
     return {**folder.config, "max_position_embeddings": rows - _first_position(folder)}
 
 
-def _positions(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
+def positions(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
     """The rows of positions that texts have."""
     if not parameter.endswith(_POSITIONS):
         return ()
@@ -82,7 +82,7 @@ tensor_name = encoder.namer(
     LAYER,
     {**FIXED, **_BERT_HEAD},
     prefixes=("bert.",),
-    left_out=_LEFT_OUT,
+    left_out=LEFT_OUT,
 )
 BERT = Recipe(
     "bert",
@@ -93,9 +93,10 @@ BERT = Recipe(
 )
 
 
-def _no_pooler_at_all(folder: ModelFolder, parameter: str) -> bool:
+def no_pooler_at_all(folder: ModelFolder, parameter: str) -> bool:
+    """A pooler is no part of any model: the head of a classifier has a first layer of its own."""
     del folder
-    return ".pooler." in f".{parameter}"  # the classifier has a first layer of its own
+    return ".pooler." in f".{parameter}"
 
 
 ROBERTA = Recipe(
@@ -107,10 +108,10 @@ ROBERTA = Recipe(
         LAYER,
         {**FIXED, **encoder.CLASSIFIER},
         prefixes=("roberta.",),
-        left_out=_LEFT_OUT,
+        left_out=LEFT_OUT,
     ),
     encoder.is_matrix,
-    left_out=_no_pooler_at_all,
-    pieces=_positions,
+    left_out=no_pooler_at_all,
+    pieces=positions,
     config=without_padding,
 )

@@ -10,6 +10,7 @@ from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.rope import read_rope, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
+from oxibonsai.errors import UnsupportedError
 
 LAYER = {
     **decoder.LAYER,
@@ -30,12 +31,36 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def ternary(folder: ModelFolder, tensor: str, values: Floats) -> Floats:
-    """-1, 0 and 1 times the mean magnitude of a layer's matrix; other tensors stay."""
-    if not (tensor.startswith("blk.") and decoder.is_matrix(tensor)):
+    """-1, 0 and 1 times the mean magnitude of a layer's matrix; other tensors and what is ternary stay."""
+    if not _is_ternary(tensor) or _has_three_values(values):
         return values
     scale = max(np.float32(np.abs(values).mean(dtype=np.float32)), np.float32(1e-5))
     found: Floats = np.clip(np.rint(values / scale), -1, 1).astype(np.float32) * scale
     return found
+
+
+def _is_ternary(tensor: str) -> bool:
+    return tensor.startswith("blk.") and decoder.is_matrix(tensor)
+
+
+def _has_three_values(values: Floats) -> bool:
+    """Minus a number, zero and the number itself at most."""
+    magnitudes = np.abs(values)
+    return bool(np.isin(magnitudes, (0.0, magnitudes.max())).all())
+
+
+def parameter_values(folder: ModelFolder, tensor: str, values: Floats) -> Floats:
+    """The ternary matrices themselves: what they were rounded from is lost.
+
+    Raises:
+        UnsupportedError: A matrix is not ternary, and would be rounded.
+    """
+    if _is_ternary(tensor) and not _has_three_values(values):
+        raise UnsupportedError(
+            f"{folder.path}: {tensor} has more than three values, which BitNet's layers would round; "
+            "save it as gguf"
+        )
+    return values
 
 
 def _shapes(folder: ModelFolder) -> dict[str, tuple[int, ...]]:
@@ -50,4 +75,5 @@ BITNET = Recipe(
     decoder.is_matrix,
     shapes=_shapes,
     values=ternary,
+    parameter_values=parameter_values,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,14 @@ from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.rope import read_rope, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 
-LAYER = {
-    "input_layernorm": "attn_norm",
-    "ln_mlp": "attn_norm",
-    "ln_attn": "attn_norm_2",
+_PARTS = {
     "self_attention.query_key_value": "attn_qkv",
     "self_attention.dense": "attn_output",
     "mlp.dense_h_to_4h": "ffn_up",
     "mlp.dense_4h_to_h": "ffn_down",
 }
+_ONE_NORM = {"input_layernorm": "attn_norm", **_PARTS}
+_TWO_NORMS = {"ln_mlp": "attn_norm", "ln_attn": "attn_norm_2", **_PARTS}
 _FIXED = {
     "transformer.word_embeddings": "token_embd",
     "transformer.ln_f": "output_norm",
@@ -76,19 +77,26 @@ def row_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
     return np.concatenate([part.reshape(-1) for part in parts])
 
 
-def _shapes(folder: ModelFolder) -> dict[str, tuple[int, ...]]:
-    two = folder.config.get("new_decoder_architecture") is True
-    two = two and folder.config.get("num_ln_in_parallel_attn") in (None, 2)
-    parts = [p for p in LAYER.values() if two or p != "attn_norm_2"]
-    return decoder.shapes(folder, parts, [p for p in parts if p in _NORMS])
+def _has_two_norms(folder: ModelFolder) -> bool:
+    new = folder.config.get("new_decoder_architecture") is True
+    return new and folder.config.get("num_ln_in_parallel_attn") in (None, 2)
 
 
-FALCON = Recipe(
-    "falcon",
-    metadata,
-    decoder.namer("Falcon", LAYER, _NORMS, fixed=_FIXED, layers="transformer.h"),
-    decoder.is_matrix,
-    shapes=_shapes,
-    row_order=row_order,
-    config=config,
+def _recipe(layer: Mapping[str, str]) -> Recipe:
+    """For the names of a layer's parts."""
+    biased = [p for p in layer.values() if p in _NORMS]
+    return Recipe(
+        "falcon",
+        metadata,
+        decoder.namer("Falcon", layer, _NORMS, fixed=_FIXED, layers="transformer.h"),
+        decoder.is_matrix,
+        shapes=lambda folder: decoder.shapes(folder, layer.values(), biased),
+        row_order=row_order,
+        config=config,
+    )
+
+
+_WITH_ONE, _WITH_TWO = _recipe(_ONE_NORM), _recipe(_TWO_NORMS)
+FALCON = replace(
+    _WITH_ONE, variant=lambda folder: _WITH_TWO if _has_two_norms(folder) else _WITH_ONE
 )

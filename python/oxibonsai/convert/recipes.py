@@ -7,6 +7,7 @@ from oxibonsai.convert.arcee import ARCEE
 from oxibonsai.convert.baichuan import BAICHUAN
 from oxibonsai.convert.bailingmoe2 import BAILINGMOE2
 from oxibonsai.convert.bert import BERT, ROBERTA
+from oxibonsai.convert.big_bird import BIG_BIRD
 from oxibonsai.convert.bitnet import BITNET
 from oxibonsai.convert.bloom import BLOOM
 from oxibonsai.convert.codeshell import CODESHELL
@@ -45,6 +46,7 @@ from oxibonsai.convert.jina_bert import JINA_BERT_V2, JINA_BERT_V3
 from oxibonsai.convert.lfm2 import LFM2, LFM2MOE
 from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.llama4 import LLAMA4, LLAMA4_MULTIMODAL
+from oxibonsai.convert.longformer import LONGFORMER
 from oxibonsai.convert.mamba import MAMBA, MAMBA2
 from oxibonsai.convert.mamba_hybrid import FALCON_H1, GRANITE_HYBRID
 from oxibonsai.convert.minicpm import MINICPM
@@ -90,6 +92,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "apertus": APERTUS,
     "arcee": ARCEE,
     "bert": BERT,
+    "big_bird": BIG_BIRD,
     "camembert": ROBERTA,
     "embeddinggemma": GEMMA_EMBEDDING,
     "jina_bert_v2": JINA_BERT_V2,
@@ -149,6 +152,7 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "lfm2_moe": LFM2MOE,
     "jais2": JAIS2,
     "llama": LLAMA,
+    "longformer": LONGFORMER,
     "minicpm": MINICPM,
     "ministral3": MISTRAL3,
     "mamba": MAMBA,

@@ -94,6 +94,12 @@ def shape(folder: ModelFolder, tensor: str, held: tuple[int, ...]) -> tuple[int,
     return (size,) if vector and math.prod(held) == size else held
 
 
+def parameter_shape(folder: ModelFolder, tensor: str, held: tuple[int, ...]) -> tuple[int, ...]:
+    """The vector that weighs a token's own value has an axis of heads."""
+    size = _head_dim(folder)
+    return (held[0] // size, size) if tensor.endswith("_r_k.weight") else held
+
+
 def is_matrix(tensor: str) -> bool:
     """Weights of linear layers and of the token table; the decay's small matrices stay f32."""
     kept = ("norm", "_lerp_", "time_mix_w1.", "time_mix_w2.")
@@ -201,5 +207,6 @@ RWKV7 = Recipe(
     pieces=pieces,
     left_out=left_out,
     shape=shape,
+    parameter_shape=parameter_shape,
     most_dims=4,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +16,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.export.config_json import generation_json, inverse_of
 from oxibonsai.export.safetensors_writer import DTYPES, write_safetensors
 from oxibonsai.export.tokenizer_json import tokenizer_files
-from oxibonsai.files.whole_file import written_whole
+from oxibonsai.files.whole_file import make_room
 from oxibonsai.split import write_whole
 
 Format = Literal["safetensors", "gguf"]
@@ -58,12 +60,29 @@ def save_model(
     texts = tokenizer_files(checkpoint)
     generation, inverse = generation_json(checkpoint), inverse_of(checkpoint, dtype)
     tensors = inverse.parameters()
-    with _folder(place):
-        write_safetensors(place / "model.safetensors", tensors, dtype)
+    texts["generation_config.json"] = _text(generation)
+    texts["config.json"] = _text(inverse.config)
+    with _folder(place), _together(place) as part:
+        write_safetensors(part / "model.safetensors", tensors, dtype)
         for name, text in texts.items():
-            _write(place / name, text)
-        _write(place / "generation_config.json", _text(generation))
-        _write(place / "config.json", _text(inverse.config))
+            (part / name).write_text(text, "utf-8")
+
+
+@contextmanager
+def _together(place: Path) -> Iterator[Path]:
+    """A folder whose files go into ``place`` when all of them are complete, or not at all."""
+    make_room(place / "model.safetensors")
+    part, moved = Path(tempfile.mkdtemp(dir=place, suffix=".part")), list[Path]()
+    try:
+        yield part
+        for file in sorted(part.iterdir()):
+            moved.append(file.replace(place / file.name))
+    except BaseException:
+        for file in moved:  # some without the others are no model
+            file.unlink(missing_ok=True)
+        raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 @contextmanager
@@ -82,8 +101,3 @@ def _folder(place: Path) -> Iterator[None]:
 
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=2) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    with written_whole(path) as file:
-        file.write(text.encode())

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.export.gemmas import GEMMAS
 from oxibonsai.export.mixtures import MIXTURES, granite_factors, with_experts, yarn_rope
+from oxibonsai.export.rope import original_context
+from oxibonsai.export.safetensors_writer import Floats
 from oxibonsai.export.saved import (
     ATTENTION,
     MLP,
@@ -131,9 +136,36 @@ def _bloom(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def _phi3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    original = checkpoint.file.get("phi3.rope.scaling.original_context_length")
+    original = original_context(checkpoint) or c.max_position_embeddings
     own = {"hidden_act": "silu", "sliding_window": c.sliding_window or None}
-    return {**own, "original_max_position_embeddings": original or c.max_position_embeddings}
+    return {**own, "original_max_position_embeddings": original}
+
+
+def _falcon(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    norms = 2 if checkpoint.has("blk.0.attn_norm_2.weight") else 1
+    shared = norms == 1 and c.num_key_value_heads == 1
+    return {
+        "activation": "gelu",
+        "ffn_hidden_size": c.intermediate_size,
+        "num_kv_heads": c.num_key_value_heads,
+        "multi_query": shared,
+        "new_decoder_architecture": not shared,
+        "num_ln_in_parallel_attn": norms,
+        "parallel_attn": True,
+        "alibi": False,
+        "bias": False,
+    }
+
+
+def _xielu(checkpoint: Checkpoint) -> dict[str, Floats]:
+    """The constants of each layer's activation."""
+    found = {}
+    for part, shape in XIELU.items():
+        numbers = np.asarray(checkpoint.file.get(f"xielu.{part}"), np.float32)
+        layers = checkpoint.file.get("apertus.block_count")
+        for i, number in enumerate(np.broadcast_to(numbers, (layers,))):
+            found[f"model.layers.{i}.mlp.act_fn.{part}"] = number.reshape(shape)
+    return found
 
 
 def _plain(*, bias: str = "attention_bias", act: str = "silu") -> Callable[..., Fields]:
@@ -145,11 +177,14 @@ def _plain(*, bias: str = "attention_bias", act: str = "silu") -> Callable[..., 
     return own
 
 
+# Weights of a layer's activation; transformers has two of them as vectors of one number.
+XIELU: dict[str, tuple[int, ...]] = {"alpha_n": (1,), "alpha_p": (1,), "beta": (), "eps": ()}
 _UNBIASED = {"hidden_act": "silu", "attention_bias": False}
 # By GGUF's name of the architecture, or of the one with the same layers.
 SAVED: dict[str, Saved] = {
     **MIXTURES,
     **STATES,
+    **GEMMAS,
     "llama": Saved("llama", "Llama", _llama),
     "qwen2": Saved(
         "qwen2", "Qwen2", lambda m, c: {"hidden_act": "silu", "use_sliding_window": False}
@@ -160,6 +195,11 @@ SAVED: dict[str, Saved] = {
     ),
     "gemma2": Saved("gemma2", "Gemma2", _gemma2),
     "gemma3": Saved("gemma3_text", "Gemma3", _gemma3),
+    "apertus": Saved(
+        "apertus", "Apertus", lambda m, c: {**_UNBIASED, "hidden_act": "xielu"}, numbers=_xielu
+    ),
+    "bitnet": Saved("bitnet", "BitNet", lambda m, c: {**_UNBIASED, "hidden_act": "relu2"}),
+    "falcon": Saved("falcon", "Falcon", _falcon, "layer_norm_epsilon", head_dim=False),
     "arcee": Saved("arcee", "Arcee", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}),
     "chatglm": Saved("glm", "Glm", _plain()),
     "cohere2": Saved("cohere2", "Cohere2", _cohere2, "layer_norm_eps"),
@@ -218,7 +258,9 @@ SAVED: dict[str, Saved] = {
     "starcoder2": Saved("starcoder2", "Starcoder2", _starcoder2, "norm_epsilon"),
 }  # fmt: skip
 # Architectures whose layers are those of another, which transformers knows without code from elsewhere.
-_SAME_LAYERS = {"internlm2": "llama", "xverse": "llama", "baichuan": "llama"}
+_SAME_LAYERS = {
+    "internlm2": "llama", "xverse": "llama", "baichuan": "llama", "minicpm": "granite",
+}  # fmt: skip
 
 
 def saved_as(c: ModelConfig) -> str | None:

@@ -7,7 +7,7 @@ configuration that leaves something out is never written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,33 @@ from oxibonsai.models import ARCHITECTURES, ModelConfig, read_config
 from oxibonsai.models.keys import Keys
 
 
+@dataclass(frozen=True)
+class _Numbers:
+    """A parameter whose values are a file's keys."""
+
+    held: Floats
+    exact_type = "f32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.held.shape
+
+    def values(self) -> Floats:
+        return self.held
+
+
 class _Stated(ModelFolder):
-    """A folder of which there is the configuration alone."""
+    """A folder of which there is the configuration, and of parameters those that are keys of the file."""
 
-    parameters: dict[str, Parameter] = {}  # noqa: RUF012 - in the place of a property, and stays empty
+    parameters: dict[str, Parameter]  # in the place of a property
 
-    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+    def __init__(
+        self, path: Path, config: dict[str, Any], parameters: dict[str, Parameter]
+    ) -> None:
         self._onnx = None
         self.path = path
         self.config = config
+        self.parameters = parameters
 
 
 class _Converted(Keys):
@@ -75,11 +93,12 @@ class Inverse:
         self._checkpoint = checkpoint
         self._tensors = {t.name: t for t in checkpoint.file.tensors}
         recipe = RECIPES[saved.model_type]
-        folder = _Stated(checkpoint.path, dict(config))
+        numbers = {name: _Numbers(held) for name, held in saved.numbers(checkpoint).items()}
+        folder = _Stated(checkpoint.path, dict(config), dict(numbers))
         folder.config = recipe.config(folder)
         if recipe.variant is not None:
             recipe = recipe.variant(folder)
-        self._recipe, self._folder = recipe, folder
+        self._recipe, self._folder, self._numbers = recipe, folder, numbers
         try:
             self._joined = joined_parameters(checkpoint, recipe, folder, saved.joined)
             self._in_joined = {piece.tensor for joined in self._joined for piece in joined.pieces}
@@ -151,7 +170,8 @@ class Inverse:
             if tensor.name not in self._in_joined
             and (name := self.parameter(tensor.name)) is not None
         ]
-        return alone + [self._put_together(parameter) for parameter in self._joined]
+        numbers = [Exported(name, n.shape, n.values) for name, n in self._numbers.items()]
+        return alone + [self._put_together(parameter) for parameter in self._joined] + numbers
 
     def _exported(self, tensor: _core.TensorInfo, name: str) -> Exported:
         shape = self._parameter_shape(tensor.name, tuple(tensor.shape))
@@ -196,4 +216,6 @@ def _as_read(value: Any, kind: str) -> Any:
     """A value as it comes back from a file."""
     if kind == "f32":
         return float(np.float32(value))
+    if kind == "arr[f32]":
+        return np.array(value, np.float32)
     return np.array(value) if kind in ("arr[i32]", "arr[u32]") else value

@@ -17,7 +17,8 @@ from oxibonsai.export.safetensors_writer import Floats
 # The shape of a parameter that is put together of whole tensors; None: that of the tensor that it is, or
 # of one matrix of a stack.
 ShapeOf = Callable[[ModelFolder], tuple[int, ...]] | None
-# By names with ``{layer}`` and, where each expert has such a parameter, ``{expert}``.
+# By names with ``{layer}``, of those that layers have, and ``{expert}``, of which there is one for each
+# matrix of a stack.
 JoinedShapes = Mapping[str, ShapeOf]
 
 
@@ -66,33 +67,41 @@ def joined_parameters(
         UnsupportedError: The tensors do not make parameters of these shapes.
     """
     layers = range(folder.count("num_hidden_layers"))
-    return [
-        joined
+    names = [
+        (name.replace("{layer}", str(layer)), shape_of)
         for layer in layers
         for name, shape_of in shapes.items()
-        for joined in _of_layer(
-            checkpoint, recipe, folder, name.replace("{layer}", str(layer)), shape_of
-        )
+        if "{layer}" in name or layer == 0
+    ]
+    return [
+        joined
+        for name, shape_of in names
+        for joined in _of_name(checkpoint, recipe, folder, name, shape_of)
     ]
 
 
-def _of_layer(
+def _of_name(
     checkpoint: Checkpoint, recipe: Recipe, folder: ModelFolder, name: str, shape_of: ShapeOf
 ) -> Iterator[Joined]:
-    """None where the layer has no such tensors; then those that are there stay without a name."""
+    """None where there are no such tensors; then those that are there stay without a name."""
     first = recipe.pieces(folder, name.format(expert=0))
     if not first or not all(checkpoint.has(piece.tensor) for piece in first):
         return
     shape = checkpoint.shape(first[0].tensor)
     if "{expert}" in name:
-        if first[0].place is None:  # the layer has no stack
+        if first[0].place is None:  # there is no stack
             return
         for expert in range(shape[0]):
             own = name.format(expert=expert)
             yield Joined(own, shape[1:], recipe.pieces(folder, own))
         return
-    whole = Joined(name, shape if shape_of is None else shape_of(folder), first)
-    _check(checkpoint, whole)
+    if shape_of is not None:
+        shape = shape_of(folder)
+    elif first[0].place is not None:
+        shape = shape[1:]
+    whole = Joined(name, shape, first)
+    if first[0].place is None:
+        _check(checkpoint, whole)
     yield whole
 
 
@@ -110,7 +119,8 @@ def _check(checkpoint: Checkpoint, joined: Joined) -> None:
             f"{', '.join(held)}: {e}"
         ) from e
     size = sum(int(np.prod(shape)) for shape in held.values())
-    if found != held or size != int(np.prod(joined.shape)):
+    copies = len(held) if joined.pieces[0].part is None else 1  # of the whole parameter
+    if found != held or size != copies * int(np.prod(joined.shape)):
         raise UnsupportedError(
             f"{checkpoint.path}: {', '.join(held)} of shapes {list(held.values())} do not make "
             f"{joined.name} of shape {joined.shape}"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.export.joined import JoinedShapes
+from oxibonsai.export.numbers import rounded, short
+from oxibonsai.export.rope import original_context, rope_scaling
 from oxibonsai.export.saved import (
     ATTENTION,
     QKV,
@@ -66,15 +70,21 @@ def _olmoe(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def _phimoe(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    original = checkpoint.file.get("phimoe.rope.scaling.original_context_length")
+    own: Fields = {}
+    if (magnitude := checkpoint.file.get("phimoe.rope.scaling.attn_factor")) is not None:
+        scaling = rope_scaling(checkpoint, c.rope) or {}
+        both = {"short_mscale": short(magnitude), "long_mscale": short(magnitude)}
+        own["rope_scaling"] = {**scaling, **both}
     return {
+        **own,
         **_chosen(c, "num_local_experts"),
         "router_jitter_noise": 0.01,
         "input_jitter_noise": 0.0,
         "attention_bias": biased(checkpoint, *ATTENTION),
         "lm_head_bias": checkpoint.has("output.bias"),
         "sliding_window": c.sliding_window or None,
-        "original_max_position_embeddings": original or c.max_position_embeddings,
+        "original_max_position_embeddings": original_context(checkpoint)
+        or c.max_position_embeddings,
     }
 
 
@@ -222,7 +232,7 @@ def yarn_rope(checkpoint: Checkpoint, c: ModelConfig, scores: float) -> Fields:
         }
         multiplier = file.get(f"{a}.rope.scaling.yarn_log_multiplier")
         if multiplier is not None:
-            scale = float(f"{scores * float(multiplier):.6g}")
+            scale = rounded(scores * float(multiplier))
             found |= {"mscale": scale, "mscale_all_dim": scale}
     if (growth := file.get(f"{a}.attention.temperature_scale")) is not None:
         found["llama_4_scaling_beta"] = growth
@@ -269,6 +279,26 @@ def _llama4(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
         "interleave_moe_layer_step": e.layer_step,
         "no_rope_layers": [int(local) for local in c.local_layers],
         "use_qk_norm": c.use_qk_norm,
+    }
+
+
+def _minicpm3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    latent = c.latent
+    assert latent is not None  # as above
+    return {
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "num_key_value_heads": c.num_attention_heads,
+        "kv_lora_rank": latent.kv_lora_rank,
+        "q_lora_rank": latent.q_lora_rank,
+        "qk_nope_head_dim": latent.qk_nope_head_dim,
+        "qk_rope_head_dim": latent.qk_rope_head_dim,
+        "v_head_dim": latent.v_head_dim,
+        "scale_emb": c.embedding_scale,
+        "scale_depth": rounded(c.residual_scale * math.sqrt(c.num_hidden_layers)),
+        "dim_model_base": round(c.hidden_size * c.logit_scale),
+        "rope_theta": c.rope.theta,
+        "rope_scaling": rope_scaling(checkpoint, c.rope),
     }
 
 
@@ -356,6 +386,7 @@ MIXTURES: dict[str, Saved] = {
             "model.layers.{layer}.self_attn.kv_b_proj.weight": _kv_b,
         },
     ),
+    "minicpm3": Saved("minicpm3", "MiniCPM3", _minicpm3, head_dim=False, rope="none"),
     "llama4": Saved(
         "llama4_text", "Llama4", _llama4,
         joined={

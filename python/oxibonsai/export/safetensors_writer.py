@@ -52,7 +52,8 @@ def write_safetensors(path: Path, tensors: list[Exported], dtype: str) -> None:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors:
             own, _ = DTYPES[_dtype(tensor, dtype)]
-            file.write(encode(tensor.values(), own, f"{path}: {tensor.name}").tobytes())
+            values = np.atleast_1d(tensor.values())  # one number may have no axis
+            file.write(encode(values, own, f"{path}: {tensor.name}").tobytes())
 
 
 def _dtype(tensor: Exported, dtype: str) -> str:

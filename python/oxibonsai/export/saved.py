@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.export.joined import JoinedShapes
+from oxibonsai.export.safetensors_writer import Floats
 from oxibonsai.models.config import ModelConfig
 
 ATTENTION, MLP = ("attn_q", "attn_k", "attn_v", "attn_output"), ("ffn_gate", "ffn_up", "ffn_down")
@@ -21,13 +22,15 @@ class Saved:
 
     Attributes:
         model_type: The recipe's name, too.
-        kind: The model's class is ``{kind}ForCausalLM``.
+        kind: The model's class is ``{kind}{task}``.
         own: Fields beside those of all architectures.
         epsilon: The field of the norms' epsilon; empty: there is none.
         head_dim: Whether there is a field for it.
         rope: Fields of the rotary embedding: of one for all layers, of one for each kind of layer, or
             none, because there is one for all models or ``own`` has it.
         joined: Parameters that are no tensor of their own in the file.
+        task: What the class is called after its kind.
+        numbers: Parameters that a file has among its keys, by Hugging Face's names.
     """
 
     model_type: str
@@ -37,6 +40,8 @@ class Saved:
     head_dim: bool = True
     rope: Literal["one", "by kind", "none"] = "one"
     joined: JoinedShapes = field(default_factory=dict)
+    task: str = "ForCausalLM"
+    numbers: Callable[[Checkpoint], Mapping[str, Floats]] = lambda checkpoint: {}
 
 
 def biased(checkpoint: Checkpoint, *parts: str) -> bool:

@@ -238,6 +238,23 @@ def _qwen35_mixed(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     return {**_qwen35(checkpoint, c), **qwen_experts(c), **own, "norm_topk_prob": True}
 
 
+def _rwkv7(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
+    r = c.rwkv
+    assert r is not None  # of every file of the architecture
+    return {
+        "hidden_act": "sqrelu",
+        "norm_first": True,
+        "norm_bias": True,
+        "attn": None,
+        "head_dim": r.head_size,
+        "num_heads": c.hidden_size // r.head_size,
+        "decay_low_rank_dim": r.decay_rank,
+        "a_low_rank_dim": r.rate_rank,
+        "v_low_rank_dim": r.value_rank,
+        "gate_low_rank_dim": r.gate_rank,
+    }
+
+
 def _qkvz(folder: ModelFolder) -> tuple[int, ...]:
     keys = folder.count("linear_num_key_heads") * folder.count("linear_key_head_dim")
     values = folder.count("linear_num_value_heads") * folder.count("linear_value_head_dim")
@@ -275,6 +292,17 @@ STATES: dict[str, Saved] = {
         joined={
             f"backbone.layers.{{layer}}.mixer.experts.{{expert}}.{part}.weight": None
             for part in ("up_proj", "down_proj")
+        },
+    ),
+    # Of flash-linear-attention, which registers it with transformers.
+    "rwkv7": Saved(
+        "rwkv7", "RWKV7", _rwkv7, "norm_eps", head_dim=False, rope="none",
+        joined={
+            **{f"model.layers.{{layer}}.attn.x_{letter}": None for letter in "rwkvag"},
+            **{
+                f"model.layers.0.attn.a_lora.lora.{part}": None
+                for part in ("0.weight", "2.weight", "2.bias")
+            },
         },
     ),
     "qwen35": Saved("qwen3_5_text", "Qwen3_5", _qwen35, rope="none"),

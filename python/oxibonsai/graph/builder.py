@@ -239,6 +239,10 @@ class Builder:
         window: int = 0,
         slopes: Vector | None = None,
         position_bias: Vector | None = None,
+        global_tokens: int = 0,
+        queries: str = "all",
+        block_size: int = 0,
+        random_blocks: int = 0,
     ) -> Value:
         """Attention among the tokens of a sequence, before and after each other; nothing is kept.
 
@@ -258,11 +262,20 @@ class Builder:
             slopes: Of each head's linear biases: a score loses its slope times the key's distance.
             position_bias: [heads, 2 * reach + 1]: joins a score, by the key's position minus the
                 query's, which counts as -reach or reach where it is beyond.
+            global_tokens: So many first tokens of a sequence see all and are seen by all; only with
+                ``queries``.
+            queries: Whose results are computed, those of others are zeros: ``"all"``; ``"global"``:
+                the global tokens, which have projections of their own; ``"others"``.
+            block_size: Tokens of a block (BigBird); 0: none. A token sees the blocks beside its own,
+                the first and the last; those of the first and the last see all. Not with a window.
+            random_blocks: So many more times all but the first and the last block see the first one.
+                A sequence of up to (5 + 2 * random_blocks) * block_size tokens has no blocks.
         """
         bias = None if position_bias is None else position_bias.ravel()
         return self.graph.attend_local(
-            q, k, v, head_dim, scale, segments, causal, window, slopes, bias
-        )
+            q, k, v, head_dim, scale, segments, causal, window, slopes, bias,
+            global_tokens, queries, block_size, random_blocks,
+        )  # fmt: skip
 
     def swiglu(self, gate: Value, up: Value) -> Value:
         """silu(gate) * up."""

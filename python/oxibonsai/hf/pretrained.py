@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oxibonsai.errors import RequestError, SourceError, UnsupportedError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.sources import source_text
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -66,7 +67,7 @@ def locate(source: str | os.PathLike[str] | None, options: dict[str, Any]) -> st
         if subfolder:
             raise RequestError("subfolder goes with a folder or a repository, not with a package")
         return f"{text}:{gguf_file}"
-    path = Path(os.path.expanduser(text)) / (subfolder or "") / (gguf_file or "")
+    path = with_home(text) / (subfolder or "") / (gguf_file or "")
     if not path.exists():
         raise SourceError(f"{path} does not exist")
     return str(path)
@@ -145,7 +146,7 @@ def _warn(message: str) -> None:
 
 def _is_repository(text: str) -> bool:
     """Whether a name means a repository, as in transformers: no path that exists."""
-    return bool(_REPOSITORY.fullmatch(text)) and not os.path.exists(os.path.expanduser(text))
+    return bool(_REPOSITORY.fullmatch(text)) and not with_home(text).exists()
 
 
 def _of_repository(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oxibonsai.errors import FormatError, SourceError, UnsupportedError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.images.folder_tensors import FolderTensors, read_json
 from oxibonsai.images.gguf_tensors import GgufTensors
 from oxibonsai.images.latents import LEAST_PIXELS
@@ -135,7 +136,7 @@ def is_image_model(source: str) -> bool:
         from oxibonsai.sources.hub import hub_has
 
         return hub_has(source.removeprefix("hf:"), _INDEX)
-    return (Path(source).expanduser() / _INDEX).is_file()
+    return (with_home(source) / _INDEX).is_file()
 
 
 def _place(source: str | os.PathLike[str] | None) -> Path | None:
@@ -148,7 +149,7 @@ def _place(source: str | os.PathLike[str] | None) -> Path | None:
         return hub_files(text.removeprefix("hf:"), _is_wanted)
     if text == PICTURE_MODEL:
         return resolve_packaged(text)
-    path = Path(text).expanduser()
+    path = with_home(text)
     if not path.exists():
         raise SourceError(
             f"{path} does not exist; name a folder with a picture model, a GGUF file or hf:org/repo"
@@ -169,7 +170,7 @@ def _name(source: str | os.PathLike[str] | None, transformer: Path) -> str:
     text = os.fspath(source) if source is not None else str(transformer)
     if text.startswith("hf:"):
         return text.removeprefix("hf:").rpartition("/")[2]
-    return Path(text).expanduser().resolve().stem
+    return with_home(text).resolve().stem
 
 
 def _check_pipeline(folder: Path) -> None:
@@ -219,7 +220,7 @@ def _check_scheduler(path: Path) -> None:
 def _part(place: Path | None, named: str | None, folders: tuple[str, ...], what: str) -> Path:
     """A network's folder or file."""
     if named is not None:
-        path = Path(named).expanduser()
+        path = with_home(named)
         if not path.exists():
             raise SourceError(f"the {what} {path} does not exist")
         return path
@@ -255,7 +256,7 @@ def _vae(path: Path) -> Network:
 def _tokenizer(place: Path | None, parts: PartNames, text: Path) -> Path | None:
     """The tokenizer's folder; None where the text encoder brings it along."""
     if parts.tokenizer is not None:
-        path = Path(parts.tokenizer).expanduser()
+        path = with_home(parts.tokenizer)
         if not (path / "tokenizer.json").is_file():
             raise SourceError(f"{path} is no folder with a tokenizer.json")
         return path

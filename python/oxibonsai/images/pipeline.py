@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from oxibonsai.devices import AUTO, CPU, chosen_device, open_device
 from oxibonsai.errors import RequestError, SourceError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.images.latents import Grid
 from oxibonsai.images.lora import read_lora
 from oxibonsai.images.model_files import PartNames, open_image_model
@@ -48,7 +48,7 @@ class ImagePipelineOutput:
 
 
 def _open_adapter(source: str, scale: float) -> Adapter:
-    path = Path(source).expanduser()
+    path = with_home(source)
     if not path.is_file():
         raise SourceError(f"there is no adapter {source}")
     return read_lora(path, path.name, scale)

@@ -121,6 +121,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gemma3n": gemma3n.ARCHITECTURE,
     "gemma4": gemma4.ARCHITECTURE,
     "bert": bert.BERT,
+    "big-bird": bert.BIG_BIRD,
+    "longformer": bert.LONGFORMER,
     "nomic-bert": bert.NOMIC_BERT,
     "nomic-bert-moe": bert.NOMIC_BERT_MOE,
     "jina-bert-v2": bert.JINA_BERT_V2,

@@ -2,7 +2,8 @@
 
 BERT (MiniLM, BGE, E5) has learned positions; Nomic BERT rotates queries and keys and has a gated
 MLP, or experts in every second layer; Jina BERT 2 has linear biases and a gated MLP; Jina
-Embeddings 3 (an XLM-RoBERTa) rotates too.
+Embeddings 3 (an XLM-RoBERTa) rotates too. In two encoders of long texts with learned positions a
+token sees a part of the others: in BigBird blocks, in Longformer a window and global tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from oxibonsai.models.blocks import (
     plain_mlp,
     query_key_value,
 )
-from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.config import ClassifierConfig, ModelConfig
 from oxibonsai.models.experts import read_experts
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.pooled import add_segments, read_classifier
@@ -30,7 +31,11 @@ from oxibonsai.models.weights import Weights
 _NO_ROPE = RopeConfig(0, 10000.0)
 # Of Jina BERT 2, in every file; the file may say it too.
 _ALIBI_MAX_BIAS = 8.0
+# Of BigBird's pattern, as the op has it.
+_MOST_RANDOM_BLOCKS = 64
 FeedForward = Callable[[Value, int], Value]
+# Attention of a layer with queries, keys and values; the first argument is what these are made of.
+Attention = Callable[[Value, Value, Value, Value, int], Value]
 
 
 def _shared(keys: Keys, rope: RopeConfig) -> dict[str, Any]:
@@ -74,11 +79,95 @@ def read_alibi_config(keys: Keys) -> ModelConfig:
     return ModelConfig(**_shared(keys, _NO_ROPE), alibi_max_bias=bias)
 
 
+def read_block_config(keys: Keys) -> ModelConfig:
+    """Blocks of tokens, where the file has their size; short texts have none."""
+    c = read_config(keys)
+    act = keys.text("hidden_activation", "gelu_new", ("gelu", "gelu_new"))
+    head = read_classifier(keys, activation=act)
+    block_size, random_blocks = _blocks(keys, c.max_position_embeddings)
+    return replace(
+        c,
+        block_size=block_size,
+        num_random_blocks=random_blocks,
+        hidden_act=act,
+        embedding_scale=keys.positive("embedding_scale", 1.0),
+        classifier=_without_segments(head),
+    )
+
+
+def _without_segments(head: ClassifierConfig | None) -> ClassifierConfig | None:
+    """The head of a model whose tokenizer tells a pair of texts apart by separators alone."""
+    return None if head is None else replace(head, segments=1)
+
+
+def _blocks(keys: Keys, positions: int) -> tuple[int, int]:
+    """Tokens of a block and the number of random ones; zeros where no text has blocks."""
+    if not keys.has("attention.block_size"):
+        return 0, 0
+    size, random = keys.integer("attention.block_size"), keys.count("attention.random_block_count")
+    if (5 + 2 * random) * size >= positions:  # no text is long enough for them
+        return 0, 0
+    if random > _MOST_RANDOM_BLOCKS:
+        raise keys.unsupported(
+            f"{keys.architecture}.attention.random_block_count is {random}; known are 0 to "
+            f"{_MOST_RANDOM_BLOCKS}"
+        )
+    return size, random
+
+
+def read_window_config(keys: Keys) -> ModelConfig:
+    """A window for each layer, which counts the keys on both sides, and global tokens."""
+    c = read_config(keys)
+    key = "attention.sliding_window"
+    windows = keys.counts(key, c.num_hidden_layers)
+    for window in windows:
+        if window == 0 or window % 2 != 0:
+            raise keys.fail(f"{keys.architecture}.{key} is {window}, not even and above 0")
+    count = keys.count("attention.global_token_count", 1)
+    if count > c.max_position_embeddings:
+        raise keys.fail(
+            f"{keys.architecture}.attention.global_token_count is {count}, of a text of up to "
+            f"{c.max_position_embeddings} tokens"
+        )
+    return replace(
+        c,
+        layer_windows=tuple(n // 2 for n in windows),
+        global_tokens=count,
+        classifier=_without_segments(c.classifier),
+    )
+
+
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]; positions are learned."""
-    positions = w.matrix("position_embd", c.max_position_embeddings, c.hidden_size)
-    h = g.add(_embed(g, c, w), g.embed_positions(positions))
+    h = _embed_with_positions(g, c, w)
     return _layers(g, c, w, h, lambda x, i: plain_mlp(g, c, w, x, i, g.gelu, add=x))
+
+
+def block_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """The same of BigBird."""
+    activation = g.gelu if c.hidden_act == "gelu" else g.gelu_tanh
+    h = _embed_with_positions(g, c, w)
+    return _layers(g, c, w, h, lambda x, i: plain_mlp(g, c, w, x, i, activation, add=x))
+
+
+def window_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """The same of Longformer, whose global tokens have projections of their own."""
+
+    def attend(h: Value, q: Value, k: Value, v: Value, layer: int) -> Value:
+        window, tokens = c.layer_windows[layer], c.global_tokens
+        if tokens == 0:
+            return local_attention(g, c, q, k, v, window=window)
+        sizes: dict[str, Any] = {"head_dim": c.head_dim, "scale": c.attention_scale}
+        sizes["global_tokens"] = tokens
+        names = [f"blk.{layer}.attn_{part}_global" for part in "qkv"]
+        weights = [w.matrix(name, q.cols, c.hidden_size) for name in names]
+        made = g.linear(h, *weights, bias=[w.bias(name, q.cols) for name in names])
+        of_global = g.attend_local(*made, **sizes, queries="global")
+        # Each result is zero where the other is not.
+        return g.add(g.attend_local(q, k, v, **sizes, queries="others", window=window), of_global)
+
+    h = _embed_with_positions(g, c, w)
+    return _layers(g, c, w, h, lambda x, i: plain_mlp(g, c, w, x, i, g.gelu, add=x), attend)
 
 
 def rotary_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
@@ -118,9 +207,16 @@ def jina_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     return _layers(g, c, w, _embed(g, c, w), feed_forward)
 
 
+def _embed_with_positions(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    positions = w.matrix("position_embd", c.max_position_embeddings, c.hidden_size)
+    return g.add(_embed(g, c, w), g.embed_positions(positions))
+
+
 def _embed(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Token embeddings, plus those of segments: a classifier's pairs have two, a text the first."""
     h = g.embed(w.embedding(c))
+    if c.embedding_scale != 1.0:
+        h = g.scale(h, c.embedding_scale)
     if c.classifier is not None and c.classifier.segments > 1:
         return add_segments(g, c, w, h)
     if w.has("token_types.weight"):
@@ -133,7 +229,14 @@ def _norm(g: Builder, c: ModelConfig, w: Weights, x: Value, name: str) -> Value:
     return g.layer_norm(x, weight, bias, c.layer_norm_eps)
 
 
-def _layers(g: Builder, c: ModelConfig, w: Weights, h: Value, feed_forward: FeedForward) -> Value:
+def _layers(
+    g: Builder,
+    c: ModelConfig,
+    w: Weights,
+    h: Value,
+    feed_forward: FeedForward,
+    attend: Attention | None = None,
+) -> Value:
     """All layers over embeddings; ``feed_forward`` gives a layer's MLP plus what it reads."""
     h = _norm(g, c, w, h, "token_embd_norm")
     for i in range(c.num_hidden_layers):
@@ -143,7 +246,8 @@ def _layers(g: Builder, c: ModelConfig, w: Weights, h: Value, feed_forward: Feed
             q, k = _norm(g, c, w, q, f"{b}.attn_q_norm"), _norm(g, c, w, k, f"{b}.attn_k_norm")
         if c.rope.rotary_dim > 0:
             q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
-        a = attention_output(g, c, w, local_attention(g, c, q, k, v), i, add=h)
+        seen = local_attention(g, c, q, k, v) if attend is None else attend(h, q, k, v, i)
+        a = attention_output(g, c, w, seen, i, add=h)
         x = _norm(g, c, w, a, f"{b}.attn_output_norm")
         if w.has(f"{b}.attn_norm_2.weight"):
             x = _norm(g, c, w, g.add(x, h), f"{b}.attn_norm_2")
@@ -154,5 +258,7 @@ def _layers(g: Builder, c: ModelConfig, w: Weights, h: Value, feed_forward: Feed
 BERT = Architecture(read_config, hidden_states)
 NOMIC_BERT = Architecture(read_rotary_config, nomic_states)
 NOMIC_BERT_MOE = Architecture(read_expert_config, nomic_expert_states)
+BIG_BIRD = Architecture(read_block_config, block_states)
+LONGFORMER = Architecture(read_window_config, window_states)
 JINA_BERT_V2 = Architecture(read_alibi_config, jina_states)
 JINA_BERT_V3 = Architecture(read_rotary_config, rotary_states)

@@ -55,7 +55,10 @@ def attention(
 def local_attention(
     g: Builder, c: ModelConfig, q: Value, k: Value, v: Value, *, window: int = 0
 ) -> Value:
-    """Attention of an encoder, whose tokens see both sides; ``window`` keys on each, 0: all."""
+    """Attention of an encoder, whose tokens see both sides; ``window`` keys on each, 0: all.
+
+    Where the model has blocks, a token sees those of its pattern.
+    """
     return g.attend_local(
         q,
         k,
@@ -64,6 +67,8 @@ def local_attention(
         scale=c.attention_scale,
         window=window,
         slopes=_slopes(c) if c.alibi_max_bias > 0.0 else None,
+        block_size=c.block_size,
+        random_blocks=c.num_random_blocks,
     )
 
 

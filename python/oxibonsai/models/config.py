@@ -176,12 +176,14 @@ class ClassifierConfig:
         labels: What its scores are of; empty where the file does not say.
         segments: Of a pair's tokens that the model tells apart; 1: none.
         yes_or_no: The scores are those of the answers yes and no, which make one probability.
+        activation: Between the head's two layers: ``"tanh"``, ``"gelu"`` or ``"gelu_new"``.
     """
 
     pooling: str
     labels: tuple[str, ...] = ()
     segments: int = 1
     yes_or_no: bool = False
+    activation: str = "tanh"
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,12 @@ class ModelConfig:
         sliding_window: Keys that a query of a local layer sees, itself counted; 0: all.
         sliding_window_pattern: Every n-th layer is global, the others local; 0: all are global.
         local_layers: Whether each layer is local, where the pattern has no period.
+        layer_windows: Tokens on each side of a query that each layer of an encoder sees.
+        global_tokens: The first tokens of a text, which see and are seen by all of it where others
+            have a window; 0: none.
+        block_size: Of blocks of tokens that see their neighbours, the first and the last; 0: all
+            tokens see each other.
+        num_random_blocks: How many more times such blocks see the first one.
         local_head_dim: Of layers with a window, where it differs; 0: ``head_dim``.
         num_kv_shared_layers: The last layers, which use keys and values of earlier ones.
         hidden_size_per_layer_input: Of what each layer gets beside the hidden states; 0: nothing.
@@ -255,6 +263,10 @@ class ModelConfig:
     sliding_window: int = 0
     sliding_window_pattern: int = 0
     local_layers: tuple[bool, ...] = ()
+    layer_windows: tuple[int, ...] = ()
+    global_tokens: int = 0
+    block_size: int = 0
+    num_random_blocks: int = 0
     local_head_dim: int = 0
     num_kv_shared_layers: int = 0
     hidden_size_per_layer_input: int = 0

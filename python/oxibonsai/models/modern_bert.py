@@ -30,7 +30,7 @@ def read_config(keys: Keys) -> ModelConfig:
         rms_norm_eps=0.0,
         layer_norm_eps=_epsilon(keys),
         pooling=keys.pooling("mean"),
-        classifier=read_classifier(keys, default_pooling="mean"),
+        classifier=read_classifier(keys, default_pooling="mean", activation="gelu"),
         rope=rope,
         rope_local=replace(rope, theta=keys.theta("rope.freq_base_swa", _LOCAL_THETA)),
         sliding_window=keys.window() // 2,

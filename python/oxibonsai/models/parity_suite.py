@@ -187,6 +187,11 @@ def _local_attention(b: Builder) -> None:
         b.attend_local(q, k, v, head_dim=_DIM, scale=0.125),
         b.attend_local(q, k, v, head_dim=_DIM, scale=0.125, window=5, slopes=slopes),
         b.attend_local(q, k, v, head_dim=_DIM, scale=1.0, position_bias=_random(_HEADS, 2 * 9 + 1)),
+        b.attend_local(q, k, v, head_dim=_DIM, scale=0.125, global_tokens=3, queries="global"),
+        b.attend_local(
+            q, k, v, head_dim=_DIM, scale=0.125, global_tokens=3, queries="others", window=5
+        ),
+        b.attend_local(q, k, v, head_dim=_DIM, scale=0.125, block_size=6, random_blocks=2),
     ]
     for i, value in enumerate(values):
         b.output(str(i), value)

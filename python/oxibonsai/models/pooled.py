@@ -14,14 +14,18 @@ from oxibonsai.models.weights import Weights
 # Inputs: one-hot rows of each token's segment; pooled hidden states.
 TOKEN_TYPES, POOLED = "token_types", "pooled"
 _PROJECTIONS = ("dense_2", "dense_3")
+_ACTIVATIONS = {"tanh": Builder.tanh, "gelu": Builder.gelu, "gelu_new": Builder.gelu_tanh}
 
 
-def read_classifier(keys: Keys, *, default_pooling: str = "cls") -> ClassifierConfig | None:
+def read_classifier(
+    keys: Keys, *, default_pooling: str = "cls", activation: str = "tanh"
+) -> ClassifierConfig | None:
     """The head of a classifier; None where the file has none.
 
     Args:
         keys: Of the file.
         default_pooling: What the head reads where the file does not say.
+        activation: Between its two layers.
     """
     labels = keys.get("classifier.output_labels")
     pooling = keys.pooling(default_pooling, "classifier.pooling_type")
@@ -37,6 +41,7 @@ def read_classifier(keys: Keys, *, default_pooling: str = "cls") -> ClassifierCo
         labels=tuple(labels or ()),
         segments=shape[0] if len(shape) == 2 else 1,
         yes_or_no=keys.architecture == "qwen3",
+        activation=activation,
     )
 
 
@@ -93,7 +98,7 @@ def scores(g: Builder, c: ModelConfig, w: Weights, x: Value) -> Value:
     if w.has("cls.weight"):
         rows = w.rows("cls")
         (x,) = g.linear(x, w.matrix("cls", rows, x.cols), bias=[w.bias("cls", rows)])
-        x = g.gelu(x) if c.architecture == "modern-bert" else g.tanh(x)
+        x = _ACTIVATIONS[c.classifier.activation](g, x)
         if w.has("cls.norm.weight"):
             x = g.layer_norm(x, w.vector("cls.norm.weight", rows), None, c.layer_norm_eps)
     if w.has("cls.output.weight"):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import RequestError, SourceError
 from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.files.scratch_folder import scratch_folder
 from oxibonsai.lora import Adapter, read_adapter
 from oxibonsai.models import read_config
@@ -70,7 +70,7 @@ def split_scaled(text: str) -> tuple[str, float]:
 def is_peft_folder(source: Source) -> bool:
     """Whether it is an adapter's folder as PEFT saves it."""
     try:
-        return (Path(os.path.expanduser(source)) / _PEFT_CONFIG).is_file()
+        return (with_home(source) / _PEFT_CONFIG).is_file()
     except OSError:  # a name that is too long, a folder that is closed
         return False
 
@@ -99,7 +99,7 @@ def _open(source: str, scale: float, base: Checkpoint) -> Adapter:
         return read_adapter(resolve(source), source, scale, base)
     from oxibonsai.convert.lora import convert_lora
 
-    folder, place = Path(os.path.expanduser(source)), cache_folder()
+    folder, place = with_home(source), cache_folder()
     try:
         # The file loses its name once it is mapped, as that of any folder which is opened.
         with scratch_folder(place) as scratch:

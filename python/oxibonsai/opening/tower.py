@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.opening.model import converted
 from oxibonsai.sources.beside import find_towers, resolve_tower
 
@@ -24,7 +25,7 @@ def open_tower(source: Source) -> Checkpoint:
         SourceError: There is no such file.
         FormatError, UnsupportedError: It is damaged, or no tower that is known.
     """
-    folder = Path(os.path.expanduser(source))
+    folder = with_home(source)
     return _of_folder(folder) if folder.is_dir() else Checkpoint(resolve_tower(source))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from oxibonsai.engine import EnginePool
 from oxibonsai.errors import RequestError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.lora import Adapter
 from oxibonsai.opening import is_peft_folder, open_adapters
 from oxibonsai.server.errors import ApiError
@@ -145,7 +146,7 @@ class Adapters:
         if self._folder is None:
             return {}
         try:
-            entries = sorted(self._folder.expanduser().iterdir())
+            entries = sorted(with_home(self._folder).iterdir())
         except OSError as e:
             raise RequestError(f"--lora-dir: cannot read {self._folder}: {e.strerror}") from e
         return {

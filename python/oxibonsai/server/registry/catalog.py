@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oxibonsai.errors import CapacityError, RequestError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.server.registry.presets import Preset, read_presets
 from oxibonsai.server.settings import Settings
 from oxibonsai.sources.choice import is_tower
@@ -41,7 +42,7 @@ class ModelSpec:
     @property
     def path(self) -> Path | None:
         """Its file or folder; None if the source is none of this machine."""
-        path = Path(self.settings.model or "").expanduser()
+        path = with_home(self.settings.model or "")
         return path if self.settings.model and path.exists() else None
 
     @property
@@ -200,7 +201,7 @@ def models_in(folder: Path) -> dict[str, str]:
         RequestError: There is no such folder.
     """
     try:
-        entries = sorted(folder.expanduser().iterdir())
+        entries = sorted(with_home(folder).iterdir())
     except OSError as e:
         raise RequestError(f"--models-dir: cannot read {folder}: {e.strerror}") from e
     found: dict[str, str] = {}
@@ -231,7 +232,7 @@ def _same(source: str, other: str | None) -> bool:
     """Whether two sources are one model: one text, or one file or folder."""
     if source == other:
         return True
-    paths = [Path(text).expanduser() for text in (source, other or "")]
+    paths = [with_home(text) for text in (source, other or "")]
     return bool(other) and all(p.exists() for p in paths) and paths[0].samefile(paths[1])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from oxibonsai.errors import RequestError
+from oxibonsai.files.home_paths import with_home
 from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.setting_types import Flag
 
@@ -61,7 +62,7 @@ def read_presets(path: Path) -> dict[str, Preset]:
 
 def _read(path: Path) -> dict[str, Mapping[str, Any]]:
     try:
-        text = path.expanduser().read_text("utf-8")
+        text = with_home(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise RequestError(f"cannot read the presets {path}: {e}") from e
     if path.suffix == ".toml":

@@ -1,0 +1,95 @@
+"""Rotary embeddings: a file's keys and tables to the fields of ``config.json``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.convert.rope import llama3_factors
+from oxibonsai.errors import UnsupportedError
+from oxibonsai.export.numbers import short
+from oxibonsai.graph import RopeConfig
+from oxibonsai.models.config import ModelConfig
+
+_SHORT, _LONG = "rope_factors_short.weight", "rope_factors_long.weight"
+
+
+def rope_fields(checkpoint: Checkpoint, c: ModelConfig, *, by_kind: bool) -> dict[str, Any]:
+    """The rotary embedding, of the layers that have one."""
+    rope = c.rope if c.rope.rotary_dim > 0 or c.rope_local is None else c.rope_local
+    if rope.rotary_dim == 0:
+        return {}
+    scaling = rope_scaling(checkpoint, rope)
+    found: dict[str, Any] = {"rope_theta": rope.theta, "rope_scaling": scaling}
+    if rope.rotary_dim != c.head_dim:
+        found["partial_rotary_factor"] = rope.rotary_dim / c.head_dim
+    if by_kind and c.rope_local is not None:
+        plain = {"rope_type": "default", "rope_theta": short(rope.theta)}
+        local = {**plain, "rope_theta": short(c.rope_local.theta)}
+        kinds = {"full_attention": {**plain, **(scaling or {})}, "sliding_attention": local}
+        found["rope_parameters"] = kinds
+    return found
+
+
+def rope_scaling(checkpoint: Checkpoint, rope: RopeConfig) -> dict[str, Any] | None:
+    """What stretches the positions, under Hugging Face's names; None: nothing.
+
+    Raises:
+        UnsupportedError: No field has a place for it.
+    """
+    if checkpoint.has(_LONG):
+        return _longrope(checkpoint)
+    usual = (rope.beta_fast, rope.beta_slow, rope.attention_factor) == (32.0, 1.0, 1.0)
+    if not usual or (rope.frequency_factors and rope.scaling != "none"):
+        raise UnsupportedError(f"{checkpoint.path}: its rope scaling can be saved as gguf only")
+    if rope.frequency_factors:
+        return _llama3(checkpoint, rope)
+    if rope.scaling == "none":
+        return None
+    found: dict[str, Any] = {"rope_type": rope.scaling, "factor": short(rope.factor)}
+    if rope.scaling == "yarn":
+        found["original_max_position_embeddings"] = rope.original_context
+        if not rope.ramp_of_pairs:
+            found |= {"truncate": False, "beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow}
+    return found
+
+
+def _longrope(checkpoint: Checkpoint) -> dict[str, Any]:
+    """LongRoPE's two tables; its magnitude is what the context makes it, or the architecture's own."""
+    return {
+        "rope_type": "longrope",
+        "short_factor": [short(value) for value in checkpoint.vector(_SHORT)],
+        "long_factor": [short(value) for value in checkpoint.vector(_LONG)],
+        "original_max_position_embeddings": original_context(checkpoint),
+    }
+
+
+def original_context(checkpoint: Checkpoint) -> int:
+    """Positions of the model before its context was extended; 0: the file does not say."""
+    file = checkpoint.file
+    a = file.get("general.architecture")
+    return int(file.get(f"{a}.rope.scaling.original_context_length") or 0)
+
+
+def _llama3(checkpoint: Checkpoint, rope: RopeConfig) -> dict[str, Any]:
+    """The constants that a table of factors was made from: GGUF has the table alone."""
+    stored = np.array(rope.frequency_factors, dtype=np.float32)
+    numbers: dict[str, float] = {
+        "factor": float(round(stored.max())),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
+    for power in range(4, 24):
+        trial = {
+            **numbers,
+            "original_max_position_embeddings": 2**power,
+            "rope_theta": rope.theta,
+        }
+        if np.allclose(llama3_factors(trial, rope.rotary_dim), stored, rtol=1e-5, atol=0.0):
+            del trial["rope_theta"]
+            return {"rope_type": "llama3", **trial}
+    raise UnsupportedError(
+        f"{checkpoint.path}: rope_freqs.weight is not what Llama 3's constants give; save it as gguf"
+    )
