@@ -144,12 +144,12 @@ class LoadedModel:
 
 
 def _auto_class_of(dimensions: ModelConfig) -> str:
-    """The class whose results are what the model is for."""
+    """What gives the results that the model is for."""
     if dimensions.decoder is not None:
-        return "AutoModelForSeq2SeqLM"
+        return "oxibonsai.load"
     if dimensions.classifier is not None:
         yes_or_no = dimensions.classifier.yes_or_no
-        return "CrossEncoder" if yes_or_no else "AutoModelForSequenceClassification"
+        return "oxibonsai.load" if yes_or_no else "AutoModelForSequenceClassification"
     return "AutoModelForCausalLM" if dimensions.causal else "AutoModel"
 
 
