@@ -80,6 +80,21 @@ def test_values_stand_behind_names_as_with_mflux(
     assert read_record(tmp_path / "c.png")["image_strength"] == 0.5
     assert draw("a tree", "--seed", "3", "--image-paths", "b_seed1.png", "b_seed2.png") == 0
     assert read_record(tmp_path / "image.png")["references"] == 2
+    long_prompt = "a tree and a pot " * 30
+    assert (
+        draw("--reference", "c.png", "b_seed1.png", long_prompt, "--seed=3", "4", "-o", "d.png")
+        == 0
+    )
+    record = read_record(tmp_path / "d_seed4.png")
+    assert (record["references"], record["prompt"]) == (2, long_prompt)
+    assert draw("a tree", "--seed", "3", "--image=b_seed1.png", "0.5", "-o", "e.png") == 0
+    assert (tmp_path / "e.png").read_bytes() == (tmp_path / "c.png").read_bytes()
+
+
+def test_diffusers_names_of_options_are_understood(draw: Draw, tmp_path: Path) -> None:
+    names = ("--num-inference-steps", "2", "--guidance-scale", "1")
+    assert draw("a tree", "--seed", "3", *names) == 0
+    assert read_record(tmp_path / "image.png")["steps"] == 2
 
 
 def test_info_shows_what_a_picture_was_drawn_from(
@@ -152,6 +167,9 @@ def test_a_prompt_comes_from_stdin_or_a_file(
         (("-p", "a", "--seed", "1", "--auto-seeds", "2"), 2, "either --seed or --auto-seeds"),
         (("-p", "a", "--strength", "0.5"), 2, "--strength is for --image"),
         (("-p", "a", "--image", "none.png"), 2, "none.png"),
+        (("-p", "a", "--image", "b.png", "0.5", "--image-strength=0.3"), 2, "given twice: 0.5"),
+        (("--reference", "none.png", "a"), 2, "none.png"),
+        (("--reference", "a tree"), 2, "no prompt"),
         (("-p", "a", "-o", "a.jpg"), 2, ".png"),
         (("-p", "a", "--prompt-file", "b"), 2, "one of --prompt"),
         (("--prompt-file", "none.txt"), 2, "none.txt"),

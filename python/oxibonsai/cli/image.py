@@ -94,7 +94,10 @@ _PICTURE = [
         help="Generate this many pictures, each with a random seed.",
     ),
     click.option(
-        "--steps", type=click.IntRange(1), help=f"Number of denoising steps. Default: {STEPS}."
+        "--steps",
+        "--num-inference-steps",
+        type=click.IntRange(1),
+        help=f"Number of denoising steps. Default: {STEPS}.",
     ),
     click.option(
         "--width",
@@ -105,6 +108,7 @@ _PICTURE = [
     click.option("--height", type=int, help="Height in pixels, likewise."),
     click.option(
         "--guidance",
+        "--guidance-scale",
         type=float,
         default=1.0,
         help="Only 1 is possible: the model is distilled and needs no guidance.",

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
 import rich_click as click
 
 from oxibonsai.cli.foreign_options import Command, Foreign, foreign_options
+from oxibonsai.errors import RequestError
+from oxibonsai.files.home_paths import with_home
+
+_IMAGE = ("--image", "--image-path")
+_REFERENCES = ("--image-paths", "--reference")
+_STRENGTH = ("--strength", "--image-strength")
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_WITH_VALUES = ("--seed", "--lora", *_IMAGE, *_REFERENCES)
 
 # Names, whether a value follows, and why there is nothing to set.
 _EXPLAINED: tuple[Foreign, ...] = (
@@ -44,7 +55,12 @@ class SeveralValues(click.RichCommand):
 
 
 def one_value_each(args: list[str]) -> list[str]:
-    """``--seed 1 2`` as ``--seed 1 --seed 2``; ``--lora FILE 0.5`` and ``--image FILE 0.5`` likewise."""
+    """``--seed 1 2`` as ``--seed 1 --seed 2``; ``--lora FILE 0.5`` and ``--image FILE 0.5`` likewise.
+
+    Raises:
+        RequestError: The strength of ``--image`` stands behind it and behind its own name.
+    """
+    args = _apart(args)
     spread: list[str] = []
     i = 0
     while i < len(args):
@@ -53,23 +69,57 @@ def one_value_each(args: list[str]) -> list[str]:
         rest = args[i + 1 :]
         values = rest[: next((n for n, t in enumerate(rest) if _is_name(t)), len(rest))]
         parts, taken = _spread(args[i], values)
+        if _STRENGTH[0] in parts[1:]:
+            _refuse_second_strength(args, parts[-1])
         spread += parts
         i += 1 + taken
     return spread
 
 
+def _apart(args: list[str]) -> list[str]:
+    """``--image=FILE`` as ``--image FILE``, so that a value behind it is seen."""
+    apart: list[str] = []
+    for i, arg in enumerate(args):
+        if arg == "--":
+            return [*apart, *args[i:]]
+        name, equals, value = arg.partition("=")
+        apart += [name, value] if equals and name in _WITH_VALUES else [arg]
+    return apart
+
+
+def _refuse_second_strength(args: list[str], first: str) -> None:
+    for arg in args:
+        name = arg.partition("=")[0]
+        if name in _STRENGTH:
+            raise RequestError(
+                f"the strength is given twice: {first} behind --image, and by {name}; leave out one"
+            )
+
+
 def _spread(name: str, values: list[str]) -> tuple[list[str], int]:
     """What takes the place of a name, and how many of the values behind it belong there."""
     if name == "--seed":
-        values = values[: next((n for n, t in enumerate(values) if not _is_number(t)), len(values))]
-    if name in ("--seed", "--image-paths", "--reference") and values:
+        values = values[: _run(values, _is_number)]
+    if name in _REFERENCES:  # what follows the pictures is the prompt
+        values = values[: 1 + _run(values[1:], _is_picture)]
+    if name in ("--seed", *_REFERENCES) and values:
         return [part for value in values for part in (name, value)], len(values)
     if len(values) > 1 and _is_number(values[1]):
         if name == "--lora":
             return ["--lora-scaled", f"{values[0]}:{values[1]}"], 2
-        if name in ("--image", "--image-path"):
-            return [name, values[0], "--strength", values[1]], 2
+        if name in _IMAGE:
+            return [name, values[0], _STRENGTH[0], values[1]], 2
     return [name], 0
+
+
+def _run(values: list[str], belongs: Callable[[str], bool]) -> int:
+    """How many values belong there, from the first on."""
+    return next((n for n, value in enumerate(values) if not belongs(value)), len(values))
+
+
+def _is_picture(text: str) -> bool:
+    """A file, or the name of one that is missing."""
+    return text.lower().endswith(_SUFFIXES) or os.path.isfile(with_home(text))
 
 
 def _is_name(text: str) -> bool:
