@@ -10,12 +10,15 @@ namespace {
 constexpr double kWindowSeconds = 0.1;
 // Of a window's time. Below it nothing can be gained that is worth a trial.
 constexpr double kStalled = 0.1;
-// Another thread has to gain that much: at the same speed the core is better left to others.
+// The time that another thread has to gain: at the same speed the core is better left to others.
 constexpr double kGain = 0.03;
 // Windows until the next trial: after one that changed something, and after many that did not.
 constexpr int kPatience = 8, kLongestPatience = 64;
 // Runs are alike whose items differ by at most one in so many.
 constexpr int64_t kAlike = 16;
+
+// Whether a thread more is worth its core; paces in seconds an item.
+bool faster(double more, double fewer) { return more < fewer * (1 - kGain); }
 
 }  // namespace
 
@@ -48,16 +51,35 @@ void CrewSize::record(const PoolRun& run) {
 // Other work has come before the window was full: a trial of it has nothing to be compared with.
 void CrewSize::forget_window() {
   window_ = Window();
-  if (trial_ == Trial::kNone) return;
-  threads_ += trial_ == Trial::kFewer ? 1 : -1;
+  if (trial_ == Trial::kFewer) ++threads_;
+  if (trial_ == Trial::kMore) --threads_;
   trial_ = Trial::kNone;
 }
 
 void CrewSize::judge(double pace) {
-  const bool fewer = trial_ == Trial::kFewer;
-  const bool kept = fewer ? pace <= pace_ : pace < pace_ * (1 - kGain);
-  if (!kept) threads_ += fewer ? 1 : -1;
-  fewer_failed_ = fewer && !kept;
+  switch (trial_) {
+    case Trial::kFewer:
+      ++threads_;
+      pace_of_fewer_ = pace;
+      trial_ = Trial::kAfterFewer;
+      return;
+    case Trial::kAfterFewer: {
+      const bool kept = !faster(pace, pace_of_fewer_);
+      if (kept) --threads_;
+      return end_trial(kept);
+    }
+    case Trial::kMore: {
+      const bool kept = faster(pace, pace_);
+      if (!kept) --threads_;
+      return end_trial(kept);
+    }
+    case Trial::kNone:
+      return;
+  }
+}
+
+void CrewSize::end_trial(bool kept) {
+  fewer_failed_ = trial_ != Trial::kMore && !kept;
   patience_ = kept ? kPatience : std::min(2 * patience_, kLongestPatience);
   waited_ = 0;
   trial_ = Trial::kNone;

@@ -14,9 +14,10 @@ struct PoolRun {
 };
 
 // How many of a pool's threads take part in the next run of the same kind. Where waits show that
-// other processes have taken cores, a run with a thread fewer is tried, and kept if it is as fast;
-// later a thread more is tried, and kept if it is faster. Trials that fail become rarer. Without
-// such waits all threads take part.
+// other processes have taken cores, runs with a thread fewer are tried, and kept if those that
+// follow with as many as before are not faster: beside runs before the trial, a thread fewer would
+// win whenever the other process ends meanwhile. Later a thread more is tried, and kept if it is
+// faster. Trials that fail become rarer. Without such waits all threads take part.
 class CrewSize {
  public:
   explicit CrewSize(int most) : most_(most), threads_(most) {}
@@ -27,7 +28,8 @@ class CrewSize {
   void record(const PoolRun& run);
 
  private:
-  enum class Trial { kNone, kFewer, kMore };
+  // kAfterFewer: as many threads as before the trial, to compare it with.
+  enum class Trial { kNone, kFewer, kAfterFewer, kMore };
 
   // Runs one after the other with the same threads and about as many items.
   struct Window {
@@ -38,6 +40,7 @@ class CrewSize {
   bool other_work(const PoolRun& run) const;
   void forget_window();
   void judge(double pace);
+  void end_trial(bool kept);
   void choose_trial();
   void start(Trial trial);
 
@@ -48,6 +51,7 @@ class CrewSize {
   // Of the last window outside a trial: seconds an item, items a run.
   double pace_ = 0;
   int64_t usual_items_ = 0;
+  double pace_of_fewer_ = 0;
   int patience_ = 2;  // windows from one trial to the next
   int waited_ = 0;    // windows since the last trial
   bool fewer_failed_ = false;

@@ -152,7 +152,7 @@ _BPE = {"model": {"type": "BPE", "vocab": {}}}
         ({"modules": _DENSE}, UnsupportedError, "module Dense"),
         ({"modules": [{"idx": 0}]}, FormatError, "modules.json"),
         ({"pooling": {"pooling_mode_max_tokens": True}}, UnsupportedError, "max_tokens"),
-        ({"tokenizer": _BPE}, UnsupportedError, "not WordPiece"),
+        ({"tokenizer": _BPE}, FormatError, "no vocab or no merges"),
         ({"tokenizer": {"normalizer": {"type": "NFC"}}}, UnsupportedError, "normaliser"),
         ({"weights": {"wte.weight": np.zeros((2, 2), np.float32)}}, UnsupportedError, "wte.weight"),
         (

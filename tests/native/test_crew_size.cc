@@ -64,6 +64,22 @@ void check_busy() {
   }
 }
 
+// Another process that ends when a trial begins: the trial is faster than what was before it, and
+// slower than all threads would be from now on.
+void check_passing_disturbance() {
+  CrewSize crew(2);
+  bool over = false;
+  int alone = 0;  // runs on one thread
+  for (int i = 0; i < 2'000; ++i) {
+    over = over || crew.threads() == 1;
+    alone += crew.threads() == 1 ? 1 : 0;
+    const Pace pace = over ? quiet(crew.threads()) : Pace{0.03, 0.015};
+    crew.record({kItems, pace.seconds, pace.stalled});
+  }
+  CHECK(over && alone < 10,
+        "one window on one thread, no more: " + std::to_string(alone) + " runs");
+}
+
 // As of a stage with one long item: fewer threads would only be slower.
 void check_waits_of_other_causes() {
   CrewSize crew(4);
@@ -156,6 +172,7 @@ void check_pool_shrinks_and_grows() {
 int main() {
   check_quiet();
   check_busy();
+  check_passing_disturbance();
   check_waits_of_other_causes();
   check_no_gain();
   check_other_work();

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections.abc import Callable
 
 import pytest
+from PIL import Image
 from selenium.webdriver.common.keys import Keys
 
 from page.fake_api import FakeApi
@@ -135,3 +137,33 @@ def test_pictures_travel_with_an_export(visit: Visit, api: FakeApi) -> None:
     visitor.wait(lambda: "imported" in visitor.notice)
     visitor.click("#conversations .open")
     visitor.wait(lambda: visitor.js("return document.querySelector('.user img')?.naturalWidth"))
+
+
+def png_of(width: int, height: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (width, height), "green").save(file, "PNG")
+    return file.getvalue()
+
+
+BOXES = """
+return [...document.querySelectorAll(".user .file, .user .file img")].map((part) => {
+  const { left, right, width } = part.getBoundingClientRect();
+  return [left, right, width];
+});
+"""
+
+
+def test_pictures_of_any_shape_fit_into_a_narrow_window(visit: Visit, api: FakeApi) -> None:
+    api.vision = True
+    visitor = visit(width=390)
+    names = ["a name that is longer than the window of a telephone is wide.png", "b.png", "c.png"]
+    for name, size in zip(names, [(400, 300), (4, 4000), (4000, 4)], strict=True):
+        attach(visitor, name, png_of(*size))
+    visitor.wait(lambda: chips(visitor) == names)
+    visitor.ask("What are these?")
+    loaded = "return [...document.querySelectorAll('.user img')].every((i) => i.naturalWidth)"
+    visitor.wait(lambda: visitor.js(loaded))
+    boxes = visitor.js(BOXES)
+    assert len(boxes) == 6
+    assert all(left >= 0 and right <= 390 and width >= 40 for left, right, width in boxes)
+    assert visitor.js("return document.querySelector('#latest').hidden"), "the answer is in view"

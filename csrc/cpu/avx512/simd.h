@@ -97,18 +97,32 @@ inline float fold_sum(Vec a) {
   const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
   return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
 }
-// out[i] = fold_sum(a[i]), with a third of the instructions.
-inline void fold_sums(const Vec (&a)[4], float* out) {
+// Lane i of the result is fold_sum(a[i]), with a third of the instructions. 2 <= R <= 8.
+template <int R>
+inline Vec fold_sums(const Vec (&a)[R]) {
+  const auto at = [&](int i) { return i < R ? a[i] : zero(); };
   const auto halves = [](Vec p, Vec q) {
     return add(_mm512_shuffle_f32x4(p, q, 0x44), _mm512_shuffle_f32x4(p, q, 0xEE));
   };
-  const Vec b = halves(a[0], a[1]);
-  const Vec c = halves(a[2], a[3]);
-  const Vec d = add(_mm512_shuffle_f32x4(b, c, 0x88), _mm512_shuffle_f32x4(b, c, 0xDD));
-  const Vec e = add(d, _mm512_permute_ps(d, 0x4E));
-  const Vec f = add(e, _mm512_movehdup_ps(e));
-  const Int firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-  _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, f)));
+  // A quarter of a vector for each of four.
+  const auto quarters = [&](int i) {
+    const Vec p = halves(at(i), at(i + 1));
+    const Vec q = halves(at(i + 2), at(i + 3));
+    return add(_mm512_shuffle_f32x4(p, q, 0x88), _mm512_shuffle_f32x4(p, q, 0xDD));
+  };
+  const Vec low = quarters(0);
+  Vec pairs;
+  if constexpr (R > 4) {
+    const __m512d p = _mm512_castps_pd(low);
+    const __m512d q = _mm512_castps_pd(quarters(4));
+    pairs =
+        add(_mm512_castpd_ps(_mm512_unpacklo_pd(p, q)), _mm512_castpd_ps(_mm512_unpackhi_pd(p, q)));
+  } else {
+    pairs = add(low, _mm512_permute_ps(low, 0x4E));
+  }
+  const Vec sums = add(pairs, _mm512_movehdup_ps(pairs));
+  const Int order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+  return _mm512_permutexvar_ps(order, sums);
 }
 inline float fold_max(Vec a) {
   const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

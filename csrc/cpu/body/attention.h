@@ -37,12 +37,12 @@ inline void fetch(const uint8_t* p, int64_t bytes) {
 // acc[q] = fma(q[d], key[d], acc[q]) for V vectors of positions, whose dim d is the kWhich-th of
 // `row`.
 template <class Kv, int kWhich, int Q, int V>
-inline void add_dim(const AttendArgs& a, int query, int d, const uint8_t* row,
-                    const simd::Vec* scales, simd::Vec (*acc)[V]) {
+inline void add_dim(const float* const* queries, int d, const uint8_t* row, const simd::Vec* scales,
+                    simd::Vec (*acc)[V]) {
   using namespace simd;
   for (int i = 0; i < V; ++i) {
     const Vec k = Kv::template load<kWhich>(row + i * kLanes * Kv::kBytes, scales[i]);
-    for (int q = 0; q < Q; ++q) acc[q][i] = fma(splat(a.q[query + q][d]), k, acc[q][i]);
+    for (int q = 0; q < Q; ++q) acc[q][i] = fma(splat(queries[q][d]), k, acc[q][i]);
   }
 }
 
@@ -56,6 +56,8 @@ inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, con
   // Key vectors at once.
   constexpr int V = kChains >= 4 * Q ? 4 : kChains >= 2 * Q ? 2 : 1;
   const int group = Kv::kScaled ? kKvGroup : a.kv.key_dim;
+  const float* queries[Q];  // a prefetch would have them loaded from `a` each time
+  for (int q = 0; q < Q; ++q) queries[q] = a.q[query + q];
   for (int v = 0; v < kPagePositions; v += V * kLanes) {
     Vec acc[Q][V];
     for (int q = 0; q < Q; ++q)
@@ -72,9 +74,9 @@ inline void tile_scores(const AttendArgs& a, int query, const uint8_t* keys, con
       }
       for (int d = begin; d < end; d += Kv::kPacked, row += kRowBytes) {
         if (v == 0 && a.fetch) fetch(next + (row - keys), kRowBytes);
-        add_dim<Kv, 0, Q, V>(a, query, d, row, scale, acc);
+        add_dim<Kv, 0, Q, V>(queries, d, row, scale, acc);
         if constexpr (Kv::kPacked == 2)
-          if (d + 1 < end) add_dim<Kv, 1, Q, V>(a, query, d + 1, row, scale, acc);
+          if (d + 1 < end) add_dim<Kv, 1, Q, V>(queries, d + 1, row, scale, acc);
       }
     }
     for (int q = 0; q < Q; ++q)
@@ -104,10 +106,9 @@ inline void add_position_bias(const float* bias, int reach, int first, float* sc
     store(scores + v, add(load(scores + v), load(added + v)));
 }
 
-// Scores become weights, relative to the largest of the tile. Positions that the query does not see
-// get the weight zero.
-inline void tile_weights(const AttendArgs& a, int query, int begin, Range seen, float* scores,
-                         float* tile_max, float* tile_sum) {
+// What joins a query's scores before the softmax; those of positions that it does not see become
+// kNoScore.
+inline void complete_scores(const AttendArgs& a, int query, int begin, Range seen, float* scores) {
   using namespace simd;
   if (a.softcap > 0.0f) {
     const Vec cap = splat(a.softcap);
@@ -119,16 +120,29 @@ inline void tile_weights(const AttendArgs& a, int query, int begin, Range seen, 
     add_position_bias(a.position_bias[query], a.reach, begin - a.at[query], scores);
   for (int i = 0; i < seen.begin; ++i) scores[i] = kNoScore;
   for (int i = seen.end; i < kPagePositions; ++i) scores[i] = kNoScore;
-  Vec best = load(scores);
-  for (int v = kLanes; v < kPagePositions; v += kLanes) best = max(best, load(scores + v));
-  *tile_max = fold_max(best);
-  Vec sum = zero();
-  for (int v = 0; v < kPagePositions; v += kLanes) {
-    const Vec p = weight16(sub(load(scores + v), splat(*tile_max)));
-    store(scores + v, p);
-    sum = add(sum, p);
+}
+
+// The scores of each query become weights, relative to its largest of the tile. One step for all
+// queries after the other: within a step they don't wait for each other's results.
+template <int Q>
+inline void tile_weights(float (*scores)[kPagePositions], float* tile_max, float* tile_sum) {
+  using namespace simd;
+  for (int q = 0; q < Q; ++q) {
+    Vec best = load(scores[q]);
+    for (int v = kLanes; v < kPagePositions; v += kLanes) best = max(best, load(scores[q] + v));
+    tile_max[q] = fold_max(best);
   }
-  *tile_sum = fold_sum(sum);
+  float sums[Q][kLanes];
+  for (int q = 0; q < Q; ++q) {
+    Vec sum = zero();
+    for (int v = 0; v < kPagePositions; v += kLanes) {
+      const Vec p = weight16(sub(load(scores[q] + v), splat(tile_max[q])));
+      store(scores[q] + v, p);
+      sum = add(sum, p);
+    }
+    store(sums[q], sum);
+  }
+  for (int q = 0; q < Q; ++q) tile_sum[q] = fold_sum(load(sums[q]));
 }
 
 // What the sums so far and those to be merged into them are multiplied by, for up to 16 queries.
@@ -306,8 +320,8 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
   // Meanwhile the values are fetched, and while those are added the next page's keys.
   tile_scores<Kv, Q>(a, query, a.keys[page], a.values[page], scores);
   float tile_max[Q], tile_sum[Q];
-  for (int q = 0; q < Q; ++q)
-    tile_weights(a, query + q, begin, seen.each[q], scores[q], &tile_max[q], &tile_sum[q]);
+  for (int q = 0; q < Q; ++q) complete_scores(a, query + q, begin, seen.each[q], scores[q]);
+  tile_weights<Q>(scores, tile_max, tile_sum);
   MergeFactors factors;
   merge_softmax<Q>(a.max + query, a.sum + query, tile_max, tile_sum, &factors);
   if (a.fetch && begin + kPagePositions < a.last[query]) fetch(a.keys[page + 1], a.kv.key_bytes);

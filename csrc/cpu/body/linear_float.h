@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "cpu/body/fetch.h"
+#include "cpu/body/flush.h"
 #include "cpu/kernel_table.h"
 
 namespace {
@@ -23,7 +24,7 @@ namespace {
 using oxibonsai::cpu::LinearArgs;
 
 // What a row holds at column k, and at its last n columns. fetch_ahead() is for one token, whose
-// weights stream from memory; fetch() for a row that is next.
+// weights stream from memory.
 struct RowsF32 {
   static simd::Vec load(const uint8_t* row, int64_t k) { return simd::load(at(row, k)); }
   static simd::Vec load_n(const uint8_t* row, int64_t k, int n) {
@@ -32,7 +33,6 @@ struct RowsF32 {
   static void fetch_ahead(const uint8_t* row, int64_t k) {
     __builtin_prefetch(row + 4 * k + kAhead, 0, 2);
   }
-  static void fetch(const uint8_t* row, int64_t k) { __builtin_prefetch(row + 4 * k, 0, 3); }
   static const float* at(const uint8_t* row, int64_t k) {
     return reinterpret_cast<const float*>(row) + k;
   }
@@ -46,7 +46,6 @@ struct RowsF16 {
   static void fetch_ahead(const uint8_t* row, int64_t k) {
     __builtin_prefetch(row + 2 * k + kAhead, 0, 2);
   }
-  static void fetch(const uint8_t* row, int64_t k) { __builtin_prefetch(row + 2 * k, 0, 3); }
   static simd::Vec load(const uint8_t* row, int64_t k) {
     return simd::load_half(halves_at(row, k));
   }
@@ -59,7 +58,6 @@ struct RowsBF16 {
   static void fetch_ahead(const uint8_t* row, int64_t k) {
     __builtin_prefetch(row + 2 * k + kAhead, 0, 2);
   }
-  static void fetch(const uint8_t* row, int64_t k) { __builtin_prefetch(row + 2 * k, 0, 3); }
   static simd::Vec load(const uint8_t* row, int64_t k) {
     return simd::load_bf16(halves_at(row, k));
   }
@@ -73,7 +71,6 @@ struct RowsBF16 {
 template <int kShift, int kScale>
 struct RowsF8 {
   static void fetch_ahead(const uint8_t*, int64_t) {}
-  static void fetch(const uint8_t*, int64_t) {}
   static simd::Vec load(const uint8_t* row, int64_t k) {
     const uint8_t* block = row + k / 32 * 34;
     uint16_t half[16];
@@ -99,58 +96,76 @@ inline void finish(const LinearArgs& a, int64_t t, int64_t r, float value) {
   a.y[t * a.stride + r] = __builtin_fabsf(value) < oxibonsai::cpu::kTiny ? 0.0f : value;
 }
 
-// Rows r .. r + R - 1 of tokens t .. t + T - 1. kNext: the rows after them are fetched meanwhile.
-template <class Rows, int R, int T, bool kNext>
+// Rows r .. r + R - 1 of token t, whose sums are folded.
+template <int R>
+inline void finish_rows(const LinearArgs& a, int64_t t, int64_t r, const simd::Vec (&acc)[R]) {
+  using namespace simd;
+  if constexpr (kDotTokens == 4 && R > 1) {  // AVX-512
+    Vec value = fold_sums(acc);
+    if (a.bias != nullptr) value = add(value, load_n(a.bias + r, R));
+    if (a.add != nullptr) value = add(value, load_n(a.add + t * a.stride + r, R));
+    store_n(a.y + t * a.stride + r, flush_tiny(value), R);
+  } else {
+    for (int i = 0; i < R; ++i) finish(a, t, r + i, fold_sum(acc[i]));
+  }
+}
+
+// Rows r .. r + R - 1 of tokens t .. t + T - 1.
+template <class Rows, int R, int T>
 inline void dot_block(const LinearArgs& a, int64_t r, int64_t t) {
   using namespace simd;
-  Vec acc[R][T];
-  for (int i = 0; i < R; ++i)
-    for (int j = 0; j < T; ++j) acc[i][j] = zero();
+  Vec acc[T][R];
+#pragma GCC unroll 8
+  for (int j = 0; j < T; ++j)
+#pragma GCC unroll 8
+    for (int i = 0; i < R; ++i) acc[j][i] = zero();
   const uint8_t* w = a.weight + r * a.row_bytes;
   const float* x = a.xf + t * a.cols;
   int64_t k = 0;
   for (; k + kLanes <= a.cols; k += kLanes) {
+#pragma GCC unroll 8
     for (int i = 0; i < R; ++i) {
       const uint8_t* row = w + i * a.row_bytes;
       if constexpr (T == 1) Rows::fetch_ahead(row, k);
-      if constexpr (kNext) Rows::fetch(row + R * a.row_bytes, k);
       const Vec wi = Rows::load(row, k);
-      for (int j = 0; j < T; ++j) acc[i][j] = fma(wi, load(x + j * a.cols + k), acc[i][j]);
+#pragma GCC unroll 8
+      for (int j = 0; j < T; ++j) acc[j][i] = fma(wi, load(x + j * a.cols + k), acc[j][i]);
     }
   }
   if (k < a.cols) {
     const int rest = static_cast<int>(a.cols - k);
+#pragma GCC unroll 8
     for (int i = 0; i < R; ++i) {
       const Vec wi = Rows::load_n(w + i * a.row_bytes, k, rest);
-      for (int j = 0; j < T; ++j) acc[i][j] = fma(wi, load_n(x + j * a.cols + k, rest), acc[i][j]);
+#pragma GCC unroll 8
+      for (int j = 0; j < T; ++j) acc[j][i] = fma(wi, load_n(x + j * a.cols + k, rest), acc[j][i]);
     }
   }
-  for (int i = 0; i < R; ++i) {
-    float sums[T];
-    if constexpr (T == 4)  // of AVX-512 alone
-      fold_sums(acc[i], sums);
-    else
-      for (int j = 0; j < T; ++j) sums[j] = fold_sum(acc[i][j]);
-    for (int j = 0; j < T; ++j) finish(a, t + j, r + i, sums[j]);
-  }
+#pragma GCC unroll 8
+  for (int j = 0; j < T; ++j) finish_rows(a, t + j, r, acc[j]);
 }
 
+// During each block of tokens a share of the next rows is fetched, which come from further away.
 template <class Rows, int R, int T>
 inline void dot_rows(const LinearArgs& a, int64_t r) {
   int64_t t = a.first_token;
-  if (t + T <= a.last_token) {
-    dot_block<Rows, R, T, true>(a, r, t);
-    t += T;
+  const uint8_t* next = a.weight + (r + R) * a.row_bytes;
+  const uint8_t* end = next + (T > 1 ? R * a.row_bytes : 0);
+  const int64_t blocks = (a.last_token - t) / T;
+  const int64_t share = blocks > 0 ? (end - next) / blocks + 1 : 0;
+  for (; t + T <= a.last_token; t += T) {
+    const uint8_t* stop = end - next > share ? next + share : end;
+    for (; next < stop; next += 64) __builtin_prefetch(next, 0, 2);
+    dot_block<Rows, R, T>(a, r, t);
   }
-  for (; t + T <= a.last_token; t += T) dot_block<Rows, R, T, false>(a, r, t);
-  for (; t < a.last_token; ++t) dot_block<Rows, R, 1, false>(a, r, t);
+  for (; t < a.last_token; ++t) dot_block<Rows, R, 1>(a, r, t);
 }
 
-// The rows from r on, which are R at most.
+// `count` rows from r on, R at most.
 template <class Rows, int R, int T>
-inline void dot_rest(const LinearArgs& a, int64_t r) {
-  if (a.last - r == R) return dot_rows<Rows, R, T>(a, r);
-  if constexpr (R > 1) dot_rest<Rows, R - 1, T>(a, r);
+inline void dot_some(const LinearArgs& a, int64_t r, int64_t count) {
+  if (count == R) return dot_rows<Rows, R, T>(a, r);
+  if constexpr (R > 1) dot_some<Rows, R - 1, T>(a, r, count);
 }
 
 template <class Rows>
@@ -160,8 +175,12 @@ void linear_float(const LinearArgs& a) {
   int64_t r = a.first;
   if (a.last_token - a.first_token < T)
     for (; r < a.last; ++r) dot_rows<Rows, 1, T>(a, r);
-  for (; r + R <= a.last; r += R) dot_rows<Rows, R, T>(a, r);
-  if constexpr (R > 1) dot_rest<Rows, R - 1, T>(a, r);
+  while (r < a.last) {
+    const int64_t blocks = (a.last - r + R - 1) / R;
+    const int64_t count = (a.last - r + blocks - 1) / blocks;  // the last blocks alike, none narrow
+    dot_some<Rows, R, T>(a, r, count);
+    r += count;
+  }
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ def metadata(folder: ModelFolder) -> Metadata:
         **encoder.dimension_keys(folder, "bert"),
         **pooling_keys(folder, "bert"),
         **encoder.segment_keys(folder),
-        **encoder.tokenizer_keys(folder, wordpiece=folder.config.get("model_type") == "bert"),
+        **encoder.tokenizer_keys(folder),
     }
 
 
@@ -76,7 +76,7 @@ def positions(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 _BERT_HEAD = {"pooler.dense": "cls", "classifier": "cls.output"}
-tensor_name = encoder.namer(
+tensor_name = encoder.EncoderNamer(
     "BERT",
     "encoder.layer",
     LAYER,
@@ -102,7 +102,7 @@ def no_pooler_at_all(folder: ModelFolder, parameter: str) -> bool:
 ROBERTA = Recipe(
     "bert",
     metadata,
-    encoder.namer(
+    encoder.EncoderNamer(
         "RoBERTa",
         "encoder.layer",
         LAYER,

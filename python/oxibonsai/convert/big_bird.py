@@ -57,7 +57,7 @@ def _tokenizer_keys(folder: ModelFolder) -> Metadata:
 BIG_BIRD = Recipe(
     _NAME,
     metadata,
-    encoder.namer(
+    encoder.EncoderNamer(
         "BigBird",
         "encoder.layer",
         bert.LAYER,

@@ -79,11 +79,11 @@ class Namer:
         """The parameter that GGUF calls ``tensor``; None where it is none of the family's."""
         stem, _, kind = tensor.rpartition(".")
         loose = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", tensor)
-        if loose is not None and (whole := _key_of(self.loose, loose[2])) is not None:
+        if loose is not None and (whole := key_of(self.loose, loose[2])) is not None:
             return f"{self.layers}.{loose[1]}.{whole}"
         layer = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", stem)
         part, names = (stem, self.fixed) if layer is None else (layer[2], self.layer_names)
-        module = _key_of(names, part)
+        module = key_of(names, part)
         if module is None or not (kind == "weight" or (kind == "bias" and part in self.biased)):
             return None
         return f"{module}.{kind}" if layer is None else f"{self.layers}.{layer[1]}.{module}.{kind}"
@@ -105,7 +105,7 @@ def namer(
     return Namer(family, layer_names, biased, fixed, layers, left_out, loose or {}, drafting, plain)
 
 
-def _key_of(names: Mapping[str, str], value: str) -> str | None:
+def key_of(names: Mapping[str, str], value: str) -> str | None:
     """The first key with a value; None: there is none."""
     return next((key for key, held in names.items() if held == value), None)
 
@@ -144,8 +144,8 @@ class ExactNamer:
         """The parameter that GGUF calls ``tensor``; None where it is none of the family's."""
         layer = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", tensor)
         if layer is None:
-            return _key_of(self.fixed, tensor)
-        name = _key_of(self.layer_names, layer[2])
+            return key_of(self.fixed, tensor)
+        name = key_of(self.layer_names, layer[2])
         return None if name is None else f"{self.layers}.{layer[1]}.{name}"
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from oxibonsai.convert import text_tokenizer
+from oxibonsai.convert.decoder import key_of
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.japanese import is_japanese, japanese_keys
 from oxibonsai.convert.recipe import Metadata
@@ -19,44 +21,55 @@ _KINDS = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 CLASSIFIER = {"classifier.dense": "cls", "classifier.out_proj": "cls.output"}
 
 
-def namer(
-    family: str,
-    layers: str,
-    layer_names: Mapping[str, str],
-    fixed: Mapping[str, str],
-    *,
-    prefixes: tuple[str, ...] = (),
-    left_out: tuple[str, ...] = (),
-) -> Callable[[str], str | None]:
-    """GGUF's name of a parameter, for one family's names.
+@dataclass(frozen=True)
+class EncoderNamer:
+    """GGUF's name of a parameter, for one family's names; and the way back.
 
-    Args:
+    Attributes:
         family: For errors.
         layers: What the names of all layers begin with.
         layer_names: GGUF's name of each part of a layer.
         fixed: GGUF's name of each part outside of the layers.
         prefixes: Of which one may stand before all names.
         left_out: Beginnings of names that the file leaves out: heads of other tasks.
+        plain: The name that these tables have for a parameter, where folders differ.
     """
-    pattern = re.compile(rf"{re.escape(layers)}\.([0-9]{{1,4}})\.(.+)")
 
-    def name(parameter: str) -> str | None:
-        short = parameter
-        for prefix in prefixes:
+    family: str
+    layers: str
+    layer_names: Mapping[str, str]
+    fixed: Mapping[str, str]
+    prefixes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    plain: Callable[[str], str] = lambda parameter: parameter
+
+    def __call__(self, parameter: str) -> str | None:
+        """GGUF's name; None where the file leaves the parameter out."""
+        short = self.plain(parameter)
+        for prefix in self.prefixes:
             short = short.removeprefix(prefix)
-        if short.startswith(left_out):
+        if short.startswith(self.left_out):
             return None
         module, _, last = short.rpartition(".")
-        kind, layer = _KINDS.get(last), pattern.fullmatch(module)
-        if kind is not None and layer is not None and layer[2] in layer_names:
-            return f"blk.{int(layer[1])}.{layer_names[layer[2]]}.{kind}"
-        if kind is not None and module in fixed:
-            return f"{fixed[module]}.{kind}"
+        kind = _KINDS.get(last)
+        layer = re.fullmatch(rf"{re.escape(self.layers)}\.([0-9]{{1,4}})\.(.+)", module)
+        if kind is not None and layer is not None and layer[2] in self.layer_names:
+            return f"blk.{int(layer[1])}.{self.layer_names[layer[2]]}.{kind}"
+        if kind is not None and module in self.fixed:
+            return f"{self.fixed[module]}.{kind}"
         raise UnsupportedError(
-            f"the model has the parameter {parameter}, which is none of {family}'s"
+            f"the model has the parameter {parameter}, which is none of {self.family}'s"
         )
 
-    return name
+    def parameter(self, tensor: str) -> str | None:
+        """The parameter that GGUF calls ``tensor``, without a prefix; None: it is none of the family's."""
+        stem, _, kind = tensor.rpartition(".")
+        layer = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", stem)
+        names, part = (self.fixed, stem) if layer is None else (self.layer_names, layer[2])
+        module = key_of(names, part)
+        if module is None or kind not in ("weight", "bias"):
+            return None
+        return f"{module}.{kind}" if layer is None else f"{self.layers}.{layer[1]}.{module}.{kind}"
 
 
 def is_matrix(tensor: str) -> bool:
@@ -119,18 +132,13 @@ def segment_keys(folder: ModelFolder) -> Metadata:
     return {"tokenizer.ggml.token_type_count": (count, "u32")}
 
 
-def tokenizer_keys(folder: ModelFolder, *, wordpiece: bool = False) -> Metadata:
-    """WordPiece, or any vocabulary that decoders have too.
-
-    Args:
-        folder: Of the model; without files of a tokenizer, the model is for token ids only.
-        wordpiece: It must be WordPiece.
-    """
+def tokenizer_keys(folder: ModelFolder) -> Metadata:
+    """WordPiece, or any vocabulary that decoders have too; without its files, the model is for ids only."""
     if is_japanese(folder):
         return japanese_keys(folder, folder.count("vocab_size"))
     if (folder.path / "tokenizer.json").is_file():
         model = folder.json("tokenizer.json").get("model")
-        if wordpiece or (isinstance(model, dict) and model.get("type") == "WordPiece"):
+        if isinstance(model, dict) and model.get("type") == "WordPiece":
             return wordpiece_keys(folder, folder.count("vocab_size"))
     elif other := [n for n in (*SPECIAL_FILES, "vocab.txt") if (folder.path / n).is_file()]:
         raise FormatError(

@@ -72,10 +72,9 @@ def _v3_config(folder: ModelFolder) -> dict[str, Any]:
     return bert.without_padding(folder)
 
 
-def _v3_name(parameter: str) -> str | None:
-    """The model's own matrices stand beside those of its adapters."""
-    short = parameter.replace(".parametrizations.", ".").removesuffix(".original")
-    return _V3_NAMES(short)
+def _v3_name(parameter: str) -> str:
+    """That of the model's own matrix, which stands beside those of its adapters."""
+    return parameter.replace(".parametrizations.", ".").removesuffix(".original")
 
 
 def _v3_left_out(folder: ModelFolder, parameter: str) -> bool:
@@ -84,18 +83,19 @@ def _v3_left_out(folder: ModelFolder, parameter: str) -> bool:
     return parameter.endswith((".lora_A", ".lora_B")) or ".pooler." in f".{parameter}"
 
 
-_V3_NAMES = encoder.namer(
+_V3_NAMES = encoder.EncoderNamer(
     "Jina Embeddings 3",
     "encoder.layers",
     _LAYER_V3,
     _FIXED_V3,
     prefixes=("roberta.",),
     left_out=("lm_head.", "embeddings.position_ids", "embeddings.token_type_ids"),
+    plain=_v3_name,
 )
 JINA_BERT_V2 = Recipe(
     "jina-bert-v2",
     v2_metadata,
-    encoder.namer(
+    encoder.EncoderNamer(
         "Jina BERT",
         "encoder.layer",
         _LAYER_V2,
@@ -109,7 +109,7 @@ JINA_BERT_V2 = Recipe(
 JINA_BERT_V3 = Recipe(
     "jina-bert-v3",
     v3_metadata,
-    _v3_name,
+    _V3_NAMES,
     encoder.is_matrix,
     left_out=_v3_left_out,
     config=_v3_config,

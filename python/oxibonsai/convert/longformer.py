@@ -68,7 +68,7 @@ def _left_out(folder: ModelFolder, parameter: str) -> bool:
 LONGFORMER = Recipe(
     _NAME,
     metadata,
-    encoder.namer(
+    encoder.EncoderNamer(
         "Longformer",
         "encoder.layer",
         _LAYER,

@@ -96,7 +96,7 @@ def _left_out(folder: ModelFolder, parameter: str) -> bool:
 MODERN_BERT = Recipe(
     _NAME,
     metadata,
-    encoder.namer(
+    encoder.EncoderNamer(
         "ModernBERT", "layers", _LAYER, _FIXED, prefixes=("model.",), left_out=("decoder.",)
     ),
     encoder.is_matrix,

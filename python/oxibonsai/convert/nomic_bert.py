@@ -124,7 +124,7 @@ def _left_out(folder: ModelFolder, parameter: str) -> bool:
     return parameter.endswith("mlp.experts.bias")
 
 
-_NAME = encoder.namer(
+_NAME = encoder.EncoderNamer(
     "Nomic BERT",
     "encoder.layers",
     _LAYER,

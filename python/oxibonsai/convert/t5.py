@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oxibonsai.convert import encoder
+from oxibonsai.convert.decoder import key_of
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pooling import pooling_keys, projection_keys, projections
 from oxibonsai.convert.recipe import Metadata, Recipe
@@ -71,18 +73,46 @@ def config(folder: ModelFolder) -> dict[str, Any]:
     return {"max_position_embeddings": _POSITIONS, **encoder.renamed(_NAMES)(folder)}
 
 
-def tensor_name(parameter: str) -> str | None:
-    """GGUF's name; None for a further copy of the table."""
-    if parameter in _COPIES:
-        return None
-    module, _, last = parameter.rpartition(".")
-    if last == "weight" and (layer := _LAYER.fullmatch(module)) is not None:
-        side, parts = _PARTS[layer[1]]
-        if layer[3] in parts:
-            return f"{side}.blk.{int(layer[2])}.{parts[layer[3]]}.weight"
-    if last == "weight" and module in _FIXED:
-        return f"{_FIXED[module]}.weight"
-    raise UnsupportedError(f"the model has the parameter {parameter}, which is none of T5's")
+@dataclass(frozen=True)
+class T5Namer:
+    """GGUF's name of a parameter, and the way back.
+
+    Attributes:
+        gated: Whether the feed-forward parts have a gate, which gives the other matrix another name.
+    """
+
+    gated: bool
+
+    def __call__(self, parameter: str) -> str | None:
+        """GGUF's name; None for a further copy of the table."""
+        if parameter in _COPIES:
+            return None
+        module, _, last = parameter.rpartition(".")
+        if last == "weight" and (layer := _LAYER.fullmatch(module)) is not None:
+            side, parts = self._parts(layer[1])
+            if layer[3] in parts:
+                return f"{side}.blk.{int(layer[2])}.{parts[layer[3]]}.weight"
+        if last == "weight" and module in _FIXED:
+            return f"{_FIXED[module]}.weight"
+        raise UnsupportedError(f"the model has the parameter {parameter}, which is none of T5's")
+
+    def parameter(self, tensor: str) -> str | None:
+        """The parameter that GGUF calls ``tensor``; None where it is none of the family's."""
+        stem, _, last = tensor.rpartition(".")
+        if last != "weight":
+            return None
+        layer = re.fullmatch(r"(enc|dec)\.blk\.([0-9]{1,4})\.(.+)", stem)
+        if layer is None:
+            module = key_of(_FIXED, stem)
+            return None if module is None else f"{module}.weight"
+        side = "encoder" if layer[1] == "enc" else "decoder"
+        module = key_of(self._parts(side)[1], layer[3])
+        return None if module is None else f"{side}.block.{layer[2]}.{module}.weight"
+
+    def _parts(self, side: str) -> tuple[str, dict[str, str]]:
+        short, parts = _PARTS[side]
+        others = ("Dense.wi",) if self.gated else ("Dense.wi_0", "Dense.wi_1")
+        return short, {k: v for k, v in parts.items() if not k.endswith(others)}
 
 
 def _model_keys(folder: ModelFolder, architecture: str) -> Metadata:
@@ -152,7 +182,19 @@ def is_matrix(tensor: str) -> bool:
     return encoder.is_matrix(tensor) and "attn_rel_b" not in tensor
 
 
-T5_ENCODER = Recipe(
-    "t5encoder", encoder_metadata, tensor_name, is_matrix, config=config, extra=projections
+def _named(recipe: Recipe) -> Recipe:
+    """The recipe with the names of a model's own kind of feed-forward part."""
+    gated = replace(recipe, tensor_name=T5Namer(gated=True))
+    return replace(
+        recipe,
+        variant=lambda folder: (
+            gated if folder.config.get("feed_forward_proj") == "gated-gelu" else recipe
+        ),
+    )
+
+
+_PLAIN = T5Namer(gated=False)
+T5_ENCODER = _named(
+    Recipe("t5encoder", encoder_metadata, _PLAIN, is_matrix, config=config, extra=projections)
 )
-T5 = Recipe("t5", metadata, tensor_name, is_matrix, config=config)
+T5 = _named(Recipe("t5", metadata, _PLAIN, is_matrix, config=config))

@@ -15,7 +15,9 @@ from oxibonsai.errors import FormatError, UnsupportedError
 
 _SPACE = "\u2581"
 _UNUSED_SCORE = -10000.0  # of ids without a text
-_SPACES = " {2,}"  # which a step of the normaliser makes one
+SPACES = " {2,}"  # which a step of the normaliser makes one
+# Spaces at both ends of a text, which no vocabulary that makes several one keeps.
+REMOVES_EDGES = {"type": "Replace", "pattern": {"Regex": "^ +| +$"}, "content": ""}
 
 
 def unigram_keys(folder: ModelFolder, tokenizer: dict[str, Any], vocab_size: int) -> Metadata:
@@ -77,9 +79,9 @@ def _normalizer(folder: ModelFolder, tokenizer: dict[str, Any]) -> tuple[bytes, 
             except (binascii.Error, TypeError, ValueError) as e:
                 raise FormatError(f"{path}: precompiled_charsmap is no base64: {e}") from e
             merges = merges or bool(table)
-        elif kind == "Replace" and step.get("pattern") == {"Regex": _SPACES}:
+        elif kind == "Replace" and step.get("pattern") == {"Regex": SPACES}:
             merges = True
-        elif kind != "Strip":
+        elif kind != "Strip" and step != REMOVES_EDGES:
             raise UnsupportedError(f"{path}: the normaliser has the step {kind}, which GGUF lacks")
     return table, merges
 

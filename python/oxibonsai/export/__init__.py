@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import RequestError
 from oxibonsai.export.config_json import generation_json, inverse_of
-from oxibonsai.export.safetensors_writer import DTYPES, write_safetensors
+from oxibonsai.export.safetensors_writer import DTYPES, Exported, write_safetensors
+from oxibonsai.export.sentences import projections, sentence_files
 from oxibonsai.export.tokenizer_json import tokenizer_files
 from oxibonsai.files.whole_file import make_room
 from oxibonsai.split import write_whole
@@ -60,12 +61,20 @@ def save_model(
     texts = tokenizer_files(checkpoint)
     generation, inverse = generation_json(checkpoint), inverse_of(checkpoint, dtype)
     tensors = inverse.parameters()
-    texts["generation_config.json"] = _text(generation)
+    if inverse.generates:
+        texts["generation_config.json"] = _text(generation)
     texts["config.json"] = _text(inverse.config)
+    dense: dict[str, Exported] = {}
+    if inverse.makes_vectors:
+        texts |= sentence_files(checkpoint)
+        dense = projections(checkpoint)
     with _folder(place), _together(place) as part:
         write_safetensors(part / "model.safetensors", tensors, dtype)
         for name, text in texts.items():
+            (part / name).parent.mkdir(exist_ok=True)
             (part / name).write_text(text, "utf-8")
+        for name, matrix in dense.items():
+            write_safetensors(part / name / "model.safetensors", [matrix], dtype)
 
 
 @contextmanager
@@ -75,11 +84,16 @@ def _together(place: Path) -> Iterator[Path]:
     part, moved = Path(tempfile.mkdtemp(dir=place, suffix=".part")), list[Path]()
     try:
         yield part
-        for file in sorted(part.iterdir()):
-            moved.append(file.replace(place / file.name))
+        for file in sorted(f for f in part.rglob("*") if f.is_file()):
+            target = place / file.relative_to(part)
+            with _folder(target.parent):
+                moved.append(file.replace(target))
     except BaseException:
         for file in moved:  # some without the others are no model
             file.unlink(missing_ok=True)
+            if file.parent != place:
+                with suppress(OSError):  # it has other files
+                    file.parent.rmdir()
         raise
     finally:
         shutil.rmtree(part, ignore_errors=True)

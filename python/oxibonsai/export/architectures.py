@@ -12,9 +12,10 @@ from collections.abc import Callable
 import numpy as np
 
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.export.encoders import ENCODERS, encoder_as
 from oxibonsai.export.gemmas import GEMMAS
-from oxibonsai.export.mixtures import MIXTURES, granite_factors, with_experts, yarn_rope
-from oxibonsai.export.rope import original_context
+from oxibonsai.export.mixtures import MIXTURES, granite_factors, with_experts
+from oxibonsai.export.rope import original_context, yarn_rope
 from oxibonsai.export.safetensors_writer import Floats
 from oxibonsai.export.saved import (
     ATTENTION,
@@ -185,6 +186,7 @@ SAVED: dict[str, Saved] = {
     **MIXTURES,
     **STATES,
     **GEMMAS,
+    **ENCODERS,
     "llama": Saved("llama", "Llama", _llama),
     "qwen2": Saved(
         "qwen2", "Qwen2", lambda m, c: {"hidden_act": "silu", "use_sliding_window": False}
@@ -263,8 +265,10 @@ _SAME_LAYERS = {
 }  # fmt: skip
 
 
-def saved_as(c: ModelConfig) -> str | None:
+def saved_as(checkpoint: Checkpoint, c: ModelConfig) -> str | None:
     """The architecture under whose names a model is saved: its own, or one with the same layers."""
+    if c.architecture in ENCODERS:
+        return encoder_as(checkpoint, c)
     if not c.generates:
         return None
     name = _SAME_LAYERS.get(c.architecture, c.architecture)

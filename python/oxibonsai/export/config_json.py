@@ -7,6 +7,7 @@ from typing import Any
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.export.architectures import SAVED, saved_as
+from oxibonsai.export.encoders import scoring
 from oxibonsai.export.inverse import Inverse
 from oxibonsai.export.numbers import short, shortened
 from oxibonsai.export.rope import rope_fields
@@ -37,12 +38,12 @@ def inverse_of(checkpoint: Checkpoint, dtype: str) -> Inverse:
             something in the file.
     """
     c = read_config(checkpoint)
-    kind = saved_as(c)
+    kind = saved_as(checkpoint, c)
     if kind is None:
         raise UnsupportedError(
             f"{checkpoint.path}: this model of architecture {c.architecture} can be saved as gguf only"
         )
-    saved = SAVED[kind]
+    saved = scoring(SAVED[kind]) if c.classifier is not None else SAVED[kind]
     found: dict[str, Any] = {
         "architectures": [f"{saved.kind}{saved.task}"],
         "model_type": saved.model_type,

@@ -16,45 +16,49 @@ import numpy as np
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.decoder import ExactNamer, Namer
+from oxibonsai.convert.encoder import EncoderNamer
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.parameters import Parameter
 from oxibonsai.convert.recipe import Recipe
 from oxibonsai.convert.recipes import RECIPES
+from oxibonsai.convert.t5 import T5Namer
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.export.joined import Joined, joined_parameters
 from oxibonsai.export.safetensors_writer import Exported, Floats
 from oxibonsai.export.saved import Saved
+from oxibonsai.export.sentences import PROJECTIONS
 from oxibonsai.models import ARCHITECTURES, ModelConfig, read_config
 from oxibonsai.models.keys import Keys
 
+# What the names of a classifier's own parameters begin with.
+_HEADS = ("classifier.", "head.")
+
 
 @dataclass(frozen=True)
-class _Numbers:
-    """A parameter whose values are a file's keys."""
+class _Held:
+    """A parameter as recipes see it."""
 
-    held: Floats
+    exported: Exported
     exact_type = "f32"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.held.shape
+        return self.exported.shape
 
     def values(self) -> Floats:
-        return self.held
+        return self.exported.values()
 
 
 class _Stated(ModelFolder):
-    """A folder of which there is the configuration, and of parameters those that are keys of the file."""
+    """A folder that is not written yet: its configuration, and the parameters known so far."""
 
     parameters: dict[str, Parameter]  # in the place of a property
 
-    def __init__(
-        self, path: Path, config: dict[str, Any], parameters: dict[str, Parameter]
-    ) -> None:
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
         self._onnx = None
         self.path = path
         self.config = config
-        self.parameters = parameters
+        self.parameters = {}
 
 
 class _Converted(Keys):
@@ -92,16 +96,18 @@ class Inverse:
         self.config = config
         self._checkpoint = checkpoint
         self._tensors = {t.name: t for t in checkpoint.file.tensors}
-        recipe = RECIPES[saved.model_type]
-        numbers = {name: _Numbers(held) for name, held in saved.numbers(checkpoint).items()}
-        folder = _Stated(checkpoint.path, dict(config), dict(numbers))
+        self._saved = saved
+        recipe = RECIPES[saved.recipe_name]
+        folder = _Stated(checkpoint.path, dict(config))
         folder.config = recipe.config(folder)
         if recipe.variant is not None:
             recipe = recipe.variant(folder)
-        self._recipe, self._folder, self._numbers = recipe, folder, numbers
+        self._recipe, self._folder = recipe, folder
         try:
             self._joined = joined_parameters(checkpoint, recipe, folder, saved.joined)
             self._in_joined = {piece.tensor for joined in self._joined for piece in joined.pieces}
+            self._alone = [*self._whole_tensors(), *self._keys()]
+            folder.parameters = {e.name: _Held(e) for e in self._alone}
             lost = self._lost_constants(recipe, folder) or self._lost_tensors(recipe, folder)
         except (FormatError, UnsupportedError) as e:
             raise UnsupportedError(f"{checkpoint.path} can be saved as gguf only: {e}") from e
@@ -110,6 +116,16 @@ class Inverse:
                 f"{checkpoint.path}: a configuration of type {config['model_type']} has no place for "
                 f"its {lost}; save it as gguf"
             )
+
+    @property
+    def makes_vectors(self) -> bool:
+        """As of :class:`Saved`."""
+        return self._saved.makes_vectors
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model continues texts."""
+        return self._saved.task in ("ForCausalLM", "ForConditionalGeneration")
 
     def _lost_constants(self, recipe: Recipe, folder: ModelFolder) -> str:
         """Fields in which the model of the configuration differs; empty: none."""
@@ -120,12 +136,15 @@ class Inverse:
         found = ARCHITECTURES[recipe.architecture].read_config(keys)
         wanted = read_config(self._checkpoint)
         found = replace(found, architecture=wanted.architecture)
+        if self._saved.makes_vectors:  # which the files of sentence-transformers say
+            found = replace(found, pooling=wanted.pooling)
         names = [f.name for f in fields(ModelConfig) if f.compare]
         return ", ".join(n for n in names if getattr(found, n) != getattr(wanted, n))
 
     def _lost_tensors(self, recipe: Recipe, folder: ModelFolder) -> str:
         """A tensor that the configuration asks for and the file lacks, or the other way round."""
         checkpoint, shapes, extra = self._checkpoint, recipe.shapes(folder), recipe.extra(folder)
+        after = PROJECTIONS if self._saved.makes_vectors else ()
         for name, shape in shapes.items():
             if not checkpoint.has(name) or checkpoint.shape(name) != shape:
                 return f"lack of {name} of shape {shape}"
@@ -134,17 +153,19 @@ class Inverse:
                 held = checkpoint.vector(name)
                 if held.shape != extra[name].shape or not np.allclose(held, extra[name], 1e-5, 0.0):
                     return name
-            elif name not in self._in_joined and self.parameter(name) is None:
+            elif name not in self._in_joined and name not in after and self.parameter(name) is None:
                 return name
         return next((name for name in extra if not checkpoint.has(name)), "")
 
     def parameter(self, tensor: str) -> str | None:
         """Hugging Face's name of a tensor; None where it has none."""
         names = self._recipe.tensor_name
-        assert isinstance(
-            names, Namer | ExactNamer
-        )  # as of all recipes in SAVED, which a test goes through
-        return names.parameter(tensor)
+        # As of all recipes in SAVED, which a test goes through.
+        assert isinstance(names, Namer | ExactNamer | EncoderNamer | T5Namer)
+        name = names.parameter(tensor)
+        if name is None or name.startswith(_HEADS):
+            return name
+        return f"{self._saved.prefix}{name}"
 
     def parameters(self) -> list[Exported]:
         """All parameters, in the order of the file.
@@ -164,14 +185,24 @@ class Inverse:
                     f"{checkpoint.path}: tensor {tensor.name} has type {tensor.quant_type}, which has no "
                     "decoder"
                 )
-        alone = [
+        return self._alone + [self._put_together(parameter) for parameter in self._joined]
+
+    def _whole_tensors(self) -> list[Exported]:
+        """Parameters that are one tensor."""
+        return [
             self._exported(tensor, name)
-            for tensor in checkpoint.file.tensors
+            for tensor in self._checkpoint.file.tensors
             if tensor.name not in self._in_joined
             and (name := self.parameter(tensor.name)) is not None
         ]
-        numbers = [Exported(name, n.shape, n.values) for name, n in self._numbers.items()]
-        return alone + [self._put_together(parameter) for parameter in self._joined] + numbers
+
+    def _keys(self) -> list[Exported]:
+        """Parameters that are keys of the file."""
+        held = self._saved.numbers(self._checkpoint)
+        return [
+            Exported(name, values.shape, lambda values=values: values)  # type: ignore[misc]
+            for name, values in held.items()
+        ]
 
     def _exported(self, tensor: _core.TensorInfo, name: str) -> Exported:
         shape = self._parameter_shape(tensor.name, tuple(tensor.shape))

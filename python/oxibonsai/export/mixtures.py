@@ -8,7 +8,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.export.joined import JoinedShapes
 from oxibonsai.export.numbers import rounded, short
-from oxibonsai.export.rope import original_context, rope_scaling
+from oxibonsai.export.rope import original_context, rope_scaling, yarn_rope
 from oxibonsai.export.saved import (
     ATTENTION,
     QKV,
@@ -210,33 +210,6 @@ def _minimax(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     share = c.rope.rotary_dim / c.head_dim
     own = {"rotary_dim": c.rope.rotary_dim, "partial_rotary_factor": share}
     return {**_chosen(c, "num_local_experts"), **own}
-
-
-def yarn_rope(checkpoint: Checkpoint, c: ModelConfig, scores: float) -> Fields:
-    """A rotary embedding with YaRN's factor of the scores, and growth of queries.
-
-    Args:
-        checkpoint: Of the model.
-        c: Its configuration.
-        scores: How many times the file's multiplier of logarithms the configuration's is.
-    """
-    file, a = checkpoint.file, c.architecture
-    found: Fields = {"rope_type": "default", "rope_theta": c.rope.theta}
-    if c.rope.scaling == "yarn":
-        found |= {
-            "rope_type": "yarn",
-            "factor": c.rope.factor,
-            "original_max_position_embeddings": c.rope.original_context,
-            "beta_fast": c.rope.beta_fast,
-            "beta_slow": c.rope.beta_slow,
-        }
-        multiplier = file.get(f"{a}.rope.scaling.yarn_log_multiplier")
-        if multiplier is not None:
-            scale = rounded(scores * float(multiplier))
-            found |= {"mscale": scale, "mscale_all_dim": scale}
-    if (growth := file.get(f"{a}.attention.temperature_scale")) is not None:
-        found["llama_4_scaling_beta"] = growth
-    return {"rope_theta": c.rope.theta, "rope_parameters": found}
 
 
 def _deepseek(checkpoint: Checkpoint, c: ModelConfig) -> Fields:

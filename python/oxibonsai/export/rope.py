@@ -9,7 +9,7 @@ import numpy as np
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.rope import llama3_factors
 from oxibonsai.errors import UnsupportedError
-from oxibonsai.export.numbers import short
+from oxibonsai.export.numbers import rounded, short
 from oxibonsai.graph import RopeConfig
 from oxibonsai.models.config import ModelConfig
 
@@ -93,3 +93,30 @@ def _llama3(checkpoint: Checkpoint, rope: RopeConfig) -> dict[str, Any]:
     raise UnsupportedError(
         f"{checkpoint.path}: rope_freqs.weight is not what Llama 3's constants give; save it as gguf"
     )
+
+
+def yarn_rope(checkpoint: Checkpoint, c: ModelConfig, scores: float) -> dict[str, Any]:
+    """A rotary embedding with YaRN's factor of the scores, and growth of queries.
+
+    Args:
+        checkpoint: Of the model.
+        c: Its configuration.
+        scores: How many times the file's multiplier of logarithms the configuration's is.
+    """
+    file, a = checkpoint.file, c.architecture
+    found: dict[str, Any] = {"rope_type": "default", "rope_theta": c.rope.theta}
+    if c.rope.scaling == "yarn":
+        found |= {
+            "rope_type": "yarn",
+            "factor": c.rope.factor,
+            "original_max_position_embeddings": c.rope.original_context,
+            "beta_fast": c.rope.beta_fast,
+            "beta_slow": c.rope.beta_slow,
+        }
+        multiplier = file.get(f"{a}.rope.scaling.yarn_log_multiplier")
+        if multiplier is not None:
+            scale = rounded(scores * float(multiplier))
+            found |= {"mscale": scale, "mscale_all_dim": scale}
+    if (growth := file.get(f"{a}.attention.temperature_scale")) is not None:
+        found["llama_4_scaling_beta"] = growth
+    return {"rope_theta": c.rope.theta, "rope_parameters": found}

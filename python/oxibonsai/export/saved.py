@@ -21,7 +21,7 @@ class Saved:
     """How transformers calls an architecture, and the fields of its own.
 
     Attributes:
-        model_type: The recipe's name, too.
+        model_type: Of ``config.json``.
         kind: The model's class is ``{kind}{task}``.
         own: Fields beside those of all architectures.
         epsilon: The field of the norms' epsilon; empty: there is none.
@@ -29,7 +29,9 @@ class Saved:
         rope: Fields of the rotary embedding: of one for all layers, of one for each kind of layer, or
             none, because there is one for all models or ``own`` has it.
         joined: Parameters that are no tensor of their own in the file.
-        task: What the class is called after its kind.
+        task: What the class is called after its kind; a classifier is for sequence classification.
+        recipe: Its name in ``convert``, where that is not the model type.
+        prefix: What the names of a classifier's parameters begin with, but for those of its head.
         numbers: Parameters that a file has among its keys, by Hugging Face's names.
     """
 
@@ -41,7 +43,19 @@ class Saved:
     rope: Literal["one", "by kind", "none"] = "one"
     joined: JoinedShapes = field(default_factory=dict)
     task: str = "ForCausalLM"
+    recipe: str = ""
+    prefix: str = ""
     numbers: Callable[[Checkpoint], Mapping[str, Floats]] = lambda checkpoint: {}
+
+    @property
+    def recipe_name(self) -> str:
+        """In ``convert``."""
+        return self.recipe or self.model_type
+
+    @property
+    def makes_vectors(self) -> bool:
+        """Whether what follows the hidden states is a folder of sentence-transformers'."""
+        return self.task in ("Model", "EncoderModel")
 
 
 def biased(checkpoint: Checkpoint, *parts: str) -> bool:

@@ -6,28 +6,55 @@ import json
 from typing import Any
 
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert.byte_level import pre_tokenizer_json
+from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.convert import rwkv_vocabulary
 from oxibonsai.errors import UnsupportedError
+from oxibonsai.export.tokenizer_models import (
+    byte_level,
+    gemma4,
+    rwkv_file,
+    spm,
+    unigram,
+    word_piece,
+)
 from oxibonsai.tokenizer import Tokenizer
-from oxibonsai.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from oxibonsai.tokenizer.vocabulary import CONTROL, USER_DEFINED, Vocabulary
 
-_NORMAL, _UNKNOWN, _UNUSED = 1, 2, 5
-_SPACE = "\u2581"
+_UNKNOWN = 2
+# By tokenizer.ggml.model.
+_KINDS = {
+    "gpt2": byte_level,
+    "llama": spm,
+    "gemma4": gemma4,
+    "bert": word_piece,
+    "t5": unigram,
+}
+# Special tokens beside bos, eos, padding and the unknown one, and GGUF's names, its spelling included.
+_OTHERS = {"sep_token": "seperator", "cls_token": "cls", "mask_token": "mask"}
 
 
 def tokenizer_files(checkpoint: Checkpoint) -> dict[str, str]:
     """Text of each file by its name; none for a model without a tokenizer.
 
     Raises:
-        UnsupportedError: The pre-tokenizer has no form in ``tokenizer.json`` here.
+        UnsupportedError: The vocabulary or its pre-tokenizer has no form in ``tokenizer.json`` here.
     """
     if not checkpoint.has_tokenizer:
         return {}
     file = checkpoint.file
-    vocabulary = Tokenizer.from_gguf(file).vocabulary
-    spm = file.get("tokenizer.ggml.model") == "llama"
-    parts = _spm(checkpoint, vocabulary) if spm else _byte_level(checkpoint, vocabulary)
+    vocabulary, kind = Tokenizer.from_gguf(file).vocabulary, file.get("tokenizer.ggml.model")
+    template = file.get("tokenizer.chat_template")
+    chat = {"chat_template.jinja": template} if isinstance(template, str) else {}
+    if kind == "rwkv":
+        return {rwkv_vocabulary.FILE: rwkv_file(vocabulary), **chat}
+    if kind not in _KINDS:
+        raise UnsupportedError(
+            f"{checkpoint.path}: tokenizer.ggml.model {kind!r} has no tokenizer.json; save it as gguf"
+        )
+    parts = _KINDS[kind](checkpoint, vocabulary)
+    special = _special(checkpoint, vocabulary)
+    # Encoders put a separator between the texts of a pair, not a second beginning.
+    joint = kind in ("bert", "t5") or "cls_token" in special
     document = {
         "version": "1.0",
         "truncation": None,
@@ -35,31 +62,47 @@ def tokenizer_files(checkpoint: Checkpoint) -> dict[str, str]:
         "added_tokens": _added(vocabulary),
         "normalizer": None,
         "pre_tokenizer": None,
-        "post_processor": _frame(vocabulary),
+        "post_processor": _frame(vocabulary, joint=joint),
         "decoder": None,
         **parts,
     }
     files = {
         "tokenizer.json": json.dumps(document),
-        "tokenizer_config.json": json.dumps(_config(vocabulary), indent=2),
+        "tokenizer_config.json": json.dumps(_config(vocabulary, special) | _inputs(file), indent=2),
     }
-    template = file.get("tokenizer.chat_template")
-    return files | ({"chat_template.jinja": template} if isinstance(template, str) else {})
+    return files | chat
 
 
-def _config(vocabulary: Vocabulary) -> dict[str, Any]:
+def _special(checkpoint: Checkpoint, vocabulary: Vocabulary) -> dict[str, str | None]:
+    """Texts of the special tokens, by Hugging Face's names; of WordPiece, the frame is no bos and eos."""
+    framed = checkpoint.file.get("tokenizer.ggml.model") == "bert"
     ids = {
-        "bos_token": vocabulary.bos_id,
-        "eos_token": vocabulary.eos_id,
+        "bos_token": None if framed else vocabulary.bos_id,
+        "eos_token": None if framed else vocabulary.eos_id,
         "pad_token": vocabulary.pad_id,
         "unk_token": vocabulary.unk_id,
     }
-    named = {k: None if i is None else vocabulary.texts[i] for k, i in ids.items()}
+    found = {k: None if i is None else vocabulary.texts[i] for k, i in ids.items()}
+    for name, key in _OTHERS.items():
+        number = checkpoint.file.get(f"tokenizer.ggml.{key}_token_id")
+        if number is not None:
+            found[name] = vocabulary.texts[number]
+    return found
+
+
+def _config(vocabulary: Vocabulary, special: dict[str, str | None]) -> dict[str, Any]:
     return {
-        **named,
+        **special,
         "add_bos_token": vocabulary.add_bos,
         "tokenizer_class": "PreTrainedTokenizerFast",
     }
+
+
+def _inputs(file: ModelFile) -> dict[str, Any]:
+    """What a tokenizer returns for a model that tells the texts of a pair apart."""
+    if file.get("tokenizer.ggml.token_type_count", 1) < 2:
+        return {}
+    return {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 
 
 def _added(vocabulary: Vocabulary) -> list[dict[str, Any]]:
@@ -72,8 +115,13 @@ def _added(vocabulary: Vocabulary) -> list[dict[str, Any]]:
     ]
 
 
-def _frame(vocabulary: Vocabulary) -> dict[str, Any] | None:
-    """Which tokens go before and after a text."""
+def _frame(vocabulary: Vocabulary, *, joint: bool) -> dict[str, Any] | None:
+    """Which tokens go before and after a text.
+
+    Args:
+        vocabulary: The model's.
+        joint: Whether a pair of texts begins once.
+    """
     first = vocabulary.bos_id if vocabulary.add_bos else None
     last = vocabulary.eos_id if vocabulary.add_eos else None
     around = {i: vocabulary.texts[i] for i in (first, last) if i is not None}
@@ -82,88 +130,20 @@ def _frame(vocabulary: Vocabulary) -> dict[str, Any] | None:
 
     def sequence(name: str, kind: int) -> list[dict[str, Any]]:
         parts: list[dict[str, Any]] = [{"Sequence": {"id": name, "type_id": kind}}]
-        if first is not None:
+        if first is not None and not (joint and kind):
             parts.insert(0, {"SpecialToken": {"id": around[first], "type_id": kind}})
         if last is not None:
             parts.append({"SpecialToken": {"id": around[last], "type_id": kind}})
         return parts
 
+    between = vocabulary.sep_id if joint and vocabulary.add_sep else None
+    middle: list[dict[str, Any]] = []
+    if between is not None:
+        around[between] = vocabulary.texts[between]
+        middle.append({"SpecialToken": {"id": around[between], "type_id": 0}})
     return {
         "type": "TemplateProcessing",
         "single": sequence("A", 0),
-        "pair": sequence("A", 0) + sequence("B", 1),
+        "pair": sequence("A", 0) + middle + sequence("B", 1),
         "special_tokens": {t: {"id": t, "ids": [i], "tokens": [t]} for i, t in around.items()},
     }
-
-
-def _model(vocabulary: Vocabulary, merges: list[list[str]], **options: Any) -> dict[str, Any]:
-    kinds = zip(vocabulary.texts, vocabulary.types, strict=True)
-    # With the special tokens: one that the model lacks gets another id from the library.
-    ids = {text: i for i, (text, kind) in enumerate(kinds) if kind != _UNUSED}
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        **options,
-        "vocab": ids,
-        "merges": merges,
-    }
-
-
-def _byte_level(checkpoint: Checkpoint, vocabulary: Vocabulary) -> dict[str, Any]:
-    name = checkpoint.file.get("tokenizer.ggml.pre", "default")
-    pre = pre_tokenizer_json(name)
-    if pre is None:
-        raise UnsupportedError(
-            f"{checkpoint.path}: tokenizer.ggml.pre {name!r} has no tokenizer.json; save it as gguf"
-        )
-    merges = []
-    for merge in checkpoint.file.get("tokenizer.ggml.merges"):
-        left, _, right = merge[1:].partition(" ")  # a piece may be a space, but does not hold one
-        merges.append([merge[:1] + left, right])
-    plain = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": False,
-    }
-    model = _model(vocabulary, merges, ignore_merges=PRE_TOKENIZERS[name].ignore_merges)
-    return {"pre_tokenizer": pre, "decoder": plain, "model": model}
-
-
-def _spm(checkpoint: Checkpoint, vocabulary: Vocabulary) -> dict[str, Any]:
-    space = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
-    steps: list[dict[str, Any]] = [space]
-    decoders: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
-    ]
-    if checkpoint.file.get("tokenizer.ggml.add_space_prefix", True):
-        steps.insert(0, {"type": "Prepend", "prepend": _SPACE})
-        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    unknown = None if vocabulary.unk_id is None else vocabulary.texts[vocabulary.unk_id]
-    return {
-        "normalizer": {"type": "Sequence", "normalizers": steps},
-        "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": _model(
-            vocabulary, _merges(vocabulary), unk_token=unknown, fuse_unk=True, byte_fallback=True
-        ),
-    }
-
-
-def _merges(vocabulary: Vocabulary) -> list[list[str]]:
-    """Every pair of pieces that makes a third, the one of the best score first."""
-    kinds = zip(vocabulary.texts, vocabulary.types, strict=True)
-    ids = {text: i for i, (text, kind) in enumerate(kinds) if kind == _NORMAL}
-    found = []
-    for piece in sorted(ids, key=lambda t: -vocabulary.scores[ids[t]]):
-        cuts = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
-        pairs = [(a, b) for a, b in cuts if a in ids and b in ids]
-        found += sorted(([a, b] for a, b in pairs), key=lambda p: (ids[p[0]], ids[p[1]]))
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -145,6 +145,18 @@ class SentenceTransformer:
 
             return torch.from_numpy(cosines)
         return cosines
+
+    def save_pretrained(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: Literal["safetensors", "gguf"] = "safetensors",
+        dtype: str = "float32",
+    ) -> None:
+        """Writes the model into a folder; see :func:`oxibonsai.export.save_model`."""
+        from oxibonsai.export import save_model
+
+        save_model(self.engine.model.weights.checkpoint, path, format=format, dtype=dtype)
 
     def _prompt(self, name: str | None) -> str:
         name = self.default_prompt_name if name is None else name
