@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compare_llama_cpp import in_turn, spread
 from oxibonsai.cli.bench import machine
 from oxibonsai.devices import default_threads
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.sources import resolve
+from rounds import in_turn, spread
 from worker import Worker, WorkerError
 
 HERE = Path(__file__).parent
@@ -80,9 +80,9 @@ def measure(
             w.name: partial(w.ask, "generation", tokens=options.n) for w in workers.values()
         }
         with busy_processes(busy):
-            rates = in_turn(measures, options.r)
+            rounds = in_turn(measures, options.r)
         for (engine, threads), worker in workers.items():
-            rate = spread(rates[worker.name])
+            rate = spread(rounds.of(worker.name))
             rows.append({"busy": busy, "engine": engine, "threads": threads, **rate})
     return rows
 

@@ -3,7 +3,8 @@
     python bench/compare_llama_cpp.py MODEL.gguf [-p 512 -n 128 -d 1 -r 5 -t N]
 
 Each engine is a process that holds its model; they take turns, A B A B, so that whatever else the
-machine does meets both. The memory's read bandwidth is measured in the same rounds.
+machine does meets both. The memory's read bandwidth is measured in the same rounds, and ratios and
+shares are of a round: on a shared machine the bandwidth changes by half within seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,47 +23,29 @@ from oxibonsai.cli.bench import machine, read_bandwidth
 from oxibonsai.devices import default_threads
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.sources import resolve
+from rounds import Rounds, in_turn, spread
 from worker import Worker, WorkerError
 
 HERE = Path(__file__).parent
 BUSY_WAIT_MS = 50.0  # of processor time: above this, the waiting engine disturbs the other
 _BANDWIDTH = "bandwidth"
-
-
-def in_turn(
-    measures: Mapping[str, Callable[[], float]], repetitions: int
-) -> dict[str, list[float]]:
-    """Calls the measures in turn: once to warm up, then ``repetitions`` times for the result."""
-    rounds = [{name: f() for name, f in measures.items()} for _ in range(repetitions + 1)]
-    return {name: [r[name] for r in rounds[1:]] for name in measures}
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
-    found = {"median": statistics.median(values), "min": min(values), "max": max(values)}
-    return {key: round(value, 3) for key, value in found.items()}
+_SHARES = ("share_of_bandwidth", "llama_cpp_share_of_bandwidth")
 
 
 def compare_rates(test: str, ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
-    """One row of the report, in tokens per second; least and most of the ratio are of rounds."""
-    rounds = [a / b for a, b in zip(ours, theirs, strict=True)]
-    ratio = statistics.median(ours) / statistics.median(theirs)
+    """One row of the report, in tokens per second; the ratio is that of each round."""
     return {
         "test": test,
         "oxibonsai": spread(ours),
         "llama_cpp": spread(theirs),
-        "ratio": {
-            "of_medians": round(ratio, 3),
-            "min": round(min(rounds), 3),
-            "max": round(max(rounds), 3),
-        },
+        "ratio": spread([a / b for a, b in zip(ours, theirs, strict=True)]),
     }
 
 
 def measure(
     ours: Worker, theirs: Worker, options: argparse.Namespace
-) -> tuple[list[dict[str, Any]], float]:
-    """Rows of the prompt and the generation test, and bytes per second of the memory."""
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """Rows of the prompt and the generation test, and bytes per second of the memory by round."""
     rows = []
     bandwidths = []
     pool = _core.ThreadPool(options.threads)
@@ -81,10 +64,17 @@ def measure(
             theirs.name: partial(theirs.ask, method, **settings),
             _BANDWIDTH: partial(read_bandwidth, pool),
         }
-        rates = in_turn(measures, options.r)
-        rows.append(compare_rates(test, rates[ours.name], rates[theirs.name]))
-        bandwidths += rates[_BANDWIDTH]
-    return rows, statistics.median(bandwidths)
+        rounds = in_turn(measures, options.r)
+        row = compare_rates(test, rounds.of(ours.name), rounds.of(theirs.name))
+        row |= {"turns_repeated": rounds.repeated, "most_stolen": round(rounds.most_stolen, 4)}
+        if method == "generation":
+            # llama.cpp reads the same bytes where it has the same model.
+            engines = (ours, theirs) if options.peer_model == options.model else (ours,)
+            bytes_per_token = ours.ask("bytes_per_token")
+            row |= shares_of_bandwidth(rounds, [e.name for e in engines], bytes_per_token)
+        rows.append(row)
+        bandwidths += rounds.of(_BANDWIDTH)
+    return rows, bandwidths
 
 
 def generation_test(options: argparse.Namespace) -> str:
@@ -92,19 +82,18 @@ def generation_test(options: argparse.Namespace) -> str:
     return f"tg{options.n}" + (f" @ d{options.d}" if options.d != 1 else "")
 
 
-def add_share_of_bandwidth(
-    rows: list[dict[str, Any]], bytes_per_token: int, read: float, same_model: bool
-) -> None:
-    """Generation reads the weights once per token; a prompt does not, and gets no share.
+def shares_of_bandwidth(
+    rounds: Rounds, engines: Sequence[str], bytes_per_token: int
+) -> dict[str, Any]:
+    """What each engine reads, beside what the memory gave in the same round; ours comes first.
 
-    llama.cpp reads the same bytes where it has the same model.
+    Generation reads the weights once per token; a prompt does not, and gets no share.
     """
-    for row in rows:
-        if row["test"].startswith("tg"):
-            row["weight_bytes_per_token"] = bytes_per_token
-            for engine, key in (("oxibonsai", ""), ("llama_cpp", "llama_cpp_"))[: 1 + same_model]:
-                share = row[engine]["median"] * bytes_per_token / read
-                row[f"{key}share_of_bandwidth"] = round(share, 4)
+    row: dict[str, Any] = {"weight_bytes_per_token": bytes_per_token}
+    for engine, key in zip(engines, _SHARES, strict=False):
+        rates = zip(rounds.of(engine), rounds.of(_BANDWIDTH), strict=True)
+        row[key] = round(statistics.median(r * bytes_per_token / read for r, read in rates), 4)
+    return row
 
 
 def command_line(options: argparse.Namespace) -> str:
@@ -137,18 +126,16 @@ def compare(ours: Worker, theirs: Worker, options: argparse.Namespace) -> dict[s
     ours.ask("make", model=str(options.model), quant_type=options.quant_type, **common)
     ids = ours.ask("prompt_ids", tokens=max(options.p, options.d))
     theirs.ask("make", model=str(options.peer_model), ids=ids, **common)
-    rows, read = measure(ours, theirs, options)
-    facts = engine_facts(ours)
-    same_model = options.peer_model == options.model
-    add_share_of_bandwidth(rows, facts.pop("weight_bytes_per_token"), read, same_model)
+    rows, bandwidths = measure(ours, theirs, options)
+    read = spread([b / 1e9 for b in bandwidths])
     return {
         "command": command_line(options),
         "model": options.model.name,
         "peer_model": options.peer_model.name,
         "machine": machine(options.threads),
-        "read_gb_s": round(read / 1e9, 3),
+        "read_gb_s": read,
         "repetitions": options.r,
-        "oxibonsai": facts,
+        "oxibonsai": engine_facts(ours),
         "llama_cpp": engine_facts(theirs),
         "rows": rows,
     }

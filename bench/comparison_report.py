@@ -26,13 +26,15 @@ def markdown(report: dict[str, Any]) -> str:
         f"    {report['command']}",
         "",
         f"- Machine: {machine['cpu']}, {machine['system']}, {machine['threads']} threads; memory "
-        f"reads {report['read_gb_s']:.1f} GB/s",
+        f"reads {_rate(report['read_gb_s'])} GB/s",
         f"- oxibonsai {ours['version']}: tier {machine['tier']}, {_resources(ours)}",
         f"- llama-cpp-python {theirs['version']}{_other_model(report)}: {_resources(theirs)}",
         f"- It was built with: {theirs['system_info']}",
         "",
         f"Tokens per second: median of {report['repetitions']} rounds, least to most in brackets. "
-        "The ratio is that of the medians; in brackets, of single rounds.",
+        "Ratios and shares are of a round. Turns from which the host stole processor time are taken "
+        f"again: {sum(row['turns_repeated'] for row in report['rows'])} were; from those that "
+        f"count it took at most {max(row['most_stolen'] for row in report['rows']):.0%}.",
         "",
         "| test | oxibonsai | llama.cpp | ratio | oxibonsai's share of bandwidth | llama.cpp's |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -61,7 +63,7 @@ def _row(row: dict[str, Any]) -> str:
         row["test"],
         _rate(row["oxibonsai"]),
         _rate(row["llama_cpp"]),
-        f"{ratio['of_medians']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})",
+        f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})",
         *("" if share is None else f"{share:.0%}" for share in shares),
     ]
     return f"| {' | '.join(cells)} |"

@@ -34,12 +34,15 @@ class OxiBonsai:
         """Tokens per second after the first, which follows a prompt of ``depth`` tokens."""
         return measure_generation(self._engine, tokens, depth)
 
+    def bytes_per_token(self) -> int:
+        """Of weights, read to generate one."""
+        return self._engine.model.bytes_per_token
+
     def facts(self) -> dict[str, Any]:
         """What a report says of this engine."""
         return {
             "version": oxibonsai.__version__,
             "kv_type": self._engine.kv_type,
-            "weight_bytes_per_token": self._engine.model.bytes_per_token,
             "peak_bytes": peak_bytes(),
         }
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/check.h"
 #include "cpu/packed_weight.h"
 #include "cpu/step.h"
 #include "graph/op.h"
@@ -59,6 +60,10 @@ RunnerPtr make_runner(const graph::Observe& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::RopeTable& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Rope& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c);
+// CPUs run what it consists of: the stages of those ops are one already.
+inline RunnerPtr make_runner(const graph::PrepareHeads& op, const RunnerContext&) {
+  throw UnsupportedError(std::string("CPUs have no kernel for ") + op.kName);
+}
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c);

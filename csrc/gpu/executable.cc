@@ -13,6 +13,7 @@ using graph::ValueId;
 using graph::ValueType;
 
 constexpr uint32_t kTopThreads = 256;
+constexpr graph::Fusions kFusions{/*attention_rounds=*/true, /*prepare_heads=*/true};
 // Columns of a block of top_k: 8 for each of its threads, and a vocabulary occupies 75 blocks.
 constexpr int64_t kTopPart = 2048;
 // A step's tables get memory by so much, so that longer ones seldom move them.
@@ -23,12 +24,6 @@ constexpr int64_t kWorkspaceShare = 64;
 int64_t bytes_of(const graph::Buffer& b, int64_t rows) {
   if (b.type == ValueType::kInt8) return rounded_bytes(rows * b.cols);
   return rows * b.cols * static_cast<int64_t>(sizeof(float));
-}
-
-bool is_of_pictures(const graph::Op& op) {
-  return std::holds_alternative<graph::Input>(op) ||
-         std::holds_alternative<graph::GroupMoments>(op) ||
-         std::holds_alternative<graph::Conv2d>(op);
 }
 
 // `buffer` with room for so many bytes; what it held is lost where it grows.
@@ -45,10 +40,9 @@ Address with_room(Backend& backend, BufferPtr& buffer, int64_t bytes) {
 Executable::Executable(const GpuDevice& device, const graph::Graph& graph)
     : backend_(device.backend()),
       pool_(device.pool()),
-      lowered_(graph::lower(graph)),
+      lowered_(graph::lower(graph, kFusions)),
       state_(graph.state()),
       checker_(lowered_, state_),
-      pictures_(std::all_of(lowered_.ops.begin(), lowered_.ops.end(), is_of_pictures)),
       constants_(backend_) {
   memory_.resize(lowered_.buffers.size());
   const RunnerContext context{
@@ -76,9 +70,10 @@ ValueRef Executable::ref(ValueId id) const {
 
 void Executable::check(const Batch& batch, const State& state) const {
   checker_.check(batch, graph::shape_of(state));
-  if (!pictures_ && batch.rows() > UINT16_MAX)
-    throw CapacityError("a step of " + std::to_string(batch.rows()) +
-                        " rows is too large for a GPU: at most 65535");
+  // Recurrences take a sequence for each y or z of a grid; rows are always its x.
+  if (!state_.slot.empty() && batch.spans.size() > UINT16_MAX)
+    throw CapacityError("a step of " + std::to_string(batch.spans.size()) +
+                        " sequences is too large for a GPU: at most 65535");
 }
 
 void Executable::place_buffers(Step* step) {

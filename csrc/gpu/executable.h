@@ -57,7 +57,6 @@ class Executable {
   graph::LoweredGraph lowered_;
   const graph::StateSpec state_;
   const graph::BatchChecker checker_;
-  const bool pictures_;  // of ops alone whose kernels take any number of rows
   Constants constants_;
   std::vector<RunnerPtr> runners_;
 

@@ -67,6 +67,7 @@ RunnerPtr make_runner(const graph::Observe& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::RopeTable& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Rope& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::PrepareHeads& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Gated& op, const RunnerContext& c);

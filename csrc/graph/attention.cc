@@ -101,6 +101,25 @@ std::vector<Value> infer(const StoreKv& op, const Checker& c) {
   return {};
 }
 
+std::vector<Value> infer(const PrepareHeads& op, const Checker& c) {
+  const PagedLayer& layer = layer_of(op.layer, c);
+  c.require(!layer.value_in_key, "keys that hold values are not prepared");
+  infer(StoreKv{op.k, op.v, op.layer}, c);
+  check_tokens(op.q, c);
+  const int64_t angles = c.floats(op.table).cols;
+  c.require(angles % 2 == 0 && angles <= layer.key_dim, "more pairs than a head has");
+  const Value& q = c.value(op.q);
+  c.require(q.cols % layer.key_dim == 0, "q has no heads of the pages' width");
+  const auto check_norm = [&](const Vector& weight, int64_t cols) {
+    if (weight == nullptr) return;
+    const auto size = static_cast<int64_t>(weight->size());
+    c.vector(weight, size == cols ? cols : layer.key_dim);
+  };
+  check_norm(op.q_weight, q.cols);
+  check_norm(op.k_weight, c.value(op.k).cols);
+  return {{q.rows, q.cols}};
+}
+
 std::vector<Value> infer(const Attend& op, const Checker& c) {
   const PagedLayer& layer = layer_of(op.layer, c);
   check_tokens(op.q, c);

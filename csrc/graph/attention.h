@@ -15,6 +15,22 @@ struct StoreKv {
   std::vector<ValueId*> outputs() { return {}; }
 };
 
+// What comes before attention, in one op: heads of q and k are normalised (RmsNorm) where there are
+// weights for that, and rotated (Rope); k and v go to the pages (StoreKv). Of lowered graphs alone
+// (graph/fusion.h).
+struct PrepareHeads {
+  static constexpr const char* kName = "prepare_heads";
+  ValueId q = kNoValue, k = kNoValue, v = kNoValue;
+  ValueId table = kNoValue;   // of the rotation
+  Vector q_weight, k_weight;  // of each head or of all heads of a row; null: no norm
+  float q_eps = 0.0f, k_eps = 0.0f;
+  bool interleaved = false;
+  int layer = 0;           // of StateSpec::paged
+  ValueId out = kNoValue;  // q
+  std::vector<ValueId*> inputs() { return {&q, &k, &v, &table}; }
+  std::vector<ValueId*> outputs() { return {&out}; }
+};
+
 // Which positions of the pages a query may see, in a sequence that begins with the tokens of an
 // encoder (Span::encoded).
 enum class KeyPart : uint8_t {
@@ -99,6 +115,7 @@ struct AttendLocal {
 };
 
 std::vector<Value> infer(const StoreKv& op, const Checker& c);
+std::vector<Value> infer(const PrepareHeads& op, const Checker& c);
 std::vector<Value> infer(const Attend& op, const Checker& c);
 std::vector<Value> infer(const AttendLocal& op, const Checker& c);
 

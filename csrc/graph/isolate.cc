@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "graph/lowering.h"
+#include "graph/fusion.h"
 #include "quant/quant_type.h"
 
 namespace oxibonsai::graph {

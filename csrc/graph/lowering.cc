@@ -5,29 +5,10 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "graph/fusion.h"
 
 namespace oxibonsai::graph {
 namespace {
-
-// Ops that a device lets write int8 directly. The float row then never leaves the cache.
-template <class T>
-constexpr bool kRoundsItself = false;
-template <>
-constexpr bool kRoundsItself<RmsNorm> = true;
-template <>
-constexpr bool kRoundsItself<LayerNorm> = true;
-template <>
-constexpr bool kRoundsItself<Gated> = true;
-template <>
-constexpr bool kRoundsItself<Activate> = true;
-template <>
-constexpr bool kRoundsItself<Xielu> = true;
-template <>
-constexpr bool kRoundsItself<Modulate> = true;
-template <>
-constexpr bool kRoundsItself<Hadamard> = true;
-template <>
-constexpr bool kRoundsItself<Dispatch> = true;
 
 // Appends the ops of a graph with their inputs rounded where integer weights read them.
 class RoundInserter {
@@ -76,30 +57,6 @@ class RoundInserter {
   std::map<ValueId, ValueId> rounded_;
 };
 
-// Joins a rounding to the op that makes its input, where nothing else reads that.
-void fuse_rounding(LoweredGraph* g) {
-  std::vector<int> readers(g->values.size());
-  std::vector<Op*> maker(g->values.size());
-  for (Op& op : g->ops) {
-    for (const ValueId id : inputs_of(op)) ++readers[static_cast<size_t>(id)];
-    for (const ValueId id : outputs_of(op)) maker[static_cast<size_t>(id)] = &op;
-  }
-  for (const auto& [name, id] : g->outputs) ++readers[static_cast<size_t>(id)];
-  std::vector<Op> kept;
-  std::vector<bool> gone(g->ops.size());
-  for (size_t i = 0; i < g->ops.size(); ++i) {
-    const auto* round = std::get_if<RoundInt8>(&g->ops[i]);
-    if (round == nullptr || readers[static_cast<size_t>(round->x)] != 1) continue;
-    Op* source = maker[static_cast<size_t>(round->x)];
-    if (source == nullptr || !rounds_itself(*source)) continue;
-    std::visit([&](auto& o) { *o.outputs().front() = round->out; }, *source);
-    gone[i] = true;
-  }
-  for (size_t i = 0; i < g->ops.size(); ++i)
-    if (!gone[i]) kept.push_back(std::move(g->ops[i]));
-  g->ops = std::move(kept);
-}
-
 // What shares buffers. Those of rounded values hold their parts at distances that depend on the
 // columns, and not all of them lookup tables: each width has its own.
 using BufferKind = std::tuple<int, int, std::string, int64_t, ValueType>;
@@ -113,6 +70,7 @@ BufferKind kind_of(const Value& v) {
 ValueId replaceable(const Op& op) {
   if (const auto* rope = std::get_if<Rope>(&op)) return rope->x;
   if (const auto* activate = std::get_if<Activate>(&op)) return activate->x;
+  if (const auto* heads = std::get_if<PrepareHeads>(&op)) return heads->q;
   return kNoValue;
 }
 
@@ -199,11 +157,7 @@ class BufferPlanner {
 
 }  // namespace
 
-bool rounds_itself(const Op& op) {
-  return std::visit([](const auto& o) { return kRoundsItself<std::decay_t<decltype(o)>>; }, op);
-}
-
-LoweredGraph lower(const Graph& graph) {
+LoweredGraph lower(const Graph& graph, const Fusions& fusions) {
   if (graph.outputs().empty()) throw RequestError("a graph needs at least one output");
   LoweredGraph g;
   g.values = graph.values();
@@ -213,7 +167,8 @@ LoweredGraph lower(const Graph& graph) {
     std::visit([&](const auto& o) { inserter.add(o); }, op);
     if (const auto* input = std::get_if<Input>(&op)) g.inputs.emplace_back(input->name, input->out);
   }
-  fuse_rounding(&g);
+  if (fusions.prepare_heads) fuse_heads(&g, graph.state());
+  fuse_rounding(&g, fusions.attention_rounds);
   std::stable_partition(g.ops.begin(), g.ops.end(),
                         [](const Op& op) { return inputs_of(op).empty(); });
   BufferPlanner(&g).run();

@@ -30,8 +30,11 @@ struct LoweredGraph {
   std::vector<std::pair<std::string, ValueId>> inputs;  // likewise, never written
 };
 
-// Whether a device lets the op write its result as int8.
-bool rounds_itself(const Op& op);
+// What a device can run as one op besides what all can (graph/fusion.h).
+struct Fusions {
+  bool attention_rounds = false;  // attention and the rounding of its result
+  bool prepare_heads = false;     // PrepareHeads
+};
 
 // Rounding goes before each op that reads integers, once for all that share an input. An op that
 // can round its own result does so where nobody else reads it: its output then is kInt8. Ops that
@@ -39,8 +42,8 @@ bool rounds_itself(const Op& op);
 // between all that follows there is no transfer. A value gets the buffer of one that nobody reads
 // any more, if that has the same rows and type (a rounded value also the same columns); the buffer
 // is as wide as the widest value in it, and a narrower one has its rows next to each other at the
-// begin. A rotation or an activation may get the buffer of what it reads. RequestError where the
-// graph has no output.
-LoweredGraph lower(const Graph& graph);
+// begin. A rotation, alone or in PrepareHeads, or an activation may get the buffer of what it
+// reads. RequestError where the graph has no output.
+LoweredGraph lower(const Graph& graph, const Fusions& fusions = {});
 
 }  // namespace oxibonsai::graph

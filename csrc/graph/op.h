@@ -24,13 +24,14 @@
 
 namespace oxibonsai::graph {
 
-using Op = std::variant<Embed, EmbedPositions, Input, InsertRows, SelectOutputs, RmsNorm, LayerNorm,
-                        Linear, RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, Attend,
-                        AttendLocal, Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap,
-                        Route, Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta,
-                        Mamba2Scan, MambaScan, Wkv7Scan, SelectColumns, TransposeHeads, JoinHeads,
-                        HeadLinear, JoinRows, SplitRows, Sinusoids, Modulate, AddGated,
-                        GroupMoments, Conv2d, MixParts, MatchRms, KeepLargest, Gather>;
+using Op =
+    std::variant<Embed, EmbedPositions, Input, InsertRows, SelectOutputs, RmsNorm, LayerNorm,
+                 Linear, RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, PrepareHeads,
+                 Attend, AttendLocal, Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap,
+                 Route, Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta, Mamba2Scan,
+                 MambaScan, Wkv7Scan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear,
+                 JoinRows, SplitRows, Sinusoids, Modulate, AddGated, GroupMoments, Conv2d, MixParts,
+                 MatchRms, KeepLargest, Gather>;
 
 // Whether ops of a kind use a layer of the cache, or an entry of the slots.
 template <class T, class = void>

@@ -13,6 +13,7 @@ import pytest
 
 import compare_llama_cpp as tool
 import comparison_report
+from rounds import Rounds, Turn
 from worker import Worker, WorkerError
 
 SCRIPT = str(Path(tool.__file__))
@@ -75,43 +76,40 @@ def test_a_worker_that_is_not_there_is_named() -> None:
         Worker("peer", ["no-such-python"])
 
 
-def test_measures_take_turns_after_one_round_of_warming_up() -> None:
-    calls: list[str] = []
-
-    def call(name: str) -> float:
-        calls.append(name)
-        return float(len(calls))
-
-    rates = tool.in_turn({"a": lambda: call("a"), "b": lambda: call("b")}, 2)
-    assert calls == ["a", "b"] * 3
-    assert rates == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
-
-
 def test_a_row_holds_medians_and_the_spread_of_rounds() -> None:
     row = tool.compare_rates("tg8", [10.0, 40.0, 20.0], [10.0, 10.0, 5.0])
     assert row["oxibonsai"] == {"median": 20.0, "min": 10.0, "max": 40.0}
     assert row["llama_cpp"] == {"median": 10.0, "min": 5.0, "max": 10.0}
-    assert row["ratio"] == {"of_medians": 2.0, "min": 1.0, "max": 4.0}
+    assert row["ratio"] == {"median": 4.0, "min": 1.0, "max": 4.0}
 
 
-def test_only_generation_gets_a_share_of_the_bandwidth() -> None:
-    rows = [tool.compare_rates(test, [10.0], [10.0]) for test in ("pp8", "tg8")]
-    tool.add_share_of_bandwidth(rows, bytes_per_token=100, read=4000.0, same_model=False)
-    assert "share_of_bandwidth" not in rows[0]
-    assert rows[1]["share_of_bandwidth"] == 0.25
-    assert "llama_cpp_share_of_bandwidth" not in rows[1], "of a file whose bytes are not known"
+def rounds(*values: tuple[float, float, float]) -> Rounds:
+    names = ("oxibonsai", "llama.cpp", "bandwidth")
+    columns = zip(*values, strict=True)
+    turns = ([Turn(v, stolen=0.0, tries=1) for v in column] for column in columns)
+    return Rounds(dict(zip(names, turns, strict=True)))
 
 
-def test_llama_cpp_has_a_share_where_it_reads_the_same_file() -> None:
-    rows = [tool.compare_rates("tg8", [10.0], [20.0])]
-    tool.add_share_of_bandwidth(rows, bytes_per_token=100, read=4000.0, same_model=True)
-    assert rows[0]["share_of_bandwidth"] == 0.25
-    assert rows[0]["llama_cpp_share_of_bandwidth"] == 0.5
+def test_a_share_is_of_the_bandwidth_in_the_same_round() -> None:
+    # The memory got twice as fast, and both engines with it.
+    measured = rounds((10.0, 5.0, 4000.0), (20.0, 10.0, 8000.0), (20.0, 10.0, 8000.0))
+    row = tool.shares_of_bandwidth(measured, ["oxibonsai", "llama.cpp"], bytes_per_token=100)
+    assert row == {
+        "weight_bytes_per_token": 100,
+        "share_of_bandwidth": 0.25,
+        "llama_cpp_share_of_bandwidth": 0.125,
+    }
+
+
+def test_no_share_for_a_file_whose_bytes_are_not_known() -> None:
+    row = tool.shares_of_bandwidth(rounds((10.0, 5.0, 4000.0)), ["oxibonsai"], bytes_per_token=100)
+    assert "llama_cpp_share_of_bandwidth" not in row
 
 
 def report() -> dict[str, Any]:
     row = tool.compare_rates("tg8", [20.0], [10.0])
     row |= {"weight_bytes_per_token": 100, "share_of_bandwidth": 0.25}
+    row |= {"turns_repeated": 3, "most_stolen": 0.01}
     engine = {
         "version": "1.2",
         "kv_type": "f16",
@@ -123,7 +121,7 @@ def report() -> dict[str, Any]:
         "model": "a.gguf",
         "peer_model": "a.gguf",
         "machine": {"cpu": "Some CPU", "system": "Linux", "threads": 2, "tier": "avx2"},
-        "read_gb_s": 21.96,
+        "read_gb_s": {"median": 21.96, "min": 20.0, "max": 23.0},
         "repetitions": 5,
         "oxibonsai": engine,
         "llama_cpp": {**engine, "system_info": "CPU : AVX2 = 1"},
@@ -139,7 +137,8 @@ def test_a_report_is_named_after_model_and_tier(tmp_path: Path) -> None:
 
 def test_the_table_of_a_report() -> None:
     text = comparison_report.markdown(report())
-    assert "Some CPU, Linux, 2 threads; memory reads 22.0 GB/s" in text
+    assert "Some CPU, Linux, 2 threads; memory reads 22.0 (20.0 to 23.0) GB/s" in text
+    assert "are taken again: 3 were; from those that count it took at most 1%." in text
     assert "llama-cpp-python 1.2: f16 keys and values, 3 MB at its peak" in text
     row = "| tg8 | 20.0 (20.0 to 20.0) | 10.0 (10.0 to 10.0) | 2.00 (2.00 to 2.00) | 25% |  |"
     assert text.splitlines()[-1] == row

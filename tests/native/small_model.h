@@ -73,7 +73,8 @@ inline graph::Vector make_vector(Source& source, size_t n) {
 
 using graph::ValueId;
 
-inline graph::Graph make_graph(QuantType type) {
+// With norms of the heads of q and k it is a Qwen3.
+inline graph::Graph make_graph(QuantType type, bool head_norms = false) {
   Source source(7);
   graph::Graph g;
   const auto one = [&g](graph::Op op) { return g.add(std::move(op)).front(); };
@@ -100,8 +101,12 @@ inline graph::Graph make_graph(QuantType type) {
     const auto qkv =
         linear(x, {weight(kHeads * kHeadDim, kHidden), weight(kKvHeads * kHeadDim, kHidden),
                    weight(kKvHeads * kHeadDim, kHidden)});
-    const ValueId q = one(graph::Rope{qkv[0], table, kHeadDim, layer == 1});
-    const ValueId k = one(graph::Rope{qkv[1], table, kHeadDim, layer == 1});
+    const auto head_norm = [&](ValueId heads, int count) {
+      if (!head_norms) return heads;
+      return one(graph::RmsNorm{heads, make_vector(source, kHeadDim), 1e-6f, count});
+    };
+    const ValueId q = one(graph::Rope{head_norm(qkv[0], kHeads), table, kHeadDim, layer == 1});
+    const ValueId k = one(graph::Rope{head_norm(qkv[1], kKvHeads), table, kHeadDim, layer == 1});
     g.add(graph::StoreKv{k, qkv[2], layer});
     graph::Attend attend;
     attend.q = q;

@@ -47,13 +47,13 @@ struct Pools {
   gpu::KvPages gpu_pages, gpu_others;
 };
 
-void check(QuantType weights, KvType cache, int prompt, int chunk) {
+void check(QuantType weights, KvType cache, int prompt, int chunk, bool head_norms = false) {
   const std::string name = std::string(quant::traits(weights).name) + " " +
                            graph::kKvTypeNames[static_cast<size_t>(cache)] + " chunks of " +
-                           std::to_string(chunk);
+                           std::to_string(chunk) + (head_norms ? ", norms of heads" : "");
   const auto device = emulated_gpu({static_cast<uint64_t>(chunk), chunk % 2 == 0},
                                    prompt != 66 ? gpu::Int8Mma::k16x8x32 : gpu::Int8Mma::kNone);
-  const graph::Graph g = make_graph(weights);
+  const graph::Graph g = make_graph(weights, head_norms);
   const auto truth = cpu::CpuDevice(cpu::table("scalar"), 2).compile(g);
   const auto found = device->compile(g);
   Pools pools(g.state(), cache, device->backend());
@@ -125,7 +125,7 @@ int main() {
   for (int i = 0; i < static_cast<int>(QuantType::kCount); ++i)
     check(static_cast<QuantType>(i), KvType::kF16, 5, 4);
   for (const KvType cache : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})
-    check(QuantType::kQ1_0, cache, 66, 33);
+    check(QuantType::kQ1_0, cache, 66, 33, cache == KvType::kF16 || cache == KvType::kQ4_0);
   for (const QuantType type : {QuantType::kQ2_0_g128, QuantType::kQ4_K, QuantType::kF16})
     check(type, KvType::kQ8_0, 20, 9);
   check(QuantType::kQ1_0, KvType::kF16, 5, 1);

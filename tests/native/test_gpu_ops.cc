@@ -135,6 +135,21 @@ void check_axes(std::mt19937& random) {
   test::compare_graph(g, in.batch, "rope over axes");
 }
 
+// More rows than a grid has blocks in its second dimension.
+void check_many_rows(std::mt19937& random) {
+  const auto matrix = std::make_shared<std::vector<uint8_t>>(34 * 3);
+  for (uint8_t& b : *matrix) b = static_cast<uint8_t>(random() & 0x3F);
+  const auto weight =
+      std::make_shared<graph::Weight>("w", quant::QuantType::kQ8_0, 3, 32, matrix->data(), nullptr);
+  check_ops(random, 70001, 32, "many", [&](graph::Graph& g, ValueId x, ValueId z) {
+    const ValueId table = g.add(graph::RopeTable{vector_of({1.0f, 0.25f})}).front();
+    graph::Linear op;
+    op.x = g.add(graph::Add{x, z}).front();
+    op.weights = {weight};
+    return std::vector<ValueId>{g.add(op).front(), g.add(graph::Rope{x, table, 8, false}).front()};
+  });
+}
+
 void check_inserted(std::mt19937& random, bool added) {
   graph::Graph g;
   const ValueId x = g.add(graph::Input{"x", graph::tokens(), 40}).front();
@@ -574,6 +589,7 @@ int main() {
   check_picture(random, 12, 40);
   check_picture(random, 36, 8);
   check_modulation(random);
+  check_many_rows(random);
   check_axes(random);
   for (const bool added : {false, true}) check_inserted(random, added);
   for (const int taps : {2, 4}) check_conv(random, taps);

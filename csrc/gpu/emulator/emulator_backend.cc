@@ -67,6 +67,8 @@ void EmulatorBackend::launch(const Launch& l) {
   if (kernel == nullptr) throw DeviceError(std::string("there is no kernel ") + l.kernel);
   if (kernel->arg_bytes != l.arg_bytes || kernel->buffers != l.buffer_count)
     throw DeviceError(std::string("kernel ") + l.kernel + ": other parameters");
+  if (l.grid.x > INT32_MAX || l.grid.y > UINT16_MAX || l.grid.z > UINT16_MAX)
+    throw DeviceError(std::string("kernel ") + l.kernel + ": a grid that no card takes");
   std::vector<uint8_t*> buffers;
   for (int i = 0; i < l.buffer_count; ++i)
     buffers.push_back(l.buffers[i].buffer == nullptr ? nullptr : resolve(l.buffers[i], 0));

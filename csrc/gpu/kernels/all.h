@@ -24,6 +24,8 @@
 #include "gpu/kernels/attention.h"
 #include "gpu/kernels/store_kv.h"
 
+#include "gpu/kernels/prepare_heads.h"
+
 #include "gpu/kernels/experts.h"
 #include "gpu/kernels/recurrence.h"
 #include "gpu/kernels/top.h"

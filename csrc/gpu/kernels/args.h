@@ -103,6 +103,13 @@ struct LinearArgs {
   uint32_t panels;  // rows of graph::Route's panels
 };
 
+// Of a launch of gemv: up to three matrices of one form, and the block of rows in which the next
+// one begins; where there is none, no block.
+struct GemvArgs {
+  LinearArgs matrices[3];
+  uint32_t second, third;
+};
+
 struct FloatLinearArgs {
   uint64_t row_bytes, expert_bytes;
   uint32_t rows, cols, tokens;
@@ -122,6 +129,15 @@ struct PageArgs {
   uint32_t rotate_key, rotate_value;  // dims of a block of the rotation; 0: none
 };
 
+struct PrepareArgs {
+  PageArgs page;
+  uint32_t heads;  // of q
+  uint32_t pairs, interleaved;
+  uint32_t norms_q, norms_k;
+  uint32_t own_q, own_k;  // as in NormArgs
+  float eps_q, eps_k;
+};
+
 struct AttendArgs {
   PageArgs page;
   uint32_t heads;
@@ -134,6 +150,7 @@ struct AttendArgs {
   uint32_t chunk;   // 0: none
   uint32_t has_slopes, has_sinks;
   uint32_t has_position_bias, reach;  // 2 * reach + 1 values for each head
+  uint32_t round;                     // the result goes to int8
   float scale;
   float softcap;  // 0: none
 };

@@ -280,10 +280,11 @@ FOR_EACH_KV_TYPE(ATTEND_KERNELS)
 
 // A head of a row: the parts of the run, in their order, are merged into what `running` has of the
 // runs before: a sum of weights of 0 where the row has seen nothing yet. In the last run a sink is
-// one more part, whose values are zero, and y gets the result, zeros where the row sees nothing.
-// `rows`: of the batch.
+// one more part, whose values are zero, and y gets the result, zeros where the row sees nothing, or
+// the arrays of a rounded one, where heads are whole groups. `rows`: of the batch.
 KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, views),
-       READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, running), WRITE(6, float, y)) {
+       READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, running), WRITE(6, float, y),
+       WRITE(7, int8_t, q), WRITE(8, float, scales), WRITE(9, int32_t, sums)) {
   SHARED(float, values, MERGE_DIMS);
   const uint32_t value_dim = args.page.value_dim, rotate = args.page.rotate_value;
   const uint64_t row = uint64_t(rows[BLOCK_X]);
@@ -336,5 +337,6 @@ KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, views),
   BARRIER();
   const float size = rotate > 0 ? root(1.0f / float(rotate)) : 1.0f;
   for (uint32_t d = THREAD; d < value_dim; d += ATTEND_THREADS)
-    y[result * value_dim + d] = rotate > 0 ? flush_tiny(values[d] * size) : values[d];
+    put_value(rotate > 0 ? flush_tiny(values[d] * size) : values[d], LANE, result * value_dim + d,
+              args.round, y, q, scales, sums);
 }

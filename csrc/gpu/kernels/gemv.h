@@ -1,10 +1,11 @@
 // Linear layers of few tokens over integer weights: as fast as the weights stream in.
 //
-// A block of 128 threads takes 16 rows and kTokens tokens, a warp four of the rows, a lane a
-// segment at a time: neighbouring lanes read neighbouring words of a row, and the activations of a
-// segment serve four rows. Integer sums of 32 segments go to shared memory; then one thread for
-// each row and token adds them up in their order. Budget for 32 weights of 1 or 2 bits and one
-// token: 1 or 2 loads, 16 shifts and masks, 8 dot products, 5 for the rest.
+// One launch serves up to three matrices that read the same rows: a launch costs as much time as
+// some megabytes of weights. A block of 128 threads takes 16 rows and kTokens tokens, a warp four
+// of the rows, a lane a segment at a time: neighbouring lanes read neighbouring words of a row, and
+// the activations of a segment serve four rows. Integer sums of 32 segments go to shared memory;
+// then one thread for each row and token adds them up in their order. Budget for 32 weights of 1 or
+// 2 bits and one token: 1 or 2 loads, 16 shifts and masks, 8 dot products, 5 for the rest.
 
 #define GEMV_ROWS 16
 #define GEMV_THREADS 128
@@ -66,13 +67,31 @@ INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
                      bias, add);
 }
 
-#define GEMV_KERNEL(name, kTokens)                                                           \
-  KERNEL(gemv_##name##_##kTokens, LinearArgs, READ(1, uint8_t, weights), READ(2, int8_t, q), \
-         READ(3, float, scales), READ(4, int32_t, sums), READ(5, float, bias),               \
-         READ(6, float, add), READ(7, int32_t, panels), WRITE(8, float, y)) {                \
-    SHARED(int32_t, isums, kTokens* GEMV_ROWS* GEMV_PITCH);                                  \
-    gemv<Form_##name, kTokens>(args, weights, q, scales, sums, bias, add, panels, y, isums,  \
-                               THREAD, BLOCK_Y, BLOCK_X);                                    \
+// Biases and weights are three of each, then the results: those of the matrices.
+#define GEMV_KERNEL(name, kTokens)                                                                \
+  KERNEL(gemv_##name##_##kTokens, GemvArgs, READ(1, int8_t, q), READ(2, float, scales),           \
+         READ(3, int32_t, sums), READ(4, float, add), READ(5, int32_t, panels),                   \
+         READ(6, uint8_t, w0), READ(7, uint8_t, w1), READ(8, uint8_t, w2), READ(9, float, bias0), \
+         READ(10, float, bias1), READ(11, float, bias2), WRITE(12, float, y0),                    \
+         WRITE(13, float, y1), WRITE(14, float, y2)) {                                            \
+    SHARED(int32_t, isums, kTokens* GEMV_ROWS* GEMV_PITCH);                                       \
+    const bool in0 = BLOCK_Y < args.second, in1 = BLOCK_Y < args.third;                           \
+    const uint32_t row_block = in0 ? BLOCK_Y : BLOCK_Y - (in1 ? args.second : args.third);        \
+    gemv<Form_##name, kTokens>(args.matrices[in0   ? 0                                            \
+                                             : in1 ? 1                                            \
+                                                   : 2],                                          \
+                               in0   ? w0                                                         \
+                               : in1 ? w1                                                         \
+                                     : w2,                                                        \
+                               q, scales, sums,                                                   \
+                               in0   ? bias0                                                      \
+                               : in1 ? bias1                                                      \
+                                     : bias2,                                                     \
+                               add, panels,                                                       \
+                               in0   ? y0                                                         \
+                               : in1 ? y1                                                         \
+                                     : y2,                                                        \
+                               isums, THREAD, row_block, BLOCK_X);                                \
   }
 #define GEMV_KERNELS(name) GEMV_KERNEL(name, 1) GEMV_KERNEL(name, 4) GEMV_KERNEL(name, 8)
 FOR_EACH_FORM(GEMV_KERNELS)

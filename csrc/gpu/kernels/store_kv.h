@@ -125,29 +125,38 @@ struct Store<KvQ4_0> {
   }
 };
 
-// `rows`: of the batch; `places`: of each row, its page and its position in that. A block of 32
-// threads takes a head of a row.
-template <class Kv>
-INLINE void store_kv(ARGS(PageArgs) page, GLOBAL const float* k, GLOBAL const float* v,
-                     GLOBAL const int32_t* rows, GLOBAL const int32_t* places,
-                     GLOBAL uint8_t* pages, uint32_t lane, uint32_t item, uint32_t head) {
-  const uint64_t row = uint64_t(rows[item]);
-  GLOBAL uint8_t* keys = pages + uint64_t(places[2 * row]) * page.page_bytes + page.layer_offset +
-                         head * page.head_bytes;
-  const uint32_t position = uint32_t(places[2 * row + 1]);
-  GLOBAL const float* key = k + (row * page.kv_heads + head) * page.key_dim;
-  for (uint32_t d = lane; d < page.key_dim + lane; d += KV_GROUP)
-    Store<Kv>::key(keys, page, position, d, d < page.key_dim ? key[d] : 0.0f);
-  if (page.value_in_key) return;
-  GLOBAL const float* value = v + (row * page.kv_heads + head) * page.value_dim;
-  for (uint32_t d = lane; d < page.value_dim + lane; d += KV_GROUP)
-    Store<Kv>::value(keys + page.key_bytes, page, position, d,
-                     d < page.value_dim ? value[d] : 0.0f);
+// Where a head's keys of a page are; its values follow them.
+INLINE GLOBAL uint8_t* head_of(ARGS(PageArgs) page, GLOBAL uint8_t* pages, int32_t page_id,
+                               uint32_t head) {
+  return pages + uint64_t(page_id) * page.page_bytes + page.layer_offset + head * page.head_bytes;
 }
 
+// By a warp. Keys may lie in memory of the block.
+template <class Kv, class Floats>
+INLINE void store_key(ARGS(PageArgs) page, GLOBAL uint8_t* keys, Floats key, uint32_t position,
+                      uint32_t lane) {
+  for (uint32_t d = lane; d < page.key_dim + lane; d += KV_GROUP)
+    Store<Kv>::key(keys, page, position, d, d < page.key_dim ? key[d] : 0.0f);
+}
+
+template <class Kv>
+INLINE void store_value(ARGS(PageArgs) page, GLOBAL uint8_t* values, GLOBAL const float* value,
+                        uint32_t position, uint32_t lane) {
+  for (uint32_t d = lane; d < page.value_dim + lane; d += KV_GROUP)
+    Store<Kv>::value(values, page, position, d, d < page.value_dim ? value[d] : 0.0f);
+}
+
+// `rows`: of the batch; `places`: of each row, its page and its position in that. A block of 32
+// threads takes a head of a row.
 #define STORE_KERNEL(type)                                                                        \
   KERNEL(store_kv_##type, PageArgs, READ(1, float, k), READ(2, float, v), READ(3, int32_t, rows), \
          READ(4, int32_t, places), WRITE(5, uint8_t, pages)) {                                    \
-    store_kv<Kv##type>(args, k, v, rows, places, pages, THREAD, BLOCK_X, BLOCK_Y);                \
+    const uint64_t row = uint64_t(rows[BLOCK_X]), head = row * args.kv_heads + BLOCK_Y;           \
+    const uint32_t position = uint32_t(places[2 * row + 1]);                                      \
+    GLOBAL uint8_t* keys = head_of(args, pages, places[2 * row], BLOCK_Y);                        \
+    store_key<Kv##type>(args, keys, k + head * args.key_dim, position, THREAD);                   \
+    if (args.value_in_key) return;                                                                \
+    store_value<Kv##type>(args, keys + args.key_bytes, v + head * args.value_dim, position,       \
+                          THREAD);                                                                \
   }
 FOR_EACH_KV_TYPE(STORE_KERNEL)

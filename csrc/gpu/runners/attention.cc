@@ -41,6 +41,13 @@ std::string kernel_name(const char* what, graph::KvType type) {
   return std::string(what) + "_" + kNames[static_cast<size_t>(type)];
 }
 
+void check_dims(const graph::PagedLayer& layer) {
+  const int dims = std::max(layer.key_dim, layer.value_dim);
+  if (dims > kMostDims)
+    throw UnsupportedError("attention over heads of " + std::to_string(dims) +
+                           " dims: GPUs have a kernel for up to " + std::to_string(kMostDims));
+}
+
 // Where the rows of a launch keep their keys and values.
 struct PageSet {
   graph::KvType type;
@@ -100,10 +107,7 @@ class Attention {
             float scale, int window, int chunk, float softcap, const Biases& biases,
             int64_t memory_limit)
       : q_(q), out_(out), layer_(layer), biases_(biases), memory_limit_(memory_limit) {
-    if (std::max(layer.key_dim, layer.value_dim) > kMostDims)
-      throw UnsupportedError("attention over heads of " +
-                             std::to_string(std::max(layer.key_dim, layer.value_dim)) +
-                             " dims: GPUs have a kernel for up to " + std::to_string(kMostDims));
+    check_dims(layer);
     args_.heads = static_cast<uint32_t>(heads);
     args_.window = static_cast<uint32_t>(window);
     args_.chunk = static_cast<uint32_t>(chunk);
@@ -113,6 +117,7 @@ class Attention {
     args_.has_sinks = biases.sinks.buffer != nullptr;
     args_.has_position_bias = biases.by_position.buffer != nullptr;
     args_.reach = biases.reach;
+    args_.round = out.type == graph::ValueType::kInt8;
   }
 
   const graph::PagedLayer& layer() const { return layer_; }
@@ -135,6 +140,7 @@ class Attention {
     a.sets = (static_cast<uint32_t>(group()) + a.in_set - 1) / a.in_set;
     const auto all = static_cast<uint32_t>(parts(set.longest));
     const auto step = static_cast<uint32_t>(run_length(s, set.longest));
+    const Result result = result_of(s, out_);
     const Address running = memory + step * part_bytes(s);
     const Tiles& tiles = s.tiles.at({set.pool, set.local, rows_of_tile(s)});
     const std::string kernel = kernel_name("attend", set.type) + "_" + std::to_string(queries(s));
@@ -150,8 +156,9 @@ class Attention {
                                         s.table(set.tables), biases_.slopes, biases_.by_position,
                                         memory});
         s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
-                 std::array<Address, 6>{s.table(set.rows_at), s.table(view), memory, biases_.sinks,
-                                        running, s.address(out_)});
+                 std::array<Address, 9>{s.table(set.rows_at), s.table(view), memory, biases_.sinks,
+                                        running, result.y, result.rounded.q, result.rounded.scale,
+                                        result.rounded.sums});
       }
     }
   }
@@ -268,6 +275,42 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
   return runner_of([=](const Step& s) {
     for (size_t pool = 0; pool < s.state->pools.size(); ++pool)
       store(s, pool_pages(s, static_cast<int>(pool), layer), k, v);
+  });
+}
+
+RunnerPtr make_runner(const graph::PrepareHeads& op, const RunnerContext& c) {
+  const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
+  check_dims(layer);
+  const ValueRef q = c.value(op.q), k = c.value(op.k), v = c.value(op.v);
+  const ValueRef table = c.value(op.table), out = c.value(op.out);
+  const Address q_weight = c.constants->put(op.q_weight), k_weight = c.constants->put(op.k_weight);
+  const auto own = [&](const graph::Vector& w) {
+    return w == nullptr ? 1u
+                        : static_cast<uint32_t>(w->size()) / static_cast<uint32_t>(layer.key_dim);
+  };
+  args::PrepareArgs a{};
+  a.heads = static_cast<uint32_t>(q.cols / layer.key_dim);
+  a.pairs = static_cast<uint32_t>(table.cols / 2);
+  a.interleaved = op.interleaved;
+  a.norms_q = op.q_weight != nullptr;
+  a.norms_k = op.k_weight != nullptr;
+  a.own_q = own(op.q_weight);
+  a.own_k = own(op.k_weight);
+  a.eps_q = op.q_eps;
+  a.eps_k = op.k_eps;
+  const int index = op.layer;
+  return runner_of([=](const Step& s) {
+    for (size_t pool = 0; pool < s.state->pools.size(); ++pool) {
+      const PageSet set = pool_pages(s, static_cast<int>(pool), index);
+      if (set.rows == 0) continue;
+      args::PrepareArgs now = a;
+      now.page = set.args;
+      s.launch(kernel_name("prepare_heads", set.type).c_str(),
+               {static_cast<uint32_t>(set.rows), a.heads + set.args.kv_heads}, kStoreThreads, now,
+               std::array<Address, 10>{s.address(q), s.address(k), s.address(v), s.address(table),
+                                       q_weight, k_weight, s.table(set.rows_at),
+                                       s.table(set.places), s.address(out), set.pages});
+    }
   });
 }
 

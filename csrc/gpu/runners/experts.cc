@@ -67,10 +67,8 @@ RunnerPtr make_runner(const graph::ExpertLinear& op, const RunnerContext& c) {
   const Int8Mma int8_mma = c.capabilities.int8_mma;
   return runner_of([=](const Step& s) {
     Product p;
-    p.weight = weight;
+    p.factors = {{weight, bias, s.address(out)}};
     set_input(s, x, &p);
-    p.bias = bias;
-    p.y = s.address(out);
     p.rows = s.rows_of(out);
     p.panels = s.address(panels);
     p.single = s.batch->rows() == 1;  // the choices of one token are of different experts

@@ -18,86 +18,117 @@ constexpr int64_t kHadamardValues = 8192, kHadamardChunk = 1024;
 // Panels of a step have at most this many more rows than there are (graph::Route).
 int64_t most_panels(const Product& p) {
   if (p.single) return p.rows;
-  const int64_t experts = std::min(p.rows, p.weight->weight().experts());
+  const int64_t experts = std::min(p.rows, p.factors.front().weight->weight().experts());
   return (p.rows + experts * (graph::kPanelRows - 1)) / graph::kPanelRows;
 }
 
-// Groups of tokens of a launch whose groups have `tokens`, and what the kernel is told of panels.
-template <class Args>
-uint32_t set_groups(const Product& p, int64_t tokens, Args* a) {
-  a->tokens = static_cast<uint32_t>(p.rows);
-  a->has_bias = p.bias.buffer != nullptr;
-  a->has_add = p.add.buffer != nullptr;
+// Groups of so many tokens of a launch.
+uint32_t groups_of(const Product& p, int64_t tokens) {
   if (p.panels.buffer == nullptr) return blocks_of(p.rows, tokens);
+  return static_cast<uint32_t>(most_panels(p) * (p.single ? 1 : graph::kPanelRows / tokens));
+}
+
+// What a kernel is told of rows and of one matrix.
+template <class Args>
+void set_rows(const Product& p, const Factor& f, int64_t tokens, Args* a) {
+  a->tokens = static_cast<uint32_t>(p.rows);
+  a->has_bias = f.bias.buffer != nullptr;
+  a->has_add = p.add.buffer != nullptr;
+  if (p.panels.buffer == nullptr) return;
   a->panels = static_cast<uint32_t>(p.rows);
   a->panel_groups = p.single ? 1 : static_cast<uint32_t>(graph::kPanelRows / tokens);
-  return static_cast<uint32_t>(most_panels(p)) * a->panel_groups;
 }
 
 void launch_float(const Step& s, const Product& p) {
+  const Factor& f = p.factors.front();
   const bool one = p.panels.buffer != nullptr ? p.single : p.rows == 1;
   const int64_t tokens = one ? 1 : kMostGemvTokens;
-  args::FloatLinearArgs a = p.weight->float_args();
-  const uint32_t groups = set_groups(p, tokens, &a);
-  const std::string kernel = "linear_" + p.weight->form() + "_" + std::to_string(tokens);
-  s.launch(kernel.c_str(), {groups, blocks_of(a.rows, kFloatRows)}, kFloatThreads, a,
-           std::array<Address, 6>{p.weight->data(), p.x, p.bias, p.add, p.panels, p.y});
+  args::FloatLinearArgs a = f.weight->float_args();
+  set_rows(p, f, tokens, &a);
+  const std::string kernel = "linear_" + f.weight->form() + "_" + std::to_string(tokens);
+  s.launch(kernel.c_str(), {groups_of(p, tokens), blocks_of(a.rows, kFloatRows)}, kFloatThreads, a,
+           std::array<Address, 6>{f.weight->data(), p.x, f.bias, p.add, p.panels, f.y});
 }
 
 void launch_gemm(const Step& s, const Product& p, Int8Mma int8_mma) {
-  args::LinearArgs a = p.weight->integer_args();
-  const uint32_t groups = set_groups(p, kGemmTile, &a);
-  const RoundedRows& x = p.rounded;
   static constexpr const char* kSuffixes[] = {"", "_mma8", "_mma"};  // by Int8Mma
-  const std::string kernel = "gemm_" + p.weight->form() + kSuffixes[static_cast<size_t>(int8_mma)];
-  s.launch(kernel.c_str(), {groups, blocks_of(a.rows, kGemmTile)}, kGemmThreads, a,
-           std::array<Address, 7>{p.weight->data(), x.q, x.scale, x.sums, p.bias, p.add, p.y});
+  const RoundedRows& x = p.rounded;
+  for (const Factor& f : p.factors) {
+    args::LinearArgs a = f.weight->integer_args();
+    set_rows(p, f, kGemmTile, &a);
+    const std::string kernel =
+        "gemm_" + f.weight->form() + kSuffixes[static_cast<size_t>(int8_mma)];
+    s.launch(kernel.c_str(), {groups_of(p, kGemmTile), blocks_of(a.rows, kGemmTile)}, kGemmThreads,
+             a, std::array<Address, 7>{f.weight->data(), x.q, x.scale, x.sums, f.bias, p.add, f.y});
+  }
 }
 
 void launch_gemv(const Step& s, const Product& p) {
   const bool one = p.panels.buffer != nullptr ? p.single : p.rows == 1;
   const bool few = p.panels.buffer == nullptr && p.rows <= kFewGemvTokens;
   const int64_t tokens = one ? 1 : few ? kFewGemvTokens : kMostGemvTokens;
-  args::LinearArgs a = p.weight->integer_args();
-  const uint32_t groups = set_groups(p, tokens, &a);
-  const RoundedRows& x = p.rounded;
-  const std::string kernel = "gemv_" + p.weight->form() + "_" + std::to_string(tokens);
-  s.launch(
-      kernel.c_str(), {groups, blocks_of(a.rows, kGemvRows)}, kGemvThreads, a,
-      std::array<Address, 8>{p.weight->data(), x.q, x.scale, x.sums, p.bias, p.add, p.panels, p.y});
+  args::GemvArgs a{};
+  std::array<Address, 14> buffers{p.rounded.q, p.rounded.scale, p.rounded.sums, p.add, p.panels};
+  uint32_t blocks = 0;
+  for (size_t i = 0; i < p.factors.size(); ++i) {
+    const Factor& f = p.factors[i];
+    a.matrices[i] = f.weight->integer_args();
+    set_rows(p, f, tokens, &a.matrices[i]);
+    blocks += blocks_of(a.matrices[i].rows, kGemvRows);
+    if (i == 0) a.second = blocks;
+    if (i <= 1) a.third = blocks;
+    buffers[5 + i] = f.weight->data();
+    buffers[8 + i] = f.bias;
+    buffers[11 + i] = f.y;
+  }
+  const std::string kernel =
+      "gemv_" + p.factors.front().weight->form() + "_" + std::to_string(tokens);
+  s.launch(kernel.c_str(), {groups_of(p, tokens), blocks}, kGemvThreads, a, buffers);
+}
+
+// Whether gemv takes another matrix beside those.
+bool joins(const std::vector<Factor>& factors, const PackedWeight& w) {
+  int64_t blocks = blocks_of(w.weight().rows(), kGemvRows);
+  for (const Factor& f : factors) {
+    if (!w.weight().integer() || f.weight->form() != w.form()) return false;
+    blocks += blocks_of(f.weight->weight().rows(), kGemvRows);
+  }
+  return factors.size() < kMostFactors && blocks <= UINT16_MAX;
 }
 
 }  // namespace
 
 void launch_product(const Step& s, const Product& p, Int8Mma int8_mma) {
   if (p.rows == 0) return;
-  if (!p.weight->weight().integer()) return launch_float(s, p);
+  if (!p.factors.front().weight->weight().integer()) return launch_float(s, p);
   if (p.panels.buffer == nullptr && p.rows > kMostGemvTokens) return launch_gemm(s, p, int8_mma);
   launch_gemv(s, p);
 }
 
 RunnerPtr make_runner(const graph::Linear& op, const RunnerContext& c) {
-  struct Part {
-    PackedWeightPtr weight;
-    Address bias;
-    ValueRef out;
+  struct Launched {               // by one launch_product()
+    std::vector<Factor> factors;  // but for y
+    std::vector<ValueRef> out;
   };
-  std::vector<Part> parts;
-  for (size_t i = 0; i < op.weights.size(); ++i)
-    parts.push_back({c.packed(op.weights[i]),
-                     op.biases.empty() ? Address{} : c.constants->put(op.biases[i]),
-                     c.value(op.out[i])});
+  std::vector<Launched> all;
+  for (size_t i = 0; i < op.weights.size(); ++i) {
+    const Factor f{c.packed(op.weights[i]),
+                   op.biases.empty() ? Address{} : c.constants->put(op.biases[i]),
+                   {}};
+    if (all.empty() || !joins(all.back().factors, *f.weight)) all.emplace_back();
+    all.back().factors.push_back(f);
+    all.back().out.push_back(c.value(op.out[i]));
+  }
   const ValueRef x = c.value(op.x);
   const ValueRef add = op.add != graph::kNoValue ? c.value(op.add) : ValueRef{};
   const Int8Mma int8_mma = c.capabilities.int8_mma;
   return runner_of([=](const Step& s) {
-    for (const Part& part : parts) {
+    for (const Launched& launched : all) {
       Product p;
-      p.weight = part.weight;
+      p.factors = launched.factors;
+      for (size_t i = 0; i < launched.out.size(); ++i) p.factors[i].y = s.address(launched.out[i]);
       set_input(s, x, &p);
-      p.bias = part.bias;
       p.add = s.address(add);
-      p.y = s.address(part.out);
       p.rows = s.rows_of(x);
       launch_product(s, p, int8_mma);
     }
@@ -142,10 +173,10 @@ class HeadLinearRunner : public Runner {
     const int64_t tokens = s.rows_of(x_);
     if (tokens == 0) return;
     Product p;
-    p.weight = weight_;
+    const Address y = s.workspace + moved_bytes(s) + rounded_bytes(s.values_of(x_));
+    p.factors = {{weight_, {}, y}};
     p.x = s.workspace;
     p.rounded = rounded_rows(s.workspace + moved_bytes(s), s.values_of(x_));
-    p.y = s.workspace + moved_bytes(s) + rounded_bytes(s.values_of(x_));
     p.rows = tokens * heads();
     p.panels = s.table(s.head_panels.at({heads(), tokens}));
     p.single = tokens == 1;
@@ -157,7 +188,7 @@ class HeadLinearRunner : public Runner {
                std::array<Address, 4>{p.x, p.rounded.q, p.rounded.scale, p.rounded.sums});
     }
     launch_product(s, p, Int8Mma::kNone);
-    transpose(s, p.y, s.address(out_), heads(), tokens, weight_->weight().rows());
+    transpose(s, y, s.address(out_), heads(), tokens, weight_->weight().rows());
   }
 
  private:

@@ -1,18 +1,28 @@
 #pragma once
 
+#include <vector>
+
 #include "gpu/runner.h"
 
 namespace oxibonsai::gpu {
 
-// A product of rows with a packed matrix, or with those of experts.
-struct Product {
+// One matrix of a product, or those of experts.
+struct Factor {
   PackedWeightPtr weight;
-  Address x;            // of a float weight
-  RoundedRows rounded;  // of an integer one
-  Address bias;         // null: none
-  Address add;          // null: none
+  Address bias;  // null: none
   Address y;
-  int64_t rows = 0;  // of x and y
+};
+
+// gemv's matrices of one launch.
+constexpr size_t kMostFactors = 3;
+
+// Products of the same rows with packed matrices: a float one, or some integer ones of one form.
+struct Product {
+  std::vector<Factor> factors;
+  Address x;            // of a float weight
+  RoundedRows rounded;  // of integer ones
+  Address add;          // to the product with a single matrix; null: nothing
+  int64_t rows = 0;     // of x and y
   // Of experts: graph::Route's panels, and how many groups of tokens a panel may have rows for.
   Address panels;
   bool single = false;  // each panel has one row at most
@@ -26,6 +36,7 @@ inline void set_input(const Step& s, const ValueRef& x, Product* p) {
     p->x = s.address(x);
 }
 
+// One launch, but for several matrices and more tokens than gemv takes.
 void launch_product(const Step& s, const Product& p, Int8Mma int8_mma);
 
 }  // namespace oxibonsai::gpu
