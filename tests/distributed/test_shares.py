@@ -34,6 +34,15 @@ def test_a_process_has_its_share_of_the_weights(tensor: int, pipeline: int, mode
 
 
 @pytest.mark.slow
+def test_the_output_matrix_bounds_the_largest_share_of_four_stages(model: Model) -> None:
+    layers = model.config.num_hidden_layers
+    own = [predict(model.graph, layers, Layout(1, 4, rank)).weight_bytes for rank in range(4)]
+    head = next(w.nbytes for w in model.graph.matrices if not w.name.startswith("blk."))
+    assert max(own) == own[3] == head
+    assert own[:3] == [(sum(own) - head) // 3] * 3
+
+
+@pytest.mark.slow
 @pytest.mark.hf
 @pytest.mark.parametrize(("tensor", "pipeline"), [(3, 1), (1, 2)])
 def test_messages_are_those_that_the_graph_predicts(

@@ -6,6 +6,7 @@ bytes are those of one device.
 
 from __future__ import annotations
 
+import itertools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -215,19 +216,35 @@ def share_layers(graph: _core.Graph, first: int, layers: int, rooms: Sequence[in
         graph: The model's pass.
         first: The first layer that they run.
         layers: How many the model has.
-        rooms: In what proportion the devices take bytes of weights.
+        rooms: In what proportion the devices take bytes of weights, as near as whole layers allow.
+            What belongs to no layer counts as one more, behind the last.
     """
     sizes = [0] * (layers + 1)
     for weight in graph.matrices:
         layer = layer_of([weight.name])
         sizes[layers if layer is None else layer] += weight.nbytes
-    begins, layer = [first], first
-    for i in range(1, len(rooms)):
-        wanted = sum(sizes[first:]) * sum(rooms[:i]) / sum(rooms)
-        while layer < layers and sum(sizes[first:layer]) + sizes[layer] / 2 < wanted:
-            layer += 1
-        begins.append(layer)
-    return begins
+    return [first + begin for begin in _even_parts(sizes[first:], rooms)]
+
+
+def _even_parts(sizes: Sequence[int], rooms: Sequence[int]) -> list[int]:
+    """Where each of the parts of a row begins whose largest share of its room is smallest.
+
+    Among those the second largest decides, and so on, so that no part is empty for nothing. The order
+    of two beginnings stays when the same part follows both: the best parts up to each place are found
+    from the best ones with one part less.
+    """
+    ends = [0, *itertools.accumulate(sizes)]
+    best = {end: ([total / rooms[0]], [0]) for end, total in enumerate(ends)}
+    for room in rooms[1:]:
+        best = {
+            end: min(
+                (sorted([*shares, (total - ends[begin]) / room], reverse=True), [*begins, begin])
+                for begin, (shares, begins) in best.items()
+                if begin <= end
+            )
+            for end, total in enumerate(ends)
+        }
+    return best[len(sizes)][1]
 
 
 def cut_at_layers(
