@@ -114,6 +114,7 @@ LOSSES = [
     Loss(2, 1, 1, KILL, [1, -KILL]),
     Loss(1, 2, 1, KILL, [1, -KILL]),
     Loss(2, 2, 1, KILL, [1, -KILL, 1, 1]),
+    Loss(2, 2, 2, KILL, [1, 1, -KILL, 1]),
     Loss(2, 2, 3, KILL, [1, 1, 1, -KILL]),
     # Two engines, with a step each on its way.
     Loss(1, 2, 1, KILL, [1, -KILL], replicas=2),
@@ -143,14 +144,17 @@ def test_requests_end_with_503_and_every_rank_with_code_1(loss: Loss, tmp_path: 
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
-def test_the_others_end_when_the_worker_of_rank_0_is_killed(tmp_path: Path) -> None:
-    served = Served(2, 1, tmp_path)
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (2, 2)])
+def test_the_others_end_when_the_worker_of_rank_0_is_killed(
+    tensor: int, pipeline: int, tmp_path: Path
+) -> None:
+    served = Served(tensor, pipeline, tmp_path)
     try:
         served.wait_until_ready()
         with served.stream() as stream:
             assert stream.readline().startswith(b"data: ")
             os.kill(served.worker(), signal.SIGKILL)
-            assert [p.wait(TIMEOUT) for p in served.ranks] == [1, 1]
+            assert [p.wait(TIMEOUT) for p in served.ranks] == [1] * len(served.ranks)
     finally:
         processes.end(served.ranks)
 
