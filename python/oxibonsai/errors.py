@@ -29,7 +29,16 @@ class UnsupportedError(OxiBonsaiError):
 
 
 class RequestError(OxiBonsaiError, ValueError):
-    """A call whose arguments make no sense: ids, shapes, ranges, an over-long prompt."""
+    """A call whose arguments make no sense: ids, shapes, ranges, an over-long prompt.
+
+    Args:
+        message: As for every error of this package.
+        param: The argument or the field of a request that is wrong, where it is a single one.
+    """
+
+    def __init__(self, message: str = "", *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class CapacityError(OxiBonsaiError):

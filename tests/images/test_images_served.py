@@ -178,6 +178,12 @@ def test_fields_that_make_no_sense_are_named(
     assert message in refused(client.post(GENERATIONS, json={**ASKED, **fields}))
 
 
+@pytest.mark.parametrize("size", ["100x64", "64x100", "16x64", "large", "2048x2048"])
+def test_a_wrong_size_is_told_as_the_field_size(client: FlaskClient, size: str) -> None:
+    answer = client.post(GENERATIONS, json={**ASKED, "size": size})
+    assert (answer.status_code, answer.get_json()["error"]["param"]) == (400, "size")
+
+
 def test_fields_that_ask_for_nothing_else_are_fine(client: FlaskClient) -> None:
     neutral = {"quality": "auto", "output_format": "png", "background": "opaque", "user": "me"}
     answer = client.post(GENERATIONS, json={**ASKED, **neutral, "model": "gpt-image-1"})

@@ -58,13 +58,15 @@ def grid_of(width: int, height: int, patch: int, least: int = LEAST_PIXELS) -> G
     for name, pixels in (("width", width), ("height", height)):
         if not least <= pixels <= MOST_PIXELS:
             raise RequestError(
-                f"{name} {pixels} is out of range: give a multiple of {patch} from {least} to {MOST_PIXELS}"
+                f"{name} {pixels} is out of range: give a multiple of {patch} "
+                f"from {least} to {MOST_PIXELS}",
+                param=name,
             )
         if pixels % patch:
             below = pixels // patch * patch
             near = [str(v) for v in (below, below + patch) if least <= v <= MOST_PIXELS]
             raise RequestError(
-                f"{name} {pixels} is no multiple of {patch}: give {' or '.join(near)}"
+                f"{name} {pixels} is no multiple of {patch}: give {' or '.join(near)}", param=name
             )
     return Grid(height // patch, width // patch)
 

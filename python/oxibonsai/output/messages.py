@@ -39,8 +39,7 @@ class MessageError(RequestError):
     """
 
     def __init__(self, param: str, reason: str) -> None:
-        super().__init__(f"{param} {reason}")
-        self.param = param
+        super().__init__(f"{param} {reason}", param=param)
 
 
 @dataclass

@@ -70,7 +70,7 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(status, told, code="no_such_route")
         return ApiError(status, error.description or error.name)
     if isinstance(error, RequestError):
-        return ApiError(400, str(error), param=getattr(error, "param", None))
+        return ApiError(400, str(error), param=error.param)
     if isinstance(error, UnsupportedError):
         return ApiError(400, str(error), code="unsupported")
     if isinstance(error, ClientGoneError):

@@ -202,7 +202,7 @@ class Generations:
         pool, engine = self.pool, self.engine
         PromptLimit(engine.ctx_size).check_count(len(ids))
         if not 1 <= n <= MOST_SAMPLES:
-            raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}")
+            raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}", param="n")
         input_is_read()
         adapter = self.adapters.default() if self.adapter is None else self.adapter
         speculate = options.speculate or self._backend.speculate

@@ -144,7 +144,7 @@ class SamplingFields(BaseModel):
             RequestError: A value is invalid; the message names the field.
         """
         if self.top_n_sigma is not None and self.top_n_sigma > 0:
-            raise RequestError("top_n_sigma is not supported: leave it out")
+            raise RequestError("top_n_sigma is not supported: leave it out", param="top_n_sigma")
         limit = settings.n_predict if max_tokens in (None, -1) else max_tokens
         bias, banned = _biases(self.logit_bias, tokenizer)
         seed = settings.seed if self.seed is None else self.seed
@@ -221,7 +221,10 @@ def _steps(samplers: list[str] | str | None) -> tuple[str, ...] | None:
     names = [_STEP_ALIASES.get(s, s) for s in samplers]
     unknown = [n for n in names if n not in STEP_NAMES and n not in _MISSING_STEPS]
     if unknown:
-        raise RequestError(f"samplers names {unknown[0]!r}; the steps are {', '.join(STEP_NAMES)}")
+        steps = ", ".join(STEP_NAMES)
+        raise RequestError(
+            f"samplers names {unknown[0]!r}; the steps are {steps}", param="samplers"
+        )
     return tuple(n for n in names if n in STEP_NAMES)
 
 
@@ -240,7 +243,8 @@ def _biases(
                 added[token] = max(-100.0, min(added.get(token, 0.0) + float(bias), 100.0))
             else:
                 raise RequestError(
-                    f"logit_bias of {key!r} is {bias!r}; it must be a number from -100 to 100, or false"
+                    f"logit_bias of {key!r} is {bias!r}; it must be a number from -100 to 100, or false",
+                    param="logit_bias",
                 )
     return added, tuple(banned)
 
@@ -251,7 +255,8 @@ def _tokens(key: Any, tokenizer: Tokenizer) -> list[int]:
         return [key]
     if not isinstance(key, str):
         raise RequestError(
-            f"logit_bias has the key {key!r}, which is neither a token id nor a text"
+            f"logit_bias has the key {key!r}, which is neither a token id nor a text",
+            param="logit_bias",
         )
     if key.isascii() and key.isdecimal() and len(key) < 12:
         return [int(key)]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from oxibonsai.errors import RequestError
 from oxibonsai.lane import Lane
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.errors import ApiError
@@ -100,7 +101,12 @@ class Studio:
         """
         with self._lane.turn(look):
             painter = self._opened()
-            painter.check(request)
+            try:
+                painter.check(request)
+            except RequestError as e:
+                # The API has one field for both sides.
+                field = "size" if e.param in ("width", "height") else e.param
+                raise RequestError(str(e), param=field) from None
 
             def each(step: Step) -> None:
                 look()

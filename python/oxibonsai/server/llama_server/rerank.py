@@ -59,14 +59,16 @@ def rerank_blueprint(app: Server) -> Blueprint:
 def _documents(body: RerankBody) -> list[str]:
     """The texts to rank, in their order."""
     if (body.documents is None) == (body.texts is None):
-        raise RequestError("documents is missing: send a list of texts in it, or in texts alone")
+        raise RequestError(
+            "documents is missing: send a list of texts in it, or in texts alone", param="documents"
+        )
     field = "texts" if body.documents is None else "documents"
     given = body.texts if body.documents is None else body.documents
     if not given:
-        raise RequestError(f"{field} is an empty list: there is nothing to rank")
+        raise RequestError(f"{field} is an empty list: there is nothing to rank", param=field)
     if len(given) > MOST_DOCUMENTS:
         raise RequestError(
-            f"{field} has {len(given)} entries: at most {MOST_DOCUMENTS} are allowed"
+            f"{field} has {len(given)} entries: at most {MOST_DOCUMENTS} are allowed", param=field
         )
     return [d if isinstance(d, str) else d.text for d in given]
 

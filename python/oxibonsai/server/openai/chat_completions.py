@@ -84,7 +84,7 @@ def begin(app: Server, body: ChatBody) -> Generation:
     engine = app.generations.engine
     check_model(body.model, app.settings)
     if body.top_logprobs is not None and not body.logprobs:
-        raise RequestError("top_logprobs requires logprobs: true")
+        raise RequestError("top_logprobs requires logprobs: true", param="top_logprobs")
     params = body.sampling_params(
         app.generations.settings,
         engine.tokenizer,

@@ -328,7 +328,9 @@ def _texts_of(prompt: Prompts) -> list[str]:
     """The prompts of a request with a suffix, which are texts."""
     texts = prompt if isinstance(prompt, list) else [prompt]
     if not all(isinstance(text, str) for text in texts):
-        raise RequestError("suffix needs a prompt that is a text, or a list of texts")
+        raise RequestError(
+            "suffix needs a prompt that is a text, or a list of texts", param="suffix"
+        )
     return [str(text) for text in texts]
 
 
@@ -338,21 +340,33 @@ def _refuse_pictures(body: CompletionBody, prompts: list[ReadPrompt]) -> None:
         return
     for name in ("echo", "prompt_logprobs", "truncate_prompt_tokens"):
         if getattr(body, name) not in (None, False):
-            raise RequestError(f"{name} does not go with pictures: leave it out")
+            raise RequestError(f"{name} does not go with pictures: leave it out", param=name)
 
 
 def _refuse(body: CompletionBody) -> None:
     if body.suffix and (body.echo or body.truncate_prompt_tokens is not None):
-        raise RequestError("suffix can't be combined with echo and truncate_prompt_tokens")
+        raise RequestError(
+            "suffix can't be combined with echo and truncate_prompt_tokens", param="suffix"
+        )
     if body.best_of is not None and body.best_of < (body.n or 1):
-        raise RequestError(f"best_of is {body.best_of}, less than n, which is {body.n}")
+        raise RequestError(
+            f"best_of is {body.best_of}, less than n, which is {body.n}", param="best_of"
+        )
     if (body.best_of or 1) > (body.n or 1) and body.stream:
-        raise RequestError("best_of can't be streamed: the best choices are only known at the end")
+        raise RequestError(
+            "best_of can't be streamed: the best choices are only known at the end", param="best_of"
+        )
     if body.prompt_logprobs is not None and body.stream:
-        raise RequestError("prompt_logprobs can't be streamed: send stream=false")
+        raise RequestError(
+            "prompt_logprobs can't be streamed: send stream=false", param="prompt_logprobs"
+        )
     if body.truncate_prompt_tokens == 0:
-        raise RequestError("truncate_prompt_tokens is 0: nothing would be left of the prompt")
+        raise RequestError(
+            "truncate_prompt_tokens is 0: nothing would be left of the prompt",
+            param="truncate_prompt_tokens",
+        )
     if body.limit == 0 and not body.echo and body.prompt_logprobs is None:
         raise RequestError(
-            "max_tokens is 0: there is something to return only with echo or prompt_logprobs"
+            "max_tokens is 0: there is something to return only with echo or prompt_logprobs",
+            param="max_tokens",
         )

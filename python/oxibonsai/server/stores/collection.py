@@ -197,7 +197,7 @@ class Collection:
             RequestError: A limit out of range, or a cursor that is not an object of this list.
         """
         if not 1 <= limit <= MAX_PAGE:
-            raise RequestError(f"limit is {limit}; it is 1 to {MAX_PAGE}")
+            raise RequestError(f"limit is {limit}; it is 1 to {MAX_PAGE}", param="limit")
         with self._database.read() as connection:
             if parent is not None:
                 self._check_parent(connection, owner, parent)
