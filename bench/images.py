@@ -5,8 +5,9 @@
 Measures a forward pass with so many blocks of each kind and reckons up what 5 and 20 of them take;
 with --vae, the decoder too; with --diffusers, diffusers' own transformer with as many blocks in float32
 on torch, in turn with ours. Seconds of the processor are those of all threads: on a machine that is busy
-otherwise they say more than the clock. The share is that of the int8 products that the processor can do,
-measured before and after.
+otherwise they say more than the clock. The shares are those of the int8 products that the processor can
+do, measured before and after: of the whole pass, and of the blocks' linear layers by themselves, as a
+last pass with the time of each op has them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.devices import default_threads
+from oxibonsai.devices import default_threads, profile, profile_lines
 from oxibonsai.images.parameters import ArrayTensors
 from oxibonsai.images.transformer import ImageTransformer
 from oxibonsai.images.vae import Vae
@@ -130,6 +131,8 @@ def main() -> None:
     for _ in range(options.rounds):
         for name, run in runs.items():
             found[name].append(measure(run))
+    runs["oxibonsai"]()  # what ran before has left the memory and the caches in its own way
+    ops = profile(device, runs["oxibonsai"])
     peaks.append(device.pool.int8_peak(_core.cpu.name(), PASSES))
     rows = TEXT_TOKENS + (options.size // 16) ** 2
     blocks = options.double + options.single
@@ -143,13 +146,16 @@ def main() -> None:
         f"linear layers of the blocks: {products / 1e12:.2f} T products, {share:.0%} of the int8 limit "
         f"of {max(peaks) / 1e9:.0f} G/s over the whole pass"
     )
+    print("ops of a pass:", *profile_lines(ops, max(peaks)), sep="\n")
     if options.diffusers:
         print(f"oxibonsai is {clocks[1] / clocks[0]:.1f} times as fast as diffusers")
     if options.vae:
         vae = Vae.load({}, ArrayTensors(vae_tensors()), device)
         side = options.size // 16
-        clock, processor = measure(lambda: vae.decode(floats(side, side, 128) * 32))
-        print(f"decoder: {clock:.2f} s, {processor:.2f} s of the processor")
+        latents = floats(side, side, 128) * 32
+        clock, processor = measure(lambda: vae.decode(latents))
+        print(f"decoder: {clock:.2f} s, {processor:.2f} s of the processor; its ops:")
+        print(*profile_lines(profile(device, lambda: vae.decode(latents))), sep="\n")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     whose = ", diffusers' network included" if options.diffusers else ""
     print(f"peak memory{whose}: {peak:.2f} GiB")

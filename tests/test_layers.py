@@ -43,7 +43,7 @@ PYTHON = {
     "models": {"errors", "files", "checkpoint", "devices", "graph", "lora", "_core"},
     "vision": {"errors", "lane", "files", "checkpoint", "devices", "graph", "models", "_core"},
     "quantize": {"errors", "files", "checkpoint", "_core"},
-    "convert": {"errors", "files", "sources", "quantize", "models", "_core"},
+    "convert": {"errors", "files", "sources", "tokenizer", "quantize", "models", "_core"},
     "opening": {
         "errors",
         "files",

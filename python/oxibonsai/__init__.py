@@ -25,8 +25,10 @@ from oxibonsai.errors import (
 if TYPE_CHECKING:
     from oxibonsai.engine import Engine, EnginePool, Options
     from oxibonsai.hf import (
+        AutoModel,
         AutoModelForCausalLM,
         AutoModelForImageTextToText,
+        AutoModelForSequenceClassification,
         AutoProcessor,
         AutoTokenizer,
     )
@@ -40,8 +42,10 @@ __version__ = "0.1.0"
 __all__ = [
     "LLM",
     "AsyncLLM",
+    "AutoModel",
     "AutoModelForCausalLM",
     "AutoModelForImageTextToText",
+    "AutoModelForSequenceClassification",
     "AutoProcessor",
     "AutoTokenizer",
     "CapacityError",
@@ -69,8 +73,10 @@ _LAZY = {
     "AsyncLLM": "oxibonsai.llm",
     "CompletionOutput": "oxibonsai.llm",
     "RequestOutput": "oxibonsai.llm",
+    "AutoModel": "oxibonsai.hf",
     "AutoModelForCausalLM": "oxibonsai.hf",
     "AutoModelForImageTextToText": "oxibonsai.hf",
+    "AutoModelForSequenceClassification": "oxibonsai.hf",
     "AutoProcessor": "oxibonsai.hf",
     "AutoTokenizer": "oxibonsai.hf",
     "Engine": "oxibonsai.engine",

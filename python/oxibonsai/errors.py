@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """One line that commands no terminal: other characters are escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 class OxiBonsaiError(Exception):
     """Base of all errors raised on purpose by this package: one line, whatever it quotes.
 
@@ -12,7 +17,7 @@ class OxiBonsaiError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
+        super().__init__(printable(message))
 
 
 class FormatError(OxiBonsaiError):

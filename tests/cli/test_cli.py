@@ -126,6 +126,14 @@ def test_bench_reports_rows(tiny_path: Path) -> None:
     assert report["read_gb_s"] > 0
 
 
+def test_bench_tells_what_the_time_goes_to(tiny_path: Path) -> None:
+    line = ("bench", "-m", str(tiny_path), "-p", "16", "-n", "8", "-r", "1", "--profile")
+    rows = json.loads(oxibonsai(*line, "--json").stdout)["rows"]
+    runs = {row["test"]: {op["op"]: op["runs"] for op in row["profile"]} for row in rows}
+    assert runs["tg8"]["attend"] > runs["pp16"]["attend"] > 0
+    assert "linear" in oxibonsai(*line).stdout
+
+
 def test_chat_commands(tiny_path: Path, tmp_path: Path) -> None:
     saved = tmp_path / "talk.json"
     talk = ["/system Be brief.", "ab", f"/save {saved}", "/reset", f"/load {saved}"]

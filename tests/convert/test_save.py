@@ -74,8 +74,8 @@ def test_what_cannot_be_saved_is_said(tiny_path: Path, tmp_path: Path) -> None:
         model.save_pretrained(tmp_path / "s", format="onnx")  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="dtype is 'int8'"):
         model.save_pretrained(tmp_path / "s", dtype="int8")
-    tiny_model.write(tmp_path / "odd.gguf", changes={"tokenizer.ggml.pre": ("default", "str")})
-    with pytest.raises(UnsupportedError, match="save it as gguf"):
+    tiny_model.write(tmp_path / "odd.gguf", changes={"tokenizer.ggml.model": ("hybriddna", "str")})
+    with pytest.raises(UnsupportedError, match="'hybriddna' has no tokenizer"):
         AutoModelForCausalLM.from_pretrained(tmp_path / "odd.gguf").save_pretrained(tmp_path / "s")
     assert not (tmp_path / "s").exists()
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from oxibonsai import _core
 from oxibonsai.devices.threads import default_threads, quotas
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import RequestError, UnsupportedError
 
 # Uses its parent's threads, makes its own and ends them; an alarm ends it where it waits for ever.
 CHILD = """
@@ -85,3 +86,14 @@ def test_a_fork_has_threads_of_its_own() -> None:
         [sys.executable, "-c", CHILD], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout == "7\n", done.stderr
+
+
+@pytest.mark.parametrize("tier", _core.cpu.tiers())
+def test_the_peaks_of_a_tier_can_be_measured(tier: str) -> None:
+    pool = _core.ThreadPool(1)
+    assert pool.fma_peak(tier, 1) > 0
+    if tier == "scalar":
+        with pytest.raises(UnsupportedError, match="no dot product of bytes"):
+            pool.int8_peak(tier, 1)
+    else:
+        assert pool.int8_peak(tier, 1) > 0

@@ -263,6 +263,21 @@ def test_bench_reckons_up_a_picture(image_folder: Path, capsys: pytest.CaptureFi
     assert "picture" in capsys.readouterr().out
 
 
+def test_bench_tells_what_the_time_of_each_part_goes_to(
+    image_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ["--width", "96", "--height", "64", "--steps", "2"]
+    assert _run(["bench", "image", "-m", str(image_folder), *size, "--profile", "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)["profile"]
+    runs = {part: {op["op"]: op["runs"] for op in ops} for part, ops in parts.items()}
+    assert runs["prompt"]["embed"] > 0
+    assert runs["steps"]["attend_local"] == 2 * (2 + 3)  # a block each, in two steps
+    assert runs["decode"]["conv2d"] > 0
+    assert "conv2d" not in runs["steps"]
+    assert _run(["bench", "image", "-m", str(image_folder), *size, "--profile"]) == 0
+    assert "conv2d" in capsys.readouterr().out
+
+
 def test_bench_counts_the_products_of_a_step(pipeline: ImagePipeline) -> None:
     """Of FLUX.2-klein, every block has as many weights for each token of a stream."""
     from oxibonsai.cli.bench_image import _products

@@ -116,3 +116,17 @@ def test_a_vocabulary_without_a_form_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"'mecab' has no tokenizer.json"):
         save_model(Checkpoint(tmp_path / "x.gguf"), tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
+
+
+def test_a_folder_with_folders_gets_all_files_or_none(tmp_path: Path) -> None:
+    model = SentenceTransformer(bert_folder.write(tmp_path / "model"))
+    taken = tmp_path / "saved" / "modules.json"
+    taken.mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        model.save_pretrained(tmp_path / "saved")
+    assert [*(tmp_path / "saved").rglob("*")] == [taken]
+    taken.rmdir()
+    for _ in range(2):  # the second time, over the files that are there
+        model.save_pretrained(tmp_path / "saved")
+    assert (tmp_path / "saved" / "1_Pooling" / "config.json").is_file()
+    assert not [*(tmp_path / "saved").glob("*.part")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,17 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Measured:
-    """A tower, types of its matrices, and a picture of one tile.
+    """A tower, types of its matrices, and a picture.
 
     Attributes:
         name: In reports.
         family: As of ``random_vision``.
         make: Makes the model.
         types: Of matrices, as for ``convert_tower``.
-        sides: Height and width of the picture in pixels.
+        sides: Height and width of a tile in pixels.
+        tiles: Rows and columns of tiles. Of more than one, the rows of the overview are compared, which
+            is the first: mtmd reads tile by tile.
+        overview_rows: That it becomes.
     """
 
     name: str
@@ -41,10 +44,12 @@ class Measured:
     make: Callable[[Path], Eyed]
     sides: tuple[int, int]
     types: tuple[str, ...] = ("f32", "f16")
+    tiles: tuple[int, int] = (1, 1)
+    overview_rows: int | None = None
 
     def pixels(self) -> PixelGrid:
         """The picture."""
-        return picture(1, 1, *self.sides)
+        return picture(*self.tiles, *self.sides)
 
 
 def _small(family: str, height: int, width: int) -> Measured:
@@ -62,6 +67,7 @@ TOWERS = [
     _small("qwen3vl", 24, 40),
     _small("gemma3", 48, 48),
     _small("llava", 24, 24),
+    replace(_small("llava 1.6", 24, 24), tiles=(1, 2), overview_rows=36),
     _small("idefics3", 24, 24),
     _small("internvl", 24, 24),
     _small("mistral3", 24, 40),
@@ -95,7 +101,8 @@ class Files:
     def own_distance(self, kind: str, threads: int = 2) -> float:
         """That of our rows."""
         tower = Tower.open(self.paths[kind], _core.CpuDevice(threads), lambda text: 7)
-        return distance(rows_of(tower.encode(self.measured.pixels())), self.truth)
+        rows = rows_of(tower.encode(self.measured.pixels()))
+        return distance(rows[: self.measured.overview_rows], self.truth)
 
 
 def make_files(measured: Measured, folder: Path) -> Files:
@@ -108,7 +115,7 @@ def make_files(measured: Measured, folder: Path) -> Files:
         convert_tower(model, path, dtype=kind)
     nothing: Any = None
     case = Case(measured.family, eyed, nothing, nothing)
-    return Files(measured, paths, true_rows(case, measured.pixels()))
+    return Files(measured, paths, true_rows(case, measured.pixels())[: measured.overview_rows])
 
 
 def recorded() -> dict[str, dict[str, float]]:

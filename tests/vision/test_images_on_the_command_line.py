@@ -17,6 +17,7 @@ from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.cli import chat as chat_command
 from oxibonsai.cli import run as run_command
 from oxibonsai.cli.conversation import Conversation
+from oxibonsai.cli.main import main
 from oxibonsai.engine import Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
@@ -66,6 +67,55 @@ def test_a_picture_goes_with_the_next_message_alone(
     talk.show(picture)
     talk.reset()
     assert (talk.messages, talk.images) == ([], [])
+
+
+def test_a_picture_is_found_by_the_name_that_a_terminal_writes(
+    engine: Engine, tmp_path: Path
+) -> None:
+    talk = conversation(engine)
+    cat = tmp_path / "it's a cat.png"
+    cat.write_bytes(ODD_PICTURES["square"])
+    (tmp_path / "b\x1b[31mred.png").write_bytes(ODD_PICTURES["square"])
+    escaped = str(cat).replace("'", r"\'").replace(" ", r"\ ")
+    for name in (str(cat), f'"{cat}"', escaped):
+        assert chat_command._command(talk, f"/image {name}").startswith("[it's a cat.png, ")
+    said = chat_command._command(talk, f"/image {tmp_path / 'b'}\x1b[31mred.png")
+    assert said.startswith(r"[b\x1b[31mred.png, ")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("https://example.com/a,b.png", "https://example.com/a,b.png is an address"),
+        ("data:image/png;base64,AAAA", "is an address"),
+        ("", "needs the name of its file"),
+        ("a.png,", "needs the name of its file"),
+        ("a.png, none.png", "cannot read the picture none.png: No such file"),
+        ("it's.png", "cannot read the picture it's.png: No such file"),
+    ],
+)
+def test_what_names_no_file_is_said_before_the_model_is_loaded(
+    name: str, message: str, picture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(picture.parent)
+    picture.rename("a.png")
+    monkeypatch.setattr(run_command, "load_engine", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(RequestError) as raised:
+        CliRunner().invoke(run_command.run, ["--image", name, "Hi"], catch_exceptions=False)
+    assert message in str(raised.value)
+
+
+def test_a_picture_where_the_text_belongs_is_not_read_as_text(
+    picture: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_command, "load_engine", lambda *_, **__: pytest.fail("loaded"))
+    given = ["--image", str(picture), str(picture)]
+    with pytest.raises(RequestError, match="is a picture, where a text belongs"):
+        CliRunner().invoke(run_command.run, given, catch_exceptions=False)
+    monkeypatch.setattr("sys.argv", ["oxibonsai", "run", *given, "What are these?"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "each picture takes an --image of its own" in capsys.readouterr().err
 
 
 def test_what_is_no_picture_is_said_at_once(engine: Engine, tmp_path: Path) -> None:

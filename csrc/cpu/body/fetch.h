@@ -13,11 +13,11 @@ namespace {
 //           L2                    22.6     28.7     29.9
 constexpr int kAhead = 12288;
 
-// Fetches what lies kAhead bytes on from the next kBytes bytes, in this tile or the next.
+// Fetches what lies `ahead` bytes on from the next kBytes bytes, in this tile or the next.
 template <int kBytes>
-inline void fetch_ahead(const uint8_t* p) {
+inline void fetch_ahead(const uint8_t* p, int64_t ahead = kAhead) {
 #pragma GCC unroll 16
-  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(p + kAhead + i, 0, 2);
+  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(p + ahead + i, 0, 2);
 }
 
 }  // namespace

@@ -38,8 +38,9 @@ def place_pictures(
     reader.check_count(len(pictures))
     texts = prompt.split(reader.tower.marker)
     if len(texts) != len(pictures) + 1:
+        given = "is one picture" if len(pictures) == 1 else f"are {len(pictures)} pictures"
         raise RequestError(
-            f"there are {len(pictures)} pictures, but {len(texts) - 1} places for them in the text "
+            f"there {given}, but the text has {len(texts) - 1} places for pictures "
             f"({reader.tower.marker!r} stands for a picture and may not be part of a text)"
         )
     parts: list[Part] = [texts[0]]

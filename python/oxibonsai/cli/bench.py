@@ -6,7 +6,9 @@ import json
 import platform
 import statistics
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import rich_click as click
@@ -18,8 +20,14 @@ from oxibonsai.cli.bench_rounds import Measure, Share, run_rounds
 from oxibonsai.cli.bench_serve import serve
 from oxibonsai.cli.bench_speculation import speculation
 from oxibonsai.cli.model_choice import name_model
-from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
-from oxibonsai.devices import CPU, Device
+from oxibonsai.cli.options import (
+    engine_options,
+    json_option,
+    load_engine,
+    model_options,
+    profile_option,
+)
+from oxibonsai.devices import CPU, Device, OpShare, profile, profile_lines
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
 from oxibonsai.files.step_progress import step_progress
@@ -50,6 +58,7 @@ class _Bench(click.RichGroup):
 @click.option("-n", "--n-gen", type=click.IntRange(0), default=128, show_default=True)
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @engine_options
+@profile_option
 @json_option
 @click.pass_context
 def bench(
@@ -60,6 +69,7 @@ def bench(
     n_prompt: int,
     n_gen: int,
     repetitions: int,
+    with_profile: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -93,6 +103,10 @@ def bench(
         if not is_prompt and _BANDWIDTH in found:
             row["weight_bytes_per_token"] = engine.model.bytes_per_token
             _add_share(row, _BANDWIDTH, rates[row["test"]], engine.model.bytes_per_token, found)
+    profiles = {t: profile(device, work[t]) for t in work} if with_profile else {}
+    for row in rows:
+        if with_profile:
+            row["profile"] = [op.as_json() for op in profiles[row["test"]]]
     report = {
         "machine": machine(device.threads),
         "device": device.name,
@@ -102,7 +116,7 @@ def bench(
         "int8_gmac_s": round(max(found[_PEAK]) / 1e9, 1) if _PEAK in found else None,
         "rows": rows,
     }
-    click.echo(json.dumps(report) if as_json else _table(report))
+    click.echo(json.dumps(report) if as_json else _table(report, profiles))
 
 
 bench.add_command(image)
@@ -204,7 +218,9 @@ def machine(threads: int) -> dict[str, Any]:
     return {"cpu": name, "system": platform.system(), "threads": threads, "tier": _core.cpu.name()}
 
 
-def _table(report: dict[str, Any]) -> str:
+def _table(
+    report: dict[str, Any], profiles: Mapping[str, Sequence[OpShare]] = MappingProxyType({})
+) -> str:
     machine = report["machine"]
     lines = [f"{machine['cpu']}, {machine['threads']} threads, {machine['tier']}"]
     if report["device"] != CPU:
@@ -222,4 +238,7 @@ def _table(report: dict[str, Any]) -> str:
         if "no_share" in row:
             line += f"  ({row['no_share']})"
         lines.append(line)
+    peak = report["int8_gmac_s"]
+    for test, ops in profiles.items():
+        lines += [f"{test}:", *profile_lines(ops, peak and peak * 1e9)]
     return "\n".join(lines)

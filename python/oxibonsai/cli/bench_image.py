@@ -13,7 +13,8 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai import _core
-from oxibonsai.cli.options import device_option, json_option, threads_option
+from oxibonsai.cli.options import device_option, json_option, profile_option, threads_option
+from oxibonsai.devices import OpShare, profile, profile_lines
 from oxibonsai.images.painter import Painter, Step
 from oxibonsai.images.pipeline import ImagePipeline
 from oxibonsai.images.request import STEPS, ImageRequest
@@ -32,6 +33,7 @@ _OF_TEXT = (".add_", ".to_add_out", ".ff_context.")
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=1, show_default=True)
 @device_option
 @threads_option
+@profile_option
 @json_option
 def image(
     model: str | None,
@@ -41,6 +43,7 @@ def image(
     repetitions: int,
     device: str | None,
     threads: int | None,
+    with_profile: bool,
     as_json: bool,
 ) -> None:
     """Measure image generation: opening the model, the prompt, each step, decoding.
@@ -67,7 +70,10 @@ def image(
         "peak_mib": round(_peak_bytes() / 2**20),
         **_share(painter, request, rows["step"]),
     }
-    click.echo(json.dumps(report) if as_json else _table(report))
+    profiles = _profiles(painter, request) if with_profile else {}
+    if with_profile:
+        report["profile"] = {part: [op.as_json() for op in ops] for part, ops in profiles.items()}
+    click.echo(json.dumps(report) if as_json else _table(report, profiles))
 
 
 def _draw(painter: Painter, request: ImageRequest) -> dict[str, list[float]]:
@@ -87,6 +93,23 @@ def _draw(painter: Painter, request: ImageRequest) -> dict[str, list[float]]:
         "prompt": [after_prompt - begin],
         "step": [b - a for a, b in pairwise(ends)],
         "decode": [time.perf_counter() - before_decode],
+    }
+
+
+def _profiles(painter: Painter, request: ImageRequest) -> dict[str, list[OpShare]]:
+    """What the ops of each part of a picture take; the steps together."""
+    found: dict[str, Any] = {}
+
+    def encode() -> None:
+        found["text"] = painter.embed(painter.encode_prompt(request.prompt))
+
+    def denoise() -> None:
+        found["latents"] = painter.denoise(request, found["text"])
+
+    return {
+        "prompt": profile(painter.device, encode),
+        "steps": profile(painter.device, denoise),
+        "decode": profile(painter.device, lambda: painter.decode(*found["latents"])),
     }
 
 
@@ -123,7 +146,7 @@ def _peak_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _table(report: dict[str, Any]) -> str:
+def _table(report: dict[str, Any], profiles: dict[str, list[OpShare]]) -> str:
     lines = [f"{report['model']}, {report['size']}, {report['steps']} steps"]
     lines += [f"  {name:8} {value:10.3f} s" for name, value in report["seconds"].items()]
     lines.append(f"  picture  {report['picture_seconds']:10.3f} s, peak {report['peak_mib']} MiB")
@@ -132,4 +155,7 @@ def _table(report: dict[str, Any]) -> str:
             f"  a step's matrices: {report['gmac_s']} GMAC/s, "
             f"{report['share_of_int8_peak']:.1%} of {report['int8_gmac_s']}"
         )
+    peak = report.get("int8_gmac_s")
+    for part, ops in profiles.items():
+        lines += [f"{part}:", *profile_lines(ops, peak and peak * 1e9)]
     return "\n".join(lines)

@@ -30,7 +30,7 @@ from oxibonsai.cli.generation_options import (
 from oxibonsai.cli.llama_cpp_names import conversation_option
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import engine_options, load_engine, model_options
-from oxibonsai.cli.picture_options import image_option, vision_options
+from oxibonsai.cli.picture_options import image_option, picture_path, vision_options
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.engine import Options
 from oxibonsai.errors import OxiBonsaiError, RequestError
@@ -221,7 +221,7 @@ def _command(conversation: Conversation, text: str) -> str:
         conversation.load(with_home(argument))
         return f"[{len(conversation.messages)} messages]"
     if name == "/image":
-        return f"[{conversation.show(with_home(argument))}]"
+        return f"[{conversation.show(picture_path(argument))}]"
     if name == "/help":
         return _HELP
     likely = get_close_matches(name, _COMMANDS, n=1)

@@ -17,7 +17,7 @@ from oxibonsai.cli.prompt_progress import read_prompt_of
 from oxibonsai.cli.sampling_options import SAMPLING_FIELDS
 from oxibonsai.cli.word_wrap import WordWrap
 from oxibonsai.engine import Engine, Options, Sequence, restore, save
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import RequestError, printable
 from oxibonsai.files.whole_file import written_whole
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.vision.given import read_file
@@ -78,7 +78,7 @@ class Conversation:
         picture = read_file(path, self.engine.pictures.limits)
         self.images.append(path.absolute())
         height, width = picture.size
-        return f"{path.name}, {width} x {height}, goes with the next message"
+        return f"{printable(path.name)}, {width} x {height}, goes with the next message"
 
     def save(self, path: Path) -> None:
         """Writes the messages, and unless the file is called .json the keys and values of the last

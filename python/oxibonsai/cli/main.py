@@ -123,7 +123,9 @@ _OF_TEXT = ("run", "embed", "tokenize")
 def _hint(error: Exception, arguments: list[str]) -> str:
     """What somebody meant who gave a model and a text without options."""
     if "unexpected extra argument" in str(error) and arguments[0] in _OF_TEXT:
-        return f": {arguments[0]} takes a text; name the model with -m, and put the text in quotes"
+        hint = f": {arguments[0]} takes a text; name the model with -m, and put the text in quotes"
+        given = any(a.partition("=")[0] == "--image" for a in arguments)
+        return f"{hint}; each picture takes an --image of its own" if given else hint
     return ""
 
 

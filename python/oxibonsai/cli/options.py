@@ -49,6 +49,16 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
 
+def profile_option(command: Command) -> Command:
+    """Which ops the time goes to."""
+    return click.option(
+        "--profile",
+        "with_profile",
+        is_flag=True,
+        help="Then run once more and print the time of each op, summed over the threads; on a CPU.",
+    )(command)
+
+
 def engine_options(command: Command) -> Command:
     """How the model is run."""
     ctx_size = click.option(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,17 +16,54 @@ from oxibonsai.files.home_paths import with_home
 from oxibonsai.output.messages import NO_IMAGES
 
 _AUTO = "oxibonsai.mmproj_auto"
+_ADDRESS = re.compile(r"(https?|data|file|hf):", re.IGNORECASE)
+_ENDINGS = (".gif", ".jpeg", ".jpg", ".png", ".webp")
 Command = Callable[..., Any]
+
+
+def picture_path(name: str) -> Path:
+    """The file that somebody names, also in quotes or with backslashes, as a terminal into which it is
+    dropped writes it.
+
+    Raises:
+        RequestError: There is no such file, or the name is none of a file.
+    """
+    path = with_home(name)
+    if name and path.exists():
+        return path
+    if _ADDRESS.match(name):
+        raise RequestError(
+            f"{name[:80]} is an address, where a picture is a file: download it first"
+        )
+    try:
+        words = shlex.split(name)
+    except ValueError:  # a quote without its other half
+        words = []
+    if len(words) == 1 and with_home(words[0]).exists():
+        return with_home(words[0])
+    if not name.strip():
+        raise RequestError("a picture needs the name of its file")
+    raise RequestError(f"cannot read the picture {name}: No such file or directory")
 
 
 def _split(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[Path]:
     """Also ``a.png,b.png``, as llama.cpp has it, unless a file has that name."""
     paths: list[Path] = []
     for value in values:
-        whole = with_home(value)
-        names = [value] if whole.exists() else value.split(",")
-        paths += [with_home(name) for name in names]
+        whole = with_home(value).exists() or _ADDRESS.match(value)
+        names = [value] if whole else value.split(",")
+        paths += [picture_path(name if whole else name.strip()) for name in names]
     return paths
+
+
+def check_is_no_picture(text: str | None) -> None:
+    """RequestError where a text beside pictures names one more, as a shell makes of ``--image *.png``."""
+    if text is None or not text.lower().endswith(_ENDINGS) or not with_home(text).is_file():
+        return
+    raise RequestError(
+        f"{text} is a picture, where a text belongs: name each one with --image (a text like this goes "
+        "with --prompt)"
+    )
 
 
 image_option = click.option(

@@ -27,7 +27,13 @@ from oxibonsai.cli.generation_options import (
 )
 from oxibonsai.cli.llama_cpp_names import conversation_option
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
-from oxibonsai.cli.picture_options import check_sees, image_option, vision_options, with_images
+from oxibonsai.cli.picture_options import (
+    check_is_no_picture,
+    check_sees,
+    image_option,
+    vision_options,
+    with_images,
+)
 from oxibonsai.cli.prompt import read_prompt
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.cli.structure_options import split_structure, structure_options
@@ -102,6 +108,8 @@ def run(
 
     The model's chat template is used where it has one, unless --raw is given.
     """
+    if images:
+        check_is_no_picture(text)
     message = read_prompt(text, prompt, file, joins_stdin=True)
     params = split_sampling(options)
     tools, tool_choice = take_tools(options)

@@ -8,6 +8,7 @@ from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata
 from oxibonsai.convert.vocabulary import token_table
 from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 
 _SPACES = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 _TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*" + _SPACES
@@ -52,6 +53,13 @@ _PRE_TOKENIZERS = {
 }
 # Splits for which another expression stands in some files.
 _SAME = {split.replace("\r\n", r"\r\n"): split for splits in _PRE_TOKENIZERS for split in splits}
+# What save_pretrained writes for other names: the splits of our tokenizers, and whether a part that is a
+# token is merged.
+_OURS = {
+    (tuple(_SAME.get(s, s) for s in kind.splits), kind.ignore_merges): name
+    for name, kind in reversed(PRE_TOKENIZERS.items())
+    if kind.byte_level
+}
 
 
 def byte_level_keys(folder: ModelFolder, tokenizer: dict[str, Any], vocab_size: int) -> Metadata:
@@ -68,7 +76,8 @@ def byte_level_keys(folder: ModelFolder, tokenizer: dict[str, Any], vocab_size: 
         raise UnsupportedError(f"{path}: the tokenizer is not BPE")
     if not isinstance(model.get("vocab"), dict) or not isinstance(model.get("merges"), list):
         raise FormatError(f"{path}: the model has no vocab or no merges")
-    pre = _PRE_TOKENIZERS.get(_splits(tokenizer.get("pre_tokenizer")))
+    splits = _splits(tokenizer.get("pre_tokenizer"))
+    pre = _PRE_TOKENIZERS.get(splits) or _OURS.get((splits, model.get("ignore_merges") is True))
     if pre is None:
         raise UnsupportedError(f"{path}: the pre-tokenizer is none that convert knows")
     texts, types = token_table(folder, tokenizer, vocab_size, lambda piece: piece)
@@ -104,10 +113,13 @@ def _split(step: dict[str, Any]) -> str:
 
 
 def pre_tokenizer_json(name: str) -> dict[str, Any] | None:
-    """The pre-tokenizer of ``tokenizer.json`` for GGUF's name; None where there is none here."""
+    """The pre-tokenizer of ``tokenizer.json`` for GGUF's name; None where it is none of bytes."""
     splits = next((s for s, known in _PRE_TOKENIZERS.items() if known == name), None)
     if splits is None:
-        return None
+        kind = PRE_TOKENIZERS.get(name)
+        if kind is None or not kind.byte_level:
+            return None
+        splits = kind.splits
     steps: list[dict[str, Any]] = []
     for split in splits:
         if split == _DIGITS:

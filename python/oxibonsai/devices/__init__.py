@@ -10,6 +10,7 @@ from oxibonsai.devices.choice import (
     one_device,
     open_device,
 )
+from oxibonsai.devices.op_profile import OpShare, profile, profile_lines
 from oxibonsai.devices.pipeline import (
     DevicePlan,
     LayerSplit,
@@ -31,6 +32,7 @@ __all__ = [
     "Executable",
     "KvPages",
     "LayerSplit",
+    "OpShare",
     "Packed",
     "Pipeline",
     "Slots",
@@ -44,5 +46,7 @@ __all__ = [
     "list_devices",
     "one_device",
     "open_device",
+    "profile",
+    "profile_lines",
     "share_layers",
 ]

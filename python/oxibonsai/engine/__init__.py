@@ -7,6 +7,7 @@ from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load
 from oxibonsai.engine.pool import EnginePool, EngineRequest
+from oxibonsai.engine.pooled_states import Ids
 from oxibonsai.engine.runner import EngineRunner
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.snapshot import Restored, restore, save
@@ -22,6 +23,7 @@ __all__ = [
     "EnginePool",
     "EngineRequest",
     "EngineRunner",
+    "Ids",
     "Lookahead",
     "MtpDraft",
     "NgramSpeculator",

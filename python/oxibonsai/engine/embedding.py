@@ -86,6 +86,21 @@ class Embedder:
         vectors = np.ascontiguousarray(vectors[:, :width])
         return np.stack([unit(v) for v in vectors]) if normalize else vectors
 
+    def token_states(self, texts: Items[Ids], *, typed: bool = False) -> list[Floats]:
+        """Hidden states after the final norm: for each text float32 [tokens, hidden].
+
+        Args:
+            texts: Ids, taken as they are.
+            typed: As of :meth:`PooledStates.run`.
+
+        Raises:
+            RequestError: A text is empty, too long or holds a wrong id.
+            UnsupportedError: The model has an encoder and a decoder.
+        """
+        for index, ids in enumerate(texts):
+            self._states.check(index, ids.tokens)
+        return self._states.token_states(texts, typed=typed)
+
     def _ids(self, index: int, text: str | Items[int], truncate: int | None) -> list[int]:
         """Token ids of a text, checked."""
         if isinstance(text, str):
@@ -103,19 +118,7 @@ class Embedder:
                 raise RequestError(
                     f"text {index} is neither a string nor a list of token ids: {e}"
                 ) from e
-        if not ids:
-            raise RequestError(f"text {index} is empty: there is nothing to embed")
         if truncate is not None and len(ids) > truncate:
             ids = ids[:truncate] if eos is None else [*ids[: truncate - 1], eos]
-        if len(ids) > self.ctx_size:
-            raise RequestError(
-                f"text {index} has {len(ids)} tokens, more than the {self.ctx_size} that fit: split it, or "
-                "ask to truncate"
-            )
-        vocabulary = self._model.config.vocab_size
-        for token in ids:
-            if not 0 <= token < vocabulary:
-                raise RequestError(
-                    f"text {index} holds the token id {token}, outside the vocabulary of {vocabulary}"
-                )
+        self._states.check(index, ids)
         return ids

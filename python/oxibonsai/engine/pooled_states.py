@@ -1,4 +1,4 @@
-"""Texts through a model, their hidden states folded into one vector each."""
+"""Texts through a model: their hidden states, or these folded into one vector each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oxibonsai.engine.batching import add_span, reserve
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, make_cache
 from oxibonsai.engine.page_table import PageTable
-from oxibonsai.engine.pooling import Floats, Pooler
+from oxibonsai.engine.pooling import Floats, Pooler, TokenStates
 from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.errors import RequestError
@@ -47,7 +47,7 @@ class _Text:
     """One text on its way through the model."""
 
     ids: Ids
-    pooler: Pooler
+    pooler: Pooler | TokenStates
     index: int
     done: int = 0
     table: PageTable = field(default_factory=PageTable)
@@ -80,32 +80,57 @@ class PooledStates:
         self._rows = _STEP_ROWS if model.config.causal else max(_STEP_ROWS, self.ctx_size)
         self._lock = ProcessLock()
 
-    def run(self, texts: Items[Ids], pooling: str) -> Floats:
+    def run(self, texts: Items[Ids], pooling: str, *, typed: bool = False) -> Floats:
         """One vector a text: float32 [texts, hidden]. A vector depends on its own text alone.
 
         Args:
             texts: Ids within the vocabulary, of 1 to ``ctx_size`` tokens each.
             pooling: ``"last"``, ``"mean"``, ``"max"`` or ``"cls"``.
+            typed: The second of two texts has token type 1 in any model that has one; else in those
+                whose tokenizers say so.
 
         Raises:
             RequestError: The pooling does not exist.
         """
+        found = self._run(texts, [Pooler(pooling, len(ids.tokens)) for ids in texts], typed)
+        return np.array(found, np.float32).reshape(len(texts), self._model.config.hidden_size)
+
+    def token_states(self, texts: Items[Ids], *, typed: bool = False) -> list[Floats]:
+        """Hidden states of all tokens of each text: float32 [tokens, hidden]; arguments as of run()."""
+        return self._run(texts, [TokenStates(len(ids.tokens)) for ids in texts], typed)
+
+    def check(self, index: int, tokens: Items[int]) -> None:
+        """RequestError where a text is none that :meth:`run` takes; its number is for the message."""
+        if not tokens:
+            raise RequestError(f"text {index} is empty: there is nothing to read")
+        if len(tokens) > self.ctx_size:
+            raise RequestError(
+                f"text {index} has {len(tokens)} tokens, more than the {self.ctx_size} that fit: split "
+                "it, or ask to truncate"
+            )
+        vocabulary = self._model.config.vocab_size
+        for token in tokens:
+            if not 0 <= token < vocabulary:
+                raise RequestError(
+                    f"text {index} holds the token id {token}, outside the vocabulary of {vocabulary}"
+                )
+
+    def _run(
+        self, texts: Items[Ids], poolers: Items[Pooler | TokenStates], typed: bool
+    ) -> list[Floats]:
         waiting = deque(
-            _Text(ids, Pooler(pooling, len(ids.tokens)), i) for i, ids in enumerate(texts)
+            _Text(ids, own, i) for i, (ids, own) in enumerate(zip(texts, poolers, strict=True))
         )
-        result = np.empty((len(texts), self._model.config.hidden_size), dtype=np.float32)
         with self._lock:
             try:
                 while waiting:
-                    self._step(self._next_step(waiting))
+                    self._step(self._next_step(waiting), typed)
                     while waiting and waiting[0].left == 0:
-                        done = waiting.popleft()
-                        self._cache.release(done.table)
-                        result[done.index] = done.pooler.result()
+                        self._cache.release(waiting.popleft().table)
             finally:  # after an error, what was begun
                 for text in waiting:
                     self._cache.release(text.table)
-        return result
+        return [own.result() for own in poolers]
 
     @cached_property
     def _cache(self) -> KvCache:
@@ -137,10 +162,10 @@ class PooledStates:
             room -= pieces[-1][1]
         return pieces
 
-    def _step(self, pieces: list[tuple[_Text, int]]) -> None:
+    def _step(self, pieces: list[tuple[_Text, int]], typed: bool) -> None:
         """One pass of the model; the states that the poolers want are added to them."""
         batch = _core.Batch()
-        readers: list[Pooler] = []
+        readers: list[Pooler | TokenStates] = []
         for text, count in pieces:
             now = range(text.done, text.done + count)
             reserve(self._cache, text.table, now.start, count)
@@ -152,20 +177,21 @@ class PooledStates:
             tokens = text.ids.tokens[now.start : now.stop]
             add_span(batch, text.table, tokens, now.start, outputs)
             text.done = now.stop
-        if (segments := self._model.segments) > 1:
-            batch.set_input(TOKEN_TYPES, _one_hot(pieces, segments))
-        states = self._model.run_hidden(batch, self._cache.pools, self._cache.slot_memory)
+        model, cache = self._model, self._cache
+        if typed or model.config.token_types > 1:
+            batch.set_input(TOKEN_TYPES, _one_hot(pieces, model.token_types))
+        states = model.run_hidden(batch, cache.pools, cache.slot_memory, typed=typed)
         for pooler, row in zip(readers, states, strict=True):
             pooler.add(row)
 
 
-def _one_hot(pieces: list[tuple[_Text, int]], segments: int) -> Floats:
-    """Which segment each row of a step is of, whose pieces are done: float32 [rows, segments]."""
+def _one_hot(pieces: list[tuple[_Text, int]], types: int) -> Floats:
+    """The type of each row of a step, whose pieces are done: float32 [rows, types]."""
     chosen = [
         int(text.ids.first is not None and position >= text.ids.first)
         for text, count in pieces
         for position in range(text.done - count, text.done)
     ]
-    rows = np.zeros((len(chosen), segments), np.float32)
+    rows = np.zeros((len(chosen), types), np.float32)
     rows[np.arange(len(chosen)), chosen] = 1.0
     return rows

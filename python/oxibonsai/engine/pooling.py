@@ -53,6 +53,29 @@ class Pooler:
         return vector.astype(np.float32)
 
 
+class TokenStates:
+    """Keeps the rows of one text as they are.
+
+    Args:
+        length: Tokens of the text.
+
+    Attributes:
+        rows: The positions whose states are wanted: all.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.rows = range(length)
+        self._states: list[Floats] = []
+
+    def add(self, row: Floats) -> None:
+        """The state at the next position."""
+        self._states.append(row)
+
+    def result(self) -> Floats:
+        """float32 [length, hidden], once all rows are in."""
+        return np.stack(self._states)
+
+
 def unit(vector: Floats) -> Floats:
     """The vector divided by its Euclidean norm; zero stays zero.
 

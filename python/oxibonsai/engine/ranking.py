@@ -72,6 +72,15 @@ class Ranker:
         head = self._model.config.classifier
         return () if head is None else head.labels
 
+    @property
+    def num_labels(self) -> int:
+        """How many scores a text has; 0 where the model has no classifier's head."""
+        head, weights = self._model.config.classifier, self._model.weights
+        if head is None:
+            return 0
+        last = "cls.output" if weights.has("cls.output.weight") else "cls"
+        return 1 if head.yes_or_no else weights.rows(last)
+
     def classify(self, texts: Items[str | tuple[str, str]]) -> Floats:
         """Scores of each text: float32 [texts, labels]. They depend on that text alone.
 
@@ -140,12 +149,29 @@ class Ranker:
                 f"{self._path} has no head that scores texts: it is no reranker and no classifier"
             )
 
-    def _scores(self, texts: Items[Ids]) -> Floats:
+    def score_ids(self, texts: Items[Ids], *, typed: bool = False) -> Floats:
+        """As :meth:`classify`, of ids, which are taken as they are.
+
+        Args:
+            texts: Ids of texts, or of pairs of texts.
+            typed: As of :meth:`PooledStates.run`.
+
+        Raises:
+            RequestError: There are none; one is empty, too long or holds a wrong id.
+            UnsupportedError: The model has no classifier's head.
+        """
+        self.check()
+        for index, ids in enumerate(texts):
+            self._states.check(index, ids.tokens)
+        return self._scores(texts, typed=typed)
+
+    def _scores(self, texts: Items[Ids], *, typed: bool = False) -> Floats:
         head = self._model.config.classifier
         assert head is not None
         if len(texts) == 0:
             raise RequestError("there is nothing to score: no texts were given")
-        return self._model.run_pooled(SCORES, self._states.run(texts, head.pooling))
+        vectors = self._states.run(texts, head.pooling, typed=typed)
+        return self._model.run_pooled(SCORES, vectors)
 
     def _ids(self, index: int, text: str, second: str | None, watch: Watch | None = None) -> Ids:
         """A text, or a query and a document as the model was trained on them."""

@@ -136,6 +136,9 @@ class Inverse:
         found = ARCHITECTURES[recipe.architecture].read_config(keys)
         wanted = read_config(self._checkpoint)
         found = replace(found, architecture=wanted.architecture)
+        if not any(wanted.attends(i) for i in range(wanted.num_hidden_layers)):
+            # Such a model ends at no position; files and configurations state one or another.
+            found = replace(found, max_position_embeddings=wanted.max_position_embeddings)
         if self._saved.makes_vectors:  # which the files of sentence-transformers say
             found = replace(found, pooling=wanted.pooling)
         names = [f.name for f in fields(ModelConfig) if f.compare]

@@ -55,7 +55,7 @@ def byte_level(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Parts:
     Raises:
         UnsupportedError: The pre-tokenizer has no form in ``tokenizer.json`` here.
     """
-    name = checkpoint.file.get("tokenizer.ggml.pre", "default")
+    name = checkpoint.file.get("tokenizer.ggml.pre", "default") or "default"
     pre = pre_tokenizer_json(name)
     if pre is None:
         raise UnsupportedError(

@@ -1,5 +1,11 @@
-"""The Hugging Face style front: ``AutoModelForCausalLM`` and ``AutoTokenizer``."""
+"""The Hugging Face style front: the Auto classes, pipelines, and what sentence-transformers has."""
 
+from oxibonsai.hf.encoder_model import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    Encoder,
+    SequenceClassifier,
+)
 from oxibonsai.hf.encoding import BatchEncoding
 from oxibonsai.hf.generation import Streamer
 from oxibonsai.hf.image_text import (
@@ -14,16 +20,20 @@ from oxibonsai.hf.sentence_transformer import SentenceTransformer
 from oxibonsai.hf.tokenizer import AutoTokenizer, PreTrainedTokenizer
 
 __all__ = [
+    "AutoModel",
     "AutoModelForCausalLM",
     "AutoModelForImageTextToText",
+    "AutoModelForSequenceClassification",
     "AutoProcessor",
     "AutoTokenizer",
     "BatchEncoding",
     "CausalLM",
+    "Encoder",
     "ImageTextToText",
     "PreTrainedTokenizer",
     "Processor",
     "SentenceTransformer",
+    "SequenceClassifier",
     "Streamer",
     "pipeline",
 ]

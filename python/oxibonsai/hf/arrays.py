@@ -23,7 +23,7 @@ def as_ids(ids: Any, name: str = "input_ids") -> Ids:
     except ValueError as e:
         raise RequestError(f"{name} has rows of different lengths: pad them (padding=True)") from e
     if array.size == 0:
-        raise RequestError(f"{name} is empty: there is nothing to continue")
+        raise RequestError(f"{name} is empty: there is nothing to read")
     if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
         raise RequestError(
             f"{name} has shape {array.shape} and type {array.dtype}; it must be integers [n] or "

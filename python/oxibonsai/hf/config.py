@@ -37,7 +37,7 @@ def count_parameters(checkpoint: Checkpoint, without_embeddings: bool = False) -
     return sum(math.prod(checkpoint.shape(name)) for name in names)
 
 
-class CausalLMConfig:
+class LoadedConfig:
     """What a model is, field by field as attributes.
 
     Fields that Hugging Face's configuration of the architecture has are those of the
@@ -47,6 +47,7 @@ class CausalLMConfig:
         checkpoint: The model's file.
         dimensions: As the engine has read them.
         name_or_path: What the model was loaded from.
+        num_labels: Scores that a text has; 0: the model is no classifier.
 
     Attributes:
         dimensions: As given.
@@ -54,7 +55,13 @@ class CausalLMConfig:
         generation: Fields of ``generation_config.json``.
     """
 
-    def __init__(self, checkpoint: Checkpoint, dimensions: ModelConfig, name_or_path: str) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        dimensions: ModelConfig,
+        name_or_path: str,
+        num_labels: int = 0,
+    ) -> None:
         self.dimensions = dimensions
         self.name_or_path = name_or_path
         self.generation = generation_json(checkpoint)
@@ -68,6 +75,15 @@ class CausalLMConfig:
                 ids = ("bos_token_id", "eos_token_id", "pad_token_id")
                 self._fields |= {name: self.generation.get(name) for name in ids}
         self._fields = {"dtype": "float32", "use_cache": True, **self._fields}
+        if dimensions.classifier is not None:
+            stated = dimensions.classifier.labels
+            labels = stated or [f"LABEL_{i}" for i in range(num_labels)]
+            self._fields |= {
+                "id2label": dict(enumerate(labels)),
+                "label2id": {label: i for i, label in enumerate(labels)},
+                "num_labels": num_labels,
+                "problem_type": None,
+            }
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -84,7 +100,7 @@ class CausalLMConfig:
     def __dir__(self) -> Iterator[str]:
         yield from {*super().__dir__(), *self._fields, *vars(self.dimensions)}
 
-    def get_text_config(self, decoder: bool = False) -> CausalLMConfig:
+    def get_text_config(self, decoder: bool = False) -> LoadedConfig:
         """Itself: the model reads text alone."""
         return self
 
@@ -97,4 +113,4 @@ class CausalLMConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def __repr__(self) -> str:
-        return f"CausalLMConfig {self.to_json_string()}"
+        return f"LoadedConfig {self.to_json_string()}"

@@ -35,7 +35,8 @@ class TextEncoder(SpecialTokens):
 
     Attributes:
         model_max_length: As given.
-        padding_side: Where padding goes; on the left, as generation wants it.
+        padding_side: Where padding goes: on the left, as generation wants it, unless texts end with a
+            token of their own, as an encoder's do.
         truncation_side: Where tokens are taken away.
         model_input_names: Columns of every encoding.
     """
@@ -43,7 +44,7 @@ class TextEncoder(SpecialTokens):
     def __init__(self, tokenizer: Tokenizer, model_max_length: int | None) -> None:
         super().__init__(tokenizer)
         self.model_max_length = UNKNOWN_LENGTH if model_max_length is None else model_max_length
-        self.padding_side: Side = "left"
+        self.padding_side: Side = "right" if tokenizer.vocabulary.add_eos else "left"
         self.truncation_side: Side = "right"
         self.model_input_names = ["input_ids", "attention_mask"]
 
@@ -114,7 +115,8 @@ class TextEncoder(SpecialTokens):
             padding_side: In place of the attribute.
             return_tensors: None for lists, ``"np"`` or ``"pt"``.
             return_attention_mask: False leaves it out.
-            return_token_type_ids: Add which text of a pair each token is of.
+            return_token_type_ids: Add which text of a pair each token is of; None: if it is one of
+                ``model_input_names``.
             return_overflowing_tokens: What truncation leaves out of a text gets rows of its own; the
                 column ``overflow_to_sample_mapping`` has the number of each row's text. Not for pairs.
             return_special_tokens_mask: Add where tokens are not of a text.
@@ -147,6 +149,8 @@ class TextEncoder(SpecialTokens):
             rows += [framed_row(piece, frame, limits) for piece in pieces]
             numbers += [i] * len(pieces)
         columns: dict[str, list[list[Any]]] = {"input_ids": [r.ids for r in rows]}
+        if return_token_type_ids is None:
+            return_token_type_ids = "token_type_ids" in self.model_input_names
         if return_token_type_ids:
             columns["token_type_ids"] = [r.types for r in rows]
         if return_attention_mask is not False:
@@ -211,6 +215,8 @@ class TextEncoder(SpecialTokens):
             return frame
         # Where both ends are marked, a pair has one beginning, as BERT's.
         again = [] if before and after else before
+        if v.add_sep and v.sep_id is not None:  # RoBERTa's, which alone tells the texts apart
+            return frame + [(t, 0) for t in (v.sep_id, None, *after)]
         return frame + [(t, 1) for t in (*again, None, *after)]
 
     def _limits(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from oxibonsai.engine import load
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf import generation
 from oxibonsai.hf.arrays import as_columns as as_ids_and_mask
 from oxibonsai.hf.arrays import like
 from oxibonsai.hf.model import CausalLM
+from oxibonsai.hf.outputs import ImageTextOutput
 from oxibonsai.hf.pixels import as_grids
-from oxibonsai.hf.pretrained import explain, locate
 from oxibonsai.hf.processor import Processor
 from oxibonsai.hf.tokenizer import AutoTokenizer
 from oxibonsai.output.messages import NO_IMAGES
@@ -25,18 +23,6 @@ from oxibonsai.vision import ImageEmbedding, PictureReader, PlacedImage
 Placed = tuple[PlacedImage, ...]
 # Columns of a processor that say again what the placeholders among the ids say.
 _NEEDLESS = ("token_type_ids", "mm_token_type_ids")
-
-
-@dataclass
-class ImageTextOutput:
-    """What a call gives.
-
-    Attributes:
-        logits: float32 [batch, n, vocabulary] after every token, of the kind that came in; zeros where
-            the attention mask hides a token.
-    """
-
-    logits: Any
 
 
 class ImageTextToText(CausalLM):
@@ -207,9 +193,7 @@ class AutoModelForImageTextToText:
         Raises:
             RequestError: The model has no tower.
         """
-        place = locate(source, options)
-        explain(options)
-        model = ImageTextToText(load(place, **options), place or "", options)
+        model = ImageTextToText.load(source, options)
         _ = model.pictures  # refuses a model without
         return model
 

@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib.util
 import os
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.engine import Engine, load
+from oxibonsai.engine import load
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf import generation
 from oxibonsai.hf.arrays import as_rows, is_torch
-from oxibonsai.hf.config import CausalLMConfig, count_parameters
 from oxibonsai.hf.generation import Streamer
-from oxibonsai.hf.pretrained import check_device, check_dtype, explain, locate
+from oxibonsai.hf.loaded_model import LoadedModel
 from oxibonsai.hf.tokenizer import PreTrainedTokenizer
 
 
-class CausalLM:
+class CausalLM(LoadedModel):
     """A model with Hugging Face's names; made by ``AutoModelForCausalLM``.
 
     Generation that the engine knows runs there as one batch, and needs neither torch nor
     transformers. All else of a ``PreTrainedModel`` comes from :attr:`transformers_model`, which is
     made when it is first needed.
 
-    Args:
-        engine: Runs it.
-        name_or_path: What the model was loaded from.
-        options: Further arguments it was loaded with, so that it can be loaded again elsewhere.
-
-    Attributes:
-        engine: As given.
-        config: With ``model_type``, ``to_dict`` and the fields of the architecture.
-        name_or_path: As given.
+    Arguments and attributes are those of :class:`LoadedModel`.
     """
 
-    def __init__(
-        self, engine: Engine, name_or_path: str = "", options: Mapping[str, Any] | None = None
-    ) -> None:
-        self.engine = engine
-        self.name_or_path = name_or_path or str(engine.model.weights.checkpoint.path)
-        self._options = dict(options or {})
-        self.config = CausalLMConfig(
-            engine.model.weights.checkpoint, engine.model.config, self.name_or_path
-        )
+    auto_class = "AutoModelForCausalLM"
 
     @cached_property
     def transformers_model(self) -> Any:
@@ -72,17 +53,6 @@ class CausalLM:
             raise AttributeError(name)
         return getattr(self.transformers_model, name)
 
-    def __repr__(self) -> str:
-        c = self.config
-        return (
-            f"CausalLM({self.name_or_path!r}, model_type={c.model_type!r}, "
-            f"num_hidden_layers={c.num_hidden_layers}, hidden_size={c.hidden_size}, "
-            f"vocab_size={c.vocab_size})"
-        )
-
-    def __reduce__(self) -> Any:
-        return _load_again, (self.name_or_path, self._options)
-
     def __call__(self, input_ids: Any = None, **inputs: Any) -> Any:
         """Logits and more in transformers' output class; see
         :meth:`oxibonsai.hf.transformers_model.OxiBonsaiForCausalLM.forward`.
@@ -91,18 +61,6 @@ class CausalLM:
 
     forward = __call__
 
-    def save_pretrained(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        format: Literal["safetensors", "gguf"] = "safetensors",
-        dtype: str = "float32",
-    ) -> None:
-        """Writes the model into a folder; see :func:`oxibonsai.export.save_model`."""
-        from oxibonsai.export import save_model
-
-        save_model(self.engine.model.weights.checkpoint, folder, format=format, dtype=dtype)
-
     def logits(self, ids: Any) -> npt.NDArray[np.float32]:
         """Logits after every token: float32 [n, vocabulary], for ids [n] or [1, n]."""
         rows = as_rows(ids)
@@ -110,51 +68,7 @@ class CausalLM:
             raise RequestError("logits() takes one sequence; call engine.logits_batch for several")
         return self.engine.logits(rows[0])
 
-    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
-        """Weights of the model, none of which is trainable here."""
-        checkpoint = self.engine.model.weights.checkpoint
-        return 0 if only_trainable else count_parameters(checkpoint, exclude_embeddings)
-
-    def eval(self) -> CausalLM:
-        """Itself: it is never in training mode."""
-        return self
-
-    def train(self, mode: bool = True) -> CausalLM:
-        """Only for ``train(False)``."""
-        if mode:
-            raise UnsupportedError("this model computes no gradients; train with oxibonsai train")
-        return self
-
-    def to(self, *args: Any, **kwargs: Any) -> CausalLM:
-        """Itself, for ``"cpu"`` and float types; other devices are refused."""
-        for value in (*args, *kwargs.values()):
-            if str(value).startswith(("torch.float", "torch.bfloat", "float", "bfloat")):
-                check_dtype(value, "dtype")
-            elif not isinstance(value, bool):
-                check_device(value, "device")
-        return self
-
-    def cpu(self) -> CausalLM:
-        """Itself."""
-        return self
-
-    def cuda(self, device: Any = 0) -> CausalLM:
-        """Refused: see :meth:`to`."""
-        return self.to(f"cuda:{device}")
-
-    def float(self) -> CausalLM:
-        """Itself: logits are float32."""
-        return self
-
-    def half(self) -> CausalLM:
-        """Itself, with a warning: logits stay float32."""
-        return self.to("float16")
-
-    def bfloat16(self) -> CausalLM:
-        """Itself, with a warning: logits stay float32."""
-        return self.to("bfloat16")
-
-    def load_adapter(self, adapter: str | os.PathLike[str], scale: builtins.float = 1.0) -> None:
+    def load_adapter(self, adapter: str | os.PathLike[str], scale: float = 1.0) -> None:
         """Adds a low-rank adapter, as PEFT's method of this name: the weights are packed again.
 
         Args:
@@ -279,10 +193,6 @@ class CausalLM:
         return result
 
 
-def _load_again(source: str, options: dict[str, Any]) -> CausalLM:
-    return CausalLM(load(source, **options), source, options)
-
-
 class AutoModelForCausalLM:
     """Loads models."""
 
@@ -304,7 +214,4 @@ class AutoModelForCausalLM:
             SourceError: No such model.
             UnsupportedError: An argument asks for what is not available.
         """
-        place = locate(source, options)
-        explain(options)
-        engine = load(place, **options)
-        return CausalLM(engine, place or "", options)
+        return CausalLM.load(source, options)

@@ -234,7 +234,7 @@ class AutoTokenizer:
         source: str | os.PathLike[str] | None = None,
         *,
         quant_type: str = "",
-        padding_side: Side = "left",
+        padding_side: Side | None = None,
         truncation_side: Side = "right",
         use_fast: bool = True,
         trust_remote_code: bool = False,
@@ -245,7 +245,8 @@ class AutoTokenizer:
         Args:
             source: As for ``AutoModelForCausalLM``.
             quant_type: Layout of tensors of type id 42, where the file leaves it open.
-            padding_side: Where padding goes, ``"left"`` or ``"right"``.
+            padding_side: Where padding goes, ``"left"`` or ``"right"``; None: left for models that
+                continue texts, right for others.
             truncation_side: Where a text is cut, ``"left"`` or ``"right"``.
             use_fast: There is one tokenizer.
             trust_remote_code: No code of a repository is ever run.
@@ -264,5 +265,8 @@ class AutoTokenizer:
             checkpoint=checkpoint,
             name_or_path=place or "",
         )
-        made.padding_side, made.truncation_side = padding_side, truncation_side
+        made.padding_side = padding_side or made.padding_side
+        made.truncation_side = truncation_side
+        if checkpoint.file.get("tokenizer.ggml.model") == "bert":  # whose models know token types
+            made.model_input_names.insert(1, "token_type_ids")
         return made

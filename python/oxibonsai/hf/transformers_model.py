@@ -30,7 +30,7 @@ from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.arrays import as_columns
-from oxibonsai.hf.config import CausalLMConfig, count_parameters
+from oxibonsai.hf.config import LoadedConfig, count_parameters
 from oxibonsai.hf.rows import Results, Rows
 
 # Text generation pipelines look up the names of classes.
@@ -149,7 +149,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
     _supports_sdpa = True
     _is_stateful = False
 
-    def __init__(self, engine: Engine, config: CausalLMConfig) -> None:
+    def __init__(self, engine: Engine, config: LoadedConfig) -> None:
         super().__init__(_as_transformers(config))
         self.engine = engine
         self.generation_config = GenerationConfig.from_dict(config.generation)
@@ -295,7 +295,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             model_kwargs["past_key_values"] = EngineCache(self.engine)
 
 
-def _as_transformers(config: CausalLMConfig) -> Any:
+def _as_transformers(config: LoadedConfig) -> Any:
     known = config.to_dict()
     name = known.pop("model_type")
     try:

@@ -22,10 +22,10 @@ from oxibonsai.models.blocks import (
     plain_mlp,
     query_key_value,
 )
-from oxibonsai.models.config import ClassifierConfig, ModelConfig
+from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.experts import read_experts
 from oxibonsai.models.keys import Keys
-from oxibonsai.models.pooled import add_segments, read_classifier
+from oxibonsai.models.pooled import add_token_types, read_classifier
 from oxibonsai.models.weights import Weights
 
 _NO_ROPE = RopeConfig(0, 10000.0)
@@ -39,15 +39,27 @@ Attention = Callable[[Value, Value, Value, Value, int], Value]
 
 
 def _shared(keys: Keys, rope: RopeConfig) -> dict[str, Any]:
+    head = read_classifier(keys)
     return {
         **dimensions(keys),
         "causal": keys.causal(False),
         "rms_norm_eps": 0.0,
         "layer_norm_eps": keys.positive("attention.layer_norm_epsilon"),
         "pooling": keys.pooling("mean"),
-        "classifier": read_classifier(keys),
+        "classifier": head,
+        "token_types": 1 if head is None else _token_types_of_pairs(keys),
         "rope": rope,
     }
+
+
+def _token_types_of_pairs(keys: Keys) -> int:
+    """Of a classifier's pairs: those of its table, or 1 where pairs are told apart by separators alone,
+    as by all tokenizers but BERT's own.
+    """
+    table, file = "token_types.weight", keys.checkpoint.file
+    if file.get("tokenizer.ggml.model", "bert") not in ("bert", "no_vocab"):
+        return 1
+    return keys.checkpoint.shape(table)[0] if keys.checkpoint.has(table) else 1
 
 
 def read_config(keys: Keys) -> ModelConfig:
@@ -91,13 +103,9 @@ def read_block_config(keys: Keys) -> ModelConfig:
         num_random_blocks=random_blocks,
         hidden_act=act,
         embedding_scale=keys.positive("embedding_scale", 1.0),
-        classifier=_without_segments(head),
+        classifier=head,
+        token_types=1,  # its tokenizer has separators alone
     )
-
-
-def _without_segments(head: ClassifierConfig | None) -> ClassifierConfig | None:
-    """The head of a model whose tokenizer tells a pair of texts apart by separators alone."""
-    return None if head is None else replace(head, segments=1)
 
 
 def _blocks(keys: Keys, positions: int) -> tuple[int, int]:
@@ -133,7 +141,7 @@ def read_window_config(keys: Keys) -> ModelConfig:
         c,
         layer_windows=tuple(n // 2 for n in windows),
         global_tokens=count,
-        classifier=_without_segments(c.classifier),
+        token_types=1,  # its tokenizer has separators alone
     )
 
 
@@ -213,12 +221,12 @@ def _embed_with_positions(g: Builder, c: ModelConfig, w: Weights) -> Value:
 
 
 def _embed(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """Token embeddings, plus those of segments: a classifier's pairs have two, a text the first."""
+    """Token embeddings, plus those of types: the first, where the pass does not tell them apart."""
     h = g.embed(w.embedding(c))
     if c.embedding_scale != 1.0:
         h = g.scale(h, c.embedding_scale)
-    if c.classifier is not None and c.classifier.segments > 1:
-        return add_segments(g, c, w, h)
+    if c.token_types > 1:
+        return add_token_types(g, c, w, h)
     if w.has("token_types.weight"):
         h = g.add_vector(h, w.first_row("token_types", c.hidden_size))
     return h

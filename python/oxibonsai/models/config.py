@@ -174,14 +174,12 @@ class ClassifierConfig:
     Attributes:
         pooling: The hidden states that it reads: ``"cls"``, ``"mean"`` or ``"last"``.
         labels: What its scores are of; empty where the file does not say.
-        segments: Of a pair's tokens that the model tells apart; 1: none.
         yes_or_no: The scores are those of the answers yes and no, which make one probability.
         activation: Between the head's two layers: ``"tanh"``, ``"gelu"`` or ``"gelu_new"``.
     """
 
     pooling: str
     labels: tuple[str, ...] = ()
-    segments: int = 1
     yes_or_no: bool = False
     activation: str = "tanh"
 
@@ -227,6 +225,8 @@ class ModelConfig:
         pooling: How the model's embeddings are made of its hidden states: ``"last"``, ``"mean"`` or
             ``"cls"``.
         classifier: The head of a model that scores texts; None: it has none.
+        token_types: That the pass tells apart by its input of this name, one for each text of a pair;
+            1: it has no such input.
         hidden_act: Of the MLP, where the architecture leaves it open.
         relative_buckets: Of distances that have a bias of their own; 0: none has.
         expert_layers: Whether each layer has experts, where not all from one layer on do.
@@ -288,6 +288,7 @@ class ModelConfig:
     pooling: str = "last"
     name: str = ""
     classifier: ClassifierConfig | None = None
+    token_types: int = 1
     hidden_act: str = ""
     relative_buckets: int = 0
     expert_layers: tuple[bool, ...] = ()

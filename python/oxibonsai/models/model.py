@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import cast
 
@@ -36,6 +37,7 @@ SCORES, PROJECTED = "scores", "projected"
 # Passes that are compiled when they are first wanted.
 _PASSES = (
     "_hidden_executable",
+    "_typed_executable",
     "_followed_executable",
     "_image_executable",
     "_pooled_executables",
@@ -197,6 +199,18 @@ class Model:
     @cached_property
     def _hidden_executable(self) -> Executable:
         return self.device.compile(self.hidden_graph) if self.config.generates else self.executable
+
+    @cached_property
+    def _typed_executable(self) -> Executable:
+        """An encoder's pass with an input of token types, which its own pass has not."""
+        config = replace(self.config, token_types=self.token_types)
+        builder = self._builder()
+        h = self.architecture.hidden_states(builder, config, self.weights)
+        builder.output(_HIDDEN, builder.select_outputs(h))
+        known = set(self._used_matrices())
+        thin = [w for w in builder.graph.matrices if w not in known]
+        self._packed.append(pack(thin, self.weights.checkpoint, self.device))
+        return self.device.compile(builder.graph)
 
     @cached_property
     def followed_graph(self) -> _core.Graph:
@@ -413,10 +427,24 @@ class Model:
         ]
 
     def run_hidden(
-        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
+        self,
+        batch: _core.Batch,
+        pools: Sequence[KvPages],
+        slots: Slots | None = None,
+        *,
+        typed: bool = False,
     ) -> npt.NDArray[np.float32]:
-        """Hidden states after the final norm: float32 [outputs, hidden]; arguments as of run()."""
-        return self._hidden_executable.run(batch, pools, slots)[_HIDDEN]
+        """Hidden states after the final norm: float32 [outputs, hidden].
+
+        Args:
+            batch: As of run().
+            pools: As of run().
+            slots: As of run().
+            typed: The batch has the input ``token_types``, also where the configuration has one type.
+        """
+        own = typed and self.config.token_types == 1
+        executable = self._typed_executable if own else self._hidden_executable
+        return executable.run(batch, pools, slots)[_HIDDEN]
 
     def run_followed(
         self,
@@ -444,10 +472,10 @@ class Model:
         return pooled.projected_width(self.weights, self.config.hidden_size)
 
     @property
-    def segments(self) -> int:
-        """Of a pair's tokens that the pass tells apart by its input ``token_types``; 1: it has none."""
-        head = self.config.classifier
-        return 1 if head is None else head.segments
+    def token_types(self) -> int:
+        """Rows of an encoder's table of token types; 1: it has none."""
+        table = "token_types.weight"
+        return self.weights.shape(table)[0] if self.weights.has(table) else 1
 
     def has_head(self, name: str) -> bool:
         """Whether there is such a pass over pooled hidden states."""

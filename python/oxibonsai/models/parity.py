@@ -128,9 +128,9 @@ def _compare_states(model: Model, definition: Device, kv_type: str) -> None:
     tokens = [i * 7919 % model.config.vocab_size for i in range(_PROMPT_TOKENS)]
     batch = _core.Batch()
     batch.add(tokens, pages=[0], outputs=len(tokens))
-    if model.segments > 1:
-        rows = np.eye(model.segments, dtype=np.float32)
-        batch.set_input(TOKEN_TYPES, rows[np.arange(len(tokens)) % model.segments])
+    if (types := model.config.token_types) > 1:
+        rows = np.eye(types, dtype=np.float32)
+        batch.set_input(TOKEN_TYPES, rows[np.arange(len(tokens)) % types])
     results = []
     for device, executable in (
         (model.device, model.executable),

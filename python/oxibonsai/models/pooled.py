@@ -11,7 +11,7 @@ from oxibonsai.models.config import ClassifierConfig, ModelConfig
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 
-# Inputs: one-hot rows of each token's segment; pooled hidden states.
+# Inputs: one-hot rows of each token's type; pooled hidden states.
 TOKEN_TYPES, POOLED = "token_types", "pooled"
 _PROJECTIONS = ("dense_2", "dense_3")
 _ACTIVATIONS = {"tanh": Builder.tanh, "gelu": Builder.gelu, "gelu_new": Builder.gelu_tanh}
@@ -34,12 +34,9 @@ def read_classifier(
     texts = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
     if labels is not None and not texts:
         raise keys.fail(f"{keys.architecture}.classifier.output_labels is no list of texts")
-    table = "token_types.weight"
-    shape = keys.checkpoint.shape(table) if keys.checkpoint.has(table) else ()
     return ClassifierConfig(
         pooling=pooling,
         labels=tuple(labels or ()),
-        segments=shape[0] if len(shape) == 2 else 1,
         yes_or_no=keys.architecture == "qwen3",
         activation=activation,
     )
@@ -58,13 +55,12 @@ def read_projections(keys: Keys) -> None:
             )
 
 
-def add_segments(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
-    """Adds each token's row of the table of segments to h; the input ``token_types`` chooses it.
+def add_token_types(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
+    """Adds each token's row of the table of types to h; the input ``token_types`` chooses it.
 
     A product with a one-hot row is exact, so this gives the bytes of adding the row itself.
     """
-    assert c.classifier is not None
-    count = c.classifier.segments
+    count = c.token_types
     table = w.floats("token_types.weight", count, c.hidden_size)
     columns = _core.encode(np.ascontiguousarray(table.T), "F32")
     weight = _core.Weight.from_blocks("token_types", "F32", columns, count)
