@@ -11,6 +11,7 @@ import click
 import pytest
 
 from oxibonsai.cli import main as command_line
+from oxibonsai.errors import RequestError
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -53,7 +54,7 @@ def parse(words: list[str]) -> None:
         assert command is not None
         try:
             command.make_context(name, rest, parent=root)
-        except (click.BadParameter, click.BadOptionUsage, click.exceptions.Exit):
+        except (click.BadParameter, click.BadOptionUsage, click.exceptions.Exit, RequestError):
             return
 
 
