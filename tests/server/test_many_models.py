@@ -15,6 +15,7 @@ import pytest
 from flask.testing import FlaskClient
 from real_server import real_server
 from running_server import wait_until
+from url_sweep import all_calls
 
 import oxibonsai
 import tiny_model
@@ -234,6 +235,9 @@ def test_presets_set_what_one_model_uses(
     client = serve(models_dir=folder, models_preset=tmp_path / name).test_client()
     assert statuses(client)["one"] == "loaded"
     assert statuses(client)["other"] == "unloaded"
+    for model in ("other", "two"):
+        client.post("/models/load", json={"model": model})
+        wait_for(client, **{model: "loaded"})
     props = client.get("/props?model=other").get_json()
     assert props["default_generation_settings"]["n_ctx"] == 128
     assert props["total_slots"] == 2
@@ -337,6 +341,40 @@ def test_a_model_loads_and_unloads_when_told_to(serve: Apps, folder: Path) -> No
     assert client.post("/models/unload", json={"model": "one"}).status_code == 400
     again = client.post("/v1/completions?autoload=1", json={**ASK, "model": "one"})
     assert again.status_code == 200
+
+
+def test_no_get_loads_a_model(serve: Apps, folder: Path) -> None:
+    """A page of another site can send one, and the model in use would make room."""
+    app = serve(models_dir=folder, models_max=1, slots=True)
+    client = app.test_client()
+    text(client, "one")
+    before = app.models.find("one").instance
+    refused = set()
+    for method, path, rule in all_calls(app, object_id="two"):
+        if method != "GET":
+            continue
+        for query in ({"model": "two"}, {"model": "two", "autoload": "1"}):
+            for sent in ("GET", "HEAD"):
+                answer = client.open(path, method=sent, query_string=query)
+                answer.close()  # a stream of events has no end
+                if answer.status_code == 503:
+                    refused.add(rule)
+        assert app.models.find("one").instance is before, rule
+        assert statuses(client) == {"one": "loaded", "two": "unloaded", "three": "unloaded"}, rule
+    assert refused == {"/props", "/slots", "/lora-adapters", "/tokenizer_info"}
+    answer = client.get("/slots?model=two&autoload=1").get_json()
+    assert answer["error"]["code"] == "model_not_loaded"
+    assert "POST /models/load" in answer["error"]["message"]
+    assert client.get("/slots?model=one").status_code == 200
+
+
+def test_no_get_wakes_the_only_model(serve: Apps, folder: Path) -> None:
+    app = serve(model=str(folder / "one.gguf"), alias="one", sleep_idle_seconds=3600, slots=True)
+    client = app.test_client()
+    app.models.default.last_used -= 3600
+    wait_for(client, one="sleeping")
+    assert client.get("/slots?model=one").get_json()["error"]["code"] == "model_not_loaded"
+    assert statuses(client) == {"one": "sleeping"}
 
 
 def test_an_unloaded_model_leaves_the_memory(serve: Apps, folder: Path) -> None:

@@ -11,7 +11,7 @@ from flask_cors import CORS
 from oxibonsai.server.errors import ApiError
 
 _LOCALHOST = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?"
-_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 def register_origins(app: Flask, origins: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ def _vary(response: Response) -> Response:
 
 def _refusal_of_foreign_writes(allowed: Callable[[str], bool]) -> Callable[[], None]:
     def check() -> None:
-        if request.method in _SAFE_METHODS:
+        if request.method in SAFE_METHODS:
             return
         origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
         # Browsers set Sec-Fetch-Site on requests to trustworthy origins; pages can't change it.

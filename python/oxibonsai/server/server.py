@@ -8,6 +8,7 @@ from flask import Flask, Response, after_this_request, g, has_request_context, r
 
 from oxibonsai.server.access import KeyRing
 from oxibonsai.server.backend import Backend
+from oxibonsai.server.cors import SAFE_METHODS
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.registry.instance import Instance, Lease
@@ -78,7 +79,9 @@ class Server(Flask):
         return self._instance.backend
 
     def use_model(self, name: str | None) -> Instance:
-        """Chooses the model of the current request; it stays loaded until the response has been sent.
+        """Choose the model of the current request; it stays loaded until the response has been sent.
+
+        A request that only reads loads nothing: see :func:`_autoload`.
 
         Args:
             name: What the request calls it.
@@ -88,12 +91,7 @@ class Server(Flask):
         """
         from oxibonsai.server.inputs import InputWatch
 
-        autoload = request.args.get("autoload")
-        lease = self.models.lease(
-            name,
-            watch=InputWatch().look,
-            autoload=None if autoload is None else autoload not in ("0", "false"),
-        )
+        lease = self.models.lease(name, watch=InputWatch().look, autoload=_autoload())
         g.model_lease = lease
         g.pop("generations", None)
 
@@ -119,3 +117,15 @@ class Server(Flask):
         if lease is not None:
             return lease.instance
         return self.use_model(g.get("model_name") or request.args.get("model"))
+
+
+def _autoload() -> bool | None:
+    """Return whether the request may load its model; None: as ``--models-autoload`` says.
+
+    A page of another site can send a GET through any visitor's browser, as an image's address even,
+    and to load a model may evict the one in use.
+    """
+    if request.method in SAFE_METHODS:
+        return False
+    wanted = request.args.get("autoload")
+    return None if wanted is None else wanted not in ("0", "false")

@@ -86,7 +86,7 @@ export class Models {
     const model = this.chosen;
     const state = this.states.get(model);
     let found = null;
-    // To ask after a model that is not loaded would load it.
+    // Nothing is known of a model that is not loaded.
     if (model && (state === undefined || state === "loaded")) {
       found = await describeModel(model, loadKey());
     }
