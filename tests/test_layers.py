@@ -41,7 +41,17 @@ PYTHON = {
     "split": {"errors", "files", "sources", "checkpoint", "_core"},
     "lora": {"errors", "checkpoint", "_core"},
     "models": {"errors", "files", "checkpoint", "devices", "graph", "lora", "_core"},
-    "vision": {"errors", "lane", "files", "checkpoint", "devices", "graph", "models", "_core"},
+    "vision": {
+        "errors",
+        "lane",
+        "files",
+        "sources",
+        "checkpoint",
+        "devices",
+        "graph",
+        "models",
+        "_core",
+    },
     "quantize": {"errors", "files", "checkpoint", "_core"},
     "convert": {"errors", "files", "sources", "tokenizer", "quantize", "models", "_core"},
     "opening": {

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_backend import free_port
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 from running_server import wait_until
-from web_files import web_server
+from web_files import take_for_public, web_server
 
 import tiny_model
 from oxibonsai.server.app import create_app
@@ -19,6 +20,8 @@ from oxibonsai.server.engine_backend import served_models
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
+from oxibonsai.sources import download
+from oxibonsai.sources.download import Patience
 
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
 ollama = pytest.importorskip("ollama", reason="ollama is not installed")
@@ -389,6 +392,7 @@ def test_models_are_pulled_from_a_hub(
     tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = tiny_path.read_bytes()
+    take_for_public(monkeypatch)
     monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "cache"))
     with Models(tmp_path / "closed", models=(f"one={tiny_path}",)) as app:
         with pytest.raises(ollama.ResponseError, match="--allow-pull") as error:
@@ -413,3 +417,78 @@ def test_models_are_pulled_from_a_hub(
         assert error.value.status_code == 404
     with Models(tmp_path / "open", allow_pull=True) as app:
         assert [m.model for m in through(app).list().models] == [name]
+
+
+def refusal(client: Any, name: str) -> str:
+    """What a pull is refused with, without the name."""
+    with pytest.raises(ollama.ResponseError) as error:
+        client.pull(name)
+    assert error.value.status_code == 404
+    return str(error.value.error).replace(name, "NAME")
+
+
+def test_a_pull_reaches_public_hosts_only_and_tells_nothing_of_others(
+    tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(download, "Patience", lambda: Patience(tries=1, timeout=5))
+    with web_server(tiny_path.read_bytes()) as address, Models(tmp_path, allow_pull=True) as app:
+        client = through(app)
+        there, lacking = f"{address}/tiny.gguf", f"{address}/none.gguf"
+        nobody = f"http://127.0.0.1:{free_port()}/tiny.gguf"
+        named = "http://localhost:1/tiny.gguf"
+        private = {refusal(client, name) for name in (there, lacking, nobody, named)}
+        assert client.list().models == []
+        # A public host that refuses, or a port of it that does, reads as an address within does.
+        take_for_public(monkeypatch)
+        with web_server(b"", leads_to="http://127.0.0.2:1/tiny.gguf") as outside:
+            leads = f"{outside}/leads.gguf"
+            public = {refusal(client, name) for name in (lacking, nobody, leads)}
+    assert len(private | public) == 1
+    assert "public hosts only" in private.pop()
+    logged = [r.getMessage() for r in caplog.records if "download of" in r.getMessage()]
+    assert "127.0.0.1 is no public host" in logged[0]
+    assert "status 404" in logged[4]
+    assert "127.0.0.2 is no public host" in logged[6]
+
+
+def test_what_is_pulled_is_opened_before_it_is_listed(
+    tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_for_public(monkeypatch)
+    monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "cache"))
+    tiny_model.write(tmp_path / "adapter.gguf", changes={"general.type": ("adapter", "str")})
+    tiny_model.write(tmp_path / "odd.gguf", changes={"general.architecture": ("odd", "str")})
+    cut = tiny_path.read_bytes()[:-100]
+    content: dict[str, bytes] = {"adapter": (tmp_path / "adapter.gguf").read_bytes(), "cut": cut}
+    content |= {"odd": (tmp_path / "odd.gguf").read_bytes(), "short": b"nineteen bytes text"}
+    with Models(tmp_path, allow_pull=True) as app:
+        client = through(app)
+        for kind, file in content.items():
+            with (
+                web_server(file, f"{kind}.gguf") as address,
+                pytest.raises(ollama.ResponseError, match="can't be served") as error,
+            ):
+                client.pull(f"{address}/{kind}.gguf")
+            assert error.value.status_code == 400
+            assert f"{kind}.gguf" in error.value.error
+            assert str(tmp_path) not in error.value.error
+            assert client.list().models == []
+        kept = {path.name for path in (tmp_path / "cache").rglob("*.gguf")}
+        assert kept == {"adapter.gguf", "odd.gguf"}  # files of the format, which others may use
+
+
+def test_what_is_pulled_from_an_address_stays_that_file(
+    tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address may lead to another host later."""
+    take_for_public(monkeypatch)
+    monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "cache"))
+    with web_server(tiny_path.read_bytes()) as address, Models(tmp_path, allow_pull=True) as app:
+        name = f"{address}/tiny.gguf"
+        assert through(app).pull(name).status == "success"
+        assert app.models.find(name).spec.path is not None
+        for path in (tmp_path / "cache").rglob("*.gguf"):
+            path.unlink()
+        with pytest.raises(ollama.ResponseError, match="could not be loaded"):
+            through(app).chat(name, SAID, options=SHORT)

@@ -13,7 +13,7 @@ import pytest
 from fake_backend import MakeApp
 from flask.testing import FlaskClient
 from running_server import wait_until
-from web_files import web_server
+from web_files import take_for_public, web_server
 
 from oxibonsai.errors import CapacityError, SourceError
 from oxibonsai.server.app import create_app
@@ -30,6 +30,7 @@ from oxibonsai.sources.progress import LISTENER
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server whose clients may pull models; it begins with none."""
+    take_for_public(monkeypatch)
     monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "cache"))
     settings = load_settings(
         {"state_dir": tmp_path, "threads": 1, "parity": "off", "allow_pull": True}
@@ -102,7 +103,7 @@ class Hub:
         self.free = threading.Event()
         self.begun: list[str] = []
 
-    def __call__(self, source: str, *, progress: bool) -> Path:
+    def __call__(self, source: str, *, progress: bool, public_only: bool) -> Path:
         self.begun.append(source)
         told = LISTENER.get()
         assert told is not None

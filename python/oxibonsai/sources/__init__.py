@@ -31,7 +31,12 @@ def source_text(source: object) -> str:
     return text
 
 
-def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = None) -> Path:
+def resolve(
+    source: str | os.PathLike[str] | None,
+    *,
+    progress: bool | None = None,
+    public_only: bool = False,
+) -> Path:
     """Finds the GGUF file that ``source`` names, fetching it where it is remote.
 
     Args:
@@ -41,6 +46,8 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
             or ``seedling-1bit``, which come with this one; None for ``OXIBONSAI_MODEL``
             or else, with a line on stderr that says so, ``seedling-ternary``.
         progress: Whether to show progress of a download on stderr; None: when it is a terminal.
+        public_only: Fetch an ``https://`` address from public hosts only: for names that come from
+            elsewhere. The hub and the package index are those of this machine's settings.
 
     Returns:
         Path of the file, of its first shard where it is split.
@@ -64,7 +71,7 @@ def resolve(source: str | os.PathLike[str] | None, *, progress: bool | None = No
     if is_url(text):
         from oxibonsai.sources.web import resolve_url
 
-        return resolve_url(text, progress=progress)
+        return resolve_url(text, progress=progress, public_only=public_only)
     if text.startswith("hf:"):
         from oxibonsai.sources.hub import resolve_hub
 

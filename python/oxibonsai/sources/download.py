@@ -51,6 +51,7 @@ def download(
     headers: Mapping[str, str] | None = None,
     patience: Patience | None = None,
     progress: Progress | None = None,
+    public_only: bool = False,
 ) -> str:
     """Fetches a file, or the rest of it where an earlier call was interrupted.
 
@@ -61,6 +62,7 @@ def download(
         headers: Sent with every request; an ``Authorization`` among them stays with the first server.
         patience: How long to go on with a server that fails.
         progress: Told how far it has come.
+        public_only: Reach public hosts only; see :func:`web_client`.
 
     Returns:
         The content's sha256.
@@ -76,7 +78,7 @@ def download(
         raise RequestError(f"{place} is a folder: name a file in it")
     with (
         PartialFile(place) as partial,
-        web_client((patience or Patience()).timeout, headers) as client,
+        web_client((patience or Patience()).timeout, headers, public_only=public_only) as client,
     ):
         partial.restore(url)
         transfer = _Transfer(client, url, partial, expected, patience or Patience(), progress)

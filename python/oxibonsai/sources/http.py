@@ -27,6 +27,10 @@ class Unreachable(SourceError):
     """A server that can't be asked now."""
 
 
+class Refused(SourceError):
+    """A server that is not to be asked, or that does not give what it is asked for."""
+
+
 class Passing(Exception):
     """A failure after which the same request may succeed.
 
@@ -81,10 +85,24 @@ def file_name(url: str) -> str | None:
 
 
 @contextmanager
-def web_client(timeout: float, headers: Mapping[str, str] | None = None) -> Iterator[httpx2.Client]:
-    """A client whose every wait ends after ``timeout`` seconds."""
+def web_client(
+    timeout: float, headers: Mapping[str, str] | None = None, *, public_only: bool = False
+) -> Iterator[httpx2.Client]:
+    """Make a client whose every wait ends after ``timeout`` seconds.
+
+    Args:
+        timeout: Seconds.
+        headers: Sent with every request.
+        public_only: Reach public hosts only, also where a server redirects to others: for addresses
+            that come from elsewhere.
+    """
     import httpx2
 
+    transport = None
+    if public_only:
+        from oxibonsai.sources.public_transport import PublicTransport
+
+        transport = PublicTransport()
     # Bytes must come as they are: a packed body has no ranges and no length of its own.
     own = {"Accept-Encoding": "identity", "User-Agent": "oxibonsai"}
     with httpx2.Client(
@@ -92,6 +110,7 @@ def web_client(timeout: float, headers: Mapping[str, str] | None = None) -> Iter
         timeout=timeout,
         follow_redirects=True,
         max_redirects=_MAX_REDIRECTS,
+        transport=transport,
     ) as client:
         yield client
 
@@ -114,7 +133,8 @@ def asked(
     Raises:
         Passing: Trying again may help.
         Contradiction: The answer is not to what was asked.
-        SourceError: The server refuses.
+        Refused: The server refuses.
+        SourceError: What it sends can't be checked.
     """
     import httpx2
 
@@ -128,9 +148,9 @@ def asked(
             _check_redirects(response)
             yield _read_answer(response, first, ranged="Range" in headers)
     except httpx2.TooManyRedirects as e:
-        raise SourceError(f"{url} is redirected more than {_MAX_REDIRECTS} times") from e
+        raise Refused(f"{url} is redirected more than {_MAX_REDIRECTS} times") from e
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as e:
-        raise SourceError(f"{url} leads to no web address: {e}") from e
+        raise Refused(f"{url} leads to no web address: {e}") from e
 
 
 @contextmanager
@@ -150,7 +170,7 @@ def _passing_faults() -> Iterator[None]:
 def _check_redirects(response: httpx2.Response) -> None:
     schemes = [r.url.scheme for r in (*response.history, response)]
     if "https" in schemes and schemes[-1] != "https":
-        raise SourceError(f"{response.history[0].url} is redirected from https to plain http")
+        raise Refused(f"{response.history[0].url} is redirected from https to plain http")
 
 
 def _read_answer(response: httpx2.Response, first: int, *, ranged: bool) -> Answer:
@@ -161,9 +181,7 @@ def _read_answer(response: httpx2.Response, first: int, *, ranged: bool) -> Answ
     if status in _BUSY or status >= 500:
         raise Passing(f"the server answers with status {status}", _wait(headers.get("retry-after")))
     if status not in (200, 206):
-        raise SourceError(
-            f"{response.url} is refused with status {status} {response.reason_phrase}"
-        )
+        raise Refused(f"{response.url} is refused with status {status} {response.reason_phrase}")
     if headers.get("content-encoding", "identity").lower() not in ("", "identity"):
         raise SourceError(
             f"{response.url} comes packed ({headers['content-encoding']}) though it was asked for as "

@@ -19,10 +19,15 @@ def web_folder() -> Path:
     return cache_folder() / "web"
 
 
-def resolve_url(url: str, *, progress: bool | None = None) -> Path:
-    """The GGUF file of an address, with the other shards of a set.
+def resolve_url(url: str, *, progress: bool | None = None, public_only: bool = False) -> Path:
+    """Find the GGUF file of an address, with the other shards of a set.
 
     What has been fetched before is used as it is; ``oxibonsai pull`` fetches it anew.
+
+    Args:
+        url: Of the file.
+        progress: As for :func:`oxibonsai.sources.resolve`.
+        public_only: Fetch from public hosts only.
 
     Raises:
         SourceError: The address names no such file, or the server refuses.
@@ -41,5 +46,8 @@ def resolve_url(url: str, *, progress: bool | None = None) -> Path:
             continue
         path = str(PurePosixPath(parts.path).with_name(shard))
         with progress_bar(shard, progress) as shown:
-            download(urlunsplit(parts._replace(path=path)), place, progress=shown)
+            download(
+                urlunsplit(parts._replace(path=path)), place, progress=shown,
+                public_only=public_only,
+            )  # fmt: skip
     return folder / name

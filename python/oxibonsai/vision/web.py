@@ -1,15 +1,12 @@
 """Fetches pictures from the web, and from nowhere else.
 
-Whoever sends an address must not reach through this process what they can't reach themselves: a
-host's name is resolved once, every address that it has must be a public one, and the connection goes
-to an address that was checked, also after a redirect. Proxies of the environment are left aside, since
-they would resolve the name again.
+What a public host is: :mod:`oxibonsai.sources.public_hosts`. Proxies of the environment are left aside,
+since they would resolve the name again.
 """
 
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import socket
 import ssl
 import threading
@@ -20,21 +17,14 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from oxibonsai.errors import RequestError
+from oxibonsai.sources.public_hosts import Resolve, public_address, resolve
 
-Resolve = Callable[[str, int], "list[str]"]  # a host's addresses
 Connect = Callable[[str, int, float], socket.socket]  # address, port, seconds
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS = 3
 _MOST_URL = 2048  # characters
 _CHUNK = 1 << 16
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-
-def resolve(host: str, port: int) -> list[str]:
-    """All addresses of a host."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def connect(address: str, port: int, seconds: float) -> socket.socket:
@@ -145,15 +135,15 @@ class PictureFetcher:
 
     def _public_address(self, host: str, port: int) -> str:
         try:
-            addresses = self.resolve(host, port)
+            address = public_address(host, port, self.resolve)
         except (OSError, UnicodeError) as e:
             raise RequestError(f"cannot fetch a picture from {host}: the name is unknown") from e
-        if not addresses or not all(is_public(address) for address in addresses):
+        if address is None:
             raise RequestError(
                 f"{host} is no public host: pictures are fetched from the public internet only; send "
                 "the picture itself as a data: URL"
             )
-        return addresses[0]
+        return address
 
     def _left(self, deadline: float, host: str) -> float:
         left = deadline - time.monotonic()
@@ -163,23 +153,6 @@ class PictureFetcher:
 
     def _too_slow(self, host: str) -> RequestError:
         return RequestError(f"cannot fetch a picture from {host} within {self.seconds:g} s")
-
-
-def is_public(address: str) -> bool:
-    """Whether an address is one of the public internet, whatever form or wrapping it comes in."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo and found.teredo[1])
-        if found in _NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-        if inner:
-            return is_public(str(inner))
-        if found.is_site_local or int(found) >> 32 == 0:  # ::a.b.c.d, which was IPv4, too
-            return False
-    return found.is_global and not (found.is_multicast or found.is_reserved)
 
 
 def _joined(url: str, location: str) -> str:

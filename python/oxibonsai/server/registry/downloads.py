@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
-from oxibonsai.errors import CapacityError, OxiBonsaiError, SourceError
+from oxibonsai.errors import (
+    CapacityError,
+    FormatError,
+    OxiBonsaiError,
+    SourceError,
+    UnsupportedError,
+)
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.registry.events import ModelEvents
 from oxibonsai.server.settings import Settings
 from oxibonsai.sources import resolve
+from oxibonsai.sources.http import Refused, Unreachable, is_url
 from oxibonsai.sources.progress import LISTENER
+from oxibonsai.sources.shards import shards
+
+_log = logging.getLogger("oxibonsai.server")
 
 # At the same time; more would only share the line.
 _MOST = 2
@@ -77,11 +89,15 @@ class Downloads:
     Args:
         add: Adds a model that has come to the list, by its name and source.
         events: Told of progress.
+        quant_type: Layout of the tensors of type id 42, where a file leaves it open.
     """
 
-    def __init__(self, add: Callable[[str, str], None], events: ModelEvents) -> None:
+    def __init__(
+        self, add: Callable[[str, str], None], events: ModelEvents, quant_type: str = ""
+    ) -> None:
         self._add = add
         self._events = events
+        self._quant_type = quant_type
         self._lock = threading.Lock()
         self._running: dict[str, Download] = {}
 
@@ -128,10 +144,13 @@ class Downloads:
         LISTENER.set(note)
         error: Exception | None = None
         try:
-            resolve(source, progress=False)
-            self._add(download.name, source)
+            path = resolve(source, progress=False, public_only=True)
+            _check_model(path, self._quant_type, keep=not is_url(source))
+            # What came from an address is this file, and no other that the address may lead to later.
+            self._add(download.name, str(path) if is_url(source) else source)
         except Exception as e:
-            error = _as_told(e)
+            _log.warning("the download of %s failed: %s", download.name, str(e))
+            error = _as_told(e, source)
         with self._lock:
             del self._running[download.name]
         event = "download_finished" if error is None else "download_failed"
@@ -157,7 +176,42 @@ def source_to_pull(settings: Settings, name: str) -> str:
     return source
 
 
-def _as_told(error: Exception) -> Exception:
+def _check_model(path: Path, quant_type: str, *, keep: bool) -> None:
+    """Raise an error unless a downloaded file is a model that can be served.
+
+    Args:
+        path: The file, the first of a set of shards.
+        quant_type: As for :class:`Downloads`.
+        keep: Leave a file there that is none at all; else it is deleted, and fetched anew next time.
+
+    Raises:
+        ApiError: It can't be served.
+    """
+    from oxibonsai.checkpoint import Checkpoint  # loads the core, which starts threads
+    from oxibonsai.models import describe
+
+    try:
+        try:
+            checkpoint = Checkpoint(path, quant_type)
+        except FormatError:
+            for shard in () if keep else shards(path.name):
+                path.with_name(shard).unlink(missing_ok=True)
+            raise
+        describe(checkpoint)
+    except (FormatError, UnsupportedError) as e:
+        problem = str(e).replace(f"{path.parent}/", "")
+        raise ApiError(400, f"What was downloaded can't be served: {problem}") from e
+
+
+def _as_told(error: Exception, source: str) -> Exception:
+    if is_url(source) and isinstance(error, (Refused, Unreachable)):
+        # One sentence for all of them: else it would tell which hosts and ports there are.
+        return ApiError(
+            404,
+            f"{source} gives no file: models are downloaded from public hosts only, and the host has "
+            "to answer with the file. The server's log has the reason.",
+            code="model_not_found",
+        )
     if isinstance(error, SourceError):
         return ApiError(404, str(error), code="model_not_found")
     if isinstance(error, OxiBonsaiError):

@@ -68,7 +68,7 @@ class ModelRegistry:
         self.files: FileStore | None = None
         # Each watcher blocks a thread.
         self.events = ModelEvents(max(1, settings.threads_for_http // 4))
-        self.downloads = Downloads(self.add, self.events)
+        self.downloads = Downloads(self.add, self.events, settings.quant_type)
         self._changed = threading.Condition()
         self._refreshing = threading.Lock()
         self._entries = {n: Entry(s) for n, s in self._catalog.specs().items()}
