@@ -24,6 +24,10 @@ class FormatError(OxiBonsaiError):
     """A file that breaks its format, is truncated or corrupt."""
 
 
+class TemplateError(FormatError):
+    """A chat template that can't be read."""
+
+
 class UnsupportedError(OxiBonsaiError):
     """A valid file or call that asks for what this version does not implement."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,72 @@ def test_models_are_listed_and_shown(client: Any, tiny_path: Path) -> None:
     assert shown.capabilities == ["completion"]
     assert "temperature 1.0" in shown.parameters
     assert "tokenizer.ggml.tokens" not in shown.modelinfo
+
+
+def test_odd_files_in_the_folder_keep_nobody_from_the_others(
+    tmp_path: Path, tiny_path: Path
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    odd: dict[str, dict[str, Any]] = {
+        "adapter": {"general.type": ("adapter", "str")},
+        "nothing": {"general.architecture": None},
+        "numbers": {"general.architecture": (7, "u32"), "general.type": ([1], "arr[u32]")},
+        "template": {"tokenizer.chat_template": ("{% if %}{{", "str")},
+        "long": {"tokenizer.chat_template": ("{{ 1 }}" * 10_000, "str")},
+        "nan": {
+            "general.score": (math.nan, "f32"),
+            "general.scores": ([math.inf, 1.5], "arr[f32]"),
+        },
+    }
+    for name, changes in odd.items():
+        tiny_model.write(folder / f"{name}.gguf", changes=changes)
+    (folder / "short.gguf").write_bytes(b"nineteen bytes text")
+    (folder / "tiny.gguf").write_bytes(tiny_path.read_bytes())
+    with Models(tmp_path / "state", models_dir=folder) as app:
+        flask = app.test_client()
+        assert flask.get("/api/ps").status_code == 200
+        answer = flask.get("/api/tags")
+        assert answer.status_code == 200
+        families = {m["name"]: m["details"]["family"] for m in answer.get_json()["models"]}
+        known = ("tiny", "template", "long", "nan")
+        unknown = ("adapter", "nothing", "numbers", "short")
+        assert families == dict.fromkeys(known, "qwen3") | dict.fromkeys(unknown, "")
+        for name in unknown:
+            assert flask.post("/api/show", json={"model": name}).status_code == 503
+        for name in known:
+            shown = flask.post("/api/show", json={"model": name, "verbose": True})
+            assert shown.status_code == 200
+            assert shown.get_json()["capabilities"] == ["completion"]
+        info = shown.get_json()["model_info"]
+        assert (info["general.score"], info["general.scores"]) == (None, [None, 1.5])
+        assert "NaN" not in shown.text
+        assert "Infinity" not in shown.text
+
+
+def test_a_template_that_is_no_jinja_is_the_clients_to_know(tmp_path: Path) -> None:
+    """The model reads plain prompts all the same."""
+    path = tmp_path / "odd.gguf"
+    tiny_model.write(path, changes={"tokenizer.chat_template": ("{% if %}{{", "str")})
+    app = make_model_app(path, tmp_path)
+    try:
+        flask = app.test_client()
+        bodies: dict[str, dict[str, Any]] = {
+            "/v1/chat/completions": {"messages": SAID},
+            "/v1/responses": {"input": "a"},
+            "/v1/messages": {"system": "b", "messages": SAID, "max_tokens": 1},
+            "/apply-template": {"messages": SAID},
+            "/api/chat": {"messages": SAID},
+        }
+        for route, body in bodies.items():
+            answer = flask.post(route, json={**body, "model": "tiny"})
+            assert answer.status_code == 400, route
+            assert "the chat template is no valid Jinja" in answer.text, route
+        assert flask.post("/api/show", json={"model": "tiny"}).status_code == 200
+        assert flask.get("/props").get_json()["chat_template"] == "{% if %}{{"
+        assert flask.post("/completion", json={"prompt": "a", "n_predict": 1}).status_code == 200
+    finally:
+        close_model_app(app)
 
 
 def test_errors_have_ollamas_form(model_client: FlaskClient) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from oxibonsai.chat_template.marks import Marks, Span, marks
-from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.errors import RequestError, TemplateError
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -75,12 +75,12 @@ class ChatTemplate:
         eos_token: Text of the eos token.
 
     Raises:
-        FormatError: The source is too long; see also :meth:`check`.
+        TemplateError: The source is too long; see also :meth:`check`.
     """
 
     def __init__(self, source: str, *, bos_token: str = "", eos_token: str = "") -> None:
         if len(source) > MAX_SOURCE:
-            raise FormatError(
+            raise TemplateError(
                 f"the chat template has {len(source)} characters, more than {MAX_SOURCE}"
             )
         self.source = source
@@ -92,7 +92,7 @@ class ChatTemplate:
         return cls(_CHATML)
 
     def check(self) -> None:
-        """FormatError where the source is no Jinja; otherwise the first use finds out."""
+        """TemplateError where the source is no Jinja; otherwise the first use finds out."""
         _ = self._template
 
     @property
@@ -154,7 +154,7 @@ class ChatTemplate:
             return Sandbox(functions).from_string(self.source)
         # Jinja's parser raises its own errors; Python's compiler behind it has many more.
         except Exception as e:
-            raise FormatError(f"the chat template is no valid Jinja: {_short(e)}") from e
+            raise TemplateError(f"the chat template is no valid Jinja: {_short(e)}") from e
 
     def render(
         self,

@@ -9,7 +9,13 @@ from typing import Any
 from flask import Flask, Response, has_request_context, jsonify, request
 from werkzeug.exceptions import HTTPException, NotFound
 
-from oxibonsai.errors import CapacityError, OxiBonsaiError, RequestError, UnsupportedError
+from oxibonsai.errors import (
+    CapacityError,
+    OxiBonsaiError,
+    RequestError,
+    TemplateError,
+    UnsupportedError,
+)
 from oxibonsai.server.error_types import error_type
 from oxibonsai.server.http.disconnect import ClientGoneError
 from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError
@@ -73,6 +79,9 @@ def as_api_error(error: Exception) -> ApiError:
         return ApiError(400, str(error), param=error.param)
     if isinstance(error, UnsupportedError):
         return ApiError(400, str(error), code="unsupported")
+    if isinstance(error, TemplateError):
+        told = f"This model takes no conversations: {error}. Send it a plain prompt."
+        return ApiError(400, told, code="unsupported")
     if isinstance(error, ClientGoneError):
         # Not sent to anyone; 499 is nginx's status for this case and appears in the log.
         return ApiError(499, "The client disconnected.")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai import __version__
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.errors import OxiBonsaiError, RequestError
+from oxibonsai.errors import OxiBonsaiError, RequestError, TemplateError
 from oxibonsai.output import find_reasoning_tags
 from oxibonsai.server.access import for_admins
 from oxibonsai.server.errors import ApiError
@@ -155,10 +157,10 @@ def _shown(entry: Entry, *, verbose: bool) -> dict[str, Any]:
         )
     file = checkpoint.file
     info = {
-        key: value
+        key: _plain(value)
         for key in file.keys()  # noqa: SIM118 - not a dict
         if isinstance(value := file.get(key), (str, int, float, bool))
-        or (verbose and isinstance(value, list))
+        or (verbose and isinstance(value, (list, np.ndarray)))
     }
     source = file.get("tokenizer.chat_template", "")
     settings = entry.spec.settings
@@ -174,6 +176,14 @@ def _shown(entry: Entry, *, verbose: bool) -> dict[str, Any]:
     }
 
 
+def _plain(value: Any) -> Any:
+    """Return a value of the metadata as JSON has it: null for what is no finite number."""
+    if isinstance(value, (list, np.ndarray)):
+        values = value.tolist() if isinstance(value, np.ndarray) else value
+        return [_plain(one) for one in values]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _capabilities(entry: Entry, checkpoint: Checkpoint, source: Any) -> list[str]:
     instance = entry.instance
     generates = instance.backend.generates if instance is not None else True
@@ -181,14 +191,21 @@ def _capabilities(entry: Entry, checkpoint: Checkpoint, source: Any) -> list[str
         return ["embedding"]
     found = ["completion"]
     if isinstance(source, str) and source:
-        template = ChatTemplate(source)
-        found += ["tools"] if "tools" in template.variables else []
+        found += ["tools"] if _takes_tools(source) else []
         found += ["thinking"] if find_reasoning_tags(source) is not None else []
     pool = None if instance is None else instance.pool
     engine = None if pool is None else pool.engines[0]
     if engine is not None and engine.has_tokenizer and engine.tokenizer.vocabulary.infill:
         found.append("insert")
     return found
+
+
+def _takes_tools(source: str) -> bool:
+    """Return whether a chat template reads tools; one that can't be read takes none."""
+    try:
+        return "tools" in ChatTemplate(source).variables
+    except TemplateError:
+        return False
 
 
 def _details(checkpoint: Checkpoint | None) -> dict[str, Any]:
@@ -232,6 +249,8 @@ def _checkpoint(entry: Entry) -> Checkpoint | None:
     if path is None or not path.is_file():
         return None
     try:
-        return Checkpoint(path, entry.spec.settings.quant_type)
-    except OxiBonsaiError:  # damaged: listed, but nothing is known of it
+        checkpoint = Checkpoint(path, entry.spec.settings.quant_type)
+        _ = checkpoint.architecture, checkpoint.fingerprint()
+    except (OxiBonsaiError, OSError):  # damaged, or no model: listed, but nothing is known of it
         return None
+    return checkpoint
