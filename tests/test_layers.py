@@ -115,6 +115,7 @@ SERVER = {
     "stores": set(),
     "schemas": set(),
     "registry": {
+        "adapters",
         "backend",
         "errors",
         "generation_metrics",

@@ -35,6 +35,7 @@ class FakeBackend:
     generates = False
     speculate = None
     ranks = False
+    adapters = None
 
     def __init__(self, load_until: Path | None = None) -> None:
         self._load_until = load_until

@@ -73,6 +73,27 @@ def test_a_folder_of_models_that_is_not_there_ends_the_server(tmp_path: Path) ->
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("several", [False, True], ids=["one model", "several models"])
+def test_a_folder_of_adapters_that_is_not_there_ends_the_server(
+    tiny_path: Path, tmp_path: Path, several: bool
+) -> None:
+    flags = ["--port", str(free_port()), "--state-dir", str(tmp_path / "state")]
+    missing = str(tmp_path / "none")
+    done = run("--models" if several else "-m", str(tiny_path), "--lora-dir", missing, *flags)
+    assert done.returncode == 2
+    (said,) = (line for line in done.stderr.splitlines() if "--lora-dir" in line)
+    assert f"--lora-dir: cannot read {missing}: No such file or directory" in said
+    assert "name a folder with adapters" in said
+    assert "Traceback" not in done.stderr
+
+
+def test_an_adapter_that_is_not_there_ends_the_server(tiny_path: Path, tmp_path: Path) -> None:
+    flags = ["--port", str(free_port()), "--state-dir", str(tmp_path / "state")]
+    done = run("-m", str(tiny_path), "--lora-modules", f"style={tmp_path}/none.gguf", *flags)
+    assert done.returncode == 3
+    assert "none.gguf does not exist" in done.stderr
+
+
 def test_two_models_are_wrong_usage() -> None:
     done = run("a.gguf", "-hf", "org/repo")
     assert done.returncode == 2

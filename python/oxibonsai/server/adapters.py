@@ -73,7 +73,7 @@ class Adapters:
     def names(self) -> list[str]:
         """The names that requests may use: of open adapters, and of those in the folder."""
         found = {a.name: None for a in self.listed()}
-        return [*found, *(n for n in sorted(self._files()) if n not in found)]
+        return [*found, *(n for n in sorted(adapters_in(self._folder)) if n not in found)]
 
     def named(self, name: str) -> str:
         """The engine's key of one adapter, at full scale.
@@ -85,7 +85,7 @@ class Adapters:
         with self._lock:
             found = next((a for a in self._adapters if a.name == name), None)
             if found is None:
-                source = self._files().get(name)
+                source = adapters_in(self._folder).get(name)
                 if source is None:
                     raise ApiError(
                         404,
@@ -141,20 +141,6 @@ class Adapters:
                     f"lora: the scale of adapter {number} is {scale}; it is too large"
                 )
 
-    def _files(self) -> dict[str, Path]:
-        """Adapters in the folder, by name: GGUF files, and folders that PEFT saved."""
-        if self._folder is None:
-            return {}
-        try:
-            entries = sorted(with_home(self._folder).iterdir())
-        except OSError as e:
-            raise RequestError(f"--lora-dir: cannot read {self._folder}: {e.strerror}") from e
-        return {
-            p.stem if p.suffix == ".gguf" else p.name: p
-            for p in entries
-            if p.suffix == ".gguf" or is_peft_folder(p)
-        }
-
     def _open(self, name: str, source: str) -> ServedAdapter:
         if len(self._adapters) >= self._most:
             raise ApiError(
@@ -167,6 +153,27 @@ class Adapters:
         served = ServedAdapter(len(self._adapters), name, adapter, 0.0)
         self._adapters.append(served)
         return served
+
+
+def adapters_in(folder: Path | None) -> dict[str, Path]:
+    """Return the adapters in a folder, by name: GGUF files, and folders that PEFT saved.
+
+    Raises:
+        RequestError: The folder can't be read.
+    """
+    if folder is None:
+        return {}
+    try:
+        entries = sorted(with_home(folder).iterdir())
+    except OSError as e:
+        raise RequestError(
+            f"--lora-dir: cannot read {folder}: {e.strerror}; name a folder with adapters"
+        ) from e
+    return {
+        p.stem if p.suffix == ".gguf" else p.name: p
+        for p in entries
+        if p.suffix == ".gguf" or is_peft_folder(p)
+    }
 
 
 def _short_name(name: str) -> str:

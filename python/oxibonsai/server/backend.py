@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from oxibonsai.chat_template import ChatTemplate
     from oxibonsai.engine import EnginePool
     from oxibonsai.engine.speculation import MakeSpeculator
+    from oxibonsai.server.adapters import Adapters
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Backend(Protocol):
         generates: Whether the model generates text; False if it only makes embeddings.
         speculate: Makes what proposes tokens for a sequence; None: nothing does.
         ranks: Whether the model has a head that scores texts.
+        adapters: The model's adapters; None before :meth:`load` is done.
     """
 
     pool: EnginePool | None
@@ -55,6 +57,7 @@ class Backend(Protocol):
     generates: bool
     speculate: MakeSpeculator | None
     ranks: bool
+    adapters: Adapters | None
 
     def load(self) -> None:
         """Blocks until requests can be answered.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oxibonsai.devices import DevicePlan
     from oxibonsai.engine import Engine, EnginePool
     from oxibonsai.engine.speculation import MakeSpeculator
+    from oxibonsai.server.adapters import Adapters
     from oxibonsai.vision import PictureReader
 
 
@@ -49,6 +50,7 @@ class EngineBackend:
         self.generates = False
         self.speculate: MakeSpeculator | None = None
         self.ranks = False
+        self.adapters: Adapters | None = None
 
     def load(self) -> None:
         """See :class:`~oxibonsai.server.backend.Backend`."""
@@ -90,6 +92,7 @@ class EngineBackend:
     def _prepare(self, pool: EnginePool) -> None:
         """Everything but the engines."""
         from oxibonsai.engine.speculation.choice import choose_speculation
+        from oxibonsai.server.adapters import Adapters
 
         s = self._settings
         for engine in pool.engines:
@@ -106,6 +109,7 @@ class EngineBackend:
                 threshold=s.draft_threshold, parallel=pool.permits,
             )  # fmt: skip
         self.ranks = engine.model.config.classifier is not None
+        self.adapters = Adapters(pool, s)
         names = s.alias or (short_name(s.model),)
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
 
@@ -115,7 +119,7 @@ class EngineBackend:
 
     def close(self) -> None:
         """Cancels what runs and ends the engines' threads."""
-        pool, self.pool = self.pool, None
+        pool, self.pool, self.adapters = self.pool, None, None
         if pool is not None:
             pool.close()
 

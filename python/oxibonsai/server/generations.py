@@ -52,7 +52,6 @@ class Generations:
         self._slot_table: SlotTable | None = None
         self._lock = threading.Lock()
         self._writer: StreamWriter | None = None
-        self._adapters: Adapters | None = None
         self.metrics = metrics
         self.adapter: str | None = None
         self.adapter_name = ""
@@ -79,11 +78,10 @@ class Generations:
 
     @property
     def adapters(self) -> Adapters:
-        """The model's adapters."""
-        with self._lock:
-            if self._adapters is None:
-                self._adapters = Adapters(self.loaded, self.settings)
-            return self._adapters
+        """The model's adapters; ApiError 503 before the model is loaded."""
+        if self._backend.adapters is None:
+            raise ApiError(503, "The model is not loaded.")
+        return self._backend.adapters
 
     def with_adapter(self, key: str, name: str = "") -> Generations:
         """Submits requests with other adapters to the same engines, slots and streams.

@@ -87,11 +87,16 @@ class ModelRegistry:
     # What the launcher calls.
 
     def load(self) -> None:
-        """Loads the models of the start, and begins to serve the others.
+        """Load the models of the start, and begin to serve the others.
 
         Raises:
-            OxiBonsaiError: One of them can't be used.
+            RequestError: A folder of adapters can't be read.
+            OxiBonsaiError: One of the models can't be used.
         """
+        from oxibonsai.server.adapters import adapters_in
+
+        for folder in {entry.spec.settings.lora_dir for entry in self.entries()}:
+            adapters_in(folder)
         for entry in self.entries():
             if entry.spec.load_on_startup and entry.instance is None:
                 self._make_room(entry)
