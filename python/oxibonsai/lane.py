@@ -3,53 +3,66 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from oxibonsai.errors import CapacityError
+from oxibonsai.fair_share import exceeds_share
 
 LOOK_SECONDS = 0.2
 
+_Ticket = tuple[str, object]  # the tenant, and what no other ticket is
+
 
 class Lane:
-    """One at a time; others wait in the order in which they came.
+    """Admits one at a time: tenants take turns, each with its work in the order of arrival.
 
     Args:
         name: What waits, for errors.
-        most_waiting: How many may wait; more are refused.
+        most_waiting: How many may wait; more are refused, unless a tenant has less than its share
+            of them waiting.
+        tenant: Returns whose work the calling thread does; None: all work is one tenant's.
     """
 
-    def __init__(self, name: str, most_waiting: int) -> None:
+    def __init__(
+        self, name: str, most_waiting: int, tenant: Callable[[], str | None] | None = None
+    ) -> None:
+        self.name = name
         self.most_waiting = most_waiting
-        self._name = name
-        self._queue: deque[object] = deque()  # the first one is at work
+        self._tenant = tenant
+        self._working: _Ticket | None = None
+        # In the order of the tenants' turns: who has had one goes behind the others.
+        self._waiting: OrderedDict[str, deque[_Ticket]] = OrderedDict()
         self._changed = threading.Condition()
 
     @property
     def waiting(self) -> int:
         """How many wait."""
-        return max(0, len(self._queue) - 1)
+        with self._changed:
+            return sum(map(len, self._waiting.values()))
 
     def enter(self, look: Callable[[], None] | None = None) -> Callable[[], None]:
-        """Waits for the turn.
+        """Wait for the turn.
 
         Args:
             look: Called some times in a second meanwhile; what it raises ends the waiting.
 
         Returns:
-            What ends the turn; it does no harm the second time.
+            What ends the turn; idempotent.
 
         Raises:
             CapacityError: Too many wait.
         """
-        ticket = object()
+        tenant = (None if self._tenant is None else self._tenant()) or ""
+        ticket = (tenant, object())
         with self._changed:
-            if self.waiting >= self.most_waiting and self._queue:
-                raise CapacityError(f"{self.waiting} {self._name} wait: try again later")
-            self._queue.append(ticket)
+            if self._working is None:
+                self._working = ticket
+            else:
+                self._queue_up(ticket)
         try:
-            while not self._is_first(ticket):
+            while not self._has_turn(ticket):
                 if look is not None:
                     look()
         except BaseException:
@@ -59,19 +72,43 @@ class Lane:
 
     @contextmanager
     def turn(self, look: Callable[[], None] | None = None) -> Iterator[None]:
-        """As :meth:`enter`, for the time of a block."""
+        """Hold the turn for the time of a block; see :meth:`enter`."""
         leave = self.enter(look)
         try:
             yield
         finally:
             leave()
 
-    def _is_first(self, ticket: object) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: self._queue[0] is ticket, LOOK_SECONDS)
+    def _queue_up(self, ticket: _Ticket) -> None:
+        tenant, _ = ticket
+        held = Counter({other: len(tickets) for other, tickets in self._waiting.items()})
+        if exceeds_share(held + Counter([tenant]), tenant, self.most_waiting):
+            raise CapacityError(f"{held.total()} {self.name} wait: try again later")
+        self._waiting.setdefault(tenant, deque()).append(ticket)
 
-    def _leave(self, ticket: object) -> None:
+    def _has_turn(self, ticket: _Ticket) -> bool:
         with self._changed:
-            if ticket in self._queue:
-                self._queue.remove(ticket)
+            return self._changed.wait_for(lambda: self._working is ticket, LOOK_SECONDS)
+
+    def _leave(self, ticket: _Ticket) -> None:
+        tenant, _ = ticket
+        with self._changed:
+            if self._working is ticket:
+                if tenant in self._waiting:
+                    self._waiting.move_to_end(tenant)
+                self._working = self._take_first(next(iter(self._waiting), None))
                 self._changed.notify_all()
+            elif ticket in self._waiting.get(tenant, ()):
+                self._waiting[tenant].remove(ticket)
+                self._forget_if_gone(tenant)
+
+    def _take_first(self, tenant: str | None) -> _Ticket | None:
+        if tenant is None:
+            return None
+        ticket = self._waiting[tenant].popleft()
+        self._forget_if_gone(tenant)
+        return ticket
+
+    def _forget_if_gone(self, tenant: str) -> None:
+        if not self._waiting[tenant]:
+            del self._waiting[tenant]

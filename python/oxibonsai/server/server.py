@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flask import Flask, Response, after_this_request, g, has_request_context, request
 
-from oxibonsai.server.access import KeyRing
+from oxibonsai.server.access import KeyRing, owner
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle
@@ -91,6 +91,7 @@ class Server(Flask):
         autoload = request.args.get("autoload")
         lease = self.models.lease(
             name,
+            owner=owner(),
             watch=InputWatch().look,
             autoload=None if autoload is None else autoload not in ("0", "false"),
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from oxibonsai.errors import RequestError
 from oxibonsai.lane import Lane
+from oxibonsai.server.access import current_owner
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.settings import Settings
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Studio:
-    """Draws for all requests; others wait in the order in which they came.
+    """Draws one picture at a time for all requests; keys take turns.
 
     The files are opened at once, so that a server without them does not start; the networks are
     packed for the first picture. Each waiting request blocks a thread and no more memory than its
@@ -34,7 +35,7 @@ class Studio:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._lane = Lane("pictures", settings.image_queue)
+        self._lane = Lane("pictures to draw", settings.image_queue, current_owner)
         self._painter: Painter | None = None
         self._opened_at = int(time.time())
         self._files = None
