@@ -61,13 +61,7 @@ class Lane:
                 self._working = ticket
             else:
                 self._queue_up(ticket)
-        try:
-            while not self._has_turn(ticket):
-                if look is not None:
-                    look()
-        except BaseException:
-            self._leave(ticket)
-            raise
+        self._wait(ticket, look)
         return lambda: self._leave(ticket)
 
     @contextmanager
@@ -78,6 +72,34 @@ class Lane:
             yield
         finally:
             leave()
+
+    def give_way(self, look: Callable[[], None] | None = None) -> None:
+        """Let the other tenants that wait have a turn each, within long work; then go on.
+
+        Only for whoever has the turn. What the work holds meanwhile is not bounded by the lane, apart
+        from there being one such piece of work of each tenant.
+
+        Args:
+            look: As of :meth:`enter`; where it raises, the turn is over.
+        """
+        with self._changed:
+            ticket = self._working
+            assert ticket is not None
+            tenant, _ = ticket
+            if not self._waiting.keys() - {tenant}:
+                return
+            self._waiting.setdefault(tenant, deque()).appendleft(ticket)
+            self._hand_over(tenant)
+        self._wait(ticket, look)
+
+    def _wait(self, ticket: _Ticket, look: Callable[[], None] | None) -> None:
+        try:
+            while not self._has_turn(ticket):
+                if look is not None:
+                    look()
+        except BaseException:
+            self._leave(ticket)
+            raise
 
     def _queue_up(self, ticket: _Ticket) -> None:
         tenant, _ = ticket
@@ -94,21 +116,21 @@ class Lane:
         tenant, _ = ticket
         with self._changed:
             if self._working is ticket:
-                if tenant in self._waiting:
-                    self._waiting.move_to_end(tenant)
-                self._working = self._take_first(next(iter(self._waiting), None))
-                self._changed.notify_all()
+                self._hand_over(tenant)
             elif ticket in self._waiting.get(tenant, ()):
-                self._waiting[tenant].remove(ticket)
-                self._forget_if_gone(tenant)
+                self._remove(ticket)
 
-    def _take_first(self, tenant: str | None) -> _Ticket | None:
-        if tenant is None:
-            return None
-        ticket = self._waiting[tenant].popleft()
-        self._forget_if_gone(tenant)
-        return ticket
+    def _hand_over(self, tenant: str) -> None:
+        """End the turn of a tenant: it goes behind the others, and the first of them has the next."""
+        if tenant in self._waiting:
+            self._waiting.move_to_end(tenant)
+        self._working = next((tickets[0] for tickets in self._waiting.values()), None)
+        if self._working is not None:
+            self._remove(self._working)
+        self._changed.notify_all()
 
-    def _forget_if_gone(self, tenant: str) -> None:
+    def _remove(self, ticket: _Ticket) -> None:
+        tenant, _ = ticket
+        self._waiting[tenant].remove(ticket)
         if not self._waiting[tenant]:
             del self._waiting[tenant]

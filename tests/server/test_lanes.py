@@ -6,6 +6,7 @@ import ast
 import base64
 import contextlib
 import gc
+import io
 import itertools
 import threading
 import weakref
@@ -121,6 +122,41 @@ def test_who_waited_in_vain_leaves_nothing_behind() -> None:
         assert lane.waiting == 0
 
 
+def test_long_work_gives_way_to_others_and_goes_on_before_its_owners_next() -> None:
+    lane, order = lane_of(8), list[str]()
+    with filled(lane, "aab", order):
+        lane.give_way()
+        assert order == ["b"]
+        order.append("a, on")
+        lane.give_way()  # to nobody
+    assert order == ["b", "a, on", "a"]
+
+
+def test_work_that_is_given_up_while_others_go_first_leaves_the_lane() -> None:
+    lane, order = lane_of(8), list[str]()
+
+    def give_up() -> None:
+        raise KeyboardInterrupt
+
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with acting_for("b"), lane.turn():
+            entered.set()
+            assert leave.wait(60)
+
+    of_b = threading.Thread(target=hold)
+    with filled(lane, "aa", order):
+        of_b.start()
+        wait_until(lambda: lane.waiting == 2)
+        with pytest.raises(KeyboardInterrupt):
+            lane.give_way(lambda: entered.wait(60) and give_up())
+        assert lane.waiting == 1
+        leave.set()
+    of_b.join(60)
+    assert order == ["a"]
+
+
 @pytest.mark.parametrize(
     ("held", "most", "exceeds"),
     [
@@ -141,16 +177,23 @@ def test_a_share_is_an_equal_part_and_at_least_one(
 
 # The server's lanes, by the requests that go through them
 
-PICTURE = base64.b64encode(saved(Image.fromarray(drawn(40, 56)))).decode()
+PICTURE = saved(Image.fromarray(drawn(64, 80)))
 DRAWING = {"prompt": "a tree", "size": "64x64", "steps": 1}
 
 
 def chat(*content: Any, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": [*content]}], "max_tokens": 1, **fields}
+    messages = [{"role": "user", "content": [*content]}]
+    return {"json": {"messages": messages, "max_tokens": 1, **fields}}
 
 
 def read_picture() -> dict[str, Any]:
-    return chat({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}})
+    url = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
+    return chat({"type": "image_url", "image_url": {"url": url}})
+
+
+def edit() -> dict[str, Any]:
+    form = {"prompt": "a tree", "steps": "1", "image": (io.BytesIO(PICTURE), "a.png")}
+    return {"data": form, "content_type": "multipart/form-data"}
 
 
 def new_schema() -> dict[str, Any]:
@@ -161,14 +204,15 @@ def new_schema() -> dict[str, Any]:
     )
 
 
-# For each lane, requests that go through it. A new lane needs one here.
+# For each lane, requests that go through it, as the test client's arguments. A new lane needs one here.
 REQUESTS: dict[str, list[tuple[str, Callable[[], dict[str, Any]]]]] = {
-    "large requests": [("/tokenize", lambda: {"content": "hello, world " * 100_000})],
+    "large requests": [("/tokenize", lambda: {"json": {"content": "hello, world " * 100_000}})],
     "new structures": [("/v1/chat/completions", new_schema)],
     "pictures to draw": [
-        ("/v1/images/generations", lambda: DRAWING),
-        ("/v1/images/generations", lambda: {**DRAWING, "stream": True}),
+        ("/v1/images/generations", lambda: {"json": DRAWING}),
+        ("/v1/images/generations", lambda: {"json": {**DRAWING, "stream": True}}),
     ],
+    "pictures to edit": [("/v1/images/edits", edit)],
     "pictures to read": [("/v1/chat/completions", read_picture)],
 }
 
@@ -234,7 +278,7 @@ def test_a_503_concerns_the_keys_own_requests_and_keys_take_turns(
     answers: list[tuple[int, bytes]] = []
 
     def ask() -> None:
-        answer = client_of(app, "b").post(path, json=body())
+        answer = client_of(app, "b").post(path, **body())
         answers.append((answer.status_code, answer.data))
 
     of_b = threading.Thread(target=ask)
@@ -248,7 +292,7 @@ def test_a_503_concerns_the_keys_own_requests_and_keys_take_turns(
         for thread in waiting:
             thread.start()
         wait_until(lambda: lane.waiting == len(waiting))
-        refused = client_of(app, "a").post(path, json=body())
+        refused = client_of(app, "a").post(path, **body())
         assert b"wait: try again later" in refused.data, refused.data
         assert refused.status_code == (200 if refused.mimetype == "text/event-stream" else 503)
         of_b.start()
