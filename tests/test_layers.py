@@ -27,10 +27,11 @@ NATIVE = {
 _FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
 _BELOW_ENGINE = _FILES | _TEXT | {"devices", "lora", "models", "opening", "vision"}
-_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "images", "lane", "device_names"}
+_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "images", "lane", "fair_share", "device_names"}
 PYTHON = {
     "errors": set(),
-    "lane": {"errors"},
+    "fair_share": set(),
+    "lane": {"errors", "fair_share"},
     "device_names": set(),
     "files": {"errors"},
     "sources": {"errors", "files"},
@@ -80,7 +81,7 @@ PYTHON = {
     "sampling": {"errors", "_core"},
     "structured": {"errors", "lane", "tokenizer", "_core"},
     "output": {"errors", "structured"},
-    "engine": _BELOW_ENGINE,
+    "engine": _BELOW_ENGINE | {"fair_share"},
     "chat": _BELOW_ENGINE | {"engine"},
     "images": _BELOW_ENGINE | {"convert", "quantize"},
     "evaluate": {"errors", "engine", "tokenizer"},

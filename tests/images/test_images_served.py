@@ -27,6 +27,7 @@ from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.images.png import encode_png
 from oxibonsai.images.record import png_texts, record_of
 from oxibonsai.images.request import ImageRequest
+from oxibonsai.server.access import current_owner, owner_of
 from oxibonsai.server.app import create_app
 from oxibonsai.server.lifecycle import Phase
 from oxibonsai.server.openai.schemas.images import GenerationBody
@@ -263,6 +264,66 @@ def test_pictures_wait_for_each_other_and_too_many_are_refused(make_app: MakeApp
     assert answers[0].get_json()["data"] == answers[1].get_json()["data"]
 
 
+def test_a_key_waits_for_one_step_of_anothers_picture(make_app: MakeApp) -> None:
+    app = make_app(api_key=("a", "b"))
+    painter = app.studio._opened()
+    denoise, began, go_on = painter.transformer.velocity, threading.Event(), threading.Event()
+    steps: list[str | None] = []
+
+    def counted(*arguments: Any) -> Any:
+        steps.append(current_owner())
+        began.set()
+        assert go_on.wait(60)
+        return denoise(*arguments)
+
+    painter.transformer.velocity = counted  # type: ignore[method-assign]
+    answers: dict[str, Any] = {}
+
+    def ask(key: str, count: int) -> None:
+        headers = {"X-Api-Key": key}
+        fields = {**ASKED, "steps": count}
+        answers[key] = app.test_client().post(GENERATIONS, json=fields, headers=headers)
+
+    threads = [threading.Thread(target=ask, args=one) for one in (("a", 3), ("b", 2))]
+    threads[0].start()
+    assert began.wait(60)
+    threads[1].start()
+    wait_until(lambda: app.studio._lane.waiting == 1)
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+    a, b = owner_of("a"), owner_of("b")
+    assert steps == [a, b, a, b, a]
+    painter.transformer.velocity = denoise  # type: ignore[method-assign]
+    for key, count in (("a", 3), ("b", 2)):
+        alone = app.test_client().post(
+            GENERATIONS, json={**ASKED, "steps": count}, headers={"X-Api-Key": key}
+        )
+        assert pictures_in(answers[key]) == pictures_in(alone)
+
+
+def test_too_much_work_is_refused_before_it_waits(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = 96 * 64 * 4 / 2**20  # of ASKED, in megapixels times steps
+    app = make_app(image_max_work=2.5 * picture)
+    monkeypatch.setattr(app.studio, "draw", lambda *_: np.zeros((64, 96, 3), np.uint8))
+    client = app.test_client()
+    for fields, param in (({"n": 3}, "n"), ({"steps": 11}, "steps")):
+        answer = client.post(GENERATIONS, json={**ASKED, **fields})
+        assert "--image-max-work" in refused(answer)
+        assert answer.get_json()["error"]["param"] == param
+    one = png(0, 96, 64)
+    message = refused(client.post(EDITS, **form(one, one, prompt="a")))
+    assert "1 picture of 96x64 with 2 references in 4 steps are 0.1 megapixels" in message
+    for answer in (
+        client.post(GENERATIONS, json={**ASKED, "n": 2}),
+        client.post(GENERATIONS, json={**ASKED, "steps": 10}),
+        client.post(EDITS, **form(one, prompt="a")),
+    ):
+        assert answer.status_code == 200, answer.text
+
+
 def test_a_stopped_server_ends_a_drawing_between_two_steps(make_app: MakeApp) -> None:
     app = make_app()
     painter = app.studio._opened()
@@ -350,8 +411,8 @@ def test_openais_javascript_client_draws_edits_and_streams(
 
 @pytest.mark.slow
 def test_a_client_that_leaves_ends_its_picture(running: RunningServer) -> None:
-    """A hundred steps would take far longer than the picture that comes after."""
-    body = json.dumps({"prompt": "a", "size": "1024x1024", "steps": 100}).encode()
+    """Sixty steps would take far longer than the picture that comes after."""
+    body = json.dumps({"prompt": "a", "size": "1024x1024", "steps": 60}).encode()
     head = (
         f"POST {GENERATIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"

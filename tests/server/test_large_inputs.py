@@ -186,7 +186,7 @@ def test_a_large_request_lets_the_next_one_in_before_its_answer_is_made(
     app: Server, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[str] = []
-    monkeypatch.setattr(Lane, "_leave", lambda self, ticket: left.append(self._name))
+    monkeypatch.setattr(Lane, "_leave", lambda self, ticket: left.append(self.name))
     queue_up = app.generations.pool.queue_up
     before: list[list[str]] = []
 

@@ -441,7 +441,7 @@ def test_requests_wait_for_a_model_that_loads_and_others_go_on(serve: Apps, fold
         thread.start()
     client = app.test_client()
     wait_for(client, two="loading")
-    wait_until(lambda: sum(e.waiting for e in app.models._entries.values()) == 2)
+    wait_until(lambda: sum(e.waiting.total() for e in app.models._entries.values()) == 2)
     text(client, "one")
     # A quarter of the threads may wait, so that others are left.
     refused = client.post("/v1/completions", json={**ASK, "model": "three"})
@@ -452,6 +452,33 @@ def test_requests_wait_for_a_model_that_loads_and_others_go_on(serve: Apps, fold
         thread.join(60)
     assert found == [alone(folder / "two.gguf")] * 2
     assert Mine.loads == 2
+
+
+def test_models_are_loaded_for_keys_in_turn(serve: Apps, folder: Path) -> None:
+    order: list[str] = []
+
+    class Mine(Slow):
+        go = threading.Event()
+
+        def load(self) -> None:
+            order.append(self._settings.alias[0])
+            super().load()
+
+    models = serve(Mine, models_dir=folder).models
+
+    def ask(name: str, owner: str) -> threading.Thread:
+        thread = threading.Thread(target=lambda: models.lease(name, owner=owner).release())
+        thread.start()
+        wait_until(lambda: models.find(name).waiting[owner] == 1)
+        return thread
+
+    waiting = [ask("one", "a")]
+    wait_until(lambda: order)
+    waiting += [ask("two", "a"), ask("three", "b")]
+    Mine.go.set()
+    for thread in waiting:
+        thread.join(60)
+    assert order == ["one", "three", "two"]
 
 
 def test_a_model_that_was_given_up_may_be_asked_for_again(serve: Apps, folder: Path) -> None:

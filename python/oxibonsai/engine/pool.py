@@ -15,6 +15,7 @@ from oxibonsai.engine.loading import load, replicate
 from oxibonsai.engine.runner import EngineRunner
 from oxibonsai.engine.sequence import Sequence
 from oxibonsai.errors import CapacityError, RequestError
+from oxibonsai.fair_share import exceeds_share
 
 
 class EnginePool:
@@ -219,10 +220,7 @@ class EnginePool:
     def _is_full(self, tenant: str) -> bool:
         """Whether too many wait, and not too few of them are this tenant's."""
         waiting = Counter(p.tenant for p in self._waiting if not p.paused)
-        if waiting.total() <= self._most_waiting:
-            return False
-        share = max(self._most_waiting // len(waiting), min(1, self._most_waiting))
-        return waiting[tenant] > share
+        return exceeds_share(waiting, tenant, self._most_waiting)
 
     def _hand_out(self) -> None:
         """Gives permits to those that wait, as long as there are any for them."""

@@ -17,6 +17,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.ray_app.forwarded import AnswerHead, ForwardedRequest
 from oxibonsai.ray_app.options import refusal
 from oxibonsai.server.admin.logs import configure_logs
+from oxibonsai.server.allocator import return_freed_memory
 from oxibonsai.server.http.disconnect import CLIENT_IS_GONE
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.state_lock import locked_state
@@ -49,6 +50,7 @@ class EngineReplica:
         from oxibonsai.server.stores.housekeeping import start_housekeeping
 
         configure_logs(settings)
+        return_freed_memory()
         self._settings = settings
         self._lifecycle = Lifecycle()
         self._held = contextlib.ExitStack()

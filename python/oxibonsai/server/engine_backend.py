@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oxibonsai.errors import RequestError
+from oxibonsai.lane import Lane
+from oxibonsai.server.access import current_owner
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.registry.catalog import short_name
@@ -95,12 +97,13 @@ class EngineBackend:
         from oxibonsai.server.adapters import Adapters
 
         s = self._settings
+        most_waiting = s.threads_for_http // 4  # each blocks a thread
+        lane = Lane("pictures to read", most_waiting, current_owner)
         for engine in pool.engines:
-            engine.pictures = self._with_limits(engine.pictures)
+            engine.pictures = self._with_limits(engine.pictures, lane)
         engine = pool.engines[0]
         if engine.has_tokenizer:
-            # Each waiting request blocks a thread.
-            engine.structures.lane.most_waiting = s.threads_for_http // 2
+            engine.structures.lane = Lane("new structures", most_waiting, current_owner)
         self.chat_template = self._chosen_template(engine)
         self.generates = engine.model.config.generates and not s.embedding
         if self.generates:
@@ -123,7 +126,7 @@ class EngineBackend:
         if pool is not None:
             pool.close()
 
-    def _with_limits(self, pictures: PictureReader | None) -> PictureReader | None:
+    def _with_limits(self, pictures: PictureReader | None, lane: Lane) -> PictureReader | None:
         """The reader with the limits of the settings, and with what fetches pictures if they allow it."""
         from oxibonsai.vision.web import PictureFetcher
 
@@ -134,6 +137,7 @@ class EngineBackend:
             pictures,
             most_pictures=self._settings.max_images,
             fetch=fetcher.fetch if self._settings.allow_image_urls else None,
+            lane=lane,
         )
 
     def _chosen_template(self, engine: Engine) -> ChatTemplate | None:

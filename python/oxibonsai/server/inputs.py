@@ -17,6 +17,7 @@ from oxibonsai.chat import ChatRequest, ChatTurn, prepare
 from oxibonsai.chat_template import ChatTemplate, TooCostlyError
 from oxibonsai.engine import Engine, Options
 from oxibonsai.lane import Lane
+from oxibonsai.server.access import current_owner
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
 from oxibonsai.tokenizer import Tokenizer
@@ -167,13 +168,13 @@ def _texts(value: Any) -> list[str]:
 
 
 def register_inputs(app: Flask, most_waiting: int) -> None:
-    """Admits requests with large bodies one at a time.
+    """Admit requests with large bodies one at a time; keys take turns.
 
     Args:
         app: The application.
         most_waiting: How many may wait; each blocks a thread.
     """
-    lane = Lane("large requests", most_waiting)
+    lane = Lane("large requests", most_waiting, current_owner)
 
     def begin() -> None:
         # Uploads go to a file and are not tokenized.

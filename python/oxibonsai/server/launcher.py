@@ -24,6 +24,7 @@ from oxibonsai.errors import (
     UnsupportedError,
 )
 from oxibonsai.server.admin.logs import configure_logs
+from oxibonsai.server.allocator import return_freed_memory
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.http.arbiter import GunicornLogger, OneWorkerArbiter, Outcome
 from oxibonsai.server.http.gunicorn_version import check_gunicorn
@@ -123,6 +124,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
     def load(self) -> Server:
         """Makes the application, in the worker's process; the model loads in the background."""
         configure_logs(self.settings)
+        return_freed_memory()
         # Objects created at startup live on: collecting garbage now only costs time.
         gc.disable()
         try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flask import Flask, Response, after_this_request, g, has_request_context, request
 
-from oxibonsai.server.access import KeyRing
+from oxibonsai.server.access import KeyRing, owner
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.cors import SAFE_METHODS
 from oxibonsai.server.errors import ApiError
@@ -91,7 +91,9 @@ class Server(Flask):
         """
         from oxibonsai.server.inputs import InputWatch
 
-        lease = self.models.lease(name, watch=InputWatch().look, autoload=_autoload())
+        lease = self.models.lease(
+            name, owner=owner(), watch=InputWatch().look, autoload=_autoload()
+        )
         g.model_lease = lease
         g.pop("generations", None)
 

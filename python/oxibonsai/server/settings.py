@@ -149,6 +149,12 @@ class Settings(ModelSettings, BaseSettings):
         le=2048 * 2048,
         description="Pixels of the largest picture that may be generated.",
     )
+    image_max_work: float = Field(
+        64.0,
+        gt=0,
+        description="Work of one image request: megapixels of a picture and its references, times "
+        "steps, times pictures. More is refused.",
+    )
     share_prefix_cache: Switch = Field(
         False,
         description="Share the prefix cache between API keys: common prefixes are then computed once, "

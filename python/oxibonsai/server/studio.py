@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from oxibonsai.errors import RequestError
 from oxibonsai.lane import Lane
+from oxibonsai.server.access import current_owner
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.settings import Settings
@@ -18,8 +20,11 @@ if TYPE_CHECKING:
     from oxibonsai.images.request import ImageRequest
 
 
+_MEGAPIXEL = 1 << 20
+
+
 class Studio:
-    """Draws for all requests; others wait in the order in which they came.
+    """Draws one step of one picture at a time for all requests; keys take turns.
 
     The files are opened at once, so that a server without them does not start; the networks are
     packed for the first picture. Each waiting request blocks a thread and no more memory than its
@@ -34,7 +39,8 @@ class Studio:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._lane = Lane("pictures", settings.image_queue)
+        self._lane = Lane("pictures to draw", settings.image_queue, current_owner)
+        self._reading = Lane("pictures to edit", settings.image_queue, current_owner)
         self._painter: Painter | None = None
         self._opened_at = int(time.time())
         self._files = None
@@ -70,11 +76,23 @@ class Studio:
                 code="not_supported",
             )
 
-    def check(self, request: ImageRequest) -> None:
-        """Refuses a picture that is too large for this server, before it waits.
+    def reading(self, look: Callable[[], None]) -> AbstractContextManager[None]:
+        """Wait for the turn to decode the pictures of a request, which takes much memory.
+
+        Args:
+            look: Called while it waits; what it raises ends the waiting.
+        """
+        return self._reading.turn(look)
+
+    def check(self, request: ImageRequest, count: int) -> None:
+        """Refuse pictures that are too large or too much work for this server, before they wait.
+
+        Args:
+            request: One of the pictures.
+            count: How many of them are asked for.
 
         Raises:
-            ApiError: It is.
+            ApiError: They are.
         """
         most = self._settings.image_max_pixels
         if request.width * request.height > most:
@@ -84,11 +102,24 @@ class Studio:
                 "server generates (--image-max-pixels).",
                 param="size",
             )
+        seen = [(request.width, request.height), *(image.size for image in request.references)]
+        pixels = sum(width * height for width, height in seen)
+        work, limit = pixels * request.steps * count, self._settings.image_max_work
+        if work > limit * _MEGAPIXEL:
+            references = f" with {len(seen) - 1} references" if len(seen) > 1 else ""
+            raise ApiError(
+                400,
+                f"{_counted(count, 'picture')} of {request.width}x{request.height}{references} in "
+                f"{_counted(request.steps, 'step')} are {work / _MEGAPIXEL:.1f} megapixels times steps, "
+                f"more than the {limit:g} that this server generates for one request "
+                "(--image-max-work): ask for fewer or smaller pictures, steps or references.",
+                param="n" if count > 1 else "steps",
+            )
 
     def draw(
         self, request: ImageRequest, look: Callable[[], None], on_step: OnStep | None = None
     ) -> Pixels:
-        """A picture: uint8 [height, width, 3].
+        """A picture: uint8 [height, width, 3]; between its steps other keys have their turns.
 
         Args:
             request: Checked.
@@ -112,6 +143,7 @@ class Studio:
                 look()
                 if on_step is not None:
                     on_step(step)
+                self._lane.give_way(look)
 
             return painter.draw(request, each)
 
@@ -132,3 +164,7 @@ class Studio:
             device = open_device(CPU if name == AUTO else name, self._settings.threads)
             self._painter = Painter(self._files, device)
         return self._painter
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"

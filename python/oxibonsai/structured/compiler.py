@@ -61,7 +61,7 @@ class StructureCompiler:
         max_waiting: How many structures may wait to be compiled; more are refused.
 
     Attributes:
-        lane: Where they wait.
+        lane: Where they wait for each other.
     """
 
     def __init__(

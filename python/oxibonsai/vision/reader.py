@@ -59,6 +59,7 @@ class PictureReader:
         limits: Of each picture.
         most_pictures: In one conversation.
         fetch: Gets pictures from the web; None: nothing is fetched.
+        lane: Where they wait for each other.
     """
 
     tower: PictureTower
@@ -66,7 +67,7 @@ class PictureReader:
     limits: PictureLimits = field(default_factory=PictureLimits)
     most_pictures: int = 32
     fetch: Fetch | None = None
-    _lane: Lane = field(default_factory=lambda: Lane("pictures", _MOST_WAITING), repr=False)
+    lane: Lane = field(default_factory=lambda: Lane("pictures to read", _MOST_WAITING), repr=False)
 
     @classmethod
     def of_tower(cls, tower: PictureTower) -> PictureReader:
@@ -111,7 +112,7 @@ class PictureReader:
             RequestError: There is no such picture, it is damaged, past a limit, or nothing for this
                 model.
         """
-        with self._lane.turn(None if count is None else lambda: count(0)):
+        with self.lane.turn(None if count is None else lambda: count(0)):
             return self.read(picture_of_part(part, self.limits, self.fetch), count)
 
     def read(self, picture: Picture, count: Count | None = None) -> list[str | ImageEmbedding]:

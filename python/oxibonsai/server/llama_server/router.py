@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.errors import RequestError
-from oxibonsai.server.access import for_admins
+from oxibonsai.server.access import for_admins, owner
 from oxibonsai.server.http.disconnect import POLL_SECONDS
 from oxibonsai.server.llama_server.schemas import ModelName
 from oxibonsai.server.registry.downloads import source_to_pull
@@ -64,7 +64,7 @@ def router_blueprint(app: Server) -> Blueprint:
 
     @bp.get("/models/sse")
     def events() -> Response:
-        watcher = app.models.events.join()
+        watcher = app.models.events.join(owner())
         return stream_response(
             _frames(watcher),
             close=lambda: app.models.events.leave(watcher),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from oxibonsai.errors import CapacityError
+from oxibonsai.fair_share import exceeds_share
 from oxibonsai.server.access import acting_for
 from oxibonsai.server.http.disconnect import POLL_SECONDS
 from oxibonsai.server.lifecycle import Lifecycle
@@ -123,8 +124,7 @@ class BackgroundTasks:
         task = BackgroundTask()
         with self._lock:
             owners = Counter(owner for owner, _ in [*self._open, key])
-            full = len(self._open) >= self._most
-            if full and owners[key[0]] > max(1, self._most // len(owners)):
+            if exceeds_share(owners, key[0], self._most):
                 raise CapacityError(
                     f"{len(self._open)} background tasks run or wait: try again later"
                 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Response, jsonify, request
 
-from oxibonsai.server.access import owner
+from oxibonsai.server.access import acting_for, owner
 from oxibonsai.server.errors import ApiError, as_api_error
 from oxibonsai.server.http.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
 from oxibonsai.server.server import Server
@@ -59,6 +59,7 @@ def stream(app: Server, kind: str, one: ImageRequest, previews: int) -> Response
     shown = {max(1, one.steps * i // (previews + 1)) for i in range(1, previews + 1)}
     shown.discard(one.steps)
     count = iter(range(previews))
+    who = owner()
 
     def look() -> None:
         if cancelled.is_set():
@@ -72,7 +73,8 @@ def stream(app: Server, kind: str, one: ImageRequest, previews: int) -> Response
 
     def draw() -> None:
         try:
-            png = _png(app, one, app.studio.draw(one, look, on_step))
+            with acting_for(who):  # a thread of its own, without the request
+                png = _png(app, one, app.studio.draw(one, look, on_step))
             events.put(_event(f"{kind}.completed", one, png, seed=one.seed))
             events.put(None)
         except Exception as e:

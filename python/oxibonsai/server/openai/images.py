@@ -14,6 +14,7 @@ from werkzeug.datastructures import FileStorage
 from oxibonsai.images.pixels import as_reference
 from oxibonsai.images.request import STEPS, ImageRequest
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.inputs import InputWatch
 from oxibonsai.server.openai.image_answers import answer, stream
 from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody, ImageFields
 from oxibonsai.server.server import Server
@@ -32,8 +33,8 @@ def images_blueprint(app: Server) -> Blueprint:
 
     def respond(kind: str, fields: ImageFields, first: ImageRequest) -> Response:
         check_model(fields.model, app.settings)
-        app.studio.check(first)
         count = fields.n or 1
+        app.studio.check(first, count)
         wanted = [replace(first, seed=first.seed + i) for i in range(count)]
         if not fields.stream:
             if fields.partial_images:
@@ -62,16 +63,17 @@ def images_blueprint(app: Server) -> Blueprint:
             raise ApiError(
                 400, f"image: send one to {_MOST_INPUTS} pictures, not {len(files)}.", param="image"
             )
-        if form.strength is not None:
-            if len(files) > 1:
-                raise ApiError(400, "strength: starts from one picture.", param="strength")
-            asked = _request(form, app.studio.default_size)
-            asked = replace(asked, start=_picture(files[0]), strength=form.strength)
-        else:
-            # What waits for its turn holds pictures in the size in which a network looks at them.
-            pictures = [as_reference(_picture(file), 1) for file in files]
-            size = as_reference(pictures[0], _REFERENCE_PATCH).size
-            asked = replace(_request(form, size), references=tuple(pictures))
+        if form.strength is not None and len(files) > 1:
+            raise ApiError(400, "strength: starts from one picture.", param="strength")
+        with app.studio.reading(InputWatch().look):
+            if form.strength is not None:
+                asked = _request(form, app.studio.default_size)
+                asked = replace(asked, start=_picture(files[0]), strength=form.strength)
+            else:
+                # What waits for its turn holds pictures in the size in which a network looks at them.
+                pictures = [as_reference(_picture(file), 1) for file in files]
+                size = as_reference(pictures[0], _REFERENCE_PATCH).size
+                asked = replace(_request(form, size), references=tuple(pictures))
         return respond("image_edit", form, asked)
 
     return bp

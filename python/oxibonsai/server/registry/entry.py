@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from enum import Enum
 
 from oxibonsai.errors import OxiBonsaiError
@@ -28,7 +29,7 @@ class Entry:
         spec: What it is.
         instance: It, loaded; None while it is not.
         loading: Whether it is loading or waits to be loaded.
-        waiting: Requests that wait for it.
+        waiting: Requests that wait for it, by owner.
         wanted: Load it even if no request waits: somebody asked for that.
         sleeping: It was unloaded because nobody used it.
         failure: Why it could not be loaded; None if that is untried or went well.
@@ -40,7 +41,7 @@ class Entry:
     spec: ModelSpec
     instance: Instance | None = None
     loading: bool = False
-    waiting: int = 0
+    waiting: Counter[str] = field(default_factory=Counter)
     wanted: bool = False
     sleeping: bool = False
     failure: OxiBonsaiError | None = None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oxibonsai.errors import CapacityError, OxiBonsaiError
+from oxibonsai.fair_share import exceeds_share
 from oxibonsai.server.backend import Backend, ModelInfo
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle
@@ -73,6 +76,8 @@ class ModelRegistry:
         self._refreshing = threading.Lock()
         self._entries = {n: Entry(s) for n, s in self._catalog.specs().items()}
         self._queue: list[Entry] = []
+        self._turns: dict[str, int] = {}  # when a model was last loaded for an owner
+        self._clock = itertools.count(1)
         self._loader: threading.Thread | None = None
         self._closed = False
 
@@ -130,6 +135,7 @@ class ModelRegistry:
         self,
         name: str | None = None,
         *,
+        owner: str = "",
         watch: Callable[[], None] = lambda: None,
         autoload: bool | None = None,
     ) -> Lease:
@@ -137,6 +143,7 @@ class ModelRegistry:
 
         Args:
             name: Any of its names; None: the first model that is loaded at the start.
+            owner: Whose request it is.
             watch: Called while it waits; raises if the client is gone.
             autoload: Load it if it is not loaded. None: as ``--models-autoload`` says.
 
@@ -155,14 +162,15 @@ class ModelRegistry:
                     f"The model '{entry.spec.name}' is not loaded: send it to POST /models/load.",
                     code="model_not_loaded",
                 )
-            if sum(e.waiting for e in self._entries.values()) >= self._most_waiting:
+            waiting = sum((e.waiting for e in self._entries.values()), Counter([owner]))
+            if exceeds_share(waiting, owner, self._most_waiting):
                 raise ApiError(
                     503,
                     f"The model '{entry.spec.name}' is loading, and too many requests wait for models.",
                     code="loading",
                     retry_after=_LOADING_RETRY_SECONDS,
                 )
-            entry.waiting += 1
+            entry.waiting[owner] += 1
             try:
                 self._enqueue(entry)
                 while entry.instance is None:
@@ -171,7 +179,7 @@ class ModelRegistry:
                     watch()
                 return entry.instance.lease(adapter)
             finally:
-                entry.waiting -= 1
+                entry.waiting -= Counter([owner])
 
     def find(self, name: str | None) -> Entry:
         """A model by any of its names; see :meth:`lease` for None and the errors."""
@@ -376,7 +384,7 @@ class ModelRegistry:
                     self._changed.wait()
                 if self._closed:
                     return
-                entry = self._queue[0]
+                entry = self._next_to_load()
                 if not (entry.waiting or entry.wanted):  # nobody waits any more
                     self._leave_queue(entry)
                     continue
@@ -405,6 +413,14 @@ class ModelRegistry:
                 entry.failure = failure
                 self._leave_queue(entry)
 
+    def _next_to_load(self) -> Entry:
+        """Return the first model of the owner whose latest one was loaded the longest ago."""
+
+        def turn(entry: Entry) -> int:
+            return min((self._turns.get(owner, 0) for owner in entry.waiting), default=0)
+
+        return min(self._queue, key=turn)
+
     def _put(self, entry: Entry, instance: Instance, spec: ModelSpec) -> None:
         """Makes a loaded instance the one that requests use; none if it is not wanted any more."""
         with self._changed:
@@ -421,6 +437,7 @@ class ModelRegistry:
 
     def _leave_queue(self, entry: Entry) -> None:
         self._queue.remove(entry)
+        self._turns |= {owner: next(self._clock) for owner in entry.waiting}
         entry.loading = entry.wanted = False
         self._tell(entry)
         self._changed.notify_all()
