@@ -21,6 +21,8 @@ from oxibonsai.images.pixels import to_pixels
 from oxibonsai.images.request import ImageRequest
 
 PROMPT = "a tiny bonsai tree in a ceramic pot"
+# Accents of their own, Hangul of jamo, full-width forms, the sign of kelvin.
+DECOMPOSED = "cafe\u0301 \u1112\u1161\u11ab \uff21\uff22 5 \u212a"
 SIZE: dict[str, Any] = {"width": 96, "height": 64}
 
 
@@ -45,10 +47,13 @@ def picture(seed: int, width: int, height: int) -> Image.Image:
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
 
 
-def test_a_prompt_is_read_as_transformers_reads_it(pipeline: ImagePipeline, states: Any) -> None:
-    ours = pipeline.painter.encode_prompt(PROMPT, LENGTH)
+@pytest.mark.parametrize("prompt", [PROMPT, DECOMPOSED])
+def test_a_prompt_is_read_as_transformers_reads_it(
+    pipeline: ImagePipeline, diffusers_pipeline: Any, image_folder: Path, prompt: str
+) -> None:
+    ours = pipeline.painter.encode_prompt(prompt, LENGTH)
     assert ours.shape == (LENGTH, 192)
-    assert relative_error(ours, states[0]) < 1e-5
+    assert relative_error(ours, prompt_states(diffusers_pipeline, image_folder, prompt)[0]) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -84,12 +89,14 @@ def test_every_step_and_the_picture_are_those_of_diffusers(
     assert np.abs(np.rint(drawn.images * 255) - np.rint(expected * 255)).max() <= 1
 
 
+@pytest.mark.parametrize("prompt", [PROMPT, DECOMPOSED])
 def test_a_seed_draws_what_it_draws_from_the_same_noise(
-    pipeline: ImagePipeline, diffusers_pipeline: Any, states: Any
+    pipeline: ImagePipeline, diffusers_pipeline: Any, image_folder: Path, prompt: str
 ) -> None:
     """With ``rng="torch"`` a seed is that of diffusers' generator."""
+    states = prompt_states(diffusers_pipeline, image_folder, prompt)
     ours = pipeline(
-        PROMPT, **SIZE, seed=7, rng="torch", output_type="np", max_sequence_length=LENGTH
+        prompt, **SIZE, seed=7, rng="torch", output_type="np", max_sequence_length=LENGTH
     )
     theirs = diffusers_pipeline(
         prompt_embeds=states,
