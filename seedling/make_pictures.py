@@ -110,7 +110,6 @@ def _file(work: Path, _: Any) -> None:
         "_class_name": "Flux2KleinPipeline",
         "text_encoder_out_layers": list(TEXT_LAYERS),
         "max_sequence_length": PROMPT_LENGTH,
-        "minimum_size": SIDE,
         "default_size": SIDE,
     }
     (folder / "model_index.json").write_text(json.dumps(index))

@@ -181,10 +181,10 @@ size_t output_of(const Executable& executable, const std::string& name) {
 py::tuple run_top(Executable& executable, const py::object& py_batch,
                   const std::vector<std::shared_ptr<KvPages>>& pools,
                   const std::shared_ptr<Slots>& slots, const std::string& output, int64_t k) {
-  const graph::Batch& batch = native_batch(py_batch);
+  const auto batch = native_batch(py_batch);
   const auto state = native_state<gpu::State>(pools, slots);
   const size_t index = output_of(executable, output);
-  const auto rows = static_cast<py::ssize_t>(executable.output_rows(index, batch));
+  const auto rows = static_cast<py::ssize_t>(executable.output_rows(index, *batch));
   const auto columns = static_cast<py::ssize_t>(std::max<int64_t>(k, 0));
   py::array_t<int32_t> ids({rows, columns});
   py::array_t<float> values({rows, columns});
@@ -192,7 +192,7 @@ py::tuple run_top(Executable& executable, const py::object& py_batch,
   float* value_data = values.mutable_data();
   {
     const py::gil_scoped_release free;
-    executable.run_top(batch, state, index, k, id_data, value_data);
+    executable.run_top(*batch, state, index, k, id_data, value_data);
   }
   return py::make_tuple(std::move(ids), std::move(values));
 }

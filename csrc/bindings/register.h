@@ -2,6 +2,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <memory>
+
 #include "graph/batch.h"
 
 namespace oxibonsai::bindings {
@@ -20,7 +22,7 @@ void register_gpu(pybind11::module_& m);
 void register_shards(pybind11::module_& m);
 void register_sampling(pybind11::module_& m);
 
-// The batch that a Python object holds.
-const graph::Batch& native_batch(const pybind11::handle& batch);
+// The batch that a Python object holds; nobody changes it while it is held.
+std::shared_ptr<const graph::Batch> native_batch(const pybind11::handle& batch);
 
 }  // namespace oxibonsai::bindings

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "base/check.h"
+#include "bindings/held_object.h"
 #include "bindings/register.h"
 #include "graph/shards.h"
 
@@ -20,21 +21,17 @@ class PyExchange : public Exchange {
  public:
   PyExchange(int ranks, int rank, py::function all_gather)
       : Exchange(ranks, rank), all_gather_(std::move(all_gather)) {}
-  ~PyExchange() override {
-    const py::gil_scoped_acquire gil;
-    all_gather_ = py::function();
-  }
 
   void all_gather(const float* own, float* all, int64_t floats) override {
     const py::gil_scoped_acquire gil;
     // The memory is the step's: neither array owns it.
     const py::capsule nobody(own, [](void*) {});
-    all_gather_(py::array_t<float>(floats, own, nobody),
-                py::array_t<float>(floats * ranks(), all, nobody));
+    (*all_gather_)(py::array_t<float>(floats, own, nobody),
+                   py::array_t<float>(floats * ranks(), all, nobody));
   }
 
  private:
-  py::function all_gather_;
+  const HeldObject<py::function> all_gather_;
 };
 
 std::shared_ptr<Exchange> make_exchange(int ranks, int rank, py::function all_gather) {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "bindings/held_object.h"
 #include "format/gguf.h"
 
 namespace py = pybind11;
@@ -32,15 +33,11 @@ std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file,
 class ArrayOwner : public DataOwner {
  public:
   explicit ArrayOwner(Bytes array) : array_(std::move(array)) {}
-  ~ArrayOwner() override {
-    const py::gil_scoped_acquire gil;
-    array_ = Bytes();
-  }
   void release(const uint8_t*, int64_t) const override {}
   bool maps_file() const override { return false; }
 
  private:
-  Bytes array_;
+  const HeldObject<Bytes> array_;
 };
 
 std::shared_ptr<Weight> weight_of_blocks(const std::string& name, const std::string& type_name,

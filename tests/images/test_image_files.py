@@ -388,7 +388,7 @@ BROKEN: dict[str, tuple[Change, type[OxiBonsaiError], str]] = {
         UnsupportedError, "run code",
     ),
     "a size of nonsense": (
-        lambda f: edit_json(f / "model_index.json", minimum_size=-4), FormatError, "minimum_size",
+        lambda f: edit_json(f / "model_index.json", default_size=-4), FormatError, "default_size",
     ),
     "a default size of nonsense": (
         lambda f: edit_json(f / "model_index.json", default_size=True), FormatError, "default_size",

@@ -59,7 +59,6 @@ def save_tiny(pipeline: Any, folder: Path) -> None:
         "_class_name": "Flux2KleinPipeline",
         "is_distilled": True,
         "text_encoder_out_layers": list(TEXT_LAYERS),
-        "minimum_size": 32,
     }
     (folder / "model_index.json").write_text(json.dumps(index))
 

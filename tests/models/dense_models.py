@@ -286,6 +286,12 @@ CASES: list[Case] = [
     Case("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 16}),
     Case("bitnet", "BitNet", {"tie_word_embeddings": True}, converted_by_llama_cpp=False),
     Case(
+        "bitnet-silu",
+        "BitNet",
+        {"tie_word_embeddings": True, "hidden_act": "silu"},
+        converted_by_llama_cpp=False,
+    ),
+    Case(
         "olmo3-magnitude",
         "Olmo3",
         {**_LOCAL, "rope_parameters": _by_kind({**_YARN, "attention_factor": 1.5})},

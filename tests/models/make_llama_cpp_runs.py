@@ -35,6 +35,7 @@ import numpy as np
 import random_vision
 import recurrent_models
 import remote_folders
+import safetensors.torch
 import transformers
 from click.testing import CliRunner
 
@@ -113,6 +114,7 @@ def folders() -> Iterator[tuple[str, Callable[[Path], Any]]]:
             yield remote.name, lambda folder, r=remote: remote_folders.save(r, folder)
     for name in ("qwen2vl", "qwen2.5vl", "qwen3vl", "qwen3vlmoe"):
         yield name, lambda folder, n=name: save_eyed(n, folder)
+    yield "bitnet-silu", save_bitnet
     for t5 in encoder_models.SEQ2SEQ:
         yield t5.name, lambda folder, c=t5: encoder_models.save(c, folder)
 
@@ -122,6 +124,20 @@ def save_eyed(name: str, folder: Path) -> None:
     folder.mkdir()
     model = random_vision.MODELS[name](folder).truth
     model.save_pretrained(folder)
+
+
+def save_bitnet(folder: Path) -> None:
+    """A model with the names of the first BitNet, the only ones that the converter knows."""
+    (case,) = (c for c in dense_models.CASES if c.name == "bitnet-silu")
+    dense_models.save(case, folder)
+    file = folder / "model.safetensors"
+    names = {"attn_sub_norm": "inner_attn_ln", "ffn_sub_norm": "ffn_layernorm"}
+    renamed = {}
+    for name, tensor in safetensors.torch.load_file(file).items():
+        for theirs, first in names.items():
+            name = name.replace(theirs, first)
+        renamed[name] = tensor
+    safetensors.torch.save_file(renamed, file)
 
 
 def write_vocabulary(model: Any) -> None:

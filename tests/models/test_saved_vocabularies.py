@@ -8,6 +8,7 @@ from pathlib import Path
 
 import gguf
 import pytest
+from tokenizers import Tokenizer as FastTokenizer
 
 import bert_folder
 import gguf_copy
@@ -17,6 +18,7 @@ from oxibonsai.convert.language_model import convert
 from oxibonsai.export import save_model
 from oxibonsai.hf import SentenceTransformer
 from oxibonsai.tokenizer import Tokenizer
+from oxibonsai.tokenizer.pre_tokenizers import COMPOSES_KEY
 from unigram_folder import trained, write
 
 pytest.importorskip("transformers", reason="needs transformers and torch")
@@ -51,6 +53,24 @@ def round_trip(folder: Path) -> tuple[Tokenizer, object]:
     assert vocabulary_keys(again) == vocabulary_keys(path)
     theirs = transformers.AutoTokenizer.from_pretrained(folder.parent / "saved")
     return Tokenizer.from_gguf(Checkpoint(path).file), theirs
+
+
+@pytest.mark.parametrize("composes", [None, False])
+def test_a_vocabulary_that_composes_is_saved_with_its_normalizer(
+    tiny_path: Path, tmp_path: Path, composes: bool | None
+) -> None:
+    """As Qwen's; unless the file says that it does not."""
+    path = tmp_path / "model.gguf"
+    stated = {} if composes is None else {COMPOSES_KEY: (composes, "bool")}
+    gguf_copy.copy(tiny_path, path, keys=stated)
+    save_model(Checkpoint(path), tmp_path / "saved")
+    theirs = FastTokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json"))
+    convert(tmp_path / "saved", tmp_path / "again.gguf", dtype="f32")
+    for text in ("cafe\u0301", "\u1112\u1161\u11ab", "\uff21\u212a"):
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        for file in (path, tmp_path / "again.gguf"):
+            assert Tokenizer.from_gguf(Checkpoint(file).file).encode(text) == ids
+    assert COMPOSES_KEY not in vocabulary_keys(tmp_path / "again.gguf") or composes is False
 
 
 def test_word_pieces(tmp_path: Path) -> None:

@@ -88,6 +88,22 @@ def test_tokens_and_text_are_each_others_inverse(model_client: FlaskClient) -> N
     assert b"".join(p.encode() if isinstance(p, str) else bytes(p) for p in data).decode() == text
 
 
+def test_a_decomposed_text_has_the_tokens_of_the_composed_one(model_client: FlaskClient) -> None:
+    """Its model's own tokenizer composes; llama-server does not, as it reads the same file."""
+    texts = ["cafe\u0301 \u1112\u1161\u11ab", "caf\u00e9 \ud55c"]
+    bodies = [{"content": text, "with_pieces": True} for text in texts]
+    ids, expected = (model_client.post("/tokenize", json=b).get_json()["tokens"] for b in bodies)
+    assert ids == expected
+    answers = [
+        model_client.post("/v1/completions", json={"prompt": t, "max_tokens": 4, "temperature": 0})
+        for t in texts
+    ]
+    for field in ("usage", "choices"):
+        assert answers[0].get_json()[field] == answers[1].get_json()[field]
+    counts = [model_client.post("/tokenize", json={"prompt": t}).get_json()["count"] for t in texts]
+    assert counts == [answers[0].get_json()["usage"]["prompt_tokens"]] * 2
+
+
 def test_properties_tell_no_folder(model_client: FlaskClient) -> None:
     props = model_client.get("/props").get_json()
     assert props["model_path"] == "tiny.gguf"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from oxibonsai.tokenizer import Tokenizer, pieces
-from oxibonsai.tokenizer.pre_tokenizers import PRE_TOKENIZERS
+from oxibonsai.tokenizer.pre_tokenizers import COMPOSES_KEY, PRE_TOKENIZERS
 
 FOLDER = Path(__file__).parents[1] / "truth" / "tokenizers"
 
@@ -42,7 +42,8 @@ def recorded_ids(name: str) -> list[list[int]]:
 @cache
 def tokenizer_of(vocabulary: str, keys: str) -> Tokenizer:
     values = record()["vocabularies"][vocabulary] | json.loads(keys)
-    return Tokenizer.from_gguf({f"tokenizer.ggml.{k}": v for k, v in values.items()})
+    stated = {f"tokenizer.ggml.{k}": v for k, v in values.items()}
+    return Tokenizer.from_gguf({**stated, COMPOSES_KEY: False})  # as llama.cpp
 
 
 FILES: dict[str, dict[str, Any]] = record()["files"]

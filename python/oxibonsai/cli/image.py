@@ -102,8 +102,8 @@ _PICTURE = [
     click.option(
         "--width",
         type=int,
-        help=f"Width in pixels, a multiple of 16 from 256 to 2048; seedling-picture draws 64 x 64. "
-        f"Default: as the model says, usually {SIDE}.",
+        help=f"Width in pixels, a multiple of 16 up to 2048. Default: as the model says, usually "
+        f"{SIDE}.",
     ),
     click.option("--height", type=int, help="Height in pixels, likewise."),
     click.option(

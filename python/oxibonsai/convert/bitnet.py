@@ -21,10 +21,13 @@ LAYER = {
 
 def metadata(folder: ModelFolder) -> Metadata:
     """The model's keys, then its tokenizer's."""
-    folder.require("hidden_act", "relu2")
+    folder.require("hidden_act", "relu2", "silu")
     folder.require("attention_bias", False)
+    # A file without the key has SiLU units: llama.cpp, which writes none, runs every file so.
+    relu2 = folder.config.get("hidden_act", "relu2") == "relu2"
     return {
         **decoder.dimension_keys(folder, "bitnet"),
+        **({"bitnet.hidden_activation": ("relu2", "str")} if relu2 else {}),
         **rope_keys("bitnet", *read_rope(folder, ("default", "linear"))),
         **tokenizer_keys(folder),
     }

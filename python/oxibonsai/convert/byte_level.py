@@ -6,9 +6,10 @@ from typing import Any
 
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata
+from oxibonsai.convert.sentencepiece import steps
 from oxibonsai.convert.vocabulary import token_table
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.tokenizer.pre_tokenizers import PRE_TOKENIZERS
+from oxibonsai.tokenizer.pre_tokenizers import COMPOSES_KEY, PRE_TOKENIZERS
 
 _SPACES = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 _TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*" + _SPACES
@@ -81,13 +82,33 @@ def byte_level_keys(folder: ModelFolder, tokenizer: dict[str, Any], vocab_size: 
     if pre is None:
         raise UnsupportedError(f"{path}: the pre-tokenizer is none that convert knows")
     texts, types = token_table(folder, tokenizer, vocab_size, lambda piece: piece)
+    composes = _composes(folder, tokenizer.get("normalizer"))
+    named = composes == PRE_TOKENIZERS[pre].composes  # as llama.cpp's files, which have no such key
     return {
         "tokenizer.ggml.model": ("gpt2", "str"),
         "tokenizer.ggml.pre": (pre, "str"),
+        **({} if named else {COMPOSES_KEY: (composes, "bool")}),
         "tokenizer.ggml.tokens": (texts, "arr[str]"),
         "tokenizer.ggml.token_type": (types, "arr[i32]"),
         "tokenizer.ggml.merges": ([_merge(folder, m) for m in model["merges"]], "arr[str]"),
     }
+
+
+def _composes(folder: ModelFolder, normalizer: Any) -> bool:
+    """Whether a text is brought to Unicode's composed form (NFC) first.
+
+    Raises:
+        UnsupportedError: The normalizer does something else.
+    """
+    found = [s.get("type") if isinstance(s, dict) else s for s in steps(normalizer, "normalizers")]
+    others = set(found) - {"NFC"}
+    if others:
+        names = ", ".join(sorted(map(str, others)))
+        raise UnsupportedError(
+            f"{folder.path / 'tokenizer.json'}: the normalizer {names} is not supported before merges "
+            "of bytes, only NFC"
+        )
+    return bool(found)
 
 
 def _splits(pre_tokenizer: Any) -> tuple[str, ...]:

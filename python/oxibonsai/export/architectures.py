@@ -200,7 +200,7 @@ SAVED: dict[str, Saved] = {
     "apertus": Saved(
         "apertus", "Apertus", lambda m, c: {**_UNBIASED, "hidden_act": "xielu"}, numbers=_xielu
     ),
-    "bitnet": Saved("bitnet", "BitNet", lambda m, c: {**_UNBIASED, "hidden_act": "relu2"}),
+    "bitnet": Saved("bitnet", "BitNet", lambda m, c: {**_UNBIASED, "hidden_act": c.hidden_act}),
     "falcon": Saved("falcon", "Falcon", _falcon, "layer_norm_epsilon", head_dim=False),
     "arcee": Saved("arcee", "Arcee", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}),
     "chatglm": Saved("glm", "Glm", _plain()),

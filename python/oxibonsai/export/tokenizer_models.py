@@ -13,7 +13,7 @@ from oxibonsai.convert.byte_level import pre_tokenizer_json
 from oxibonsai.convert.unigram import REMOVES_EDGES, SPACES
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.tokenizer import japanese
-from oxibonsai.tokenizer.pre_tokenizers import PRE_TOKENIZERS
+from oxibonsai.tokenizer.pre_tokenizers import PRE_TOKENIZERS, pre_tokenizer
 from oxibonsai.tokenizer.vocabulary import Vocabulary
 from oxibonsai.tokenizer.wordpiece import LONGEST_WORD, library_form
 
@@ -70,7 +70,9 @@ def byte_level(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Parts:
     model = _model(
         vocabulary, _stated_merges(checkpoint), ignore_merges=PRE_TOKENIZERS[name].ignore_merges
     )
-    return {"pre_tokenizer": pre, "decoder": plain, "model": model}
+    composes = pre_tokenizer(checkpoint.file).composes
+    normalizer = {"type": "NFC"} if composes else None
+    return {"normalizer": normalizer, "pre_tokenizer": pre, "decoder": plain, "model": model}
 
 
 def spm(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Parts:

@@ -9,6 +9,7 @@ from typing import Any
 from oxibonsai.chat_template import ChatTemplate, Message, Span
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.encoding import find_offsets
+from oxibonsai.tokenizer.composition import Spelled
 
 Conversation = Sequence[Message]
 Tool = Mapping[str, Any] | Callable[..., Any]
@@ -130,16 +131,18 @@ def _tag_last_text(parts: Sequence[Mapping[str, Any]]) -> tuple[str, list[Mappin
     raise RequestError("continue_final_message: the last message has no text to be continued")
 
 
-def token_mask(pieces: Iterable[bytes], text: str, spans: Sequence[Span]) -> list[int]:
+def token_mask(
+    pieces: Iterable[bytes], spelling: Iterable[Spelled], spans: Sequence[Span]
+) -> list[int]:
     """1 for each token that a span of the text touches, else 0.
 
     Args:
         pieces: The bytes that each token stands for.
-        text: What was tokenized.
+        spelling: The characters of the text that was tokenized, as its tokens spell them.
         spans: First character and the one after the last, in order.
 
     Raises:
         UnsupportedError: The tokens don't spell the text.
     """
-    offsets = find_offsets(pieces, text)
+    offsets = find_offsets(pieces, spelling)
     return [int(any(a < last and first < b for first, last in spans)) for a, b in offsets]

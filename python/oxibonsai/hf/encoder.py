@@ -203,7 +203,8 @@ class TextEncoder(SpecialTokens):
         ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
         places: list[Offset] = []
         if wants_places:
-            places = find_offsets(map(self.tokenizer.token_bytes, ids), text)
+            spelling = self.tokenizer.spelling(text, parse_special=True)
+            places = find_offsets(map(self.tokenizer.token_bytes, ids), spelling)
         return ids, places
 
     def _frame(self, pair: bool) -> Frame:

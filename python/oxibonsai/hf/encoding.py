@@ -10,6 +10,7 @@ from typing import Any
 
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.arrays import is_torch, tensor
+from oxibonsai.tokenizer.composition import Spelled
 
 Offset = tuple[int, int]
 
@@ -127,19 +128,24 @@ class BatchEncoding(dict[str, Any]):
         return row.offsets
 
 
-def find_offsets(pieces: Iterable[bytes], text: str) -> list[Offset]:
+def find_offsets(pieces: Iterable[bytes], spelling: Iterable[Spelled]) -> list[Offset]:
     """Characters of a text that each of its tokens touches.
 
     Args:
         pieces: The bytes that each token stands for.
-        text: What was tokenized.
+        spelling: The characters of the text that was tokenized, as its tokens spell them.
 
     Raises:
         UnsupportedError: The tokens don't spell the text.
     """
-    data = text.encode()
+    characters, places = [], []
+    for character, place in spelling:
+        characters.append(character)
+        places.append(place)
+    data = "".join(characters).encode()
     # First byte of each character, and the end.
-    starts = [0, *accumulate(len(c.encode()) for c in text)]
+    starts = [0, *accumulate(len(c.encode()) for c in characters)]
+    places.append(places[-1] + 1 if places else 0)
     found, at = [], 0
     for piece in pieces:
         if not data.startswith(piece, at) and piece[:1] == b" ":
@@ -152,7 +158,7 @@ def find_offsets(pieces: Iterable[bytes], text: str) -> list[Offset]:
         first = bisect_right(starts, at) - 1
         at += len(piece)
         last = bisect_right(starts, at - 1) if piece else first
-        found.append((first, last))
+        found.append((places[first], places[last - 1] + 1 if piece else places[first]))
     return found
 
 

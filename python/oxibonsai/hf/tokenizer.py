@@ -194,8 +194,11 @@ class PreTrainedTokenizer(TextEncoder):
         columns: dict[str, list[list[Any]]] = {"input_ids": cut}
         columns["attention_mask"] = [[1] * len(row) for row in cut]
         if masked:
+            spell = self.tokenizer.spelling
             masks = [
-                token_mask(map(self.tokenizer.token_bytes, row), text, marked)
+                token_mask(
+                    map(self.tokenizer.token_bytes, row), spell(text, parse_special=True), marked
+                )
                 for row, text, marked in zip(ids, texts, spans, strict=True)
             ]
             columns["assistant_masks"] = [

@@ -13,8 +13,6 @@ Positions = npt.NDArray[np.int32]
 
 MOST_PIXELS = 2048
 """Of a side."""
-LEAST_PIXELS = 256
-"""Of a side, for networks of the usual size."""
 
 _REFERENCE_DISTANCE = 10  # on the time axis, from the picture to the first reference and on
 
@@ -44,27 +42,26 @@ class Grid:
         return found.reshape(-1, 4)
 
 
-def grid_of(width: int, height: int, patch: int, least: int = LEAST_PIXELS) -> Grid:
+def grid_of(width: int, height: int, patch: int) -> Grid:
     """The tokens of a picture of a size.
 
     Args:
         width, height: In pixels.
         patch: Pixels that a token stands for along each axis.
-        least: Shortest side allowed.
 
     Raises:
         RequestError: The size can't be drawn; sizes near it are named.
     """
     for name, pixels in (("width", width), ("height", height)):
-        if not least <= pixels <= MOST_PIXELS:
+        if not patch <= pixels <= MOST_PIXELS:
             raise RequestError(
                 f"{name} {pixels} is out of range: give a multiple of {patch} "
-                f"from {least} to {MOST_PIXELS}",
+                f"from {patch} to {MOST_PIXELS}",
                 param=name,
             )
         if pixels % patch:
             below = pixels // patch * patch
-            near = [str(v) for v in (below, below + patch) if least <= v <= MOST_PIXELS]
+            near = [str(v) for v in (below, below + patch) if patch <= v <= MOST_PIXELS]
             raise RequestError(
                 f"{name} {pixels} is no multiple of {patch}: give {' or '.join(near)}", param=name
             )

@@ -11,7 +11,6 @@ from oxibonsai.errors import FormatError, SourceError, UnsupportedError
 from oxibonsai.files.home_paths import with_home
 from oxibonsai.images.folder_tensors import FolderTensors, read_json
 from oxibonsai.images.gguf_tensors import GgufTensors
-from oxibonsai.images.latents import LEAST_PIXELS
 from oxibonsai.images.network import Network
 from oxibonsai.images.one_file import (
     ARCHITECTURE,
@@ -52,7 +51,6 @@ class ModelFiles:
         text_encoder: A language model.
         text_layers: Whose hidden states the transformer reads.
         prompt_length: Tokens of a prompt with its padding.
-        least_pixels: The shortest side that the model draws.
         default_pixels: Of a side, where none is asked for.
     """
 
@@ -62,7 +60,6 @@ class ModelFiles:
     text_encoder: TextFiles
     text_layers: tuple[int, ...] = LAYERS
     prompt_length: int = LENGTH
-    least_pixels: int = LEAST_PIXELS
     default_pixels: int = SIDE
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, SourceError
-from oxibonsai.images.latents import LEAST_PIXELS, MOST_PIXELS
+from oxibonsai.images.latents import MOST_PIXELS
 from oxibonsai.images.text_encoder import LENGTH
 from oxibonsai.images.text_files import TextFiles
 
@@ -30,13 +30,13 @@ TEXT_LAYERS_KEY = f"{ARCHITECTURE}.text_encoder.layers"
 # architecture) and in diffusers' index, and the largest value.
 COUNTS = {
     "prompt_length": ("max_sequence_length", LENGTH),
-    "least_pixels": ("minimum_size", LEAST_PIXELS),
     "default_pixels": ("default_size", MOST_PIXELS),
 }
 _OTHER_KEYS = (
     TEXT_ARCHITECTURE_KEY,
     TEXT_LAYERS_KEY,
     VAE_CONFIG_KEY,
+    f"{ARCHITECTURE}.minimum_size",  # of older files: a bound that the networks don't have
     *(f"{ARCHITECTURE}.{key}" for key, _ in COUNTS.values()),
 )
 

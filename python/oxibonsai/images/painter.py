@@ -76,7 +76,7 @@ class Painter:
     ) -> None:
         self.name = files.name
         self.adapters = tuple(adapters)
-        self.least_pixels, self.default_pixels = files.least_pixels, files.default_pixels
+        self.default_pixels = files.default_pixels
         self.prompt_length = files.prompt_length
         self._files, self._device = files, device
         self._keep = keep_text_encoder
@@ -113,7 +113,7 @@ class Painter:
 
     def grid(self, width: int, height: int) -> Grid:
         """The tokens of a picture; RequestError for a size that can't be drawn."""
-        return grid_of(width, height, self.vae.scale, self.least_pixels)
+        return grid_of(width, height, self.vae.scale)
 
     def check(self, request: ImageRequest) -> None:
         """RequestError for what can't be drawn; costs nothing."""

@@ -153,8 +153,8 @@ class ImagePipeline:
             prompt: One, or several.
             image: With ``strength``, a picture to start from; without, the picture or pictures that the
                 prompt is about: paths, pictures of Pillow's, or uint8 [h, w, 3].
-            height, width: Multiples of 16 from 256 (a small model may draw smaller ones) to 2048; None:
-                those of the first reference, else the model's default, usually 512.
+            height, width: Multiples of 16 from 16 to 2048; None: those of the first reference, else the
+                model's default, usually 512.
             num_inference_steps: Passes of the transformer.
             guidance_scale: Only 1: the model is distilled.
             num_images_per_prompt: Pictures of each prompt, with the seeds ``seed``, ``seed`` + 1 ...

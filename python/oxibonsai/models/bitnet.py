@@ -1,4 +1,4 @@
-"""BitNet b1.58: ternary weights, squared ReLU units, a norm before each output projection."""
+"""BitNet b1.58: ternary weights, units of SiLU or squared ReLU, a norm before each output projection."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ def read_config(keys: Keys) -> ModelConfig:
         rms_norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
         pooling=keys.pooling("last"),
         rope=keys.rope(shared["head_dim"]),
+        hidden_act=keys.text("hidden_activation", "silu", ("silu", "relu2")),
     )
 
 
 def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Hidden states after the last layer: [n, hidden]."""
+    gated = g.gated_relu2 if c.hidden_act == "relu2" else g.swiglu
     h = g.embed(w.embedding(c))
     for i in range(c.num_hidden_layers):
         b = f"blk.{i}"
@@ -36,7 +38,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
         x = norm(g, c, w, h, f"{b}.ffn_norm")
 
         def unit(gate: Value, up: Value, name: str = f"{b}.ffn_sub_norm") -> Value:
-            return norm(g, c, w, g.gated_relu2(gate, up), name)
+            return norm(g, c, w, gated(gate, up), name)
 
         h = blocks.gated_mlp(g, c, w, x, i, unit, add=h)
     return h

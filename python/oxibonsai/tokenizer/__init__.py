@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from oxibonsai.tokenizer.algorithm import Algorithm
 from oxibonsai.tokenizer.atoms import Atoms
 from oxibonsai.tokenizer.byte_level import ByteLevelBpe
 from oxibonsai.tokenizer.character_bpe import CharacterBpe
+from oxibonsai.tokenizer.composition import Spelled, composed
 from oxibonsai.tokenizer.dna import HybridDna
 from oxibonsai.tokenizer.pieces import Watch
 from oxibonsai.tokenizer.plamo2 import Plamo2
@@ -163,6 +164,24 @@ class Tokenizer:
         if add_special and self.vocabulary.add_eos and self.eos_id is not None:
             ids.append(self.eos_id)
         return ids
+
+    def spelling(self, text: str, *, parse_special: bool = False) -> Iterator[Spelled]:
+        """Yield the characters that the tokens of a text spell, each with its index in the text.
+
+        A tokenizer that composes spells an e and the accent behind it as one letter.
+        """
+        if not self._algorithm.composes:
+            yield from ((c, i) for i, c in enumerate(text))
+            return
+        at = 0
+        for part in (self._atoms if parse_special else self._text_atoms).cut(text):
+            if isinstance(part, int):
+                atom = self.vocabulary.texts[part]
+                yield from ((c, at + i) for i, c in enumerate(atom))
+                at += len(atom)
+            else:
+                yield from ((c, at + i) for c, i in composed(part))
+                at += len(part)
 
     def least_tokens(self, text: str) -> int:
         """How many tokens a text has at least, by its length alone; without tokenizing it."""

@@ -11,12 +11,16 @@ class Algorithm(Protocol):
 
     Attributes:
         add_space_prefix: Whether a text gets a space in front, which is no part of it.
+        composes: Whether a text is brought to Unicode's composed form (NFC) first.
         longest_piece: Bytes of a text in one of its tokens at most.
         lost_bytes: Those that the vocabulary lacks, which get lost; None: there is no telling.
     """
 
     @property
     def add_space_prefix(self) -> bool: ...
+
+    @property
+    def composes(self) -> bool: ...
 
     @property
     def longest_piece(self) -> int: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oxibonsai.tokenizer.composition import shrinkage
 from oxibonsai.tokenizer.merges import merge, merging_tokenizer
 from oxibonsai.tokenizer.pieces import pieces
 from oxibonsai.tokenizer.pre_tokenizers import pre_tokenizer
@@ -35,10 +36,13 @@ class ByteLevelBpe:
             splits=kind.splits,
             ignore_merges=kind.ignore_merges,
             byte_fallback=False,
+            composes=kind.composes,
         )
         known = set(vocabulary.texts)
-        self.longest_piece = max(map(len, vocabulary.texts))
-        self.lost_bytes: bytes | None = bytes(b for c, b in BYTE_OF.items() if c not in known)
+        lost = bytes(b for c, b in BYTE_OF.items() if c not in known)
+        self.composes = kind.composes
+        self.longest_piece = max(map(len, vocabulary.texts)) * shrinkage(kind.composes)
+        self.lost_bytes: bytes | None = None if lost and kind.composes else lost
         self._numbers = list(range(len(vocabulary.texts)))
 
     def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from oxibonsai.errors import FormatError
 from oxibonsai.tokenizer.case import lower
+from oxibonsai.tokenizer.composition import shrinkage
 from oxibonsai.tokenizer.merges import merge, merging_tokenizer
 from oxibonsai.tokenizer.pieces import pieces
 from oxibonsai.tokenizer.pre_tokenizers import PreTokenizer
@@ -52,10 +53,13 @@ class CharacterBpe:
             splits=kind.splits,
             ignore_merges=kind.ignore_merges,
             byte_fallback=True,
+            composes=kind.composes,
         )
+        self.composes = kind.composes
         self._drops_spaces = drops_spaces
         self._lowers = drops_spaces and flag(metadata, "tokenizer.ggml.normalizer.lowercase", False)
-        self.longest_piece = max(len(t.encode("utf-8", "surrogateescape")) for t in known)
+        longest = max(len(t.encode("utf-8", "surrogateescape")) for t in known)
+        self.longest_piece = longest * shrinkage(kind.composes)
         self.lost_bytes: bytes | None = b"" if found and not drops_spaces else None
         self._numbers = list(range(len(vocabulary.texts)))
 

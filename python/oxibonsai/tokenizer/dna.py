@@ -33,6 +33,7 @@ class HybridDna:
         }
         self.longest_piece = max(self._text.longest_piece, len(_CLOSE))
         self.lost_bytes = self._text.lost_bytes
+        self.composes = self._text.composes
 
     def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
         """Ids of a text without special tokens, piece by piece.

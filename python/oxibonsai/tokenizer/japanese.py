@@ -26,6 +26,7 @@ class JapaneseWordPiece:
     """Words by MeCab, cut into the longest pieces that the vocabulary has."""
 
     add_space_prefix = True  # of a decoded text, a leading space is no part
+    composes = False
     lost_bytes: bytes | None = None
     # A word of any length may be one unknown token.
     longest_piece = LONGEST_WORD

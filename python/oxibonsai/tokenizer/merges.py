@@ -18,6 +18,7 @@ def merging_tokenizer(
     splits: tuple[str, ...],
     ignore_merges: bool,
     byte_fallback: bool,
+    composes: bool,
 ) -> FastTokenizer:
     """A tokenizer that splits a text and merges its parts.
 
@@ -28,6 +29,7 @@ def merging_tokenizer(
         ignore_merges: A part that is a token is taken as it is.
         byte_fallback: A character that is no token becomes tokens ``<0xNN>``; else characters stand
             for bytes.
+        composes: A text is brought to Unicode's composed form (NFC) first.
 
     Raises:
         FormatError: A merge names no tokens of the vocabulary.
@@ -35,12 +37,15 @@ def merging_tokenizer(
     from tokenizers import Regex
     from tokenizers import Tokenizer as FastTokenizer
     from tokenizers.models import BPE
+    from tokenizers.normalizers import NFC
     from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
     ids = {t: i for i, t in enumerate(vocabulary.texts)}
     pairs = _pairs(vocabulary, metadata, ids)
     model = BPE(vocab=ids, merges=pairs, ignore_merges=ignore_merges, byte_fallback=byte_fallback)
     fast = FastTokenizer(model)
+    if composes:
+        fast.normalizer = NFC()
     steps: list[PreTokenizer] = [Split(Regex(s), "isolated") for s in splits]
     if not byte_fallback:
         steps.append(ByteLevel(add_prefix_space=False, use_regex=False))

@@ -26,6 +26,7 @@ class Plamo2:
     """Finds the best cut."""
 
     add_space_prefix = False
+    composes = False
 
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
         del metadata

@@ -8,10 +8,10 @@ expressions only come near those of the model's own tokenizer, these do the same
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oxibonsai.errors import UnsupportedError
-from oxibonsai.tokenizer.vocabulary import Metadata
+from oxibonsai.tokenizer.vocabulary import Metadata, flag
 
 _CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -151,6 +151,7 @@ class PreTokenizer:
         forces_bos: It does whatever the file says.
         escapes_spaces: A space is written as U+2581.
         whole_newlines: A run of new lines that is a token is taken as it is.
+        composes: A text is brought to Unicode's composed form (NFC) first, where the file doesn't say.
     """
 
     splits: tuple[str, ...]
@@ -161,6 +162,7 @@ class PreTokenizer:
     forces_bos: bool = False
     escapes_spaces: bool = False
     whole_newlines: bool = False
+    composes: bool = False
 
 
 _SPLIT_BY_LINES = (r"[^\n]+|\n+",)
@@ -230,15 +232,29 @@ _FAMILIES: dict[str, PreTokenizer] = {
 # Of tokenizer.ggml.model = whitespace, and of nothing else.
 WHITE_SPACE = PreTokenizer((r"\S+",), _SPACE, byte_level=False)
 
+# Whose own tokenizers compose a text, which GGUF files have no key for. By transformers' classes: those
+# of Qwen2Tokenizer, Qwen3_5Tokenizer, CohereTokenizer and GPTNeoXTokenizer. By the models' own code or
+# tokenizer.json: hunyuan, stablelm2, modern-bert.
+_COMPOSING = (
+    "qwen2 deepseek-r1-qwen f2llmv2 qwen35 command-r tiny_aya cohere2moe mpt olmo hunyuan stablelm2 "
+    "modern-bert"
+)
+
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {
-    name: kind for names, kind in _FAMILIES.items() for name in names.split()
+    name: replace(kind, composes=name in _COMPOSING.split())
+    for names, kind in _FAMILIES.items()
+    for name in names.split()
 }
+# Says that the tokenizer composes, or does not, where its pre-tokenizer's name says otherwise. No key of
+# llama.cpp's, which never composes.
+COMPOSES_KEY = "tokenizer.ggml.normalizer.nfc"
 
 
 def pre_tokenizer(metadata: Metadata) -> PreTokenizer:
-    """What the file's ``tokenizer.ggml.pre`` names.
+    """Return what the file's ``tokenizer.ggml.pre`` names, as the file's other keys change it.
 
     Raises:
+        FormatError: ``COMPOSES_KEY`` is no boolean.
         UnsupportedError: The name is not known.
     """
     name = metadata.get("tokenizer.ggml.pre", "default")
@@ -248,4 +264,5 @@ def pre_tokenizer(metadata: Metadata) -> PreTokenizer:
         raise UnsupportedError(
             f"tokenizer.ggml.pre is {name!r}; known pre-tokenizers are {', '.join(PRE_TOKENIZERS)}"
         )
-    return PRE_TOKENIZERS[name]
+    kind = PRE_TOKENIZERS[name]
+    return replace(kind, composes=flag(metadata, COMPOSES_KEY, kind.composes))

@@ -20,6 +20,7 @@ class Rwkv:
     """Takes the longest token at each place."""
 
     add_space_prefix = False
+    composes = False
 
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
         del metadata

@@ -28,6 +28,8 @@ _BYTE_TOKEN = re.compile(r"^<0x([0-9A-Fa-f]{2})>$")
 class SpmBpe:
     """Merges characters by score."""
 
+    composes = False
+
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
         if len(vocabulary.scores) != len(vocabulary.texts):
             raise FormatError("tokenizer.ggml.scores is missing: SPM needs one for each token")

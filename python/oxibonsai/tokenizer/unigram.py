@@ -29,6 +29,8 @@ _NEVER = re.compile(r"(?!)")
 class Unigram:
     """Replaces characters, marks spaces, finds the best cut."""
 
+    composes = False
+
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
         from tokenizers import Tokenizer as FastTokenizer
         from tokenizers.models import Unigram as Model

@@ -23,6 +23,7 @@ class WordPiece:
     """Cuts words into the longest pieces that the vocabulary has, from the left."""
 
     add_space_prefix = True  # of a decoded text, a leading space is no part
+    composes = False
     # White space is dropped, and a word of any length may be one unknown token.
     longest_piece = LONGEST_WORD
     lost_bytes: bytes | None = None
