@@ -1,14 +1,13 @@
-# oxi_embed_kernels(TARGET): adds the kernels for GPUs to a target as text: their source always, and PTX
-# where nvcc is found, which the driver then assembles for its card. Nothing of CUDA is linked.
-find_program(OXIBONSAI_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
-             DOC "nvcc, for embedded PTX; without it cards need NVRTC at run time")
-# It takes a minute, and tests run the kernels on the CPU.
-if(OXIBONSAI_PYTHON AND NOT OXIBONSAI_TESTS)
-  set(embed_ptx ON)
-else()
-  set(embed_ptx OFF)
+# oxi_embed_kernels(TARGET): adds the kernels for GPUs to a target as text: their source, which NVRTC
+# compiles on the machine that runs them, and on request PTX, which the driver assembles for its card.
+# Nothing of CUDA is linked.
+option(OXIBONSAI_PTX "Embed PTX of the kernels for GPUs; takes nvcc and a minute" OFF)
+if(OXIBONSAI_PTX)
+  find_program(OXIBONSAI_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin)
+  if(NOT OXIBONSAI_NVCC)
+    message(FATAL_ERROR "OXIBONSAI_PTX needs nvcc, on PATH or in the folder of CUDA_HOME")
+  endif()
 endif()
-option(OXIBONSAI_PTX "Embed PTX of the kernels for GPUs where nvcc is found" ${embed_ptx})
 
 function(oxi_embed_kernels target)
   set(script "${PROJECT_SOURCE_DIR}/cmake/embed_kernels.py")
@@ -16,7 +15,7 @@ function(oxi_embed_kernels target)
   set(output "${OXIBONSAI_GENERATED}/gpu/embedded_kernels.cc")
   file(MAKE_DIRECTORY "${OXIBONSAI_GENERATED}/gpu")
   file(GLOB kernels CONFIGURE_DEPENDS "${csrc}/gpu/kernels/*.h" "${csrc}/gpu/dialect*.h")
-  if(OXIBONSAI_PTX AND OXIBONSAI_NVCC)
+  if(OXIBONSAI_PTX)
     set(nvcc "${OXIBONSAI_NVCC}")
   endif()
   add_custom_command(

@@ -142,7 +142,7 @@ void Executable::make_runners(const CpuDevice& device) {
       static_cast<int>(storages_.size()),
   };
   for (const graph::Op& op : lowered_.ops) {
-    runners_.push_back(std::visit([&](const auto& o) { return make_runner(o, context); }, op));
+    runners_.push_back(op.visit([&](const auto& o) { return make_runner(o, context); }));
     ++context.workspace;
   }
 }
@@ -158,7 +158,7 @@ void Executable::make_stages() {
     std::set<int> reads, writes;
     for (const ValueId id : graph::inputs_of(op)) reads.insert(storage_of(id));
     for (const ValueId id : graph::outputs_of(op)) writes.insert(storage_of(id));
-    const int state = std::visit([](const auto& o) { return state_written(o); }, op);
+    const int state = op.visit([](const auto& o) { return state_written(o); });
     const auto meets = [](const std::set<int>& a, const std::set<int>& b) {
       return std::any_of(a.begin(), a.end(), [&](int x) { return b.count(x) > 0; });
     };

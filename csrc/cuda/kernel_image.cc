@@ -75,7 +75,7 @@ Image assemble(const Driver& driver, std::string ptx) {
 
 Image make(const Driver& driver, int generation, const ImageSources& sources) {
   const gpu::EmbeddedPtx* ptx = ptx_for(generation);
-  std::string reason = "this build embeds no kernels (it was made without nvcc)";
+  std::string reason = "this build embeds no PTX";
   if (ptx != nullptr) {
     try {
       return assemble(driver, sources.unpack(ptx->compressed));

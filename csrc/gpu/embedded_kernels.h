@@ -1,7 +1,7 @@
 #pragma once
 
 // The kernels as the build embeds them (cmake/embed_kernels.py): their source, which NVRTC and
-// Metal compile on the machine that runs them, and PTX where the build had nvcc.
+// Metal compile on the machine that runs them, and PTX on request.
 
 #include <string_view>
 #include <vector>
@@ -17,7 +17,7 @@ struct EmbeddedPtx {
 std::string_view kernel_source();
 // Of the source and the PTX: names what was made of them.
 std::string_view kernel_digest();
-// By generation, ascending; empty where the build had no nvcc.
+// By generation, ascending; empty where nobody requested any.
 const std::vector<EmbeddedPtx>& embedded_ptx();
 
 }  // namespace oxibonsai::gpu

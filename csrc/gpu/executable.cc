@@ -59,7 +59,7 @@ Executable::Executable(const GpuDevice& device, const graph::Graph& graph)
       },
   };
   for (const graph::Op& op : lowered_.ops)
-    runners_.push_back(std::visit([&](const auto& o) { return make_runner(o, context); }, op));
+    runners_.push_back(op.visit([&](const auto& o) { return make_runner(o, context); }));
 }
 
 ValueRef Executable::ref(ValueId id) const {

@@ -14,15 +14,6 @@ int64_t least(int64_t limit, int64_t rows) { return limit < 0 ? rows : std::min(
 
 }  // namespace
 
-namespace {
-
-template <class... Ts, class V>
-bool is_any(const V& v) {
-  return (std::holds_alternative<Ts>(v) || ...);
-}
-
-}  // namespace
-
 int64_t rows_in(const RowSpace& rows, const Batch& batch) {
   switch (rows.kind) {
     case RowSpace::Kind::kTokens:

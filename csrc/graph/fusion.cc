@@ -162,7 +162,7 @@ class HeadFusion {
 }  // namespace
 
 bool rounds_itself(const Op& op) {
-  return std::visit([](const auto& o) { return kRoundsItself<std::decay_t<decltype(o)>>; }, op);
+  return op.visit([](const auto& o) { return kRoundsItself<std::decay_t<decltype(o)>>; });
 }
 
 void fuse_rounding(LoweredGraph* g, bool attention_rounds) {
@@ -173,7 +173,7 @@ void fuse_rounding(LoweredGraph* g, bool attention_rounds) {
     if (round == nullptr || !uses.has_one_reader(round->x) || uses.maker(round->x) < 0) continue;
     Op& source = g->ops[static_cast<size_t>(uses.maker(round->x))];
     if (!rounds_itself(source) && !(attention_rounds && has_whole_groups(*g, source))) continue;
-    std::visit([&](auto& o) { *o.outputs().front() = round->out; }, source);
+    *outputs_in(&source).front() = round->out;
     gone[i] = true;
   }
   erase(g, gone);

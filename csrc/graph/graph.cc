@@ -26,20 +26,30 @@ Weights matrices(const Other&) {
 
 }  // namespace
 
+Op::Op(const Op&) = default;
+Op::Op(Op&&) noexcept = default;
+Op& Op::operator=(const Op&) = default;
+Op& Op::operator=(Op&&) noexcept = default;
+Op::~Op() = default;
+
 const char* name_of(const Op& op) {
-  return std::visit([](const auto& o) { return std::decay_t<decltype(o)>::kName; }, op);
+  return op.visit([](const auto& o) { return std::decay_t<decltype(o)>::kName; });
 }
 
-std::vector<ValueId> inputs_of(Op op) {
-  return std::visit([](auto& o) { return ids(o.inputs()); }, op);
+std::vector<ValueId*> inputs_in(Op* op) {
+  return op->visit([](auto& o) { return o.inputs(); });
 }
 
-std::vector<ValueId> outputs_of(Op op) {
-  return std::visit([](auto& o) { return ids(o.outputs()); }, op);
+std::vector<ValueId*> outputs_in(Op* op) {
+  return op->visit([](auto& o) { return o.outputs(); });
 }
+
+// Through the pointers of these two nothing is written.
+std::vector<ValueId> inputs_of(const Op& op) { return ids(inputs_in(const_cast<Op*>(&op))); }
+std::vector<ValueId> outputs_of(const Op& op) { return ids(outputs_in(const_cast<Op*>(&op))); }
 
 Weights matrices_of(const Op& op) {
-  return std::visit([](const auto& o) { return matrices(o); }, op);
+  return op.visit([](const auto& o) { return matrices(o); });
 }
 
 int Graph::add_paged_layer(const PagedLayer& layer) {
@@ -62,16 +72,12 @@ int Graph::add_slot(int64_t floats) {
 std::vector<ValueId> Graph::add(Op op) {
   const std::string where = "op " + std::to_string(ops_.size()) + " (" + name_of(op) + ")";
   const Checker checker(values_, state_, where);
-  auto made = std::visit([&](const auto& o) { return infer(o, checker); }, op);
+  auto made = op.visit([&](const auto& o) { return infer(o, checker); });
   std::vector<ValueId> result;
-  std::visit(
-      [&](auto& o) {
-        for (ValueId* out : o.outputs()) {
-          *out = static_cast<ValueId>(values_.size() + result.size());
-          result.push_back(*out);
-        }
-      },
-      op);
+  for (ValueId* out : outputs_in(&op)) {
+    *out = static_cast<ValueId>(values_.size() + result.size());
+    result.push_back(*out);
+  }
   values_.insert(values_.end(), made.begin(), made.end());
   ops_.push_back(std::move(op));
   return result;

@@ -91,26 +91,22 @@ std::string detail(const Combine& op) { return op.weights != kNoValue ? "weights
 // reads.
 class Isolation {
  public:
-  template <class T>
-  Isolation(const Graph& from, const T&) : from_(from) {
-    if (kUsesPages<T>)
+  Isolation(const Graph& from, const Op& op) : from_(from) {
+    if (op.visit([](const auto& o) { return kUsesPages<std::decay_t<decltype(o)>>; }))
       for (const PagedLayer& l : from.state().paged) graph_.add_paged_layer(l);
-    if (kUsesSlot<T>)
+    if (op.visit([](const auto& o) { return kUsesSlot<std::decay_t<decltype(o)>>; }))
       for (const int64_t n : from.state().slot) graph_.add_slot(n);
   }
 
   void add(Op op) {
-    std::visit(
-        [&](auto& o) {
-          add_needed(o);
-          forget_segments(&o);
-          const std::vector<ValueId> before = outputs_of(Op(o));
-          for (ValueId* id : o.inputs()) *id = moved(*id);
-          const std::vector<ValueId> made = graph_.add(o);
-          for (size_t i = 0; i < made.size() && i < before.size(); ++i) moved_[before[i]] = made[i];
-          last_ = made;
-        },
-        op);
+    add_needed(op);
+    // The rows of an isolated op are one sequence and one segment.
+    if (auto* local = std::get_if<AttendLocal>(&op)) local->segments.clear();
+    if (auto* attend = std::get_if<Attend>(&op)) attend->part = KeyPart::kAll;
+    const std::vector<ValueId> before = outputs_of(op);
+    for (ValueId* id : inputs_in(&op)) *id = moved(*id);
+    last_ = graph_.add(std::move(op));
+    for (size_t i = 0; i < last_.size() && i < before.size(); ++i) moved_[before[i]] = last_[i];
   }
 
   Graph finish() {
@@ -122,23 +118,18 @@ class Isolation {
   }
 
  private:
-  // The rows of an isolated op are one sequence and one segment.
-  template <class T>
-  static void forget_segments(T*) {}
-  static void forget_segments(AttendLocal* op) { op->segments.clear(); }
-  static void forget_segments(Attend* op) { op->part = KeyPart::kAll; }
+  // What an op cannot do without.
+  void add_needed(const Op& op) {
+    if (const auto* dispatch = std::get_if<Dispatch>(&op)) add_maker(dispatch->panels);
+    if (const auto* experts = std::get_if<ExpertLinear>(&op)) add_maker(experts->panels);
+    if (const auto* combine = std::get_if<Combine>(&op)) add_maker(combine->places);
+    if (const auto* attend = std::get_if<Attend>(&op)) add_store(attend->layer);
+  }
 
-  template <class T>
-  void add_needed(const T&) {}
-
-  void add_needed(const Dispatch& op) { add_maker(op.panels); }
-  void add_needed(const ExpertLinear& op) { add_maker(op.panels); }
-  void add_needed(const Combine& op) { add_maker(op.places); }
-
-  void add_needed(const Attend& op) {
+  void add_store(int layer) {
     for (const Op& other : from_.ops()) {
       const auto* store = std::get_if<StoreKv>(&other);
-      if (store != nullptr && store->layer == op.layer) return add(*store);
+      if (store != nullptr && store->layer == layer) return add(*store);
     }
   }
 
@@ -167,12 +158,31 @@ class Isolation {
   std::vector<ValueId> last_;
 };
 
+// Whether the parity check compares an op as it is.
+bool is_compared_whole(const Op& op) {
+  // Cross-attention reads what another pass has stored; only the keys that it sees are others.
+  if (const auto* attend = std::get_if<Attend>(&op)) return attend->part != KeyPart::kEncoded;
+  // A copy or a sum, a copy, goes with attention, makes nothing, copies of other processes' values.
+  if (is_any<Input, InsertRows, SelectOutputs, StoreKv, Observe, Gather>(op)) return false;
+  // Rows of several spaces, which the parity check does not make: tests compare them.
+  if (is_any<JoinRows, SplitRows, Modulate, AddGated, GroupMoments, Conv2d>(op)) return false;
+  return !is_any<Linear>(op);  // in parts
+}
+
 class Collector {
  public:
   explicit Collector(const Graph& graph) : graph_(graph) {}
 
+  void collect(const Op& op) {
+    if (const auto* linear = std::get_if<Linear>(&op)) parts(*linear);
+    if (is_compared_whole(op)) whole(op);
+  }
+
+  std::vector<IsolatedOp> take() { return std::move(result_); }
+
+ private:
   // A graph for each matrix, of its first rows and of its last.
-  void collect(const Linear& op) {
+  void parts(const Linear& op) {
     for (size_t i = 0; i < op.weights.size(); ++i) {
       const WeightPtr& w = op.weights[i];
       const bool biased = !op.biases.empty() && op.biases[i] != nullptr;
@@ -198,48 +208,20 @@ class Collector {
     }
   }
 
-  void collect(const Input&) {}
-  // Rows of several spaces, which the parity check does not make: tests compare them.
-  void collect(const JoinRows&) {}
-  void collect(const SplitRows&) {}
-  void collect(const Modulate&) {}
-  void collect(const AddGated&) {}
-  void collect(const GroupMoments&) {}
-  void collect(const Conv2d&) {}
-  void collect(const InsertRows&) {}     // a copy, or a sum
-  void collect(const SelectOutputs&) {}  // a copy
-  void collect(const StoreKv&) {}        // goes with attention
-  void collect(const Observe&) {}        // makes nothing
-  void collect(const Gather&) {}         // copies of what other processes have made
-  void collect(const Route& op) { whole(op); }
-  // Cross-attention reads what another pass has stored; only the keys that it sees are others.
-  void collect(const Attend& op) {
-    if (op.part != KeyPart::kEncoded) whole(op);
-  }
-
-  template <class T>
-  void collect(const T& op) {
-    whole(op);
-  }
-
-  std::vector<IsolatedOp> take() { return std::move(result_); }
-
- private:
-  template <class T>
-  void whole(const T& op) {
-    std::string key = std::string(T::kName) + " " + detail(op);
+  void whole(const Op& op) {
+    std::string key = std::string(name_of(op)) + " ";
+    key += op.visit([](const auto& o) { return detail(o); });
     for (const ValueId id : inputs_of(op)) key += " " + std::to_string(graph_.value(id).cols);
     for (const ValueId id : outputs_of(op)) key += " " + std::to_string(graph_.value(id).cols);
     if (!seen_.insert(key).second) return;
     Isolation isolation(graph_, op);
     isolation.add(op);
-    result_.push_back({T::kName, isolation.finish()});
+    result_.push_back({name_of(op), isolation.finish()});
     if (rounds_itself(op)) rounded(op);
   }
 
   // The same op with the first rows of an integer matrix behind it, for which it rounds its result.
-  template <class T>
-  void rounded(const T& op) {
+  void rounded(const Op& op) {
     const ValueId made = outputs_of(op).front();
     for (const Op& other : graph_.ops()) {
       const auto* reader = std::get_if<Linear>(&other);
@@ -252,7 +234,7 @@ class Collector {
       Isolation isolation(graph_, op);
       isolation.add(op);
       isolation.add(part);
-      result_.push_back({std::string(T::kName) + ", rounded to int8", isolation.finish()});
+      result_.push_back({std::string(name_of(op)) + ", rounded to int8", isolation.finish()});
       return;
     }
   }
@@ -266,7 +248,7 @@ class Collector {
 
 std::vector<IsolatedOp> isolate_ops(const Graph& graph) {
   Collector collector(graph);
-  for (const Op& op : graph.ops()) std::visit([&](const auto& o) { collector.collect(o); }, op);
+  for (const Op& op : graph.ops()) collector.collect(op);
   return collector.take();
 }
 

@@ -15,7 +15,16 @@ class RoundInserter {
  public:
   explicit RoundInserter(LoweredGraph* out) : out_(out) {}
 
-  void add(Linear op) {
+  void add(const Op& op) {
+    if (const auto* linear = std::get_if<Linear>(&op)) return add_linear(*linear);
+    Op added = op;
+    if (auto* experts = std::get_if<ExpertLinear>(&added))
+      if (experts->weight->integer()) experts->x = rounded(experts->x);
+    out_->ops.push_back(std::move(added));
+  }
+
+ private:
+  void add_linear(const Linear& op) {
     Linear parts[2];  // of float weights, of integer ones
     for (size_t i = 0; i < op.weights.size(); ++i) {
       Linear& part = parts[op.weights[i]->integer() ? 1 : 0];
@@ -28,27 +37,16 @@ class RoundInserter {
       if (part.weights.empty()) continue;
       part.add = op.add;
       part.x = integer ? rounded(op.x) : op.x;
-      out_->ops.emplace_back(std::move(part));
+      out_->ops.push_back(std::move(part));
     }
   }
 
-  void add(ExpertLinear op) {
-    if (op.weight->integer()) op.x = rounded(op.x);
-    out_->ops.emplace_back(std::move(op));
-  }
-
-  template <class Other>
-  void add(Other op) {
-    out_->ops.emplace_back(std::move(op));
-  }
-
- private:
   ValueId rounded(ValueId x) {
     const auto [found, fresh] = rounded_.try_emplace(x, static_cast<ValueId>(out_->values.size()));
     if (fresh) {
       const Value& v = out_->values[static_cast<size_t>(x)];
       out_->values.push_back({v.rows, v.cols, ValueType::kInt8});
-      out_->ops.emplace_back(RoundInt8{x, found->second});
+      out_->ops.push_back(RoundInt8{x, found->second});
     }
     return found->second;
   }
@@ -56,6 +54,14 @@ class RoundInserter {
   LoweredGraph* const out_;
   std::map<ValueId, ValueId> rounded_;
 };
+
+// Two vectors: std::stable_partition of a variant of all ops takes a compiler half a minute.
+void move_to_front_what_reads_nothing(std::vector<Op>* ops) {
+  std::vector<Op> readers, sorted;
+  for (Op& op : *ops) (inputs_of(op).empty() ? sorted : readers).push_back(std::move(op));
+  for (Op& op : readers) sorted.push_back(std::move(op));
+  *ops = std::move(sorted);
+}
 
 // What shares buffers. Those of rounded values hold their parts at distances that depend on the
 // columns, and not all of them lookup tables: each width has its own.
@@ -164,13 +170,12 @@ LoweredGraph lower(const Graph& graph, const Fusions& fusions) {
   g.outputs = graph.outputs();
   RoundInserter inserter(&g);
   for (const Op& op : graph.ops()) {
-    std::visit([&](const auto& o) { inserter.add(o); }, op);
+    inserter.add(op);
     if (const auto* input = std::get_if<Input>(&op)) g.inputs.emplace_back(input->name, input->out);
   }
   if (fusions.prepare_heads) fuse_heads(&g, graph.state());
   fuse_rounding(&g, fusions.attention_rounds);
-  std::stable_partition(g.ops.begin(), g.ops.end(),
-                        [](const Op& op) { return inputs_of(op).empty(); });
+  move_to_front_what_reads_nothing(&g.ops);
   BufferPlanner(&g).run();
   for (const auto& [name, id] : g.outputs)
     g.output_columns.emplace_back(name, g.values[static_cast<size_t>(id)].cols);

@@ -24,7 +24,7 @@
 
 namespace oxibonsai::graph {
 
-using Op =
+using OpVariant =
     std::variant<Embed, EmbedPositions, Input, InsertRows, SelectOutputs, RmsNorm, LayerNorm,
                  Linear, RoundInt8, Hadamard, Observe, RopeTable, Rope, StoreKv, PrepareHeads,
                  Attend, AttendLocal, Gated, Activate, Add, AddVector, Scale, Xielu, Clamp, Softcap,
@@ -32,6 +32,39 @@ using Op =
                  MambaScan, Wkv7Scan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear,
                  JoinRows, SplitRows, Sinusoids, Modulate, AddGated, GroupMoments, Conv2d, MixParts,
                  MatchRms, KeepLargest, Gather>;
+
+template <class T, class Variant>
+constexpr bool kIsAlternative = false;
+template <class T, class... All>
+constexpr bool kIsAlternative<T, std::variant<All...>> = (std::is_same_v<T, All> || ...);
+
+// One of the ops. A compiler needs seconds for the copies, moves and destructors of a variant of
+// fifty structs: they are in graph.cc, and not in every file that holds ops.
+class Op : public OpVariant {
+ public:
+  template <class T, class = std::enable_if_t<kIsAlternative<std::decay_t<T>, OpVariant>>>
+  Op(T&& op) : OpVariant(std::in_place_type<std::decay_t<T>>, std::forward<T>(op)) {}
+  Op(const Op&);
+  Op(Op&&) noexcept;
+  Op& operator=(const Op&);
+  Op& operator=(Op&&) noexcept;
+  ~Op();
+
+  // std::visit of a class derived from a variant needs gcc 11.
+  template <class F>
+  decltype(auto) visit(F&& f) const {
+    return std::visit(std::forward<F>(f), static_cast<const OpVariant&>(*this));
+  }
+  template <class F>
+  decltype(auto) visit(F&& f) {
+    return std::visit(std::forward<F>(f), static_cast<OpVariant&>(*this));
+  }
+};
+
+template <class... Ts>
+bool is_any(const Op& op) {
+  return (std::holds_alternative<Ts>(op) || ...);
+}
 
 // Whether ops of a kind use a layer of the cache, or an entry of the slots.
 template <class T, class = void>
@@ -44,8 +77,11 @@ template <class T>
 constexpr bool kUsesSlot<T, std::void_t<decltype(T::slot)>> = true;
 
 const char* name_of(const Op& op);
-std::vector<ValueId> inputs_of(Op op);
-std::vector<ValueId> outputs_of(Op op);
+// Pointers to the values that an op reads and makes, to replace them.
+std::vector<ValueId*> inputs_in(Op* op);
+std::vector<ValueId*> outputs_in(Op* op);
+std::vector<ValueId> inputs_of(const Op& op);
+std::vector<ValueId> outputs_of(const Op& op);
 // The matrices that a device packs for the op.
 Weights matrices_of(const Op& op);
 

@@ -46,10 +46,10 @@ ShardingPropagation::ShardingPropagation(const Graph& graph, int ranks)
       ranks_(ranks),
       of_scans_(graph.values().size()),
       requirements_(graph.values().size()) {
-  for (const Op& op : graph.ops()) std::visit([this](const auto& o) { find_scans(o); }, op);
+  for (const Op& op : graph.ops()) op.visit([this](const auto& o) { find_scans(o); });
   for (const auto& [name, id] : graph.outputs()) require_gathered(id);
   for (auto op = graph.ops().rbegin(); op != graph.ops().rend(); ++op)
-    std::visit([this](const auto& o) { collect(o); }, *op);
+    op->visit([this](const auto& o) { collect(o); });
 }
 
 int64_t ShardingPropagation::units(ValueId id) const {
@@ -92,7 +92,7 @@ void ShardingPropagation::find_scans(const T& op) {
 
 template <class T>
 void ShardingPropagation::collect(const T& op) {
-  for (const ValueId id : inputs_of(Op(op)))
+  for (const ValueId id : inputs_of(op))
     if (id != kNoValue) require_gathered(id);
 }
 

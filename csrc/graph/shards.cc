@@ -37,12 +37,12 @@ class Partitioner {
       to_.add_paged_layer(own);
     }
     std::vector<int64_t> slots = from_.state().slot;
-    for (const Op& op : from_.ops()) std::visit([&](const auto& o) { narrow_slot(o, &slots); }, op);
+    for (const Op& op : from_.ops()) op.visit([&](const auto& o) { narrow_slot(o, &slots); });
     for (const int64_t floats : slots) to_.add_slot(floats);
   }
 
   Graph run() {
-    for (const Op& op : from_.ops()) std::visit([this](const auto& o) { put(o); }, op);
+    for (const Op& op : from_.ops()) op.visit([this](const auto& o) { put(o); });
     std::vector<ValueId> results;
     for (const auto& [name, id] : from_.outputs()) results.push_back(id);
     gather(results);
@@ -127,27 +127,27 @@ class Partitioner {
   }
 
   // Adds an op whose inputs are in place already.
-  template <class T>
-  void add_whole(const T& op, const std::vector<ValueId>& outputs) {
-    const std::vector<ValueId> made = to_.add(op);
+  void add_whole(Op op, const std::vector<ValueId>& outputs) {
+    const std::vector<ValueId> made = to_.add(std::move(op));
     for (size_t i = 0; i < made.size(); ++i) value(outputs[i]).whole = made[i];
   }
 
-  template <class T>
-  void add_part(const T& op, ValueId out, int64_t units) {
-    value(out).part = to_.add(op).front();
+  void add_part(Op op, ValueId out, int64_t units) {
+    value(out).part = to_.add(std::move(op)).front();
     value(out).units = units;
   }
 
   // Replicated: computed in every process.
   template <class T>
   void put(const T& op) {
-    T op_here = op;
-    const std::vector<ValueId> outputs = outputs_of(Op(op));
-    gather(inputs_of(Op(op)));
-    for (ValueId* id : op_here.inputs())
+    replicate(op);
+  }
+  void replicate(Op op) {
+    const std::vector<ValueId> outputs = outputs_of(op);
+    gather(inputs_of(op));
+    for (ValueId* id : inputs_in(&op))
       if (*id != kNoValue) *id = whole(*id);
-    add_whole(op_here, outputs);
+    add_whole(std::move(op), outputs);
   }
 
   // An op of one input whose columns are each computed from the same one.
@@ -358,7 +358,7 @@ class Partitioner {
   void put(Wkv7Scan op) {
     const int64_t units = scan_units(op);
     if (units == 0) return put<Wkv7Scan>(op);
-    gather(inputs_of(Op(op)));
+    gather(inputs_of(op));
     const ValueId out = op.out;
     for (ValueId* id : op.inputs()) *id = part(*id, units);
     add_part(op, out, units);

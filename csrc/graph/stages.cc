@@ -10,9 +10,7 @@ namespace oxibonsai::graph {
 namespace {
 
 // Ops that a stage can run itself, as they read nothing but the batch.
-bool reads_batch_only(const Op& op) {
-  return std::holds_alternative<Input>(op) || std::holds_alternative<RopeTable>(op);
-}
+bool reads_batch_only(const Op& op) { return is_any<Input, RopeTable>(op); }
 
 // Indices of the ops that make each value.
 std::vector<size_t> makers(const Graph& graph) {
@@ -101,16 +99,12 @@ class Cutter {
   }
 
   void add(Op op, size_t stage) {
-    std::visit(
-        [&](auto& o) {
-          const std::vector<ValueId> before = outputs_of(Op(o));
-          for (ValueId* id : o.inputs())
-            if (*id != kNoValue) *id = value_in(*id, stage);
-          own_state(&o, stage);
-          const std::vector<ValueId> made = stages_[stage].graph.add(o);
-          for (size_t i = 0; i < made.size(); ++i) moved_[stage][before[i]] = made[i];
-        },
-        op);
+    const std::vector<ValueId> before = outputs_of(op);
+    for (ValueId* id : inputs_in(&op))
+      if (*id != kNoValue) *id = value_in(*id, stage);
+    op.visit([&](auto& o) { own_state(&o, stage); });
+    const std::vector<ValueId> made = stages_[stage].graph.add(std::move(op));
+    for (size_t i = 0; i < made.size(); ++i) moved_[stage][before[i]] = made[i];
   }
 
   // A value of the whole graph in a stage: made there, or received.

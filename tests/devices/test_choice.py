@@ -95,6 +95,35 @@ def test_a_library_that_is_named_is_the_compiler(monkeypatch: pytest.MonkeyPatch
     assert nvrtc_libraries() == ["/some/libnvrtc.so.12"]
 
 
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without NVIDIA's packages, in whose environment nothing names a toolkit."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("found_by", ["CUDA_HOME", "CUDA_PATH", "nvcc"])
+@pytest.mark.usefixtures("no_compiler")
+def test_the_compiler_of_a_toolkit_is_found_without_the_package(
+    found_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolkit = tmp_path / "toolkit"
+    libraries = [
+        toolkit / "lib64" / name for name in ("libnvrtc-builtins.so.13.0", "libnvrtc.so.13.0")
+    ]
+    nvcc = toolkit / "bin" / "nvcc"
+    for path in (*libraries, nvcc):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o755)
+    if found_by == "nvcc":
+        monkeypatch.setenv("PATH", str(nvcc.parent))
+    else:
+        monkeypatch.setenv(found_by, str(toolkit))
+    assert nvrtc_libraries() == [str(path) for path in libraries]
+
+
 def test_commands_show_devices_and_check_one(tiny_path: Path) -> None:
     shown = CliRunner().invoke(info, ["--devices", "--json"])
     assert [d["name"] for d in json.loads(shown.output)["devices"]][:2] == ["cpu", "cuda"]
