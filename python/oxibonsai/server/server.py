@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flask import Flask, Response, after_this_request, g, has_request_context, request
 
+from oxibonsai.lane import Lane
 from oxibonsai.server.access import KeyRing
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.errors import ApiError
@@ -32,6 +33,7 @@ class Server(Flask):
         store: Files, responses, assistants, threads, messages and runs.
         peers: This server among those that share the store; None if it shares nothing.
         studio: Draws pictures.
+        large_requests: Admits what reads a large input, one at a time.
     """
 
     settings: Settings
@@ -41,6 +43,7 @@ class Server(Flask):
     store: Store
     peers: Peers | None
     studio: Studio
+    large_requests: Lane
 
     @property
     def generations(self) -> Generations:
